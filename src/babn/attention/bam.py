@@ -1,0 +1,115 @@
+"""Bayesian attention modules (Fan, Zhang, Chen, Zhou, NeurIPS 2020), the paper's baseline."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from babn.attention.prior import KeyNetwork
+from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, Scores, check_at_least
+from babn.attention.stochastic import NormalizedPosterior, log_weights
+from babn.distributions import (
+    Gamma,
+    LogNormal,
+    NoiseName,
+    Weibull,
+    lognormal_lognormal,
+    noise_for,
+    weibull_gamma,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BamConfig(RuleConfig):
+    """Bayesian attention modules: one fixed noise level for all query-key pairs.
+
+    Attributes:
+        family: `"weibull"` with a gamma prior, or `"lognormal"` with a lognormal prior.
+        k: Shape of the Weibull posterior; larger means less noise.
+        sigma: Standard deviation of log weights of the lognormal posterior.
+        prior: `"contextual"` (a network's reading of the keys) or `"constant"`.
+        alpha: Shape of the constant gamma prior; its log is the constant lognormal prior's location.
+        beta: Rate of the gamma prior.
+        prior_sigma: Standard deviation of log weights of the lognormal prior.
+        prior_hidden: Width of the contextual prior's network.
+        scores: Whether the posterior is centred at normalised or raw scores.
+        noise: `"exact"`, `"truncated"` to (0.1, 0.9), or `"truncated-paper"`.
+    """
+
+    rule: ClassVar[str] = "bam"
+
+    family: Literal["weibull", "lognormal"] = "weibull"
+    k: float = 10.0
+    sigma: float = 0.1
+    prior: Literal["contextual", "constant"] = "contextual"
+    alpha: float = 1.0
+    beta: float = 1.0
+    prior_sigma: float = 1.0
+    prior_hidden: int = 10
+    scores: Literal["normalized", "raw"] = "normalized"
+    noise: NoiseName = "exact"
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work."""
+        super().__post_init__()
+        for name in ("k", "sigma", "alpha", "beta", "prior_sigma"):
+            check_at_least(name, getattr(self, name), 0.0, strictly=True)
+        check_at_least("prior_hidden", self.prior_hidden, 1)
+
+    def build(self, shape: ChainShape) -> "BamRule":
+        """The rule; only a contextual prior has parameters."""
+        return BamRule(self, shape)
+
+
+class BamRule(AttentionRule):
+    r"""Posterior mean at $e^\Phi$, with noise of one fixed level.
+
+    Weibull: $S \sim \mathrm{Weibull}(k,\ e^\Phi / m(k))$, prior $\mathrm{Gamma}(\alpha, \beta)$.
+    Lognormal: $\log S \sim N(\Phi - \log m(\sigma),\ \sigma^2)$, prior
+    $\log S \sim N(\log\alpha, \sigma_p^2)$.
+    """
+
+    def __init__(self, config: BamConfig, shape: ChainShape) -> None:
+        super().__init__()
+        self.config = config
+        self.parameter_sets = shape.parameter_sets
+        scale = 1 / config.k if config.family == "weibull" else config.sigma
+        noise = noise_for(config.family, config.noise)
+        self.log_moment = float(noise.log_moment(torch.tensor(scale, dtype=torch.float64)))
+        contextual = config.prior == "contextual"
+        count = max(shape.parameter_sets) + 1 if contextual else 0
+        self.prior_nets = nn.ModuleList(
+            KeyNetwork(shape.head_dim, config.prior_hidden) for _ in range(count)
+        )
+
+    def forward(self, step: int, scores: Scores, climbed: Any) -> NormalizedPosterior:
+        """The posterior of step `step`."""
+        phi = log_weights(scores, self.config.scores == "normalized")
+        family = self._weibull if self.config.family == "weibull" else self._lognormal
+        return family(step, scores, phi)
+
+    def _weibull(self, step: int, scores: Scores, phi: Tensor) -> NormalizedPosterior:
+        k = phi.new_tensor(self.config.k)
+        q = Weibull(k, phi - self.log_moment, self.config.noise, log_mean=phi)
+        return NormalizedPosterior(
+            q,
+            scores.mask,
+            lambda: weibull_gamma(q, Gamma(self._log_alpha(step, scores), self.config.beta)),
+        )
+
+    def _lognormal(self, step: int, scores: Scores, phi: Tensor) -> NormalizedPosterior:
+        sigma, prior_sigma = map(phi.new_tensor, (self.config.sigma, self.config.prior_sigma))
+        q = LogNormal(phi - self.log_moment, sigma, self.config.noise, log_mean=phi)
+        return NormalizedPosterior(
+            q,
+            scores.mask,
+            lambda: lognormal_lognormal(q, LogNormal(self._log_alpha(step, scores), prior_sigma)),
+        )
+
+    def _log_alpha(self, step: int, scores: Scores) -> Float[Tensor, "..."]:
+        if self.config.prior == "constant":
+            return scores.phi.new_tensor(math.log(self.config.alpha))
+        return self.prior_nets[self.parameter_sets[step]].log_alpha(scores)

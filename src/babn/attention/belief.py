@@ -1,0 +1,170 @@
+"""Bayesian attention belief networks (Zhang, Fan, Chen, Zhou, ICML 2021)."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from babn.attention.masking import from_ranks, normalize, ranks, to_ranks
+from babn.attention.prior import KeyNetwork
+from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, Scores, check_at_least
+from babn.attention.stochastic import NormalizedPosterior, log_weights
+from babn.attention.upward import Axis, AxisMap, climb
+from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
+from babn.distributions.special import log_softplus
+
+SMALLEST_K = 1e-4
+"""Shapes below this are indistinguishable: one key takes all. The floor keeps 1/k finite."""
+
+LARGEST_PHI = 30.0
+"""Raw scores above this add no noise that float32 could tell from none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeliefConfig(RuleConfig):
+    r"""Bayesian attention belief networks.
+
+    Attributes:
+        rho: Weight of the upward path in the Weibull shape $k$; larger means less noise.
+        sigma: Weight of the upward path in the Weibull scale; 0 keeps the mean at softmax.
+        beta: Rate of the gamma prior.
+        scores: Whether $\Phi$ is normalised over the keys (a log softmax) or raw, as in the paper.
+        upward: Axis of the upward path's linear maps: `"keys"` (the paper's; up to `max_length`
+            keys) or `"heads"` (any length, few parameters).
+        max_length: The largest number of keys with `upward="keys"`.
+        noise: `"truncated"` to (0.1, 0.9) with its own mean, `"truncated-paper"` with the untruncated
+            mean, or `"exact"`.
+        prior_hidden: Width of the prior's network over the keys.
+    """
+
+    rule: ClassVar[str] = "belief"
+
+    rho: float = 12.0
+    sigma: float = 1e-6
+    beta: float = 1.0
+    scores: Literal["normalized", "raw"] = "normalized"
+    upward: Axis = "keys"
+    max_length: int = 512
+    noise: NoiseName = "truncated"
+    prior_hidden: int = 10
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work."""
+        super().__post_init__()
+        for name in ("rho", "sigma"):
+            check_at_least(name, getattr(self, name), 0.0)
+        check_at_least("beta", self.beta, 0.0, strictly=True)
+        for name in ("max_length", "prior_hidden"):
+            check_at_least(name, getattr(self, name), 1)
+
+    @classmethod
+    def paper(cls) -> "BeliefConfig":
+        """The paper as written: raw scores, truncated noise with the untruncated mean, the full ELBO."""
+        return cls(
+            rho=1.5, scores="raw", noise="truncated-paper", kl_reduction="sum", kl_weight=1.0
+        )
+
+    @classmethod
+    def released(cls) -> "BeliefConfig":
+        """The choices of the authors' released code, as far as they differ from the paper."""
+        return cls(rho=1.5, beta=1e-6, noise="truncated-paper", kl_weight=1.0)
+
+    @property
+    def max_keys(self) -> int | None:
+        """`max_length` for maps over keys."""
+        climbs = self.rho > 0 or self.sigma > 0
+        return self.max_length if climbs and self.upward == "keys" else None
+
+    def build(self, shape: ChainShape) -> "BeliefRule":
+        """The rule with one set of maps and one prior for each parameter set."""
+        return BeliefRule(self, shape)
+
+
+@dataclass(frozen=True)
+class UpwardStates:
+    """The upward path of one forward pass, its keys in the order of ranks."""
+
+    h: list[Float[Tensor, "batch head query key"]]
+    rank: Int[Tensor, "#batch #head #query key"] | None
+
+
+class WeibullEncoder(nn.Module):
+    r"""One layer's posterior.
+
+    $$k = \rho\,\mathrm{softplus}(f_1(h)) + e^{\Phi}, \qquad
+    \lambda = \sigma\,\mathrm{softplus}(f_2(h)) + e^{\Phi} / m(k),$$
+
+    with $m(k) = \Gamma(1 + 1/k)$ or the truncated noise's own moment, so that the mean is $e^\Phi$
+    when $\sigma = 0$. `upward_map` is $f_3$ of the upward path.
+    """
+
+    def __init__(self, config: BeliefConfig, heads: int) -> None:
+        super().__init__()
+        self.config = config
+        size = config.max_length if config.upward == "keys" else heads
+        climbs = config.rho > 0 or config.sigma > 0
+        self.shape_map = AxisMap(config.upward, size) if config.rho > 0 else None
+        self.scale_map = AxisMap(config.upward, size) if config.sigma > 0 else None
+        self.upward_map = AxisMap(config.upward, size) if climbs else None
+
+    def forward(
+        self, phi: Float[Tensor, "batch head query key"], step: int, up: UpwardStates | None
+    ) -> Weibull:
+        """The Weibull distribution of the layer's unnormalised weights."""
+        k = phi.clamp(max=LARGEST_PHI).exp()
+        if self.shape_map is not None and up is not None:
+            lifted = from_ranks(F.softplus(self.shape_map(up.h[step])), up.rank)
+            k = torch.add(k, lifted, alpha=self.config.rho)
+        k = k.clamp(min=SMALLEST_K)
+        log_moment = noise_for("weibull", self.config.noise).log_moment(k.reciprocal())
+        log_lam, log_mean = phi - log_moment, phi
+        if self.scale_map is not None and up is not None:
+            lifted = from_ranks(log_softplus(self.scale_map(up.h[step])), up.rank)
+            log_lam = torch.logaddexp(lifted + math.log(self.config.sigma), log_lam)
+            log_mean = log_lam + log_moment
+        return Weibull(k, log_lam, self.config.noise, log_mean)
+
+
+class BeliefRule(AttentionRule):
+    """A chain of Weibull posteriors with an upward path, and gamma priors read off the keys."""
+
+    def __init__(self, config: BeliefConfig, shape: ChainShape) -> None:
+        super().__init__()
+        self.config = config
+        self.parameter_sets = shape.parameter_sets
+        sets = range(max(shape.parameter_sets) + 1)
+        self.posterior_nets = nn.ModuleList(WeibullEncoder(config, shape.heads) for _ in sets)
+        self.prior_nets = nn.ModuleList(
+            KeyNetwork(shape.head_dim, config.prior_hidden) for _ in sets
+        )
+
+    def climb(self, first: Scores) -> UpwardStates | None:
+        """The upward path from the chain's first scores."""
+        maps = [self.posterior_nets[i].upward_map for i in self.parameter_sets]
+        if maps[0] is None:
+            return None
+        mask = first.mask
+        rank = ranks(mask) if self.config.upward == "keys" else None
+        top = to_ranks(normalize(first.phi, mask), rank)
+        if rank is not None and mask is not None:
+            places = torch.arange(mask.shape[-1], device=mask.device)
+            mask = places < mask.sum(-1, keepdim=True)
+        return UpwardStates(climb(maps, top, mask), rank)
+
+    def forward(
+        self, step: int, scores: Scores, climbed: UpwardStates | None
+    ) -> NormalizedPosterior:
+        """The posterior of step `step`."""
+        index = self.parameter_sets[step]
+        phi = log_weights(scores, self.config.scores == "normalized")
+        q = self.posterior_nets[index](phi, step, climbed)
+        prior_net = self.prior_nets[index]
+        return NormalizedPosterior(
+            q,
+            scores.mask,
+            lambda: weibull_gamma(q, Gamma(prior_net.log_alpha(scores), self.config.beta)),
+        )

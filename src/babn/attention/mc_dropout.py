@@ -1,0 +1,69 @@
+"""Monte Carlo dropout on attention weights (Gal & Ghahramani, 2016), a baseline."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.attention.masking import zero_masked
+from babn.attention.rule import AttentionRule, ChainShape, Randomness, RuleConfig, Scores
+from babn.attention.softmax import PointMass
+from babn.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class McDropoutConfig(RuleConfig):
+    """Dropout on attention weights, in training and whenever samples are drawn.
+
+    Attributes:
+        p: Probability that a weight is dropped.
+    """
+
+    rule: ClassVar[str] = "mc-dropout"
+
+    p: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuses a probability outside [0, 1)."""
+        super().__post_init__()
+        if not 0 <= self.p < 1:
+            raise ConfigError(f"p={self.p!r} is not possible. Give a number from 0 to below 1.")
+
+    def build(self, shape: ChainShape) -> "McDropoutRule":
+        """The rule, which has no parameters."""
+        return McDropoutRule(self.p)
+
+
+@dataclass(frozen=True)
+class DroppedWeights(PointMass):
+    """Softmax weights times independent Bernoulli variables over their mean."""
+
+    p: float
+
+    def sample_weights(self, randomness: Randomness) -> Float[Tensor, "batch head query key"]:
+        """Softmax weights, some dropped, the others scaled up."""
+        weights = self.mean_weights()
+        kept = randomness.draw(self._bernoulli, weights.detach())
+        return weights * kept / (1 - self.p)
+
+    def relative_std(self) -> Float[Tensor, "batch head query key"]:
+        r"""$\sqrt{p / (1 - p)}$ for every pair."""
+        spread = (self.p / (1 - self.p)) ** 0.5
+        return zero_masked(torch.full_like(self.scores.phi, spread), self.scores.mask)
+
+    def _bernoulli(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
+        return torch.empty_like(like).bernoulli_(1 - self.p, generator=generator)
+
+
+class McDropoutRule(AttentionRule):
+    """Softmax attention with dropout that stays on when samples are drawn."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, step: int, scores: Scores, climbed: Any) -> DroppedWeights:
+        """The dropped weights' distribution."""
+        return DroppedWeights(scores, self.p)

@@ -1,0 +1,191 @@
+"""The protocol of attention rules: how scores become weights.
+
+A rule serves one chain of attention calls (the self-attention layers of an encoder, say). Adding a
+rule means adding one file to this folder with a configuration and a rule class.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, get_args, get_origin
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from babn.attention.masking import Mask
+from babn.errors import ConfigError
+
+Sampler = Callable[[Tensor, torch.Generator | None], Tensor]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one attention call hands to its rule.
+
+    Attributes:
+        phi: Scaled dot products plus any bias, in float32 or float64; anything finite at masked keys.
+        mask: The pairs that take part, or `None` for all.
+        key: The keys, from which the prior is made.
+    """
+
+    phi: Float[Tensor, "batch head query key"]
+    mask: Mask | None
+    key: Float[Tensor, "batch keyhead key dim"]
+
+
+@dataclass(frozen=True)
+class ChainShape:
+    """The sizes that a rule needs to make its parameters.
+
+    Attributes:
+        heads: Attention heads.
+        head_dim: Size of one head's keys.
+        parameter_sets: For each step of the chain the set of parameters that serves it; steps that
+            call one shared module share one set.
+    """
+
+    heads: int
+    head_dim: int
+    parameter_sets: tuple[int, ...]
+
+    @property
+    def steps(self) -> int:
+        """Number of attention calls in one pass."""
+        return len(self.parameter_sets)
+
+
+class Randomness:
+    """Where noise comes from: torch's global generator, or one seed for each block of the batch.
+
+    With seeds, the noise of a block depends on its own seed alone, however many blocks share a pass.
+    """
+
+    def __init__(self, seeds: Sequence[int] | None = None) -> None:
+        self.seeds = seeds
+        self._generators: dict[torch.device, list[torch.Generator]] = {}
+
+    def draw(self, sampler: Sampler, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Noise with the shape of `like`, block by block along its first axis."""
+        if self.seeds is None:
+            return sampler(like, None)
+        generators = self._on(like.device)
+        blocks = like.unflatten(0, (len(generators), -1))
+        return torch.cat([sampler(b, g) for b, g in zip(blocks, generators, strict=True)])
+
+    def _on(self, device: torch.device) -> list[torch.Generator]:
+        if device not in self._generators:
+            assert self.seeds is not None
+            self._generators[device] = [torch.Generator(device).manual_seed(s) for s in self.seeds]
+        return self._generators[device]
+
+
+GLOBAL_RANDOMNESS = Randomness()
+"""Noise from torch's global generator."""
+
+
+class Posterior(ABC):
+    """The distribution of one call's attention weights."""
+
+    @abstractmethod
+    def mean_weights(self) -> Float[Tensor, "batch head query key"]:
+        """Weights with the unnormalised variables at their means."""
+
+    @abstractmethod
+    def sample_weights(self, randomness: Randomness) -> Float[Tensor, "batch head query key"]:
+        """Weights drawn from the posterior."""
+
+    @abstractmethod
+    def relative_std(self) -> Float[Tensor, "batch head query key"]:
+        """Standard deviation divided by mean of the unnormalised variables; zero at masked keys."""
+
+    def divergence(self) -> Float[Tensor, "batch head query key"] | None:
+        """KL divergence from the prior, pair by pair; `None` for rules without a prior."""
+        return None
+
+
+class AttentionRule(nn.Module, ABC):
+    """Turns the scores of a chain's calls into posteriors over weights."""
+
+    def climb(self, first: Scores) -> Any:
+        """What every step needs of the chain's first scores; made once in a forward pass."""
+        return None
+
+    @abstractmethod
+    def forward(self, step: int, scores: Scores, climbed: Any) -> Posterior:
+        """The posterior of step `step`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleConfig(ABC):
+    """Settings that every rule has; rules without parameters or without a prior ignore some.
+
+    Attributes:
+        share: Which steps of a chain share parameters: `"auto"` those that call one shared module
+            (as in ALBERT), `"none"` no two steps, `"all"` the whole chain.
+        attention_dropout: Whether the model's own dropout on attention weights stays on in training.
+        kl_reduction: `"mean"` over query-key pairs, or `"sum"` per example (the true ELBO).
+        kl_weight: Weight of the divergence in the loss until a schedule or `set_kl_weight` changes it.
+    """
+
+    rule: ClassVar[str]
+    known: ClassVar[dict[str, type["RuleConfig"]]] = {}
+
+    share: Literal["auto", "none", "all"] = "auto"
+    attention_dropout: bool = False
+    kl_reduction: Literal["mean", "sum"] = "mean"
+    kl_weight: float = 0.1
+
+    def __init_subclass__(cls) -> None:
+        cls.known[cls.rule] = cls
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work."""
+        for field in fields(self):
+            check_choice(field.name, getattr(self, field.name), field.type)
+        check_at_least("kl_weight", self.kl_weight, 0.0)
+
+    @property
+    def max_keys(self) -> int | None:
+        """The largest number of keys that the rule can take, or `None` for any."""
+        return None
+
+    @abstractmethod
+    def build(self, shape: ChainShape) -> AttentionRule:
+        """The rule for a chain."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a JSON file."""
+        return {"rule": self.rule, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "RuleConfig":
+        """The inverse of `to_dict`."""
+        settings = dict(values)
+        name = settings.pop("rule", None)
+        if name not in cls.known:
+            raise ConfigError(
+                f"rule={name!r} is not known. Known rules: {sorted(cls.known)}. "
+                "Import the module that defines it first."
+            )
+        kind = cls.known[name]
+        unknown = sorted(set(settings) - {field.name for field in fields(kind)})
+        if unknown:
+            raise ConfigError(f"{kind.__name__} has no field {', '.join(unknown)}.")
+        return kind(**settings)
+
+
+def check_choice(name: str, value: Any, annotation: Any) -> None:
+    """Refuses a value outside a `Literal` annotation."""
+    choices = get_args(annotation) if get_origin(annotation) is Literal else None
+    if choices and value not in choices:
+        raise ConfigError(f"{name}={value!r} is not possible. Choose one of {list(choices)}.")
+
+
+def check_at_least(name: str, value: float, least: float, strictly: bool = False) -> None:
+    """Refuses a number that is too small, infinite or NaN."""
+    good = value > least if strictly else value >= least
+    if not good or not math.isfinite(value):
+        bound = "greater than" if strictly else "at least"
+        raise ConfigError(f"{name}={value!r} is not possible. Give a number {bound} {least:g}.")

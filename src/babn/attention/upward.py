@@ -1,0 +1,67 @@
+"""The deterministic upward path: from the first layer's scores to a state for every layer."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from babn.attention.masking import Mask, zero_masked
+from babn.errors import KeyLengthError
+
+Axis = Literal["keys", "heads"]
+
+
+class AxisMap(nn.Module):
+    """A linear layer over the keys or over the heads of an attention-shaped tensor.
+
+    Over keys, the weights are sliced to the keys that there are, so that padding, causal masks and
+    cached generation change nothing; there may be at most `size` keys. Over heads any length works.
+
+    Args:
+        axis: `"keys"` or `"heads"`.
+        size: The largest number of keys, or the number of heads.
+    """
+
+    def __init__(self, axis: Axis, size: int) -> None:
+        super().__init__()
+        self.axis = axis
+        self.weight = nn.Parameter(torch.empty(size, size))
+        self.bias = nn.Parameter(torch.zeros(size))
+        nn.init.uniform_(self.weight, -(size**-0.5), size**-0.5)
+
+    def forward(
+        self, h: Float[Tensor, "batch head query key"]
+    ) -> Float[Tensor, "batch head query key"]:
+        """The mapped tensor, of the same shape."""
+        weight, bias = self.weight.to(h.dtype), self.bias.to(h.dtype)
+        if self.axis == "heads":
+            return F.linear(h.movedim(1, -1), weight, bias).movedim(-1, 1)
+        keys = h.shape[-1]
+        if keys > len(bias):
+            raise KeyLengthError(
+                f"{keys} keys, but the upward path was built for max_length={len(bias)}. "
+                f"Convert with max_length={keys} or more, truncate the input, or use "
+                'upward="heads", which has no limit.'
+            )
+        return F.linear(h, weight[:keys, :keys], bias[:keys])
+
+
+def climb(
+    maps: list[AxisMap], top: Float[Tensor, "batch head query key"], mask: Mask | None
+) -> list[Float[Tensor, "batch head query key"]]:
+    r"""$h^{l} = \mathrm{softplus}(f_3^l(h^{l+1}))$ from the last layer to the first.
+
+    Args:
+        maps: $f_3^1, \ldots, f_3^L$.
+        top: $h^{L+1} = \mathrm{softmax}(\Phi^1)$, zero at masked keys.
+        mask: The keys that take part, in the same order as in `top`.
+
+    Returns:
+        $h^1, \ldots, h^L$.
+    """
+    states = [top]
+    for upward in reversed(maps):
+        states.append(zero_masked(F.softplus(upward(states[-1])), mask))
+    return states[:0:-1]

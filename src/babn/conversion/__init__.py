@@ -1,0 +1,1 @@
+"""Conversion of deterministic attention models to a rule, and back."""

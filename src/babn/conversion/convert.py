@@ -1,0 +1,178 @@
+"""The verbs of the library: `inspect`, `convert` and `revert`."""
+
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from babn.attention.belief import BeliefConfig
+from babn.attention.rule import RuleConfig
+from babn.conversion.attend import SITE
+from babn.conversion.discover import discover, install_everywhere
+from babn.conversion.hooks import Enter, Leave, unwrap_checkpoints
+from babn.conversion.plan import Chain, to_list
+from babn.conversion.report import Inspection
+from babn.conversion.state import ATTRIBUTE, BeliefState, Site
+from babn.conversion.torch_routes import Undo, install_sdpa
+from babn.conversion.transformers_route import own_configurations
+from babn.errors import (
+    AlreadyConvertedError,
+    ConfigError,
+    KeyLengthError,
+    NonFiniteError,
+    NotConvertedError,
+)
+
+Model = TypeVar("Model", bound=nn.Module)
+
+FORMAT = 1
+"""Version of what is written into configurations and belief files."""
+
+
+def inspect(
+    model: nn.Module, example_inputs: Any = None, config: RuleConfig | None = None
+) -> Inspection:
+    """Says what conversion would do, and changes nothing.
+
+    Args:
+        model: Any model.
+        example_inputs: A tensor, a tuple of positional or a dictionary of keyword arguments; not
+            needed for models of transformers.
+        config: The rule to convert with; `BeliefConfig()` by default.
+
+    Returns:
+        Chains of attention calls, skipped modules with reasons, and parameters to be added; prints
+        as a table.
+    """
+    config = config or BeliefConfig()
+    states = [m for m in model.modules() if isinstance(m, BeliefState)]
+    if states:
+        return Inspection(type(model).__name__, states[0].config, states[0].chains, {}, True)
+    found = discover(model, example_inputs)
+    return Inspection(type(model).__name__, config, found.chains, found.skipped, False)
+
+
+def convert(
+    model: Model,
+    config: RuleConfig | None = None,
+    example_inputs: Any = None,
+) -> Model:
+    """Makes the attention of `model` follow a rule, in place.
+
+    Args:
+        model: A model of transformers, or any module that uses `nn.MultiheadAttention` or
+            `F.scaled_dot_product_attention`.
+        config: The rule; `BeliefConfig()` by default.
+        example_inputs: Inputs for a dry run that finds the attention calls: a tensor, a tuple or a
+            dictionary. Not needed for models of transformers.
+
+    Returns:
+        The same object, of the same class.
+    """
+    config = BeliefConfig() if config is None else config
+    check_convertible(model, config)
+    return apply_plan(model, config, discover(model, example_inputs).chains)
+
+
+def check_convertible(model: nn.Module, config: RuleConfig) -> None:
+    """Refuses what cannot be converted before any work starts."""
+    if not isinstance(config, RuleConfig):
+        raise ConfigError(
+            f"config={config!r} is not a rule's configuration. Pass babn.BeliefConfig(...), "
+            "babn.BamConfig(...) or another RuleConfig."
+        )
+    if any(isinstance(module, BeliefState) for module in model.modules()):
+        raise AlreadyConvertedError(
+            f"{type(model).__name__} is converted already. Call babn.revert(model) first."
+        )
+    check_finite(dict(model.named_parameters()))
+
+
+def check_finite(tensors: dict[str, torch.Tensor]) -> None:
+    """Refuses NaN and infinite numbers."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.is_meta and not bool(tensor.isfinite().all()):
+            bad = int((~tensor.isfinite()).sum())
+            raise NonFiniteError(
+                f"{name} has {bad} NaN or infinite values of {tensor.numel()}. Reload or retrain it."
+            )
+
+
+def apply_plan(model: Model, config: RuleConfig, chains: tuple[Chain, ...]) -> Model:
+    """Converts along known chains, without a dry run."""
+    _check_lengths(config, chains)
+    state = BeliefState(config, chains)
+    reference = next(model.parameters(), torch.empty(0))
+    state.to(device=reference.device).train(model.training)
+    own_configurations(model)
+    state.undos += _attach_sites(model, chains)
+    state.undos += _attach_hooks(model, state)
+    state.undos += install_everywhere(model, drop_dropout=not config.attention_dropout)
+    setattr(model, ATTRIBUTE, state)
+    if hasattr(model, "config") and hasattr(model.config, "to_json_string"):
+        model.config.babn = describe(state)
+    return model
+
+
+def describe(state: BeliefState) -> dict[str, Any]:
+    """What is needed to convert a model in the same way again, as plain values."""
+    return {"format": FORMAT, "rule": state.config.to_dict(), "chains": to_list(state.chains)}
+
+
+def revert(model: Model) -> Model:
+    """Takes the rule and its parameters off again, in place; trained base weights stay.
+
+    Outputs are then bit for bit those of the same weights in a model that was never converted.
+    """
+    owners = [m for m in model.modules() if isinstance(getattr(m, ATTRIBUTE, None), BeliefState)]
+    if not owners:
+        raise NotConvertedError(f"{type(model).__name__} is not converted: nothing to revert.")
+    for owner in owners:
+        state = getattr(owner, ATTRIBUTE)
+        for undo in reversed(state.undos):
+            undo()
+        unwrap_checkpoints(owner)
+        delattr(owner, ATTRIBUTE)
+        if hasattr(getattr(owner, "config", None), ATTRIBUTE):
+            delattr(owner.config, ATTRIBUTE)
+    return model
+
+
+def _check_lengths(config: RuleConfig, chains: tuple[Chain, ...]) -> None:
+    longest = max(call.keys for chain in chains for call in chain.calls)
+    if config.max_keys is not None and longest > config.max_keys:
+        raise KeyLengthError(
+            f"The dry run had {longest} keys, more than max_length={config.max_keys}. Use "
+            f'max_length={longest} or more, or upward="heads", which has no limit.'
+        )
+
+
+def _attach_sites(model: nn.Module, chains: tuple[Chain, ...]) -> list[Undo]:
+    """Tells every attention module where its calls belong."""
+    places: dict[str, list[tuple[int, int]]] = {}
+    calls = {}
+    for number, chain in enumerate(chains):
+        for step, call in enumerate(chain.calls):
+            places.setdefault(call.path, []).append((number, step))
+            calls[call.path] = call
+    undos: list[Undo] = []
+    for path, call in calls.items():
+        module = model.get_submodule(path)
+        setattr(module, SITE, Site(path, tuple(places[path]), call.crossed))
+        undos.append(partial(delattr, module, SITE))
+        if call.route == "sdpa":
+            undos += install_sdpa(module)
+    return undos
+
+
+def _attach_hooks(model: nn.Module, state: BeliefState) -> list[Undo]:
+    """Opens a pass at the root, and at inner models that may be called alone, as encoders are."""
+    entries = [model, *(m for m in model.modules() if hasattr(m, "base_model_prefix"))]
+    undos: list[Undo] = []
+    for module in dict.fromkeys(entries):
+        if any(hasattr(inner, SITE) for inner in module.modules()):
+            enter = module.register_forward_pre_hook(Enter(state, model), with_kwargs=True)
+            leave = module.register_forward_hook(Leave(), with_kwargs=True, always_call=True)
+            undos += [enter.remove, leave.remove]
+    return undos

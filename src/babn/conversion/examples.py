@@ -1,0 +1,89 @@
+"""Inputs for the dry run, made from a transformers configuration when the user gives none."""
+
+import inspect as python_inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from babn.errors import ExampleInputsError
+
+TOKENS, DECODER_TOKENS = 9, 5
+
+
+def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments from a tensor, a sequence or a mapping."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, list | tuple):
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of the dry run: those given, or made for a transformers model."""
+    if inputs is not None:
+        return as_call(inputs)
+    config = getattr(model, "config", None)
+    if config is None or not hasattr(model, "main_input_name"):
+        raise ExampleInputsError(
+            f"example_inputs=None, and {type(model).__name__} is not a transformers model, so its "
+            "inputs are unknown. Pass example_inputs: a tensor, a tuple of positional arguments or "
+            "a dictionary of keyword arguments, as small as you like."
+        )
+    device = next(model.parameters()).device
+    accepted = python_inspect.signature(model.forward).parameters
+    made = {name: value.to(device) for name, value in _made(config).items() if name in accepted}
+    needed = model.main_input_name
+    if needed not in made:
+        raise ExampleInputsError(
+            f"No example can be made for {type(model).__name__}, whose main input is {needed!r}. "
+            "Pass example_inputs: a dictionary of keyword arguments, as small as you like."
+        )
+    return (), _without_alternatives(made, needed)
+
+
+def _made(config: Any) -> dict[str, Tensor]:
+    """Small inputs of every kind for which the configuration gives a size."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    vocabulary = getattr(text, "vocab_size", None) or getattr(config, "vocab_size", None)
+    made: dict[str, Tensor] = {}
+    if vocabulary:
+        made |= _tokens("input_ids", "attention_mask", TOKENS, vocabulary)
+    if vocabulary and getattr(config, "is_encoder_decoder", False):
+        made |= _tokens("decoder_input_ids", "decoder_attention_mask", DECODER_TOKENS, vocabulary)
+    vision = getattr(config, "vision_config", config)
+    if size := getattr(vision, "image_size", None):
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        channels = getattr(vision, "num_channels", 3)
+        made["pixel_values"] = (
+            torch.linspace(-1, 1, channels * height * width)
+            .reshape(1, channels, height, width)
+            .expand(2, -1, -1, -1)
+            .clone()
+        )
+    if mel := getattr(config, "num_mel_bins", None):
+        frames = 2 * getattr(config, "max_source_positions", 50)
+        made["input_features"] = (
+            torch.linspace(-1, 1, mel * frames).reshape(1, mel, frames).repeat(2, 1, 1)
+        )
+    if hasattr(config, "conv_kernel"):
+        made["input_values"] = torch.sin(torch.arange(4000.0)).repeat(2, 1)
+    return made
+
+
+def _tokens(ids: str, mask: str, length: int, vocabulary: int) -> dict[str, Tensor]:
+    """Two sequences of tokens, the second padded on the right."""
+    tokens = (torch.arange(2 * length).reshape(2, length) * 7 + 3) % vocabulary
+    seen = torch.ones(2, length, dtype=torch.long)
+    seen[1, length - 2 :] = 0
+    return {ids: tokens, mask: seen}
+
+
+def _without_alternatives(made: dict[str, Tensor], needed: str) -> dict[str, Tensor]:
+    """Drops inputs that are another way to give the main one."""
+    audio = {"input_features", "input_values"} & set(made)
+    if needed in audio:
+        return {k: v for k, v in made.items() if k == needed or k.startswith("decoder_input")}
+    return {k: v for k, v in made.items() if k not in audio}

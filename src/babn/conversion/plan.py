@@ -1,0 +1,91 @@
+"""Which attention calls a model makes, and how they form chains."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from babn.attention.rule import ChainShape, RuleConfig
+
+
+@dataclass(frozen=True)
+class Call:
+    """One attention call of a forward pass, as the dry run saw it.
+
+    Attributes:
+        path: Path of the calling module inside the converted model.
+        module: Class of the calling module.
+        route: How the call is reached: `"transformers"`, `"softmax"`, `"multihead"` or `"sdpa"`.
+        heads: Attention heads.
+        head_dim: Size of one head's keys.
+        queries: Number of queries in the dry run.
+        keys: Number of keys in the dry run.
+        windowed: Whether queries see a sliding window of keys.
+        crossed: Whether keys come from another sequence than queries.
+    """
+
+    path: str
+    module: str
+    route: str
+    heads: int
+    head_dim: int
+    queries: int
+    keys: int
+    windowed: bool = False
+    crossed: bool = False
+
+    @property
+    def family(self) -> tuple[Any, ...]:
+        """What the calls of one chain have in common: all but the layer's number."""
+        path = re.sub(r"\d+", "*", self.path)
+        return path, self.heads, self.head_dim, self.queries, self.keys, self.windowed
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Attention calls that form one belief network, in the order of a forward pass."""
+
+    name: str
+    calls: tuple[Call, ...]
+
+    def shape(self, config: RuleConfig) -> ChainShape:
+        """The sizes that the rule needs, with parameters shared as the configuration says."""
+        if config.share == "all":
+            sets = [0] * len(self.calls)
+        elif config.share == "none":
+            sets = list(range(len(self.calls)))
+        else:
+            paths = list(dict.fromkeys(call.path for call in self.calls))
+            sets = [paths.index(call.path) for call in self.calls]
+        return ChainShape(self.calls[0].heads, self.calls[0].head_dim, tuple(sets))
+
+    def parameters(self, config: RuleConfig) -> int:
+        """How many parameters the rule adds for this chain."""
+        import torch
+
+        with torch.device("meta"):
+            return sum(p.numel() for p in config.build(self.shape(config)).parameters())
+
+
+def group(calls: Iterable[Call]) -> tuple[Chain, ...]:
+    """Sorts calls into chains."""
+    families: dict[tuple[Any, ...], list[Call]] = {}
+    for call in calls:
+        families.setdefault(call.family, []).append(call)
+    names = [family[0] or "root" for family in families]
+    return tuple(
+        Chain(name if names.count(name) == 1 else f"{name}#{names[:i].count(name)}", tuple(members))
+        for i, (name, members) in enumerate(zip(names, families.values(), strict=True))
+    )
+
+
+def to_list(chains: Sequence[Chain]) -> list[dict[str, Any]]:
+    """Plain values, for a JSON file."""
+    return [asdict(chain) for chain in chains]
+
+
+def from_list(values: Iterable[dict[str, Any]]) -> tuple[Chain, ...]:
+    """The inverse of `to_list`."""
+    return tuple(
+        Chain(chain["name"], tuple(Call(**call) for call in chain["calls"])) for chain in values
+    )

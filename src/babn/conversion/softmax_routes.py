@@ -1,0 +1,121 @@
+"""Model families that compute scores themselves and call softmax: a registry with one line each."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from babn.attention.rule import Scores
+from babn.conversion.attend import MASKED_BELOW, Inputs, attention_weights
+from babn.conversion.torch_routes import Undo, override_forward, own_forward
+
+
+@dataclass(frozen=True)
+class SoftmaxSpec:
+    """How to reach into an attention module that does not dispatch.
+
+    Attributes:
+        keys: Name of the submodule whose output is the keys, of shape (batch, key, head * dim).
+        dropout: Name of the submodule that drops attention weights, or `None`.
+    """
+
+    keys: str
+    dropout: str | None = "dropout"
+
+
+SPECS: dict[str, SoftmaxSpec] = {}
+
+
+def register_family(attention_class: str, spec: SoftmaxSpec) -> None:
+    """Makes modules of a class convertible.
+
+    The class's forward must call softmax once, over the last axis of scores of shape (batch, head,
+    query, key) with masked entries at large negative numbers.
+
+    Args:
+        attention_class: Name of the class that calls softmax, e.g. `"MPNetSelfAttention"`.
+        spec: Where its keys and its dropout are.
+    """
+    SPECS[attention_class] = spec
+
+
+register_family("MPNetSelfAttention", SoftmaxSpec(keys="k"))
+register_family("DisentangledSelfAttention", SoftmaxSpec(keys="key_proj"))
+
+
+class _Taps(threading.local):
+    """The keys that a module's projection has just made, until its softmax asks for them."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, Tensor] = {}
+
+
+_taps = _Taps()
+
+
+class TapKeys:
+    """Keeps the first output of a key projection."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> None:
+        """Later outputs are keys of relative positions."""
+        _taps.keys.setdefault(self.path, output)
+
+
+class SoftmaxMode(TorchFunctionMode):
+    """Sends the softmax of one module's forward to its rule."""
+
+    def __init__(self, module: nn.Module, path: str) -> None:
+        super().__init__()
+        self.module = module
+        self.path = path
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Takes over softmax and nothing else."""
+        if func in (F.softmax, torch.softmax, Tensor.softmax) and args[0].ndim == 4:
+            return self._weights(args[0])
+        return func(*args, **(kwargs or {}))
+
+    def _weights(self, scores: Tensor) -> Tensor:
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        mask = scores > MASKED_BELOW
+        phi = scores.to(dtype).masked_fill(~mask, 0.0)
+        flat = _taps.keys.pop(self.path)
+        key = flat.unflatten(-1, (scores.shape[1], -1)).transpose(1, 2)
+        inputs = Inputs(key, key, key, scale=1.0)
+        weights, _ = attention_weights(self.module, "softmax", Scores(phi, mask, key), inputs)
+        return weights.to(scores.dtype)
+
+
+def softmax_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """A module's own forward with its softmax taken over."""
+    with SoftmaxMode(self, self._babn_tap):
+        return own_forward(self)(*args, **kwargs)
+
+
+def install_softmax(model: nn.Module, drop_dropout: bool) -> list[Undo]:
+    """Takes over the softmax of every module of a registered class."""
+    undos: list[Undo] = []
+    for path, module in model.named_modules():
+        spec = SPECS.get(type(module).__name__)
+        if spec is None:
+            continue
+        module._babn_tap = path
+        undos.append(partial(delattr, module, "_babn_tap"))
+        undos.append(module.get_submodule(spec.keys).register_forward_hook(TapKeys(path)).remove)
+        undos += override_forward(module, softmax_forward)
+        if drop_dropout and spec.dropout is not None:
+            dropout = module.get_submodule(spec.dropout)
+            undos.append(partial(setattr, dropout, "p", dropout.p))
+            dropout.p = 0.0
+    return undos

@@ -1,0 +1,120 @@
+"""Models of transformers that dispatch through its `AttentionInterface`."""
+
+import copy
+import sys
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from babn.conversion.attend import Inputs, attend, read_mask
+from babn.conversion.torch_routes import Undo
+from babn.errors import UnsupportedAttentionError
+
+NAME = "babn"
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
+    sliding_window: Any = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor]:
+    """The attention function that converted models dispatch to."""
+    for name in ("s_aux", "cache"):
+        if kwargs.get(name) is not None:
+            raise UnsupportedAttentionError(
+                f"{type(module).__name__} passes {name}: attention sinks and paged caches have no "
+                "belief counterpart. Revert the model, or convert one without them."
+            )
+    queries, keys = query.shape[2], key.shape[2]
+    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
+    implied = causal and attention_mask is None and queries > 1
+    mask, bias = read_mask(attention_mask, keys, queries if implied else None)
+    if position_bias is not None:
+        position_bias = position_bias[..., :keys]
+        bias = position_bias if bias is None else bias + position_bias
+    inputs = Inputs(
+        query,
+        key,
+        value,
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        mask=mask.to(query.device) if mask is not None else None,
+        bias=bias,
+        softcap=softcap,
+        dropout=dropout if module.training else 0.0,
+        windowed=sliding_window is not None,
+    )
+    output, weights = attend(module, "transformers", inputs)
+    return output.transpose(1, 2).contiguous(), weights
+
+
+def mask(*args: Any, **kwargs: Any) -> Tensor | None:
+    """Boolean masks that always spell causality out; without one, transformers would drop masks."""
+    from transformers.masking_utils import sdpa_mask
+
+    return sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
+
+
+def install_transformers(model: nn.Module) -> list[Undo]:
+    """Points every configuration inside `model` at the attention function above."""
+    if "transformers" not in sys.modules:
+        return []
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, mask)
+    undos: list[Undo] = []
+    for config in dispatching_configurations(model):
+        before = config._attn_implementation_internal
+        undos.append(partial(setattr, config, "_attn_implementation_internal", before))
+        config._attn_implementation_internal = NAME
+    return undos
+
+
+def dispatching_configurations(model: nn.Module) -> list[Any]:
+    """The configurations of models inside `model` that dispatch, nested ones included.
+
+    The others must keep their setting, since the form of their masks depends on it.
+    """
+    from transformers import PreTrainedModel
+
+    models = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
+    fixed = {id(m.config) for m in models if not m._can_set_attn_implementation()}
+    found = {}
+    for config in nested_configurations([m.config for m in models]):
+        if id(config) not in fixed:
+            found[id(config)] = config
+    return list(found.values())
+
+
+def nested_configurations(configs: list[Any]) -> Iterator[Any]:
+    """Configurations and those inside them."""
+    from transformers import PreTrainedConfig
+
+    for config in configs:
+        yield config
+        inner = [value for value in vars(config).values() if isinstance(value, PreTrainedConfig)]
+        yield from nested_configurations(inner)
+
+
+def own_configurations(model: nn.Module) -> None:
+    """Gives `model` copies of its configurations, which may be shared with other models."""
+    if "transformers" not in sys.modules:
+        return
+    from transformers import PreTrainedConfig
+
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, PreTrainedConfig):
+                setattr(module, name, copy.deepcopy(value, memo))

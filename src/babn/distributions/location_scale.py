@@ -1,0 +1,51 @@
+"""What Weibull and lognormal share: a location and a scale in log space."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.distributions.noise import Noise
+
+
+class LogLocationScale:
+    r"""A positive variable $s$ with $\log s = \mathrm{loc} + \mathrm{scale}\cdot g$.
+
+    Args:
+        loc: Location of $\log s$.
+        scale: Scale of $\log s$, positive.
+        noise: The standard variable $g$ with its moments.
+        log_mean: $\log E[s]$, where it is known more exactly than by adding up.
+    """
+
+    def __init__(
+        self,
+        loc: Float[Tensor, "..."],
+        scale: Float[Tensor, "..."],
+        noise: Noise,
+        log_mean: Float[Tensor, "..."] | None = None,
+    ) -> None:
+        self.loc = loc
+        self.scale = scale
+        self.noise = noise
+        self._log_mean = log_mean
+
+    @property
+    def log_mean(self) -> Float[Tensor, "..."]:
+        r"""$\log E[s]$, consistent with the noise."""
+        if self._log_mean is None:
+            self._log_mean = self.loc + self.noise.log_moment(self.scale)
+        return self._log_mean
+
+    @property
+    def relative_std(self) -> Float[Tensor, "..."]:
+        """Standard deviation divided by mean; depends on the scale alone."""
+        return self.noise.relative_std(self.scale)
+
+    def log_sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "..."]:
+        r"""A reparameterised draw of $\log s$."""
+        shape = torch.broadcast_shapes(self.loc.shape, self.scale.shape)
+        return self.log_sample_from(self.noise.sample(self.loc.detach().expand(shape), generator))
+
+    def log_sample_from(self, g: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        r"""$\log s$ for given standard noise."""
+        return torch.addcmul(self.loc, self.scale, g)

@@ -1,0 +1,41 @@
+"""The lognormal distribution, the alternative posterior and prior of BAM."""
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.distributions.location_scale import LogLocationScale
+from babn.distributions.noise import NoiseName, noise_for
+
+
+class LogNormal(LogLocationScale):
+    r"""Lognormal distribution: $\log s \sim N(\mu, \sigma^2)$, $E[s] = e^{\mu + \sigma^2/2}$.
+
+    Args:
+        mu: Mean of $\log s$.
+        sigma: Standard deviation of $\log s$, positive.
+        noise: `"exact"`, `"truncated"` or `"truncated-paper"`.
+        log_mean: Logarithm of the mean, if it is at hand.
+
+    Example:
+        >>> import torch
+        >>> LogNormal(torch.tensor(0.0), torch.tensor(2.0)).log_mean
+        tensor(2.)
+    """
+
+    def __init__(
+        self,
+        mu: Float[Tensor, "..."],
+        sigma: Float[Tensor, "..."],
+        noise: NoiseName = "exact",
+        log_mean: Float[Tensor, "..."] | None = None,
+    ) -> None:
+        super().__init__(mu, sigma, noise_for("lognormal", noise), log_mean)
+        self.mu = mu
+        self.sigma = sigma
+
+    def log_prob(self, log_s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Log density at `exp(log_s)` under exact noise."""
+        z = (log_s - self.mu) / self.sigma
+        return -0.5 * z.square() - log_s - self.sigma.log() - 0.5 * math.log(2 * math.pi)

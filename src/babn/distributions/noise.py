@@ -1,0 +1,191 @@
+r"""Standard noise of the log-location-scale families, and its exponential moments.
+
+Weibull and lognormal variables have one form in log space,
+
+$$\log s = \mathrm{loc} + \mathrm{scale} \cdot g,$$
+
+with $g$ the log of a standard exponential (Weibull, scale $1/k$) or a standard normal (lognormal).
+Everything that the attention rules need of them follows from the moment function
+$m(t) = E[e^{t g}]$: the mean is $e^{loc} m(scale)$, and std/mean depends on the scale alone.
+
+Each noise below is consistent: its samples have the moments that it states. The one exception is
+[`TruncatedPaper`][babn.distributions.noise.TruncatedPaper], kept to reproduce the paper.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+NoiseName = Literal["exact", "truncated", "truncated-paper"]
+Family = Literal["weibull", "lognormal"]
+
+LOW, HIGH = 0.1, 0.9
+"""The interval from which truncated noise draws its uniform numbers."""
+
+
+@runtime_checkable
+class Noise(Protocol):
+    """A standard variable $g$ with its moments."""
+
+    def sample(
+        self, like: Float[Tensor, "..."], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "..."]:
+        """Draws of $g$ with the shape, dtype and device of `like`."""
+        ...
+
+    def log_moment(self, scale: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        r"""$\log E[e^{t g}]$ at $t$ = `scale`."""
+        ...
+
+    def relative_std(self, scale: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        r"""Standard deviation of $e^{t g}$ divided by its mean, at $t$ = `scale`."""
+        ...
+
+
+class LogExponential:
+    r"""$g = \log(-\log(1 - \epsilon))$ with $\epsilon$ uniform on (0, 1); $E[e^{tg}] = \Gamma(1 + t)$."""
+
+    def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        draws = torch.empty_like(like).exponential_(generator=generator)
+        return draws.clamp_(min=torch.finfo(draws.dtype).tiny).log_()
+
+    def log_moment(self, scale: Tensor) -> Tensor:
+        return torch.lgamma(1 + scale)
+
+    def relative_std(self, scale: Tensor) -> Tensor:
+        # In float32 the two terms cancel for small scales (large k).
+        wide = scale.double()
+        log_ratio = torch.lgamma(1 + 2 * wide) - 2 * torch.lgamma(1 + wide)
+        return log_ratio.clamp(0, 80).expm1().sqrt().to(scale.dtype)
+
+
+class StandardNormal:
+    r"""$g \sim N(0, 1)$; $E[e^{tg}] = e^{t^2/2}$."""
+
+    def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return torch.empty_like(like).normal_(generator=generator)
+
+    def log_moment(self, scale: Tensor) -> Tensor:
+        return 0.5 * scale.square()
+
+    def relative_std(self, scale: Tensor) -> Tensor:
+        return scale.square().clamp(max=80).expm1().sqrt()
+
+
+def log_exponential_quantile(u: Tensor) -> Tensor:
+    """Quantile function of the log of a standard exponential."""
+    return torch.log(-torch.log1p(-u))
+
+
+_BEND = 3.0  # the scale at which the series' variable is zero
+_DEGREE = 16
+
+
+class Truncated:
+    r"""$g = Q(\epsilon)$ with $\epsilon$ uniform on (0.1, 0.9) and $Q$ a quantile function.
+
+    The moment $m(t) = \frac{1}{0.8}\int_{0.1}^{0.9} e^{t Q(u)} du$ has no short closed form, but
+    $\log m(t) - t\,Q(0.9) + \log(1 + t)$ is bounded and smooth in $x = (t - 3) / (t + 3)$, and its
+    Chebyshev interpolant of degree 16 in $x$ is right to 3e-8 for every $t \ge 0$. In powers of $x$
+    its coefficients stay below one, so that Horner's rule loses nothing in float32.
+
+    Args:
+        quantile: $Q$.
+    """
+
+    def __init__(self, quantile: Callable[[Tensor], Tensor]) -> None:
+        self.quantile = quantile
+        self.largest = float(quantile(torch.tensor(HIGH, dtype=torch.float64)))
+        # Gauss-Legendre points, denser near the largest noise, where high moments live.
+        y, weights = np.polynomial.legendre.leggauss(128)
+        y, weights = (y + 1) / 2, weights / 2 * 3 * ((y + 1) / 2) ** 2
+        nodes = quantile(torch.from_numpy(HIGH - (HIGH - LOW) * y**3)).numpy()
+        self.quadrature = list(zip(weights.tolist(), nodes.tolist(), strict=True))
+        x = np.polynomial.chebyshev.chebpts1(_DEGREE + 1)
+        scale = _BEND * (1 + x) / (1 - x)
+        moment = np.exp(np.multiply.outer(scale, nodes - self.largest)) @ weights
+        series = np.polynomial.chebyshev.chebfit(x, np.log(moment) + np.log1p(scale), _DEGREE)
+        self.series: list[float] = np.polynomial.chebyshev.cheb2poly(series).tolist()
+
+    def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return self.quantile(torch.empty_like(like).uniform_(LOW, HIGH, generator=generator))
+
+    def log_moment(self, scale: Tensor) -> Tensor:
+        value: Tensor = _TruncatedLogMoment.apply(scale, self.largest, self.series)
+        return value
+
+    def relative_std(self, scale: Tensor) -> Tensor:
+        # The mean square of (s / mean - 1), node by node: no cancellation at small scales.
+        wide = scale.double()
+        log_mean = self.log_moment(wide)
+        variance = torch.zeros_like(wide)
+        for weight, node in self.quadrature:
+            variance += weight * (node * wide - log_mean).expm1().square()
+        return variance.sqrt().to(scale.dtype)
+
+
+@dataclass(frozen=True)
+class TruncatedPaper:
+    """Truncated samples with the moments of the exact noise, as in the paper: not consistent.
+
+    Training learns to steer attention through the gap between the two, which mean mode ignores.
+    """
+
+    exact: Noise
+    truncated: Noise
+
+    def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return self.truncated.sample(like, generator)
+
+    def log_moment(self, scale: Tensor) -> Tensor:
+        return self.exact.log_moment(scale)
+
+    def relative_std(self, scale: Tensor) -> Tensor:
+        return self.exact.relative_std(scale)
+
+
+class _TruncatedLogMoment(torch.autograd.Function):
+    """One saved tensor instead of one for each term of the series."""
+
+    @staticmethod
+    def forward(ctx, scale: Tensor, largest: float, series: Sequence[float]) -> Tensor:
+        ctx.save_for_backward(scale)
+        ctx.largest, ctx.series = largest, series
+        bounded = _polynomial(series, (scale - _BEND) / (scale + _BEND))
+        return bounded.sub_(scale.log1p()).add_(scale, alpha=largest)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:
+        (scale,) = ctx.saved_tensors
+        slopes = [power * c for power, c in enumerate(ctx.series)][1:]
+        slope = _polynomial(slopes, (scale - _BEND) / (scale + _BEND))
+        slope.mul_(2 * _BEND / (scale + _BEND).square())
+        slope.sub_(1 / (1 + scale)).add_(ctx.largest)
+        return slope.mul_(grad), None, None
+
+
+def _polynomial(coefficients: Sequence[float], x: Tensor) -> Tensor:
+    """Horner's rule, in place."""
+    value = torch.full_like(x, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        value.mul_(x).add_(coefficient)
+    return value
+
+
+_EXACT: dict[Family, Noise] = {"weibull": LogExponential(), "lognormal": StandardNormal()}
+_TRUNCATED: dict[Family, Noise] = {
+    "weibull": Truncated(log_exponential_quantile),
+    "lognormal": Truncated(torch.special.ndtri),
+}
+
+
+def noise_for(family: Family, name: NoiseName) -> Noise:
+    """The noise called `name` for a family of distributions."""
+    if name == "truncated-paper":
+        return TruncatedPaper(_EXACT[family], _TRUNCATED[family])
+    return _EXACT[family] if name == "exact" else _TRUNCATED[family]

@@ -1,0 +1,46 @@
+"""The Weibull distribution, the posterior of unnormalised attention weights."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.distributions.location_scale import LogLocationScale
+from babn.distributions.noise import NoiseName, noise_for
+
+
+class Weibull(LogLocationScale):
+    r"""Weibull distribution with shape $k$ and scale $\lambda$, in log space.
+
+    $$p(s \mid k, \lambda) = \frac{k}{\lambda^k} s^{k-1} e^{-(s/\lambda)^k}, \qquad
+    \log s = \log\lambda + \frac{1}{k}\log(-\log(1-\epsilon)), \qquad
+    E[s] = \lambda\,\Gamma(1 + 1/k).$$
+
+    Under truncated noise the last factor is the truncated noise's own moment.
+
+    Args:
+        k: Shape, positive.
+        log_lam: Logarithm of the scale.
+        noise: `"exact"`, `"truncated"` or `"truncated-paper"`.
+        log_mean: Logarithm of the mean, if it is at hand; found from the others otherwise.
+
+    Example:
+        >>> q = Weibull(torch.tensor(1.0), torch.tensor(0.0))
+        >>> q.log_mean.exp(), q.relative_std
+        (tensor(1.), tensor(1.))
+    """
+
+    def __init__(
+        self,
+        k: Float[Tensor, "..."],
+        log_lam: Float[Tensor, "..."],
+        noise: NoiseName = "exact",
+        log_mean: Float[Tensor, "..."] | None = None,
+    ) -> None:
+        super().__init__(log_lam, k.reciprocal(), noise_for("weibull", noise), log_mean)
+        self.k = k
+        self.log_lam = log_lam
+
+    def log_prob(self, log_s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Log density at `exp(log_s)` under exact noise."""
+        z = self.k * (log_s - self.log_lam)
+        return self.k.log() - log_s + z - torch.exp(z)

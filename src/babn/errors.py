@@ -1,0 +1,65 @@
+"""The errors that babn raises, each with the value that was wrong and the remedy."""
+
+
+class BabnError(Exception):
+    """Base of all errors raised on purpose by babn."""
+
+
+class ConfigError(BabnError, ValueError):
+    """A configuration field has a value that cannot work."""
+
+
+class KeyLengthError(BabnError, ValueError):
+    """More keys than the key-axis upward path was built for."""
+
+
+class NothingToConvertError(BabnError, ValueError):
+    """No attention call of the model can be reached."""
+
+
+class ConversionError(BabnError, RuntimeError):
+    """The model's attention could be found but not replaced faithfully."""
+
+
+class AlreadyConvertedError(BabnError, RuntimeError):
+    """The model is converted already."""
+
+
+class NotConvertedError(BabnError, RuntimeError):
+    """The model is not converted, or the call does not come through its root."""
+
+
+class ExampleInputsError(BabnError, ValueError):
+    """The dry run needs example inputs, or those given do not run."""
+
+
+class UnsupportedAttentionError(BabnError, NotImplementedError):
+    """An attention feature that the rules do not define, such as attention sinks."""
+
+
+class CheckpointingError(BabnError, RuntimeError):
+    """A form of activation checkpointing under which gradients would be wrong."""
+
+
+class MismatchError(BabnError, ValueError):
+    """Saved belief weights do not fit the model."""
+
+
+class FormatError(BabnError, ValueError):
+    """A saved file is not what it should be, or of an unknown format version."""
+
+
+class NonFiniteError(BabnError, ValueError):
+    """A parameter is NaN or infinite."""
+
+
+class DeviceError(BabnError, ValueError):
+    """Inputs and model are on different devices."""
+
+
+class SamplesError(BabnError, ValueError):
+    """The number of samples is not a positive whole number, or does not fit the batch."""
+
+
+class MissingExtraError(BabnError, ImportError):
+    """An optional package is needed and not installed."""

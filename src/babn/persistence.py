@@ -1,0 +1,207 @@
+"""Saving and loading: whole models by `save_pretrained` and `load`, or the belief part alone.
+
+A saved model is an ordinary transformers folder: its weights hold the belief parameters beside the
+others, its configuration a description of the conversion. Without babn it loads as the
+deterministic model.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from babn.attention.rule import RuleConfig
+from babn.conversion.convert import (
+    FORMAT,
+    apply_plan,
+    check_convertible,
+    check_finite,
+    describe,
+)
+from babn.conversion.discover import discover
+from babn.conversion.plan import Chain, from_list
+from babn.conversion.state import ATTRIBUTE, BeliefState, belief_states
+from babn.errors import FormatError, MismatchError, MissingExtraError
+
+Model = TypeVar("Model", bound=nn.Module)
+
+DESCRIPTION, WEIGHTS = "belief.json", "belief.safetensors"
+
+
+def load(folder: str | Path, model_class: type[Any] | None = None, **kwargs: Any) -> Any:
+    """A converted model from a folder that `save_pretrained` wrote.
+
+    Args:
+        folder: The folder.
+        model_class: Class to load with, if it is not one that transformers itself provides.
+        **kwargs: Passed on to `from_pretrained`.
+    """
+    folder = Path(folder)
+    description = _read_json(folder / "config.json").get(ATTRIBUTE)
+    if description is None:
+        raise FormatError(
+            f"{folder / 'config.json'} describes no conversion. Load the folder with from_pretrained "
+            "and call babn.convert, or babn.load_belief if it holds belief weights alone."
+        )
+    config, chains = _parse(description, folder / "config.json")
+    tensors = _belief_tensors(folder)
+    model = _load_base(folder, model_class, kwargs)
+    _check_paths(model, chains, folder)
+    check_convertible(model, config)
+    apply_plan(model, config, chains)
+    _fill(getattr(model, ATTRIBUTE), tensors, folder)
+    return model
+
+
+def save_belief(model: nn.Module, folder: str | Path) -> Path:
+    """Writes the belief parameters alone, a few megabytes, to put on top of an untouched base."""
+    states = belief_states(model)
+    if len(states) > 1:
+        raise MismatchError(
+            f"{type(model).__name__} holds {len(states)} converted models. Save each by itself."
+        )
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: t.detach().cpu().contiguous() for name, t in states[0].state_dict().items()}
+    _replace(folder / WEIGHTS, lambda path: save_file(tensors, path))
+    text = json.dumps(describe(states[0]), indent=2)
+    _replace(folder / DESCRIPTION, lambda path: path.write_text(text + "\n"))
+    return folder
+
+
+def load_belief(model: Model, folder: str | Path, example_inputs: Any = None) -> Model:
+    """Converts an untouched base and fills in belief parameters that `save_belief` wrote.
+
+    Args:
+        model: The base, of the architecture that the parameters were trained on.
+        folder: The folder.
+        example_inputs: As for `convert`.
+    """
+    folder = Path(folder)
+    config, chains = _parse(_read_json(folder / DESCRIPTION), folder / DESCRIPTION)
+    tensors = _read_tensors(folder / WEIGHTS, prefix="")
+    check_finite(tensors)
+    check_convertible(model, config)
+    _check_chains(chains, discover(model, example_inputs).chains, model, folder)
+    apply_plan(model, config, chains)
+    _fill(getattr(model, ATTRIBUTE), tensors, folder)
+    return model
+
+
+def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...]]:
+    version = description.get("format") if isinstance(description, dict) else None
+    if version != FORMAT:
+        raise FormatError(
+            f"{path} has format {version!r}; this version of babn reads format {FORMAT}. "
+            "Install the version of babn that wrote it, or save the model again."
+        )
+    try:
+        return RuleConfig.from_dict(description["rule"]), from_list(description["chains"])
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"{path} is damaged: {error!r}. Save the model again.") from error
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise FormatError(f"{path} does not exist. Check the folder.") from error
+    except ValueError as error:
+        raise FormatError(f"{path} is not JSON: {error}. Save the model again.") from error
+
+
+def _read_tensors(path: Path, prefix: str) -> dict[str, Tensor]:
+    """The tensors of a safetensors file whose names begin with `prefix`, without it."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+            return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+    except FileNotFoundError as error:
+        raise FormatError(f"{path} does not exist. Check the folder.") from error
+    except SafetensorError as error:
+        raise FormatError(f"{path} is damaged: {error}. Save the model again.") from error
+
+
+def _belief_tensors(folder: Path) -> dict[str, Tensor]:
+    """The belief parameters inside a transformers folder, in one file or several."""
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise FormatError(f"{folder} has no model*.safetensors; other formats are not read.")
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        tensors |= _read_tensors(file, prefix=f"{ATTRIBUTE}.")
+    check_finite(tensors)
+    return tensors
+
+
+def _load_base(folder: Path, model_class: type[Any] | None, kwargs: dict[str, Any]) -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtraError(
+            "babn.load needs transformers: pip install 'babn[transformers]'"
+        ) from error
+    if model_class is None:
+        names = _read_json(folder / "config.json").get("architectures") or [""]
+        model_class = getattr(transformers, names[0], None)
+        if model_class is None:
+            raise FormatError(
+                f"{folder / 'config.json'} names the architecture {names[0]!r}, which transformers "
+                "does not provide. Pass model_class."
+            )
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # it would warn of the belief parameters
+    try:
+        return model_class.from_pretrained(folder, **kwargs)
+    finally:
+        transformers.logging.set_verbosity(level)
+
+
+def _check_paths(model: nn.Module, chains: tuple[Chain, ...], folder: Path) -> None:
+    modules = dict(model.named_modules())
+    for call in (call for chain in chains for call in chain.calls):
+        found = type(modules[call.path]).__name__ if call.path in modules else "nothing"
+        if found != call.module:
+            raise MismatchError(
+                f"{folder} was saved from a model with {call.module} at {call.path}; "
+                f"{type(model).__name__} has {found} there. Load the class it was saved from."
+            )
+
+
+def _check_chains(
+    saved: tuple[Chain, ...], found: tuple[Chain, ...], model: nn.Module, folder: Path
+) -> None:
+    def outline(chains: tuple[Chain, ...]) -> list[tuple[str, int, int, int]]:
+        return [(c.name, len(c.calls), c.calls[0].heads, c.calls[0].head_dim) for c in chains]
+
+    if outline(saved) != outline(found):
+        raise MismatchError(
+            f"The belief weights in {folder} are for chains (name, steps, heads, head size) "
+            f"{outline(saved)}; {type(model).__name__} has {outline(found)}. Load them onto the "
+            "architecture they were trained on."
+        )
+
+
+def _fill(state: BeliefState, tensors: dict[str, Tensor], folder: Path) -> None:
+    own = state.state_dict()
+    missing, unknown = sorted(set(own) - set(tensors)), sorted(set(tensors) - set(own))
+    shapes = [n for n in own if n in tensors and own[n].shape != tensors[n].shape]
+    if missing or unknown or shapes:
+        raise MismatchError(
+            f"{folder} does not fit its description: missing {missing}, unknown {unknown}, of "
+            f"another shape {shapes}. Save the model again."
+        )
+    state.load_state_dict(tensors)
+
+
+def _replace(path: Path, write: Any) -> None:
+    """Writes beside the file and moves over it, so that an interruption leaves the old one whole."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        write(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

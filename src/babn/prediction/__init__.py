@@ -1,0 +1,1 @@
+"""Prediction with uncertainty: samples, their statistics, and attention maps."""

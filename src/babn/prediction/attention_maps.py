@@ -1,0 +1,45 @@
+"""Where a converted model looks, and how sure it is of that."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from babn.conversion.examples import as_call
+from babn.conversion.state import Override, overriding
+from babn.prediction.predict import evaluating
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """The posterior of one attention call.
+
+    Attributes:
+        name: Chain and step of the call.
+        mean: Posterior mean weights, normalised over keys.
+        relative_std: Standard deviation divided by mean of the unnormalised weights; zero at masked
+            keys.
+    """
+
+    name: str
+    mean: Float[Tensor, "batch head query key"]
+    relative_std: Float[Tensor, "batch head query key"]
+
+
+def attention(model: nn.Module, batch: Any) -> list[AttentionMap]:
+    """Posterior mean and std/mean of every attention call, in call order.
+
+    Args:
+        model: A converted model; its training mode is restored afterwards.
+        batch: A dictionary of keyword arguments, a tuple or a tensor.
+    """
+    args, kwargs = as_call(batch)
+    override = Override(mode="mean", posteriors=[])
+    with torch.no_grad(), evaluating(model), overriding(model, override):
+        model(*args, **kwargs)
+        return [
+            AttentionMap(name, posterior.mean_weights(), posterior.relative_std())
+            for name, posterior in override.posteriors or ()
+        ]

@@ -1,0 +1,216 @@
+"""Predictions from samples of attention, drawn in few passes."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from babn.attention.rule import Randomness
+from babn.conversion.convert import check_finite
+from babn.conversion.examples import as_call
+from babn.conversion.state import Override, belief_states, overriding
+from babn.errors import SamplesError
+from babn.prediction.welch import welch_p_value
+
+Activation = Literal["softmax", "sigmoid", "identity"]
+
+BYTES_PER_PAIR = 4 * 12
+"""Memory of one query-key pair in a pass: float32, and a dozen tensors alive at a time."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Samples of a model's answer and what follows from them.
+
+    Attributes:
+        sample_logits: The model's outputs, one for each sample of attention.
+        activation: How outputs become probabilities; `"identity"` for regression, where `probs` and
+            `std` are mean and spread of the values and the entropies mean nothing.
+    """
+
+    sample_logits: Float[Tensor, "sample *batch label"]
+    activation: Activation = "softmax"
+
+    @cached_property
+    def sample_probs(self) -> Float[Tensor, "sample *batch label"]:
+        """Probabilities under each sample."""
+        if self.activation == "softmax":
+            return self.sample_logits.softmax(-1)
+        return self.sample_logits.sigmoid() if self.activation == "sigmoid" else self.sample_logits
+
+    @cached_property
+    def probs(self) -> Float[Tensor, "*batch label"]:
+        """The predictive distribution: the mean over samples."""
+        return self.sample_probs.mean(0)
+
+    @cached_property
+    def std(self) -> Float[Tensor, "*batch label"]:
+        """Standard deviation of the probabilities over samples; zero for one sample."""
+        return self.sample_probs.std(0, correction=min(1, len(self.sample_probs) - 1))
+
+    @cached_property
+    def entropy(self) -> Float[Tensor, "*batch"]:
+        """Entropy of the predictive distribution in nats: total uncertainty."""
+        return self._entropy(self.probs)
+
+    @cached_property
+    def expected_entropy(self) -> Float[Tensor, "*batch"]:
+        """Mean entropy of the samples' distributions: uncertainty of the data."""
+        return self._entropy(self.sample_probs).mean(0)
+
+    @cached_property
+    def mutual_information(self) -> Float[Tensor, "*batch"]:
+        """Entropy less expected entropy: uncertainty that attention accounts for."""
+        return (self.entropy - self.expected_entropy).clamp(min=0)
+
+    @cached_property
+    def p_value(self) -> Float[Tensor, "*batch"]:
+        """P-value of Welch's t-test between the samples of the two most probable classes.
+
+        Small means that the samples agree on which of the two is ahead.
+        """
+        top = self.probs.topk(2, dim=-1).indices.expand(*self.sample_probs.shape[:-1], 2)
+        first, second = self.sample_probs.gather(-1, top).unbind(-1)
+        return welch_p_value(first, second)
+
+    def _entropy(self, probs: Tensor) -> Tensor:
+        if self.activation == "sigmoid":
+            return -(torch.xlogy(probs, probs) + torch.xlogy(1 - probs, 1 - probs)).sum(-1)
+        return -torch.xlogy(probs, probs).sum(-1)
+
+
+def predict(
+    model: nn.Module,
+    batch: Any,
+    samples: int = 20,
+    seed: int | None = 0,
+    *,
+    dropout: bool = False,
+    memory: float | None = None,
+    output: Callable[[Any], Tensor] | None = None,
+) -> Prediction:
+    """Samples of the model's answer, drawn in one or a few passes.
+
+    Args:
+        model: A converted model; its training mode is restored afterwards.
+        batch: A dictionary of keyword arguments, a tuple or a tensor, batch first; `labels` are
+            ignored.
+        samples: How many samples of attention to draw.
+        seed: Makes the samples reproducible, whatever the memory; `None` uses torch's global state.
+        dropout: Whether dropout modules are on as well.
+        memory: Gigabytes that attention may take in one pass; by default half of the free memory of
+            a GPU, and 1 on a CPU.
+        output: Takes the logits from the model's output; by default `.logits`, the output itself if
+            it is a tensor, or its first element.
+    """
+    if not isinstance(samples, int) or isinstance(samples, bool) or samples < 1:
+        raise SamplesError(f"samples={samples!r} is not possible. Give a whole number from 1 on.")
+    for state in belief_states(model):
+        check_finite(dict(state.named_parameters()))
+    args, kwargs = as_call(batch)
+    kwargs.pop("labels", None)
+    sampler = _Sampler(model, args, kwargs, output or find_logits, seed)
+    with torch.no_grad(), evaluating(model, dropout):
+        logits = [sampler.draw(0, 1)]
+        step = sampler.samples_per_pass(memory)
+        for start in range(1, samples, step):
+            logits.append(sampler.draw(start, min(start + step, samples)))
+    return Prediction(torch.cat(logits), _activation(model, logits[0]))
+
+
+@dataclass
+class _Sampler:
+    """Runs a model on copies of a batch, one for each sample."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Callable[[Any], Tensor]
+    seed: int | None
+    pairs: int = 1
+
+    def draw(self, start: int, stop: int) -> Tensor:
+        """Logits of the samples from `start` to before `stop`."""
+        count = stop - start
+        seeds = None if self.seed is None else [_mix(self.seed, i) for i in range(start, stop)]
+        override = Override(mode="sample", randomness=Randomness(seeds), elements=[])
+        args = [repeat(x, count, self.rows) for x in self.args]
+        kwargs = {name: repeat(x, count, self.rows) for name, x in self.kwargs.items()}
+        with overriding(self.model, override):
+            logits = self.output(self.model(*args, **kwargs))
+        self.pairs = max(sum(override.elements or ()) // count, 1)
+        if logits.shape[0] % count:
+            raise SamplesError(
+                f"The model's output has {logits.shape[0]} rows for {count} copies of a batch of "
+                f"{self.rows}. Pass output= to take a tensor with one row for each example."
+            )
+        return logits.unflatten(0, (count, -1))
+
+    @property
+    def rows(self) -> int:
+        """The batch size."""
+        tensors = [
+            x for x in (*self.args, *self.kwargs.values()) if isinstance(x, Tensor) and x.ndim
+        ]
+        if not tensors:
+            raise SamplesError("The batch has no tensor, so its size is unknown.")
+        return tensors[0].shape[0]
+
+    def samples_per_pass(self, memory: float | None) -> int:
+        """How many samples fit into the memory budget, from what the first one took."""
+        budget = _free_memory(self.model) if memory is None else memory * 2**30
+        return max(1, int(budget / (self.pairs * BYTES_PER_PAIR)))
+
+
+def repeat(x: Any, times: int, rows: int) -> Any:
+    """A tensor with one row for each example, repeated as a whole; anything else unchanged."""
+    if isinstance(x, Tensor) and x.ndim and x.shape[0] == rows and times > 1:
+        return x.repeat(times, *[1] * (x.ndim - 1))
+    return x
+
+
+def find_logits(output: Any) -> Tensor:
+    """The logits of a model's output."""
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, Mapping) and isinstance(output.get("logits"), Tensor):
+        return output["logits"]
+    first = next(iter(output.values())) if isinstance(output, Mapping) else output[0]
+    assert isinstance(first, Tensor)
+    return first
+
+
+@contextmanager
+def evaluating(model: nn.Module, dropout: bool = False) -> Iterator[None]:
+    """Evaluation mode, with dropout modules on if asked; modes are restored."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    for module in modes if dropout else ():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.train()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _mix(seed: int, sample: int) -> int:
+    return (seed * 1_000_003 + sample) % 2**63
+
+
+def _free_memory(model: nn.Module) -> float:
+    device = belief_states(model)[0].kl_weight.device
+    return torch.cuda.mem_get_info(device)[0] / 2 if device.type == "cuda" else 2**30
+
+
+def _activation(model: nn.Module, logits: Tensor) -> Activation:
+    problem = getattr(getattr(model, "config", None), "problem_type", None)
+    if problem == "regression" or logits.shape[-1] == 1:
+        return "identity"
+    return "sigmoid" if problem == "multi_label_classification" else "softmax"

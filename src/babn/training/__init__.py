@@ -1,0 +1,1 @@
+"""Training by the evidence lower bound: the divergence, its weight and its schedule."""

@@ -1,0 +1,70 @@
+"""Schedules for the weight of the divergence."""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from torch import nn
+
+from babn.attention.rule import check_at_least, check_choice
+from babn.errors import ConfigError
+from babn.training.divergence import set_kl_weight
+
+
+@dataclass(frozen=True, kw_only=True)
+class KLAnnealing:
+    """How the weight of the divergence grows over training.
+
+    Attributes:
+        schedule: `"constant"`; `"linear"` from `start` to `weight`; `"sigmoid"` between the same;
+            `"cyclic"`, linear again and again (Fu et al., 2019).
+        weight: The weight at the end of the growth.
+        start: The weight at the beginning.
+        warmup: Fraction of training, or of each cycle, over which the weight grows.
+        cycles: Number of cycles.
+
+    Example:
+        >>> KLAnnealing(weight=1.0, warmup=0.5).at(step=25, total=100)
+        0.5
+    """
+
+    schedule: Literal["constant", "linear", "sigmoid", "cyclic"] = "linear"
+    weight: float = 0.1
+    start: float = 0.0
+    warmup: float = 0.5
+    cycles: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work."""
+        for field in fields(self):
+            check_choice(field.name, getattr(self, field.name), field.type)
+        check_at_least("weight", self.weight, 0.0)
+        check_at_least("start", self.start, 0.0)
+        check_at_least("cycles", self.cycles, 1)
+        if not 0 < self.warmup <= 1:
+            raise ConfigError(f"warmup={self.warmup!r} is not possible. Give a fraction in (0, 1].")
+
+    def at(self, step: int, total: int) -> float:
+        """The weight at a step of `total` steps."""
+        progress = min(max(step / max(total, 1), 0.0), 1.0)
+        if self.schedule == "cyclic":
+            progress = progress * self.cycles % 1.0 if progress < 1 else 1.0
+        growth = min(progress / self.warmup, 1.0)
+        if self.schedule == "constant":
+            growth = 1.0
+        elif self.schedule == "sigmoid":
+            growth = _sigmoid(growth)
+        return self.start + (self.weight - self.start) * growth
+
+    def apply(self, model: nn.Module, step: int, total: int) -> float:
+        """Sets the model's weight for a step, and returns it."""
+        weight = self.at(step, total)
+        set_kl_weight(model, weight)
+        return weight
+
+
+def _sigmoid(growth: float) -> float:
+    """A logistic curve through (0, 0), (1/2, 1/2) and (1, 1)."""
+    lowest = 1 / (1 + math.exp(6))
+    value = 1 / (1 + math.exp(6 - 12 * growth))
+    return (value - lowest) / (1 - 2 * lowest)

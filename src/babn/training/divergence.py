@@ -1,0 +1,57 @@
+"""The divergence of a converted model's last pass, and its weight in the loss."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from babn.conversion.state import belief_states
+from babn.errors import ConfigError, NotConvertedError
+
+
+def set_kl_weight(model: nn.Module, weight: float) -> None:
+    """Sets the weight of the divergence in the training loss.
+
+    The weight is a buffer, so that changing it does not recompile a compiled model.
+    """
+    if not weight >= 0 or weight == float("inf"):
+        raise ConfigError(f"weight={weight!r} is not possible. Give a number of at least 0.")
+    for state in belief_states(model):
+        state.kl_weight.fill_(weight)
+
+
+def get_kl_weight(model: nn.Module) -> float:
+    """The weight of the divergence in the training loss."""
+    return float(belief_states(model)[0].kl_weight)
+
+
+def kl_per_layer(source: Any) -> dict[str, Float[Tensor, ""]]:
+    """The divergence of each attention call, by chain and step.
+
+    Args:
+        source: A model's output, or a converted model for its last pass.
+    """
+    if not isinstance(source, nn.Module):
+        if not hasattr(source, "belief_kl_per_layer"):
+            raise NotConvertedError(
+                f"This {type(source).__name__} carries no divergence: the model is not converted, its "
+                "rule has no prior, or it ran without gradients in evaluation mode (use "
+                "babn.recording_kl(model) there). Pass the model itself if a wrapper made the output anew."
+            )
+        return source.belief_kl_per_layer
+    return {name: kl for state in belief_states(source) for name, kl in state.last_kl.items()}
+
+
+def belief_kl(model: nn.Module) -> Float[Tensor, ""]:
+    """The divergence of a converted model's last pass, with gradients; for hand-written losses.
+
+    Zero if the rule has no prior.
+    """
+    values = list(kl_per_layer(model).values())
+    return torch.stack(values).sum() if values else torch.zeros(())
+
+
+def weighted_kl(model: nn.Module) -> Float[Tensor, ""]:
+    """The term that training adds to the loss: weight times divergence."""
+    return belief_states(model)[0].kl_weight * belief_kl(model)

@@ -1,0 +1,96 @@
+"""The Hugging Face Trainer for converted models."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Trainer
+
+from babn.conversion.state import Override, belief_states, overriding
+from babn.errors import ConfigError
+from babn.training.annealing import KLAnnealing
+from babn.training.divergence import get_kl_weight, kl_per_layer
+
+
+class BeliefTrainerMixin:
+    """Adds the weighted divergence to whatever loss a Trainer computes, once and in the right size.
+
+    A converted model adds the divergence to its own loss. Under a Trainer that is wrong in three
+    cases, which this mixin handles: label smoothing and custom losses never see the model's loss;
+    losses that are normalised over accumulated batches count the divergence once for each of them;
+    and losses averaged over tokens of all processes are multiplied by the number of processes.
+
+    Args:
+        annealing: Schedule of the divergence's weight; constant at the model's weight by default.
+
+    Example:
+        class MyTrainer(BeliefTrainerMixin, Seq2SeqTrainer): ...
+    """
+
+    def __init__(self, *args: Any, annealing: KLAnnealing | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.args.n_gpu > 1:
+            raise ConfigError(
+                f"{self.args.n_gpu} GPUs in one process: DataParallel cannot collect the divergence. "
+                "Start one process for each GPU with torchrun, or set CUDA_VISIBLE_DEVICES=0."
+            )
+        belief_states(self.model)
+        self.annealing = annealing
+        self._sums: dict[str, Tensor] = {}
+        self._steps = 0
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """The negative ELBO in training, the negative log likelihood in evaluation."""
+        if model.training and self.annealing is not None:
+            self.annealing.apply(model, self.state.global_step, self.state.max_steps)
+        with overriding(model, Override(add_kl=False)):
+            loss, outputs = super().compute_loss(
+                model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
+            )
+        if model.training:
+            loss = self._with_divergence(model, loss, num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+    def _with_divergence(self, model: nn.Module, loss: Tensor, num_items: Any) -> Tensor:
+        layers = kl_per_layer(model)
+        if not layers:
+            return loss
+        kl = torch.stack(list(layers.values())).sum()
+        self._note({"nll": loss, "kl": kl, **{f"kl/{name}": v for name, v in layers.items()}})
+        term = belief_states(model)[0].kl_weight * kl
+        if self._loss_covers_accumulation(num_items):
+            term = term / self.current_gradient_accumulation_steps
+        return loss + term
+
+    def _loss_covers_accumulation(self, num_items: Any) -> bool:
+        """Whether the Trainer leaves this loss undivided when it accumulates gradients."""
+        declared = getattr(self, "loss_is_scaled_for_ga", None)
+        if declared is not None:
+            return bool(declared)
+        accepts = self.model_accepts_loss_kwargs and num_items is not None
+        return bool(accepts or self.compute_loss_func is not None)
+
+    def _note(self, values: dict[str, Tensor]) -> None:
+        for name, value in values.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value.detach().float()
+        self._steps += 1
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Adds the likelihood, the divergence, its layers and its weight to training logs."""
+        if "loss" in logs and self._steps:
+            means = torch.stack(list(self._sums.values())) / self._steps
+            means = self.accelerator.reduce(means, reduction="mean").tolist()
+            logs |= dict(zip(self._sums, means, strict=True))
+            logs["kl_weight"] = get_kl_weight(self.model)
+            self._sums, self._steps = {}, 0
+        super().log(logs, *args, **kwargs)
+
+
+class BeliefTrainer(BeliefTrainerMixin, Trainer):
+    """A Trainer for converted models; see the mixin."""
