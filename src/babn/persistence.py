@@ -43,8 +43,8 @@ def load(folder: str | Path, model_class: type[Any] | None = None, **kwargs: Any
     description = _read_json(folder / "config.json").get(ATTRIBUTE)
     if description is None:
         raise FormatError(
-            f"{folder / 'config.json'} describes no conversion. Load the folder with from_pretrained "
-            "and call babn.convert, or babn.load_belief if it holds belief weights alone."
+            f"{folder / 'config.json'} describes no conversion. Load the folder with "
+            "from_pretrained and call babn.convert, or babn.load_belief if it holds belief weights."
         )
     config, chains = _parse(description, folder / "config.json")
     tensors = _belief_tensors(folder)
@@ -198,7 +198,7 @@ def _fill(state: BeliefState, tensors: dict[str, Tensor], folder: Path) -> None:
 
 
 def _replace(path: Path, write: Any) -> None:
-    """Writes beside the file and moves over it, so that an interruption leaves the old one whole."""
+    """Writes beside the file and moves over it: an interruption leaves the old one whole."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         write(partial)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -31,7 +31,7 @@ class BamConfig(RuleConfig):
         k: Shape of the Weibull posterior; larger means less noise.
         sigma: Standard deviation of log weights of the lognormal posterior.
         prior: `"contextual"` (a network's reading of the keys) or `"constant"`.
-        alpha: Shape of the constant gamma prior; its log is the constant lognormal prior's location.
+        alpha: Shape of the constant gamma prior; its log locates the constant lognormal prior.
         beta: Rate of the gamma prior.
         prior_sigma: Standard deviation of log weights of the lognormal prior.
         prior_hidden: Width of the contextual prior's network.
@@ -78,7 +78,8 @@ class BamRule(AttentionRule):
         self.parameter_sets = shape.parameter_sets
         scale = 1 / config.k if config.family == "weibull" else config.sigma
         noise = noise_for(config.family, config.noise)
-        self.log_moment = float(noise.log_moment(torch.tensor(scale, dtype=torch.float64)))
+        at = torch.tensor(scale, dtype=torch.float64, device="cpu")
+        self.log_moment = float(noise.log_moment(at))
         contextual = config.prior == "contextual"
         count = max(shape.parameter_sets) + 1 if contextual else 0
         self.prior_nets = nn.ModuleList(
@@ -112,4 +113,5 @@ class BamRule(AttentionRule):
     def _log_alpha(self, step: int, scores: Scores) -> Float[Tensor, "..."]:
         if self.config.prior == "constant":
             return scores.phi.new_tensor(math.log(self.config.alpha))
-        return self.prior_nets[self.parameter_sets[step]].log_alpha(scores)
+        prior_net = cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])
+        return prior_net.log_alpha(scores)

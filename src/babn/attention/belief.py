@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -36,8 +36,8 @@ class BeliefConfig(RuleConfig):
         upward: Axis of the upward path's linear maps: `"keys"` (the paper's; up to `max_length`
             keys) or `"heads"` (any length, few parameters).
         max_length: The largest number of keys with `upward="keys"`.
-        noise: `"truncated"` to (0.1, 0.9) with its own mean, `"truncated-paper"` with the untruncated
-            mean, or `"exact"`.
+        noise: `"truncated"` to (0.1, 0.9) with its own mean, `"truncated-paper"` with the mean of
+            untruncated noise, or `"exact"`.
         prior_hidden: Width of the prior's network over the keys.
     """
 
@@ -63,7 +63,7 @@ class BeliefConfig(RuleConfig):
 
     @classmethod
     def paper(cls) -> "BeliefConfig":
-        """The paper as written: raw scores, truncated noise with the untruncated mean, the full ELBO."""
+        """The paper as written: raw scores, its inconsistent truncated noise, the full ELBO."""
         return cls(
             rho=1.5, scores="raw", noise="truncated-paper", kl_reduction="sum", kl_weight=1.0
         )
@@ -137,15 +137,16 @@ class BeliefRule(AttentionRule):
         self.config = config
         self.parameter_sets = shape.parameter_sets
         sets = range(max(shape.parameter_sets) + 1)
-        self.posterior_nets = nn.ModuleList(WeibullEncoder(config, shape.heads) for _ in sets)
+        self.posterior_nets = nn.ModuleList([WeibullEncoder(config, shape.heads) for _ in sets])
         self.prior_nets = nn.ModuleList(
-            KeyNetwork(shape.head_dim, config.prior_hidden) for _ in sets
+            [KeyNetwork(shape.head_dim, config.prior_hidden) for _ in sets]
         )
 
     def climb(self, first: Scores) -> UpwardStates | None:
         """The upward path from the chain's first scores."""
-        maps = [self.posterior_nets[i].upward_map for i in self.parameter_sets]
-        if maps[0] is None:
+        encoders = [self._encoder(step) for step in range(len(self.parameter_sets))]
+        maps = [encoder.upward_map for encoder in encoders if encoder.upward_map is not None]
+        if not maps:
             return None
         mask = first.mask
         rank = ranks(mask) if self.config.upward == "keys" else None
@@ -159,12 +160,14 @@ class BeliefRule(AttentionRule):
         self, step: int, scores: Scores, climbed: UpwardStates | None
     ) -> NormalizedPosterior:
         """The posterior of step `step`."""
-        index = self.parameter_sets[step]
         phi = log_weights(scores, self.config.scores == "normalized")
-        q = self.posterior_nets[index](phi, step, climbed)
-        prior_net = self.prior_nets[index]
+        q = self._encoder(step)(phi, step, climbed)
+        prior_net = cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])
         return NormalizedPosterior(
             q,
             scores.mask,
             lambda: weibull_gamma(q, Gamma(prior_net.log_alpha(scores), self.config.beta)),
         )
+
+    def _encoder(self, step: int) -> WeibullEncoder:
+        return cast(WeibullEncoder, self.posterior_nets[self.parameter_sets[step]])

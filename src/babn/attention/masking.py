@@ -35,7 +35,7 @@ def zero_masked(
 
 
 def ranks(mask: Mask | None) -> Int[Tensor, "#batch #head #query key"] | None:
-    """For each query, the place of a key among the keys that it sees; `None` where that is its index.
+    """For each query, the place of a key among those it sees; `None` where that is its index.
 
     Padding on the left, a sliding window and a cropped cache all move a key's index and leave its
     rank alone, which is why maps over keys are applied in the order of ranks.

@@ -1,6 +1,7 @@
 """The contextual prior: its parameters are a small network's reading of the keys."""
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -23,14 +24,19 @@ class KeyNetwork(nn.Module):
 
     def forward(self, scores: Scores) -> Float[Tensor, "batch head 1 key"]:
         """One number for each key, the same for all queries."""
-        key = scores.key.to(self.inner.weight.dtype)
-        values = self.outer(torch.relu(self.inner(key))).squeeze(-1)
+        hidden = torch.relu(_linear(self.inner, scores.key.to(scores.phi.dtype)))
+        values = _linear(self.outer, hidden).squeeze(-1)
         groups = scores.phi.shape[1] // values.shape[1]
-        return values.repeat_interleave(groups, dim=1).unsqueeze(2).to(scores.phi.dtype)
+        return values.repeat_interleave(groups, dim=1).unsqueeze(2)
 
     def log_alpha(self, scores: Scores) -> Float[Tensor, "batch head query key"]:
-        r"""$\log\alpha$ with $\alpha = \mathrm{softmax}(f_2(\mathrm{ReLU}(f_1(K))))$ over the keys seen."""
+        r"""$\log\alpha$, where $\alpha$ is the softmax of the numbers over the keys seen."""
         values = self(scores)
         if scores.mask is not None:
             values = values.expand_as(scores.phi)
         return log_normalize(values, scores.mask).expand_as(scores.phi)
+
+
+def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """A linear layer in the precision of its input, whatever that of its parameters."""
+    return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))

@@ -25,7 +25,7 @@ class Scores:
     """What one attention call hands to its rule.
 
     Attributes:
-        phi: Scaled dot products plus any bias, in float32 or float64; anything finite at masked keys.
+        phi: Scaled dot products plus any bias, in float32 or float64; finite at masked keys.
         mask: The pairs that take part, or `None` for all.
         key: The keys, from which the prior is made.
     """
@@ -59,7 +59,7 @@ class ChainShape:
 class Randomness:
     """Where noise comes from: torch's global generator, or one seed for each block of the batch.
 
-    With seeds, the noise of a block depends on its own seed alone, however many blocks share a pass.
+    With seeds, the noise of a block depends on its seed alone, however many blocks share a pass.
     """
 
     def __init__(self, seeds: Sequence[int] | None = None) -> None:
@@ -124,9 +124,9 @@ class RuleConfig(ABC):
     Attributes:
         share: Which steps of a chain share parameters: `"auto"` those that call one shared module
             (as in ALBERT), `"none"` no two steps, `"all"` the whole chain.
-        attention_dropout: Whether the model's own dropout on attention weights stays on in training.
+        attention_dropout: Whether the model's own dropout on attention weights stays on.
         kl_reduction: `"mean"` over query-key pairs, or `"sum"` per example (the true ELBO).
-        kl_weight: Weight of the divergence in the loss until a schedule or `set_kl_weight` changes it.
+        kl_weight: Weight of the divergence in the loss, until a schedule changes it.
     """
 
     rule: ClassVar[str]

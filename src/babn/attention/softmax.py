@@ -51,7 +51,7 @@ class PointMass(Posterior):
 
 
 class SoftmaxRule(AttentionRule):
-    """$W = \\mathrm{softmax}(\\Phi)$."""
+    r"""$W = \mathrm{softmax}(\Phi)$."""
 
     def forward(self, step: int, scores: Scores, climbed: Any) -> PointMass:
         """The softmax weights, without noise."""

@@ -1,4 +1,4 @@
-"""The posterior that BAM and BABN share: a positive variable for each query-key pair, normalised."""
+"""The posterior that BAM and BABN share: positive variables, normalised over keys."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from babn.distributions.location_scale import LogLocationScale
 
 @dataclass(frozen=True)
 class NormalizedPosterior(Posterior):
-    """Weights $W = S / \\sum S$ of independent positive variables $S$.
+    r"""Weights $W = S / \sum S$ of independent positive variables $S$.
 
     Attributes:
         variables: The distribution of $S$, finite also at masked keys.
@@ -44,7 +44,7 @@ class NormalizedPosterior(Posterior):
 
 
 def log_weights(scores: Scores, normalized: bool) -> Float[Tensor, "batch head query key"]:
-    """$\\Phi$ as the distributions use it: normalised over keys or raw; zero at masked keys."""
+    r"""$\Phi$ as the distributions use it: normalised over keys or raw; zero at masked keys."""
     if normalized:
         return log_normalize(scores.phi, scores.mask)
     return zero_masked(scores.phi, scores.mask)

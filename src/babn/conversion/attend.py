@@ -101,7 +101,7 @@ def repeat_heads(x: Float[Tensor, "batch keyhead key dim"], heads: int) -> Tenso
 def read_mask(
     mask: Tensor | None, keys: int, causal_queries: int | None = None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Splits a boolean (`True` takes part) or additive mask into pairs and bias, both 4-dimensional.
+    """Splits a boolean (`True` takes part) or additive mask into pairs and bias, 4-dimensional.
 
     Args:
         mask: The mask as given to the call.

@@ -95,7 +95,7 @@ def check_finite(tensors: dict[str, torch.Tensor]) -> None:
         if tensor.is_floating_point() and not tensor.is_meta and not bool(tensor.isfinite().all()):
             bad = int((~tensor.isfinite()).sum())
             raise NonFiniteError(
-                f"{name} has {bad} NaN or infinite values of {tensor.numel()}. Reload or retrain it."
+                f"{name} has {bad} NaN or infinite values of {tensor.numel()}. Reload or retrain."
             )
 
 
@@ -110,8 +110,9 @@ def apply_plan(model: Model, config: RuleConfig, chains: tuple[Chain, ...]) -> M
     state.undos += _attach_hooks(model, state)
     state.undos += install_everywhere(model, drop_dropout=not config.attention_dropout)
     setattr(model, ATTRIBUTE, state)
-    if hasattr(model, "config") and hasattr(model.config, "to_json_string"):
-        model.config.babn = describe(state)
+    model_config = getattr(model, "config", None)
+    if hasattr(model_config, "to_json_string"):
+        setattr(model_config, ATTRIBUTE, describe(state))
     return model
 
 

@@ -108,9 +108,9 @@ def _check_equal(model: nn.Module, before: Any, after: Any) -> None:
         if not gap < tolerance:
             raise ConversionError(
                 f"Attention in {type(model).__name__} has a feature that conversion does not "
-                f"reproduce: with softmax weights in its place, outputs move by {gap:.1%}. The model "
-                "is unchanged. If it does not dispatch through transformers' AttentionInterface, "
-                "describe its attention module with babn.register_family."
+                f"reproduce: with softmax weights in its place, outputs move by {gap:.1%}. The "
+                "model is unchanged. If it does not dispatch through transformers' "
+                "AttentionInterface, describe its attention module with babn.register_family."
             )
 
 
@@ -137,8 +137,8 @@ def _skipped(model: nn.Module, calls: list[Call]) -> dict[str, str]:
             and not parts.search(type(module).__name__)
         ):
             skipped[path] = (
-                f"{type(module).__name__} made no attention call in the dry run: it was not reached "
-                "with these inputs, or computes attention in a way of its own"
+                f"{type(module).__name__} made no attention call in the dry run: it was not "
+                "reached with these inputs, or computes attention in a way of its own"
             )
     return skipped
 

@@ -35,7 +35,7 @@ def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[s
     device = next(model.parameters()).device
     accepted = python_inspect.signature(model.forward).parameters
     made = {name: value.to(device) for name, value in _made(config).items() if name in accepted}
-    needed = model.main_input_name
+    needed = str(model.main_input_name)
     if needed not in made:
         raise ExampleInputsError(
             f"No example can be made for {type(model).__name__}, whose main input is {needed!r}. "

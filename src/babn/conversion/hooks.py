@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from babn.conversion.state import (
     resumed,
 )
 from babn.errors import CheckpointingError, DeviceError
+
+_CHECKPOINT = "_gradient_checkpointing_func"
 
 
 class Enter:
@@ -65,10 +68,12 @@ class Leave:
         kl = torch.stack(list(per_layer.values())).sum()
         if finished.training and finished.override.add_kl:
             output = add_to_loss(output, finished.state.kl_weight * kl)
-        if hasattr(output, "__dict__") and not isinstance(output, Tensor):
-            # Attributes, not dictionary entries, which a Trainer would take for logits.
-            output.belief_kl = kl
-            output.belief_kl_per_layer = per_layer
+        if not isinstance(output, Tensor):
+            # Attributes, not dictionary entries, which a Trainer would take for logits. Outputs
+            # that take no attributes (tuples, frozen classes) go without.
+            with suppress(AttributeError):
+                output.belief_kl = kl
+                output.belief_kl_per_layer = per_layer
         return output
 
 
@@ -131,19 +136,19 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def keep_pass_across_checkpoints(modules: list[nn.Module]) -> None:
-    """Wraps the checkpointing functions that transformers has put on modules since the last pass."""
+    """Wraps the checkpointing functions that transformers has put on modules."""
     for module in modules:
-        inner = module.__dict__.get("_gradient_checkpointing_func")
+        inner = module.__dict__.get(_CHECKPOINT)
         if inner is not None and not isinstance(inner, CheckpointWithPass):
-            module._gradient_checkpointing_func = CheckpointWithPass(inner)
+            module.__dict__[_CHECKPOINT] = CheckpointWithPass(inner)
 
 
 def unwrap_checkpoints(model: nn.Module) -> None:
     """Takes the wrapping off again."""
     for module in model.modules():
-        inner = module.__dict__.get("_gradient_checkpointing_func")
+        inner = module.__dict__.get(_CHECKPOINT)
         if isinstance(inner, CheckpointWithPass):
-            module._gradient_checkpointing_func = inner.inner
+            module.__dict__[_CHECKPOINT] = inner.inner
 
 
 def check_not_reentrant(forward_pass: Pass) -> None:

@@ -31,6 +31,8 @@ class SoftmaxSpec:
 
 SPECS: dict[str, SoftmaxSpec] = {}
 
+_TAP = "_babn_tap"
+
 
 def register_family(attention_class: str, spec: SoftmaxSpec) -> None:
     """Makes modules of a class convertible.
@@ -99,7 +101,7 @@ class SoftmaxMode(TorchFunctionMode):
 
 def softmax_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """A module's own forward with its softmax taken over."""
-    with SoftmaxMode(self, self._babn_tap):
+    with SoftmaxMode(self, self.__dict__[_TAP]):
         return own_forward(self)(*args, **kwargs)
 
 
@@ -110,8 +112,8 @@ def install_softmax(model: nn.Module, drop_dropout: bool) -> list[Undo]:
         spec = SPECS.get(type(module).__name__)
         if spec is None:
             continue
-        module._babn_tap = path
-        undos.append(partial(delattr, module, "_babn_tap"))
+        module.__dict__[_TAP] = path
+        undos.append(partial(delattr, module, _TAP))
         undos.append(module.get_submodule(spec.keys).register_forward_hook(TapKeys(path)).remove)
         undos += override_forward(module, softmax_forward)
         if drop_dropout and spec.dropout is not None:

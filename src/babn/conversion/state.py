@@ -213,8 +213,8 @@ def current_pass(site: Site) -> Pass:
     """The pass that an attention call belongs to."""
     if not _local.passes:
         raise NotConvertedError(
-            f"{site.path} was called outside the model that was converted, so its upward path has no "
-            "beginning. Call the converted model itself (or revert it first)."
+            f"{site.path} was called outside the model that was converted, so its upward path has "
+            "no beginning. Call the converted model itself (or revert it first)."
         )
     return _local.passes[-1]
 

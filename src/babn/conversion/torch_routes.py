@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -170,7 +171,8 @@ def multihead_forward(
     batched = query.dim() == 3
     if self.batch_first and batched:
         query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-    _multihead.calls.append((self, kept := []))
+    kept: list[Tensor] = []
+    _multihead.calls.append((self, kept))
     try:
         output = _project_and_attend(self, query, key, value, key_padding_mask, attn_mask)
     finally:
@@ -266,9 +268,20 @@ def install_multihead(model: nn.Module) -> list[Undo]:
             undos += override_forward(module, multihead_forward)
             undos.append(module.register_forward_pre_hook(_no_fast_path).remove)
         if isinstance(module, nn.TransformerEncoder):
-            undos.append(partial(setattr, module, "use_nested_tensor", module.use_nested_tensor))
+            if module.use_nested_tensor:
+                undos.append(partial(setattr, module, "use_nested_tensor", True))
+                undos.append(module.register_forward_hook(_zero_padding, with_kwargs=True).remove)
             module.use_nested_tensor = False
     return undos
+
+
+def _zero_padding(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Tensor) -> Tensor:
+    """Zeros where `nn.TransformerEncoder` would write them: at padding, on its fast path."""
+    padding = kwargs.get("src_key_padding_mask", args[2] if len(args) > 2 else None)
+    fast = torch.backends.mha.get_fastpath_enabled() and not torch.is_grad_enabled()
+    if padding is None or module.training or not fast:
+        return output
+    return output.masked_fill((padding != 0).unsqueeze(-1), 0.0)
 
 
 def _no_fast_path(module: nn.Module, args: Any) -> None:

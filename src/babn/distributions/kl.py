@@ -53,10 +53,11 @@ def kl_weibull_gamma(
     alpha: Float[Tensor, "..."],
     beta: float | Float[Tensor, "..."] = 1.0,
 ) -> Float[Tensor, "..."]:
-    r"""$\mathrm{KL}(\mathrm{Weibull}(k, \lambda)\,\|\,\mathrm{Gamma}(\alpha, \beta))$ from parameters.
+    r"""KL divergence of Weibull($k$, $\lambda$) from Gamma($\alpha$, $\beta$), from parameters.
 
-    Computed in float64 and returned in the parameters' type (float32 for half precision). A divergence or a gradient beyond the largest
-    number of its type is returned as that number, never as infinity or NaN.
+    Computed in float64 and returned in the parameters' type (float32 for half precision). A
+    divergence or a gradient beyond the largest number of its type is returned as that number, never
+    as infinity or NaN.
 
     Example:
         >>> one, zero = torch.tensor(1.0), torch.tensor(0.0)
@@ -75,12 +76,12 @@ def kl_lognormal_lognormal(
     mu_p: Float[Tensor, "..."],
     sigma_p: Float[Tensor, "..."],
 ) -> Float[Tensor, "..."]:
-    r"""$\mathrm{KL}(\mathrm{LogNormal}(\mu_q, \sigma_q)\,\|\,\mathrm{LogNormal}(\mu_p, \sigma_p))$."""
+    """KL divergence between two lognormal distributions, from parameters."""
     dtype = torch.promote_types(torch.result_type(mu_q, mu_p), torch.float32)
     mu_q, sigma_q, mu_p, sigma_p = (x.to(_widest(x)) for x in (mu_q, sigma_q, mu_p, sigma_p))
     return lognormal_lognormal(LogNormal(mu_q, sigma_q), LogNormal(mu_p, sigma_p)).to(dtype)
 
 
 def _widest(x: Tensor) -> torch.dtype:
-    """The type in which divergences of given parameters are computed: they cancel, and may be huge."""
+    """The type in which divergences are computed: their terms cancel, and may be huge."""
     return torch.float32 if x.device.type == "mps" else torch.float64

@@ -14,7 +14,7 @@ Each noise below is consistent: its samples have the moments that it states. The
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -48,16 +48,19 @@ class Noise(Protocol):
 
 
 class LogExponential:
-    r"""$g = \log(-\log(1 - \epsilon))$ with $\epsilon$ uniform on (0, 1); $E[e^{tg}] = \Gamma(1 + t)$."""
+    r"""$g = \log(-\log(1 - \epsilon))$, $\epsilon$ uniform; $E[e^{tg}] = \Gamma(1 + t)$."""
 
     def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draws with the shape of `like`."""
         draws = torch.empty_like(like).exponential_(generator=generator)
         return draws.clamp_(min=torch.finfo(draws.dtype).tiny).log_()
 
     def log_moment(self, scale: Tensor) -> Tensor:
+        """The log moment at `scale`."""
         return torch.lgamma(1 + scale)
 
     def relative_std(self, scale: Tensor) -> Tensor:
+        """Std/mean at `scale`."""
         # In float32 the two terms cancel for small scales (large k).
         wide = scale.double()
         log_ratio = torch.lgamma(1 + 2 * wide) - 2 * torch.lgamma(1 + wide)
@@ -68,12 +71,15 @@ class StandardNormal:
     r"""$g \sim N(0, 1)$; $E[e^{tg}] = e^{t^2/2}$."""
 
     def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draws with the shape of `like`."""
         return torch.empty_like(like).normal_(generator=generator)
 
     def log_moment(self, scale: Tensor) -> Tensor:
+        """The log moment at `scale`."""
         return 0.5 * scale.square()
 
     def relative_std(self, scale: Tensor) -> Tensor:
+        """Std/mean at `scale`."""
         return scale.square().clamp(max=80).expm1().sqrt()
 
 
@@ -113,13 +119,16 @@ class Truncated:
         self.series: list[float] = np.polynomial.chebyshev.cheb2poly(series).tolist()
 
     def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draws with the shape of `like`."""
         return self.quantile(torch.empty_like(like).uniform_(LOW, HIGH, generator=generator))
 
     def log_moment(self, scale: Tensor) -> Tensor:
+        """The log moment at `scale`."""
         value: Tensor = _TruncatedLogMoment.apply(scale, self.largest, self.series)
         return value
 
     def relative_std(self, scale: Tensor) -> Tensor:
+        """Std/mean at `scale`."""
         # The mean square of (s / mean - 1), node by node: no cancellation at small scales.
         wide = scale.double()
         log_mean = self.log_moment(wide)
@@ -140,12 +149,15 @@ class TruncatedPaper:
     truncated: Noise
 
     def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draws with the shape of `like`."""
         return self.truncated.sample(like, generator)
 
     def log_moment(self, scale: Tensor) -> Tensor:
+        """The log moment at `scale`."""
         return self.exact.log_moment(scale)
 
     def relative_std(self, scale: Tensor) -> Tensor:
+        """Std/mean at `scale`."""
         return self.exact.relative_std(scale)
 
 
@@ -153,14 +165,14 @@ class _TruncatedLogMoment(torch.autograd.Function):
     """One saved tensor instead of one for each term of the series."""
 
     @staticmethod
-    def forward(ctx, scale: Tensor, largest: float, series: Sequence[float]) -> Tensor:
+    def forward(ctx: Any, scale: Tensor, largest: float, series: Sequence[float]) -> Tensor:
         ctx.save_for_backward(scale)
         ctx.largest, ctx.series = largest, series
         bounded = _polynomial(series, (scale - _BEND) / (scale + _BEND))
         return bounded.sub_(scale.log1p()).add_(scale, alpha=largest)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (scale,) = ctx.saved_tensors
         slopes = [power * c for power, c in enumerate(ctx.series)][1:]
         slope = _polynomial(slopes, (scale - _BEND) / (scale + _BEND))

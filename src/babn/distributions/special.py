@@ -1,6 +1,7 @@
 """Functions that stay finite and accurate where the textbook forms do not."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,8 @@ def log_softplus(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 def saturating_exp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """`exp` that stops at the largest finite number, with a finite gradient there."""
-    return _SaturatingExp.apply(x)
+    value: Tensor = _SaturatingExp.apply(x)
+    return value
 
 
 def finite_gradient(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -33,23 +35,23 @@ class _SaturatingExp(torch.autograd.Function):
     """Value and derivative are the same number, so saving the value is enough."""
 
     @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         largest = math.log(torch.finfo(x.dtype).max) * (1 - 1e-7)
         value = x.clamp(max=largest).exp()
         ctx.save_for_backward(value)
         return value
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         (value,) = ctx.saved_tensors
         return grad * value
 
 
 class _FiniteGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         return torch.nan_to_num(grad, nan=0.0)

@@ -35,9 +35,9 @@ def kl_per_layer(source: Any) -> dict[str, Float[Tensor, ""]]:
     if not isinstance(source, nn.Module):
         if not hasattr(source, "belief_kl_per_layer"):
             raise NotConvertedError(
-                f"This {type(source).__name__} carries no divergence: the model is not converted, its "
-                "rule has no prior, or it ran without gradients in evaluation mode (use "
-                "babn.recording_kl(model) there). Pass the model itself if a wrapper made the output anew."
+                f"This {type(source).__name__} carries no divergence: the model is not converted, "
+                "its rule has no prior, or it ran without gradients in evaluation mode (use "
+                "babn.recording_kl(model) there). If a wrapper remade the output, pass the model."
             )
         return source.belief_kl_per_layer
     return {name: kl for state in belief_states(source) for name, kl in state.last_kl.items()}

@@ -1,6 +1,6 @@
 """The Hugging Face Trainer for converted models."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,13 @@ from babn.errors import ConfigError
 from babn.training.annealing import KLAnnealing
 from babn.training.divergence import get_kl_weight, kl_per_layer
 
+if TYPE_CHECKING:
+    _Base = Trainer
+else:
+    _Base = object
 
-class BeliefTrainerMixin:
+
+class BeliefTrainerMixin(_Base):
     """Adds the weighted divergence to whatever loss a Trainer computes, once and in the right size.
 
     A converted model adds the divergence to its own loss. Under a Trainer that is wrong in three
@@ -31,10 +36,11 @@ class BeliefTrainerMixin:
         super().__init__(*args, **kwargs)
         if self.args.n_gpu > 1:
             raise ConfigError(
-                f"{self.args.n_gpu} GPUs in one process: DataParallel cannot collect the divergence. "
-                "Start one process for each GPU with torchrun, or set CUDA_VISIBLE_DEVICES=0."
+                f"{self.args.n_gpu} GPUs in one process: DataParallel cannot collect the "
+                "divergence. Start one process for each GPU with torchrun, or set "
+                "CUDA_VISIBLE_DEVICES=0."
             )
-        belief_states(self.model)
+        belief_states(cast(nn.Module, self.model))
         self.annealing = annealing
         self._sums: dict[str, Tensor] = {}
         self._steps = 0
@@ -87,7 +93,7 @@ class BeliefTrainerMixin:
             means = torch.stack(list(self._sums.values())) / self._steps
             means = self.accelerator.reduce(means, reduction="mean").tolist()
             logs |= dict(zip(self._sums, means, strict=True))
-            logs["kl_weight"] = get_kl_weight(self.model)
+            logs["kl_weight"] = get_kl_weight(cast(nn.Module, self.model))
             self._sums, self._steps = {}, 0
         super().log(logs, *args, **kwargs)
 
