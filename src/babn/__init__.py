@@ -10,7 +10,7 @@ from babn.attention.rule import RuleConfig
 from babn.attention.softmax import SoftmaxConfig
 from babn.conversion.convert import convert, inspect, revert
 from babn.conversion.hooks import checkpoint
-from babn.conversion.softmax_routes import SoftmaxSpec, register_family
+from babn.conversion.softmax_route import SoftmaxSpec, register_family
 from babn.persistence import load, load_belief, save_belief
 from babn.prediction.attention_maps import AttentionMap, attention
 from babn.prediction.predict import Prediction, predict

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from babn.attention.belief import BeliefConfig
 from babn.attention.rule import GLOBAL_RANDOMNESS, ChainShape, Posterior, RuleConfig
 from babn.conversion.attend import Inputs, read_mask, repeat_heads
-from babn.conversion.state import reduce_divergence
+from babn.conversion.passes import reduce_divergence
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,7 @@ class BayesianAttention(nn.Module):
             scale: Factor of the scores, one over the root of the head size by default.
             sample: Whether to draw a sample; by default only in training.
         """
-        pairs, bias = read_mask(mask, key.shape[-2], query.shape[-2] if is_causal else None)
-        pairs = pairs.to(query.device) if pairs is not None else None
+        pairs, bias = read_mask(mask, query, key, is_causal)
         scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
         with torch.autocast(query.device.type, enabled=False):
             scores = Inputs(query, key, value, scale, pairs, bias).scores()

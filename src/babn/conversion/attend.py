@@ -1,11 +1,6 @@
 """One attention call, from queries, keys and values to outputs, whatever route it came by."""
 
-import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +10,9 @@ from torch import Tensor, nn
 from babn.attention.masking import Mask, normalize
 from babn.attention.rule import Scores
 from babn.conversion.hooks import check_not_reentrant
-from babn.conversion.plan import Call
-from babn.conversion.state import Site, current_pass
+from babn.conversion.passes import current_pass
+from babn.conversion.recorder import recorder
+from babn.conversion.state import Site
 
 MASKED_BELOW = -5e3
 """Additive masks use numbers from -1e4 to minus infinity; real biases stay far above."""
@@ -81,9 +77,9 @@ def attention_weights(
     """
     site: Site | None = getattr(module, SITE, None)
     with torch.autocast(scores.phi.device.type, enabled=False):
-        if _recorder.calls is not None:
-            _recorder.record(module, route, scores, inputs)
-        if site is None or _recorder.calls is not None:
+        if recorder.calls is not None:
+            recorder.record(module, route, scores, inputs.windowed, inputs.crossed)
+        if site is None or recorder.calls is not None:
             return normalize(scores.phi, scores.mask), inputs.dropout
         forward_pass = current_pass(site)
         if not torch.compiler.is_compiling():
@@ -99,68 +95,24 @@ def repeat_heads(x: Float[Tensor, "batch keyhead key dim"], heads: int) -> Tenso
 
 
 def read_mask(
-    mask: Tensor | None, keys: int, causal_queries: int | None = None
+    mask: Tensor | None, query: Tensor, key: Tensor, causal: bool
 ) -> tuple[Tensor | None, Tensor | None]:
     """Splits a boolean (`True` takes part) or additive mask into pairs and bias, 4-dimensional.
 
     Args:
-        mask: The mask as given to the call.
-        keys: Number of keys; masks made for a longer cache are cut.
-        causal_queries: Number of queries if each sees only keys up to its own index.
+        mask: The mask as given to the call; one made for a longer cache is cut.
+        query: The queries.
+        key: The keys.
+        causal: Whether a query sees only keys up to its own index.
     """
-    bias = None
+    queries, keys, bias = query.shape[-2], key.shape[-2], None
     if mask is not None:
+        mask = mask.to(query.device)
         mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)[..., :keys]
         if mask.dtype != torch.bool:
             bias = mask.masked_fill(mask <= MASKED_BELOW, 0.0)
             mask = mask > MASKED_BELOW
-    if causal_queries is not None:
-        device = mask.device if mask is not None else None
-        causal = torch.ones(causal_queries, keys, dtype=torch.bool, device=device).tril()
-        mask = causal[None, None] if mask is None else mask & causal
+    if causal:
+        earlier = torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril()
+        mask = earlier[None, None] if mask is None else mask & earlier
     return mask, bias
-
-
-class _Recorder(threading.local):
-    """While `calls` is a list, every attention call is noted there and computed by softmax."""
-
-    def __init__(self) -> None:
-        self.calls: list[Call] | None = None
-        self.paths: dict[nn.Module, str] = {}
-        self.lone_queries = False
-
-    def record(self, module: nn.Module, route: str, scores: Scores, inputs: Any) -> None:
-        assert self.calls is not None
-        path = self.paths.get(module, "")
-        phi = scores.phi
-        named = re.search(r"cross|encoder_attn|encdec", f"{path} {type(module).__name__}".lower())
-        crossed = inputs.crossed or phi.shape[-2] != phi.shape[-1] or named is not None
-        self.calls.append(
-            Call(
-                path=path,
-                module=type(module).__name__,
-                route=route,
-                heads=phi.shape[1],
-                head_dim=scores.key.shape[-1],
-                queries=phi.shape[-2],
-                keys=phi.shape[-1],
-                windowed=inputs.windowed,
-                crossed=crossed,
-            )
-        )
-        if scores.mask is not None and not bool(scores.mask.any(-1).all()):
-            self.lone_queries = True
-
-
-_recorder = _Recorder()
-
-
-@contextmanager
-def recording(model: nn.Module) -> Iterator[_Recorder]:
-    """Notes the attention calls of `model` in place of applying rules to them."""
-    _recorder.calls, _recorder.lone_queries = [], False
-    _recorder.paths = {module: path for path, module in model.named_modules()}
-    try:
-        yield _recorder
-    finally:
-        _recorder.calls, _recorder.paths = None, {}

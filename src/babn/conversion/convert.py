@@ -10,11 +10,12 @@ from babn.attention.belief import BeliefConfig
 from babn.attention.rule import RuleConfig
 from babn.conversion.attend import SITE
 from babn.conversion.discover import discover, install_everywhere
+from babn.conversion.forwards import Undo
 from babn.conversion.hooks import Enter, Leave, unwrap_checkpoints
 from babn.conversion.plan import Chain, to_list
 from babn.conversion.report import Inspection
+from babn.conversion.sdpa_route import install_sdpa
 from babn.conversion.state import ATTRIBUTE, BeliefState, Site
-from babn.conversion.torch_routes import Undo, install_sdpa
 from babn.conversion.transformers_route import own_configurations
 from babn.errors import (
     AlreadyConvertedError,

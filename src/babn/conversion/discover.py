@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from babn.conversion.attend import recording
 from babn.conversion.examples import example_call
+from babn.conversion.forwards import Undo
+from babn.conversion.multihead_route import install_multihead
 from babn.conversion.plan import Call, Chain, group
-from babn.conversion.softmax_routes import install_softmax
-from babn.conversion.torch_routes import DiscoverSdpa, ModuleStack, Undo, install_multihead
+from babn.conversion.recorder import recording
+from babn.conversion.sdpa_route import DiscoverSdpa, ModuleStack
+from babn.conversion.softmax_route import install_softmax
 from babn.conversion.transformers_route import install_transformers
 from babn.errors import BabnError, ConversionError, ExampleInputsError, NothingToConvertError
 

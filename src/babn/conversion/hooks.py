@@ -9,15 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from babn.conversion.state import (
-    ATTRIBUTE,
-    BeliefState,
-    Pass,
-    active_pass,
-    begin,
-    end,
-    resumed,
-)
+from babn.conversion.passes import Pass, active_pass, begin, end, resumed
+from babn.conversion.state import ATTRIBUTE, BeliefState
 from babn.errors import CheckpointingError, DeviceError
 
 _CHECKPOINT = "_gradient_checkpointing_func"

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+
 from babn.attention.rule import ChainShape, RuleConfig
 
 
@@ -61,8 +63,6 @@ class Chain:
 
     def parameters(self, config: RuleConfig) -> int:
         """How many parameters the rule adds for this chain."""
-        import torch
-
         with torch.device("meta"):
             return sum(p.numel() for p in config.build(self.shape(config)).parameters())
 

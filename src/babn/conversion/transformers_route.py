@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from babn.conversion.attend import Inputs, attend, read_mask
-from babn.conversion.torch_routes import Undo
+from babn.conversion.forwards import Undo
 from babn.errors import UnsupportedAttentionError
 
 NAME = "babn"
@@ -36,19 +36,18 @@ def attention(
                 f"{type(module).__name__} passes {name}: attention sinks and paged caches have no "
                 "belief counterpart. Revert the model, or convert one without them."
             )
-    queries, keys = query.shape[2], key.shape[2]
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
-    implied = causal and attention_mask is None and queries > 1
-    mask, bias = read_mask(attention_mask, keys, queries if implied else None)
+    implied = bool(causal) and attention_mask is None and query.shape[2] > 1
+    mask, bias = read_mask(attention_mask, query, key, implied)
     if position_bias is not None:
-        position_bias = position_bias[..., :keys]
+        position_bias = position_bias[..., : key.shape[2]]
         bias = position_bias if bias is None else bias + position_bias
     inputs = Inputs(
         query,
         key,
         value,
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
-        mask=mask.to(query.device) if mask is not None else None,
+        mask=mask,
         bias=bias,
         softcap=softcap,
         dropout=dropout if module.training else 0.0,

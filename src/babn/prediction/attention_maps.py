@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from babn.attention.rule import Posterior
 from babn.conversion.examples import as_call
-from babn.conversion.state import Override, overriding
+from babn.conversion.passes import overriding
 from babn.prediction.predict import evaluating
 
 
@@ -36,10 +37,14 @@ def attention(model: nn.Module, batch: Any) -> list[AttentionMap]:
         batch: A dictionary of keyword arguments, a tuple or a tensor.
     """
     args, kwargs = as_call(batch)
-    override = Override(mode="mean", posteriors=[])
-    with torch.no_grad(), evaluating(model), overriding(model, override):
+    posteriors: list[tuple[str, Posterior]] = []
+    with (
+        torch.no_grad(),
+        evaluating(model),
+        overriding(model, mode="mean", posteriors=posteriors),
+    ):
         model(*args, **kwargs)
         return [
             AttentionMap(name, posterior.mean_weights(), posterior.relative_std())
-            for name, posterior in override.posteriors or ()
+            for name, posterior in posteriors
         ]

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from babn.attention.rule import Randomness
 from babn.conversion.convert import check_finite
 from babn.conversion.examples import as_call
-from babn.conversion.state import Override, belief_states, overriding
+from babn.conversion.passes import overriding
+from babn.conversion.state import belief_states
 from babn.errors import SamplesError
 from babn.prediction.welch import welch_p_value
 
@@ -138,12 +139,13 @@ class _Sampler:
         """Logits of the samples from `start` to before `stop`."""
         count = stop - start
         seeds = None if self.seed is None else [_mix(self.seed, i) for i in range(start, stop)]
-        override = Override(mode="sample", randomness=Randomness(seeds), elements=[])
+        pairs: list[int] = []
         args = [repeat(x, count, self.rows) for x in self.args]
         kwargs = {name: repeat(x, count, self.rows) for name, x in self.kwargs.items()}
-        with overriding(self.model, override):
+        randomness = Randomness(seeds)
+        with overriding(self.model, mode="sample", randomness=randomness, elements=pairs):
             logits = self.output(self.model(*args, **kwargs))
-        self.pairs = max(sum(override.elements or ()) // count, 1)
+        self.pairs = max(sum(pairs) // count, 1)
         if logits.shape[0] % count:
             raise SamplesError(
                 f"The model's output has {logits.shape[0]} rows for {count} copies of a batch of "

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from torch import nn
 
 from babn.attention.rule import Randomness
-from babn.conversion.state import Override, overriding
+from babn.conversion.passes import overriding
 
 
 @contextmanager
@@ -23,14 +23,14 @@ def sampling(model: nn.Module, seed: int | None = None) -> Iterator[None]:
             first, second = model(**batch), model(**batch)  # two different samples
     """
     randomness = Randomness(None if seed is None else [seed])
-    with overriding(model, Override(mode="sample", randomness=randomness)):
+    with overriding(model, mode="sample", randomness=randomness):
         yield
 
 
 @contextmanager
 def posterior_mean(model: nn.Module) -> Iterator[None]:
     """Makes forward passes use the posterior mean, in training mode too."""
-    with overriding(model, Override(mode="mean")):
+    with overriding(model, mode="mean"):
         yield
 
 
@@ -40,5 +40,5 @@ def recording_kl(model: nn.Module) -> Iterator[None]:
 
     It is left out there otherwise, since nothing but curiosity needs it.
     """
-    with overriding(model, Override(record_kl=True)):
+    with overriding(model, record_kl=True):
         yield

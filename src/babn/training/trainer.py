@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer
 
-from babn.conversion.state import Override, belief_states, overriding
+from babn.conversion.passes import overriding
+from babn.conversion.state import belief_states
 from babn.errors import ConfigError
 from babn.training.annealing import KLAnnealing
 from babn.training.divergence import get_kl_weight, kl_per_layer
@@ -55,7 +56,7 @@ class BeliefTrainerMixin(_Base):
         """The negative ELBO in training, the negative log likelihood in evaluation."""
         if model.training and self.annealing is not None:
             self.annealing.apply(model, self.state.global_step, self.state.max_steps)
-        with overriding(model, Override(add_kl=False)):
+        with overriding(model, add_kl=False):
             loss, outputs = super().compute_loss(
                 model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
             )

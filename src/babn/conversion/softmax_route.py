@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from babn.attention.rule import Scores
 from babn.conversion.attend import MASKED_BELOW, Inputs, attention_weights
-from babn.conversion.torch_routes import Undo, override_forward, own_forward
+from babn.conversion.forwards import Undo, override_forward, own_forward
 
 
 @dataclass(frozen=True)

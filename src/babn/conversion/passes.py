@@ -1,0 +1,209 @@
+"""The state of a forward pass through a converted model."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from babn.attention.masking import divergence_mask
+from babn.attention.rule import (
+    GLOBAL_RANDOMNESS,
+    AttentionRule,
+    Posterior,
+    Randomness,
+    Scores,
+)
+from babn.conversion.state import BeliefState, Site, belief_states
+from babn.errors import ConversionError, NotConvertedError
+
+Mode = Literal["mean", "sample"]
+
+
+@dataclass(frozen=True)
+class Override:
+    """What the caller of a forward pass asks for, in place of what the model's mode implies.
+
+    Attributes:
+        mode: Posterior mean or samples, in place of samples in training and the mean otherwise.
+        randomness: Where samples take their noise from.
+        record_kl: Whether divergences are computed although nothing else asks for them.
+        add_kl: Whether the divergence is added to the loss in training.
+        posteriors: A list to which every call's posterior is added.
+        elements: A list to which the number of every call's query-key pairs is added.
+    """
+
+    mode: Mode | None = None
+    randomness: Randomness = GLOBAL_RANDOMNESS
+    record_kl: bool = False
+    add_kl: bool = True
+    posteriors: list[tuple[str, Posterior]] | None = None
+    elements: list[int] | None = None
+
+
+NO_OVERRIDE = Override()
+"""Samples in training, the mean otherwise. One object, which torch.compile can refer to."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """How often each module was called, and which upward paths were climbed, at some point."""
+
+    counts: dict[str, int]
+    climbed: dict[int, Any]
+
+
+class Pass:
+    """The state of one forward pass through a converted model."""
+
+    def __init__(self, state: BeliefState, training: bool, override: Override) -> None:
+        self.state = state
+        self.override = override
+        self.mode: Mode = override.mode or ("sample" if training else "mean")
+        self.training = training
+        self.with_kl = training or override.record_kl or torch.is_grad_enabled()
+        self.grad_enabled = torch.is_grad_enabled()
+        self.counts: dict[str, int] = {}
+        self.climbed: dict[int, Any] = {}
+        self.kl: dict[tuple[int, int], Tensor] = {}
+
+    def weights(self, site: Site, scores: Scores) -> Tensor:
+        """The attention weights of the next call of `site`; keeps its divergence."""
+        place = self._next_place(site)
+        if self.override.elements is not None:
+            self.override.elements.append(scores.phi.numel())
+        chain, step = place
+        rule = self.state.rules[chain]
+        assert isinstance(rule, AttentionRule)
+        if chain not in self.climbed:
+            self.climbed[chain] = rule.climb(scores)
+        posterior = rule(step, scores, self.climbed[chain])
+        if self.override.posteriors is not None:
+            self.override.posteriors.append((self.state.layer_name(place), posterior))
+        if self.with_kl:
+            self._keep_divergence(place, posterior, scores, self_attention=not site.crossed)
+        if self.mode == "mean":
+            return posterior.mean_weights()
+        return posterior.sample_weights(self.override.randomness)
+
+    def snapshot(self) -> Snapshot:
+        """How far the pass has come."""
+        return Snapshot(dict(self.counts), dict(self.climbed))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes back to where a snapshot was taken."""
+        self.counts, self.climbed = dict(snapshot.counts), dict(snapshot.climbed)
+
+    def _next_place(self, site: Site) -> tuple[int, int]:
+        count = self.counts.get(site.path, 0)
+        self.counts[site.path] = count + 1
+        if count >= len(site.places):
+            raise ConversionError(
+                f"{site.path} was called {count + 1} times in one forward pass, but "
+                f"{len(site.places)} times in the dry run. Convert with example_inputs that make "
+                "the model take the same path as real inputs do."
+            )
+        return site.places[count]
+
+    def _keep_divergence(
+        self, place: tuple[int, int], posterior: Posterior, scores: Scores, self_attention: bool
+    ) -> None:
+        divergence = posterior.divergence()
+        if divergence is None:
+            return
+        mask = divergence_mask(scores.mask, self_attention)
+        # Recomputation under checkpointing comes here again and finds the same value.
+        self.kl[place] = reduce_divergence(divergence, mask, self.state.config.kl_reduction)
+
+    def kl_per_layer(self) -> dict[str, Tensor]:
+        """The divergence of each call, by name, in call order."""
+        return {self.state.layer_name(place): self.kl[place] for place in sorted(self.kl)}
+
+
+def reduce_divergence(divergence: Tensor, mask: Tensor | None, reduction: str) -> Tensor:
+    """Mean over the pairs that take part, or the sum for each example averaged over the batch."""
+    if mask is not None:
+        divergence = divergence.masked_fill(~mask, 0.0)
+    if reduction == "sum":
+        return divergence.sum() / divergence.shape[0]
+    if mask is None:
+        return divergence.mean()
+    return divergence.sum() / mask.expand_as(divergence).sum().clamp(min=1)
+
+
+class _Local(threading.local):
+    """Each thread has its own passes and overrides, so one model can serve several threads."""
+
+    def __init__(self) -> None:
+        self.passes: list[Pass] = []
+        self.overrides: list[tuple[BeliefState, Override]] = []
+
+
+_local = _Local()
+
+
+def begin(state: BeliefState, training: bool) -> None:
+    """Enters a module of a converted model: a new pass, or one more level of the current one."""
+    passes = _local.passes
+    if passes and passes[-1].state is state:
+        passes.append(passes[-1])
+        return
+    state.last_kl = {}
+    passes.append(Pass(state, training, active_override(state)))
+
+
+def end() -> Pass | None:
+    """Leaves a module; gives back the pass if this was its outermost level."""
+    passes = _local.passes
+    finished = passes.pop()
+    return None if passes and passes[-1] is finished else finished
+
+
+def current_pass(site: Site) -> Pass:
+    """The pass that an attention call belongs to."""
+    if not _local.passes:
+        raise NotConvertedError(
+            f"{site.path} was called outside the model that was converted, so its upward path has "
+            "no beginning. Call the converted model itself (or revert it first)."
+        )
+    return _local.passes[-1]
+
+
+def active_pass() -> Pass | None:
+    """The innermost pass of this thread, if any."""
+    return _local.passes[-1] if _local.passes else None
+
+
+@contextmanager
+def resumed(forward_pass: Pass, snapshot: Snapshot) -> Iterator[None]:
+    """Goes on with a pass at an earlier point, as recomputation under checkpointing does."""
+    later = forward_pass.snapshot()
+    forward_pass.restore(snapshot)
+    _local.passes.append(forward_pass)
+    try:
+        yield
+    finally:
+        _local.passes.pop()
+        forward_pass.restore(later)
+
+
+def active_override(state: BeliefState) -> Override:
+    """What the innermost `overriding` of this thread asks of a state's passes."""
+    for owner, override in reversed(_local.overrides):
+        if owner is state:
+            return override
+    return NO_OVERRIDE
+
+
+@contextmanager
+def overriding(model: nn.Module, **changes: Any) -> Iterator[None]:
+    """Changes fields of the override for the passes of a converted model in this thread."""
+    states = belief_states(model)
+    _local.overrides += [(state, replace(active_override(state), **changes)) for state in states]
+    try:
+        yield
+    finally:
+        del _local.overrides[-len(states) :]

@@ -1,0 +1,122 @@
+"""Attention by `F.scaled_dot_product_attention`, wherever it is called."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from babn.conversion.attend import Inputs, attend, read_mask
+from babn.conversion.forwards import Undo, override_forward, own_forward
+from babn.errors import UnsupportedAttentionError
+
+
+def sdpa(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    route: str = "sdpa",
+) -> tuple[Tensor, Tensor]:
+    """`F.scaled_dot_product_attention` by the rule of `module`: output and weights."""
+    if query.is_nested:
+        raise UnsupportedAttentionError("Nested tensors are not supported: pass padded tensors.")
+    lead = query.shape[:-3] if query.ndim > 3 else ()
+    query4, key4, value4 = (_four_dimensional(x) for x in (query, key, value))
+    if attn_mask is not None and attn_mask.ndim > 4:
+        attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-3:]).flatten(0, -4)
+    if attn_mask is not None and query.ndim == 3 and attn_mask.ndim == 3:
+        attn_mask = attn_mask.unsqueeze(1)
+    mask, bias = read_mask(attn_mask, query, key, is_causal)
+    inputs = Inputs(
+        query4,
+        key4,
+        value4,
+        scale=scale if scale is not None else 1 / math.sqrt(query.shape[-1]),
+        mask=mask,
+        bias=bias,
+        dropout=dropout_p,
+    )
+    output, weights = attend(module, route, inputs)
+    shape = (*query.shape[:-1], value.shape[-1])
+    return output.reshape(shape), weights
+
+
+def _four_dimensional(x: Tensor) -> Tensor:
+    """Batch, head, position, size: a missing head axis is added, further batch axes are merged."""
+    if x.ndim == 2:
+        return x[None, None]
+    return x.unsqueeze(1) if x.ndim == 3 else x.flatten(0, -4)
+
+
+class SdpaMode(TorchFunctionMode):
+    """Sends the `F.scaled_dot_product_attention` calls of one module's forward to its rule."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Takes over scaled dot product attention and nothing else."""
+        if func is F.scaled_dot_product_attention:
+            return sdpa(self.module, *args, **(kwargs or {}))[0]
+        return func(*args, **(kwargs or {}))
+
+
+def sdpa_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """A module's own forward with its attention calls taken over."""
+    with SdpaMode(self):
+        return own_forward(self)(*args, **kwargs)
+
+
+def install_sdpa(module: nn.Module) -> list[Undo]:
+    """Takes over the `F.scaled_dot_product_attention` calls that a module makes itself."""
+    return override_forward(module, sdpa_forward)
+
+
+class ModuleStack:
+    """Knows, during a forward pass, which module is at work."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.stack = [model]
+
+    @contextmanager
+    def watching(self, model: nn.Module) -> Iterator[None]:
+        """Follows the calls of all modules of `model`."""
+        handles = []
+        for module in model.modules():
+            handles.append(module.register_forward_pre_hook(lambda m, _: self.stack.append(m)))
+            handles.append(
+                module.register_forward_hook(lambda *_: self.stack.pop() and None, always_call=True)
+            )
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+class DiscoverSdpa(TorchFunctionMode):
+    """During the dry run, notes which module makes which call."""
+
+    def __init__(self, stack: ModuleStack) -> None:
+        super().__init__()
+        self.modules = stack.stack
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Records scaled dot product attention under the module at work."""
+        if func is F.scaled_dot_product_attention:
+            return sdpa(self.modules[-1], *args, **(kwargs or {}))[0]
+        return func(*args, **(kwargs or {}))
