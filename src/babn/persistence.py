@@ -6,6 +6,7 @@ deterministic model.
 """
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,19 +25,26 @@ from babn.conversion.convert import (
 from babn.conversion.discover import discover
 from babn.conversion.plan import Chain, from_list
 from babn.conversion.state import ATTRIBUTE, BeliefState, belief_states
-from babn.errors import FormatError, MismatchError, MissingExtraError
+from babn.errors import ExampleInputsError, FormatError, MismatchError, MissingExtraError
 
 Model = TypeVar("Model", bound=nn.Module)
 
 DESCRIPTION, WEIGHTS = "belief.json", "belief.safetensors"
 
 
-def load(folder: str | Path, model_class: type[Any] | None = None, **kwargs: Any) -> Any:
+def load(
+    folder: str | Path,
+    model_class: type[Any] | None = None,
+    example_inputs: Any = None,
+    **kwargs: Any,
+) -> Any:
     """A converted model from a folder that `save_pretrained` wrote.
 
     Args:
         folder: The folder.
         model_class: Class to load with, if it is not one that transformers itself provides.
+        example_inputs: As for `convert`; lets the attention calls be checked where no example can
+            be made.
         **kwargs: Passed on to `from_pretrained`.
     """
     folder = Path(folder)
@@ -46,14 +54,13 @@ def load(folder: str | Path, model_class: type[Any] | None = None, **kwargs: Any
             f"{folder / 'config.json'} describes no conversion. Load the folder with "
             "from_pretrained and call babn.convert, or babn.load_belief if it holds belief weights."
         )
-    config, chains = _parse(description, folder / "config.json")
-    tensors = _belief_tensors(folder)
+    state = _make_state(description, _belief_tensors(folder), folder / "config.json")
     model = _load_base(folder, model_class, kwargs)
-    _check_paths(model, chains, folder)
-    check_convertible(model, config)
-    apply_plan(model, config, chains)
-    _fill(getattr(model, ATTRIBUTE), tensors, folder)
-    return model
+    _check_paths(model, state.chains, folder)
+    check_convertible(model, state.config)
+    with suppress(ExampleInputsError):
+        _check_chains(state.chains, discover(model, example_inputs).chains, model, folder)
+    return apply_plan(model, state)
 
 
 def save_belief(model: nn.Module, folder: str | Path) -> Path:
@@ -81,14 +88,28 @@ def load_belief(model: Model, folder: str | Path, example_inputs: Any = None) ->
         example_inputs: As for `convert`.
     """
     folder = Path(folder)
-    config, chains = _parse(_read_json(folder / DESCRIPTION), folder / DESCRIPTION)
     tensors = _read_tensors(folder / WEIGHTS, prefix="")
+    state = _make_state(_read_json(folder / DESCRIPTION), tensors, folder / DESCRIPTION)
+    check_convertible(model, state.config)
+    _check_chains(state.chains, discover(model, example_inputs).chains, model, folder)
+    return apply_plan(model, state)
+
+
+def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> BeliefState:
+    """The state that a description and its tensors make, checked before any model is touched."""
+    config, chains = _parse(description, path)
     check_finite(tensors)
-    check_convertible(model, config)
-    _check_chains(chains, discover(model, example_inputs).chains, model, folder)
-    apply_plan(model, config, chains)
-    _fill(getattr(model, ATTRIBUTE), tensors, folder)
-    return model
+    state = BeliefState(config, chains)
+    own = state.state_dict()
+    missing, unknown = sorted(set(own) - set(tensors)), sorted(set(tensors) - set(own))
+    shapes = [n for n in own if n in tensors and own[n].shape != tensors[n].shape]
+    if missing or unknown or shapes:
+        raise MismatchError(
+            f"{path.parent} does not fit its description: missing {missing}, unknown {unknown}, of "
+            f"another shape {shapes}. Save the model again."
+        )
+    state.load_state_dict(tensors)
+    return state
 
 
 def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...]]:
@@ -99,18 +120,24 @@ def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...]]
             "Install the version of babn that wrote it, or save the model again."
         )
     try:
-        return RuleConfig.from_dict(description["rule"]), from_list(description["chains"])
-    except (KeyError, TypeError) as error:
-        raise FormatError(f"{path} is damaged: {error!r}. Save the model again.") from error
+        chains = from_list(description["chains"])
+        if not chains or not all(chain.calls for chain in chains):
+            raise ValueError("no attention calls")
+        return RuleConfig.from_dict(dict(description["rule"])), chains
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"{path} is damaged: {error}. Save the model again.") from error
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
+        values = json.loads(path.read_text())
     except FileNotFoundError as error:
         raise FormatError(f"{path} does not exist. Check the folder.") from error
     except ValueError as error:
         raise FormatError(f"{path} is not JSON: {error}. Save the model again.") from error
+    if not isinstance(values, dict):
+        raise FormatError(f"{path} does not hold a JSON object. Save the model again.")
+    return values
 
 
 def _read_tensors(path: Path, prefix: str) -> dict[str, Tensor]:
@@ -133,7 +160,6 @@ def _belief_tensors(folder: Path) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for file in files:
         tensors |= _read_tensors(file, prefix=f"{ATTRIBUTE}.")
-    check_finite(tensors)
     return tensors
 
 
@@ -155,9 +181,16 @@ def _load_base(folder: Path, model_class: type[Any] | None, kwargs: dict[str, An
     level = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # it would warn of the belief parameters
     try:
-        return model_class.from_pretrained(folder, **kwargs)
+        model, report = model_class.from_pretrained(folder, output_loading_info=True, **kwargs)
     finally:
         transformers.logging.set_verbosity(level)
+    if missing := sorted(report["missing_keys"]):
+        names = ", ".join(missing[:3]) + (" ..." if len(missing) > 3 else "")
+        raise MismatchError(
+            f"{folder} lacks {len(missing)} weights that {model_class.__name__} needs: {names}. "
+            "Load the class and the configuration that it was saved from."
+        )
+    return model
 
 
 def _check_paths(model: nn.Module, chains: tuple[Chain, ...], folder: Path) -> None:
@@ -183,18 +216,6 @@ def _check_chains(
             f"{outline(saved)}; {type(model).__name__} has {outline(found)}. Load them onto the "
             "architecture they were trained on."
         )
-
-
-def _fill(state: BeliefState, tensors: dict[str, Tensor], folder: Path) -> None:
-    own = state.state_dict()
-    missing, unknown = sorted(set(own) - set(tensors)), sorted(set(tensors) - set(own))
-    shapes = [n for n in own if n in tensors and own[n].shape != tensors[n].shape]
-    if missing or unknown or shapes:
-        raise MismatchError(
-            f"{folder} does not fit its description: missing {missing}, unknown {unknown}, of "
-            f"another shape {shapes}. Save the model again."
-        )
-    state.load_state_dict(tensors)
 
 
 def _replace(path: Path, write: Any) -> None:

@@ -15,7 +15,13 @@ from babn.conversion.hooks import Enter, Leave, unwrap_checkpoints
 from babn.conversion.plan import Chain, to_list
 from babn.conversion.report import Inspection
 from babn.conversion.sdpa_route import install_sdpa
-from babn.conversion.state import ATTRIBUTE, BeliefState, Site
+from babn.conversion.state import (
+    ATTRIBUTE,
+    BeliefState,
+    Site,
+    belief_states,
+    converted_roots,
+)
 from babn.conversion.transformers_route import own_configurations
 from babn.errors import (
     AlreadyConvertedError,
@@ -29,6 +35,8 @@ Model = TypeVar("Model", bound=nn.Module)
 
 FORMAT = 1
 """Version of what is written into configurations and belief files."""
+
+_UNDOS = "_babn_undos"
 
 
 def inspect(
@@ -47,9 +55,9 @@ def inspect(
         as a table.
     """
     config = config or BeliefConfig()
-    states = [m for m in model.modules() if isinstance(m, BeliefState)]
-    if states:
-        return Inspection(type(model).__name__, states[0].config, states[0].chains, {}, True)
+    if converted_roots(model):
+        state = belief_states(model)[0]
+        return Inspection(type(model).__name__, state.config, state.chains, {}, True)
     found = discover(model, example_inputs)
     return Inspection(type(model).__name__, config, found.chains, found.skipped, False)
 
@@ -73,7 +81,7 @@ def convert(
     """
     config = BeliefConfig() if config is None else config
     check_convertible(model, config)
-    return apply_plan(model, config, discover(model, example_inputs).chains)
+    return apply_plan(model, BeliefState(config, discover(model, example_inputs).chains))
 
 
 def check_convertible(model: nn.Module, config: RuleConfig) -> None:
@@ -83,7 +91,7 @@ def check_convertible(model: nn.Module, config: RuleConfig) -> None:
             f"config={config!r} is not a rule's configuration. Pass babn.BeliefConfig(...), "
             "babn.BamConfig(...) or another RuleConfig."
         )
-    if any(isinstance(module, BeliefState) for module in model.modules()):
+    if converted_roots(model):
         raise AlreadyConvertedError(
             f"{type(model).__name__} is converted already. Call babn.revert(model) first."
         )
@@ -100,17 +108,19 @@ def check_finite(tensors: dict[str, torch.Tensor]) -> None:
             )
 
 
-def apply_plan(model: Model, config: RuleConfig, chains: tuple[Chain, ...]) -> Model:
+def apply_plan(model: Model, state: BeliefState) -> Model:
     """Converts along known chains, without a dry run."""
-    _check_lengths(config, chains)
-    state = BeliefState(config, chains)
+    _check_lengths(state.config, state.chains)
     reference = next(model.parameters(), torch.empty(0))
     state.to(device=reference.device).train(model.training)
     own_configurations(model)
-    state.undos += _attach_sites(model, chains)
-    state.undos += _attach_hooks(model, state)
-    state.undos += install_everywhere(model, drop_dropout=not config.attention_dropout)
     setattr(model, ATTRIBUTE, state)
+    # Partials and methods, not closures, so that a copy of the model gets undos of its own.
+    model.__dict__[_UNDOS] = [
+        *_attach_sites(model, state.chains),
+        *_attach_hooks(model),
+        *install_everywhere(model, drop_dropout=not state.config.attention_dropout),
+    ]
     model_config = getattr(model, "config", None)
     if hasattr(model_config, "to_json_string"):
         setattr(model_config, ATTRIBUTE, describe(state))
@@ -127,17 +137,16 @@ def revert(model: Model) -> Model:
 
     Outputs are then bit for bit those of the same weights in a model that was never converted.
     """
-    owners = [m for m in model.modules() if isinstance(getattr(m, ATTRIBUTE, None), BeliefState)]
-    if not owners:
+    roots = converted_roots(model)
+    if not roots:
         raise NotConvertedError(f"{type(model).__name__} is not converted: nothing to revert.")
-    for owner in owners:
-        state = getattr(owner, ATTRIBUTE)
-        for undo in reversed(state.undos):
+    for root in roots:
+        for undo in reversed(root.__dict__.pop(_UNDOS)):
             undo()
-        unwrap_checkpoints(owner)
-        delattr(owner, ATTRIBUTE)
-        if hasattr(getattr(owner, "config", None), ATTRIBUTE):
-            delattr(owner.config, ATTRIBUTE)
+        unwrap_checkpoints(root)
+        delattr(root, ATTRIBUTE)
+        if hasattr(getattr(root, "config", None), ATTRIBUTE):
+            delattr(root.config, ATTRIBUTE)
     return model
 
 
@@ -168,13 +177,13 @@ def _attach_sites(model: nn.Module, chains: tuple[Chain, ...]) -> list[Undo]:
     return undos
 
 
-def _attach_hooks(model: nn.Module, state: BeliefState) -> list[Undo]:
+def _attach_hooks(model: nn.Module) -> list[Undo]:
     """Opens a pass at the root, and at inner models that may be called alone, as encoders are."""
     entries = [model, *(m for m in model.modules() if hasattr(m, "base_model_prefix"))]
     undos: list[Undo] = []
     for module in dict.fromkeys(entries):
         if any(hasattr(inner, SITE) for inner in module.modules()):
-            enter = module.register_forward_pre_hook(Enter(state, model), with_kwargs=True)
+            enter = module.register_forward_pre_hook(Enter(model), with_kwargs=True)
             leave = module.register_forward_hook(Leave(), with_kwargs=True, always_call=True)
             undos += [enter.remove, leave.remove]
     return undos

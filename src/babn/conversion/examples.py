@@ -35,6 +35,8 @@ def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[s
     device = next(model.parameters()).device
     accepted = python_inspect.signature(model.forward).parameters
     made = {name: value.to(device) for name, value in _made(config).items() if name in accepted}
+    if type(model).__name__.endswith("ForMultipleChoice"):
+        made = {name: value.unsqueeze(1).repeat(1, 2, 1) for name, value in made.items()}
     needed = str(model.main_input_name)
     if needed not in made:
         raise ExampleInputsError(

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from babn.conversion.passes import Pass, active_pass, begin, end, resumed
-from babn.conversion.state import ATTRIBUTE, BeliefState
+from babn.conversion.state import BeliefState, own_state
 from babn.errors import CheckpointingError, DeviceError
 
 _CHECKPOINT = "_gradient_checkpointing_func"
@@ -22,18 +23,19 @@ class Enter:
     An object and not a function, so that copies of the model get hooks that know the copied state.
     """
 
-    def __init__(self, state: BeliefState, model: nn.Module) -> None:
-        self.state = state
-        self.checkpointed = [m for m in model.modules() if hasattr(m, "gradient_checkpointing")]
+    def __init__(self, root: nn.Module) -> None:
+        self.root = root
+        self.checkpointed = [m for m in root.modules() if hasattr(m, "gradient_checkpointing")]
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Begins the pass with the parameters of this module, which may be a replica."""
-        state = getattr(module, ATTRIBUTE, self.state)
+        state = own_state(module) or own_state(self.root)
+        assert state is not None
+        begin(module, state)
         if not torch.compiler.is_compiling():
             self._check_devices(module, state, (*args, *kwargs.values()))
             if module.training:
                 keep_pass_across_checkpoints(self.checkpointed)
-        begin(state, module.training)
 
     @staticmethod
     def _check_devices(module: nn.Module, state: BeliefState, inputs: tuple[Any, ...]) -> None:
@@ -53,14 +55,18 @@ class Leave:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> Any:
         """Adds the weighted divergence to the loss in training and notes it on the output."""
-        finished = end()
-        if finished is None or not finished.kl:
+        finished = end(module)
+        if finished is None or not finished.with_kl:
             return output
         per_layer = finished.kl_per_layer()
         finished.state.last_kl = per_layer
+        if not per_layer:
+            return output
         kl = torch.stack(list(per_layer.values())).sum()
         if finished.training and finished.override.add_kl:
             output = add_to_loss(output, finished.state.kl_weight * kl)
+        elif finished.training and torch.distributed.is_initialized():
+            output = tied(output, kl)
         if not isinstance(output, Tensor):
             # Attributes, not dictionary entries, which a Trainer would take for logits. Outputs
             # that take no attributes (tuples, frozen classes) go without.
@@ -80,6 +86,20 @@ def add_to_loss(output: Any, term: Tensor) -> Any:
             return (output[0] + term, *output[1:])
     elif isinstance(getattr(output, "loss", None), Tensor):
         output.loss = output.loss + term
+    return output
+
+
+def tied(output: Any, kl: Tensor) -> Any:
+    """The output with nothing added but a dependence on the divergence.
+
+    DDP looks for unused parameters in the graph of the output. A divergence that joins the loss
+    later is not there, and its parameters would be marked ready twice.
+    """
+    leaves, tree = pytree.tree_flatten(output)
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, Tensor) and leaf.requires_grad:
+            leaves[i] = leaf + (0 * kl).to(leaf.dtype)
+            return pytree.tree_unflatten(leaves, tree)
     return output
 
 

@@ -29,11 +29,11 @@ def multihead_forward(
     Projections and masks are torch's own code; only its last step, the call of scaled dot product
     attention, is replaced.
     """
-    batched = query.dim() == 3
+    batched, crossed = query.dim() == 3, key is not query
     if self.batch_first and batched:
         query, key, value = (x.transpose(0, 1) for x in (query, key, value))
     kept: list[Tensor] = []
-    _multihead.calls.append((self, kept))
+    _multihead.calls.append((self, kept, crossed))
     try:
         output = _project_and_attend(self, query, key, value, key_padding_mask, attn_mask)
     finally:
@@ -47,18 +47,21 @@ def multihead_forward(
 
 
 class _Multihead(threading.local):
-    """The multi-head modules at work in this thread, each with a list for its weights."""
+    """The multi-head modules at work in this thread.
+
+    Each with a list for its weights, and whether its keys come from another sequence.
+    """
 
     def __init__(self) -> None:
-        self.calls: list[tuple[nn.MultiheadAttention, list[Tensor]]] = []
+        self.calls: list[tuple[nn.MultiheadAttention, list[Tensor], bool]] = []
 
 
 _multihead = _Multihead()
 
 
 def _multihead_sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Any, p: float, causal: bool) -> Tensor:
-    module, kept = _multihead.calls[-1]
-    output, weights = sdpa(module, q, k, v, mask, p, causal, route="multihead")
+    module, kept, crossed = _multihead.calls[-1]
+    output, weights = sdpa(module, q, k, v, mask, p, causal, route="multihead", crossed=crossed)
     kept.append(weights)
     return output
 

@@ -138,43 +138,45 @@ class _Local(threading.local):
     """Each thread has its own passes and overrides, so one model can serve several threads."""
 
     def __init__(self) -> None:
-        self.passes: list[Pass] = []
+        self.passes: list[tuple[nn.Module | None, Pass]] = []
         self.overrides: list[tuple[BeliefState, Override]] = []
 
 
 _local = _Local()
 
 
-def begin(state: BeliefState, training: bool) -> None:
+def begin(module: nn.Module, state: BeliefState) -> None:
     """Enters a module of a converted model: a new pass, or one more level of the current one."""
-    passes = _local.passes
-    if passes and passes[-1].state is state:
-        passes.append(passes[-1])
-        return
-    state.last_kl = {}
-    passes.append(Pass(state, training, active_override(state)))
+    current = active_pass()
+    if current is None or current.state is not state:
+        state.last_kl = None
+        current = Pass(state, module.training, active_override(state))
+    _local.passes.append((module, current))
 
 
-def end() -> Pass | None:
+def end(module: nn.Module) -> Pass | None:
     """Leaves a module; gives back the pass if this was its outermost level."""
     passes = _local.passes
-    finished = passes.pop()
-    return None if passes and passes[-1] is finished else finished
+    if not passes or passes[-1][0] is not module:  # an earlier hook failed before ours began
+        return None
+    _, finished = passes.pop()
+    return None if active_pass() is finished else finished
 
 
 def current_pass(site: Site) -> Pass:
     """The pass that an attention call belongs to."""
-    if not _local.passes:
+    current = active_pass()
+    if current is None:
         raise NotConvertedError(
             f"{site.path} was called outside the model that was converted, so its upward path has "
             "no beginning. Call the converted model itself (or revert it first)."
         )
-    return _local.passes[-1]
+    return current
 
 
 def active_pass() -> Pass | None:
     """The innermost pass of this thread, if any."""
-    return _local.passes[-1] if _local.passes else None
+    return _local.passes[-1][1] if _local.passes else None
 
 
 @contextmanager
@@ -182,7 +184,7 @@ def resumed(forward_pass: Pass, snapshot: Snapshot) -> Iterator[None]:
     """Goes on with a pass at an earlier point, as recomputation under checkpointing does."""
     later = forward_pass.snapshot()
     forward_pass.restore(snapshot)
-    _local.passes.append(forward_pass)
+    _local.passes.append((None, forward_pass))
     try:
         yield
     finally:

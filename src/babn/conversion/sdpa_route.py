@@ -25,6 +25,7 @@ def sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
     route: str = "sdpa",
+    crossed: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """`F.scaled_dot_product_attention` by the rule of `module`: output and weights."""
     if query.is_nested:
@@ -44,6 +45,7 @@ def sdpa(
         mask=mask,
         bias=bias,
         dropout=dropout_p,
+        crossed=crossed,
     )
     output, weights = attend(module, route, inputs)
     shape = (*query.shape[:-1], value.shape[-1])

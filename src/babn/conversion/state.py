@@ -1,6 +1,5 @@
 """What a converted model carries: the rules' parameters, and each attention module's place."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,12 +38,11 @@ class BeliefState(nn.Module):
         self.chains = chains
         self.rules = nn.ModuleList(config.build(chain.shape(config)) for chain in chains)
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
-        self.last_kl: dict[str, Tensor] = {}
-        self.undos: list[Callable[[], Any]] = []  # partials, not closures: copies must own theirs
+        self.last_kl: dict[str, Tensor] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles leave the last pass's graph behind."""
-        return {**self.__dict__, "last_kl": {}}
+        return {**self.__dict__, "last_kl": None}
 
     def layer_name(self, place: tuple[int, int]) -> str:
         """A name for one call: its chain and its step."""
@@ -57,9 +55,27 @@ class BeliefState(nn.Module):
         return f"{self.config.rule}: {steps}"
 
 
+def own_state(module: nn.Module) -> BeliefState | None:
+    """The state on this very module, if it is the root of a converted model.
+
+    PEFT's `modules_to_save` puts a wrapper in its place, with a trained copy for each adapter.
+    """
+    found: Any = module._modules.get(ATTRIBUTE)
+    if found is not None and hasattr(found, "modules_to_save"):
+        enabled = [a for a in found.active_adapters if a in found.modules_to_save]
+        off = found.disable_adapters or not enabled
+        found = found.original_module if off else found.modules_to_save[enabled[0]]
+    return found if isinstance(found, BeliefState) else None
+
+
+def converted_roots(model: nn.Module) -> list[nn.Module]:
+    """The roots of all converted models inside `model`."""
+    return [module for module in model.modules() if own_state(module) is not None]
+
+
 def belief_states(model: nn.Module) -> list[BeliefState]:
     """The states of all converted models inside `model`, at least one."""
-    states = [module for module in model.modules() if isinstance(module, BeliefState)]
+    states = [state for module in model.modules() if (state := own_state(module)) is not None]
     if not states:
         raise NotConvertedError(
             f"{type(model).__name__} is not converted. Call babn.convert(model, config) first."

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,9 @@ from babn.errors import SamplesError
 from babn.prediction.welch import welch_p_value
 
 Activation = Literal["softmax", "sigmoid", "identity"]
+
+ANSWERS = {"labels", "label", "label_ids", "start_positions", "end_positions", "mc_labels"}
+"""Arguments that hold answers, with which models put a loss before their logits."""
 
 BYTES_PER_PAIR = 4 * 12
 """Memory of one query-key pair in a pass: float32, and a dozen tensors alive at a time."""
@@ -40,9 +44,10 @@ class Prediction:
     @cached_property
     def sample_probs(self) -> Float[Tensor, "sample *batch label"]:
         """Probabilities under each sample."""
+        logits = self.sample_logits.to(torch.promote_types(self.sample_logits.dtype, torch.float32))
         if self.activation == "softmax":
-            return self.sample_logits.softmax(-1)
-        return self.sample_logits.sigmoid() if self.activation == "sigmoid" else self.sample_logits
+            return logits.softmax(-1)
+        return logits.sigmoid() if self.activation == "sigmoid" else logits
 
     @cached_property
     def probs(self) -> Float[Tensor, "*batch label"]:
@@ -73,8 +78,11 @@ class Prediction:
     def p_value(self) -> Float[Tensor, "*batch"]:
         """P-value of Welch's t-test between the samples of the two most probable classes.
 
-        Small means that the samples agree on which of the two is ahead.
+        Small means that the samples agree on which of the two is ahead. NaN for one class or one
+        sample.
         """
+        if self.probs.shape[-1] < 2:
+            return torch.full_like(self.entropy, torch.nan)
         top = self.probs.topk(2, dim=-1).indices.expand(*self.sample_probs.shape[:-1], 2)
         first, second = self.sample_probs.gather(-1, top).unbind(-1)
         return welch_p_value(first, second)
@@ -99,24 +107,25 @@ def predict(
 
     Args:
         model: A converted model; its training mode is restored afterwards.
-        batch: A dictionary of keyword arguments, a tuple or a tensor, batch first; `labels` are
+        batch: A dictionary of keyword arguments, a tuple or a tensor, batch first; labels are
             ignored.
         samples: How many samples of attention to draw.
         seed: Makes the samples reproducible, whatever the memory; `None` uses torch's global state.
-        dropout: Whether dropout modules are on as well.
+        dropout: Whether dropout is on as well, as in Monte Carlo dropout.
         memory: Gigabytes that attention may take in one pass; by default half of the free memory of
             a GPU, and 1 on a CPU.
         output: Takes the logits from the model's output; by default `.logits`, the output itself if
             it is a tensor, or its first element.
     """
-    if not isinstance(samples, int) or isinstance(samples, bool) or samples < 1:
+    if not isinstance(samples, Integral) or isinstance(samples, bool) or samples < 1:
         raise SamplesError(f"samples={samples!r} is not possible. Give a whole number from 1 on.")
     for state in belief_states(model):
         check_finite(dict(state.named_parameters()))
     args, kwargs = as_call(batch)
-    kwargs.pop("labels", None)
+    kwargs = {name: value for name, value in kwargs.items() if name not in ANSWERS}
     sampler = _Sampler(model, args, kwargs, output or find_logits, seed)
-    with torch.no_grad(), evaluating(model, dropout):
+    sampler.check_batch()
+    with torch.no_grad(), evaluating(model, dropout), seeded_dropout(dropout, seed, model):
         logits = [sampler.draw(0, 1)]
         step = sampler.samples_per_pass(memory)
         for start in range(1, samples, step):
@@ -156,17 +165,19 @@ class _Sampler:
     @property
     def rows(self) -> int:
         """The batch size."""
-        tensors = [
-            x for x in (*self.args, *self.kwargs.values()) if isinstance(x, Tensor) and x.ndim
-        ]
-        if not tensors:
-            raise SamplesError("The batch has no tensor, so its size is unknown.")
-        return tensors[0].shape[0]
+        values = (*self.args, *self.kwargs.values())
+        return next(x.shape[0] for x in values if isinstance(x, Tensor) and x.ndim)
+
+    def check_batch(self) -> None:
+        """Refuses a batch without tensors."""
+        values = (*self.args, *self.kwargs.values())
+        if not any(isinstance(x, Tensor) and x.ndim for x in values):
+            raise SamplesError("The batch has no tensor, so its size is unknown. Pass its inputs.")
 
     def samples_per_pass(self, memory: float | None) -> int:
         """How many samples fit into the memory budget, from what the first one took."""
         budget = _free_memory(self.model) if memory is None else memory * 2**30
-        return max(1, int(budget / (self.pairs * BYTES_PER_PAIR)))
+        return int(min(max(budget / (self.pairs * BYTES_PER_PAIR), 1), 10**6))
 
 
 def repeat(x: Any, times: int, rows: int) -> Any:
@@ -189,17 +200,29 @@ def find_logits(output: Any) -> Tensor:
 
 @contextmanager
 def evaluating(model: nn.Module, dropout: bool = False) -> Iterator[None]:
-    """Evaluation mode, with dropout modules on if asked; modes are restored."""
+    """Evaluation mode, or training mode but for batch statistics if dropout is to be on."""
     modes = {module: module.training for module in model.modules()}
-    model.eval()
-    for module in modes if dropout else ():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.train()
+    model.train(dropout)
+    for module in modes:
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.eval()
     try:
         yield
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+@contextmanager
+def seeded_dropout(dropout: bool, seed: int | None, model: nn.Module) -> Iterator[None]:
+    """Makes dropout, which draws from the global state, follow the seed; the state is restored."""
+    if not dropout or seed is None:
+        yield
+        return
+    device = belief_states(model)[0].kl_weight.device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 def _mix(seed: int, sample: int) -> int:

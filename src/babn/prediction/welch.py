@@ -26,13 +26,14 @@ def welch_p_value(
     va, vb = a.var(0) / n, b.var(0) / n
     gap = a.mean(0) - b.mean(0)
     spread = va + vb
-    flat = spread <= 1e-30
+    size = torch.maximum(a.abs().amax(0), b.abs().amax(0))
+    flat = spread <= (1e-15 * size).square()
     spread = spread.masked_fill(flat, 1.0)
     degrees = spread.square() * (n - 1) / (va.square() + vb.square()).clamp(min=_TINY)
     degrees = degrees.masked_fill(flat, 1.0)
     t_squared = gap.square() / spread
     p = regularized_beta(degrees / (degrees + t_squared), degrees / 2, torch.full_like(gap, 0.5))
-    return torch.where(flat, (gap.abs() <= 1e-15).double(), p)
+    return torch.where(flat, (gap.abs() <= 1e-15 * size).double(), p)
 
 
 def regularized_beta(

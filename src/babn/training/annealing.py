@@ -41,14 +41,18 @@ class KLAnnealing:
         check_at_least("weight", self.weight, 0.0)
         check_at_least("start", self.start, 0.0)
         check_at_least("cycles", self.cycles, 1)
+        if self.cycles != int(self.cycles):
+            raise ConfigError(f"cycles={self.cycles!r} is not possible. Give a whole number.")
         if not 0 < self.warmup <= 1:
             raise ConfigError(f"warmup={self.warmup!r} is not possible. Give a fraction in (0, 1].")
 
     def at(self, step: int, total: int) -> float:
         """The weight at a step of `total` steps."""
-        progress = min(max(step / max(total, 1), 0.0), 1.0)
-        if self.schedule == "cyclic":
-            progress = progress * self.cycles % 1.0 if progress < 1 else 1.0
+        total = max(total, 1)
+        step = min(max(step, 0), total)
+        if self.schedule == "cyclic" and step < total:
+            step = step * self.cycles % total  # whole numbers, so that cycles begin on time
+        progress = step / total
         growth = min(progress / self.warmup, 1.0)
         if self.schedule == "constant":
             growth = 1.0

@@ -40,7 +40,16 @@ def kl_per_layer(source: Any) -> dict[str, Float[Tensor, ""]]:
                 "babn.recording_kl(model) there). If a wrapper remade the output, pass the model."
             )
         return source.belief_kl_per_layer
-    return {name: kl for state in belief_states(source) for name, kl in state.last_kl.items()}
+    layers: dict[str, Tensor] = {}
+    for state in belief_states(source):
+        if state.last_kl is None:
+            raise NotConvertedError(
+                f"{type(source).__name__} computed no divergence in its last pass: there was none, "
+                "or it ran without gradients in evaluation mode, where "
+                "babn.recording_kl(model) asks for it."
+            )
+        layers |= state.last_kl
+    return layers
 
 
 def belief_kl(model: nn.Module) -> Float[Tensor, ""]:

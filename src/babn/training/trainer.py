@@ -1,5 +1,8 @@
 """The Hugging Face Trainer for converted models."""
 
+import ast
+import inspect as python_inspect
+import textwrap
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -27,7 +30,8 @@ class BeliefTrainerMixin(_Base):
     and losses averaged over tokens of all processes are multiplied by the number of processes.
 
     Args:
-        annealing: Schedule of the divergence's weight; constant at the model's weight by default.
+        annealing: Schedule of the divergence's weight; by default linear from zero to the
+            configuration's `kl_weight` over the first half of training.
 
     Example:
         class MyTrainer(BeliefTrainerMixin, Seq2SeqTrainer): ...
@@ -41,8 +45,11 @@ class BeliefTrainerMixin(_Base):
                 "divergence. Start one process for each GPU with torchrun, or set "
                 "CUDA_VISIBLE_DEVICES=0."
             )
-        belief_states(cast(nn.Module, self.model))
-        self.annealing = annealing
+        converted = cast(nn.Module, self.model)
+        weight = belief_states(converted)[0].config.kl_weight
+        self.annealing = KLAnnealing(weight=weight) if annealing is None else annealing
+        if not normalizes_over_items(converted):
+            self.model_accepts_loss_kwargs = False
         self._sums: dict[str, Tensor] = {}
         self._steps = 0
 
@@ -54,7 +61,7 @@ class BeliefTrainerMixin(_Base):
         num_items_in_batch: Any = None,
     ) -> Any:
         """The negative ELBO in training, the negative log likelihood in evaluation."""
-        if model.training and self.annealing is not None:
+        if model.training:
             self.annealing.apply(model, self.state.global_step, self.state.max_steps)
         with overriding(model, add_kl=False):
             loss, outputs = super().compute_loss(
@@ -69,11 +76,11 @@ class BeliefTrainerMixin(_Base):
         if not layers:
             return loss
         kl = torch.stack(list(layers.values())).sum()
-        self._note({"nll": loss, "kl": kl, **{f"kl/{name}": v for name, v in layers.items()}})
-        term = belief_states(model)[0].kl_weight * kl
-        if self._loss_covers_accumulation(num_items):
-            term = term / self.current_gradient_accumulation_steps
-        return loss + term
+        covered = self._loss_covers_accumulation(num_items)
+        batches = self.current_gradient_accumulation_steps if covered else 1
+        terms = {"nll": loss * batches, "kl": kl}
+        self._note(terms | {f"kl/{name}": value for name, value in layers.items()})
+        return loss + belief_states(model)[0].kl_weight * kl / batches
 
     def _loss_covers_accumulation(self, num_items: Any) -> bool:
         """Whether the Trainer leaves this loss undivided when it accumulates gradients."""
@@ -101,3 +108,18 @@ class BeliefTrainerMixin(_Base):
 
 class BeliefTrainer(BeliefTrainerMixin, Trainer):
     """A Trainer for converted models; see the mixin."""
+
+
+def normalizes_over_items(model: nn.Module) -> bool:
+    """Whether a model's loss uses `num_items_in_batch`, as far as its source tells.
+
+    The Trainer believes so of every forward that takes keyword arguments and then leaves the loss
+    undivided over accumulated batches; many classifiers take the number and ignore it.
+    """
+    try:
+        source = textwrap.dedent(python_inspect.getsource(python_inspect.unwrap(model.forward)))
+        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    except (OSError, TypeError, SyntaxError):
+        return True
+    losses = [call for call in calls if ast.unparse(call.func) == "self.loss_function"]
+    return any(keyword.arg is None for call in losses for keyword in call.keywords)

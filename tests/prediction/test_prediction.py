@@ -1,0 +1,94 @@
+"""What follows from samples, against numpy and scipy."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+
+from babn import Prediction
+
+
+def logits_of(probs: list[list[float]]) -> Tensor:
+    """Samples of one example's logits, from probabilities."""
+    return torch.tensor(probs, dtype=torch.float64).log().unsqueeze(1)
+
+
+def entropy(p: np.ndarray) -> np.ndarray:
+    return -(p * np.log(p)).sum(-1)
+
+
+shapes = st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(2, 5))
+
+
+@given(shapes, st.integers(0, 1000), st.floats(0.1, 10))
+def test_statistics_are_those_of_numpy(shape: tuple[int, ...], seed: int, scale: float) -> None:
+    logits = scale * np.random.default_rng(seed).normal(size=shape)
+    found = Prediction(torch.from_numpy(logits))
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    spread = p.std(0, ddof=1) if len(p) > 1 else np.zeros(p.shape[1:])
+    for name, expected in {
+        "sample_probs": p,
+        "probs": p.mean(0),
+        "std": spread,
+        "entropy": entropy(p.mean(0)),
+        "expected_entropy": entropy(p).mean(0),
+        "mutual_information": entropy(p.mean(0)) - entropy(p).mean(0),
+    }.items():
+        np.testing.assert_allclose(getattr(found, name), expected, atol=1e-12, err_msg=name)
+    assert (found.mutual_information >= 0).all()
+
+
+def test_entropies_of_several_labels_add_up() -> None:
+    logits = torch.randn(5, 2, 3, dtype=torch.float64)
+    p = logits.sigmoid().numpy()
+    each = -(p * np.log(p) + (1 - p) * np.log1p(-p)).sum(-1)
+    found = Prediction(logits, "sigmoid")
+    np.testing.assert_allclose(found.expected_entropy, each.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(found.probs, p.mean(0), rtol=1e-12)
+
+
+def test_certain_samples_have_no_entropy() -> None:
+    logits = torch.tensor([[[1000.0, 0.0, -1000.0]]]).repeat(3, 1, 1)
+    found = Prediction(logits)
+    assert found.entropy == found.expected_entropy == found.mutual_information == 0
+
+
+@given(st.integers(2, 30), st.integers(2, 5), st.integers(0, 1000))
+def test_p_value_compares_the_two_top_classes(samples: int, labels: int, seed: int) -> None:
+    logits = np.random.default_rng(seed).normal(size=(samples, 2, labels))
+    found = Prediction(torch.from_numpy(logits))
+    p = found.sample_probs.numpy()
+    for row in range(2):
+        second, first = p[:, row].mean(0).argsort()[-2:]
+        expected = stats.ttest_ind(p[:, row, first], p[:, row, second], equal_var=False).pvalue
+        assert found.p_value[row] == pytest.approx(expected, rel=1e-8)
+
+
+def test_p_value_of_a_tie_is_one() -> None:
+    tie = Prediction(logits_of([[0.4, 0.3, 0.3], [0.2, 0.5, 0.3], [0.6, 0.4, 1e-9]]))
+    assert tie.p_value == pytest.approx(1.0)
+
+
+def test_p_value_without_spread() -> None:
+    assert Prediction(logits_of([[0.7, 0.2, 0.1]] * 5)).p_value == 0
+    assert Prediction(logits_of([[0.4, 0.4, 0.2]] * 5)).p_value == 1
+
+
+def test_p_value_of_one_sample_is_nan() -> None:
+    assert Prediction(logits_of([[0.7, 0.2, 0.1]])).p_value.isnan().all()
+
+
+def test_p_value_of_one_output_is_nan() -> None:
+    assert Prediction(torch.randn(5, 2, 1), "identity").p_value.isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_statistics_of_half_precision_logits_are_exact(dtype: torch.dtype) -> None:
+    logits = torch.randn(20, 8, 4).to(dtype)
+    found, exact = Prediction(logits), Prediction(logits.double())
+    for name in ("probs", "std", "entropy", "mutual_information"):
+        gap = (getattr(found, name).double() - getattr(exact, name)).abs().max()
+        assert gap < 1e-5, name

@@ -1,0 +1,121 @@
+"""The names that users write, and how they call them."""
+
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+import babn
+
+BELIEF_DEFAULTS = {
+    "rho": 12.0,
+    "sigma": 1e-6,
+    "beta": 1.0,
+    "scores": "normalized",
+    "upward": "keys",
+    "max_length": 512,
+    "noise": "truncated",
+    "prior_hidden": 10,
+    "kl_reduction": "mean",
+    "share": "auto",
+}
+REQUIRED = inspect.Parameter.empty
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+def test_every_exported_name_exists() -> None:
+    assert len(babn.__all__) == len(set(babn.__all__))
+    assert all(hasattr(babn, name) for name in babn.__all__)
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'belief'"):
+        babn.belief  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters"),
+    [
+        (babn.inspect, {"model": REQUIRED, "example_inputs": None}),
+        (babn.convert, {"model": REQUIRED, "config": None, "example_inputs": None}),
+        (babn.revert, {"model": REQUIRED}),
+        (babn.set_kl_weight, {"model": REQUIRED, "weight": REQUIRED}),
+        (babn.kl_per_layer, {"source": REQUIRED}),
+        (babn.predict, {"model": REQUIRED, "batch": REQUIRED, "samples": 20, "seed": 0}),
+        (babn.attention, {"model": REQUIRED, "batch": REQUIRED}),
+        (babn.sampling, {"model": REQUIRED, "seed": None}),
+        (babn.load, {"folder": REQUIRED}),
+        (babn.save_belief, {"model": REQUIRED, "folder": REQUIRED}),
+        (babn.load_belief, {"model": REQUIRED, "folder": REQUIRED}),
+        (
+            babn.distributions.kl_weibull_gamma,
+            {"k": REQUIRED, "log_lam": REQUIRED, "alpha": REQUIRED, "beta": 1.0},
+        ),
+        (babn.distributions.Weibull, {"k": REQUIRED, "log_lam": REQUIRED}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_signatures_begin_as_documented(function: Any, parameters: dict[str, Any]) -> None:
+    found = {n: p.default for n, p in inspect.signature(function).parameters.items()}
+    begin = list(found.items())[: len(parameters)]
+    assert begin == list(parameters.items())
+
+
+def test_further_arguments_are_optional() -> None:
+    for function in (babn.inspect, babn.predict, babn.load, babn.load_belief):
+        variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        further = list(inspect.signature(function).parameters.values())[2:]
+        assert all(p.default is not REQUIRED or p.kind in variable for p in further)
+
+
+def test_belief_configuration() -> None:
+    assert babn.BeliefConfig(**BELIEF_DEFAULTS) == babn.BeliefConfig()
+    assert isinstance(babn.BeliefConfig.paper(), babn.BeliefConfig)
+    assert isinstance(babn.BeliefConfig.released(), babn.BeliefConfig)
+    assert babn.BeliefConfig.paper() != babn.BeliefConfig.released() != babn.BeliefConfig()
+
+
+def test_bam_configuration() -> None:
+    assert babn.BamConfig(family="weibull", k=10.0) == babn.BamConfig()
+
+
+def test_predictions_and_maps_have_their_parts() -> None:
+    found = babn.Prediction(torch.randn(4, 2, 3))
+    for name in ("probs", "sample_probs", "entropy", "mutual_information", "p_value"):
+        assert torch.is_tensor(getattr(found, name))
+    assert {"name", "mean", "relative_std"} <= set(babn.AttentionMap.__dataclass_fields__)
+
+
+def test_trainer_is_one_of_transformers() -> None:
+    from transformers import Trainer
+
+    assert issubclass(babn.BeliefTrainer, Trainer)
+    assert issubclass(babn.BeliefTrainer, babn.BeliefTrainerMixin)
+    assert callable(babn.KLAnnealing().at)
+
+
+def test_import_is_light() -> None:
+    heavy = ("transformers", "peft", "typer", "accelerate", "scipy")
+    assert python(f"import sys, babn; print([m for m in {heavy} if m in sys.modules])") == "[]"
+
+
+def test_missing_extras_are_named() -> None:
+    code = """
+import sys
+sys.modules["transformers"] = None
+import babn
+try:
+    babn.BeliefTrainer
+except babn.errors.MissingExtraError as error:
+    print(error)
+"""
+    assert "pip install 'babn[transformers]'" in python(code)
