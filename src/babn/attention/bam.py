@@ -9,7 +9,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.prior import KeyNetwork
-from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, Scores, check_at_least
+from babn.attention.rule import (
+    AttentionRule,
+    ChainShape,
+    RuleConfig,
+    Scores,
+    check_at_least,
+    check_count,
+)
 from babn.attention.stochastic import NormalizedPosterior, log_weights
 from babn.distributions import (
     Gamma,
@@ -57,7 +64,7 @@ class BamConfig(RuleConfig):
         super().__post_init__()
         for name in ("k", "sigma", "alpha", "beta", "prior_sigma"):
             check_at_least(name, getattr(self, name), 0.0, strictly=True)
-        check_at_least("prior_hidden", self.prior_hidden, 1)
+        check_count("prior_hidden", self.prior_hidden)
 
     def build(self, shape: ChainShape) -> "BamRule":
         """The rule; only a contextual prior has parameters."""

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from babn.attention.masking import from_ranks, normalize, ranks, to_ranks
 from babn.attention.prior import KeyNetwork
-from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, Scores, check_at_least
+from babn.attention.rule import (
+    AttentionRule,
+    ChainShape,
+    RuleConfig,
+    Scores,
+    check_at_least,
+    check_count,
+)
 from babn.attention.stochastic import NormalizedPosterior, log_weights
 from babn.attention.upward import Axis, AxisMap, climb
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
@@ -59,7 +66,7 @@ class BeliefConfig(RuleConfig):
             check_at_least(name, getattr(self, name), 0.0)
         check_at_least("beta", self.beta, 0.0, strictly=True)
         for name in ("max_length", "prior_hidden"):
-            check_at_least(name, getattr(self, name), 1)
+            check_count(name, getattr(self, name))
 
     @classmethod
     def paper(cls) -> "BeliefConfig":

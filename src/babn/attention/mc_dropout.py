@@ -1,6 +1,7 @@
 """Monte Carlo dropout on attention weights (Gal & Ghahramani, 2016), a baseline."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -28,7 +29,7 @@ class McDropoutConfig(RuleConfig):
     def __post_init__(self) -> None:
         """Refuses a probability outside [0, 1)."""
         super().__post_init__()
-        if not 0 <= self.p < 1:
+        if not isinstance(self.p, Real) or not 0 <= self.p < 1:
             raise ConfigError(f"p={self.p!r} is not possible. Give a number from 0 to below 1.")
 
     def build(self, shape: ChainShape) -> "McDropoutRule":

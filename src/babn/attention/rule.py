@@ -8,7 +8,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal, get_args, get_origin
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import torch
 from jaxtyping import Float
@@ -138,12 +139,12 @@ class RuleConfig(ABC):
     kl_weight: float = 0.1
 
     def __init_subclass__(cls) -> None:
-        cls.known[cls.rule] = cls
+        if "rule" in cls.__dict__:
+            cls.known[cls.rule] = cls
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work."""
-        for field in fields(self):
-            check_choice(field.name, getattr(self, field.name), field.type)
+        check_choices(self)
         check_at_least("kl_weight", self.kl_weight, 0.0)
 
     @property
@@ -176,16 +177,26 @@ class RuleConfig(ABC):
         return kind(**settings)
 
 
-def check_choice(name: str, value: Any, annotation: Any) -> None:
-    """Refuses a value outside a `Literal` annotation."""
-    choices = get_args(annotation) if get_origin(annotation) is Literal else None
-    if choices and value not in choices:
-        raise ConfigError(f"{name}={value!r} is not possible. Choose one of {list(choices)}.")
+def check_choices(config: Any) -> None:
+    """Refuses values outside the `Literal` annotations of a data class."""
+    hints = get_type_hints(type(config))
+    for field in fields(config):
+        value, hint = getattr(config, field.name), hints[field.name]
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            raise ConfigError(
+                f"{field.name}={value!r} is not possible. Choose one of {list(get_args(hint))}."
+            )
 
 
-def check_at_least(name: str, value: float, least: float, strictly: bool = False) -> None:
-    """Refuses a number that is too small, infinite or NaN."""
-    good = value > least if strictly else value >= least
-    if not good or not math.isfinite(value):
+def check_at_least(name: str, value: Any, least: float, strictly: bool = False) -> None:
+    """Refuses what is not a number, or one that is too small, infinite or NaN."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not (value > least if strictly else value >= least) or value == math.inf:
         bound = "greater than" if strictly else "at least"
         raise ConfigError(f"{name}={value!r} is not possible. Give a number {bound} {least:g}.")
+
+
+def check_count(name: str, value: Any) -> None:
+    """Refuses what is not a whole number from 1 on."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{name}={value!r} is not possible. Give a whole number from 1 on.")

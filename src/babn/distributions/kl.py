@@ -6,12 +6,8 @@ from torch import Tensor
 
 from babn.distributions.gamma import Gamma
 from babn.distributions.lognormal import LogNormal
-from babn.distributions.noise import LogExponential
-from babn.distributions.special import finite_gradient, saturating_exp
+from babn.distributions.special import finite_gradient, saturating_cast, saturating_exp
 from babn.distributions.weibull import Weibull
-
-EULER = 0.57721566490153286
-"""The Euler-Mascheroni constant."""
 
 
 def weibull_gamma(q: Weibull, p: Gamma) -> Float[Tensor, "..."]:
@@ -20,31 +16,30 @@ def weibull_gamma(q: Weibull, p: Gamma) -> Float[Tensor, "..."]:
     $$\mathrm{KL} = \frac{\gamma\alpha}{k} - \alpha\log\lambda + \log k + \beta\lambda\Gamma(1+1/k)
     - \gamma - 1 - \alpha\log\beta + \log\Gamma(\alpha)$$
 
-    The divergence is that of the untruncated Weibull with the posterior's parameters, whatever its
-    noise.
+    This is the form for exact noise, where $E[g] = -\gamma$, $E[e^g] = 1$ and the mean is
+    $\lambda\Gamma(1+1/k)$. Under truncated noise the divergence is that of the truncated law: its
+    own moments stand in their places, and $-\log 0.8$ is added.
     """
-    alpha = p.alpha
-    exact_mean = isinstance(q.noise, LogExponential)
-    log_mean = q.log_mean if exact_mean else q.log_lam + torch.lgamma(1 + q.scale)
-    cross = alpha * (EULER * q.scale - q.log_lam - p.log_beta)
-    return (
-        cross
-        + saturating_exp(log_mean + p.log_beta)
-        + q.k.log()
-        + p.log_gamma_of_shape
-        - (EULER + 1)
-    )
+    g = q.noise
+    log_s = q.log_lam + g.mean * q.scale  # E[log s]
+    constant = g.mean - g.mean_exp - g.log_mass
+    expected = saturating_exp(q.log_mean + p.log_beta) - p.alpha * (log_s + p.log_beta)
+    return expected + q.k.log() + p.log_gamma_of_shape + constant
 
 
 def lognormal_lognormal(q: LogNormal, p: LogNormal) -> Float[Tensor, "..."]:
     r"""KL divergence between two lognormal distributions, element by element.
 
     $$\mathrm{KL} = \log\frac{\sigma_p}{\sigma_q}
-    + \frac{\sigma_q^2 + (\mu_q - \mu_p)^2}{2\sigma_p^2} - \frac12$$
+    + \frac{\sigma_q^2 v + (\mu_q - \mu_p)^2}{2\sigma_p^2} - \frac v2 - \log w$$
+
+    with $v = 1$ and $w = 1$ for exact noise, and the variance and the mass of a truncated normal
+    otherwise.
     """
     ratio = q.sigma / p.sigma
     distance = (q.mu - p.mu) / p.sigma
-    return 0.5 * (ratio.square() + distance.square() - 1) - ratio.log()
+    spread = q.noise.mean_square * (ratio.square() - 1)
+    return 0.5 * (spread + distance.square()) - ratio.log() - q.noise.log_mass
 
 
 def kl_weibull_gamma(
@@ -65,9 +60,9 @@ def kl_weibull_gamma(
         tensor(0.)
     """
     dtype = torch.promote_types(torch.result_type(k, log_lam), torch.float32)
-    k, log_lam, alpha = (finite_gradient(x).to(_widest(x)) for x in (k, log_lam, alpha))
-    divergence = weibull_gamma(Weibull(k, log_lam), Gamma(alpha.log(), beta))
-    return divergence.clamp(max=torch.finfo(dtype).max).to(dtype)
+    k, log_lam, alpha = map(_widened, (k, log_lam, alpha))
+    beta = _widened(beta) if isinstance(beta, Tensor) else beta
+    return saturating_cast(weibull_gamma(Weibull(k, log_lam), Gamma(alpha.log(), beta)), dtype)
 
 
 def kl_lognormal_lognormal(
@@ -78,10 +73,11 @@ def kl_lognormal_lognormal(
 ) -> Float[Tensor, "..."]:
     """KL divergence between two lognormal distributions, from parameters."""
     dtype = torch.promote_types(torch.result_type(mu_q, mu_p), torch.float32)
-    mu_q, sigma_q, mu_p, sigma_p = (x.to(_widest(x)) for x in (mu_q, sigma_q, mu_p, sigma_p))
-    return lognormal_lognormal(LogNormal(mu_q, sigma_q), LogNormal(mu_p, sigma_p)).to(dtype)
+    mu_q, sigma_q, mu_p, sigma_p = map(_widened, (mu_q, sigma_q, mu_p, sigma_p))
+    divergence = lognormal_lognormal(LogNormal(mu_q, sigma_q), LogNormal(mu_p, sigma_p))
+    return saturating_cast(divergence, dtype)
 
 
-def _widest(x: Tensor) -> torch.dtype:
-    """The type in which divergences are computed: their terms cancel, and may be huge."""
-    return torch.float32 if x.device.type == "mps" else torch.float64
+def _widened(x: Tensor) -> Tensor:
+    """The type in which divergences are computed, since their terms cancel and may be huge."""
+    return finite_gradient(x).to(torch.float32 if x.device.type == "mps" else torch.float64)

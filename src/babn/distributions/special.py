@@ -17,7 +17,10 @@ def log_softplus(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def saturating_exp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """`exp` that stops at the largest finite number, with a finite gradient there."""
+    """`exp` that stops at the two-thirds power of the largest number, with a finite gradient.
+
+    Far beyond anything meaningful, and small enough for sums over many elements to stay finite.
+    """
     value: Tensor = _SaturatingExp.apply(x)
     return value
 
@@ -31,12 +34,18 @@ def finite_gradient(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return _FiniteGradient.apply(x) if x.requires_grad else x
 
 
+def saturating_cast(x: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
+    """`x` in a narrower type; numbers too large for it become its largest, gradients stay."""
+    value: Tensor = _SaturatingCast.apply(x, dtype)
+    return value
+
+
 class _SaturatingExp(torch.autograd.Function):
     """Value and derivative are the same number, so saving the value is enough."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        largest = math.log(torch.finfo(x.dtype).max) * (1 - 1e-7)
+        largest = math.log(torch.finfo(x.dtype).max) * 2 / 3
         value = x.clamp(max=largest).exp()
         ctx.save_for_backward(value)
         return value
@@ -55,3 +64,15 @@ class _FiniteGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         return torch.nan_to_num(grad, nan=0.0)
+
+
+class _SaturatingCast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.wide = x.dtype
+        largest = torch.finfo(dtype).max
+        return x.clamp(-largest, largest).to(dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad.to(ctx.wide), None

@@ -1,12 +1,12 @@
 """Schedules for the weight of the divergence."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 from torch import nn
 
-from babn.attention.rule import check_at_least, check_choice
+from babn.attention.rule import check_at_least, check_choices, check_count
 from babn.errors import ConfigError
 from babn.training.divergence import set_kl_weight
 
@@ -36,13 +36,10 @@ class KLAnnealing:
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work."""
-        for field in fields(self):
-            check_choice(field.name, getattr(self, field.name), field.type)
+        check_choices(self)
         check_at_least("weight", self.weight, 0.0)
         check_at_least("start", self.start, 0.0)
-        check_at_least("cycles", self.cycles, 1)
-        if self.cycles != int(self.cycles):
-            raise ConfigError(f"cycles={self.cycles!r} is not possible. Give a whole number.")
+        check_count("cycles", self.cycles)
         if not 0 < self.warmup <= 1:
             raise ConfigError(f"warmup={self.warmup!r} is not possible. Give a fraction in (0, 1].")
 

@@ -1,0 +1,277 @@
+"""Belief networks against the paper's formulas, evaluated directly in float64."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from attention_cases import (
+    LINEAR,
+    array,
+    causal,
+    divergence_integral,
+    gradients,
+    make_rule,
+    make_scores,
+    padding,
+    posterior_of,
+    readings,
+    repeated,
+    softmax,
+    softplus,
+)
+from scipy import integrate, special, stats
+
+from babn import BeliefConfig
+from babn.attention.rule import ChainShape, Randomness, Scores
+from babn.errors import KeyLengthError
+
+axes = pytest.mark.parametrize("upward", ["keys", "heads"])
+parameterizations = pytest.mark.parametrize("scores", ["normalized", "raw"])
+consistent = pytest.mark.parametrize("noise", ["exact", "truncated"])
+SMALL = BeliefConfig(rho=1.5, sigma=0.2, max_length=6)
+
+
+def moment(k, noise):
+    """E[(-log(1 - u))^(1/k)] for u uniform on (0, 1) or on (0.1, 0.9)."""
+    if noise != "truncated":
+        return special.gamma(1 + 1 / k)
+    return integrate.quad(lambda u: (-np.log(1 - u)) ** (1 / k), 0.1, 0.9)[0] / 0.8
+
+
+def apply(linear, h):
+    return LINEAR[linear.axis](array(linear.weight), array(linear.bias), h)
+
+
+def papers_posterior(rule, first, phi, layer, layers=3):
+    """k and lambda of a layer (from 1), by the paper's equations."""
+    config, nets = rule.config, rule.posterior_nets
+    h = softmax(array(first))
+    for upper in range(layers, layer - 1, -1):
+        h = softplus(apply(nets[upper - 1].upward_map, h))
+    phi = np.log(softmax(array(phi))) if config.scores == "normalized" else array(phi)
+    net = nets[layer - 1]
+    k = config.rho * softplus(apply(net.shape_map, h)) + np.exp(phi)
+    rescaled = np.exp(phi) / np.vectorize(moment)(k, config.noise)
+    return k, config.sigma * softplus(apply(net.scale_map, h)) + rescaled
+
+
+@pytest.mark.parametrize("noise", ["exact", "truncated", "truncated-paper"])
+@parameterizations
+@axes
+def test_posterior_is_the_papers(upward, scores, noise):
+    config = dataclasses.replace(SMALL, upward=upward, scores=scores, noise=noise)
+    rule = make_rule(config, sets=(0, 1, 2))
+    first, later = make_scores(keys=3, queries=2, seed=1), make_scores(keys=3, queries=2, seed=2)
+    climbed = rule.climb(first)
+    for layer, call in ((1, first), (2, later), (3, later)):
+        q = rule(layer - 1, call, climbed).variables
+        k, lam = papers_posterior(rule, first.phi, call.phi, layer)
+        np.testing.assert_allclose(array(q.k), k, rtol=1e-12)
+        np.testing.assert_allclose(array(q.log_lam.exp()), lam, rtol=2e-7)
+        mean = lam * np.vectorize(moment)(k, noise)
+        np.testing.assert_allclose(array(q.log_mean.exp()), mean, rtol=2e-7)
+
+
+@consistent
+@parameterizations
+@axes
+def test_mean_is_softmax_when_sigma_is_zero(upward, scores, noise):
+    config = dataclasses.replace(SMALL, sigma=0.0, upward=upward, scores=scores, noise=noise)
+    call = make_scores(dtype=torch.float32, mask=padding(5, 3, keys=5))
+    mean = posterior_of(make_rule(config, dtype=torch.float32), call).mean_weights()
+    expected = call.phi.masked_fill(~call.mask, -torch.inf).softmax(-1)
+    torch.testing.assert_close(mean, expected, rtol=1e-6, atol=1e-7)
+
+
+@consistent
+@axes
+def test_average_of_samples_is_the_mean(upward, noise):
+    config = dataclasses.replace(SMALL, upward=upward, noise=noise)
+    call = repeated(make_scores(batch=1, keys=3, queries=1), 50_000)
+    q = posterior_of(make_rule(config), call, step=1).variables
+    relative = (q.log_sample(torch.Generator().manual_seed(0)) - q.log_mean).detach().exp()
+    standard_error = relative.std(0) / len(relative) ** 0.5
+    assert ((relative.mean(0) - 1).abs() < 5 * standard_error).all()
+
+
+def test_average_of_samples_is_not_the_mean_of_the_papers_noise():
+    config = dataclasses.replace(SMALL, rho=0.5, noise="truncated-paper")
+    call = repeated(make_scores(batch=1, keys=3, queries=1), 50_000)
+    q = posterior_of(make_rule(config), call).variables
+    relative = (q.log_sample(torch.Generator().manual_seed(0)) - q.log_mean).detach().exp()
+    standard_error = relative.std(0) / len(relative) ** 0.5
+    assert ((relative.mean(0) - 1).abs() > 20 * standard_error).all()
+
+
+@pytest.mark.parametrize("noise", ["exact", "truncated", "truncated-paper"])
+def test_samples_approach_softmax_as_rho_grows(noise):
+    call, distances = make_scores(), []
+    for rho in (1.0, 1e2, 1e4, 1e6):
+        rule = make_rule(dataclasses.replace(SMALL, rho=rho, sigma=0.0, noise=noise))
+        sample = posterior_of(rule, call).sample_weights(Randomness([0]))
+        distances.append((sample - call.phi.softmax(-1)).abs().max().item())
+    assert distances == sorted(distances, reverse=True)
+    assert distances[0] > 1e-2 and distances[-1] < 1e-4
+
+
+def test_divergence_is_the_integral():
+    rule = make_rule(dataclasses.replace(SMALL, beta=0.7, noise="exact"))
+    call = make_scores(batch=1, keys=3, queries=1)
+    posterior = posterior_of(rule, call)
+    k, lam = papers_posterior(rule, call.phi, call.phi, layer=1, layers=2)
+    net = rule.prior_nets[0]
+    alpha = array(net.outer(net.inner(call.key).relu()).softmax(-2).transpose(-1, -2))
+    pairs = np.stack([k, lam, alpha, array(posterior.divergence())], -1).reshape(-1, 4)
+    for shape, scale, a, value in pairs:
+        q, p = stats.weibull_min(shape, scale=scale), stats.gamma(a, scale=1 / 0.7)
+        assert value == pytest.approx(divergence_integral(q, p), rel=1e-5)
+
+
+@axes
+@pytest.mark.parametrize(
+    ("rho", "sigma", "maps"),
+    [
+        (1.0, 0.1, {"shape_map", "scale_map", "upward_map"}),
+        (1.0, 0.0, {"shape_map", "upward_map"}),
+        (0.0, 0.1, {"scale_map", "upward_map"}),
+        (0.0, 0.0, set()),
+    ],
+)
+def test_every_parameter_is_used(upward, rho, sigma, maps):
+    config = dataclasses.replace(SMALL, rho=rho, sigma=sigma, upward=upward, noise="exact")
+    rule, call = make_rule(config), make_scores()
+    names = {name.split(".")[2] for name, _ in rule.posterior_nets.named_parameters("nets")}
+    assert names == maps
+    climbed, total = rule.climb(call), torch.zeros((), dtype=torch.float64)
+    for step in (0, 1):
+        posterior = rule(step, call, climbed)
+        sample = posterior.sample_weights(Randomness([0]))
+        total = total + sample.square().sum() + posterior.divergence().sum()
+    for name, gradient in gradients(total, rule).items():
+        assert gradient is not None and torch.isfinite(gradient).all(), name
+        # A constant on all numbers cancels in the prior's softmax.
+        assert gradient.any() or "outer.bias" in name, name
+
+
+@consistent
+@parameterizations
+def test_without_an_upward_path_values_and_gradients_are_finite(scores, noise):
+    config = BeliefConfig(rho=0.0, sigma=0.0, scores=scores, noise=noise)
+    rule = make_rule(config, sets=(0,), dtype=torch.float32)
+    call = make_scores(keys=200, dtype=torch.float32)
+    found = readings(posterior_of(rule, call))
+    total = found["sample"].square().sum() + found["divergence"].mean()
+    assert torch.isfinite(total)
+    for gradient in torch.autograd.grad(total, [call.phi, call.key, *rule.parameters()]):
+        assert torch.isfinite(gradient).all()
+
+
+@axes
+def test_later_keys_change_nothing_in_earlier_rows(upward):
+    rule = make_rule(dataclasses.replace(SMALL, upward=upward))
+    call = make_scores(queries=5, mask=causal(5))
+    phi, key = call.phi.detach().clone(), call.key.detach().clone()
+    phi[..., 3:], key[..., 3:, :] = 7.0, -2.0
+    found, changed = (
+        readings(posterior_of(rule, s, step=1)) for s in (call, Scores(phi, call.mask, key))
+    )
+    for name, value in found.items():
+        assert torch.equal(value[:, :, :3], changed[name][:, :, :3]), name
+        assert not torch.equal(value[:, :, 3:], changed[name][:, :, 3:]), name
+
+
+@axes
+def test_a_prefix_alone_is_the_prefix_of_the_whole(upward):
+    rule = make_rule(dataclasses.replace(SMALL, upward=upward))
+    call = make_scores(queries=5, mask=causal(5))
+    prefix = Scores(call.phi[..., :3, :3], causal(3), call.key[..., :3, :])
+    whole, short = (readings(posterior_of(rule, s, step=1)) for s in (call, prefix))
+    for name in ("mean", "relative_std", "divergence"):
+        torch.testing.assert_close(whole[name][..., :3, :3], short[name])
+
+
+@axes
+def test_one_query_at_a_time_is_the_same_as_all_at_once(upward):
+    rule = make_rule(dataclasses.replace(SMALL, upward=upward))
+    call = make_scores(queries=5, mask=causal(5))
+    whole = readings(posterior_of(rule, call))
+    for q in range(5):
+        cached = Scores(call.phi[..., q : q + 1, : q + 1], None, call.key[..., : q + 1, :])
+        last = readings(posterior_of(rule, cached))
+        for name in ("mean", "relative_std", "divergence"):
+            torch.testing.assert_close(last[name][..., 0, :], whole[name][..., q, : q + 1])
+
+
+@consistent
+@axes
+def test_thousands_of_keys_stay_finite(upward, noise):
+    config = BeliefConfig(upward=upward, max_length=4096, noise=noise)
+    torch.manual_seed(0)
+    rule = config.build(ChainShape(1, 3, (0,)))
+    phi = 5 * torch.randn(1, 1, 2, 4096)
+    call = Scores(phi.requires_grad_(), None, torch.randn(1, 1, 4096, 3, requires_grad=True))
+    found = readings(posterior_of(rule, call))
+    assert all(torch.isfinite(x).all() for x in found.values())
+    torch.testing.assert_close(found["sample"].sum(-1), torch.ones(1, 1, 2))
+    total = found["sample"].square().sum() + found["divergence"].mean()
+    for gradient in torch.autograd.grad(total, [call.phi, call.key, *rule.parameters()]):
+        assert torch.isfinite(gradient).all()
+
+
+@consistent
+@parameterizations
+@axes
+@pytest.mark.parametrize("size", [1e2, 1e4])
+def test_extreme_scores_stay_finite(upward, scores, noise, size):
+    config = dataclasses.replace(SMALL, upward=upward, scores=scores, noise=noise)
+    rule, random = make_rule(config, dtype=torch.float32), make_scores(dtype=torch.float32)
+    phi = (size * random.phi.detach().sign()).requires_grad_()
+    found = readings(posterior_of(rule, Scores(phi, None, random.key)))
+    for name, value in found.items():
+        assert torch.isfinite(value).all(), name
+        (gradient,) = torch.autograd.grad(value.flatten()[0], phi, retain_graph=True)
+        assert torch.isfinite(gradient).all(), name
+
+
+def test_more_keys_than_max_length_are_refused():
+    rule = make_rule(SMALL)
+    assert SMALL.max_keys == 6
+    posterior_of(rule, make_scores(keys=6))
+    with pytest.raises(KeyLengthError, match=r"7 keys.*max_length=6"):
+        posterior_of(rule, make_scores(keys=7))
+
+
+@pytest.mark.parametrize("config", [{"upward": "heads"}, {"rho": 0.0, "sigma": 0.0}])
+def test_length_is_free_without_maps_over_keys(config):
+    config = dataclasses.replace(SMALL, **config)
+    assert config.max_keys is None
+    assert posterior_of(make_rule(config), make_scores(keys=9)).mean_weights().shape[-1] == 9
+
+
+def test_shared_steps_share_their_parameters_but_not_their_states():
+    rule, call = make_rule(SMALL, sets=(0, 0)), make_scores()
+    assert len(rule.posterior_nets) == len(rule.prior_nets) == 1
+    climbed = rule.climb(call)
+    first, second = (rule(step, call, climbed).variables.k for step in (0, 1))
+    assert not torch.allclose(first, second)
+
+
+def test_paper_preset():
+    config = BeliefConfig.paper()
+    assert (config.scores, config.noise, config.kl_reduction) == ("raw", "truncated-paper", "sum")
+    assert (config.rho, config.sigma, config.beta, config.upward) == (1.5, 1e-6, 1.0, "keys")
+    assert config.kl_weight == 1.0
+
+
+def test_released_preset():
+    config = BeliefConfig.released()
+    assert (config.scores, config.noise) == ("normalized", "truncated-paper")
+    assert config.kl_reduction == "mean" and config.kl_weight == 1.0
+    assert config.beta == config.sigma == 1e-6 and config.rho == 1.5
+
+
+def test_defaults_are_the_designs():
+    config = BeliefConfig()
+    assert (config.scores, config.upward, config.noise) == ("normalized", "keys", "truncated")
+    assert config.kl_reduction == "mean" and not config.attention_dropout

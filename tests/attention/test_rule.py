@@ -1,0 +1,218 @@
+"""Configurations, their dictionaries, and where noise comes from."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import jaxtyping
+import pytest
+import torch
+from attention_cases import CONFIGS, make_rule, make_scores, posterior_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from babn import BamConfig, BeliefConfig, McDropoutConfig, RuleConfig, SoftmaxConfig
+from babn.attention.rule import AttentionRule, ChainShape, Randomness
+from babn.attention.softmax import PointMass
+from babn.errors import BabnError, ConfigError
+
+INFINITY, NAN = float("inf"), float("nan")
+KINDS = [SoftmaxConfig, McDropoutConfig, BamConfig, BeliefConfig]
+NUMBERS = {
+    BeliefConfig: {"rho": 0, "sigma": 0, "beta": None, "max_length": 1, "prior_hidden": 1},
+    BamConfig: dict.fromkeys(["k", "sigma", "alpha", "beta", "prior_sigma"]) | {"prior_hidden": 1},
+    SoftmaxConfig: {"kl_weight": 0},
+}
+CHOICES = {
+    BeliefConfig: ["scores", "upward", "noise", "share", "kl_reduction"],
+    BamConfig: ["family", "prior", "scores", "noise", "share", "kl_reduction"],
+    McDropoutConfig: ["share", "kl_reduction"],
+}
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Values reach the configuration as they do outside the tests, where nothing checks types."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+unchecked_types = pytest.mark.usefixtures("unchecked")
+
+
+def cases(table):
+    return [(kind, name) for kind, names in table.items() for name in names]
+
+
+@unchecked_types
+@pytest.mark.parametrize(("kind", "name"), cases(NUMBERS))
+@pytest.mark.parametrize("value", [-1.0, NAN, INFINITY, -INFINITY])
+def test_impossible_numbers_are_refused(kind, name, value):
+    with pytest.raises(ConfigError, match=rf"^{name}={value}.*Give a (whole )?number"):
+        kind(**{name: value})
+
+
+@pytest.mark.parametrize(("kind", "name"), cases(NUMBERS))
+def test_bounds_are_where_they_should_be(kind, name):
+    least = NUMBERS[kind][name]
+    if least is None:
+        with pytest.raises(ConfigError, match=rf"{name}=0.*greater than 0"):
+            kind(**{name: 0.0})
+    else:
+        whole = name in ("max_length", "prior_hidden")
+        assert getattr(kind(**{name: least if whole else float(least)}), name) == least
+
+
+@unchecked_types
+@pytest.mark.parametrize(("kind", "name"), cases(CHOICES))
+@pytest.mark.parametrize("value", ["nonsense", None, 3])
+def test_unknown_choices_are_refused(kind, name, value):
+    with pytest.raises(ConfigError, match=rf"^{name}={value!r}.*Choose one of \["):
+        kind(**{name: value})
+
+
+def test_config_errors_are_also_value_errors():
+    assert issubclass(ConfigError, ValueError) and issubclass(ConfigError, BabnError)
+
+
+@unchecked_types
+@pytest.mark.parametrize("name", ["max_length", "prior_hidden"])
+def test_sizes_are_whole_numbers(name):
+    with pytest.raises(ConfigError, match=f"{name}=2.5"):
+        BeliefConfig(**{name: 2.5})
+
+
+@unchecked_types
+@pytest.mark.parametrize(("name", "value"), [("rho", "12"), ("kl_weight", None)])
+def test_numbers_of_the_wrong_type_are_refused(name, value):
+    with pytest.raises(ConfigError, match=f"{name}={value!r}"):
+        BeliefConfig(**{name: value})
+
+
+@unchecked_types
+def test_whole_numbers_serve_as_numbers():
+    config = BeliefConfig(rho=2, sigma=0, beta=1, kl_weight=1)
+    assert posterior_of(make_rule(config), make_scores()).divergence().isfinite().all()
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_dictionaries_bring_the_configuration_back(config):
+    values = json.loads(json.dumps(config.to_dict()))
+    assert values["rule"] == config.rule
+    restored = RuleConfig.from_dict(values)
+    assert restored == config and type(restored) is type(config)
+
+
+def test_dictionaries_are_not_changed_by_reading():
+    values = BeliefConfig().to_dict()
+    before = dict(values)
+    RuleConfig.from_dict(values)
+    assert values == before
+
+
+def test_unknown_rules_and_fields_are_refused():
+    with pytest.raises(ConfigError, match=r"rule='nonsense'.*belief.*Import the module"):
+        RuleConfig.from_dict({"rule": "nonsense"})
+    with pytest.raises(ConfigError, match="rule=None"):
+        RuleConfig.from_dict({})
+    with pytest.raises(ConfigError, match="BeliefConfig has no field colour, size"):
+        RuleConfig.from_dict({**BeliefConfig().to_dict(), "size": 1, "colour": 2})
+
+
+def test_bad_values_in_dictionaries_are_refused():
+    with pytest.raises(ConfigError, match="rho=-1"):
+        RuleConfig.from_dict({"rule": "belief", "rho": -1.0})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_configurations_cannot_be_changed_in_place(kind):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        kind().kl_weight = 2.0
+
+
+@pytest.fixture
+def registry():
+    """Takes test rules off the list again."""
+    before = dict(RuleConfig.known)
+    yield RuleConfig.known
+    RuleConfig.known.clear()
+    RuleConfig.known.update(before)
+
+
+@unchecked_types
+def test_a_rule_of_ones_own_is_registered_by_subclassing(registry):
+    class Uniform(AttentionRule):
+        def forward(self, step, scores, climbed):
+            return PointMass(dataclasses.replace(scores, phi=torch.zeros_like(scores.phi)))
+
+    @dataclass(frozen=True, kw_only=True)
+    class UniformConfig(RuleConfig):
+        rule: ClassVar[str] = "uniform"
+        flavour: Literal["plain", "fancy"] = "plain"
+
+        def build(self, shape: ChainShape) -> Uniform:
+            return Uniform()
+
+    assert registry["uniform"] is UniformConfig
+    config = RuleConfig.from_dict(UniformConfig(flavour="fancy").to_dict())
+    assert config == UniformConfig(flavour="fancy")
+    weights = posterior_of(make_rule(config), make_scores()).mean_weights()
+    torch.testing.assert_close(weights, torch.full_like(weights, 0.2))
+    with pytest.raises(ConfigError, match="flavour='sour'"):
+        UniformConfig(flavour="sour")
+    with pytest.raises(ConfigError, match="kl_weight=-1"):
+        UniformConfig(kl_weight=-1.0)
+
+
+@unchecked_types
+def test_choices_of_postponed_annotations_are_checked_too(registry):
+    @dataclass(frozen=True, kw_only=True)
+    class Postponed(SoftmaxConfig):
+        rule: ClassVar[str] = "postponed"
+        flavour: "Literal['plain', 'fancy']" = "plain"
+
+    with pytest.raises(ConfigError, match="flavour='sour'"):
+        Postponed(flavour="sour")
+
+
+def test_all_rules_of_the_package_are_known():
+    assert {"softmax", "mc-dropout", "bam", "belief"} <= set(RuleConfig.known)
+
+
+def test_a_variant_of_a_rule_does_not_take_its_name(registry):
+    @dataclass(frozen=True, kw_only=True)
+    class Variant(BeliefConfig):
+        extra: float = 1.0
+
+    assert type(RuleConfig.from_dict(BeliefConfig().to_dict())) is BeliefConfig
+
+
+def test_steps_of_a_chain():
+    assert ChainShape(2, 3, (0, 0, 1)).steps == 3
+
+
+def normal(like, generator):
+    return torch.empty_like(like).normal_(generator=generator)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=4), st.integers(1, 3))
+def test_the_noise_of_a_block_depends_on_its_seed_alone(seeds, size):
+    together = Randomness(seeds).draw(normal, torch.empty(size * len(seeds), 3))
+    alone = [Randomness([seed]).draw(normal, torch.empty(size, 3)) for seed in seeds]
+    assert torch.equal(together, torch.cat(alone))
+
+
+def test_later_draws_differ_and_can_be_repeated():
+    like = torch.empty(2, 3)
+    first, again = Randomness([1, 2]), Randomness([1, 2])
+    one, two = first.draw(normal, like), first.draw(normal, like)
+    assert not torch.equal(one, two)
+    assert torch.equal(one, again.draw(normal, like)) and torch.equal(two, again.draw(normal, like))
+
+
+def test_without_seeds_noise_comes_from_the_global_generator():
+    torch.manual_seed(3)
+    one = Randomness().draw(normal, torch.empty(4))
+    torch.manual_seed(3)
+    assert torch.equal(one, torch.randn(4))
