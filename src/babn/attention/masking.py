@@ -65,11 +65,6 @@ def from_ranks(
     return x if rank is None else x.gather(-1, rank.expand_as(x))
 
 
-def divergence_mask(mask: Mask | None, self_attention: bool) -> Mask | None:
-    """The query-key pairs that count in the divergence.
-
-    In self-attention a token that no query looks at is padding, and so is its own row.
-    """
-    if mask is None or not self_attention or mask.shape[-2] != mask.shape[-1]:
-        return mask
-    return mask & mask.any(-2).unsqueeze(-1)
+def tokens_seen(mask: Mask) -> Bool[Tensor, "#batch #head key"]:
+    """The keys at which any query looks; in self-attention the others are padding."""
+    return mask.any(-2)

@@ -161,16 +161,16 @@ def _check_lengths(config: RuleConfig, chains: tuple[Chain, ...]) -> None:
 
 def _attach_sites(model: nn.Module, chains: tuple[Chain, ...]) -> list[Undo]:
     """Tells every attention module where its calls belong."""
+    placed = [(c, i, s) for i, chain in enumerate(chains) for s, c in enumerate(chain.calls)]
     places: dict[str, list[tuple[int, int]]] = {}
     calls = {}
-    for number, chain in enumerate(chains):
-        for step, call in enumerate(chain.calls):
-            places.setdefault(call.path, []).append((number, step))
-            calls[call.path] = call
+    for call, chain_number, step in sorted(placed, key=lambda entry: entry[0].order):
+        places.setdefault(call.path, []).append((chain_number, step))
+        calls[call.path] = call
     undos: list[Undo] = []
     for path, call in calls.items():
         module = model.get_submodule(path)
-        setattr(module, SITE, Site(path, tuple(places[path]), call.crossed))
+        setattr(module, SITE, Site(path, tuple(places[path])))
         undos.append(partial(delattr, module, SITE))
         if call.route == "sdpa":
             undos += install_sdpa(module)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 Undo = Callable[[], Any]
 
@@ -32,3 +33,10 @@ def _restore_forward(module: nn.Module) -> None:
 def own_forward(module: nn.Module) -> Callable[..., Any]:
     """The forward that `override_forward` replaced: another tool's, or the class's."""
     return module.__dict__[_OWN_FORWARD] or partial(type(module).forward, module)
+
+
+def call_original(func: Callable[..., Any], args: Any, kwargs: dict[str, Any] | None) -> Any:
+    """Calls a function that a torch function mode lets pass."""
+    if func is Tensor.unflatten:  # torch.compile cannot trace the method under a mode
+        func = torch.unflatten
+    return func(*args, **(kwargs or {}))

@@ -35,7 +35,9 @@ def multihead_forward(
     kept: list[Tensor] = []
     _multihead.calls.append((self, kept, crossed))
     try:
-        output = _project_and_attend(self, query, key, value, key_padding_mask, attn_mask)
+        output = _project_and_attend(
+            self, query, key, value, key_padding_mask, attn_mask, is_causal
+        )
     finally:
         _multihead.calls.pop()
     if self.batch_first and batched:
@@ -86,6 +88,7 @@ def _project_and_attend(
     value: Tensor,
     key_padding_mask: Tensor | None,
     attn_mask: Tensor | None,
+    is_causal: bool,
 ) -> Tensor:
     separate = {} if self._qkv_same_embed_dim else _separate_projections(self)
     return _multi_head_attention_forward(
@@ -106,6 +109,7 @@ def _project_and_attend(
         key_padding_mask=key_padding_mask,
         need_weights=False,
         attn_mask=attn_mask,
+        is_causal=is_causal,
         **separate,
     )[0]
 
@@ -145,7 +149,10 @@ def _zero_padding(module: nn.Module, args: Any, kwargs: dict[str, Any], output: 
     fast = torch.backends.mha.get_fastpath_enabled() and not torch.is_grad_enabled()
     if padding is None or module.training or not fast:
         return output
-    return output.masked_fill((padding != 0).unsqueeze(-1), 0.0)
+    padding = padding != 0
+    if bool((padding[:, :-1] & ~padding[:, 1:]).any()):  # the fast path takes right padding only
+        return output
+    return output.masked_fill(padding.unsqueeze(-1), 0.0)
 
 
 def _no_fast_path(module: nn.Module, args: Any) -> None:

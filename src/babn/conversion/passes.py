@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from babn.attention.masking import divergence_mask
+from babn.attention.masking import tokens_seen
 from babn.attention.rule import (
     GLOBAL_RANDOMNESS,
     AttentionRule,
@@ -18,7 +18,7 @@ from babn.attention.rule import (
     Scores,
 )
 from babn.conversion.state import BeliefState, Site, belief_states
-from babn.errors import ConversionError, NotConvertedError
+from babn.errors import CheckpointingError, ConversionError, NotConvertedError
 
 Mode = Literal["mean", "sample"]
 
@@ -69,6 +69,7 @@ class Pass:
         self.counts: dict[str, int] = {}
         self.climbed: dict[int, Any] = {}
         self.kl: dict[tuple[int, int], Tensor] = {}
+        self.tokens: Tensor | None = None
 
     def weights(self, site: Site, scores: Scores) -> Tensor:
         """The attention weights of the next call of `site`; keeps its divergence."""
@@ -84,7 +85,7 @@ class Pass:
         if self.override.posteriors is not None:
             self.override.posteriors.append((self.state.layer_name(place), posterior))
         if self.with_kl:
-            self._keep_divergence(place, posterior, scores, self_attention=not site.crossed)
+            self._keep_divergence(place, posterior, scores)
         if self.mode == "mean":
             return posterior.mean_weights()
         return posterior.sample_weights(self.override.randomness)
@@ -109,14 +110,32 @@ class Pass:
         return site.places[count]
 
     def _keep_divergence(
-        self, place: tuple[int, int], posterior: Posterior, scores: Scores, self_attention: bool
+        self, place: tuple[int, int], posterior: Posterior, scores: Scores
     ) -> None:
         divergence = posterior.divergence()
         if divergence is None:
             return
-        mask = divergence_mask(scores.mask, self_attention)
+        chain, step = place
+        crossed = self.state.chains[chain].calls[step].crossed
+        mask = self._pairs_that_count(scores, crossed)
         # Recomputation under checkpointing comes here again and finds the same value.
         self.kl[place] = reduce_divergence(divergence, mask, self.state.config.kl_reduction)
+
+    def _pairs_that_count(self, scores: Scores, crossed: bool) -> Tensor | None:
+        """The pairs of real queries and keys.
+
+        In self-attention a token at which no query looks is padding, and its row is left out. The
+        queries of cross-attention are the tokens of the self-attention before it.
+        """
+        queries, keys = scores.phi.shape[-2:]
+        if not crossed and queries == keys:
+            self.tokens = None if scores.mask is None else tokens_seen(scores.mask)
+        tokens = self.tokens
+        cached = not crossed and queries != keys
+        if tokens is None or cached or tokens.shape[-1] != queries:
+            return scores.mask
+        rows = tokens.unsqueeze(-1)
+        return rows.expand(*rows.shape[:-1], keys) if scores.mask is None else scores.mask & rows
 
     def kl_per_layer(self) -> dict[str, Tensor]:
         """The divergence of each call, by name, in call order."""
@@ -146,7 +165,14 @@ _local = _Local()
 
 
 def begin(module: nn.Module, state: BeliefState) -> None:
-    """Enters a module of a converted model: a new pass, or one more level of the current one."""
+    """Enters a module of a converted model: a new pass, or one more level of the current one.
+
+    No module is inside itself: if it is there already, an interruption left it behind.
+    """
+    for depth, (entered, _) in enumerate(_local.passes):
+        if entered is module:
+            del _local.passes[depth:]
+            break
     current = active_pass()
     if current is None or current.state is not state:
         state.last_kl = None
@@ -166,6 +192,11 @@ def end(module: nn.Module) -> Pass | None:
 def current_pass(site: Site) -> Pass:
     """The pass that an attention call belongs to."""
     current = active_pass()
+    if current is None and torch._C._current_graph_task_id() != -1:
+        raise CheckpointingError(
+            f"{site.path} is recomputed by a checkpoint that does not know its forward pass. Use "
+            "babn.checkpoint in place of torch.utils.checkpoint.checkpoint."
+        )
     if current is None:
         raise NotConvertedError(
             f"{site.path} was called outside the model that was converted, so its upward path has "

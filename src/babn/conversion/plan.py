@@ -24,6 +24,7 @@ class Call:
         keys: Number of keys in the dry run.
         windowed: Whether queries see a sliding window of keys.
         crossed: Whether keys come from another sequence than queries.
+        order: Which call of the pass it is.
     """
 
     path: str
@@ -35,6 +36,7 @@ class Call:
     keys: int
     windowed: bool = False
     crossed: bool = False
+    order: int = 0
 
     @property
     def family(self) -> tuple[Any, ...]:

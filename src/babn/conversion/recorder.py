@@ -39,9 +39,11 @@ class Recorder(threading.local):
                 keys=phi.shape[-1],
                 windowed=windowed,
                 crossed=crossed,
+                order=len(self.calls),
             )
         )
-        if scores.mask is not None and not bool(scores.mask.any(-1).all()):
+        lone = scores.mask is not None and not bool(scores.mask.any(-1).all())
+        if lone and route != "softmax":
             self.lone_queries = True
 
 

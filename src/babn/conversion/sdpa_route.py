@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from babn.conversion.attend import Inputs, attend, read_mask
-from babn.conversion.forwards import Undo, override_forward, own_forward
+from babn.conversion.forwards import Undo, call_original, override_forward, own_forward
 from babn.errors import UnsupportedAttentionError
 
 
@@ -30,12 +31,9 @@ def sdpa(
     """`F.scaled_dot_product_attention` by the rule of `module`: output and weights."""
     if query.is_nested:
         raise UnsupportedAttentionError("Nested tensors are not supported: pass padded tensors.")
-    lead = query.shape[:-3] if query.ndim > 3 else ()
-    query4, key4, value4 = (_four_dimensional(x) for x in (query, key, value))
-    if attn_mask is not None and attn_mask.ndim > 4:
-        attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-3:]).flatten(0, -4)
-    if attn_mask is not None and query.ndim == 3 and attn_mask.ndim == 3:
-        attn_mask = attn_mask.unsqueeze(1)
+    query4, key4, value4 = (_four_dimensional(x, enable_gqa) for x in (query, key, value))
+    if attn_mask is not None:
+        attn_mask = _mask_four_dimensional(attn_mask, query.shape, enable_gqa)
     mask, bias = read_mask(attn_mask, query, key, is_causal)
     inputs = Inputs(
         query4,
@@ -52,11 +50,20 @@ def sdpa(
     return output.reshape(shape), weights
 
 
-def _four_dimensional(x: Tensor) -> Tensor:
-    """Batch, head, position, size: a missing head axis is added, further batch axes are merged."""
-    if x.ndim == 2:
-        return x[None, None]
-    return x.unsqueeze(1) if x.ndim == 3 else x.flatten(0, -4)
+def _four_dimensional(x: Tensor, headed: bool) -> Tensor:
+    """Batch, head, position, size: missing axes are added, further batch axes are merged."""
+    if x.ndim <= 3:
+        return x[None, None] if x.ndim == 2 else x.unsqueeze(0 if headed else 1)
+    return x.flatten(0, -4)
+
+
+def _mask_four_dimensional(mask: Tensor, query: torch.Size, headed: bool) -> Tensor:
+    """The mask with the axes that `_four_dimensional` gives to queries."""
+    if len(query) > 4 and mask.ndim > 3:
+        return mask.expand(*query[:-3], *mask.shape[-3:]).flatten(0, -4)
+    if len(query) == 3 and mask.ndim == 3:
+        return mask.unsqueeze(0 if headed else 1)
+    return mask
 
 
 class SdpaMode(TorchFunctionMode):
@@ -72,7 +79,7 @@ class SdpaMode(TorchFunctionMode):
         """Takes over scaled dot product attention and nothing else."""
         if func is F.scaled_dot_product_attention:
             return sdpa(self.module, *args, **(kwargs or {}))[0]
-        return func(*args, **(kwargs or {}))
+        return call_original(func, args, kwargs)
 
 
 def sdpa_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from babn.attention.rule import Scores
 from babn.conversion.attend import MASKED_BELOW, Inputs, attention_weights
-from babn.conversion.forwards import Undo, override_forward, own_forward
+from babn.conversion.forwards import Undo, call_original, override_forward, own_forward
+from babn.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class SoftmaxMode(TorchFunctionMode):
         """Takes over softmax and nothing else."""
         if func in (F.softmax, torch.softmax, Tensor.softmax) and args[0].ndim == 4:
             return self._weights(args[0])
-        return func(*args, **(kwargs or {}))
+        return call_original(func, args, kwargs)
 
     def _weights(self, scores: Tensor) -> Tensor:
         dtype = torch.promote_types(scores.dtype, torch.float32)
@@ -96,13 +97,33 @@ class SoftmaxMode(TorchFunctionMode):
         key = flat.unflatten(-1, (scores.shape[1], -1)).transpose(1, 2)
         inputs = Inputs(key, key, key, scale=1.0)
         weights, _ = attention_weights(self.module, "softmax", Scores(phi, mask, key), inputs)
-        return weights.to(scores.dtype)
+        # Queries without any key, such as padding in DeBERTa, keep what the family gives them.
+        weights = torch.where(
+            mask.any(-1, keepdim=True), weights.to(scores.dtype), scores.softmax(-1)
+        )
+        return weights
 
 
 def softmax_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """A module's own forward with its softmax taken over."""
+    _taps.keys.pop(self.__dict__[_TAP], None)  # left by a call that was interrupted
     with SoftmaxMode(self, self.__dict__[_TAP]):
         return own_forward(self)(*args, **kwargs)
+
+
+def check_spec(module: nn.Module, spec: SoftmaxSpec) -> None:
+    """Refuses a description that does not fit its module."""
+    name = type(module).__name__
+    if not isinstance(getattr(module, spec.keys, None), nn.Module):
+        raise ConfigError(
+            f"SoftmaxSpec(keys={spec.keys!r}): {name} has no such submodule. It has "
+            f"{', '.join(dict(module.named_children()))}; name the one that projects keys."
+        )
+    if spec.dropout is not None and not hasattr(getattr(module, spec.dropout, None), "p"):
+        raise ConfigError(
+            f"SoftmaxSpec(dropout={spec.dropout!r}): {name} has no such dropout module. Name it, "
+            "or pass dropout=None."
+        )
 
 
 def install_softmax(model: nn.Module, drop_dropout: bool) -> list[Undo]:
@@ -112,6 +133,7 @@ def install_softmax(model: nn.Module, drop_dropout: bool) -> list[Undo]:
         spec = SPECS.get(type(module).__name__)
         if spec is None:
             continue
+        check_spec(module, spec)
         module.__dict__[_TAP] = path
         undos.append(partial(delattr, module, _TAP))
         undos.append(module.get_submodule(spec.keys).register_forward_hook(TapKeys(path)).remove)

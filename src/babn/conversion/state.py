@@ -20,7 +20,6 @@ class Site:
 
     path: str
     places: tuple[tuple[int, int], ...]
-    crossed: bool
 
 
 class BeliefState(nn.Module):
