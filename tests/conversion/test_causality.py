@@ -1,0 +1,61 @@
+"""What comes later in a sequence changes nothing that came before."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from babn.attention.rule import Posterior, Randomness
+from babn.conversion.passes import overriding
+from models import Batch, Case, cases
+
+CAUSAL = cases("torch-transformer", kinds=("decoder", "seq2seq"))
+MODES = pytest.mark.parametrize("mode", ["mean", "sample"])
+CUT = 3
+
+
+def with_another_end(batch: Batch) -> Batch:
+    """The same batch with other tokens from `CUT` on."""
+    name = next(n for n in ("decoder_input_ids", "target", "input_ids") if n in batch)
+    changed = batch[name].clone()
+    changed[:, CUT:] = changed[:, CUT:].flip(0, 1)
+    return batch | {name: changed}
+
+
+def run(model: nn.Module, batch: Batch, mode: str) -> tuple[Tensor, dict[str, Tensor]]:
+    """Outputs of the first tokens, and the divergence of their rows in every causal call."""
+    posteriors: list[tuple[str, Posterior]] = []
+    changes = {"mode": mode, "randomness": Randomness([0]), "posteriors": posteriors}
+    with torch.no_grad(), overriding(model, **changes):
+        output = model(**batch)
+    logits = output if isinstance(output, Tensor) else output.logits
+    rows = {
+        name: posterior.divergence()[:, :, :CUT]
+        for name, posterior in posteriors
+        if "encoder.layers" not in name and "encoder.block" not in name
+    }
+    return logits[:, :CUT], rows
+
+
+@MODES
+@pytest.mark.parametrize("case", CAUSAL)
+def test_later_tokens_change_nothing_before_them(case: Case, mode: str) -> None:
+    model, batch = case.converted(sigma=0.1), case.batch()
+
+    logits, rows = run(model, batch, mode)
+    other_logits, other_rows = run(model, with_another_end(batch), mode)
+
+    torch.testing.assert_close(other_logits, logits, rtol=1e-5, atol=1e-6)
+    assert rows
+    for name, row in rows.items():
+        torch.testing.assert_close(other_rows[name], row, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("case", CAUSAL)
+def test_later_tokens_change_what_comes_from_them_on(case: Case) -> None:
+    """The other way round, so that the test above is not empty."""
+    model, batch = case.converted(sigma=0.1), case.batch()
+
+    outputs = [model(**b) for b in (batch, with_another_end(batch))]
+
+    first, second = (x if isinstance(x, Tensor) else x.logits for x in outputs)
+    assert not torch.allclose(first[:, CUT:], second[:, CUT:], atol=1e-3)

@@ -1,0 +1,98 @@
+"""`torch.compile` takes a converted model as one graph, and computes the same."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+import babn
+from models import CASES, gap, outputs, without_dropout
+
+Unchecked = Callable[..., Any]
+LATER = ("bert", "albert", "gpt2", "t5", "torch-encoder", "mpnet", "deberta", "handmade")
+COMPILED = pytest.mark.parametrize(
+    "name", ["sdpa", *(pytest.param(name, marks=pytest.mark.slow) for name in LATER)]
+)
+
+
+def compiled(model: nn.Module) -> Any:
+    torch._dynamo.reset()
+    counters.clear()
+    return torch.compile(model, fullgraph=True, backend="aot_eager")
+
+
+def gradient(model: nn.Module, loss: Tensor) -> Tensor:
+    """The gradient of all parameters as one vector."""
+    model.zero_grad()
+    loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+def evaluation_gap(name: str) -> float:
+    case = CASES[name]
+    model, batch = case.converted(sigma=0.1), case.batch()
+    return gap(outputs(model, batch), outputs(compiled(model), batch))
+
+
+def gradient_gap(name: str) -> float:
+    case = CASES[name]
+    model = without_dropout(case.converted(rho=1e9, sigma=0.0, kl_weight=1.0)).train()
+    expected = gradient(model, case.loss(model))
+    return gap([expected], [gradient(model, case.loss(compiled(model)))])
+
+
+def losses_by_weight(*settings: tuple[float, int]) -> tuple[list[float], list[int]]:
+    """Losses by weight and seed, and how many graphs were compiled up to each."""
+    case = CASES["sdpa"]
+    model = case.converted(rho=1.0).train()
+    faster, losses, graphs = compiled(model), [], []
+    for weight, seed in settings:
+        babn.set_kl_weight(model, weight)
+        torch.manual_seed(seed)
+        losses.append(case.loss(faster).item())
+        graphs.append(counters["stats"]["unique_graphs"])
+    return losses, graphs
+
+
+class Unflattens(nn.Module):
+    """Calls a method of tensors that is written in Python."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = x.unflatten(-1, (4, 4)).transpose(1, 2)
+        return F.scaled_dot_product_attention(heads, heads, heads)
+
+
+def unflattening_gap() -> float:
+    x = torch.randn(2, 5, 16)
+    model = babn.convert(Unflattens(), babn.BeliefConfig(max_length=16), x).eval()
+    return gap([model(x)], [compiled(model)(x)])
+
+
+@COMPILED
+def test_compiled_equals_eager(name: str, unchecked: Unchecked) -> None:
+    assert unchecked(evaluation_gap, name) < 1e-5
+
+
+@COMPILED
+def test_compiled_training_has_the_gradients_of_eager_training(
+    name: str, unchecked: Unchecked
+) -> None:
+    assert unchecked(gradient_gap, name) < 1e-4
+
+
+def test_another_weight_of_the_divergence_does_not_compile_again(unchecked: Unchecked) -> None:
+    settings = (0.0, 0), (0.5, 0), (1.0, 0), (1.0, 1)
+
+    (none, half, full, other), graphs = unchecked(losses_by_weight, *settings)
+
+    assert graphs == graphs[:1] * 4
+    assert full - half == pytest.approx(half - none, rel=1e-3)
+    assert other != full  # another sample
+
+
+def test_a_module_may_call_methods_that_are_written_in_python(unchecked: Unchecked) -> None:
+    assert unchecked(unflattening_gap) < 1e-5

@@ -1,0 +1,102 @@
+"""Generation: a cache changes nothing, whatever the padding."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import babn
+from models import CASES, Case, cases
+
+TOKENS = 10
+
+
+def prompts() -> dict[str, Tensor]:
+    """Two prompts, the first padded on the left."""
+    ids = torch.randint(3, 99, (2, 6), generator=torch.Generator().manual_seed(3))
+    seen = torch.ones_like(ids)
+    seen[0, :2] = 0
+    return {"input_ids": ids, "attention_mask": seen}
+
+
+def generate(model: Any, **settings: Any) -> Any:
+    """Greedy generation of a fixed number of tokens, with the logits of each."""
+    return model.generate(
+        **{
+            **prompts(),
+            "max_new_tokens": TOKENS,
+            "min_new_tokens": TOKENS,
+            "do_sample": False,
+            "pad_token_id": 0,
+            "return_dict_in_generate": True,
+            "output_logits": True,
+            **settings,
+        }
+    )
+
+
+GENERATORS = cases("gpt2", "llama", "mistral", "gemma2", "bart", "t5")
+
+
+@pytest.mark.parametrize("case", GENERATORS)
+def test_cached_equals_uncached(case: Case) -> None:
+    model = case.converted(sigma=0.1)
+
+    cached, uncached = generate(model, use_cache=True), generate(model, use_cache=False)
+
+    assert len(cached.logits) == TOKENS
+    assert torch.equal(cached.sequences, uncached.sequences)
+    torch.testing.assert_close(
+        torch.stack(cached.logits), torch.stack(uncached.logits), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("case", GENERATORS)
+def test_the_mean_without_scale_noise_generates_as_the_original(case: Case) -> None:
+    converted, original = generate(case.converted(sigma=0.0)), generate(case.model())
+
+    assert torch.equal(converted.sequences, original.sequences)
+
+
+@pytest.mark.parametrize("case", cases("llama", "gemma2"))
+def test_a_static_cache_equals_none(case: Case) -> None:
+    model = case.converted(sigma=0.1)
+
+    static = generate(model, cache_implementation="static", disable_compile=True)
+    none = generate(model, use_cache=False)
+
+    torch.testing.assert_close(
+        torch.stack(static.logits), torch.stack(none.logits), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("case", cases("gpt2", "bart"))
+def test_beams_with_a_cache_equal_beams_without(case: Case) -> None:
+    model = case.converted(sigma=0.1)
+
+    cached = generate(model, num_beams=3, use_cache=True)
+    uncached = generate(model, num_beams=3, use_cache=False)
+
+    assert torch.equal(cached.sequences, uncached.sequences)
+
+
+def test_sampled_attention_generates_other_text_each_time() -> None:
+    model = CASES["llama"].converted(rho=0.1)
+    with babn.sampling(model, seed=0):
+        first, second = generate(model), generate(model)
+    with babn.sampling(model, seed=0):
+        again = generate(model)
+
+    assert torch.equal(first.logits[0], again.logits[0])
+    assert not torch.equal(first.logits[0], second.logits[0])
+
+
+def test_whisper_transcribes() -> None:
+    case = CASES["whisper"]
+    features = case.batch()["input_features"]
+
+    made = case.converted(sigma=0.0).generate(features, max_new_tokens=5, min_new_tokens=5)
+    original = case.model().generate(features, max_new_tokens=5, min_new_tokens=5)
+
+    assert torch.equal(made, original)
