@@ -116,7 +116,7 @@ def test_samples_approach_softmax_as_rho_grows(noise):
 
 
 def test_divergence_is_the_integral():
-    rule = make_rule(dataclasses.replace(SMALL, beta=0.7, noise="exact"))
+    rule = make_rule(dataclasses.replace(SMALL, beta=0.7, noise="truncated"))
     call = make_scores(batch=1, keys=3, queries=1)
     posterior = posterior_of(rule, call)
     k, lam = papers_posterior(rule, call.phi, call.phi, layer=1, layers=2)

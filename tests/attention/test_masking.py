@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from babn.attention.masking import (
-    divergence_mask,
     from_ranks,
     log_normalize,
     normalize,
     ranks,
     to_ranks,
+    tokens_seen,
     zero_masked,
 )
 from babn.attention.rule import Scores
@@ -169,11 +169,6 @@ def test_normalize_is_softmax_of_the_keys_seen(mask, offset):
         assert not weights[:, :, q, ~row].any() and not logs[:, :, q, ~row].any()
 
 
-def test_rows_of_padding_do_not_count_in_the_divergence_of_self_attention():
-    mask = padding(2, keys=3).expand(1, 1, 3, 3)
-    assert divergence_mask(mask, self_attention=True).int().tolist() == [
-        [[[1, 1, 0], [1, 1, 0], [0, 0, 0]]]
-    ]
-    assert divergence_mask(mask, self_attention=False) is mask
-    assert divergence_mask(None, self_attention=True) is None
-    assert torch.equal(divergence_mask(causal(3), self_attention=True), causal(3))
+def test_tokens_that_no_query_sees_are_padding():
+    assert tokens_seen(padding(2, keys=3)).int().tolist() == [[[1, 1, 0]]]
+    assert tokens_seen(causal(3)).all()

@@ -22,7 +22,7 @@ import babn
 WORDS, LENGTH = 40, 8
 Example = dict[str, Tensor]
 
-BELIEF = babn.BeliefConfig(max_length=16)
+BELIEF = babn.BeliefConfig(kl_weight=0.1, max_length=16)
 
 
 def without_noise(**settings: Any) -> babn.BeliefConfig:

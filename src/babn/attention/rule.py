@@ -136,7 +136,7 @@ class RuleConfig(ABC):
     share: Literal["auto", "none", "all"] = "auto"
     attention_dropout: bool = False
     kl_reduction: Literal["mean", "sum"] = "mean"
-    kl_weight: float = 0.1
+    kl_weight: float = 0.03
 
     def __init_subclass__(cls) -> None:
         if "rule" in cls.__dict__:

@@ -62,8 +62,8 @@ def discover(model: nn.Module, example_inputs: Any) -> Discovery:
 def install_everywhere(model: nn.Module, drop_dropout: bool = False) -> list[Undo]:
     """Takes over attention on every route but `F.scaled_dot_product_attention`."""
     return [
+        *install_softmax(model, drop_dropout),  # first, since it may refuse
         *install_transformers(model),
-        *install_softmax(model, drop_dropout),
         *install_multihead(model),
     ]
 

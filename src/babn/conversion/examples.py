@@ -35,6 +35,12 @@ def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[s
     device = next(model.parameters()).device
     accepted = python_inspect.signature(model.forward).parameters
     made = {name: value.to(device) for name, value in _made(config).items() if name in accepted}
+    for ids, mask in (
+        ("input_ids", "attention_mask"),
+        ("decoder_input_ids", "decoder_attention_mask"),
+    ):
+        if ids not in made:
+            made.pop(mask, None)
     if type(model).__name__.endswith("ForMultipleChoice"):
         made = {name: value.unsqueeze(1).repeat(1, 2, 1) for name, value in made.items()}
     needed = str(model.main_input_name)

@@ -6,8 +6,12 @@ from torch import Tensor
 
 from babn.distributions.gamma import Gamma
 from babn.distributions.lognormal import LogNormal
+from babn.distributions.noise import LogExponential
 from babn.distributions.special import finite_gradient, saturating_cast, saturating_exp
 from babn.distributions.weibull import Weibull
+
+EULER = 0.57721566490153286
+"""The Euler-Mascheroni constant."""
 
 
 def weibull_gamma(q: Weibull, p: Gamma) -> Float[Tensor, "..."]:
@@ -16,30 +20,26 @@ def weibull_gamma(q: Weibull, p: Gamma) -> Float[Tensor, "..."]:
     $$\mathrm{KL} = \frac{\gamma\alpha}{k} - \alpha\log\lambda + \log k + \beta\lambda\Gamma(1+1/k)
     - \gamma - 1 - \alpha\log\beta + \log\Gamma(\alpha)$$
 
-    This is the form for exact noise, where $E[g] = -\gamma$, $E[e^g] = 1$ and the mean is
-    $\lambda\Gamma(1+1/k)$. Under truncated noise the divergence is that of the truncated law: its
-    own moments stand in their places, and $-\log 0.8$ is added.
+    Under truncated noise too the divergence is that of the whole Weibull distribution with the
+    posterior's parameters. The tails that are never drawn make it grow steeply as $k$ falls, which
+    keeps the posterior away from noise so large that its mean says little.
     """
-    g = q.noise
-    log_s = q.log_lam + g.mean * q.scale  # E[log s]
-    constant = g.mean - g.mean_exp - g.log_mass
-    expected = saturating_exp(q.log_mean + p.log_beta) - p.alpha * (log_s + p.log_beta)
-    return expected + q.k.log() + p.log_gamma_of_shape + constant
+    whole = isinstance(q.noise, LogExponential)
+    log_mean = q.log_mean if whole else q.log_lam + torch.lgamma(1 + q.scale)
+    cross = p.alpha * (EULER * q.scale - q.log_lam - p.log_beta)
+    expected = cross + saturating_exp(log_mean + p.log_beta)
+    return expected + q.k.log() + p.log_gamma_of_shape - (EULER + 1)
 
 
 def lognormal_lognormal(q: LogNormal, p: LogNormal) -> Float[Tensor, "..."]:
     r"""KL divergence between two lognormal distributions, element by element.
 
     $$\mathrm{KL} = \log\frac{\sigma_p}{\sigma_q}
-    + \frac{\sigma_q^2 v + (\mu_q - \mu_p)^2}{2\sigma_p^2} - \frac v2 - \log w$$
-
-    with $v = 1$ and $w = 1$ for exact noise, and the variance and the mass of a truncated normal
-    otherwise.
+    + \frac{\sigma_q^2 + (\mu_q - \mu_p)^2}{2\sigma_p^2} - \frac12$$
     """
     ratio = q.sigma / p.sigma
     distance = (q.mu - p.mu) / p.sigma
-    spread = q.noise.mean_square * (ratio.square() - 1)
-    return 0.5 * (spread + distance.square()) - ratio.log() - q.noise.log_mass
+    return 0.5 * (ratio.square() + distance.square() - 1) - ratio.log()
 
 
 def kl_weibull_gamma(

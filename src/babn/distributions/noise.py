@@ -24,28 +24,13 @@ from torch import Tensor
 NoiseName = Literal["exact", "truncated", "truncated-paper"]
 Family = Literal["weibull", "lognormal"]
 
-EULER = 0.57721566490153286
-"""The Euler-Mascheroni constant."""
-
 LOW, HIGH = 0.1, 0.9
 """The interval from which truncated noise draws its uniform numbers."""
 
 
 @runtime_checkable
 class Noise(Protocol):
-    """A standard variable $g$ with its moments.
-
-    Attributes:
-        mean: $E[g]$.
-        mean_square: $E[g^2]$.
-        mean_exp: $E[e^g]$.
-        log_mass: Log probability of the part of the untruncated law that is kept.
-    """
-
-    mean: float
-    mean_square: float
-    mean_exp: float
-    log_mass: float
+    """A standard variable $g$ with its moments."""
 
     def sample(
         self, like: Float[Tensor, "..."], generator: torch.Generator | None = None
@@ -64,11 +49,6 @@ class Noise(Protocol):
 
 class LogExponential:
     r"""$g = \log(-\log(1 - \epsilon))$, $\epsilon$ uniform; $E[e^{tg}] = \Gamma(1 + t)$."""
-
-    mean = -EULER
-    mean_square = EULER**2 + math.pi**2 / 6
-    mean_exp = 1.0
-    log_mass = 0.0
 
     def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draws with the shape of `like`."""
@@ -89,11 +69,6 @@ class LogExponential:
 
 class StandardNormal:
     r"""$g \sim N(0, 1)$; $E[e^{tg}] = e^{t^2/2}$."""
-
-    mean = 0.0
-    mean_square = 1.0
-    mean_exp = math.exp(0.5)
-    log_mass = 0.0
 
     def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draws with the shape of `like`."""
@@ -143,10 +118,6 @@ class Truncated:
         y, weights = (y + 1) / 2, weights / 2 * 3 * ((y + 1) / 2) ** 2
         nodes = quantile(torch.from_numpy(HIGH - (HIGH - LOW) * y**3)).numpy()
         self.quadrature = list(zip(weights.tolist(), nodes.tolist(), strict=True))
-        self.mean = float(weights @ nodes)
-        self.mean_square = float(weights @ nodes**2)
-        self.mean_exp = float(weights @ np.exp(nodes))
-        self.log_mass = math.log(HIGH - LOW)
         x = np.polynomial.chebyshev.chebpts1(_DEGREE + 1)
         scale = _BEND * (1 + x) / (1 - x)
         moment = np.exp(np.multiply.outer(scale, nodes - self.largest)) @ weights
@@ -183,8 +154,6 @@ class TruncatedPaper:
         self.sample = truncated.sample
         self.log_moment = exact.log_moment
         self.relative_std = exact.relative_std
-        self.mean, self.mean_square = exact.mean, exact.mean_square
-        self.mean_exp, self.log_mass = exact.mean_exp, exact.log_mass
 
 
 class _TruncatedLogMoment(torch.autograd.Function):

@@ -29,7 +29,7 @@ class KLAnnealing:
     """
 
     schedule: Literal["constant", "linear", "sigmoid", "cyclic"] = "linear"
-    weight: float = 0.1
+    weight: float = 0.03
     start: float = 0.0
     warmup: float = 0.5
     cycles: int = 4
