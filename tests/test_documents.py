@@ -1,0 +1,59 @@
+"""The code in README and CONTRIBUTING runs, on a tiny model in place of the one from the hub."""
+
+import re
+from pathlib import Path
+
+import pytest
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+ROOT = Path(__file__).parents[1]
+
+
+def python_blocks(document: str) -> str:
+    return "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL))
+
+
+def save_tiny_albert(folder: Path) -> None:
+    words = ["[PAD]", "[UNK]", "the", "plot", "was", "thin", "a", "joy"]
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
+    )
+    fast.save_pretrained(folder)
+    config = transformers.AlbertConfig(
+        vocab_size=8,
+        embedding_size=8,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    transformers.AlbertForSequenceClassification(config).save_pretrained(folder)
+
+
+@pytest.mark.filterwarnings("ignore:.*pin_memory.*")
+def test_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_tiny_albert(tmp_path / "albert")
+    monkeypatch.chdir(tmp_path)
+    code = python_blocks("README.md").replace("albert/albert-base-v2", str(tmp_path / "albert"))
+
+    exec(compile(code, "README.md", "exec"), {})
+
+    printed = capsys.readouterr().out
+    assert "albert.encoder.albert_layer_groups.*.albert_layers.*.attention/1" in printed
+    assert (tmp_path / "runs/belief/belief.safetensors").exists()
+
+
+def test_the_example_in_contributing_runs() -> None:
+    exec(compile(python_blocks("CONTRIBUTING.md"), "CONTRIBUTING.md", "exec"), {})
+
+
+def test_every_link_inside_the_documents_leads_somewhere() -> None:
+    for document in ("README.md", "CONTRIBUTING.md", "docs/gotchas.md"):
+        path = ROOT / document
+        for link in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):
+            assert (path.parent / link).exists(), f"{document}: {link}"
