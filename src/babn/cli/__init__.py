@@ -1,0 +1,24 @@
+"""The `babn` command.
+
+A file in this folder without a leading underscore is a command: its function of the same name runs,
+and that function's docstring and annotations are the help. A new command is one new file.
+"""
+
+import sys
+
+
+def main() -> None:
+    """Runs the command line, or says what to install for it."""
+    try:
+        from babn.cli._app import app
+    except ModuleNotFoundError as error:
+        sys.exit(_without(error))
+    app()(prog_name="babn")
+
+
+def _without(error: ModuleNotFoundError) -> int:
+    package = str(error.name).split(".")[0]
+    if package not in ("typer", "rich"):
+        raise error
+    print(f"error: the babn command needs {package}: pip install 'babn[cli]'", file=sys.stderr)
+    return 2

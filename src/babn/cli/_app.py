@@ -1,0 +1,90 @@
+"""Finds the commands and makes their options from their signatures and docstrings."""
+
+import importlib
+import inspect as python_inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import babn.cli
+from babn.cli._errors import failing_in_one_line
+
+ABOUT = """Calibrated uncertainty for attention models.
+
+babn turns the attention weights of a model into random variables, so that the model can tell you
+how sure it is. New here? Run `babn demo`: it takes a few minutes and needs no download beyond pip.
+"""
+
+
+VALUES = {
+    Path: "FOLDER",
+    str: "NAME",
+    str | None: "NAME",
+    int: "N",
+    int | None: "N",
+    float | None: "X",
+    list[str]: "NAME=VALUE",
+}
+"""What stands for an option's value in the help; a switch has none."""
+
+
+def app() -> typer.Typer:
+    """The command line with every command of this folder."""
+    made = typer.Typer(
+        help=ABOUT,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback()(lambda: None)  # keeps `babn NAME` even if there were one command only
+    for name, function in commands():
+        summary, _ = split_docstring(function)
+        made.command(name, help=summary)(with_options(function))
+    return made
+
+
+def commands() -> Iterator[tuple[str, Callable[..., None]]]:
+    """Name and function of each command, in alphabetical order."""
+    for module in pkgutil.iter_modules(babn.cli.__path__):
+        if not module.name.startswith("_"):
+            found = importlib.import_module(f"babn.cli.{module.name}")
+            yield module.name, getattr(found, module.name)
+
+
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The function as typer wants it: help in the annotations, and errors in one line."""
+    _, lines = split_docstring(function)
+    signature = python_inspect.signature(function)
+    parameters = [described(p, lines.get(p.name, "")) for p in signature.parameters.values()]
+    run = failing_in_one_line(function)
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def described(parameter: Parameter, text: str) -> Parameter:
+    """A parameter whose annotation holds its help; keyword-only ones become options."""
+    name = parameter.name.strip("_").replace("_", "-")
+    option: Any
+    if parameter.kind is not Parameter.KEYWORD_ONLY:
+        option = typer.Argument(metavar=name.upper(), help=text, show_default=False)
+    else:
+        # Naming the option keeps typer from adding a --no-... twin to switches.
+        shown = parameter.annotation in (Path, str, int)
+        kind = VALUES.get(parameter.annotation, "")
+        option = typer.Option(f"--{name}", metavar=kind, help=text, show_default=shown)
+    return parameter.replace(annotation=Annotated[parameter.annotation, option])
+
+
+def split_docstring(function: Callable[..., None]) -> tuple[str, dict[str, str]]:
+    """A docstring's description, and its line for each argument."""
+    text, _, arguments = python_inspect.getdoc(function).partition("\nArgs:\n")  # type: ignore[union-attr]
+    found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE)
+    return text.strip(), {name: " ".join(line.split()) for name, line in found}

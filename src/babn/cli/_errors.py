@@ -1,0 +1,43 @@
+"""How commands fail: one line in red and an exit code, never a traceback."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from babn.errors import BabnError
+
+FAILED, INTERRUPTED = 2, 130
+
+
+class CommandError(BabnError):
+    """A command cannot do what it was asked to."""
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message without line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def failing_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with errors that a user can mend told in one line."""
+
+    @functools.wraps(command)
+    def run(**kwargs: Any) -> None:
+        try:
+            command(**kwargs)
+        except (BabnError, ImportError, OSError) as error:
+            stop(f"error: {one_line(error)}", FAILED)
+        except KeyboardInterrupt:
+            stop("interrupted", INTERRUPTED)
+
+    return run
+
+
+def stop(message: str, code: int) -> None:
+    """Prints a red line and ends the command."""
+    Console(stderr=True).print(Text(message, style="red"), soft_wrap=True)
+    raise typer.Exit(code)

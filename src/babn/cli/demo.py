@@ -1,0 +1,42 @@
+"""`babn demo`."""
+
+from pathlib import Path
+
+
+def demo(
+    *,
+    out: Path = Path("babn-demo"),
+    seed: int = 0,
+    epochs: int | None = None,
+    model: str = "auto",
+    quick: bool = False,
+    force: bool = False,
+) -> None:
+    """Train three kinds of attention on one small task, and see what each is unsure of.
+
+    Fine-tunes three copies of a small pretrained model to recognise the intent of short requests:
+    with ordinary softmax attention, with BAM, and with BABN. Prints a table and writes a page with
+    charts. Takes about three minutes on two cores; Ctrl-C stops it at any time.
+
+    Args:
+        out: Folder to write the page and the numbers to.
+        seed: Another number gives another training run.
+        epochs: Passes over the training texts, if not the recipe's.
+        model: auto (the pretrained MiniLM if it is installed), small (a tiny model from scratch), or
+            the folder of an encoder that save_pretrained wrote.
+        quick: Train a tiny model for a few seconds, only to see that everything runs.
+        force: Write into the folder even if it holds other files.
+    """
+    from babn.cli._demo_view import Terminal
+    from babn.cli.version import versions
+    from babn.demo.output import prepare, write
+    from babn.demo.run import Settings, run
+
+    settings = Settings(model=model, seed=seed, epochs=epochs, quick=quick)
+    terminal = Terminal()
+    prepare(out, force)
+    terminal.announce(settings)
+    with terminal.progress:
+        outcome = run(settings, terminal)
+    write(out, outcome, versions())
+    terminal.show(outcome, out)

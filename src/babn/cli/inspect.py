@@ -1,0 +1,130 @@
+"""`babn inspect`."""
+
+import json as json_format
+import logging
+import re
+from dataclasses import Field, asdict, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import babn
+from babn.attention.rule import RuleConfig
+from babn.cli._errors import CommandError, one_line
+from babn.cli._outline import outline
+from babn.conversion.plan import from_list
+from babn.conversion.report import Inspection
+from babn.errors import ConfigError, FormatError, MissingExtraError
+
+HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+"""Names that the Hugging Face hub may know: `model` or `owner/model`."""
+
+
+def inspect(
+    model: str,
+    *,
+    rule: str | None = None,
+    rho: float | None = None,
+    set_: list[str] = [],  # noqa: B006  (typer asks for a list)
+    json: bool = False,
+) -> None:
+    """Show which attention calls of a model babn converts, and what that adds.
+
+    Only the model's configuration is read: no weights are loaded, and nothing is changed.
+
+    Args:
+        model: A folder that `save_pretrained` wrote, or the name of a model on the Hugging Face hub.
+        rule: How attention becomes random: belief (the default), bam, softmax or mc-dropout.
+        rho: Weight of the upward path in the noise of the belief rule; larger means less noise.
+        set_: Another setting of the rule as NAME=VALUE, e.g. upward=heads; may be repeated.
+        json: Print JSON for other programs instead of a table.
+    """
+    settings = [*set_, *([f"rho={rho}"] if rho is not None else [])]
+    found = inspection(model, rule, settings)
+    print(json_format.dumps(as_plain(found), indent=2) if json else found)
+
+
+def inspection(model: str, rule: str | None, settings: list[str]) -> Inspection:
+    """What `babn.inspect` says of the model that a folder or hub name stands for."""
+    config = read_config(model)
+    described = getattr(config, "babn", None)
+    if described is None:
+        return babn.inspect(outline(config), config=rule_config(rule or "belief", settings))
+    if rule or settings:
+        raise CommandError(
+            f"{model} is converted already, so --rule, --rho and --set do not apply. Leave them out."
+        )
+    return converted(config, described, model)
+
+
+def read_config(model: str) -> Any:
+    """The configuration of a model, from a folder or from the hub."""
+    try:
+        from transformers import AutoConfig
+    except ImportError as error:
+        raise MissingExtraError(
+            "babn inspect needs transformers: pip install 'babn[transformers]'"
+        ) from error
+    if not HUB_NAME.fullmatch(model) and not Path(model).exists():
+        raise CommandError(f"{model} does not exist. Give a folder, or a name on the hub.")
+    # The hub's own messages on retries would bury the one line that says what is wrong.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    try:
+        return AutoConfig.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        raise CommandError(_unreadable(model, error)) from error
+
+
+def _unreadable(model: str, error: Exception) -> str:
+    folder = Path(model)
+    if folder.is_dir() and not (folder / "config.json").exists():
+        return f"{model} has no config.json. Give a folder that save_pretrained wrote."
+    if folder.exists():
+        return f"{model} cannot be read: {one_line(error)}"
+    return f"{model} is not a folder here, and the Hugging Face hub did not provide it either."
+
+
+def converted(config: Any, described: dict[str, Any], model: str) -> Inspection:
+    """The inspection of a model that was saved after conversion."""
+    name = (config.architectures or [type(config).__name__])[0]
+    try:
+        rule, chains = RuleConfig.from_dict(described["rule"]), from_list(described["chains"])
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"{model}: its conversion cannot be read: {error!r}.") from error
+    return Inspection(name, rule, chains, {}, True)
+
+
+def rule_config(rule: str, settings: list[str]) -> RuleConfig:
+    """A rule's configuration from its name and a list of NAME=VALUE."""
+    values: dict[str, Any] = {}
+    kind = RuleConfig.known.get(rule)
+    known = {field.name: field for field in fields(kind)} if kind else {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise CommandError(f"--set {setting} is not possible. Write --set NAME=VALUE.")
+        values[name] = parse(known[name], text) if name in known else text
+    return RuleConfig.from_dict({"rule": rule, **values})
+
+
+def parse(field: Field, text: str) -> Any:
+    """A setting's value, of the type of its field."""
+    if get_args(field.type):
+        return text
+    try:
+        return {"true": True, "false": False}[text.lower()] if field.type is bool else field.type(text)
+    except (KeyError, ValueError):
+        kind = {bool: "true or false", int: "a whole number"}.get(field.type, "a number")
+        raise ConfigError(f"{field.name}={text!r} is not possible. Give {kind}.") from None
+
+
+def as_plain(found: Inspection) -> dict[str, Any]:
+    """Plain values, for a JSON document."""
+    return {
+        "model": found.model,
+        "converted": found.converted,
+        "rule": found.config.to_dict(),
+        "calls": found.calls,
+        "parameters_added": found.parameters_added,
+        "chains": [asdict(chain) for chain in found.chains],
+        "skipped": found.skipped,
+    }

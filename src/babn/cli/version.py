@@ -1,0 +1,39 @@
+"""`babn version`."""
+
+import platform
+from importlib import metadata
+
+import torch
+
+from babn import __version__
+
+
+def version() -> None:
+    """Show the versions of babn and what it runs on, for a bug report."""
+    for name, value in versions().items():
+        print(f"{name:<13} {value}")
+
+
+def versions() -> dict[str, str]:
+    """The versions that matter to a result, the platform and the device."""
+    return {
+        "babn": __version__,
+        "Python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": _installed("transformers"),
+        "platform": platform.platform(),
+        "device": _device(),
+    }
+
+
+def _installed(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _device() -> str:
+    if torch.cuda.is_available():
+        return f"cuda: {torch.cuda.get_device_name()}"
+    return f"cpu, {torch.get_num_threads()} threads"

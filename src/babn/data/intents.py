@@ -1,0 +1,74 @@
+"""Short requests to a phone assistant: sixteen intents, texts outside them, and ambiguous ones."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Literal
+
+Split = Literal["train", "dev", "test"]
+
+
+@dataclass(frozen=True)
+class Ambiguous:
+    """A text that two intents fit equally well."""
+
+    text: str
+    intents: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Texts with the index of each one's intent."""
+
+    texts: tuple[str, ...]
+    labels: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def intent_names() -> tuple[str, ...]:
+    """The intents in alphabetical order, which is the order of the labels."""
+    return tuple(sorted({row["intent"] for row in _rows("in_scope.tsv")}))
+
+
+def in_scope(split: Split) -> Labelled:
+    """The texts of a split that have one of the intents."""
+    index = {name: i for i, name in enumerate(intent_names())}
+    rows = [row for row in _rows("in_scope.tsv") if row["split"] == split]
+    return Labelled(
+        tuple(row["text"] for row in rows), tuple(index[row["intent"]] for row in rows)
+    )
+
+
+def out_of_scope(
+    split: Literal["dev", "test"], kind: Literal["near", "far"] | None = None
+) -> tuple[str, ...]:
+    """The texts of a split that have none of the intents.
+
+    Args:
+        split: There are none in training, so that a model meets them unprepared.
+        kind: `"near"` ones share words and topics with an intent, `"far"` ones do not; both if `None`.
+    """
+    return tuple(
+        row["text"]
+        for row in _rows("out_of_scope.tsv")
+        if row["split"] == split and kind in (None, row["kind"])
+    )
+
+
+def ambiguous() -> tuple[Ambiguous, ...]:
+    """Texts that two intents fit equally well; they belong to no split."""
+    return tuple(
+        Ambiguous(row["text"], (first, second))
+        for row in _rows("ambiguous.tsv")
+        for first, second in [row["intents"].split("|")]
+    )
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    """The rows of a table, by column name."""
+    text = files("babn.data").joinpath("intents", name).read_text(encoding="utf-8")
+    # Texts may hold quotation marks, which mean nothing here.
+    return csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)

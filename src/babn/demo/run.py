@@ -1,0 +1,202 @@
+"""The demo from beginning to end: train three copies of a model, ask them, compare the answers."""
+
+import copy
+import statistics
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+import babn
+from babn.attention.rule import RuleConfig
+from babn.data import intents
+from babn.demo import choices, models
+from babn.demo.comparison import Difference, compare
+from babn.demo.evaluation import Answers, Scores, Texts, answer, score
+from babn.demo.portrait import Portrait, portraits
+from babn.demo.training import Batch, Recipe, Step, Tokenizer, make_batches, train
+from babn.errors import ConfigError
+
+LARGEST_SEED = 2**32
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user may choose.
+
+    Attributes:
+        model: `auto`, `small`, or the folder of an encoder.
+        seed: Decides the order of the texts, the first weights and the samples.
+        epochs: Passes over the training texts, in place of the recipe's.
+        quick: Whether to train the small model, and only for a moment.
+    """
+
+    model: str = "auto"
+    seed: int = 0
+    epochs: int | None = None
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that cannot work."""
+        if self.epochs is not None and self.epochs < 1:
+            raise ConfigError(f"epochs={self.epochs} is not possible. Give a number from 1 on.")
+        if not 0 <= self.seed < LARGEST_SEED:
+            raise ConfigError(f"seed={self.seed} is not possible. Give one from 0 to 2^32 - 1.")
+
+
+class Watch(ABC):
+    """Is told how far the demo has come."""
+
+    @abstractmethod
+    def begin(self, task: str, total: int) -> None:
+        """A task of `total` steps begins."""
+
+    @abstractmethod
+    def step(self, count: int, note: str = "") -> None:
+        """Some of the task's steps are done."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One rule, trained and asked.
+
+    Attributes:
+        name: Name of the rule.
+        config: Its settings.
+        seconds_per_step: Median time of a training step.
+        mean: Answers by the posterior mean.
+        sampled: Answers by samples; `None` for a rule without noise.
+    """
+
+    name: str
+    config: RuleConfig
+    seconds_per_step: float
+    mean: Answers
+    sampled: Answers | None
+
+    @property
+    def fullest(self) -> Answers:
+        """The answers with most to tell about uncertainty: sampled ones, if there are any."""
+        return self.sampled or self.mean
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: a rule, how it was asked, and what came out."""
+
+    name: str
+    scores: Scores
+    seconds_per_step: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that the table, the page and the results file tell."""
+
+    settings: Settings
+    source: models.Source
+    recipe: Recipe
+    intents: tuple[str, ...]
+    texts: Texts
+    attempts: list[Attempt]
+    rows: list[Row]
+    differences: list[Difference]
+    portraits: list[Portrait]
+
+
+def run(settings: Settings, watch: Watch) -> Outcome:
+    """Trains and asks one copy of the same model for each rule."""
+    names = intents.intent_names()
+    # Sampling takes most of the time, and every second text without a right answer tells enough.
+    unanswerable = intents.out_of_scope("test")[::2], intents.ambiguous()[::2]
+    texts = Texts(intents.in_scope("test"), *unanswerable)
+    source = find_source(settings)
+    stage = set_up(settings, source, texts, watch)
+    attempts = []
+    for name, config in choices.RULES.items():
+        model = babn.convert(copy.deepcopy(stage.base), config, stage.batches[0])
+        attempts.append(stage.attempt(name, model, config))
+    first, last = attempts[0].fullest, attempts[-1].fullest
+    labels = torch.tensor(texts.clear.labels)
+    return Outcome(
+        settings=settings,
+        source=source,
+        recipe=stage.recipe,
+        intents=names,
+        texts=texts,
+        attempts=attempts,
+        rows=[row for each in attempts for row in rows(each, texts, names)],
+        differences=compare(last, first, labels, settings.seed),
+        portraits=portraits(model, stage.tokenizer, last, texts, names),
+    )
+
+
+def find_source(settings: Settings) -> models.Source:
+    """The model to use; a quick run makes do with the small one."""
+    return models.find_source("small" if settings.quick else settings.model)
+
+
+def pick_recipe(settings: Settings, source: models.Source) -> Recipe:
+    """How to train it, with the user's number of epochs if there is one."""
+    recipe = choices.SMALL if source.folder is None else choices.PRETRAINED
+    recipe = choices.QUICK if settings.quick else recipe
+    return replace(recipe, epochs=settings.epochs or recipe.epochs)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What the attempts have in common."""
+
+    base: nn.Module
+    tokenizer: Tokenizer
+    batches: list[Batch]
+    recipe: Recipe
+    texts: Texts
+    seed: int
+    watch: Watch
+
+    def attempt(self, name: str, model: nn.Module, config: RuleConfig) -> Attempt:
+        """Trains a converted model and asks it about all texts."""
+        noisy = config.rule != "softmax"
+        self.watch.begin(f"{name}: training", len(self.batches))
+        seconds = train(model, self.batches, self.recipe, self.seed, self._report_training)
+        texts = len(self.texts.all())
+        self.watch.begin(f"{name}: testing", texts * (1 + choices.SAMPLES * noisy))
+        return Attempt(
+            name,
+            config,
+            statistics.median(seconds),
+            self._ask(model, None),
+            self._ask(model, choices.SAMPLES) if noisy else None,
+        )
+
+    def _ask(self, model: nn.Module, samples: int | None) -> Answers:
+        def report(count: int) -> None:
+            self.watch.step(count * (samples or 1))
+
+        return answer(model, self.tokenizer, self.texts, samples, self.seed, report)
+
+    def _report_training(self, step: Step) -> None:
+        self.watch.step(1, f"loss {step.loss:.2f}  kl {step.kl:.2f}")
+
+
+def set_up(settings: Settings, source: models.Source, texts: Texts, watch: Watch) -> Stage:
+    """The model before conversion, its tokenizer and the batches that every copy is trained on."""
+    training, seed = intents.in_scope("train"), settings.seed
+    recipe = pick_recipe(settings, source)
+    base, tokenizer = models.load(source, training.texts, len(intents.intent_names()), seed)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    batches = make_batches(tokenizer, training, recipe, seed, device)
+    return Stage(base.to(device), tokenizer, batches, recipe, texts, seed, watch)
+
+
+def rows(attempt: Attempt, texts: Texts, names: tuple[str, ...]) -> list[Row]:
+    """The rows of one rule: one for each way it was asked."""
+    asked = {"": attempt.mean}
+    if attempt.sampled is not None:
+        asked = {", mean": attempt.mean, ", sampled": attempt.sampled}
+    return [
+        Row(f"{attempt.name}{mode}", score(answers, texts, names), attempt.seconds_per_step)
+        for mode, answers in asked.items()
+    ]

@@ -1,0 +1,120 @@
+"""The `babn` command: help that reads well, and errors of one line."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import babn
+import babn.cli
+from babn.cli._app import app, commands, split_docstring
+
+COMMANDS = ("demo", "inspect", "version")
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    """Exit code and output of a command line."""
+    result = CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(app(), list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def test_help_lists_every_command_with_its_summary() -> None:
+    code, output = run("--help")
+    assert code == 0
+    assert "Run babn demo" in output
+    for name in COMMANDS:
+        assert f"│ {name} " in output
+
+
+def test_no_arguments_show_the_help() -> None:
+    assert "Usage: babn" in run()[1] or "Commands" in run()[1]
+
+
+def test_commands_are_the_files_of_the_folder() -> None:
+    assert [name for name, _ in commands()] == list(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_parameter_is_explained(name: str) -> None:
+    function = dict(commands())[name]
+    summary, lines = split_docstring(function)
+    assert summary.endswith(".")
+    assert set(lines) == set(function.__annotations__) - {"return"}
+    code, output = run(name, "--help")
+    assert code == 0
+    for parameter in lines:
+        assert parameter.strip("_").replace("_", "-") in output.lower()
+
+
+def test_switches_have_no_twin() -> None:
+    assert "--no-" not in run("demo", "--help")[1]
+
+
+def test_version_names_what_matters() -> None:
+    code, output = run("version")
+    assert code == 0
+    assert babn.__version__ in output
+    assert torch.__version__ in output
+    assert all(name in output for name in ("Python", "transformers", "platform", "device"))
+
+
+def test_unknown_command_is_a_usage_error() -> None:
+    code, output = run("convert")
+    assert code == 2
+    assert "No such command" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "nowhere"), "error: --model nowhere is not a folder"),
+        (("--quick", "--epochs", "0"), "error: epochs=0 is not possible"),
+        (("--quick", "--seed", "-1"), "error: seed=-1 is not possible"),
+    ],
+)
+def test_demo_refuses_in_one_line(
+    arguments: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    code, output = run("demo", "--out", str(tmp_path / "page"), *arguments)
+    assert code == 2
+    assert output.strip().startswith(message)
+    assert output.count("\n") == 1
+
+
+def test_demo_refuses_a_folder_it_did_not_write(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    code, output = run("demo", "--quick", "--out", str(tmp_path))
+    assert code == 2
+    assert "--force" in output
+    assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("babn.demo.run.run", interrupted)
+    code, output = run("demo", "--quick", "--out", str(tmp_path / "page"))
+    assert code == 130
+    assert output.strip().splitlines()[-1] == "interrupted"
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_missing_package_is_named(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("_app", "_errors"):
+        monkeypatch.delitem(sys.modules, f"babn.cli.{name}", raising=False)
+        monkeypatch.delattr(babn.cli, name, raising=False)
+    hidden = [name for name in sys.modules if name.split(".")[0] == package]
+    for name in hidden:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(SystemExit) as stopped:
+        babn.cli.main()
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error == f"error: the babn command needs {package}: pip install 'babn[cli]'\n"

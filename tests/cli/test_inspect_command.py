@@ -1,0 +1,175 @@
+"""`babn inspect` on saved models, and the weightless models behind it."""
+
+import json
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jaxtyping
+import pytest
+import transformers
+from test_command_line import run
+from torch import nn
+
+import babn
+from babn.cli._outline import outline
+
+TINY = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 37,
+    "max_position_embeddings": 40,
+}
+
+
+def tiny_bert() -> Any:
+    return transformers.BertForSequenceClassification(transformers.BertConfig(**TINY))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bert")
+    tiny_bert().save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("converted")
+    babn.convert(tiny_bert(), babn.BeliefConfig(max_length=40)).save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def no_shape_checks() -> Iterator[None]:
+    """Lets values of wrong types reach the library's own checks."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_prints_the_table_of_the_library(folder: Path) -> None:
+    code, output = run("inspect", str(folder))
+    assert code == 0
+    assert output.rstrip() == str(babn.inspect(tiny_bert()))
+    assert "BertForSequenceClassification can be converted" in output
+
+
+def test_rule_and_settings_are_used(folder: Path) -> None:
+    settings = ("--rho", "3", "--set", "upward=heads", "--set", "attention_dropout=true")
+    code, output = run("inspect", str(folder), "--json", *settings)
+    assert code == 0
+    config = babn.BeliefConfig(rho=3.0, upward="heads", attention_dropout=True)
+    expected = babn.inspect(tiny_bert(), config=config)
+    found = json.loads(output)
+    assert found["rule"] == config.to_dict()
+    assert found["parameters_added"] == expected.parameters_added
+    assert found["converted"] is False
+    assert [chain["name"] for chain in found["chains"]] == [c.name for c in expected.chains]
+
+
+@pytest.mark.parametrize("rule", ["belief", "bam", "softmax", "mc-dropout"])
+def test_every_rule(rule: str, folder: Path) -> None:
+    code, output = run("inspect", str(folder), "--rule", rule)
+    assert code == 0
+    assert f"rule '{rule}'" in output
+
+
+def test_converted_folder_says_so(converted: Path) -> None:
+    code, output = run("inspect", str(converted))
+    assert code == 0
+    assert "BertForSequenceClassification is converted" in output
+    found = json.loads(run("inspect", str(converted), "--json")[1])
+    assert found["converted"] is True
+    assert found["rule"]["max_length"] == 40
+
+
+def test_only_the_configuration_is_read(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    assert run("inspect", str(tmp_path))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--rho", "-1"), "error: rho=-1.0 is not possible. Give a number"),
+        (("--set", "rho=much"), "error: rho='much' is not possible. Give a number."),
+        (("--set", "max_length=1.5"), "error: max_length='1.5' is not possible. Give a whole"),
+        (("--set", "attention_dropout=no"), "Give true or false."),
+        (("--set", "upward=sideways"), "error: upward='sideways' is not possible. Choose one of"),
+        (("--set", "rho"), "error: --set rho is not possible. Write --set NAME=VALUE."),
+        (("--set", "colour=red"), "error: BeliefConfig has no field colour"),
+        (("--rule", "magic"), "error: rule='magic' is not known"),
+    ],
+)
+def test_wrong_settings(
+    arguments: tuple[str, ...], message: str, folder: Path, no_shape_checks: None
+) -> None:
+    code, output = run("inspect", str(folder), *arguments)
+    assert code == 2
+    assert message in output
+    assert output.count("\n") == 1
+
+
+def test_settings_of_a_converted_folder_are_refused(converted: Path) -> None:
+    code, output = run("inspect", str(converted), "--rule", "bam")
+    assert code == 2
+    assert "is converted already" in output
+
+
+def test_missing_and_empty_folders(tmp_path: Path) -> None:
+    for path, message in ((tmp_path / "gone", "does not exist"), (tmp_path, "no config.json")):
+        code, output = run("inspect", str(path))
+        assert code == 2
+        assert message in output
+        assert output.count("\n") == 1
+
+
+def test_damaged_configuration(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{")
+    code, output = run("inspect", str(tmp_path))
+    assert code == 2
+    assert "cannot be read" in output
+
+
+def test_model_without_attention_is_an_error_of_one_line(tmp_path: Path) -> None:
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1])
+    config.save_pretrained(tmp_path)
+    code, output = run("inspect", str(tmp_path))
+    assert code == 2
+    assert output.startswith("error: ")
+    assert output.count("\n") == 1
+
+
+FAMILIES = {
+    "bert": transformers.BertConfig(**TINY),
+    "gpt2": transformers.GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4, n_positions=40),
+    "llama": transformers.LlamaConfig(**TINY),
+    "t5": transformers.T5Config(vocab_size=50, d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4),
+    "vit": transformers.ViTConfig(**{k: TINY[k] for k in list(TINY)[1:5]}, image_size=16, patch_size=8),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_outline_is_inspected_like_the_model(family: str) -> None:
+    config = FAMILIES[family]
+    expected = babn.inspect(transformers.AutoModel.from_config(config))
+    assert babn.inspect(outline(config)) == expected
+
+
+def test_outline_takes_no_memory() -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    config = transformers.LlamaConfig(num_hidden_layers=2, architectures=["LlamaForCausalLM"])
+    model = outline(config)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    weights = sum(p.numel() for p in model.parameters()) * 4 / 1024
+    assert isinstance(model, transformers.LlamaForCausalLM)
+    assert grown < weights / 4
+
+
+def test_outline_leaves_torch_as_it_was() -> None:
+    outline(FAMILIES["bert"])
+    assert not nn.Linear(2, 2).weight.is_meta
