@@ -68,8 +68,9 @@ def main() -> None:
             times[name].append(step_seconds(model, optimizers[name], batch))
     medians = {name: statistics.median(values[1:]) for name, values in times.items()}
     print(
-        f"torch {torch.__version__}, {device}, {platform.machine()}, {torch.get_num_threads()} threads; "
-        f"batch {args.batch}, {args.length} tokens, {args.layers} layers, float32, eager"
+        f"torch {torch.__version__}, {device}, {platform.machine()}, "
+        f"{torch.get_num_threads()} threads; batch {args.batch}, {args.length} tokens, "
+        f"{args.layers} layers, float32, eager"
     )
     for name, median in medians.items():
         print(f"{name:<15} {median:8.3f} s/step  {median / medians['softmax']:5.2f} x softmax")

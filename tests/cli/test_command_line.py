@@ -76,9 +76,7 @@ def test_unknown_command_is_a_usage_error() -> None:
         (("--quick", "--seed", "-1"), "error: seed=-1 is not possible"),
     ],
 )
-def test_demo_refuses_in_one_line(
-    arguments: tuple[str, ...], message: str, tmp_path: Path
-) -> None:
+def test_demo_refuses_in_one_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     code, output = run("demo", "--out", str(tmp_path / "page"), *arguments)
     assert code == 2
     assert output.strip().startswith(message)

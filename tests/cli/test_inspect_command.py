@@ -148,8 +148,12 @@ FAMILIES = {
     "bert": transformers.BertConfig(**TINY),
     "gpt2": transformers.GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4, n_positions=40),
     "llama": transformers.LlamaConfig(**TINY),
-    "t5": transformers.T5Config(vocab_size=50, d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4),
-    "vit": transformers.ViTConfig(**{k: TINY[k] for k in list(TINY)[1:5]}, image_size=16, patch_size=8),
+    "t5": transformers.T5Config(
+        vocab_size=50, d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4
+    ),
+    "vit": transformers.ViTConfig(
+        **{k: TINY[k] for k in list(TINY)[1:5]}, image_size=16, patch_size=8
+    ),
 }
 
 

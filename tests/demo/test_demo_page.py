@@ -39,7 +39,7 @@ def test_markup_is_kept() -> None:
         charts.reliability_chart(HOSTILE, torch.rand(10, 3).double()),
         charts.entropy_chart(HOSTILE, torch.rand(9), torch.rand(4), 2.77),
         charts.class_chart([ClassBar(HOSTILE, True, 0.9, 0.2, [0.5, 1.0])]),
-        charts.heat_map(HOSTILE, [HOSTILE, "b"], [[0.1, 0.9], [0.5, 0.5]], 0.1, 0.9),
+        charts.heat_map(HOSTILE, [HOSTILE, "b"], [[0.1, 0.9], [0.5, 0.5]], float),
     ],
     ids=["reliability", "entropy", "classes", "heat map"],
 )
@@ -57,11 +57,7 @@ def test_bars_stay_inside_their_track() -> None:
     assert float(spread.attrib["x2"]) <= charts.BAR_LEFT + charts.BAR_WIDTH
 
 
-def test_shades_run_from_low_to_high() -> None:
-    tree = parse(charts.heat_map("map", ["a", "b"], [[0.2, 0.4], [0.4, 0.2]], 0.2, 0.4))
+def test_shades_run_from_faint_to_full() -> None:
+    tree = parse(charts.heat_map("map", ["a", "b"], [[0.0, 0.5], [1.0, 2.0]], float))
     shades = [float(cell.attrib["fill-opacity"]) for cell in tree.iter("rect")]
-    assert shades == [0.05, 1.0, 1.0, 0.05]
-
-
-def test_even_heat_map_is_drawn() -> None:
-    parse(charts.heat_map("map", ["a"], [[0.2]], 0.2, 0.2))
+    assert shades == [0.05, 0.525, 1.0, 1.0]

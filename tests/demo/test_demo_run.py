@@ -13,11 +13,11 @@ import babn
 from babn.cli._app import app
 from babn.data.intents import Ambiguous
 from babn.demo import models
+from babn.demo.batches import bucketed
 from babn.demo.comparison import Difference, compare
 from babn.demo.evaluation import Answers, both_on_top
 from babn.demo.output import PAGE, TargetError, prepare
 from babn.demo.page import MARKER
-from babn.demo.training import bucketed
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,9 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """What a quick demo prints, and the folder that it writes."""
     folder = tmp_path_factory.mktemp("demo") / "page"
     runner = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"})
-    result = runner.invoke(app(), ["demo", "--quick", "--epochs", "1", "--out", str(folder), "--seed", "3"])
+    result = runner.invoke(
+        app(), ["demo", "--quick", "--epochs", "1", "--out", str(folder), "--seed", "3"]
+    )
     assert result.exit_code == 0, result.output
     return result.output, folder
 

@@ -1,7 +1,6 @@
 """What the demo shows in the terminal."""
 
 from pathlib import Path
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -9,8 +8,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from babn.demo import report
+from babn.demo.outcome import Outcome, Settings
 from babn.demo.output import PAGE
-from babn.demo.run import Outcome, Settings, Watch, find_source, pick_recipe
+from babn.demo.run import Watch, find_source, pick_recipe
+
 
 class Terminal(Watch):
     """The terminal, which shows progress bars while the demo runs."""
@@ -43,7 +44,7 @@ class Terminal(Watch):
             self.console.print(source.remark, style="yellow", markup=False, soft_wrap=True)
         self._say(
             f"Model: {source.name}",
-            f"Three copies learn to sort short requests by intent, for {recipe.epochs} epochs each:",
+            f"Three copies learn to sort short requests by intent, {recipe.epochs} epochs each:",
             "one with softmax attention, one with BAM and one with BABN.",
             "",
         )

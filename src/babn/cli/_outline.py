@@ -33,7 +33,7 @@ def _without_weights() -> Iterator[None]:
         shape = None if parameter is None else nn.Parameter(parameter.to("meta"), False)
         register(module, name, shape)
 
-    nn.Module.register_parameter = register_shape  # type: ignore[method-assign]
+    nn.Module.register_parameter = register_shape  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

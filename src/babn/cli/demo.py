@@ -22,15 +22,16 @@ def demo(
         out: Folder to write the page and the numbers to.
         seed: Another number gives another training run.
         epochs: Passes over the training texts, if not the recipe's.
-        model: auto (the pretrained MiniLM if it is installed), small (a tiny model from scratch), or
-            the folder of an encoder that save_pretrained wrote.
+        model: auto (the pretrained MiniLM if it is installed), small (a tiny model from scratch),
+            or the folder of an encoder that save_pretrained wrote.
         quick: Train a tiny model for a few seconds, only to see that everything runs.
         force: Write into the folder even if it holds other files.
     """
     from babn.cli._demo_view import Terminal
     from babn.cli.version import versions
+    from babn.demo.outcome import Settings
     from babn.demo.output import prepare, write
-    from babn.demo.run import Settings, run
+    from babn.demo.run import run
 
     settings = Settings(model=model, seed=seed, epochs=epochs, quick=quick)
     terminal = Terminal()

@@ -3,6 +3,7 @@
 import json as json_format
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import Field, asdict, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -14,6 +15,13 @@ from babn.cli._outline import outline
 from babn.conversion.plan import from_list
 from babn.conversion.report import Inspection
 from babn.errors import ConfigError, FormatError, MissingExtraError
+
+READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
+    bool: (lambda text: {"true": True, "false": False}[text.lower()], "true or false"),
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+}
+"""How the settings of a rule are read from text, by type, and what that text should be."""
 
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """Names that the Hugging Face hub may know: `model` or `owner/model`."""
@@ -32,7 +40,7 @@ def inspect(
     Only the model's configuration is read: no weights are loaded, and nothing is changed.
 
     Args:
-        model: A folder that `save_pretrained` wrote, or the name of a model on the Hugging Face hub.
+        model: A folder that save_pretrained wrote, or the name of a model on the Hugging Face hub.
         rule: How attention becomes random: belief (the default), bam, softmax or mc-dropout.
         rho: Weight of the upward path in the noise of the belief rule; larger means less noise.
         set_: Another setting of the rule as NAME=VALUE, e.g. upward=heads; may be repeated.
@@ -51,7 +59,7 @@ def inspection(model: str, rule: str | None, settings: list[str]) -> Inspection:
         return babn.inspect(outline(config), config=rule_config(rule or "belief", settings))
     if rule or settings:
         raise CommandError(
-            f"{model} is converted already, so --rule, --rho and --set do not apply. Leave them out."
+            f"{model} is converted already: --rule, --rho and --set do not apply. Leave them out."
         )
     return converted(config, described, model)
 
@@ -110,11 +118,11 @@ def parse(field: Field, text: str) -> Any:
     """A setting's value, of the type of its field."""
     if get_args(field.type):
         return text
+    read, expected = READERS[field.type]
     try:
-        return {"true": True, "false": False}[text.lower()] if field.type is bool else field.type(text)
+        return read(text)
     except (KeyError, ValueError):
-        kind = {bool: "true or false", int: "a whole number"}.get(field.type, "a number")
-        raise ConfigError(f"{field.name}={text!r} is not possible. Give {kind}.") from None
+        raise ConfigError(f"{field.name}={text!r} is not possible. Give {expected}.") from None
 
 
 def as_plain(found: Inspection) -> dict[str, Any]:

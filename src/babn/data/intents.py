@@ -37,9 +37,7 @@ def in_scope(split: Split) -> Labelled:
     """The texts of a split that have one of the intents."""
     index = {name: i for i, name in enumerate(intent_names())}
     rows = [row for row in _rows("in_scope.tsv") if row["split"] == split]
-    return Labelled(
-        tuple(row["text"] for row in rows), tuple(index[row["intent"]] for row in rows)
-    )
+    return Labelled(tuple(row["text"] for row in rows), tuple(index[row["intent"]] for row in rows))
 
 
 def out_of_scope(
@@ -49,7 +47,8 @@ def out_of_scope(
 
     Args:
         split: There are none in training, so that a model meets them unprepared.
-        kind: `"near"` ones share words and topics with an intent, `"far"` ones do not; both if `None`.
+        kind: `"near"` ones share words and topics with an intent, `"far"` ones do not; `None` for
+            both.
     """
     return tuple(
         row["text"]

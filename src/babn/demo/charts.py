@@ -1,6 +1,6 @@
 """The charts of the page as inline SVG; the style sheet gives their colours, also in the dark."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -63,9 +63,7 @@ def class_chart(bars: Sequence[ClassBar]) -> Markup:
     label = "; ".join(f"{b.intent} {b.mean:.0%} plus or minus {b.std:.0%}" for b in bars)
     rows = [_class_row(bar, BAR_STEP * i + BAR_STEP / 2) for i, bar in enumerate(bars)]
     width = BAR_LEFT + BAR_WIDTH + BAR_NUMBERS
-    return image(
-        f"Probabilities: {label}", *rows, width=width, height=BAR_STEP * len(bars) + 4
-    )
+    return image(f"Probabilities: {label}", *rows, width=width, height=BAR_STEP * len(bars) + 4)
 
 
 def _class_row(bar: ClassBar, y: float) -> Markup:
@@ -77,7 +75,9 @@ def _class_row(bar: ClassBar, y: float) -> Markup:
     return join(
         text(BAR_LEFT - 8, y + 4, name, "end", class_="intended" if bar.intended else "other"),
         element("rect", x=BAR_LEFT, y=y - 9, width=BAR_WIDTH, height=18, class_="track"),
-        element("rect", x=BAR_LEFT, y=y - 9, width=x(bar.mean) - BAR_LEFT, height=18, class_="inside"),
+        element(
+            "rect", x=BAR_LEFT, y=y - 9, width=x(bar.mean) - BAR_LEFT, height=18, class_="inside"
+        ),
         *(element("circle", cx=x(p), cy=y, r=2.6, class_="sample") for p in bar.samples),
         element("line", x1=low, x2=high, y1=y + 12, y2=y + 12, class_="spread"),
         text(BAR_LEFT + BAR_WIDTH + 8, y + 4, f"{bar.mean:.0%} ± {100 * bar.std:.1f}", "start"),
@@ -85,12 +85,15 @@ def _class_row(bar: ClassBar, y: float) -> Markup:
 
 
 def heat_map(
-    label: str, tokens: Sequence[str], values: Sequence[Sequence[float]], low: float, high: float
+    label: str,
+    tokens: Sequence[str],
+    values: Sequence[Sequence[float]],
+    shade: Callable[[float], float],
 ) -> Markup:
-    """A matrix of query by key as shades from `low` to `high`."""
+    """A matrix of query by key; `shade` makes a shade from 0 to 1 of each value."""
     names = [t if len(t) <= LETTERS else t[: LETTERS - 1] + "…" for t in tokens]
     cells = [
-        _cell(i, j, f"{tokens[i]} to {tokens[j]}: {value:.2f}", (value - low) / ((high - low) or 1))
+        _cell(i, j, f"{tokens[i]} to {tokens[j]}: {value:.2f}", shade(value))
         for i, row in enumerate(values)
         for j, value in enumerate(row)
     ]

@@ -5,7 +5,8 @@ All were made once, on the dev split alone, by the NLL over two or three seeds.
 
 import babn
 from babn.attention.rule import RuleConfig
-from babn.demo.training import MAX_TOKENS, Recipe
+from babn.demo.batches import MAX_TOKENS
+from babn.demo.training import Recipe
 
 SAMPLES = 20
 
@@ -17,9 +18,8 @@ RULES: dict[str, RuleConfig] = {
     "BABN": babn.BeliefConfig(rho=4.0, max_length=MAX_TOKENS),
 }
 
-# Tried: encoder rates from 1e-4 to 8e-4, classifier rates of 1, 3 and 10 times that, batches of 8, 16
-# and 32, two to eight epochs. With a slow classifier the same NLL takes three epochs and more. Belief
-# rates of 10 and 100 times the encoder's make the NLL worse, or training diverges.
+# Tried: encoder rates from 1e-4 to 8e-4, classifier rates of 1, 3 and 10 times that, batches of 8,
+# 16 and 32, two to eight epochs. With a slow classifier the same NLL takes three epochs and more.
 PRETRAINED = Recipe(epochs=2, encoder_rate=3e-4, classifier_rate=3e-3, belief_rate=3e-4)
 
 # Tried: rates from 5e-4 to 4e-3 and 10 or 20 epochs. Later the accuracy stays and the NLL rises.

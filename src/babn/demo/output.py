@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from babn.demo import metrics
+from babn.demo.outcome import Outcome
 from babn.demo.page import MARKER, page
-from babn.demo.run import Outcome
 from babn.errors import BabnError
 
 PAGE, NUMBERS = "index.html", "results.json"

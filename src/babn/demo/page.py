@@ -5,7 +5,7 @@ from importlib.resources import files
 from babn.demo import report
 from babn.demo.figures import entropy_section, portrait_section, reliability_section
 from babn.demo.markup import Markup, element, join
-from babn.demo.run import Outcome
+from babn.demo.outcome import Outcome
 
 MARKER = '<meta name="generator" content="babn demo">'
 """Tells a page that may be written over from one that someone else made."""
@@ -38,7 +38,7 @@ def introduction(outcome: Outcome) -> Markup:
     """What was done, in one paragraph."""
     return element(
         "p",
-        f"Three copies of one model ({outcome.source.name}) learned to sort short requests into "
+        f"Three copies of {outcome.source.name} learned to sort short requests into "
         f"{len(outcome.intents)} intents, such as “set alarm” or “card lost”. They differ only in "
         "their attention: softmax computes fixed weights, while BAM and BABN treat the weights as "
         "random variables and can be asked many times. BAM adds noise of one fixed level; BABN "

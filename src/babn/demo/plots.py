@@ -58,9 +58,7 @@ def line(start: tuple[float, float], end: tuple[float, float], kind: str) -> Mar
     )
 
 
-def axes(
-    x_title: str, y_title: str, x_ticks: Sequence[str], y_ticks: Sequence[str]
-) -> Markup:
+def axes(x_title: str, y_title: str, x_ticks: Sequence[str], y_ticks: Sequence[str]) -> Markup:
     """Both axes with evenly spaced ticks from 0 to 1 and a title each."""
     middle = y_place(0.5)
     return join(

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 import babn
+from babn.demo.batches import Batch, Tokenizer, device_of, encode
 from babn.demo.evaluation import Answers, Texts
-from babn.demo.training import Batch, Tokenizer, device_of, encode
 
 LONGEST = 14
 """Tokens of a sentence whose attention still fits on the page."""
@@ -105,7 +105,12 @@ class _Artist:
     layer: int
 
     def draw(
-        self, kind: Literal["sure", "unsure"], text: str, intended: Sequence[str], answers: babn.Prediction, row: int
+        self,
+        kind: Literal["sure", "unsure"],
+        text: str,
+        intended: Sequence[str],
+        answers: babn.Prediction,
+        row: int,
     ) -> Portrait:
         """The portrait of text number `row` of `answers`."""
         batch = encode(self.tokenizer, [text], device_of(self.model))
@@ -122,9 +127,7 @@ class _Artist:
             relative_std=attention.relative_std[0].mean(0).tolist(),
         )
 
-    def _bars(
-        self, answers: babn.Prediction, row: int, intended: Sequence[str]
-    ) -> list[ClassBar]:
+    def _bars(self, answers: babn.Prediction, row: int, intended: Sequence[str]) -> list[ClassBar]:
         return [
             ClassBar(
                 intent=self.names[label],

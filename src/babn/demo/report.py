@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from babn.demo.comparison import Difference
-from babn.demo.run import Outcome, Row
+from babn.demo.outcome import Outcome, Row
 
 MISSING = "-"
 
@@ -122,6 +122,6 @@ def tested_on(outcome: Outcome) -> str:
 def caveat(outcome: Outcome) -> str:
     """How far the numbers can be trusted."""
     return (
-        f"One training run (seed {outcome.settings.seed}) and {len(outcome.texts.clear)} clear texts: "
-        "another seed moves these numbers by a few points."
+        f"One training run (seed {outcome.settings.seed}) and {len(outcome.texts.clear)} clear "
+        "texts: another seed moves these numbers by a few points."
     )

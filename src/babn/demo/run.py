@@ -12,37 +12,12 @@ import babn
 from babn.attention.rule import RuleConfig
 from babn.data import intents
 from babn.demo import choices, models
-from babn.demo.comparison import Difference, compare
-from babn.demo.evaluation import Answers, Scores, Texts, answer, score
-from babn.demo.portrait import Portrait, portraits
-from babn.demo.training import Batch, Recipe, Step, Tokenizer, make_batches, train
-from babn.errors import ConfigError
-
-LARGEST_SEED = 2**32
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the user may choose.
-
-    Attributes:
-        model: `auto`, `small`, or the folder of an encoder.
-        seed: Decides the order of the texts, the first weights and the samples.
-        epochs: Passes over the training texts, in place of the recipe's.
-        quick: Whether to train the small model, and only for a moment.
-    """
-
-    model: str = "auto"
-    seed: int = 0
-    epochs: int | None = None
-    quick: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuses numbers that cannot work."""
-        if self.epochs is not None and self.epochs < 1:
-            raise ConfigError(f"epochs={self.epochs} is not possible. Give a number from 1 on.")
-        if not 0 <= self.seed < LARGEST_SEED:
-            raise ConfigError(f"seed={self.seed} is not possible. Give one from 0 to 2^32 - 1.")
+from babn.demo.batches import Batch, Tokenizer, make_batches
+from babn.demo.comparison import compare
+from babn.demo.evaluation import Answers, Texts, answer
+from babn.demo.outcome import Attempt, Outcome, Settings, rows
+from babn.demo.portrait import portraits
+from babn.demo.training import Recipe, Step, train
 
 
 class Watch(ABC):
@@ -55,54 +30,6 @@ class Watch(ABC):
     @abstractmethod
     def step(self, count: int, note: str = "") -> None:
         """Some of the task's steps are done."""
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One rule, trained and asked.
-
-    Attributes:
-        name: Name of the rule.
-        config: Its settings.
-        seconds_per_step: Median time of a training step.
-        mean: Answers by the posterior mean.
-        sampled: Answers by samples; `None` for a rule without noise.
-    """
-
-    name: str
-    config: RuleConfig
-    seconds_per_step: float
-    mean: Answers
-    sampled: Answers | None
-
-    @property
-    def fullest(self) -> Answers:
-        """The answers with most to tell about uncertainty: sampled ones, if there are any."""
-        return self.sampled or self.mean
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of the table: a rule, how it was asked, and what came out."""
-
-    name: str
-    scores: Scores
-    seconds_per_step: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Everything that the table, the page and the results file tell."""
-
-    settings: Settings
-    source: models.Source
-    recipe: Recipe
-    intents: tuple[str, ...]
-    texts: Texts
-    attempts: list[Attempt]
-    rows: list[Row]
-    differences: list[Difference]
-    portraits: list[Portrait]
 
 
 def run(settings: Settings, watch: Watch) -> Outcome:
@@ -187,16 +114,6 @@ def set_up(settings: Settings, source: models.Source, texts: Texts, watch: Watch
     recipe = pick_recipe(settings, source)
     base, tokenizer = models.load(source, training.texts, len(intents.intent_names()), seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    batches = make_batches(tokenizer, training, recipe, seed, device)
+    size, epochs = recipe.batch_size, recipe.epochs
+    batches = make_batches(tokenizer, training, size, epochs, seed, device)
     return Stage(base.to(device), tokenizer, batches, recipe, texts, seed, watch)
-
-
-def rows(attempt: Attempt, texts: Texts, names: tuple[str, ...]) -> list[Row]:
-    """The rows of one rule: one for each way it was asked."""
-    asked = {"": attempt.mean}
-    if attempt.sampled is not None:
-        asked = {", mean": attempt.mean, ", sampled": attempt.sampled}
-    return [
-        Row(f"{attempt.name}{mode}", score(answers, texts, names), attempt.seconds_per_step)
-        for mode, answers in asked.items()
-    ]

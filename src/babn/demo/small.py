@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from babn.demo.training import MAX_TOKENS
+from babn.demo.batches import MAX_TOKENS
 
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 import babn
 from babn.conversion.state import belief_states
-from babn.data.intents import Labelled
-
-Tokenizer = Any
-"""A tokenizer of transformers, which has no type of its own."""
-
-Batch = dict[str, Tensor]
-
-MAX_TOKENS = 64
-"""Texts are cut here; the longest one that comes with the package has 25."""
-
-BUCKET = 8
-"""Batches whose texts are sorted by length together, so that little is spent on padding."""
+from babn.demo.batches import Batch
 
 
 @dataclass(frozen=True)
@@ -39,7 +27,6 @@ class Recipe:
         warmup: Share of the steps over which rates grow, before they fall linearly to zero.
         weight_decay: AdamW's.
         clip: Largest norm of the gradient.
-        kl_weight: Weight of the divergence, reached linearly at half of training.
     """
 
     epochs: int
@@ -50,7 +37,6 @@ class Recipe:
     warmup: float = 0.1
     weight_decay: float = 0.01
     clip: float = 1.0
-    kl_weight: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -73,7 +59,7 @@ def train(
     """Trains a converted model in place, and returns the seconds that each step took."""
     torch.manual_seed(seed)
     model.train()
-    annealing = babn.KLAnnealing(schedule="linear", weight=recipe.kl_weight)
+    annealing = babn.KLAnnealing(schedule="linear")
     optimizer, schedule = make_optimizer(model, recipe, len(batches))
     seconds = []
     for number, batch in enumerate(batches):
@@ -123,42 +109,3 @@ def split_parameters(model: nn.Module) -> dict[str, list[nn.Parameter]]:
         own = "classifier" if name.startswith("classifier.") else "encoder"
         parts["belief" if id(parameter) in belief else own].append(parameter)
     return parts
-
-
-def make_batches(
-    tokenizer: Tokenizer, data: Labelled, recipe: Recipe, seed: int, device: torch.device
-) -> list[Batch]:
-    """The batches of all epochs in order, each of texts of about the same length."""
-    generator = torch.Generator().manual_seed(seed)
-    lengths = [len(ids) for ids in tokenizer(list(data.texts))["input_ids"]]
-    batches = []
-    for _ in range(recipe.epochs):
-        for rows in bucketed(lengths, recipe.batch_size, generator):
-            batch = encode(tokenizer, [data.texts[i] for i in rows], device)
-            batch["labels"] = torch.tensor([data.labels[i] for i in rows], device=device)
-            batches.append(batch)
-    return batches
-
-
-def bucketed(lengths: list[int], size: int, generator: torch.Generator) -> list[list[int]]:
-    """Random batches of indices such that lengths within a batch are close to each other."""
-    order = torch.randperm(len(lengths), generator=generator).tolist()
-    batches: list[list[int]] = []
-    for start in range(0, len(order), size * BUCKET):
-        bucket = sorted(order[start : start + size * BUCKET], key=lengths.__getitem__)
-        batches += [bucket[i : i + size] for i in range(0, len(bucket), size)]
-    shuffled = torch.randperm(len(batches), generator=generator).tolist()
-    return [batches[i] for i in shuffled]
-
-
-def encode(tokenizer: Tokenizer, texts: Sequence[str], device: torch.device) -> Batch:
-    """Texts as padded tensors."""
-    encoded = tokenizer(
-        list(texts), padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt"
-    )
-    return dict(encoded.to(device))
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where the model is."""
-    return next(model.parameters()).device
