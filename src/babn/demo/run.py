@@ -35,8 +35,8 @@ class Watch(ABC):
 def run(settings: Settings, watch: Watch) -> Outcome:
     """Trains and asks one copy of the same model for each rule."""
     names = intents.intent_names()
-    # Sampling takes most of the time, and every second text without a right answer tells enough.
-    unanswerable = intents.out_of_scope("test")[::2], intents.ambiguous()[::2]
+    # Sampling takes most of the time, and every third text without a right answer tells enough.
+    unanswerable = intents.out_of_scope("test")[::3], intents.ambiguous()[::3]
     texts = Texts(intents.in_scope("test"), *unanswerable)
     source = find_source(settings)
     stage = set_up(settings, source, texts, watch)
