@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from babn.demo import charts
+from babn.demo.figures import portrait_section
 from babn.demo.markup import Markup, element, join
-from babn.demo.portrait import ClassBar
+from babn.demo.portrait import ClassBar, Portrait
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> </svg>"
 
@@ -47,6 +48,17 @@ def test_charts_are_well_formed_and_described(drawn: Markup) -> None:
     tree = parse(drawn)
     assert tree.attrib["role"] == "img"
     assert HOSTILE in tree.attrib["aria-label"]
+    assert not [each for each in tree.iter() if each.tag == "script"]
+
+
+def test_sentences_cannot_become_markup() -> None:
+    bars = [ClassBar(HOSTILE, False, 0.9, 0.1, [0.9])]
+    tokens, values = [HOSTILE, "b"], [[0.1, 0.9], [0.5, 0.5]]
+    portrait = Portrait("sure", HOSTILE, 0.5, 0.1, bars, tokens, 1, values, values)
+    tree = parse(element("body", portrait_section(portrait)))
+    quote = tree.find("blockquote")
+    assert quote is not None
+    assert quote.text == HOSTILE
     assert not [each for each in tree.iter() if each.tag == "script"]
 
 

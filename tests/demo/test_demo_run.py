@@ -12,8 +12,6 @@ from typer.testing import CliRunner
 import babn
 from babn.cli._app import app
 from babn.data.intents import Ambiguous
-from babn.demo import models
-from babn.demo.batches import bucketed
 from babn.demo.comparison import Difference, compare
 from babn.demo.evaluation import Answers, both_on_top
 from babn.demo.output import PAGE, TargetError, prepare
@@ -126,30 +124,3 @@ def test_both_on_top_takes_either_order() -> None:
     probs = torch.tensor([[0.5, 0.4, 0.1], [0.4, 0.5, 0.1], [0.5, 0.1, 0.4]])
     texts = [Ambiguous("text", ("a", "b"))] * 3
     assert both_on_top(probs, texts, ("a", "b", "c")) == pytest.approx(2 / 3)
-
-
-def test_batches_hold_every_text_once_and_similar_lengths() -> None:
-    lengths = torch.randint(3, 30, (101,)).tolist()
-    batches = bucketed(lengths, 8, torch.Generator().manual_seed(0))
-    assert sorted(row for batch in batches for row in batch) == list(range(101))
-    spread = [max(lengths[i] for i in b) - min(lengths[i] for i in b) for b in batches]
-    assert sum(spread) / len(spread) < 8
-
-
-def test_minilm_is_found_without_importing_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "pretend_minilm"
-    (package / "model").mkdir(parents=True)
-    (package / "__init__.py").write_text("raise RuntimeError('imported')")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(models, "MINILM_PACKAGE", "pretend_minilm")
-    assert models.find_source("auto").folder == package / "model"
-
-
-def test_without_minilm_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "MINILM_PACKAGE", "no_such_package")
-    source = models.find_source("auto")
-    assert source.folder is None
-    assert models.MINILM_COMMAND in source.remark
-    assert not models.find_source("small").remark

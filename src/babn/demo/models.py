@@ -103,6 +103,9 @@ def load(
 
 
 def _pretrained(folder: Path) -> tuple[Any, Any]:
+    """Encoder and tokenizer of a folder."""
+    if not any(folder.glob("tokenizer*")):  # transformers would make an empty one
+        raise ModelError(f"--model {folder} holds no tokenizer. Save the model's own beside it.")
     try:
         with _quiet():
             encoder = AutoModel.from_pretrained(folder, local_files_only=True)
