@@ -16,7 +16,7 @@ def demo(
 
     Fine-tunes three copies of a small pretrained model to recognise the intent of short requests:
     with ordinary softmax attention, with BAM, and with BABN. Prints a table and writes a page with
-    charts. Takes about three minutes on two cores; Ctrl-C stops it at any time.
+    charts. Takes up to four minutes on two cores; Ctrl-C stops it at any time.
 
     Args:
         out: Folder to write the page and the numbers to.

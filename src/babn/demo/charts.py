@@ -49,7 +49,7 @@ def entropy_chart(
         for i, share in enumerate(shares[0].tolist())
     ]
     x_ticks = ["0", f"{most / 2:.1f}", f"{most:.1f}"]
-    y_ticks = ["0 %", f"{top / 2:.0%}", f"{top:.0%}"]
+    y_ticks = [f"{share:.0f} %" for share in (0, 50 * top, 100 * top)]
     return image(
         f"Entropy of clear and of out-of-scope texts under {name}",
         axes("entropy (nats)", "share of texts", x_ticks, y_ticks),
@@ -80,7 +80,12 @@ def _class_row(bar: ClassBar, y: float) -> Markup:
         ),
         *(element("circle", cx=x(p), cy=y, r=2.6, class_="sample") for p in bar.samples),
         element("line", x1=low, x2=high, y1=y + 12, y2=y + 12, class_="spread"),
-        text(BAR_LEFT + BAR_WIDTH + 8, y + 4, f"{bar.mean:.0%} ± {100 * bar.std:.1f}", "start"),
+        text(
+            BAR_LEFT + BAR_WIDTH + 8,
+            y + 4,
+            f"{100 * bar.mean:.0f} % ± {100 * bar.std:.1f}",
+            "start",
+        ),
     )
 
 

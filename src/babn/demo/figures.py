@@ -68,8 +68,8 @@ def portrait_section(portrait: Portrait) -> Markup:
         element("blockquote", portrait.text),
         element(
             "p",
-            f"This is {CHOSEN[portrait.kind]}. Entropy {portrait.entropy:.2f} nats, of which "
-            f"{portrait.mutual_information:.3f} is mutual information.",
+            f"This is {CHOSEN[portrait.kind]}. Its entropy is {portrait.entropy:.2f} nats, its "
+            f"mutual information {portrait.mutual_information:.3f}.",
         ),
         element("div", _class_figure(portrait), class_="row"),
         element("div", *_attention_figures(portrait), class_="row"),
@@ -101,7 +101,7 @@ def _attention_figures(portrait: Portrait) -> list[Markup]:
                 lambda value: math.sqrt(value / max(weights)),
             ),
             f"Posterior mean of the attention weights in {where}. Each row is a token, each column "
-            f"what it looks at; from 0 (faint) to {max(weights):.2f} (full), as a square root.",
+            f"what it looks at; from 0 (faint) to {max(weights):.2f} (full) along the square root.",
         ),
         _figure(
             "How unsure it is of that",
