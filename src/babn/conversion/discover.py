@@ -110,9 +110,10 @@ def _check_equal(model: nn.Module, before: Any, after: Any) -> None:
         if not gap < tolerance:
             raise ConversionError(
                 f"Attention in {type(model).__name__} has a feature that conversion does not "
-                f"reproduce: with softmax weights in its place, outputs move by {gap:.1%}. The "
-                "model is unchanged. If it does not dispatch through transformers' "
-                "AttentionInterface, describe its attention module with babn.register_family."
+                f"reproduce: with softmax weights in its place, outputs move by {gap:.1e} of their "
+                f"size (tolerance {tolerance:g}). The model is unchanged. If it does not dispatch "
+                "through transformers' AttentionInterface, describe its attention module with "
+                "babn.register_family."
             )
 
 
