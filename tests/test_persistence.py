@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 import babn
 from babn import persistence
-from babn.attention.rule import AttentionRule, ChainShape, Scores
+from babn.attention.inputs import Scores
+from babn.attention.rule import AttentionRule, ChainShape
 from babn.attention.softmax import PointMass
 from babn.conversion.state import belief_states
 from babn.errors import (

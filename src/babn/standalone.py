@@ -8,8 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.belief import BeliefConfig
-from babn.attention.rule import GLOBAL_RANDOMNESS, ChainShape, Posterior, RuleConfig
-from babn.conversion.attend import Inputs, read_mask, repeat_heads
+from babn.attention.inputs import Inputs, repeat_heads
+from babn.attention.randomness import GLOBAL_RANDOMNESS
+from babn.attention.rule import ChainShape, Posterior, RuleConfig
+from babn.conversion.attend import read_mask
 from babn.conversion.passes import reduce_divergence
 
 

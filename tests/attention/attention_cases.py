@@ -9,7 +9,9 @@ from scipy import integrate
 from torch import Tensor
 
 from babn import BamConfig, BeliefConfig, McDropoutConfig, RuleConfig, SoftmaxConfig
-from babn.attention.rule import AttentionRule, ChainShape, Posterior, Randomness, Scores
+from babn.attention.inputs import Scores
+from babn.attention.randomness import Randomness
+from babn.attention.rule import AttentionRule, ChainShape, Posterior
 
 HEADS, DIM = 2, 3
 CONFIGS: dict[str, RuleConfig] = {

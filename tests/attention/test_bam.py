@@ -15,7 +15,8 @@ from attention_cases import (
 from scipy import stats
 
 from babn import BamConfig
-from babn.attention.rule import Randomness, Scores
+from babn.attention.inputs import Scores
+from babn.attention.randomness import Randomness
 
 FAMILIES = ["weibull", "lognormal"]
 families = pytest.mark.parametrize("family", FAMILIES)

@@ -23,7 +23,9 @@ from attention_cases import (
 from scipy import integrate, special, stats
 
 from babn import BeliefConfig
-from babn.attention.rule import ChainShape, Randomness, Scores
+from babn.attention.inputs import Scores
+from babn.attention.randomness import Randomness
+from babn.attention.rule import ChainShape
 from babn.errors import KeyLengthError
 
 axes = pytest.mark.parametrize("upward", ["keys", "heads"])

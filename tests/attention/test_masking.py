@@ -6,6 +6,7 @@ from attention_cases import CONFIGS, causal, make_rule, make_scores, padding, po
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from babn.attention.inputs import Scores
 from babn.attention.masking import (
     from_ranks,
     log_normalize,
@@ -15,7 +16,6 @@ from babn.attention.masking import (
     tokens_seen,
     zero_masked,
 )
-from babn.attention.rule import Scores
 
 rules = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 beliefs = pytest.mark.parametrize("name", ["belief-keys", "belief-heads", "belief-raw"])

@@ -6,7 +6,7 @@ from attention_cases import make_rule, make_scores, padding, posterior_of, repea
 from scipy import stats
 
 from babn import McDropoutConfig
-from babn.attention.rule import Randomness
+from babn.attention.randomness import Randomness
 from babn.errors import ConfigError
 
 rates = pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

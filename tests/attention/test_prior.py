@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from attention_cases import DIM, array, make_scores, padding, softmax
+from attention_cases import DIM, array, causal, make_scores, padding, softmax
 
+from babn.attention.inputs import Scores
 from babn.attention.prior import KeyNetwork
-from babn.attention.rule import Scores
 
 
 @pytest.fixture
@@ -25,8 +25,19 @@ def test_alpha_is_a_softmax_over_keys(network):
     scores = make_scores()
     expected = softmax(numbers(network, scores.key))[:, :, None]
     alpha = array(network.log_alpha(scores).exp())
-    assert alpha.shape == scores.phi.shape
     np.testing.assert_allclose(alpha, np.broadcast_to(expected, alpha.shape))
+
+
+def test_queries_that_see_the_same_keys_share_a_row(network):
+    assert network.log_alpha(make_scores()).shape[2] == 1
+    assert network.log_alpha(make_scores(mask=padding(4, 2, keys=5))).shape[2] == 1
+
+
+def test_queries_that_see_different_keys_do_not(network):
+    scores = make_scores(keys=4, mask=causal(4))
+    log_alpha = network.log_alpha(scores)
+    assert log_alpha.shape == scores.phi.shape
+    torch.testing.assert_close(log_alpha[0, 0, 0, 0].item(), 0.0)
 
 
 def test_alpha_is_a_softmax_over_the_keys_seen(network):
@@ -38,11 +49,6 @@ def test_alpha_is_a_softmax_over_the_keys_seen(network):
         alpha = array(log_alpha[example, ..., :length].exp())
         np.testing.assert_allclose(alpha, np.broadcast_to(expected, alpha.shape))
         assert not log_alpha[example, ..., length:].any()
-
-
-def test_alpha_does_not_depend_on_the_query(network):
-    log_alpha = network.log_alpha(make_scores())
-    assert torch.equal(log_alpha, log_alpha[:, :, :1].expand_as(log_alpha))
 
 
 def test_grouped_heads_share_their_keys_prior(network):
@@ -58,7 +64,7 @@ def test_half_precision_keys_and_weights_give_float32(network, dtype):
     half = Scores(scores.phi, None, scores.key.to(dtype))
     log_alpha = network.to(dtype).log_alpha(half)
     assert log_alpha.dtype == torch.float32
-    torch.testing.assert_close(log_alpha.exp().sum(-1), torch.ones(2, 2, 4))
+    torch.testing.assert_close(log_alpha.exp().sum(-1), torch.ones(2, 2, 1))
 
 
 def test_large_keys_stay_finite(network):

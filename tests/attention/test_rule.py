@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from babn import BamConfig, BeliefConfig, McDropoutConfig, RuleConfig, SoftmaxConfig
-from babn.attention.rule import AttentionRule, ChainShape, Randomness
+from babn.attention.randomness import Randomness
+from babn.attention.rule import AttentionRule, ChainShape
 from babn.attention.softmax import PointMass
 from babn.errors import BabnError, ConfigError
 

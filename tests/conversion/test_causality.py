@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from babn.attention.rule import Posterior, Randomness
+from babn.attention.randomness import Randomness
+from babn.attention.rule import Posterior
 from babn.conversion.passes import overriding
 from models import Batch, Case, cases
 

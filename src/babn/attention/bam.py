@@ -8,15 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from babn.attention.fused import FusedPosterior, FusedResult, Request, weibull_attention
+from babn.attention.inputs import Inputs, Scores
 from babn.attention.prior import KeyNetwork
-from babn.attention.rule import (
-    AttentionRule,
-    ChainShape,
-    RuleConfig,
-    Scores,
-    check_at_least,
-    check_count,
-)
+from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, check_at_least, check_count
 from babn.attention.stochastic import NormalizedPosterior, log_weights
 from babn.distributions import (
     Gamma,
@@ -66,6 +61,15 @@ class BamConfig(RuleConfig):
             check_at_least(name, getattr(self, name), 0.0, strictly=True)
         check_count("prior_hidden", self.prior_hidden)
 
+    @property
+    def fusible(self) -> bool:
+        """The Weibull family has kernels."""
+        return self.family == "weibull"
+
+    def is_softmax(self, sample: bool, with_kl: bool) -> bool:
+        """The posterior mean is softmax attention."""
+        return not sample and not with_kl
+
     def build(self, shape: ChainShape) -> "BamRule":
         """The rule; only a contextual prior has parameters."""
         return BamRule(self, shape)
@@ -99,6 +103,20 @@ class BamRule(AttentionRule):
         family = self._weibull if self.config.family == "weibull" else self._lognormal
         return family(step, scores, phi)
 
+    def fused(self, step: int, inputs: Inputs, climbed: Any, request: Request) -> FusedResult:
+        """The call of step `step` in one kernel."""
+        config, prior = self.config, None
+        if request.with_kl and config.prior == "contextual":
+            prior = self._prior_net(step).log_alpha_of_keys(inputs.key, inputs.mask)
+        posterior = FusedPosterior(
+            fixed_k=config.k,
+            beta=config.beta,
+            alpha=config.alpha,
+            normalized=config.scores == "normalized",
+            noise=config.noise,
+        )
+        return weibull_attention(inputs, posterior, request, None, prior)
+
     def _weibull(self, step: int, scores: Scores, phi: Tensor) -> NormalizedPosterior:
         k = phi.new_tensor(self.config.k)
         q = Weibull(k, phi - self.log_moment, self.config.noise, log_mean=phi)
@@ -120,5 +138,7 @@ class BamRule(AttentionRule):
     def _log_alpha(self, step: int, scores: Scores) -> Float[Tensor, "..."]:
         if self.config.prior == "constant":
             return scores.phi.new_tensor(math.log(self.config.alpha))
-        prior_net = cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])
-        return prior_net.log_alpha(scores)
+        return self._prior_net(step).log_alpha(scores)
+
+    def _prior_net(self, step: int) -> KeyNetwork:
+        return cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])

@@ -9,18 +9,19 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from babn.attention.masking import from_ranks, normalize, ranks, to_ranks
-from babn.attention.prior import KeyNetwork
-from babn.attention.rule import (
-    AttentionRule,
-    ChainShape,
-    RuleConfig,
-    Scores,
-    check_at_least,
-    check_count,
+from babn.attention.fused import (
+    FusedPosterior,
+    FusedResult,
+    Request,
+    softmax_weights,
+    weibull_attention,
 )
+from babn.attention.inputs import Inputs, Scores
+from babn.attention.masking import Mask, from_ranks, normalize, ranks, to_ranks
+from babn.attention.prior import KeyNetwork
+from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, check_at_least, check_count
 from babn.attention.stochastic import NormalizedPosterior, log_weights
-from babn.attention.upward import Axis, AxisMap, climb
+from babn.attention.upward import Axis, AxisMap, climb, joint_map
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
 from babn.distributions.special import log_softplus
 
@@ -86,6 +87,15 @@ class BeliefConfig(RuleConfig):
         climbs = self.rho > 0 or self.sigma > 0
         return self.max_length if climbs and self.upward == "keys" else None
 
+    @property
+    def fusible(self) -> bool:
+        """All of it has kernels."""
+        return True
+
+    def is_softmax(self, sample: bool, with_kl: bool) -> bool:
+        r"""The posterior mean is softmax attention without $\sigma$."""
+        return not sample and not with_kl and self.sigma == 0
+
     def build(self, shape: ChainShape) -> "BeliefRule":
         """The rule with one set of maps and one prior for each parameter set."""
         return BeliefRule(self, shape)
@@ -135,6 +145,16 @@ class WeibullEncoder(nn.Module):
             log_mean = log_lam + log_moment
         return Weibull(k, log_lam, self.config.noise, log_mean)
 
+    def lift(self, step: int, up: UpwardStates | None) -> Tensor | None:
+        """What the upward path gives to shape and scale, side by side, before softplus."""
+        maps = [map for map in (self.shape_map, self.scale_map) if map is not None]
+        if not maps or up is None:
+            return None
+        if up.rank is None:
+            return joint_map(maps, up.h[step]).contiguous()
+        parts = [from_ranks(map(up.h[step]), up.rank) for map in maps]
+        return torch.cat(parts, dim=-1 if self.config.upward == "keys" else 1).contiguous()
+
 
 class BeliefRule(AttentionRule):
     """A chain of Weibull posteriors with an upward path, and gamma priors read off the keys."""
@@ -151,17 +171,28 @@ class BeliefRule(AttentionRule):
 
     def climb(self, first: Scores) -> UpwardStates | None:
         """The upward path from the chain's first scores."""
-        encoders = [self._encoder(step) for step in range(len(self.parameter_sets))]
-        maps = [encoder.upward_map for encoder in encoders if encoder.upward_map is not None]
+        maps = self._upward_maps()
         if not maps:
             return None
-        mask = first.mask
+        return self._climb(maps, normalize(first.phi, first.mask), first.mask)
+
+    def climb_fused(self, first: Inputs) -> UpwardStates | None:
+        """The same in the precision of the queries."""
+        maps = self._upward_maps()
+        if not maps:
+            return None
+        return self._climb(maps, softmax_weights(first), first.mask)
+
+    def _climb(self, maps: list[AxisMap], top: Tensor, mask: Mask | None) -> UpwardStates:
         rank = ranks(mask) if self.config.upward == "keys" else None
-        top = to_ranks(normalize(first.phi, mask), rank)
         if rank is not None and mask is not None:
             places = torch.arange(mask.shape[-1], device=mask.device)
             mask = places < mask.sum(-1, keepdim=True)
-        return UpwardStates(climb(maps, top, mask), rank)
+        return UpwardStates(climb(maps, to_ranks(top, rank), mask), rank)
+
+    def _upward_maps(self) -> list[AxisMap]:
+        encoders = [self._encoder(step) for step in range(len(self.parameter_sets))]
+        return [encoder.upward_map for encoder in encoders if encoder.upward_map is not None]
 
     def forward(
         self, step: int, scores: Scores, climbed: UpwardStates | None
@@ -169,12 +200,32 @@ class BeliefRule(AttentionRule):
         """The posterior of step `step`."""
         phi = log_weights(scores, self.config.scores == "normalized")
         q = self._encoder(step)(phi, step, climbed)
-        prior_net = cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])
+        prior_net = self._prior_net(step)
         return NormalizedPosterior(
             q,
             scores.mask,
             lambda: weibull_gamma(q, Gamma(prior_net.log_alpha(scores), self.config.beta)),
         )
+
+    def fused(
+        self, step: int, inputs: Inputs, climbed: UpwardStates | None, request: Request
+    ) -> FusedResult:
+        """The call of step `step` in one kernel."""
+        prior = None
+        if request.with_kl:
+            prior = self._prior_net(step).log_alpha_of_keys(inputs.key, inputs.mask)
+        posterior = FusedPosterior(
+            rho=self.config.rho,
+            sigma=self.config.sigma,
+            beta=self.config.beta,
+            normalized=self.config.scores == "normalized",
+            noise=self.config.noise,
+        )
+        lift = self._encoder(step).lift(step, climbed)
+        return weibull_attention(inputs, posterior, request, lift, prior)
+
+    def _prior_net(self, step: int) -> KeyNetwork:
+        return cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])
 
     def _encoder(self, step: int) -> WeibullEncoder:
         return cast(WeibullEncoder, self.posterior_nets[self.parameter_sets[step]])

@@ -8,8 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from babn.attention.inputs import Scores
 from babn.attention.masking import zero_masked
-from babn.attention.rule import AttentionRule, ChainShape, Randomness, RuleConfig, Scores
+from babn.attention.randomness import Randomness
+from babn.attention.rule import AttentionRule, ChainShape, RuleConfig
 from babn.attention.softmax import PointMass
 from babn.errors import ConfigError
 
@@ -31,6 +33,10 @@ class McDropoutConfig(RuleConfig):
         super().__post_init__()
         if not isinstance(self.p, Real) or not 0 <= self.p < 1:
             raise ConfigError(f"p={self.p!r} is not possible. Give a number from 0 to below 1.")
+
+    def is_softmax(self, sample: bool, with_kl: bool) -> bool:
+        """In the mean nothing is dropped."""
+        return not sample
 
     def build(self, shape: ChainShape) -> "McDropoutRule":
         """The rule, which has no parameters."""

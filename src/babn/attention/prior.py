@@ -5,8 +5,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.masking import log_normalize
-from babn.attention.rule import Scores
+from babn.attention.fused import is_rowwise
+from babn.attention.inputs import Scores
+from babn.attention.masking import Mask, log_normalize
 
 
 class KeyNetwork(nn.Module):
@@ -22,19 +23,32 @@ class KeyNetwork(nn.Module):
         self.inner = nn.Linear(head_dim, hidden)
         self.outer = nn.Linear(hidden, 1)
 
-    def forward(self, scores: Scores) -> Float[Tensor, "batch head 1 key"]:
+    def forward(
+        self, key: Float[Tensor, "batch keyhead key dim"]
+    ) -> Float[Tensor, "batch keyhead key"]:
         """One number for each key, the same for all queries."""
-        hidden = torch.relu(_linear(self.inner, scores.key.to(scores.phi.dtype)))
-        values = _linear(self.outer, hidden).squeeze(-1)
-        groups = scores.phi.shape[1] // values.shape[1]
-        return values.repeat_interleave(groups, dim=1).unsqueeze(2)
+        return _linear(self.outer, torch.relu(_linear(self.inner, key))).squeeze(-1)
 
-    def log_alpha(self, scores: Scores) -> Float[Tensor, "batch head query key"]:
-        r"""$\log\alpha$, where $\alpha$ is the softmax of the numbers over the keys seen."""
-        values = self(scores)
-        if scores.mask is not None:
+    def log_alpha(self, scores: Scores) -> Float[Tensor, "batch head #query key"]:
+        r"""$\log\alpha$, where $\alpha$ is the softmax of the numbers over the keys seen.
+
+        One row for all queries, unless they differ in the keys that they see.
+        """
+        values = self(scores.key.to(scores.phi.dtype))
+        groups = scores.phi.shape[1] // values.shape[1]
+        values = values.repeat_interleave(groups, dim=1).unsqueeze(2)
+        if is_rowwise(scores.mask):
             values = values.expand_as(scores.phi)
-        return log_normalize(values, scores.mask).expand_as(scores.phi)
+        return log_normalize(values, scores.mask)
+
+    def log_alpha_of_keys(
+        self, key: Float[Tensor, "batch keyhead key dim"], mask: Mask | None
+    ) -> Float[Tensor, "batch keyhead key"]:
+        """The numbers for a kernel: normalised, unless queries differ in the keys that they see."""
+        values = self(key.float())
+        if is_rowwise(mask):
+            return values
+        return log_normalize(values.unsqueeze(2), mask).squeeze(2)
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:

@@ -6,34 +6,17 @@ rule means adding one file to this folder with a configuration and a rule class.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.masking import Mask
+from babn.attention.fused import FusedResult, Request
+from babn.attention.inputs import Inputs, Scores
+from babn.attention.randomness import Randomness
 from babn.errors import ConfigError
-
-Sampler = Callable[[Tensor, torch.Generator | None], Tensor]
-
-
-@dataclass(frozen=True)
-class Scores:
-    """What one attention call hands to its rule.
-
-    Attributes:
-        phi: Scaled dot products plus any bias, in float32 or float64; finite at masked keys.
-        mask: The pairs that take part, or `None` for all.
-        key: The keys, from which the prior is made.
-    """
-
-    phi: Float[Tensor, "batch head query key"]
-    mask: Mask | None
-    key: Float[Tensor, "batch keyhead key dim"]
 
 
 @dataclass(frozen=True)
@@ -55,35 +38,6 @@ class ChainShape:
     def steps(self) -> int:
         """Number of attention calls in one pass."""
         return len(self.parameter_sets)
-
-
-class Randomness:
-    """Where noise comes from: torch's global generator, or one seed for each block of the batch.
-
-    With seeds, the noise of a block depends on its seed alone, however many blocks share a pass.
-    """
-
-    def __init__(self, seeds: Sequence[int] | None = None) -> None:
-        self.seeds = seeds
-        self._generators: dict[torch.device, list[torch.Generator]] = {}
-
-    def draw(self, sampler: Sampler, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Noise with the shape of `like`, block by block along its first axis."""
-        if self.seeds is None:
-            return sampler(like, None)
-        generators = self._on(like.device)
-        blocks = like.unflatten(0, (len(generators), -1))
-        return torch.cat([sampler(b, g) for b, g in zip(blocks, generators, strict=True)])
-
-    def _on(self, device: torch.device) -> list[torch.Generator]:
-        if device not in self._generators:
-            assert self.seeds is not None
-            self._generators[device] = [torch.Generator(device).manual_seed(s) for s in self.seeds]
-        return self._generators[device]
-
-
-GLOBAL_RANDOMNESS = Randomness()
-"""Noise from torch's global generator."""
 
 
 class Posterior(ABC):
@@ -117,6 +71,14 @@ class AttentionRule(nn.Module, ABC):
     def forward(self, step: int, scores: Scores, climbed: Any) -> Posterior:
         """The posterior of step `step`."""
 
+    def climb_fused(self, first: Inputs) -> Any:
+        """What `climb` makes, from a call whose scores are not at hand."""
+        return None
+
+    def fused(self, step: int, inputs: Inputs, climbed: Any, request: Request) -> FusedResult:
+        """The whole call of step `step`, for rules whose configuration says `fusible`."""
+        raise NotImplementedError(f"{type(self).__name__} has no fused form.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RuleConfig(ABC):
@@ -128,6 +90,8 @@ class RuleConfig(ABC):
         attention_dropout: Whether the model's own dropout on attention weights stays on.
         kl_reduction: `"mean"` over query-key pairs, or `"sum"` per example (the true ELBO).
         kl_weight: Weight of the divergence in the loss, until a schedule changes it.
+        kernel: `"auto"` takes fused kernels where they exist, `"reference"` never, `"triton"`
+            always, and refuses calls for which there is none.
     """
 
     rule: ClassVar[str]
@@ -137,6 +101,7 @@ class RuleConfig(ABC):
     attention_dropout: bool = False
     kl_reduction: Literal["mean", "sum"] = "mean"
     kl_weight: float = 0.03
+    kernel: Literal["auto", "reference", "triton"] = "auto"
 
     def __init_subclass__(cls) -> None:
         if "rule" in cls.__dict__:
@@ -151,6 +116,15 @@ class RuleConfig(ABC):
     def max_keys(self) -> int | None:
         """The largest number of keys that the rule can take, or `None` for any."""
         return None
+
+    @property
+    def fusible(self) -> bool:
+        """Whether the rule has Triton kernels."""
+        return False
+
+    def is_softmax(self, sample: bool, with_kl: bool) -> bool:
+        """Whether a call is softmax attention, for which torch has kernels of its own."""
+        return False
 
     @abstractmethod
     def build(self, shape: ChainShape) -> AttentionRule:

@@ -7,15 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from babn.attention.inputs import Scores
 from babn.attention.masking import normalize
-from babn.attention.rule import (
-    AttentionRule,
-    ChainShape,
-    Posterior,
-    Randomness,
-    RuleConfig,
-    Scores,
-)
+from babn.attention.randomness import Randomness
+from babn.attention.rule import AttentionRule, ChainShape, Posterior, RuleConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +20,10 @@ class SoftmaxConfig(RuleConfig):
     rule: ClassVar[str] = "softmax"
 
     attention_dropout: bool = True
+
+    def is_softmax(self, sample: bool, with_kl: bool) -> bool:
+        """Always."""
+        return True
 
     def build(self, shape: ChainShape) -> "SoftmaxRule":
         """The rule, which has no parameters."""

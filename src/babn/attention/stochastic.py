@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from babn.attention.inputs import Scores
 from babn.attention.masking import Mask, log_normalize, normalize, zero_masked
-from babn.attention.rule import Posterior, Randomness, Scores
+from babn.attention.randomness import Randomness
+from babn.attention.rule import Posterior
 from babn.distributions.location_scale import LogLocationScale
 
 

@@ -1,5 +1,6 @@
 """The deterministic upward path: from the first layer's scores to a state for every layer."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -35,17 +36,26 @@ class AxisMap(nn.Module):
         self, h: Float[Tensor, "batch head query key"]
     ) -> Float[Tensor, "batch head query key"]:
         """The mapped tensor, of the same shape."""
-        weight, bias = self.weight.to(h.dtype), self.bias.to(h.dtype)
-        if self.axis == "heads":
-            return F.linear(h.movedim(1, -1), weight, bias).movedim(-1, 1)
-        keys = h.shape[-1]
-        if keys > len(bias):
-            raise KeyLengthError(
-                f"{keys} keys, but the upward path was built for max_length={len(bias)}. "
-                f"Convert with max_length={keys} or more, truncate the input, or use "
-                'upward="heads", which has no limit.'
-            )
-        return F.linear(h, weight[:keys, :keys], bias[:keys])
+        return joint_map([self], h)
+
+
+def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"]) -> Tensor:
+    """Several maps of one tensor in one product, side by side along the mapped axis."""
+    if maps[0].axis == "heads":
+        weight = torch.cat([map.weight for map in maps]).to(h.dtype)
+        bias = torch.cat([map.bias for map in maps]).to(h.dtype)
+        mapped = torch.matmul(weight, h.flatten(2)).unflatten(2, h.shape[2:])
+        return mapped + bias[:, None, None]
+    keys, size = h.shape[-1], len(maps[0].bias)
+    if keys > size:
+        raise KeyLengthError(
+            f"{keys} keys, but the upward path was built for max_length={size}. "
+            f"Convert with max_length={keys} or more, truncate the input, or use "
+            'upward="heads", which has no limit.'
+        )
+    weight = torch.cat([map.weight[:keys, :keys] for map in maps]).to(h.dtype)
+    bias = torch.cat([map.bias[:keys] for map in maps]).to(h.dtype)
+    return F.linear(h, weight, bias)
 
 
 def climb(

@@ -135,4 +135,5 @@ def as_plain(found: Inspection) -> dict[str, Any]:
         "parameters_added": found.parameters_added,
         "chains": [asdict(chain) for chain in found.chains],
         "skipped": found.skipped,
+        "kernel": found.kernel,
     }

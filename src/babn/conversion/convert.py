@@ -13,7 +13,7 @@ from babn.conversion.discover import discover, install_everywhere
 from babn.conversion.forwards import Undo
 from babn.conversion.hooks import Enter, Leave, unwrap_checkpoints
 from babn.conversion.plan import Chain, to_list
-from babn.conversion.report import Inspection
+from babn.conversion.report import Inspection, likely_device
 from babn.conversion.sdpa_route import install_sdpa
 from babn.conversion.state import (
     ATTRIBUTE,
@@ -55,11 +55,13 @@ def inspect(
         as a table.
     """
     config = config or BeliefConfig()
+    device = next(model.parameters(), torch.empty(0)).device
+    device = likely_device() if device.type == "meta" else device
     if converted_roots(model):
         state = belief_states(model)[0]
-        return Inspection(type(model).__name__, state.config, state.chains, {}, True)
+        return Inspection(type(model).__name__, state.config, state.chains, {}, True, device)
     found = discover(model, example_inputs)
-    return Inspection(type(model).__name__, config, found.chains, found.skipped, False)
+    return Inspection(type(model).__name__, config, found.chains, found.skipped, False, device)
 
 
 def convert(

@@ -31,7 +31,7 @@ class Enter:
         """Begins the pass with the parameters of this module, which may be a replica."""
         state = own_state(module) or own_state(self.root)
         assert state is not None
-        begin(module, state)
+        begin(module, state, wants_weights(module, kwargs))
         if not torch.compiler.is_compiling():
             self._check_devices(module, state, (*args, *kwargs.values()))
             if module.training:
@@ -46,6 +46,13 @@ class Enter:
                     f"An input is on {value.device}, the model on {state.kl_weight.device}. "
                     f"Move the batch with .to({str(state.kl_weight.device)!r}) or the model."
                 )
+
+
+def wants_weights(module: nn.Module, kwargs: dict[str, Any]) -> bool:
+    """Whether the caller of a transformers model asks for attention weights."""
+    config = getattr(module, "config", None)
+    asked = kwargs.get("output_attentions")
+    return bool(getattr(config, "output_attentions", False) if asked is None else asked)
 
 
 class Leave:

@@ -32,8 +32,8 @@ def multihead_forward(
     batched, crossed = query.dim() == 3, key is not query
     if self.batch_first and batched:
         query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-    kept: list[Tensor] = []
-    _multihead.calls.append((self, kept, crossed))
+    kept: list[Tensor | None] = []
+    _multihead.calls.append((self, kept, crossed, need_weights))
     try:
         output = _project_and_attend(
             self, query, key, value, key_padding_mask, attn_mask, is_causal
@@ -42,28 +42,41 @@ def multihead_forward(
         _multihead.calls.pop()
     if self.batch_first and batched:
         output = output.transpose(0, 1)
-    if not need_weights:
+    weights = kept[0]
+    if not need_weights or weights is None:
         return output, None
-    weights = kept[0].mean(1) if average_attn_weights else kept[0]
+    weights = weights.mean(1) if average_attn_weights else weights
     return output, weights if batched else weights.squeeze(0)
 
 
 class _Multihead(threading.local):
     """The multi-head modules at work in this thread.
 
-    Each with a list for its weights, and whether its keys come from another sequence.
+    Each with a list for its weights, whether its keys come from another sequence, and whether the
+    weights are wanted.
     """
 
     def __init__(self) -> None:
-        self.calls: list[tuple[nn.MultiheadAttention, list[Tensor], bool]] = []
+        self.calls: list[tuple[nn.MultiheadAttention, list[Tensor | None], bool, bool]] = []
 
 
 _multihead = _Multihead()
 
 
 def _multihead_sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Any, p: float, causal: bool) -> Tensor:
-    module, kept, crossed = _multihead.calls[-1]
-    output, weights = sdpa(module, q, k, v, mask, p, causal, route="multihead", crossed=crossed)
+    module, kept, crossed, needs_weights = _multihead.calls[-1]
+    output, weights = sdpa(
+        module,
+        q,
+        k,
+        v,
+        mask,
+        p,
+        causal,
+        route="multihead",
+        crossed=crossed,
+        needs_weights=needs_weights,
+    )
     kept.append(weights)
     return output
 

@@ -1,5 +1,6 @@
 """The state of a forward pass through a converted model."""
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,18 +10,26 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from babn.attention.fused import Request, softmax_attention, takes_softmax, why_not_triton
+from babn.attention.inputs import Inputs, Scores
 from babn.attention.masking import tokens_seen
-from babn.attention.rule import (
-    GLOBAL_RANDOMNESS,
-    AttentionRule,
-    Posterior,
-    Randomness,
-    Scores,
-)
+from babn.attention.randomness import GLOBAL_RANDOMNESS, Randomness
+from babn.attention.rule import AttentionRule, Posterior
 from babn.conversion.state import BeliefState, Site, belief_states
-from babn.errors import CheckpointingError, ConversionError, NotConvertedError
+from babn.errors import (
+    CheckpointingError,
+    ConversionError,
+    NotConvertedError,
+    UnsupportedAttentionError,
+)
 
 Mode = Literal["mean", "sample"]
+
+BYTES_PER_PAIR = 4 * 12
+"""Memory of one query-key pair in the reference: float32, and a dozen tensors alive at a time."""
+
+BYTES_PER_FUSED_PAIR = 2 * 4
+"""With kernels only the upward path's tensors hold pairs, in half precision."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,7 @@ class Override:
         record_kl: Whether divergences are computed although nothing else asks for them.
         add_kl: Whether the divergence is added to the loss in training.
         posteriors: A list to which every call's posterior is added.
-        elements: A list to which the number of every call's query-key pairs is added.
+        memory: A list to which the bytes are added that every call takes while it works.
     """
 
     mode: Mode | None = None
@@ -41,7 +50,7 @@ class Override:
     record_kl: bool = False
     add_kl: bool = True
     posteriors: list[tuple[str, Posterior]] | None = None
-    elements: list[int] | None = None
+    memory: list[int] | None = None
 
 
 NO_OVERRIDE = Override()
@@ -59,8 +68,11 @@ class Snapshot:
 class Pass:
     """The state of one forward pass through a converted model."""
 
-    def __init__(self, state: BeliefState, training: bool, override: Override) -> None:
+    def __init__(
+        self, state: BeliefState, training: bool, override: Override, needs_weights: bool = False
+    ) -> None:
         self.state = state
+        self.needs_weights = needs_weights or override.posteriors is not None
         self.override = override
         self.mode: Mode = override.mode or ("sample" if training else "mean")
         self.training = training
@@ -74,11 +86,9 @@ class Pass:
     def weights(self, site: Site, scores: Scores) -> Tensor:
         """The attention weights of the next call of `site`; keeps its divergence."""
         place = self._next_place(site)
-        if self.override.elements is not None:
-            self.override.elements.append(scores.phi.numel())
+        self._note_memory(scores.phi.numel(), BYTES_PER_PAIR)
         chain, step = place
-        rule = self.state.rules[chain]
-        assert isinstance(rule, AttentionRule)
+        rule = self._rule(chain)
         if chain not in self.climbed:
             self.climbed[chain] = rule.climb(scores)
         posterior = rule(step, scores, self.climbed[chain])
@@ -89,6 +99,56 @@ class Pass:
         if self.mode == "mean":
             return posterior.mean_weights()
         return posterior.sample_weights(self.override.randomness)
+
+    def fused(self, site: Site, inputs: Inputs) -> Tensor | None:
+        """The output of the next call of `site` by a kernel; `None` if there is none for it."""
+        config, pairs = self.state.config, math.prod(inputs.pairs)
+        if config.kernel == "reference" or self.needs_weights or inputs.needs_weights:
+            return None
+        sample = self.mode == "sample"
+        if config.is_softmax(sample, self.with_kl) and takes_softmax(inputs):
+            self._next_place(site)
+            self._note_memory(pairs, 1)
+            return softmax_attention(inputs, self.dropout(inputs))
+        if not self._takes_triton(inputs):
+            return None
+        chain, step = place = self._next_place(site)
+        self._note_memory(pairs, BYTES_PER_FUSED_PAIR)
+        rule = self._rule(chain)
+        if chain not in self.climbed:
+            self.climbed[chain] = rule.climb_fused(inputs)
+        request = Request(sample, self.with_kl, self.override.randomness)
+        result = rule.fused(step, inputs, self.climbed[chain], request)
+        if result.kl_rows is not None:
+            self._keep_rows(place, result.kl_rows, inputs)
+        return result.output
+
+    def dropout(self, inputs: Inputs) -> float:
+        """How much of the model's own dropout on attention weights stays."""
+        return inputs.dropout if self.state.config.attention_dropout else 0.0
+
+    def _takes_triton(self, inputs: Inputs) -> bool:
+        config = self.state.config
+        forced = config.kernel == "triton"
+        reason = why_not_triton(inputs, forced)
+        if not config.fusible:
+            reason = f"rule {config.rule!r} has no kernel"
+        elif self.dropout(inputs):
+            reason = "the model drops attention weights"
+        if reason is not None and forced:
+            raise UnsupportedAttentionError(
+                f'kernel="triton", but {reason}. Use kernel="auto", which then takes the reference.'
+            )
+        return reason is None
+
+    def _rule(self, chain: int) -> AttentionRule:
+        rule = self.state.rules[chain]
+        assert isinstance(rule, AttentionRule)
+        return rule
+
+    def _note_memory(self, pairs: int, each: int) -> None:
+        if self.override.memory is not None:
+            self.override.memory.append(pairs * each)
 
     def snapshot(self) -> Snapshot:
         """How far the pass has come."""
@@ -115,27 +175,36 @@ class Pass:
         divergence = posterior.divergence()
         if divergence is None:
             return
-        chain, step = place
-        crossed = self.state.chains[chain].calls[step].crossed
-        mask = self._pairs_that_count(scores, crossed)
+        queries, keys = scores.phi.shape[-2:]
+        rows = self._rows_that_count(place, scores.mask, queries, keys)
+        mask = scores.mask
+        if rows is not None:
+            mask = rows.unsqueeze(-1) if mask is None else mask & rows.unsqueeze(-1)
+            mask = mask.expand(*mask.shape[:-1], keys)
         # Recomputation under checkpointing comes here again and finds the same value.
         self.kl[place] = reduce_divergence(divergence, mask, self.state.config.kl_reduction)
 
-    def _pairs_that_count(self, scores: Scores, crossed: bool) -> Tensor | None:
-        """The pairs of real queries and keys.
+    def _keep_rows(self, place: tuple[int, int], kl_rows: Tensor, inputs: Inputs) -> None:
+        rows = self._rows_that_count(place, inputs.mask, *inputs.pairs[-2:])
+        reduction = self.state.config.kl_reduction
+        self.kl[place] = reduce_rows(kl_rows, rows, inputs.mask, inputs.pairs, reduction)
+
+    def _rows_that_count(
+        self, place: tuple[int, int], mask: Tensor | None, queries: int, keys: int
+    ) -> Tensor | None:
+        """The rows of real queries, or `None` for all.
 
         In self-attention a token at which no query looks is padding, and its row is left out. The
         queries of cross-attention are the tokens of the self-attention before it.
         """
-        queries, keys = scores.phi.shape[-2:]
+        chain, step = place
+        crossed = self.state.chains[chain].calls[step].crossed
         if not crossed and queries == keys:
-            self.tokens = None if scores.mask is None else tokens_seen(scores.mask)
-        tokens = self.tokens
+            self.tokens = None if mask is None else tokens_seen(mask)
         cached = not crossed and queries != keys
-        if tokens is None or cached or tokens.shape[-1] != queries:
-            return scores.mask
-        rows = tokens.unsqueeze(-1)
-        return rows.expand(*rows.shape[:-1], keys) if scores.mask is None else scores.mask & rows
+        if self.tokens is None or cached or self.tokens.shape[-1] != queries:
+            return None
+        return self.tokens
 
     def kl_per_layer(self) -> dict[str, Tensor]:
         """The divergence of each call, by name, in call order."""
@@ -153,6 +222,26 @@ def reduce_divergence(divergence: Tensor, mask: Tensor | None, reduction: str) -
     return divergence.sum() / mask.expand_as(divergence).sum().clamp(min=1)
 
 
+def reduce_rows(
+    kl_rows: Tensor,
+    rows: Tensor | None,
+    mask: Tensor | None,
+    pairs: tuple[int, int, int, int],
+    reduction: str,
+) -> Tensor:
+    """The same from sums over keys, with the rows and pairs that take part."""
+    if rows is not None:
+        kl_rows = kl_rows.masked_fill(~rows, 0.0)
+    if reduction == "sum":
+        return kl_rows.sum() / pairs[0]
+    if mask is None and rows is None:
+        return kl_rows.sum() / math.prod(pairs)
+    seen = torch.ones(pairs[-1:], dtype=torch.bool, device=kl_rows.device) if mask is None else mask
+    seen = seen if rows is None else seen & rows.unsqueeze(-1)
+    count = seen.sum() * (math.prod(pairs) // seen.numel())
+    return kl_rows.sum() / count.clamp(min=1)
+
+
 class _Local(threading.local):
     """Each thread has its own passes and overrides, so one model can serve several threads."""
 
@@ -164,7 +253,7 @@ class _Local(threading.local):
 _local = _Local()
 
 
-def begin(module: nn.Module, state: BeliefState) -> None:
+def begin(module: nn.Module, state: BeliefState, needs_weights: bool = False) -> None:
     """Enters a module of a converted model: a new pass, or one more level of the current one.
 
     No module is inside itself: if it is there already, an interruption left it behind.
@@ -176,7 +265,7 @@ def begin(module: nn.Module, state: BeliefState) -> None:
     current = active_pass()
     if current is None or current.state is not state:
         state.last_kl = None
-        current = Pass(state, module.training, active_override(state))
+        current = Pass(state, module.training, active_override(state), needs_weights)
     _local.passes.append((module, current))
 
 

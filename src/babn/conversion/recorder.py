@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from babn.attention.rule import Scores
+from babn.attention.inputs import Scores
 from babn.conversion.plan import Call
 
 

@@ -1,9 +1,17 @@
 """What `inspect` says."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import torch
+
+from babn.attention.fused import why_no_kernels
 from babn.attention.rule import RuleConfig
 from babn.conversion.plan import Chain
+
+
+def likely_device() -> torch.device:
+    """A GPU, if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @dataclass(frozen=True)
@@ -16,6 +24,7 @@ class Inspection:
         chains: Chains of attention calls, each a belief network of its own.
         skipped: Attention-like modules that take no part, with the reason.
         converted: Whether the model is converted already.
+        device: Where the model is; where it would go, if that is not known yet.
     """
 
     model: str
@@ -23,6 +32,19 @@ class Inspection:
     chains: tuple[Chain, ...]
     skipped: dict[str, str]
     converted: bool
+    device: torch.device = field(default_factory=likely_device)
+
+    @property
+    def kernel(self) -> str:
+        """Which code attention runs through: `"torch"`, `"triton"`, or `"reference"` and why."""
+        if self.config.is_softmax(sample=True, with_kl=True):
+            return "torch (scaled_dot_product_attention)"
+        if self.config.kernel == "reference":
+            return "reference (as configured)"
+        reason = why_no_kernels(self.device, self.config.kernel == "triton")
+        if not self.config.fusible:
+            reason = f"rule {self.config.rule!r} has no kernel"
+        return "triton" if reason is None else f"reference ({reason})"
 
     @property
     def parameters_added(self) -> int:
@@ -52,6 +74,7 @@ class Inspection:
                 f"  {chain.name:<{width}}  {len(chain.calls):>5}  {shape:>11}  {first.route:<12}"
                 f"  {chain.parameters(self.config):>10,}"
             )
+        lines += ["", f"Kernel: {self.kernel}"]
         if self.skipped:
             lines += ["", "Skipped:"]
             lines += [f"  {path}: {reason}" for path, reason in self.skipped.items()]

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from babn.conversion.attend import Inputs, attend, read_mask
+from babn.attention.inputs import Inputs
+from babn.conversion.attend import attend, read_mask
 from babn.conversion.forwards import Undo, call_original, override_forward, own_forward
 from babn.errors import UnsupportedAttentionError
 
@@ -27,7 +28,8 @@ def sdpa(
     enable_gqa: bool = False,
     route: str = "sdpa",
     crossed: bool = False,
-) -> tuple[Tensor, Tensor]:
+    needs_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
     """`F.scaled_dot_product_attention` by the rule of `module`: output and weights."""
     if query.is_nested:
         raise UnsupportedAttentionError("Nested tensors are not supported: pass padded tensors.")
@@ -44,6 +46,7 @@ def sdpa(
         bias=bias,
         dropout=dropout_p,
         crossed=crossed,
+        needs_weights=needs_weights,
     )
     output, weights = attend(module, route, inputs)
     shape = (*query.shape[:-1], value.shape[-1])

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from babn.attention.rule import Scores
-from babn.conversion.attend import MASKED_BELOW, Inputs, attention_weights
+from babn.attention.inputs import Inputs, Scores
+from babn.conversion.attend import MASKED_BELOW, attention_weights
 from babn.conversion.forwards import Undo, call_original, override_forward, own_forward
 from babn.errors import ConfigError
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from babn.conversion.attend import Inputs, attend, read_mask
+from babn.attention.inputs import Inputs
+from babn.conversion.attend import attend, read_mask
 from babn.conversion.forwards import Undo
 from babn.errors import UnsupportedAttentionError
 
@@ -28,7 +29,7 @@ def attention(
     softcap: float | None = None,
     sliding_window: Any = None,
     **kwargs: Any,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """The attention function that converted models dispatch to."""
     for name in ("s_aux", "cache"):
         if kwargs.get(name) is not None:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.rule import Randomness
+from babn.attention.randomness import Randomness
 from babn.conversion.convert import check_finite
 from babn.conversion.examples import as_call
 from babn.conversion.passes import overriding
@@ -23,9 +23,6 @@ Activation = Literal["softmax", "sigmoid", "identity"]
 
 ANSWERS = {"labels", "label", "label_ids", "start_positions", "end_positions", "mc_labels"}
 """Arguments that hold answers, with which models put a loss before their logits."""
-
-BYTES_PER_PAIR = 4 * 12
-"""Memory of one query-key pair in a pass: float32, and a dozen tensors alive at a time."""
 
 
 @dataclass(frozen=True)
@@ -142,19 +139,19 @@ class _Sampler:
     kwargs: dict[str, Any]
     output: Callable[[Any], Tensor]
     seed: int | None
-    pairs: int = 1
+    bytes: int = 1
 
     def draw(self, start: int, stop: int) -> Tensor:
         """Logits of the samples from `start` to before `stop`."""
         count = stop - start
         seeds = None if self.seed is None else [_mix(self.seed, i) for i in range(start, stop)]
-        pairs: list[int] = []
+        taken: list[int] = []
         args = [repeat(x, count, self.rows) for x in self.args]
         kwargs = {name: repeat(x, count, self.rows) for name, x in self.kwargs.items()}
         randomness = Randomness(seeds)
-        with overriding(self.model, mode="sample", randomness=randomness, elements=pairs):
+        with overriding(self.model, mode="sample", randomness=randomness, memory=taken):
             logits = self.output(self.model(*args, **kwargs))
-        self.pairs = max(sum(pairs) // count, 1)
+        self.bytes = max(sum(taken) // count, 1)
         if logits.shape[0] % count:
             raise SamplesError(
                 f"The model's output has {logits.shape[0]} rows for {count} copies of a batch of "
@@ -177,7 +174,7 @@ class _Sampler:
     def samples_per_pass(self, memory: float | None) -> int:
         """How many samples fit into the memory budget, from what the first one took."""
         budget = _free_memory(self.model) if memory is None else memory * 2**30
-        return int(min(max(budget / (self.pairs * BYTES_PER_PAIR), 1), 10**6))
+        return int(min(max(budget / self.bytes, 1), 10**6))
 
 
 def repeat(x: Any, times: int, rows: int) -> Any:

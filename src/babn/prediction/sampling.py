@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from babn.attention.rule import Randomness
+from babn.attention.randomness import Randomness
 from babn.conversion.passes import overriding
 
 

@@ -1,0 +1,196 @@
+"""Attention calls computed whole, without a tensor of query-key pairs."""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from os import environ
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.attention.inputs import Inputs
+from babn.attention.masking import Mask
+from babn.attention.randomness import Randomness
+from babn.distributions.noise import NoiseName
+
+LARGEST_HEAD = 256
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted of a fused call.
+
+    Attributes:
+        sample: A sample, or else the posterior mean.
+        with_kl: Whether the divergence is wanted too.
+        randomness: Where the sample's noise comes from.
+    """
+
+    sample: bool
+    with_kl: bool
+    randomness: Randomness
+
+    def seeds(self, device: torch.device) -> Tensor | None:
+        """One seed for each block of the batch that has its own source of noise."""
+        if not self.sample:
+            return None
+        blocks = len(self.randomness.seeds or (0,))
+        return self.randomness.draw(_draw_seed, torch.empty(blocks, device=device))
+
+
+def _draw_seed(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    return torch.randint(2**62, like.shape, generator=generator, device=like.device)
+
+
+@dataclass(frozen=True)
+class FusedResult:
+    """Output of a fused call, and the divergence of each query's row."""
+
+    output: Float[Tensor, "batch head query valuedim"]
+    kl_rows: Float[Tensor, "batch head query"] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FusedPosterior:
+    """The Weibull posterior and gamma prior of a call, as numbers.
+
+    Attributes:
+        rho: Weight of the upward path in the shape; 0 for none.
+        fixed_k: The shape, where it is one number; 0 otherwise.
+        sigma: Weight of the upward path in the scale; 0 for none.
+        beta: Rate of the prior.
+        alpha: Shape of the prior, where it is one number.
+        normalized: Whether scores are normalised over keys.
+        noise: The noise and the mean that belongs to it.
+    """
+
+    rho: float = 0.0
+    fixed_k: float = 0.0
+    sigma: float = 0.0
+    beta: float = 1.0
+    alpha: float = 1.0
+    normalized: bool = True
+    noise: NoiseName = "truncated"
+
+
+def weibull_attention(
+    inputs: Inputs,
+    posterior: FusedPosterior,
+    request: Request,
+    lift: Tensor | None,
+    prior: Float[Tensor, "batch keyhead key"] | None,
+) -> FusedResult:
+    """A call by the Triton kernels.
+
+    Args:
+        inputs: The call.
+        posterior: Its distribution.
+        request: What is wanted of it.
+        lift: The upward path's maps for shape and scale, side by side over keys or over heads.
+        prior: The prior's log shapes; not yet normalised if queries differ in the keys they see.
+    """
+    from babn.kernels.op import weibull_attention as kernel
+
+    query, key, value = _operands(inputs)
+    output, kl_rows, _ = kernel(
+        query,
+        key,
+        value,
+        lift,
+        prior,
+        inputs.mask,
+        inputs.bias,
+        request.seeds(query.device),
+        inputs.scale,
+        posterior.rho,
+        posterior.fixed_k,
+        posterior.sigma,
+        posterior.beta,
+        posterior.alpha,
+        posterior.normalized,
+        request.sample,
+        posterior.noise != "exact",
+        posterior.noise == "truncated",
+        request.with_kl,
+        0,
+    )
+    return FusedResult(output, kl_rows if request.with_kl else None)
+
+
+def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
+    """Softmax weights in the precision of the values, with which the upward path begins."""
+    from babn.kernels.top import softmax_weights as kernel
+
+    query, key, _ = _operands(inputs)
+    return kernel(query, key, inputs.mask, inputs.bias, inputs.scale)
+
+
+def _operands(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values in one precision and with a contiguous last axis."""
+    dtype = inputs.value.dtype
+    query, key, value = (x.to(dtype) for x in (inputs.query, inputs.key, inputs.value))
+    return with_unit_stride(query), with_unit_stride(key), with_unit_stride(value)
+
+
+def interpreted() -> bool:
+    """Whether kernels run through Triton's interpreter, which tests on a CPU do."""
+    return environ.get("TRITON_INTERPRET") == "1"
+
+
+@cache
+def has_triton() -> bool:
+    """Whether kernels can be compiled."""
+    return find_spec("triton") is not None
+
+
+def why_no_kernels(device: torch.device, forced: bool) -> str | None:
+    """What keeps all calls on a device from the kernels, or `None` if nothing does.
+
+    Triton's interpreter is slow, so that only who asks for kernels gets it.
+    """
+    if not has_triton():
+        return "triton is not installed"
+    if device.type != "cuda" and not (forced and interpreted()):
+        return f"the model is on {device.type}, not on a CUDA device"
+    return None
+
+
+def why_not_triton(inputs: Inputs, forced: bool) -> str | None:
+    """What keeps a call from the kernels, or `None` if nothing does."""
+    dtype, heads = inputs.value.dtype, max(inputs.key.shape[-1], inputs.value.shape[-1])
+    if dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        return f"there is none for {dtype}"
+    if heads > LARGEST_HEAD:
+        return f"there is none for heads of size {heads}, only up to {LARGEST_HEAD}"
+    if inputs.softcap is not None:
+        return "there is none for scores with a softcap"
+    return why_no_kernels(inputs.query.device, forced)
+
+
+def takes_softmax(inputs: Inputs) -> bool:
+    """Whether torch's own attention can compute a call."""
+    return inputs.softcap is None and (inputs.mask is None or inputs.bias is None)
+
+
+def softmax_attention(inputs: Inputs, dropout: float = 0.0) -> Tensor:
+    """Softmax attention by torch's own kernels, which take a mask or a bias."""
+    mask = inputs.mask if inputs.bias is None else inputs.bias.to(inputs.query.dtype)
+    grouped: dict[str, Any] = {}
+    if inputs.query.shape[1] != inputs.key.shape[1]:
+        grouped["enable_gqa"] = True
+    return F.scaled_dot_product_attention(
+        inputs.query, inputs.key, inputs.value, mask, dropout, scale=inputs.scale, **grouped
+    )
+
+
+def is_rowwise(mask: Mask | None) -> bool:
+    """Whether queries or heads differ in the keys that they see."""
+    return mask is not None and (mask.shape[1] > 1 or mask.shape[2] > 1)
+
+
+def with_unit_stride(x: Tensor) -> Tensor:
+    """A tensor whose last axis is contiguous, as kernels read it."""
+    return x if x.stride(-1) == 1 else x.contiguous()

@@ -1,0 +1,73 @@
+"""The arguments of an attention call in one form, whatever route it came by."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.attention.masking import Mask
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one attention call hands to its rule.
+
+    Attributes:
+        phi: Scaled dot products plus any bias, in float32 or float64; finite at masked keys.
+        mask: The pairs that take part, or `None` for all.
+        key: The keys, from which the prior is made.
+    """
+
+    phi: Float[Tensor, "batch head query key"]
+    mask: Mask | None
+    key: Float[Tensor, "batch keyhead key dim"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Queries, keys and values of a call, and how its scores are made of them.
+
+    Attributes:
+        mask: The pairs that take part.
+        bias: Added to the scaled scores.
+        softcap: Bound of a tanh on the scores (Gemma 2).
+        dropout: Probability with which the model drops attention weights in this call.
+        windowed: Whether the model says that queries see a sliding window.
+        crossed: Whether keys come from another sequence than queries.
+        needs_weights: Whether the caller wants the weights and not only the output.
+    """
+
+    query: Float[Tensor, "batch head query dim"]
+    key: Float[Tensor, "batch keyhead key dim"]
+    value: Float[Tensor, "batch keyhead key valuedim"]
+    scale: float
+    mask: Mask | None = None
+    bias: Float[Tensor, "#batch #head #query key"] | None = None
+    softcap: float | None = None
+    dropout: float = 0.0
+    windowed: bool = False
+    crossed: bool = False
+    needs_weights: bool = False
+
+    @property
+    def pairs(self) -> tuple[int, int, int, int]:
+        """Batch, heads, queries and keys."""
+        return (*self.query.shape[:3], self.key.shape[2])
+
+    def scores(self) -> Scores:
+        """The scores in float32, or float64 for a float64 model."""
+        dtype = torch.promote_types(self.query.dtype, torch.float32)
+        key = repeat_heads(self.key, self.query.shape[1]).to(dtype)
+        phi = self.query.to(dtype) @ key.transpose(-1, -2) * self.scale
+        if self.softcap is not None:
+            phi = self.softcap * torch.tanh(phi / self.softcap)
+        if self.bias is not None:
+            phi = phi + self.bias
+        return Scores(phi, self.mask, self.key)
+
+
+def repeat_heads(x: Float[Tensor, "batch keyhead key dim"], heads: int) -> Tensor:
+    """Keys or values repeated for grouped queries."""
+    groups = heads // x.shape[1]
+    return x if groups == 1 else x.repeat_interleave(groups, dim=1)

@@ -1,0 +1,54 @@
+"""Counter-based noise: a function of seed, call, row and key alone, so backward can draw it again.
+
+Each row of attention gets two 32-bit keys from Philox, the standard counter-based generator. The
+number of a pair is a bijective mix of its key index with the row's two keys, three multiplications
+as in Wellons' `triple32`: a quarter of Philox's work, which would otherwise be the largest part of
+the kernel.
+"""
+
+import triton
+import triton.language as tl
+
+from babn.kernels.special import log2
+
+LOG2_LN2 = tl.constexpr(-0.5287663729448977)
+"""Base-2 log of log 2."""
+
+
+@triton.jit
+def row_keys(SEEDS, batch, head, heads, rows, call, rows_per_seed):
+    """Two keys for each query row; a block of the batch depends on its own seed alone."""
+    seed = tl.load(SEEDS + batch // rows_per_seed)
+    plane = (batch % rows_per_seed) * heads + head
+    zero = rows * 0
+    first, second, _, _ = tl.philox(seed, rows, zero + plane, zero + call, zero)
+    return first, second
+
+
+@triton.jit
+def uniform_bits(first, second, keys):
+    """32 random bits for each pair of a row and a key."""
+    x = (keys.to(tl.uint32) * 0x9E3779B1)[None, :] + first.to(tl.uint32)[:, None]
+    x ^= x >> 17
+    x *= 0xED5AD4BB
+    x ^= x >> 11
+    x ^= second.to(tl.uint32)[:, None]
+    x *= 0xAC4C1B51
+    x ^= x >> 15
+    x *= 0x31848BAB
+    x ^= x >> 14
+    return x
+
+
+@triton.jit
+def log_exponential(bits, TRUNCATED: tl.constexpr):
+    """Base-2 log of a standard exponential, its uniform number cut to (0.1, 0.9) or not."""
+    if TRUNCATED:
+        one_to_two = ((bits >> 9) | 0x3F800000).to(tl.float32, bitcast=True)
+        return log2(-log2(1.7 - 0.8 * one_to_two)) + LOG2_LN2
+    else:
+        # The middles of 2^23 equal intervals, which are all below one also in float32.
+        u = (bits >> 9).to(tl.float32) * 1.1920928955078125e-07 + 5.9604644775390625e-08
+        # For small u, -log(1 - u) by its series, which keeps all digits.
+        series = u * (1.4426950 + u * (0.72134752 + u * (0.48089835 + 0.36067376 * u)))
+        return log2(tl.where(u < 0.01, series, -log2(1.0 - u))) + LOG2_LN2

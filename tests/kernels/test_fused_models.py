@@ -1,0 +1,123 @@
+"""Whole models by the kernels against the same models by the reference."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import babn
+from babn.errors import UnsupportedAttentionError
+from models import ALL, Case, floats, without_dropout
+
+BY_NAME = {case.name: case for case in ALL}
+# Self-attention with padding, causal and grouped heads, cross-attention, a position bias.
+CASES = [("bert", "keys"), ("bert", "heads"), ("llama", "keys"), ("t5", "keys")]
+SLOW_CASES = [("albert", "keys"), ("gpt2", "heads"), ("bart", "heads"), ("torch-encoder", "keys")]
+
+
+def step(case: Case, kernel: str, **settings: Any) -> dict[str, torch.Tensor]:
+    """Loss, divergences and gradients of a training step at the posterior mean."""
+    model = without_dropout(case.converted(kernel=kernel, sigma=0.01, **settings)).train()
+    with babn.posterior_mean(model):
+        loss = case.loss(model)
+    loss.backward()
+    gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    divergences = {name: kl.detach() for name, kl in babn.kl_per_layer(model).items()}
+    return {"loss": loss.detach(), **divergences, **gradients}
+
+
+def assert_steps_are_equal(case: Case, upward: str) -> None:
+    expected = step(case, "reference", upward=upward)
+    found = step(case, "triton", upward=upward)
+    assert found.keys() == expected.keys()
+    largest = max(float(value.abs().max()) for value in expected.values())
+    for key, value in expected.items():
+        # Some gradients are zero but for rounding, such as that of a softmax's common bias.
+        size = max(float(value.abs().max()), 1e-4 * largest)
+        gap = float((found[key] - value).abs().max()) / size
+        assert gap < 1e-4, f"{key}: {gap:.1e} of {size:.1e}"
+
+
+@pytest.mark.parametrize(("name", "upward"), CASES)
+def test_a_training_step_equals_the_references(name: str, upward: str) -> None:
+    assert_steps_are_equal(BY_NAME[name], upward)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "upward"), SLOW_CASES)
+def test_a_training_step_equals_the_references_in_more_models(name: str, upward: str) -> None:
+    assert_steps_are_equal(BY_NAME[name], upward)
+
+
+def test_samples_vary_follow_the_seed_and_not_the_memory() -> None:
+    case = BY_NAME["bert"]
+    model = case.converted(kernel="triton", rho=0.5)
+    batch = {"input_ids": case.batch()["input_ids"][:1]}
+    first, other, tight = (
+        babn.predict(model, batch, samples=3, seed=seed, memory=memory).sample_logits
+        for seed, memory in [(0, None), (1, None), (0, 1e-9)]
+    )
+    torch.testing.assert_close(first, tight, atol=1e-5, rtol=1e-5)
+    assert (first - other).abs().max() > 1e-3 and (first[0] - first[1]).abs().max() > 1e-3
+
+
+@pytest.mark.slow
+def test_samples_have_the_references_mean_and_spread() -> None:
+    case = BY_NAME["bert"]
+    batch = {"input_ids": case.batch()["input_ids"][:1]}
+    drawn = [
+        babn.predict(case.converted(kernel=kernel, rho=0.5), batch, samples=150).sample_logits
+        for kernel in ("reference", "triton")
+    ]
+    error = drawn[0].std(0) * (2 / 150) ** 0.5
+    assert ((drawn[0].mean(0) - drawn[1].mean(0)).abs() < 5 * error).all()
+    torch.testing.assert_close(drawn[0].std(0), drawn[1].std(0), atol=0.0, rtol=0.4)
+
+
+def test_weights_that_are_asked_for_come_from_the_reference() -> None:
+    case = BY_NAME["bert"]
+    model = case.converted(kernel="triton")
+    output = model(**case.batch(), output_attentions=True)
+    assert len(output.attentions) == 3 and output.attentions[0].shape[-1] == 9
+    assert len(babn.attention(model, case.batch())) == 3
+
+
+def test_bam_and_its_constant_prior() -> None:
+    case = BY_NAME["bert"]
+    for prior in ("contextual", "constant"):
+        losses = []
+        for kernel in ("reference", "triton"):
+            config = babn.BamConfig(kernel=kernel, prior=prior, alpha=0.4)
+            torch.manual_seed(0)
+            model = without_dropout(babn.convert(case.model(), config)).train()
+            with babn.posterior_mean(model):
+                losses.append(case.loss(model).detach())
+        torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-5)
+
+
+def test_a_forced_kernel_refuses_what_it_cannot_do() -> None:
+    model = BY_NAME["bert"].converted(kernel="triton").double()
+    with pytest.raises(UnsupportedAttentionError, match=r'kernel="triton".*float64'):
+        model(**BY_NAME["bert"].batch())
+    rule = babn.BamConfig(family="lognormal", kernel="triton")
+    lognormal = babn.convert(BY_NAME["bert"].model(), rule)
+    with pytest.raises(UnsupportedAttentionError, match="'bam' has no kernel"):
+        lognormal(**BY_NAME["bert"].batch())
+
+
+def test_softmax_goes_to_torchs_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = BY_NAME["bert"]
+    calls = []
+    inner = torch.nn.functional.scaled_dot_product_attention
+
+    def counting(*args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(args)
+        return inner(*args, **kwargs)
+
+    model = case.converted(sigma=0.0)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counting)
+    with torch.no_grad():
+        found = model(**case.batch())
+    assert len(calls) == 3
+    for x, y in zip(floats(case.model()(**case.batch())), floats(found), strict=True):
+        torch.testing.assert_close(x, y, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,173 @@
+"""Weibull attention by the kernels, against the library's own code in double precision."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.library import opcheck
+from weibull_cases import (
+    Case,
+    arguments_of,
+    by_kernel,
+    by_library,
+    saturating_exp_of_kernels,
+)
+
+from babn.distributions.special import saturating_exp
+from babn.kernels.op import weibull_attention
+from babn.kernels.posterior import LARGEST_LOG
+
+CASES = {
+    "plain": Case(),
+    "grouped-heads": Case(heads=4, groups=2),
+    "cross-attention": Case(n=5, m=37, d=12, dv=20),
+    "one-query": Case(n=1, m=3, d=1, dv=1),
+    "several-tiles": Case(heads=1, n=70, m=35, mask="causal"),
+    "full-tiles": Case(heads=1, n=64, m=64, d=16, dv=16),
+    "full-tiles-and-odd-heads": Case(heads=1, n=16, m=32, d=12, dv=10, bias=True),
+    "padding": Case(batch=2, mask="padding"),
+    "causal": Case(mask="causal"),
+    "mask-of-heads": Case(mask="heads"),
+    "arbitrary-mask": Case(mask="random"),
+    "arbitrary-mask-without-divergence": Case(mask="random", with_kl=False),
+    "arbitrary-mask-constant-prior": Case(mask="random", contextual=False),
+    "arbitrary-mask-grouped-heads": Case(heads=2, groups=2, mask="random"),
+    "bias": Case(bias=True),
+    "bias-and-padding": Case(batch=2, bias=True, mask="padding"),
+    "bias-raw-scores": Case(bias=True, mask="random", normalized=False),
+    "no-sigma": Case(sigma=0.0),
+    "large-sigma": Case(sigma=2.0),
+    "no-rho": Case(rho=0.0, m=4, n=9),
+    "no-rho-no-sigma": Case(rho=0.0, sigma=0.0, m=4, n=9),
+    "bam": Case(fixed_k=10.0, rho=0.0, sigma=0.0, noise="exact"),
+    "bam-constant-prior": Case(fixed_k=2.0, rho=0.0, sigma=0.0, noise="exact", contextual=False),
+    "bam-raw-scores": Case(fixed_k=10.0, rho=0.0, sigma=0.0, normalized=False, mask="causal"),
+    "fixed-k-with-sigma": Case(fixed_k=3.0, rho=0.0),
+    "constant-prior": Case(contextual=False),
+    "exact-noise": Case(noise="exact"),
+    "paper-noise": Case(noise="truncated-paper"),
+    "raw-scores": Case(normalized=False),
+    "raw-scores-exact-noise": Case(normalized=False, noise="exact", mask="random"),
+    "mean": Case(sample=False),
+    "mean-without-divergence": Case(sample=False, with_kl=False, mask="random"),
+    "mean-exact-noise-raw-scores": Case(sample=False, noise="exact", normalized=False),
+    "lift-over-heads": Case(axis="heads"),
+    "lift-over-heads-no-rho": Case(axis="heads", rho=0.0, m=4, n=9),
+    "two-seeds": Case(batch=2, seeds=2),
+}
+
+# Where k is small, the divergence goes with Gamma(1 + 1/k) and multiplies the rounding of k a
+# hundredfold; where scores are large, their own rounding is.
+HARD_CASES = {
+    "extreme-scores": Case(spread=30.0),
+    "extreme-raw-scores": Case(spread=30.0, normalized=False),
+    "extreme-scores-no-rho": Case(spread=30.0, rho=0.0, sigma=0.0),
+    "wide-lift": Case(lift=0.0),
+    "very-small-k": Case(lift=-20.0),
+    "very-small-k-mean": Case(lift=-20.0, sample=False),
+    "very-small-k-exact-noise": Case(lift=-20.0, noise="exact"),
+    "very-large-k": Case(lift=20.0),
+    "divergence-at-its-limit": Case(rho=0.0, mask="causal"),
+}
+
+HALF_CASES = {
+    "plain": Case(),
+    "grouped-heads-causal": Case(groups=2, mask="causal"),
+    "bias": Case(bias=True, mask="random"),
+    "raw-scores": Case(normalized=False, noise="exact"),
+    "bam": Case(fixed_k=10.0, rho=0.0, sigma=0.0),
+}
+
+# No lift, prior, mask, bias or seeds; k = 2, in mean mode, without divergence.
+BAM = (None,) * 5 + (0.5, 0.0, 2.0, 0.0, 1.0, 1.0, True, False, True, True, False, 0)
+
+
+@pytest.fixture(autouse=True)
+def divergences_stop_where_those_of_kernels_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("babn.distributions.kl.saturating_exp", saturating_exp_of_kernels)
+
+
+def error(name: str, value: Tensor, expected: Tensor, whole: bool) -> float:
+    """The largest error over the largest number of its row, or of the whole tensor."""
+    value, expected = value.double(), expected.double()
+    assert value.shape == expected.shape and torch.isfinite(value).all()
+    size = expected.abs()
+    rows = size if name == "kl_rows" else size.amax(-1, keepdim=True)
+    # Some rows have no gradient at all, such as that of a query that sees one key.
+    smallest = size.max() if whole else 0.1 * rows.median()
+    return float(((value - expected).abs() / rows.clamp(min=smallest + 1e-12)).max())
+
+
+def errors(case: Case, device: torch.device, whole: bool = False) -> dict[str, float]:
+    """How far output, divergence and each gradient are off."""
+    found, expected = by_kernel(case, device), by_library(case, device)
+    return {name: error(name, found[name], expected[name], whole) for name in expected}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_kernels_agree_with_the_library(case: Case, device: torch.device) -> None:
+    found = errors(case, device)
+    # The slope of the log moment in 1/k is right to 1e-3, and comes to the fore in the lift.
+    assert found.pop("lift", 0.0) < 1e-3, found
+    assert max(found.values()) < 3e-4, found
+
+
+@pytest.mark.parametrize("case", HARD_CASES.values(), ids=HARD_CASES)
+def test_kernels_agree_with_the_library_at_extremes(case: Case, device: torch.device) -> None:
+    found = errors(case, device, whole=True)
+    assert found.pop("lift", 0.0) < 3e-3, found
+    assert max(found.values()) < 1e-3, found
+
+
+@pytest.mark.parametrize("case", HALF_CASES.values(), ids=HALF_CASES)
+def test_kernels_agree_with_the_library_in_float16(case: Case, device: torch.device) -> None:
+    found = errors(replace(case, dtype=torch.float16), device)
+    assert max(found.values()) < 5e-3, found
+
+
+@pytest.mark.gpu  # the interpreter has no bfloat16
+@pytest.mark.parametrize("case", HALF_CASES.values(), ids=HALF_CASES)
+def test_kernels_agree_with_the_library_in_bfloat16(case: Case, device: torch.device) -> None:
+    found = errors(replace(case, dtype=torch.bfloat16), device)
+    assert max(found.values()) < 4e-2, found
+
+
+def test_a_query_that_sees_nothing_gets_zeros(device: torch.device) -> None:
+    found = by_kernel(CASES["arbitrary-mask"], device)
+    for name in ("output", "kl_rows", "q", "lift"):
+        assert not found[name][0, 0, 3].any()
+        assert found[name][0, 0, 2].any()
+
+
+def test_a_masked_key_gets_no_gradient(device: torch.device) -> None:
+    found = by_kernel(CASES["padding"], device)
+    for name in ("k", "v"):
+        assert not found[name][0, :, -5:].any()
+        assert found[name][1, :, -5:].any()
+
+
+def test_divergences_stop_where_the_library_stops_them() -> None:
+    limit = saturating_exp(torch.tensor(1e4)).item()
+    assert 2.0**LARGEST_LOG.value == pytest.approx(limit, rel=5e-3)
+
+
+def test_heads_side_by_side_are_read_where_they_lie(device: torch.device) -> None:
+    # As projections give them: the axis of heads behind that of tokens.
+    generator = torch.Generator().manual_seed(0)
+    mixed = torch.randn(1, 19, 3, 2, 8, generator=generator).to(device)
+    found = []
+    for inputs in (mixed, mixed.transpose(1, 3).contiguous().transpose(1, 3)):
+        leaf = inputs.clone(memory_format=torch.preserve_format).requires_grad_()
+        q, k, v = (x.transpose(1, 2) for x in leaf.unbind(2))
+        output, *_ = weibull_attention(q, k, v, *BAM)
+        # The gradient of a sum has no strides of its own.
+        found += [output, *torch.autograd.grad(output.sum() + output.square().sum(), leaf)]
+    assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
+
+
+@pytest.mark.parametrize("name", ["plain", "bias", "bam-constant-prior", "arbitrary-mask"])
+def test_operator_is_registered_for_compilers(name: str, device: torch.device) -> None:
+    arguments = arguments_of(CASES[name], device)
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    opcheck(weibull_attention, arguments, test_utils=checks)

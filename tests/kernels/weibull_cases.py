@@ -1,0 +1,216 @@
+"""Small calls of Weibull attention, by the kernels and by the library's own code in float64."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from small_kernels import draws
+from torch import Tensor
+
+from babn.attention.masking import log_normalize, normalize, zero_masked
+from babn.distributions import Gamma, Weibull, noise_for, weibull_gamma
+from babn.distributions.special import log_softplus
+from babn.kernels.op import weibull_attention
+from babn.kernels.posterior import LARGEST_LOG
+
+SCALE, CALL = 0.5, 3
+Tensors = dict[str, Tensor | None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call. `lift` is what the upward path is on average, `spread` the size of the queries."""
+
+    batch: int = 1
+    heads: int = 2
+    groups: int = 1
+    n: int = 19
+    m: int = 21
+    d: int = 8
+    dv: int = 8
+    rho: float = 3.0
+    fixed_k: float = 0.0
+    sigma: float = 1e-2
+    beta: float = 1.3
+    alpha: float = 0.7
+    lift: float = 1.0
+    axis: str = "keys"
+    spread: float = 1.0
+    normalized: bool = True
+    sample: bool = True
+    noise: str = "truncated"
+    with_kl: bool = True
+    contextual: bool = True
+    mask: str = ""
+    bias: bool = False
+    seeds: int = 1
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def maps(self) -> int:
+        """How many maps the upward path gives."""
+        return (self.rho > 0) + (self.sigma > 0)
+
+    @property
+    def lift_shape(self) -> tuple[int, ...]:
+        if self.axis == "keys":
+            return self.batch, self.heads, self.n, self.maps * self.m
+        return self.batch, self.maps * self.heads, self.n, self.m
+
+
+def mask_of(case: Case) -> Tensor | None:
+    """A mask; `random` has a row that sees nothing, `heads` differs between heads alone."""
+    generator = torch.Generator().manual_seed(1)
+    places = torch.arange(case.m)
+    if case.mask == "padding":
+        mask = (places < torch.tensor([[case.m - 5], [case.m]])[: case.batch])[:, None, None]
+    elif case.mask == "causal":
+        mask = torch.ones(1, 1, case.n, case.m, dtype=torch.bool).tril()
+    elif case.mask == "heads":
+        mask = torch.rand(1, case.heads, 1, case.m, generator=generator) > 0.3
+    elif case.mask == "random":
+        size = (case.batch, case.heads, case.n, case.m)
+        mask = torch.rand(size, generator=generator) > 0.4
+        mask[0, 0, 3] = False
+    else:
+        return None
+    return mask
+
+
+def is_rowwise(mask: Tensor | None) -> bool:
+    """Whether rows normalise the prior themselves, over the keys that they see."""
+    return mask is not None and mask.shape[1:3] != (1, 1)
+
+
+def inputs_of(case: Case) -> Tensors:
+    """Random tensors in double precision, rounded to the case's type."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*size: int, dtype: torch.dtype = case.dtype) -> Tensor:
+        drawn = torch.randn(size, generator=generator, dtype=torch.float64)
+        return drawn.to(dtype).double()
+
+    key_heads = case.heads // case.groups
+    keys = (case.batch, key_heads, case.m)
+    prior = normal(*keys)
+    if not is_rowwise(mask_of(case)):
+        prior = prior.log_softmax(-1)
+    return {
+        "q": (normal(case.batch, case.heads, case.n, case.d) * case.spread).to(case.dtype),
+        "k": normal(*keys, case.d),
+        "v": normal(*keys, case.dv),
+        "lift": (normal(*case.lift_shape) + case.lift).to(case.dtype) if case.maps else None,
+        "prior": prior.float() if case.with_kl and case.contextual else None,
+        "bias": normal(1, case.heads, case.n, case.m) if case.bias else None,
+    }
+
+
+def readings(inputs: Tensors, output: Tensor, kl_rows: Tensor | None) -> Tensors:
+    """Output, divergence of each row, and gradients of a random combination of the two."""
+    generator = torch.Generator().manual_seed(2)
+    weights = torch.randn(output.shape, generator=generator).to(output)
+    value = (output * weights).sum()
+    found = {"output": output.detach()}
+    if kl_rows is not None:
+        value = value + (kl_rows * torch.rand(kl_rows.shape, generator=generator).to(kl_rows)).sum()
+        found["kl_rows"] = kl_rows.detach()
+    leaves = {name: x for name, x in inputs.items() if x is not None}
+    slopes = torch.autograd.grad(value, list(leaves.values()))
+    return found | dict(zip(leaves, slopes, strict=True))
+
+
+def arguments_of(case: Case, device: torch.device) -> tuple[Any, ...]:
+    """What the operator is called with."""
+    inputs = {name: _leaf(x, device, _dtype(name, case)) for name, x in inputs_of(case).items()}
+    mask = mask_of(case)
+    return (
+        *(inputs[name] for name in ("q", "k", "v", "lift", "prior")),
+        None if mask is None else mask.to(device),
+        inputs["bias"],
+        _seeds(case, device) if case.sample else None,
+        *(SCALE, case.rho, case.fixed_k, case.sigma, case.beta, case.alpha),
+        *(case.normalized, case.sample, case.noise != "exact", case.noise == "truncated"),
+        *(case.with_kl, CALL),
+    )
+
+
+def by_kernel(case: Case, device: torch.device) -> Tensors:
+    """What the kernels give."""
+    arguments = arguments_of(case, device)
+    q, k, v, lift, prior, _, bias, *_ = arguments
+    output, kl_rows, _ = weibull_attention(*arguments)
+    inputs = {"q": q, "k": k, "v": v, "lift": lift, "prior": prior, "bias": bias}
+    return readings(inputs, output, kl_rows if case.with_kl else None)
+
+
+def by_library(case: Case, device: torch.device) -> Tensors:
+    """What the library's other code gives in double precision for the kernels' noise."""
+    inputs = {name: _leaf(x, device, torch.float64) for name, x in inputs_of(case).items()}
+    mask = mask_of(case)
+    mask = None if mask is None else mask.to(device)
+    phi = _scores(case, inputs, mask)
+    posterior = _posterior(case, phi, inputs["lift"])
+    log_s = posterior.log_mean
+    if case.sample:
+        size = (case.batch, case.heads, case.n, case.m)
+        noise = draws(_seeds(case, device), size, CALL, case.noise != "exact")[1]
+        log_s = posterior.log_sample_from(noise)
+    output = normalize(log_s, mask) @ inputs["v"].repeat_interleave(case.groups, 1)
+    kl_rows = None
+    if case.with_kl:
+        prior = Gamma(_log_alpha(case, phi, inputs["prior"], mask), case.beta)
+        kl_rows = zero_masked(weibull_gamma(posterior, prior), mask).sum(-1)
+    return readings(inputs, output, kl_rows)
+
+
+def saturating_exp_of_kernels(x: Tensor) -> Tensor:
+    """`saturating_exp` with the limit that it has in float32: the value is also the slope."""
+    value = x.detach().clamp(max=LARGEST_LOG.value * math.log(2)).exp()
+    return value * (1 + x - x.detach())
+
+
+def _scores(case: Case, inputs: Tensors, mask: Tensor | None) -> Tensor:
+    key = inputs["k"].repeat_interleave(case.groups, 1)
+    phi = inputs["q"] @ key.transpose(-1, -2) * SCALE
+    if inputs["bias"] is not None:
+        phi = phi + inputs["bias"]
+    return log_normalize(phi, mask) if case.normalized else zero_masked(phi, mask)
+
+
+def _posterior(case: Case, phi: Tensor, lift: Tensor | None) -> Weibull:
+    axis = -1 if case.axis == "keys" else 1
+    maps = (None,) if lift is None else lift.chunk(case.maps, axis)
+    if case.fixed_k > 0:
+        k = torch.full_like(phi, case.fixed_k)
+    else:
+        k = phi.clamp(max=30).exp()
+        if case.rho > 0:
+            k = k + case.rho * F.softplus(maps[0])
+        k = k.clamp(min=1e-4)
+    log_moment = noise_for("weibull", case.noise).log_moment(k.reciprocal())
+    if case.sigma == 0:
+        return Weibull(k, phi - log_moment, case.noise, phi)
+    lifted = log_softplus(maps[-1]) + math.log(case.sigma)
+    log_lam = torch.logaddexp(lifted, phi - log_moment)
+    return Weibull(k, log_lam, case.noise, log_lam + log_moment)
+
+
+def _log_alpha(case: Case, phi: Tensor, prior: Tensor | None, mask: Tensor | None) -> Tensor:
+    if prior is None:
+        return torch.full_like(phi, math.log(case.alpha))
+    rows = prior.repeat_interleave(case.groups, 1)[:, :, None].expand_as(phi)
+    return log_normalize(rows, mask) if is_rowwise(mask) else rows
+
+
+def _dtype(name: str, case: Case) -> torch.dtype:
+    return torch.float32 if name == "prior" else case.dtype
+
+
+def _leaf(x: Tensor | None, device: torch.device, dtype: torch.dtype) -> Any:
+    return None if x is None else x.to(device, dtype, copy=True).requires_grad_()
+
+
+def _seeds(case: Case, device: torch.device) -> Tensor:
+    return torch.arange(case.seeds, device=device) * 77 + 5
