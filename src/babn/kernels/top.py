@@ -7,109 +7,55 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.forward import LOWEST, add_exponentials, load_rows, scores, visible, where_seen
-from babn.kernels.launch import LOG2_E, broadcast_strides, head_sizes, is_full, tile
+from babn.kernels.launch import LOG2_E, Pairs, head_sizes, tile_options
 from babn.kernels.special import exp2, log2
+from babn.kernels.tiles import (
+    LOWEST,
+    add_exponentials,
+    at_head,
+    load_rows,
+    pair_offsets,
+    scores,
+    store_pairs,
+    visible,
+    where_seen,
+)
 
 
 @triton.jit
 def write_softmax(
-    Q,
-    K,
-    MASK,
-    BIAS,
-    OUT,
-    stride_qb,
-    stride_qh,
-    stride_qn,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_mb,
-    stride_mh,
-    stride_mn,
-    stride_mm,
-    stride_bb,
-    stride_bh,
-    stride_bn,
-    stride_bm,
-    heads,
-    groups,
-    n,
-    m,
-    factor,
-    D: tl.constexpr,
-    BD: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    MASKED: tl.constexpr,
-    BIASED: tl.constexpr,
-    IEEE: tl.constexpr,
-    FULL: tl.constexpr,
-):
+    Q, K, MASK, BIAS, OUT, q_strides, k_strides, mask_strides, bias_strides,
+    heads, groups, n, m, factor,
+    D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
     """One block of queries of one head: the normaliser first, then the weights."""
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
     rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BD)
-    batch64 = batch.to(tl.int64)
-    Q += batch64 * stride_qb + head * stride_qh
-    K += batch64 * stride_kb + (head // groups) * stride_kh
-    MASK += batch64 * stride_mb + head * stride_mh
-    BIAS += batch64 * stride_bb + head * stride_bh
+    Q = at_head(Q, q_strides, batch, head)
+    K = at_head(K, k_strides, batch, head // groups)
+    MASK = at_head(MASK, mask_strides, batch, head)
+    BIAS = at_head(BIAS, bias_strides, batch, head)
     OUT += plane.to(tl.int64) * n * m
-    q = load_rows(Q, rows, columns, stride_qn, n, D, BD, FULL)
+    q = load_rows(Q, rows, columns, q_strides[2], n, D, BD, FULL)
     top = tl.full([BM], LOWEST, tl.float32)
     total = tl.zeros([BM], tl.float32)
     for start in range(0, m, BN):
         keys = start + tl.arange(0, BN)
-        seen = visible(MASK, rows, keys, stride_mn, stride_mm, n, m, MASKED)
-        s, _ = scores(
-            q,
-            K,
-            BIAS,
-            rows,
-            keys,
-            columns,
-            stride_kn,
-            stride_bn,
-            stride_bm,
-            factor,
-            m,
-            seen,
-            BIASED,
-            D,
-            BD,
-            IEEE,
-            FULL,
-        )
+        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
+        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
+        s = scores(q, k, BIAS, bias_strides, rows, keys, factor, seen, BIASED, IEEE, FULL)
         top, total = add_exponentials(top, total, s, seen, FULL)
     lse = tl.where(total > 0, top + log2(total), 0.0)
     for start in range(0, m, BN):
         keys = start + tl.arange(0, BN)
-        seen = visible(MASK, rows, keys, stride_mn, stride_mm, n, m, MASKED)
-        s, _ = scores(
-            q,
-            K,
-            BIAS,
-            rows,
-            keys,
-            columns,
-            stride_kn,
-            stride_bn,
-            stride_bm,
-            factor,
-            m,
-            seen,
-            BIASED,
-            D,
-            BD,
-            IEEE,
-            FULL,
-        )
+        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
+        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
+        s = scores(q, k, BIAS, bias_strides, rows, keys, factor, seen, BIASED, IEEE, FULL)
         w = exp2(where_seen(seen, s - lse[:, None], LOWEST, FULL))
-        at = OUT + rows[:, None].to(tl.int64) * m + keys[None, :]
         inside = (rows < n)[:, None] & (keys < m)[None, :]
-        tl.store(at, w.to(OUT.dtype.element_ty), mask=inside)
+        store_pairs(OUT, pair_offsets(rows, keys, m, 1), w, inside, FULL)
 
 
 @torch.library.custom_op("babn::softmax_weights", mutates_args=())
@@ -120,30 +66,14 @@ def softmax_weights(
     batch, heads, n, _ = q.shape
     m = k.shape[2]
     out = q.new_empty(batch, heads, n, m)
-    sizes, blocks = head_sizes(q, q), tile(n, m)
-    write_softmax[(triton.cdiv(n, blocks["BM"]), batch * heads)](
-        q,
-        k,
-        q if mask is None else mask.view(torch.uint8),
-        q if bias is None else bias,
-        out,
-        *q.stride()[:3],
-        *k.stride()[:3],
-        *broadcast_strides(mask, out.shape),
-        *broadcast_strides(bias, out.shape),
-        heads,
-        heads // k.shape[1],
-        n,
-        m,
-        scale * LOG2_E,
-        D=sizes["D"],
-        BD=sizes["BD"],
-        **blocks,
-        MASKED=mask is not None,
-        BIASED=bias is not None,
-        IEEE=q.dtype == torch.float32,
-        FULL=is_full(mask, n, m, blocks),
-    )
+    sizes, pairs = head_sizes(q, q), Pairs.of(q, m, mask, bias)
+    tiles = tile_options(q, n, m, mask, bias)
+    write_softmax[(triton.cdiv(n, tiles["BM"]), batch * heads)](
+        q, k, pairs.mask, pairs.bias, out,
+        q.stride(), k.stride(), pairs.mask_strides, pairs.bias_strides,
+        heads, heads // k.shape[1], n, m, scale * LOG2_E,
+        D=sizes["D"], BD=sizes["BD"], **tiles,
+    )  # fmt: skip
     return out
 
 

@@ -1,0 +1,112 @@
+"""What all kernels do with a tile of query-key pairs: load it, mask it, score it, normalise it."""
+
+import triton
+import triton.language as tl
+
+from babn.kernels.special import LOG2_E, exp2
+
+CONTEXTUAL = tl.constexpr(1)
+CONSTANT = tl.constexpr(2)
+ROWWISE = tl.constexpr(3)
+"""Kinds of prior: normalised over all keys, one number, or to be normalised over the keys that each
+row sees; 0 computes no divergence."""
+
+LOWEST = tl.constexpr(-1e30)
+"""Stands for minus infinity, which would make NaN of differences."""
+
+
+@triton.jit
+def at_head(X, strides, batch, head):
+    """Where a head of an example begins."""
+    return X + batch.to(tl.int64) * strides[0] + head.to(tl.int64) * strides[1]
+
+
+@triton.jit
+def load_rows(
+    X, rows, columns, stride, row_count, SIZE: tl.constexpr, BLOCK: tl.constexpr, FULL: tl.constexpr
+):
+    """Whole rows, zero beyond their number and their size."""
+    at = X + rows[:, None] * stride + columns[None, :]
+    if FULL and SIZE == BLOCK:
+        return tl.load(at)
+    else:
+        inside = (rows[:, None] < row_count) & (columns[None, :] < SIZE)
+        return tl.load(at, mask=inside, other=0.0)
+
+
+@triton.jit
+def pair_offsets(rows, keys, row_stride, key_stride):
+    """Offsets of a tile's pairs, in 64 bits since there may be more than 32 can count."""
+    return rows[:, None].to(tl.int64) * row_stride + keys[None, :] * key_stride
+
+
+@triton.jit
+def load_pairs(X, offsets, inside, FULL: tl.constexpr):
+    """A number for each pair in float32, zero outside."""
+    if FULL:
+        return tl.load(X + offsets).to(tl.float32)
+    else:
+        return tl.load(X + offsets, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def store_pairs(X, offsets, values, inside, FULL: tl.constexpr):
+    """Stores a number for each pair in the precision of the tensor."""
+    if FULL:
+        tl.store(X + offsets, values.to(X.dtype.element_ty))
+    else:
+        tl.store(X + offsets, values.to(X.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def visible(MASK, strides, rows, keys, n, m, MASKED: tl.constexpr):
+    """The pairs of a tile that take part."""
+    inside = (rows[:, None] < n) & (keys[None, :] < m)
+    if MASKED:
+        offsets = pair_offsets(rows, keys, strides[2], strides[3])
+        inside &= tl.load(MASK + offsets, mask=inside, other=0) != 0
+    return inside
+
+
+@triton.jit
+def where_seen(seen, x, other, FULL: tl.constexpr):
+    """`x` at pairs that take part; all do in a full tile."""
+    if FULL:
+        return x
+    else:
+        return tl.where(seen, x, other)
+
+
+@triton.jit
+def dot(a, b, IEEE: tl.constexpr):
+    """A product of matrices; float32 is not cut to fewer digits."""
+    return tl.dot(a, b, input_precision="ieee" if IEEE else "tf32")
+
+
+@triton.jit
+def scores(q, k, BIAS, strides, rows, keys, factor, seen,
+           BIASED: tl.constexpr, IEEE: tl.constexpr, FULL: tl.constexpr):  # fmt: skip
+    """Scaled dot products of a tile to base 2, with bias."""
+    s = dot(q, tl.trans(k), IEEE) * factor
+    if BIASED:
+        offsets = pair_offsets(rows, keys, strides[2], strides[3])
+        s += LOG2_E * load_pairs(BIAS, offsets, seen, FULL)
+    return s
+
+
+@triton.jit
+def log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS: tl.constexpr, FULL: tl.constexpr):
+    """Log of the prior's shapes to base 2."""
+    a = LOG2_E * tl.load(PRIOR + keys, mask=keys < m, other=0.0)[None, :]
+    if PRIORS == ROWWISE:
+        a = where_seen(seen, a - prior_lse[:, None], 0.0, FULL)
+    return a
+
+
+@triton.jit
+def add_exponentials(top, total, x, seen, FULL: tl.constexpr):
+    """One step of an online log-sum-exp to base 2."""
+    x = where_seen(seen, x, LOWEST, FULL)
+    higher = tl.maximum(top, tl.max(x, 1))
+    terms = where_seen(seen, exp2(x - higher[:, None]), 0.0, FULL)
+    return higher, total * exp2(top - higher) + tl.sum(terms, 1)
