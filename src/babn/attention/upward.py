@@ -1,7 +1,7 @@
 """The deterministic upward path: from the first layer's scores to a state for every layer."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -73,5 +73,28 @@ def climb(
     """
     states = [top]
     for upward in reversed(maps):
-        states.append(zero_masked(F.softplus(upward(states[-1])), mask))
+        states.append(softplus_seen(upward(states[-1]), mask))
     return states[:0:-1]
+
+
+def softplus_seen(
+    x: Float[Tensor, "batch head query key"], mask: Mask | None
+) -> Float[Tensor, "batch head query key"]:
+    """Softplus, with zeros at masked keys."""
+    value: Tensor = _SoftplusSeen.apply(x, mask)
+    return value
+
+
+class _SoftplusSeen(torch.autograd.Function):
+    r"""The derivative is $1 - e^{-h}$ in terms of the value, which the next map keeps anyway."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor | None) -> Tensor:
+        h = zero_masked(F.softplus(x), mask)
+        ctx.save_for_backward(h)
+        return h
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (h,) = ctx.saved_tensors
+        return grad * -torch.expm1(-h), None
