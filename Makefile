@@ -41,8 +41,8 @@ format: $(INSTALLED)  ## rewrite the files in the house format
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED)  ## measure what a training step costs
-	$(BIN)/python benchmarks/step_cost.py
+bench: $(INSTALLED)  ## measure what stochastic attention costs beside softmax
+	$(BIN)/babn bench
 
 docs: $(INSTALLED)  ## run the examples in the docstrings and in the documentation
 	$(BIN)/pytest --doctest-modules --doctest-glob='*.md' src $(wildcard README.md docs)

@@ -1,0 +1,5 @@
+"""`python -m babn` is the `babn` command."""
+
+from babn.cli import main
+
+main()

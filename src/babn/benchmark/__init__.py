@@ -1,0 +1,1 @@
+"""What stochastic attention costs in time and memory, beside softmax in the same run."""

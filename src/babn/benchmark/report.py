@@ -1,0 +1,72 @@
+"""The benchmark's table, and its numbers as plain values."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from babn.benchmark.suite import SAMPLES, Row, Task
+
+TITLES: dict[Task, str] = {
+    "train": "Training step, optimiser included",
+    "mean": "A pass at the posterior mean",
+    "sample": f"{SAMPLES} samples of one text, in a loop and batched",
+}
+COLUMNS = ("rule", "tokens", "batch", "form", "ms", "x softmax", "GiB", "x softmax")
+
+
+def table(rows: list[Row], task: Task) -> list[tuple[str, ...]]:
+    """One line for each rule and size in its faster form, beside softmax in its own."""
+    return [_line(row, _baseline(rows, row)) for row in best_forms(rows) if row.task == task]
+
+
+def _line(row: Row, base: Row | None) -> tuple[str, ...]:
+    seconds, memory = _numbers(row)
+    base_seconds, base_memory = _numbers(base)
+    return (
+        row.name,
+        str(row.size.length),
+        str(row.size.batch),
+        row.form,
+        "out of memory" if seconds is None else f"{1e3 * seconds:.1f}",
+        _ratio(seconds, base_seconds),
+        "-" if memory is None else f"{memory / 2**30:.1f}",
+        _ratio(memory, base_memory),
+    )
+
+
+def _numbers(row: Row | None) -> tuple[float | None, float | None]:
+    """Seconds and bytes, as far as they were measured."""
+    if row is None or row.cost is None:
+        return None, None
+    return row.cost.seconds, row.cost.memory
+
+
+def best_forms(rows: list[Row]) -> list[Row]:
+    """The fastest form of each rule and size; samples keep both, to be compared."""
+    best: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        key = (row.task, row.name, row.size, row.form if row.task == "sample" else "")
+        if key not in best or _seconds(row) < _seconds(best[key]):
+            best[key] = row
+    return list(best.values())
+
+
+def _seconds(row: Row) -> float:
+    return float("inf") if row.cost is None else row.cost.seconds
+
+
+def _baseline(rows: list[Row], row: Row) -> Row | None:
+    """What a row is compared with: softmax, or for samples the loop."""
+    if row.task == "sample":
+        return next((r for r in rows if r.task == "sample" and r.form == "loop"), None)
+    same = [r for r in rows if (r.task, r.size, r.name) == (row.task, row.size, "softmax")]
+    return min(same, key=_seconds, default=None)
+
+
+def _ratio(value: float | None, base: float | None) -> str:
+    return "-" if not value or not base else f"{value / base:.2f}"
+
+
+def plain(rows: Iterable[Row], versions: dict[str, str]) -> dict[str, Any]:
+    """Plain values, for a JSON file."""
+    return {"versions": versions, "rows": [asdict(row) for row in rows]}

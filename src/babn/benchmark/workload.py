@@ -1,0 +1,116 @@
+"""The model that is timed: ALBERT with random weights, and what is done with it."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+import babn
+from babn.attention.rule import RuleConfig
+
+Form = Literal["eager", "compiled", "loop", "batched"]
+"""How a model is run: as it is or compiled; samples one after the other or together."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Sizes of model and batch.
+
+    Attributes:
+        length: Tokens in a text.
+        batch: Texts in a batch.
+        layers: Attention layers; they share one set of weights.
+        width: Size of the hidden states.
+        heads: Attention heads.
+    """
+
+    length: int
+    batch: int
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+
+
+def make_model(size: Size, rule: RuleConfig | None, device: torch.device) -> Any:
+    """A classifier converted by `rule`; softmax by torch's own kernels without one."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.AlbertConfig(
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        hidden_size=size.width,
+        intermediate_size=4 * size.width,
+        max_position_embeddings=max(512, size.length),
+    )
+    model: Any = transformers.AlbertForSequenceClassification(config)
+    model.to(device)
+    if rule is None:
+        return model
+    if isinstance(rule, babn.BeliefConfig):
+        rule = replace(rule, max_length=size.length)
+    return babn.convert(model, rule)
+
+
+def make_batch(size: Size, device: torch.device) -> dict[str, Tensor]:
+    """Texts of random tokens, all of full length."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(10, 1000, (size.batch, size.length), generator=generator)
+    return {"input_ids": tokens.to(device), "labels": torch.zeros_like(tokens[:, 0]).to(device)}
+
+
+def half_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Autocast to bfloat16 on a GPU; float32 elsewhere."""
+    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+
+
+def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Callable[[], None]:
+    """A step of training, optimiser included."""
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    run: Callable[..., Any] = torch.compile(model, dynamic=False) if form == "compiled" else model
+    device = batch["input_ids"].device
+
+    def step() -> None:
+        with half_precision(device):
+            loss = run(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def inference(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Callable[[], None]:
+    """A pass at the posterior mean, without gradients."""
+    model.eval()
+    run: Callable[..., Any] = torch.compile(model, dynamic=False) if form == "compiled" else model
+    inputs = {"input_ids": batch["input_ids"]}
+
+    def step() -> None:
+        with torch.no_grad(), half_precision(inputs["input_ids"].device):
+            run(**inputs)
+
+    return step
+
+
+def sampled(
+    model: nn.Module, batch: dict[str, Tensor], samples: int, form: Form
+) -> Callable[[], None]:
+    """Samples for one text, drawn together or in a loop."""
+    model.eval()
+    inputs = {"input_ids": batch["input_ids"][:1]}
+
+    def step() -> None:
+        with half_precision(inputs["input_ids"].device):
+            if form == "batched":
+                babn.predict(model, inputs, samples=samples)
+                return
+            with torch.no_grad(), babn.sampling(model, seed=0):
+                for _ in range(samples):
+                    model(**inputs)
+
+    return step

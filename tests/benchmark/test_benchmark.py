@@ -1,0 +1,96 @@
+"""The benchmark: what it measures, and how it reads."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import babn
+from babn.benchmark import report, suite
+from babn.benchmark.suite import Plan, Row
+from babn.benchmark.timing import Cost, measure, measure_in_turns
+from babn.benchmark.workload import Size, make_batch, make_model, sampled, training_step
+from babn.cli._app import app
+
+CPU = torch.device("cpu")
+TINY = Size(12, 2, layers=2, width=16, heads=2)
+
+
+def row(name: str, form: str, seconds: float | None, memory: int | None = None) -> Row:
+    cost = None if seconds is None else Cost(seconds, 0.0, memory)
+    return Row("train", name, form, TINY, cost)
+
+
+def test_measured_time_is_the_time_a_step_takes() -> None:
+    cost = measure(lambda: time.sleep(0.02), CPU, repeats=3, warmup=0)
+    assert 0.02 <= cost.seconds < 0.2 and cost.memory is None
+
+
+def test_steps_are_measured_in_turns() -> None:
+    calls: list[str] = []
+    costs = measure_in_turns([lambda: calls.append("a"), lambda: calls.append("b")], repeats=2)
+    assert calls == ["a", "b"] * 3 and len(costs) == 2
+
+
+def test_a_training_step_changes_all_parameters_of_the_rule() -> None:
+    model = make_model(TINY, babn.BeliefConfig(upward="heads"), CPU)
+    before = {name: p.detach().clone() for name, p in model.babn.named_parameters()}
+    training_step(model, make_batch(TINY, CPU), form="eager")()
+    changed = [n for n, p in model.babn.named_parameters() if not torch.equal(p, before[n])]
+    # A common number added to all log shapes of the prior changes nothing.
+    assert set(before) - set(changed) <= {n for n in before if n.endswith("outer.bias")}
+
+
+def test_key_maps_are_as_large_as_the_texts_are_long() -> None:
+    model = make_model(TINY, babn.BeliefConfig(), CPU)
+    assert model.babn.config.max_length == TINY.length
+
+
+@pytest.mark.parametrize("form", ["loop", "batched"])
+def test_samples_are_of_one_text(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model(TINY, babn.BeliefConfig(), CPU)
+    rows: list[int] = []
+    model.register_forward_pre_hook(
+        lambda _, args, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    sampled(model, make_batch(TINY, CPU), samples=4, form=form)()
+    assert sum(rows) == 4 and max(rows) == (1 if form == "loop" else 3)
+
+
+def test_every_rule_is_measured_once_in_every_form() -> None:
+    rows = list(suite.run(Plan((TINY,), ("eager",), repeats=1), CPU, lambda text: None))
+    trained = [r.name for r in rows if r.task == "train"]
+    assert trained == ["softmax", "BAM", "BABN heads", "BABN keys"]
+    assert [r.form for r in rows if r.task == "sample"] == ["loop", "batched"]
+    assert all(r.cost is not None and r.cost.seconds > 0 for r in rows)
+
+
+def test_the_faster_form_is_compared_with_the_faster_softmax() -> None:
+    rows = [
+        row("softmax", "eager", 2.0, 2**30),
+        row("softmax", "compiled", 1.0, 2**30),
+        row("BABN", "eager", 3.0, 2**31),
+        row("BABN", "compiled", 1.5, 3 * 2**30),
+    ]
+    first, second = report.table(rows, "train")
+    assert first == ("softmax", "12", "2", "compiled", "1000.0", "1.00", "1.0", "1.00")
+    assert second == ("BABN", "12", "2", "compiled", "1500.0", "1.50", "3.0", "3.00")
+
+
+def test_what_does_not_fit_says_so() -> None:
+    rows = [row("softmax", "eager", 1.0, 2**30), row("BABN", "eager", None)]
+    assert report.table(rows, "train")[1][4:] == ("out of memory", "-", "-", "-")
+
+
+def test_the_command_prints_tables_and_writes_numbers(tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    runner = CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"})
+    result = runner.invoke(app(), ["bench", "--quick", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "Training step" in result.output and "BABN keys" in result.output
+    found = json.loads(out.read_text())
+    assert found["versions"]["torch"] == torch.__version__
+    assert {r["task"] for r in found["rows"]} == {"train", "mean", "sample"}
