@@ -3,18 +3,19 @@
 import sys
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 import torch
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
+import babn.kernels
 from babn.attention import fused
 
 KERNELS = (
     "triton.experimental.gluon",  # which Triton imports at the first call
-    "babn.kernels.op",
-    "babn.kernels.top",
+    *(f"babn.kernels.{module.name}" for module in iter_modules(babn.kernels.__path__)),
     "small_kernels",
 )
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from babn.attention.fused import (
     FusedPosterior,
     FusedResult,
+    HeadLift,
     Request,
     softmax_weights,
     weibull_attention,
@@ -21,7 +22,7 @@ from babn.attention.masking import Mask, from_ranks, normalize, ranks, to_ranks
 from babn.attention.prior import KeyNetwork
 from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, check_at_least, check_count
 from babn.attention.stochastic import NormalizedPosterior, log_weights
-from babn.attention.upward import Axis, AxisMap, climb, joint_map
+from babn.attention.upward import Axis, AxisMap, by_kernel, climb, joint_map
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
 from babn.distributions.special import log_softplus
 
@@ -145,15 +146,17 @@ class WeibullEncoder(nn.Module):
             log_mean = log_lam + log_moment
         return Weibull(k, log_lam, self.config.noise, log_mean)
 
-    def lift(self, step: int, up: UpwardStates | None) -> Tensor | None:
+    def lift(self, step: int, up: UpwardStates | None) -> Tensor | HeadLift | None:
         """What the upward path gives to shape and scale, side by side, before softplus."""
         maps = [map for map in (self.shape_map, self.scale_map) if map is not None]
         if not maps or up is None:
             return None
+        if self.config.upward == "heads":
+            weight = torch.cat([map.weight for map in maps])
+            return HeadLift(up.h[step], weight, torch.cat([map.bias for map in maps]))
         if up.rank is None:
-            return joint_map(maps, up.h[step]).contiguous()
-        parts = [from_ranks(map(up.h[step]), up.rank) for map in maps]
-        return torch.cat(parts, dim=-1 if self.config.upward == "keys" else 1).contiguous()
+            return joint_map(maps, up.h[step])
+        return torch.cat([from_ranks(map(up.h[step]), up.rank) for map in maps], dim=-1)
 
 
 class BeliefRule(AttentionRule):
@@ -181,7 +184,10 @@ class BeliefRule(AttentionRule):
         maps = self._upward_maps()
         if not maps:
             return None
-        return self._climb(maps, softmax_weights(first), first.mask)
+        top = softmax_weights(first)
+        if self.config.upward == "heads" and first.mask is None:
+            return UpwardStates(climb(maps, top, None, step=by_kernel), None)
+        return self._climb(maps, top, first.mask)
 
     def _climb(self, maps: list[AxisMap], top: Tensor, mask: Mask | None) -> UpwardStates:
         rank = ranks(mask) if self.config.upward == "keys" else None

@@ -76,11 +76,20 @@ class FusedPosterior:
     noise: NoiseName = "truncated"
 
 
+@dataclass(frozen=True)
+class HeadLift:
+    """Maps over heads that are still to be applied: the upward state, weight and bias."""
+
+    h: Float[Tensor, "batch head query key"]
+    weight: Float[Tensor, "out head"]
+    bias: Float[Tensor, " out"]
+
+
 def weibull_attention(
     inputs: Inputs,
     posterior: FusedPosterior,
     request: Request,
-    lift: Tensor | None,
+    lift: Tensor | HeadLift | None,
     prior: Float[Tensor, "batch keyhead key"] | None,
 ) -> FusedResult:
     """A call by the Triton kernels.
@@ -92,14 +101,10 @@ def weibull_attention(
         lift: The upward path's maps for shape and scale, side by side over keys or over heads.
         prior: The prior's log shapes; not yet normalised if queries differ in the keys they see.
     """
-    from babn.kernels.op import weibull_attention as kernel
+    from babn.kernels import op
 
     query, key, value = _operands(inputs)
-    output, kl_rows, _ = kernel(
-        query,
-        key,
-        value,
-        lift,
+    others = (
         prior,
         inputs.mask,
         inputs.bias,
@@ -117,6 +122,11 @@ def weibull_attention(
         request.with_kl,
         0,
     )
+    if isinstance(lift, HeadLift):
+        maps = (lift.h, lift.weight, lift.bias)
+        output, kl_rows = op.HeadLiftedAttention.apply(*maps, query, key, value, *others)
+    else:
+        output, kl_rows, _ = op.weibull_attention(query, key, value, lift, *others)
     return FusedResult(output, kl_rows if request.with_kl else None)
 
 
@@ -126,6 +136,15 @@ def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
 
     query, key, _ = _operands(inputs)
     return kernel(query, key, inputs.mask, inputs.bias, inputs.scale)
+
+
+def softplus_over_heads(
+    h: Float[Tensor, "batch head query key"], weight: Tensor, bias: Tensor
+) -> Float[Tensor, "batch head query key"]:
+    """One step of the upward path over heads."""
+    from babn.kernels.heads import head_map
+
+    return head_map(h, weight, bias, True)
 
 
 def _operands(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:

@@ -69,23 +69,39 @@ class Settings(NamedTuple):
         }
 
 
-def tile(n: int, m: int) -> dict[str, int]:
-    """Queries and keys of one tile."""
-    return {"BM": 64 if n > 32 else 16, "BN": 32 if m > 16 else 16}
+class Tile(NamedTuple):
+    """Queries and keys of a tile, and the warps that work on it."""
+
+    queries: int
+    keys: int
+    warps: int
+
+
+TILES = {
+    "forward": Tile(64, 32, 4),
+    "rows": Tile(64, 16, 4),
+    "columns": Tile(64, 64, 4),
+    "softmax": Tile(64, 64, 4),
+}
+"""For each kernel the largest tile that fits its registers with heads of 64."""
 
 
 def tile_options(
-    q: Tensor, n: int, m: int, mask: Tensor | None, bias: Tensor | None
+    kernel: str, q: Tensor, m: int, mask: Tensor | None, bias: Tensor | None
 ) -> dict[str, Any]:
-    """Tile sizes, and what has to be done in a tile."""
-    blocks = tile(n, m)
-    full = mask is None and n % blocks["BM"] == 0 and m % blocks["BN"] == 0
+    """The tile of a kernel, smaller for short texts, and what has to be done in it."""
+    n, largest = q.shape[2], TILES[kernel]
+    queries = min(largest.queries, max(16, triton.next_power_of_2(n)))
+    keys = min(largest.keys, max(16, triton.next_power_of_2(m)))
     return {
-        **blocks,
+        "BM": queries,
+        "BN": keys,
         "MASKED": mask is not None,
         "BIASED": bias is not None,
         "IEEE": q.dtype == torch.float32,
-        "FULL": full,
+        "FULL": mask is None and n % queries == 0 and m % keys == 0,
+        # Large heads leave fewer registers for pairs.
+        "num_warps": 2 * largest.warps if q.shape[-1] > 64 else largest.warps,
     }
 
 

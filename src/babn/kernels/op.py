@@ -9,6 +9,7 @@ from torch import Tensor
 
 from babn.kernels.backward import attend_backward_columns, attend_backward_rows
 from babn.kernels.forward import attend_forward
+from babn.kernels.heads import head_map, head_map_backward
 from babn.kernels.launch import (
     CONTEXTUAL,
     EULER,
@@ -55,7 +56,7 @@ def weibull_attention(
     kl = q.new_zeros(batch, heads, n, dtype=torch.float32)
     normalizers = q.new_zeros(3, batch, heads, n, dtype=torch.float32)
     pairs, lifted = Pairs.of(q, m, mask, bias), Lift.of(lift, q, m)
-    tiles = tile_options(q, n, m, mask, bias)
+    tiles = tile_options("forward", q, m, mask, bias)
     attend_forward[(triton.cdiv(n, tiles["BM"]), batch * heads)](
         q, k, v, lifted.first, lifted.second,
         q if prior is None else prior, pairs.mask, pairs.bias, q if seeds is None else seeds,
@@ -117,7 +118,7 @@ def weibull_attention_backward(
     dlifted = Lift.of(None if lift is None else dlift, q, m)
     weights, dscores = (q.new_empty(batch, heads, n, m) for _ in range(2))
     row_sum, prior_sum = q.new_zeros(2, batch, heads, n, dtype=torch.float32)
-    tiles, sizes = tile_options(q, n, m, mask, bias), head_sizes(q, v)
+    tiles, sizes = tile_options("rows", q, m, mask, bias), head_sizes(q, v)
     options, numbers = settings.options(prior, mask), settings.numbers()
     row_blocks = triton.cdiv(n, tiles["BM"])
     parts = q.new_zeros(batch, heads, row_blocks, m, dtype=torch.float32)
@@ -133,6 +134,7 @@ def weibull_attention_backward(
     )  # fmt: skip
     dk, dv = (q.new_empty(batch, heads, m, x.shape[-1]) for x in (k, v))
     dprior = q.new_zeros(batch, heads, m, dtype=torch.float32)
+    tiles = tile_options("columns", q, m, mask, bias)
     attend_backward_columns[(triton.cdiv(m, tiles["BN"]), batch * heads)](
         q, k, prior_or_any, pairs.mask, pairs.bias, *normalizers[1:], dout,
         weights, dscores, row_sum, prior_sum, dk, dv, dprior,
@@ -169,19 +171,63 @@ def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...
     dscores, dk, dv, dlift, dprior = weibull_attention_backward(
         dout, dkl.contiguous(), *ctx.saved_tensors, *ctx.settings
     )
+    dq = query_gradient(dscores, k, ctx.settings[0])
+    dbias = bias_gradient(dscores, bias)
+    dlift = None if lift is None else dlift
+    dprior = None if prior is None else dprior
+    return dq, dk, dv, dlift, dprior, None, dbias, None, *([None] * len(ctx.settings))
+
+
+def query_gradient(dscores: Tensor, k: Tensor, scale: float) -> Tensor:
+    """The gradient of queries from that of their scores."""
     grouped = dscores.unflatten(1, (k.shape[1], -1))
-    dq = (grouped @ k.unsqueeze(2)).flatten(1, 2) * ctx.settings[0]
-    return (
-        dq,
-        dk,
-        dv,
-        None if lift is None else dlift,
-        None if prior is None else dprior.to(prior.dtype),
-        None,
-        None if bias is None else dscores.sum_to_size(bias.shape).to(bias.dtype),
-        None,
-        *([None] * len(ctx.settings)),
-    )
+    return (grouped @ k.unsqueeze(2)).flatten(1, 2) * scale
+
+
+def bias_gradient(dscores: Tensor, bias: Tensor | None) -> Tensor | None:
+    """The gradient of a bias from that of the scores it was added to."""
+    return None if bias is None else dscores.sum_to_size(bias.shape).to(bias.dtype)
 
 
 weibull_attention.register_autograd(_backward, setup_context=_setup)
+
+
+class HeadLiftedAttention(torch.autograd.Function):
+    """Weibull attention under a map over heads, whose result backward computes once more.
+
+    The map costs little and its result is the largest tensor of the layer.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, *inputs: Any) -> Any:
+        """Output and divergence of each row; `inputs` are the operator's without the lift."""
+        q, k, v, *rest = inputs
+        lift = head_map(h, weight, bias, False)
+        out, kl, normalizers = weibull_attention(q, k, v, lift, *rest)
+        ctx.save_for_backward(h, weight, bias, q, k, v, *rest[:4], out, normalizers)
+        ctx.settings = rest[4:]
+        return out, kl
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor, dkl: Tensor) -> Any:
+        """Gradients of the map, then of everything else."""
+        h, weight, bias, q, k, v, prior, mask, score_bias, seeds, *saved = ctx.saved_tensors
+        lift = head_map(h, weight, bias, False)
+        dout = dout if dout.stride(-1) == 1 else dout.contiguous()
+        tensors = (q, k, v, lift, prior, mask, score_bias, seeds, *saved)
+        dscores, dk, dv, dlift, dprior = weibull_attention_backward(
+            dout, dkl.contiguous(), *tensors, *ctx.settings
+        )
+        dh, dweight, dbias = head_map_backward(h, weight, h, dlift, False)
+        return (
+            dh,
+            dweight.to(weight.dtype),
+            dbias.to(bias.dtype),
+            query_gradient(dscores, k, ctx.settings[0]),
+            dk,
+            dv,
+            None if prior is None else dprior,
+            None,
+            bias_gradient(dscores, score_bias),
+            *([None] * (1 + len(ctx.settings))),
+        )
