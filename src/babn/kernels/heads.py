@@ -14,10 +14,10 @@ from torch import Tensor
 from babn.kernels.special import LN2, LOG2_E, exp2, softplus_and_slope
 from babn.kernels.tiles import dot
 
-PAIRS = 128
-"""Query-key pairs in a block."""
+PAIRS, BACKWARD_PAIRS = 128, 64
+"""Query-key pairs in a block, as many as fit the registers."""
 
-BLOCKS = 32
+BLOCKS = 64
 """Blocks that one program of the backward kernel sums over."""
 
 
@@ -94,7 +94,7 @@ def map_heads_backward(
 def _sizes(weight: Tensor) -> dict[str, int]:
     outs, heads = weight.shape
     block, out_block = (max(16, triton.next_power_of_2(size)) for size in (heads, outs))
-    return {"HEADS": heads, "OUTS": outs, "BH": block, "BO": out_block, "BP": PAIRS}
+    return {"HEADS": heads, "OUTS": outs, "BH": block, "BO": out_block}
 
 
 @torch.library.custom_op("babn::head_map", mutates_args=())
@@ -105,7 +105,7 @@ def head_map(h: Tensor, weight: Tensor, bias: Tensor, softplus: bool) -> Tensor:
     out = h.new_empty(batch, len(weight), n, m)
     map_heads[(triton.cdiv(n * m, PAIRS), batch)](
         h, weight.to(h.dtype), bias.to(h.dtype), out, n * m,
-        SOFTPLUS=softplus, IEEE=h.dtype == torch.float32, **_sizes(weight),
+        BP=PAIRS, SOFTPLUS=softplus, IEEE=h.dtype == torch.float32, **_sizes(weight),
     )  # fmt: skip
     return out
 
@@ -122,13 +122,13 @@ def head_map_backward(
     """Gradients of tensor, weight and bias, the latter two in float32."""
     h, dout = h.contiguous(), dout.contiguous()
     batch, _, n, m = h.shape
-    programs = triton.cdiv(n * m, PAIRS * BLOCKS)
+    programs = triton.cdiv(n * m, BACKWARD_PAIRS * BLOCKS)
     dh = torch.empty_like(h)
     dweight = h.new_empty(batch * programs, *weight.shape, dtype=torch.float32)
     dbias = h.new_empty(batch * programs, len(weight), dtype=torch.float32)
     map_heads_backward[(programs, batch)](
-        h, weight.to(h.dtype), out, dout, dh, dweight, dbias, n * m, REPEATS=BLOCKS,
-        SOFTPLUS=softplus, IEEE=h.dtype == torch.float32, **_sizes(weight),
+        h, weight.to(h.dtype), out, dout, dh, dweight, dbias, n * m,
+        REPEATS=BLOCKS, BP=BACKWARD_PAIRS, SOFTPLUS=softplus, IEEE=h.dtype == torch.float32, **_sizes(weight),
     )  # fmt: skip
     return dh, dweight.sum(0), dbias.sum(0)
 

@@ -1,0 +1,72 @@
+"""Compiles kernels for a GPU that need not be there; run where kernels are not interpreted."""
+
+import importlib
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+HOPPER = GPUTarget("cuda", 90, 32)
+
+TENSORS = {"MASK": "*u8", "SEEDS": "*i64"}
+IN_FLOAT32 = {
+    "PRIOR", "LSE", "SCORE_LSE", "PRIOR_LSE", "KL", "DKL", "ROW_SUM", "PRIOR_SUM", "PRIOR_PART",
+    "DPRIOR", "DWEIGHT", "DBIAS", "BIAS",
+}  # fmt: skip
+NUMBERS = {
+    "factor", "rho_ln2", "fixed_k", "sigma_ln2", "log_beta", "alpha_constant", "rest_constant",
+}  # fmt: skip
+
+
+def signature(kernel: Any, options: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """The types of a kernel's arguments, told by their names."""
+    types: dict[str, Any] = {}
+    for name in kernel.arg_names:
+        if name in options:
+            types[name] = "constexpr"
+        elif name.endswith("_strides"):
+            types[name] = ("i32",) * (3 if name == "lift_strides" else 4)
+        elif name.isupper():
+            types[name] = TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else f"*{dtype}")
+        else:
+            types[name] = "fp32" if name in NUMBERS else "i32"
+    return types
+
+
+def alignments(kernel: Any, types: dict[str, Any]) -> dict[tuple[int, ...], Any]:
+    """Addresses, strides and sizes are multiples of 16, as Triton finds them in usual calls."""
+    aligned: list[tuple[int, ...]] = []
+    for i, name in enumerate(kernel.arg_names):
+        if isinstance(types[name], tuple):
+            aligned += [(i, j) for j in range(len(types[name]))]
+        elif types[name].startswith("*") or name in ("n", "m", "pair_count"):
+            aligned.append((i,))
+    return {place: [["tt.divisibility", 16]] for place in aligned}
+
+
+def compiled(
+    module: str, name: str, options: dict[str, Any], dtype: str, warps: int
+) -> dict[str, int]:
+    """Registers and bytes of spilled ones of a kernel, compiled for Hopper."""
+    kernel = getattr(importlib.import_module(f"babn.kernels.{module}"), name)
+    wanted = {key: value for key, value in options.items() if key in kernel.arg_names}
+    types = signature(kernel, wanted, dtype)
+    source = ASTSource(kernel, types, wanted, alignments(kernel, types))
+    binary = triton.compile(source, target=HOPPER, options={"num_warps": warps}).asm["cubin"]
+    return resources(binary)
+
+
+def resources(binary: bytes) -> dict[str, int]:
+    """What `cuobjdump` says about a binary."""
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    file = Path(subprocess.check_output(["mktemp"], text=True).strip())
+    file.write_bytes(binary)
+    shown = subprocess.check_output([tool, "-res-usage", file], text=True, stderr=subprocess.STDOUT)
+    file.unlink()
+    found = re.search(r"REG:(\d+) STACK:(\d+)", shown)
+    assert found is not None, shown
+    return {"registers": int(found[1]), "stack": int(found[2])}

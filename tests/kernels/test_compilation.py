@@ -1,0 +1,75 @@
+"""Kernels compile for a Hopper GPU, which need not be there, and fit its registers."""
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import pytest
+from ahead_of_time import compiled
+
+from babn.kernels.heads import BACKWARD_PAIRS, BLOCKS, PAIRS
+from babn.kernels.launch import CONSTANT, CONTEXTUAL, FIXED, LIFTED, ROWWISE, TILES
+
+pytestmark = pytest.mark.slow
+
+DEFAULT = {
+    "D": 64, "DV": 64, "BD": 64, "BDV": 64, "SHAPE": LIFTED, "LIFT": True, "NORMALIZED": True,
+    "SAMPLE": True, "TRUNCATED": True, "OWN_MOMENT": True, "PRIORS": CONTEXTUAL,
+    "MASKED": False, "BIASED": False, "IEEE": False, "FULL": True,
+    "HEADS": 12, "OUTS": 24, "BH": 16, "BO": 32, "REPEATS": BLOCKS, "SOFTPLUS": True,
+}  # fmt: skip
+KERNELS = {
+    "forward": ("forward", "attend_forward"),
+    "rows": ("backward", "attend_backward_rows"),
+    "columns": ("backward", "attend_backward_columns"),
+    "softmax": ("top", "write_softmax"),
+}
+VARIANTS = {
+    "masked": {"MASKED": True, "FULL": False, "PRIORS": ROWWISE, "BIASED": True},
+    "bam": {"SHAPE": FIXED, "LIFT": False, "TRUNCATED": False, "OWN_MOMENT": False},
+    "raw": {"NORMALIZED": False, "PRIORS": CONSTANT},
+    "mean": {"SAMPLE": False, "PRIORS": 0},
+    "small-heads": {"D": 24, "DV": 24, "BD": 32, "BDV": 32},
+    "large-heads": {"D": 256, "DV": 256, "BD": 256, "BDV": 256},
+}
+
+
+@pytest.fixture(scope="module")
+def compile_kernel() -> Iterator[Callable[..., dict[str, int]]]:
+    """Compiles in another process, where kernels are not interpreted."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        yield lambda *args: pool.submit(compiled, *args).result()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_default_fits_the_registers(
+    kernel: str, compile_kernel: Callable[..., dict[str, int]]
+) -> None:
+    tile = TILES[kernel]
+    options = {**DEFAULT, "BM": tile.queries, "BN": tile.keys}
+    found = compile_kernel(*KERNELS[kernel], options, "bf16", tile.warps)
+    assert found["stack"] == 0, found
+
+
+@pytest.mark.parametrize(
+    ("kernel", "pairs"), [("map_heads", PAIRS), ("map_heads_backward", BACKWARD_PAIRS)]
+)
+def test_maps_over_heads_fit_the_registers(
+    kernel: str, pairs: int, compile_kernel: Callable[..., dict[str, int]]
+) -> None:
+    found = compile_kernel("heads", kernel, {**DEFAULT, "BP": pairs}, "bf16", 4)
+    assert found["stack"] == 0, found
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kernel", ["forward", "rows", "columns"])
+def test_variants_compile(
+    kernel: str, variant: str, dtype: str, compile_kernel: Callable[..., dict[str, int]]
+) -> None:
+    tile = TILES[kernel]
+    options: dict[str, Any] = {**DEFAULT, "BM": tile.queries, "BN": tile.keys, **VARIANTS[variant]}
+    options["IEEE"] = dtype == "fp32"
+    warps = tile.warps * (2 if options["D"] > 64 else 1)
+    assert compile_kernel(*KERNELS[kernel], options, dtype, warps)["registers"] > 0
