@@ -7,7 +7,12 @@ from torch import Tensor
 from babn.distributions.gamma import Gamma
 from babn.distributions.lognormal import LogNormal
 from babn.distributions.noise import LogExponential
-from babn.distributions.special import finite_gradient, saturating_cast, saturating_exp
+from babn.distributions.special import (
+    finite_gradient,
+    log_gamma_1p,
+    saturating_cast,
+    saturating_exp,
+)
 from babn.distributions.weibull import Weibull
 
 EULER = 0.57721566490153286
@@ -25,7 +30,7 @@ def weibull_gamma(q: Weibull, p: Gamma) -> Float[Tensor, "..."]:
     keeps the posterior away from noise so large that its mean says little.
     """
     whole = isinstance(q.noise, LogExponential)
-    log_mean = q.log_mean if whole else q.log_lam + torch.lgamma(1 + q.scale)
+    log_mean = q.log_mean if whole else q.log_lam + log_gamma_1p(q.scale)
     cross = p.alpha * (EULER * q.scale - q.log_lam - p.log_beta)
     expected = cross + saturating_exp(log_mean + p.log_beta)
     return expected + q.k.log() + p.log_gamma_of_shape - (EULER + 1)

@@ -21,6 +21,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from babn.distributions.special import log_gamma_1p, polynomial, slopes
+
 NoiseName = Literal["exact", "truncated", "truncated-paper"]
 Family = Literal["weibull", "lognormal"]
 
@@ -57,7 +59,7 @@ class LogExponential:
 
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
-        return torch.lgamma(1 + scale)
+        return log_gamma_1p(scale)
 
     def relative_std(self, scale: Tensor) -> Tensor:
         """Std/mean at `scale`."""
@@ -163,25 +165,16 @@ class _TruncatedLogMoment(torch.autograd.Function):
     def forward(ctx: Any, scale: Tensor, largest: float, series: Sequence[float]) -> Tensor:
         ctx.save_for_backward(scale)
         ctx.largest, ctx.series = largest, series
-        bounded = _polynomial(series, (scale - _BEND) / (scale + _BEND))
+        bounded = polynomial(series, (scale - _BEND) / (scale + _BEND))
         return bounded.sub_(scale.log1p()).add_(scale, alpha=largest)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (scale,) = ctx.saved_tensors
-        slopes = [power * c for power, c in enumerate(ctx.series)][1:]
-        slope = _polynomial(slopes, (scale - _BEND) / (scale + _BEND))
+        slope = polynomial(slopes(ctx.series), (scale - _BEND) / (scale + _BEND))
         slope.mul_(2 * _BEND / (scale + _BEND).square())
         slope.sub_(1 / (1 + scale)).add_(ctx.largest)
         return slope.mul_(grad), None, None
-
-
-def _polynomial(coefficients: Sequence[float], x: Tensor) -> Tensor:
-    """Horner's rule, in place."""
-    value = torch.full_like(x, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        value.mul_(x).add_(coefficient)
-    return value
 
 
 _EXACT: dict[Family, Noise] = {"weibull": LogExponential(), "lognormal": StandardNormal()}

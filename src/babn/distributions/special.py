@@ -1,6 +1,7 @@
 """Functions that stay finite and accurate where the textbook forms do not."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,6 +15,32 @@ def log_softplus(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     tail = x < -15.0
     body = F.softplus(x.masked_fill(tail, 0.0)).log()
     return torch.where(tail, x - 0.5 * x.clamp(max=-15.0).exp(), body)
+
+
+def log_gamma_1p(t: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    r"""$\log\Gamma(1 + t)$ for $t \ge 0$; in float32 by Stirling's formula, twice as fast.
+
+    $$\log\Gamma(1+t) = (t + \tfrac12)\log(1+t) - t + R\Bigl(\frac1{1+t}\Bigr)$$
+
+    with a remainder $R$ that a polynomial of degree 6 meets to 3e-8 everywhere.
+    """
+    if t.dtype != torch.float32:
+        return torch.lgamma(1 + t)
+    value: Tensor = _StirlingLogGamma.apply(t)
+    return value
+
+
+def polynomial(coefficients: Sequence[float], x: Tensor) -> Tensor:
+    """Horner's rule, in place."""
+    value = torch.full_like(x, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        value.mul_(x).add_(coefficient)
+    return value
+
+
+def slopes(coefficients: Sequence[float]) -> list[float]:
+    """The coefficients of a polynomial's derivative."""
+    return [power * c for power, c in enumerate(coefficients)][1:]
 
 
 def saturating_exp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -38,6 +65,29 @@ def saturating_cast(x: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor
     """`x` in a narrower type; numbers too large for it become its largest, gradients stay."""
     value: Tensor = _SaturatingCast.apply(x, dtype)
     return value
+
+
+_STIRLING_REST = (
+    -0.0810614487, 0.0833316374, 2.68718696e-05, -0.00293401771, 0.000405746207, 0.000379104408,
+    -0.000147903565,
+)  # fmt: skip
+
+
+class _StirlingLogGamma(torch.autograd.Function):
+    """One saved tensor instead of one for each term."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor) -> Tensor:
+        ctx.save_for_backward(t)
+        rest = polynomial(_STIRLING_REST, (1 + t).reciprocal_())
+        return rest.addcmul_(t.log1p(), t + 0.5).sub_(t)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (t,) = ctx.saved_tensors
+        y = (1 + t).reciprocal_()
+        rest = polynomial(slopes(_STIRLING_REST), y).mul_(y).mul_(y)
+        return t.log1p().addcmul_(t + 0.5, y).sub_(1).sub_(rest).mul_(grad)
 
 
 class _SaturatingExp(torch.autograd.Function):

@@ -128,7 +128,8 @@ def head_map_backward(
     dbias = h.new_empty(batch * programs, len(weight), dtype=torch.float32)
     map_heads_backward[(programs, batch)](
         h, weight.to(h.dtype), out, dout, dh, dweight, dbias, n * m,
-        REPEATS=BLOCKS, BP=BACKWARD_PAIRS, SOFTPLUS=softplus, IEEE=h.dtype == torch.float32, **_sizes(weight),
+        REPEATS=BLOCKS, BP=BACKWARD_PAIRS, SOFTPLUS=softplus, IEEE=h.dtype == torch.float32,
+        **_sizes(weight),
     )  # fmt: skip
     return dh, dweight.sum(0), dbias.sum(0)
 

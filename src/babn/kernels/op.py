@@ -53,8 +53,8 @@ def weibull_attention(
     batch, heads, n, _ = q.shape
     m = k.shape[2]
     out = q.new_empty(batch, n, heads, v.shape[-1]).transpose(1, 2)
-    kl = q.new_zeros(batch, heads, n, dtype=torch.float32)
-    normalizers = q.new_zeros(3, batch, heads, n, dtype=torch.float32)
+    kl = q.new_empty(batch, heads, n, dtype=torch.float32)
+    normalizers = q.new_empty(3, batch, heads, n, dtype=torch.float32)
     pairs, lifted = Pairs.of(q, m, mask, bias), Lift.of(lift, q, m)
     tiles = tile_options("forward", q, m, mask, bias)
     attend_forward[(triton.cdiv(n, tiles["BM"]), batch * heads)](
@@ -117,11 +117,11 @@ def weibull_attention_backward(
     dlift = q.new_empty(0) if lift is None else torch.empty_like(lift)
     dlifted = Lift.of(None if lift is None else dlift, q, m)
     weights, dscores = (q.new_empty(batch, heads, n, m) for _ in range(2))
-    row_sum, prior_sum = q.new_zeros(2, batch, heads, n, dtype=torch.float32)
+    row_sum, prior_sum = q.new_empty(2, batch, heads, n, dtype=torch.float32)
     tiles, sizes = tile_options("rows", q, m, mask, bias), head_sizes(q, v)
     options, numbers = settings.options(prior, mask), settings.numbers()
     row_blocks = triton.cdiv(n, tiles["BM"])
-    parts = q.new_zeros(batch, heads, row_blocks, m, dtype=torch.float32)
+    parts = q.new_empty(batch, heads, row_blocks, m, dtype=torch.float32)
     prior_or_any = q if prior is None else prior
     attend_backward_rows[(row_blocks, batch * heads)](
         q, k, v, lifted.first, lifted.second, prior_or_any, pairs.mask, pairs.bias,
@@ -133,7 +133,7 @@ def weibull_attention_backward(
         **numbers, **sizes, **tiles, **options,
     )  # fmt: skip
     dk, dv = (q.new_empty(batch, heads, m, x.shape[-1]) for x in (k, v))
-    dprior = q.new_zeros(batch, heads, m, dtype=torch.float32)
+    dprior = q.new_empty(batch, heads, m, dtype=torch.float32)
     tiles = tile_options("columns", q, m, mask, bias)
     attend_backward_columns[(triton.cdiv(m, tiles["BN"]), batch * heads)](
         q, k, prior_or_any, pairs.mask, pairs.bias, *normalizers[1:], dout,
@@ -142,7 +142,9 @@ def weibull_attention_backward(
         heads, groups, n, m, numbers["factor"],
         **sizes, **tiles, NORMALIZED=normalized, PRIORS=options["PRIORS"],
     )  # fmt: skip
-    if options["PRIORS"] in (CONTEXTUAL, ROWWISE):
+    if options["PRIORS"] == CONTEXTUAL:
+        dprior = parts.sum(2)
+    elif options["PRIORS"] == ROWWISE:
         dprior = parts.sum(2) - dprior
     if groups > 1:
         dk, dv, dprior = (x.unflatten(1, (-1, groups)).sum(2) for x in (dk, dv, dprior))
