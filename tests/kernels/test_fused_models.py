@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import babn
+from babn.attention import fused
 from babn.errors import UnsupportedAttentionError
 from models import ALL, Case, floats, without_dropout
 
@@ -134,6 +135,19 @@ def test_a_forced_kernel_refuses_what_it_cannot_do() -> None:
     lognormal = babn.convert(BY_NAME["bert"].model(), rule)
     with pytest.raises(UnsupportedAttentionError, match="'bam' has no kernel"):
         lognormal(**BY_NAME["bert"].batch())
+
+
+def test_older_gpus_and_other_makers_take_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    for capability, reason in (((7, 5), "kernels need an NVIDIA GPU from Ampere"), ((9, 0), None)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, c=capability: c)
+        fused.is_recent.cache_clear()
+        found = fused.why_no_kernels(torch.device("cuda", 0), forced=False)
+        assert found is None if reason is None else found.startswith(reason)
+    fused.is_recent.cache_clear()
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert fused.why_no_kernels(torch.device("cuda", 0), forced=True)
+    fused.is_recent.cache_clear()
 
 
 def test_softmax_goes_to_torchs_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

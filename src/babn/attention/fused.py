@@ -165,6 +165,13 @@ def has_triton() -> bool:
     return find_spec("triton") is not None
 
 
+@cache
+def is_recent(device: torch.device) -> bool:
+    """Whether a GPU has the instructions that kernels are written in."""
+    nvidia = torch.version.cuda is not None
+    return nvidia and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
 def why_no_kernels(device: torch.device, forced: bool) -> str | None:
     """What keeps all calls on a device from the kernels, or `None` if nothing does.
 
@@ -172,9 +179,11 @@ def why_no_kernels(device: torch.device, forced: bool) -> str | None:
     """
     if not has_triton():
         return "triton is not installed"
-    if device.type != "cuda" and not (forced and interpreted()):
-        return f"the model is on {device.type}, not on a CUDA device"
-    return None
+    if device.type == "cuda":
+        return None if is_recent(device) else "kernels need an NVIDIA GPU from Ampere (8.0) on"
+    if forced and interpreted():
+        return None
+    return f"the model is on {device.type}, not on a CUDA device"
 
 
 def why_not_triton(inputs: Inputs, forced: bool) -> str | None:
