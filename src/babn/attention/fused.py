@@ -172,6 +172,7 @@ def is_recent(device: torch.device) -> bool:
     return nvidia and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
+@torch.compiler.assume_constant_result
 def why_no_kernels(device: torch.device, forced: bool) -> str | None:
     """What keeps all calls on a device from the kernels, or `None` if nothing does.
 
