@@ -121,6 +121,16 @@ def test_saved_model_comes_back(case: Case, tmp_path: Path) -> None:
     assert_same(model, loaded, case.batch())
 
 
+def test_low_rank_maps_train_and_come_back(tmp_path: Path) -> None:
+    model = converted_bert(babn.BeliefConfig(max_length=32, rho=1.0, upward_rank=3)).train()
+    batch = token_batch()
+    model(**batch, labels=batch["input_ids"] % 2).loss.backward()
+    low = [p for n, p in model.babn.named_parameters() if n.endswith(("_map.inner", "_map.outer"))]
+    assert low and all(p.grad is not None and p.grad.any() for p in low)
+    model.save_pretrained(tmp_path)
+    assert_same(model, babn.load(tmp_path), batch)
+
+
 @pytest.mark.parametrize("case", cases("bert", "albert", "bart"))
 def test_names_in_the_file_are_those_of_the_model(case: Case, tmp_path: Path) -> None:
     model = case.converted()

@@ -26,7 +26,7 @@ from babn import BeliefConfig
 from babn.attention.inputs import Scores
 from babn.attention.randomness import Randomness
 from babn.attention.rule import ChainShape
-from babn.errors import KeyLengthError
+from babn.errors import ConfigError, KeyLengthError
 
 axes = pytest.mark.parametrize("upward", ["keys", "heads"])
 parameterizations = pytest.mark.parametrize("scores", ["normalized", "raw"])
@@ -277,3 +277,10 @@ def test_defaults_are_the_designs():
     config = BeliefConfig()
     assert (config.scores, config.upward, config.noise) == ("normalized", "keys", "truncated")
     assert config.kl_reduction == "mean" and not config.attention_dropout
+
+
+def test_a_rank_is_for_maps_over_keys():
+    with pytest.raises(ConfigError, match=r'upward_rank=4 with upward="heads"'):
+        BeliefConfig(upward="heads", upward_rank=4)
+    with pytest.raises(ConfigError, match="upward_rank=-1"):
+        BeliefConfig(upward_rank=-1)

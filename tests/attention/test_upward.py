@@ -7,7 +7,7 @@ from attention_cases import LINEAR, array, causal, softmax, softplus
 from torch import nn
 
 from babn.attention.masking import normalize
-from babn.attention.upward import AxisMap, climb
+from babn.attention.upward import AxisMap, climb, joint_map
 from babn.errors import KeyLengthError
 
 axes = pytest.mark.parametrize("axis", ["keys", "heads"])
@@ -88,3 +88,20 @@ def test_states_start_small_and_positive(axis):
     torch.manual_seed(0)
     (state,) = climb([AxisMap(axis, 64)], torch.full((1, 64, 2, 64), 1 / 64), None)
     assert (state > 0).all() and (state < 2).all()
+
+
+def test_a_low_rank_is_a_product_of_two_matrices():
+    maps = [AxisMap("keys", 6, rank=2).double() for _ in range(2)]
+    for parameter in nn.ModuleList(maps).parameters():
+        nn.init.normal_(parameter)
+    h = make_phi(keys=4)
+    for one in maps:
+        weight = one.outer[:4] @ one.inner[:, :4]
+        torch.testing.assert_close(one(h), h @ weight.T + one.bias[:4])
+    torch.testing.assert_close(joint_map(maps, h), torch.cat([one(h) for one in maps], dim=-1))
+
+
+def test_a_low_rank_saves_parameters():
+    full, low = AxisMap("keys", 64), AxisMap("keys", 64, rank=4)
+    counts = [sum(p.numel() for p in one.parameters()) for one in (full, low)]
+    assert counts == [64 * 64 + 64, 2 * 4 * 64 + 64]

@@ -25,6 +25,7 @@ from babn.attention.stochastic import NormalizedPosterior, log_weights
 from babn.attention.upward import Axis, AxisMap, by_kernel, climb, joint_map
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
 from babn.distributions.special import log_softplus
+from babn.errors import ConfigError
 
 SMALLEST_K = 1e-4
 """Shapes below this are indistinguishable: one key takes all. The floor keeps 1/k finite."""
@@ -44,6 +45,7 @@ class BeliefConfig(RuleConfig):
         scores: Whether $\Phi$ is normalised over the keys (a log softmax) or raw, as in the paper.
         upward: Axis of the upward path's linear maps: `"keys"` (the paper's; up to `max_length`
             keys) or `"heads"` (any length, few parameters).
+        upward_rank: Rank of the maps over keys; 0 for full ones. Low ranks are faster and smaller.
         max_length: The largest number of keys with `upward="keys"`.
         noise: `"truncated"` to (0.1, 0.9) with its own mean, `"truncated-paper"` with the mean of
             untruncated noise, or `"exact"`.
@@ -57,6 +59,7 @@ class BeliefConfig(RuleConfig):
     beta: float = 1.0
     scores: Literal["normalized", "raw"] = "normalized"
     upward: Axis = "keys"
+    upward_rank: int = 0
     max_length: int = 512
     noise: NoiseName = "truncated"
     prior_hidden: int = 10
@@ -69,6 +72,13 @@ class BeliefConfig(RuleConfig):
         check_at_least("beta", self.beta, 0.0, strictly=True)
         for name in ("max_length", "prior_hidden"):
             check_count(name, getattr(self, name))
+        if self.upward_rank != 0:
+            check_count("upward_rank", self.upward_rank)
+            if self.upward == "heads":
+                raise ConfigError(
+                    f'upward_rank={self.upward_rank} with upward="heads" is not possible. Leave it '
+                    'at 0, since maps over heads are small, or use upward="keys".'
+                )
 
     @classmethod
     def paper(cls) -> "BeliefConfig":
@@ -125,9 +135,10 @@ class WeibullEncoder(nn.Module):
         self.config = config
         size = config.max_length if config.upward == "keys" else heads
         climbs = config.rho > 0 or config.sigma > 0
-        self.shape_map = AxisMap(config.upward, size) if config.rho > 0 else None
-        self.scale_map = AxisMap(config.upward, size) if config.sigma > 0 else None
-        self.upward_map = AxisMap(config.upward, size) if climbs else None
+        kind = config.upward, size, config.upward_rank
+        self.shape_map = AxisMap(*kind) if config.rho > 0 else None
+        self.scale_map = AxisMap(*kind) if config.sigma > 0 else None
+        self.upward_map = AxisMap(*kind) if climbs else None
 
     def forward(
         self, phi: Float[Tensor, "batch head query key"], step: int, up: UpwardStates | None

@@ -24,20 +24,30 @@ class AxisMap(nn.Module):
     Args:
         axis: `"keys"` or `"heads"`.
         size: The largest number of keys, or the number of heads.
+        rank: If not zero, the weight is a product of two matrices with this many columns and rows.
     """
 
-    def __init__(self, axis: Axis, size: int) -> None:
+    def __init__(self, axis: Axis, size: int, rank: int = 0) -> None:
         super().__init__()
         self.axis = axis
-        self.weight = nn.Parameter(torch.empty(size, size))
+        self.rank = rank
+        if rank:
+            self.inner = nn.Parameter(uniform(rank, size))
+            self.outer = nn.Parameter(uniform(size, rank))
+        else:
+            self.weight = nn.Parameter(uniform(size, size))
         self.bias = nn.Parameter(torch.zeros(size))
-        nn.init.uniform_(self.weight, -(size**-0.5), size**-0.5)
 
     def forward(
         self, h: Float[Tensor, "batch head query key"]
     ) -> Float[Tensor, "batch head query key"]:
         """The mapped tensor, of the same shape."""
         return joint_map([self], h)
+
+
+def uniform(rows: int, columns: int) -> Float[Tensor, "rows columns"]:
+    """Random weights that keep the size of what they are multiplied with."""
+    return nn.init.uniform_(torch.empty(rows, columns), -(columns**-0.5), columns**-0.5)
 
 
 def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"]) -> Tensor:
@@ -54,8 +64,12 @@ def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"])
             f"Convert with max_length={keys} or more, truncate the input, or use "
             'upward="heads", which has no limit.'
         )
-    weight = torch.cat([map.weight[:keys, :keys] for map in maps]).to(h.dtype)
     bias = torch.cat([map.bias[:keys] for map in maps]).to(h.dtype)
+    if maps[0].rank:
+        inner = torch.cat([map.inner[:, :keys] for map in maps]).to(h.dtype)
+        outer = torch.block_diag(*(map.outer[:keys] for map in maps)).to(h.dtype)
+        return F.linear(F.linear(h, inner), outer, bias)
+    weight = torch.cat([map.weight[:keys, :keys] for map in maps]).to(h.dtype)
     return F.linear(h, weight, bias)
 
 
