@@ -60,7 +60,7 @@ def attention(name: str, batch: int, n: int) -> Callable[[], torch.Tensor]:
     seeds = torch.zeros(1, dtype=torch.int64, device="cuda") if sample else None
 
     def run() -> torch.Tensor:
-        out, kl, _ = weibull_attention(
+        out, kl, _, _ = weibull_attention(
             q, k, v, lift, prior if with_kl else None, None, None, seeds, *settings
         )
         return out + kl.mean().to(out.dtype) if with_kl else out

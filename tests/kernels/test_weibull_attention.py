@@ -24,6 +24,7 @@ CASES = {
     "cross-attention": Case(n=5, m=37, d=12, dv=20),
     "one-query": Case(n=1, m=3, d=1, dv=1),
     "several-tiles": Case(heads=1, n=70, m=35, mask="causal"),
+    "causal-in-several-tiles": Case(heads=1, n=80, m=80, mask="causal", bias=True),
     "full-tiles": Case(heads=1, n=64, m=64, d=16, dv=16),
     "full-tiles-and-odd-heads": Case(heads=1, n=16, m=32, d=12, dv=10, bias=True),
     "padding": Case(batch=2, mask="padding"),

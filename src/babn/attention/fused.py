@@ -126,7 +126,7 @@ def weibull_attention(
         maps = (lift.h, lift.weight, lift.bias)
         output, kl_rows = op.HeadLiftedAttention.apply(*maps, query, key, value, *others)
     else:
-        output, kl_rows, _ = op.weibull_attention(query, key, value, lift, *others)
+        output, kl_rows, _, _ = op.weibull_attention(query, key, value, lift, *others)
     return FusedResult(output, kl_rows if request.with_kl else None)
 
 

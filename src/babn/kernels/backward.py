@@ -45,7 +45,7 @@ from babn.kernels.tiles import (
 
 @triton.jit
 def attend_backward_rows(
-    Q, K, V, U1, U2, PRIOR, MASK, BIAS, SEEDS, OUT, LSE, SCORE_LSE, PRIOR_LSE, DOUT, DKL,
+    Q, K, V, U1, U2, PRIOR, MASK, BIAS, SEEDS, OUT, LSE, SCORE_LSE, PRIOR_LSE, ROW_END, DOUT, DKL,
     DU1, DU2, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM, PRIOR_PART,
     q_strides, k_strides, v_strides, out_strides, dout_strides, lift_strides,
     mask_strides, bias_strides,
@@ -96,9 +96,13 @@ def attend_backward_rows(
     if SAMPLE:
         first, second = row_keys(SEEDS, batch, head, heads, rows, call, rows_per_seed)
 
+    end = m
+    if MASKED:
+        end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0))
+        end = tl.cdiv(end, BN) * BN
     row_sum = tl.zeros([BM], tl.float32)
     prior_sum = tl.zeros([BM], tl.float32)
-    for start in range(0, m, BN):
+    for start in range(0, end, BN):
         keys = start + tl.arange(0, BN)
         seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
         inside = in_rows[:, None] & (keys < m)[None, :]
@@ -180,6 +184,23 @@ def attend_backward_rows(
         row_sum += tl.sum(dphi, 1)
         store_pairs(DPHI, at, dphi, inside, FULL)
 
+    if MASKED:
+        # Nothing flows where no query of the block looks.
+        nothing = tl.zeros([BM, BN], tl.float32)
+        for start in range(end, m, BN):
+            keys = start + tl.arange(0, BN)
+            inside = in_rows[:, None] & (keys < m)[None, :]
+            at = pair_offsets(rows, keys, m, 1)
+            at_lift = pair_offsets(rows, keys, lift_strides[2], 1)
+            store_pairs(WEIGHTS, at, nothing, inside, FULL)
+            store_pairs(DPHI, at, nothing, inside, FULL)
+            if SHAPE == LIFTED:
+                store_pairs(DU1, at_lift, nothing, inside, FULL)
+            if LIFT:
+                store_pairs(DU2, at_lift, nothing, inside, FULL)
+            if PRIORS != 0 and PRIORS != CONSTANT:
+                tl.store(PRIOR_PART + keys, tl.zeros([BN], tl.float32), mask=keys < m)
+
     if NORMALIZED:
         tl.store(ROW_SUM + row_places, row_sum, mask=in_rows)
     if PRIORS == ROWWISE:
@@ -188,7 +209,7 @@ def attend_backward_rows(
 
 @triton.jit
 def attend_backward_columns(
-    Q, K, PRIOR, MASK, BIAS, SCORE_LSE, PRIOR_LSE, DOUT, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM,
+    Q, K, PRIOR, MASK, BIAS, SCORE_LSE, PRIOR_LSE, ROW_END, DOUT, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM,
     DK, DVALUE, DPRIOR,
     q_strides, k_strides, dout_strides, mask_strides, bias_strides,
     heads, groups, n, m, factor,
@@ -217,28 +238,33 @@ def attend_backward_columns(
     for start in range(0, n, BM):
         rows = start + tl.arange(0, BM)
         row_places = plane.to(tl.int64) * n + rows
-        inside = (rows[:, None] < n) & (keys[None, :] < m)
-        at = pair_offsets(rows, keys, m, 1)
-        w = tl.load(WEIGHTS + at, mask=inside, other=0.0)
-        dout = load_rows(DOUT, rows, value_columns, dout_strides[2], n, DV, BDV, FULL)
-        dvalue += dot(tl.trans(w), dout.to(w.dtype), IEEE)
-        q = load_rows(Q, rows, columns, q_strides[2], n, D, BD, FULL)
-        ds = tl.load(DPHI + at, mask=inside, other=0.0)
-        if NORMALIZED or PRIORS == ROWWISE:
-            seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
-        if NORMALIZED:
-            s = scores(q, key, BIAS, bias_strides, rows, keys, factor, seen, BIASED, IEEE, FULL)
-            score_lse = tl.load(SCORE_LSE + row_places, mask=rows < n, other=0.0)
-            row_sum = tl.load(ROW_SUM + row_places, mask=rows < n, other=0.0)
-            p = exp2(where_seen(seen, s - score_lse[:, None], LOWEST, FULL))
-            ds = (ds.to(tl.float32) - p * row_sum[:, None]).to(w.dtype)
-            tl.store(DPHI + at, ds, mask=inside)
-        dkey += dot(tl.trans(ds), q.to(ds.dtype), IEEE)
-        if PRIORS == ROWWISE:
-            prior_lse = tl.load(PRIOR_LSE + row_places, mask=rows < n, other=0.0)
-            prior_sum = tl.load(PRIOR_SUM + row_places, mask=rows < n, other=0.0)
-            alpha = exp2(log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, FULL))
-            dprior += tl.sum(where_seen(seen, alpha * prior_sum[:, None], 0.0, FULL), 0)
+        looks = True
+        if MASKED:
+            ends = tl.load(ROW_END + row_places, mask=rows < n, other=0)
+            looks = tl.max(ends) > tl.program_id(0) * BN
+        if looks:
+            inside = (rows[:, None] < n) & (keys[None, :] < m)
+            at = pair_offsets(rows, keys, m, 1)
+            w = tl.load(WEIGHTS + at, mask=inside, other=0.0)
+            dout = load_rows(DOUT, rows, value_columns, dout_strides[2], n, DV, BDV, FULL)
+            dvalue += dot(tl.trans(w), dout.to(w.dtype), IEEE)
+            q = load_rows(Q, rows, columns, q_strides[2], n, D, BD, FULL)
+            ds = tl.load(DPHI + at, mask=inside, other=0.0)
+            if NORMALIZED or PRIORS == ROWWISE:
+                seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
+            if NORMALIZED:
+                s = scores(q, key, BIAS, bias_strides, rows, keys, factor, seen, BIASED, IEEE, FULL)
+                score_lse = tl.load(SCORE_LSE + row_places, mask=rows < n, other=0.0)
+                row_sum = tl.load(ROW_SUM + row_places, mask=rows < n, other=0.0)
+                p = exp2(where_seen(seen, s - score_lse[:, None], LOWEST, FULL))
+                ds = (ds.to(tl.float32) - p * row_sum[:, None]).to(w.dtype)
+                tl.store(DPHI + at, ds, mask=inside)
+            dkey += dot(tl.trans(ds), q.to(ds.dtype), IEEE)
+            if PRIORS == ROWWISE:
+                prior_lse = tl.load(PRIOR_LSE + row_places, mask=rows < n, other=0.0)
+                prior_sum = tl.load(PRIOR_SUM + row_places, mask=rows < n, other=0.0)
+                alpha = exp2(log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, FULL))
+                dprior += tl.sum(where_seen(seen, alpha * prior_sum[:, None], 0.0, FULL), 0)
     places = plane.to(tl.int64) * m + keys
     inside = (keys < m)[:, None] & (columns < D)[None, :]
     dkey = dkey * (factor * LN2)

@@ -34,7 +34,7 @@ from babn.kernels.tiles import (
 
 @triton.jit
 def attend_forward(
-    Q, K, V, U1, U2, PRIOR, MASK, BIAS, SEEDS, OUT, LSE, SCORE_LSE, PRIOR_LSE, KL,
+    Q, K, V, U1, U2, PRIOR, MASK, BIAS, SEEDS, OUT, LSE, SCORE_LSE, PRIOR_LSE, ROW_END, KL,
     q_strides, k_strides, v_strides, out_strides, lift_strides, mask_strides, bias_strides,
     heads, groups, n, m, rows_per_seed, call,
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant, rest_constant,
@@ -61,7 +61,8 @@ def attend_forward(
     Q = at_head(Q, q_strides, batch, head)
     q = load_rows(Q, rows, columns, q_strides[2], n, D, BD, FULL)
 
-    # First pass over the keys: the normalisers of scores and prior.
+    # First pass over the keys: the normalisers of scores and prior, and the last key in sight.
+    row_end = tl.full([BM], m, tl.int32)
     score_lse = tl.zeros([BM], tl.float32)
     prior_lse = tl.zeros([BM], tl.float32)
     if NORMALIZED or PRIORS == ROWWISE:
@@ -69,9 +70,13 @@ def attend_forward(
         total = tl.zeros([BM], tl.float32)
         prior_top = tl.full([BM], LOWEST, tl.float32)
         prior_total = tl.zeros([BM], tl.float32)
+        if MASKED:
+            row_end = tl.zeros([BM], tl.int32)
         for start in range(0, m, BN):
             keys = start + tl.arange(0, BN)
             seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
+            if MASKED:
+                row_end = tl.maximum(row_end, tl.max(tl.where(seen, keys[None, :] + 1, 0), 1))
             if NORMALIZED:
                 k = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
                 s = scores(q, k, BIAS, bias_strides, rows, keys, factor, seen, BIASED, IEEE, FULL)
@@ -86,6 +91,11 @@ def attend_forward(
             prior_lse = tl.where(prior_total > 0, prior_top + log2(prior_total), 0.0)
             tl.store(PRIOR_LSE + row_places, prior_lse, mask=in_rows)
 
+    end = m
+    if MASKED:
+        tl.store(ROW_END + row_places, row_end, mask=in_rows)
+        end = tl.max(row_end)
+
     # Second pass: the posterior, its weights on the values, and its divergence.
     if SAMPLE:
         first, second = row_keys(SEEDS, batch, head, heads, rows, call, rows_per_seed)
@@ -93,7 +103,7 @@ def attend_forward(
     total = tl.zeros([BM], tl.float32)
     out = tl.zeros([BM, BDV], tl.float32)
     kl = tl.zeros([BM], tl.float32)
-    for start in range(0, m, BN):
+    for start in range(0, end, BN):
         keys = start + tl.arange(0, BN)
         seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
         key = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)

@@ -44,8 +44,8 @@ def weibull_attention(
     own_moment: bool,
     with_kl: bool,
     call: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Output, divergence of each row, and the rows' log normalisers of logits, scores and prior."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Output; for each row its divergence, log normalisers (logits, scores, prior), last key."""
     settings = Settings(
         scale, rho, fixed_k, sigma, beta, alpha,
         normalized, sample, truncated, own_moment, with_kl, call,
@@ -55,12 +55,13 @@ def weibull_attention(
     out = q.new_empty(batch, n, heads, v.shape[-1]).transpose(1, 2)
     kl = q.new_empty(batch, heads, n, dtype=torch.float32)
     normalizers = q.new_empty(3, batch, heads, n, dtype=torch.float32)
+    row_end = q.new_empty(batch, heads, n, dtype=torch.int32)
     pairs, lifted = Pairs.of(q, m, mask, bias), Lift.of(lift, q, m)
     tiles = tile_options("forward", q, m, mask, bias)
     attend_forward[(triton.cdiv(n, tiles["BM"]), batch * heads)](
         q, k, v, lifted.first, lifted.second,
         q if prior is None else prior, pairs.mask, pairs.bias, q if seeds is None else seeds,
-        out, *normalizers, kl,
+        out, *normalizers, row_end, kl,
         q.stride(), k.stride(), v.stride(), out.stride(), lifted.strides,
         pairs.mask_strides, pairs.bias_strides,
         heads, heads // k.shape[1], n, m, 1 if seeds is None else batch // len(seeds), call,
@@ -68,7 +69,7 @@ def weibull_attention(
         rest_constant=math.lgamma(alpha) - EULER - 1,
         **head_sizes(q, v), **tiles, **settings.options(prior, mask),
     )  # fmt: skip
-    return out, kl, normalizers
+    return out, kl, normalizers, row_end
 
 
 @weibull_attention.register_fake
@@ -76,7 +77,8 @@ def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     batch, heads, n, _ = q.shape
     out = q.new_empty(batch, n, heads, v.shape[-1]).transpose(1, 2)
     kl = q.new_empty(batch, heads, n, dtype=torch.float32)
-    return out, kl, q.new_empty(3, batch, heads, n, dtype=torch.float32)
+    normalizers = q.new_empty(3, batch, heads, n, dtype=torch.float32)
+    return out, kl, normalizers, q.new_empty(batch, heads, n, dtype=torch.int32)
 
 
 @torch.library.custom_op("babn::weibull_attention_backward", mutates_args=())
@@ -93,6 +95,7 @@ def weibull_attention_backward(
     seeds: Tensor | None,
     out: Tensor,
     normalizers: Tensor,
+    row_end: Tensor,
     scale: float,
     rho: float,
     fixed_k: float,
@@ -125,7 +128,7 @@ def weibull_attention_backward(
     prior_or_any = q if prior is None else prior
     attend_backward_rows[(row_blocks, batch * heads)](
         q, k, v, lifted.first, lifted.second, prior_or_any, pairs.mask, pairs.bias,
-        q if seeds is None else seeds, out, *normalizers, dout, dkl,
+        q if seeds is None else seeds, out, *normalizers, row_end, dout, dkl,
         dlifted.first, dlifted.second, weights, dscores, row_sum, prior_sum, parts,
         q.stride(), k.stride(), v.stride(), out.stride(), dout.stride(), lifted.strides,
         pairs.mask_strides, pairs.bias_strides,
@@ -136,7 +139,7 @@ def weibull_attention_backward(
     dprior = q.new_empty(batch, heads, m, dtype=torch.float32)
     tiles = tile_options("columns", q, m, mask, bias)
     attend_backward_columns[(triton.cdiv(m, tiles["BN"]), batch * heads)](
-        q, k, prior_or_any, pairs.mask, pairs.bias, *normalizers[1:], dout,
+        q, k, prior_or_any, pairs.mask, pairs.bias, *normalizers[1:], row_end, dout,
         weights, dscores, row_sum, prior_sum, dk, dv, dprior,
         q.stride(), k.stride(), dout.stride(), pairs.mask_strides, pairs.bias_strides,
         heads, groups, n, m, numbers["factor"],
@@ -163,8 +166,8 @@ def _(
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     q, k, v, lift, prior, mask, bias, seeds, *ctx.settings = inputs
-    out, _, normalizers = output
-    ctx.save_for_backward(q, k, v, lift, prior, mask, bias, seeds, out, normalizers)
+    out, _, normalizers, row_end = output
+    ctx.save_for_backward(q, k, v, lift, prior, mask, bias, seeds, out, normalizers, row_end)
 
 
 def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...]:
@@ -205,8 +208,8 @@ class HeadLiftedAttention(torch.autograd.Function):
         """Output and divergence of each row; `inputs` are the operator's without the lift."""
         q, k, v, *rest = inputs
         lift = head_map(h, weight, bias, False)
-        out, kl, normalizers = weibull_attention(q, k, v, lift, *rest)
-        ctx.save_for_backward(h, weight, bias, q, k, v, *rest[:4], out, normalizers)
+        out, kl, normalizers, row_end = weibull_attention(q, k, v, lift, *rest)
+        ctx.save_for_backward(h, weight, bias, q, k, v, *rest[:4], out, normalizers, row_end)
         ctx.settings = rest[4:]
         return out, kl
 
