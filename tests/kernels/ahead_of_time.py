@@ -12,7 +12,7 @@ from triton.compiler import ASTSource
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
-TENSORS = {"MASK": "*u8", "SEEDS": "*i64"}
+TENSORS = {"MASK": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
 IN_FLOAT32 = {
     "PRIOR", "LSE", "SCORE_LSE", "PRIOR_LSE", "KL", "DKL", "ROW_SUM", "PRIOR_SUM", "PRIOR_PART",
     "DPRIOR", "DWEIGHT", "DBIAS", "BIAS",
