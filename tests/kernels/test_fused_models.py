@@ -145,8 +145,9 @@ def test_older_gpus_and_other_makers_take_the_reference(monkeypatch: pytest.Monk
     for capability, reason in (((7, 5), "kernels need an NVIDIA GPU from Ampere"), ((9, 0), None)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, c=capability: c)
         fused.is_recent.cache_clear()
-        found = fused.why_no_kernels(torch.device("cuda", 0), forced=False)
+        found = fused.why_no_kernels(torch.device("cuda", 0), forced=True)
         assert found is None if reason is None else found.startswith(reason)
+    assert 'kernel="triton"' in fused.why_no_kernels(torch.device("cuda", 0), forced=False)
     fused.is_recent.cache_clear()
     monkeypatch.setattr(torch.version, "cuda", None)
     assert fused.why_no_kernels(torch.device("cuda", 0), forced=True)

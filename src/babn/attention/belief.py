@@ -45,7 +45,7 @@ class BeliefConfig(RuleConfig):
         scores: Whether $\Phi$ is normalised over the keys (a log softmax) or raw, as in the paper.
         upward: Axis of the upward path's linear maps: `"keys"` (the paper's; up to `max_length`
             keys) or `"heads"` (any length, few parameters).
-        upward_rank: Rank of the maps over keys; 0 for full ones. Low ranks are faster and smaller.
+        upward_rank: Rank of the maps over keys, for fewer parameters and operations; 0 for full.
         max_length: The largest number of keys with `upward="keys"`.
         noise: `"truncated"` to (0.1, 0.9) with its own mean, `"truncated-paper"` with the mean of
             untruncated noise, or `"exact"`.

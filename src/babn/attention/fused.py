@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.attention.inputs import Inputs
-from babn.attention.masking import Mask
 from babn.attention.randomness import Randomness
 from babn.distributions.noise import NoiseName
 
@@ -176,15 +175,15 @@ def is_recent(device: torch.device) -> bool:
 def why_no_kernels(device: torch.device, forced: bool) -> str | None:
     """What keeps all calls on a device from the kernels, or `None` if nothing does.
 
-    Triton's interpreter is slow, so that only who asks for kernels gets it.
+    Only who asks for kernels gets them, until they have been tested and timed on a GPU.
     """
     if not has_triton():
         return "triton is not installed"
-    if device.type == "cuda":
-        return None if is_recent(device) else "kernels need an NVIDIA GPU from Ampere (8.0) on"
-    if forced and interpreted():
-        return None
-    return f"the model is on {device.type}, not on a CUDA device"
+    if device.type == "cuda" and not is_recent(device):
+        return "kernels need an NVIDIA GPU from Ampere (8.0) on"
+    if device.type != "cuda" and not (forced and interpreted()):
+        return f"the model is on {device.type}, not on a CUDA device"
+    return None if forced else 'kernels are new, and taken with kernel="triton" only'
 
 
 def why_not_triton(inputs: Inputs, forced: bool) -> str | None:
@@ -213,11 +212,6 @@ def softmax_attention(inputs: Inputs, dropout: float = 0.0) -> Tensor:
     return F.scaled_dot_product_attention(
         inputs.query, inputs.key, inputs.value, mask, dropout, scale=inputs.scale, **grouped
     )
-
-
-def is_rowwise(mask: Mask | None) -> bool:
-    """Whether queries or heads differ in the keys that they see."""
-    return mask is not None and (mask.shape[1] > 1 or mask.shape[2] > 1)
 
 
 def with_unit_stride(x: Tensor) -> Tensor:

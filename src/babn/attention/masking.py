@@ -68,3 +68,8 @@ def from_ranks(
 def tokens_seen(mask: Mask) -> Bool[Tensor, "#batch #head key"]:
     """The keys at which any query looks; in self-attention the others are padding."""
     return mask.any(-2)
+
+
+def is_rowwise(mask: Mask | None) -> bool:
+    """Whether queries or heads differ in the keys that they see."""
+    return mask is not None and (mask.shape[1] > 1 or mask.shape[2] > 1)

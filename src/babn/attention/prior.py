@@ -5,9 +5,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.fused import is_rowwise
 from babn.attention.inputs import Scores
-from babn.attention.masking import Mask, log_normalize
+from babn.attention.masking import Mask, is_rowwise, log_normalize
 
 
 class KeyNetwork(nn.Module):

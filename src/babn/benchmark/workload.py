@@ -50,6 +50,8 @@ def make_model(size: Size, rule: RuleConfig | None, device: torch.device) -> Any
     model.to(device)
     if rule is None:
         return model
+    if device.type == "cuda" and rule.fusible and rule.kernel == "auto":
+        rule = replace(rule, kernel="triton")
     if isinstance(rule, babn.BeliefConfig):
         rule = replace(rule, max_length=size.length)
     return babn.convert(model, rule)
