@@ -2,20 +2,24 @@
 
     python benchmarks/kernel_parts.py [--batch 32] [--length 512] [--tiles] [--out FILE]
 
-Times every part of one ALBERT-base layer by itself, beside the bytes and operations that it cannot
-do without. With --tiles it tries other tile sizes for each kernel.
+Times every part of one ALBERT-base layer by itself. With --tiles it times each kernel with other
+tiles, after it has compiled all of them on all cores.
 """
 
 import argparse
 import itertools
 import json
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 import triton
 
+from babn.kernels import heads as head_kernels
 from babn.kernels import launch
 from babn.kernels.heads import head_map
 from babn.kernels.launch import TILES, Tile
@@ -23,11 +27,24 @@ from babn.kernels.op import weibull_attention
 from babn.kernels.top import softmax_weights
 
 HEADS, SIZE = 12, 64
-SETTINGS = {
-    "BABN": (SIZE**-0.5, 12.0, 0.0, 1e-6, 1.0, 1.0, True, True, True, True, True, 0),
-    "BABN sigma=0": (SIZE**-0.5, 12.0, 0.0, 0.0, 1.0, 1.0, True, True, True, True, True, 0),
-    "BABN mean": (SIZE**-0.5, 12.0, 0.0, 1e-6, 1.0, 1.0, True, False, True, True, False, 0),
-    "BAM": (SIZE**-0.5, 0.0, 10.0, 0.0, 1.0, 1.0, True, True, False, False, True, 0),
+NUMBERS = {
+    "BABN": (SIZE**-0.5, 12.0, 0.0, 1e-6, 1.0, 1.0, True, True, True, True, True),
+    "BABN sigma=0": (SIZE**-0.5, 12.0, 0.0, 0.0, 1.0, 1.0, True, True, True, True, True),
+    "BABN mean": (SIZE**-0.5, 12.0, 0.0, 1e-6, 1.0, 1.0, True, False, True, True, False),
+    "BAM": (SIZE**-0.5, 0.0, 10.0, 0.0, 1.0, 1.0, True, True, False, False, True),
+}
+FORWARD = ((64, 16, 4), (64, 32, 4), (64, 64, 4), (64, 64, 8), (128, 32, 4), (128, 32, 8),
+           (128, 64, 8), (32, 32, 4), (32, 64, 4), (16, 64, 4))  # fmt: skip
+ROWS = ((64, 16, 4), (64, 32, 4), (64, 32, 8), (64, 64, 8), (128, 16, 4), (128, 16, 8),
+        (128, 32, 8), (32, 16, 4), (32, 32, 4), (32, 64, 4), (16, 32, 4))  # fmt: skip
+COLUMNS = ((64, 64, 4), (64, 128, 4), (64, 128, 8), (128, 64, 4), (128, 64, 8), (32, 64, 4),
+           (128, 128, 8), (32, 128, 4))  # fmt: skip
+KERNELS = {
+    "attend_forward": "forward",
+    "attend_backward_rows": "rows",
+    "attend_backward_columns": "columns",
+    "map_heads": "heads",
+    "sum_products": "sums",
 }
 
 
@@ -49,20 +66,28 @@ def forward_and_backward(run: Callable[[], torch.Tensor]) -> tuple[float, float]
     return milliseconds(run), backward
 
 
-def attention(name: str, batch: int, n: int) -> Callable[[], torch.Tensor]:
+def attention(
+    name: str, batch: int, n: int, upward: str = "keys", padded: bool = False
+) -> Callable[[], torch.Tensor]:
     """A call of Weibull attention, its divergence added to the output so that it has gradients."""
     q, k, v = (random(batch, HEADS, n, SIZE) for _ in range(3))
-    settings = SETTINGS[name]
-    maps = (settings[1] > 0) + (settings[3] > 0)
-    lift = random(batch, HEADS, n, maps * n) if maps else None
+    numbers = NUMBERS[name]
+    maps = (numbers[1] > 0) + (numbers[3] > 0)
+    lift: tuple[Any, ...] = (None, None, None)
+    if maps and upward == "keys":
+        lift = (random(batch, HEADS, n, maps * n), None, None)
+    elif maps:
+        h = F.softplus(random(batch, HEADS, n, n, grad=False)).requires_grad_()
+        weight = torch.randn(maps * HEADS, HEADS, device="cuda") * 0.3
+        lift = (h, weight.requires_grad_(), torch.zeros(maps * HEADS, device="cuda"))
     prior = torch.randn(batch, HEADS, n, device="cuda").log_softmax(-1).requires_grad_()
-    with_kl, sample = settings[10], settings[7]
+    mask = torch.ones(batch, 1, 1, n, dtype=torch.bool, device="cuda") if padded else None
+    with_kl, sample = numbers[10], numbers[7]
     seeds = torch.zeros(1, dtype=torch.int64, device="cuda") if sample else None
+    rest = (prior if with_kl else None, mask, None, seeds)
 
     def run() -> torch.Tensor:
-        out, kl, _, _ = weibull_attention(
-            q, k, v, lift, prior if with_kl else None, None, None, seeds, *settings
-        )
+        out, kl, _, _ = weibull_attention(q, k, v, *lift, *rest, *numbers)
         return out + kl.mean().to(out.dtype) if with_kl else out
 
     return run
@@ -73,35 +98,91 @@ def parts(batch: int, n: int) -> dict[str, tuple[float, float]]:
     q, k, v = (random(batch, HEADS, n, SIZE) for _ in range(3))
     h = F.softplus(random(batch, HEADS, n, n, grad=False)).requires_grad_()
     weight, bias = random(2 * n, n), random(2 * n)
-    head_weight, head_bias = random(2 * HEADS, HEADS), random(2 * HEADS)
+    head_weight, head_bias = random(HEADS, HEADS), random(HEADS)
     runs = {
         "torch softmax attention": lambda: F.scaled_dot_product_attention(q, k, v),
         "first weights": lambda: softmax_weights(q, k, None, None, SIZE**-0.5),
         "map over keys": lambda: F.linear(h, weight[:n], bias[:n]),
         "both maps over keys": lambda: F.linear(h, weight, bias),
         "softplus": lambda: F.softplus(h),
-        "map over heads with softplus": lambda: head_map(h, head_weight[:12], head_bias[:12], True),
-        "both maps over heads": lambda: head_map(h, head_weight, head_bias, False),
-        **{name: attention(name, batch, n) for name in SETTINGS},
+        "map over heads": lambda: head_map(h, head_weight, head_bias, True),
+        **{name: attention(name, batch, n) for name in NUMBERS},
+        "BABN with maps over heads": attention("BABN", batch, n, upward="heads"),
+        "BABN, padded": attention("BABN", batch, n, padded=True),
     }
     return {name: forward_and_backward(run) for name, run in runs.items()}
 
 
-def try_tiles(batch: int, n: int) -> dict[str, list[tuple[Tile, float]]]:
-    """Times of the whole call with other tiles, the fastest first."""
-    found: dict[str, list[tuple[Tile, float]]] = {}
-    run = attention("BABN", batch, n)
-    for kernel, place in {"forward": 0, "rows": 1, "columns": 1}.items():
-        usual, times = TILES[kernel], []
-        for queries, keys, warps in itertools.product((32, 64, 128), (16, 32, 64, 128), (4, 8)):
-            launch.TILES[kernel] = Tile(queries, keys, warps)
-            try:
-                times.append((TILES[kernel], forward_and_backward(run)[place]))
-            except triton.runtime.errors.OutOfResources:
-                continue
-        launch.TILES[kernel] = usual
-        found[kernel] = sorted(times, key=lambda entry: entry[1])[:6]
+def kernel_times(run: Callable[[], torch.Tensor]) -> dict[str, float]:
+    """Milliseconds of each of our kernels in a call and its backward pass."""
+    out = run()
+    gradient = torch.randn_like(out)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(5):
+            run().backward(gradient)
+        torch.cuda.synchronize()
+    rows = {row.key: row for row in profile.key_averages()}
+    times = {KERNELS[key]: rows[key].self_device_time_total / rows[key].count for key in KERNELS
+             if key in rows}  # fmt: skip
+    return {kernel: time / 1e3 for kernel, time in times.items()}
+
+
+def candidates() -> dict[str, list[tuple[int, ...]]]:
+    """Tiles to try for each kernel."""
+    tiles = {"forward": FORWARD, "rows": ROWS, "columns": COLUMNS}
+    found: dict[str, list[tuple[int, ...]]] = {
+        kernel: [(*tile, 3, most) for tile, most in itertools.product(each, (0, 128, 168))]
+        for kernel, each in tiles.items()
+    }
+    found["heads"] = list(itertools.product((128, 256, 512), (4, 8)))
+    found["sums"] = list(itertools.product((64, 128, 256, 512), (4, 8)))
     return found
+
+
+def use(kernel: str, tile: tuple[int, ...]) -> None:
+    """Sets the tile of a kernel."""
+    if kernel == "heads":
+        head_kernels.PAIRS, head_kernels.PAIRS_WARPS = tile
+    elif kernel == "sums":
+        head_kernels.SUMMED_PAIRS, head_kernels.SUMMED_WARPS = tile
+    else:
+        launch.TILES[kernel] = Tile(*tile)
+
+
+def usual(kernel: str) -> tuple[int, ...]:
+    """The tile that is set now."""
+    if kernel == "heads":
+        return head_kernels.PAIRS, head_kernels.PAIRS_WARPS
+    if kernel == "sums":
+        return head_kernels.SUMMED_PAIRS, head_kernels.SUMMED_WARPS
+    return TILES[kernel]
+
+
+def time_with(kernel: str, tile: tuple[int, ...], batch: int, n: int) -> float | None:
+    """Milliseconds of a kernel with a tile; `None` if it does not fit."""
+    before = usual(kernel)
+    use(kernel, tile)
+    try:
+        upward = "heads" if kernel.startswith(("heads", "sums")) else "keys"
+        return kernel_times(attention("BABN", batch, n, upward))[kernel]
+    except triton.runtime.errors.OutOfResources:
+        return None
+    finally:
+        use(kernel, before)
+
+
+def try_tiles(batch: int, n: int) -> dict[str, list[tuple[tuple[int, ...], float]]]:
+    """The fastest tiles of each kernel."""
+    everything = [(kernel, tile) for kernel, tiles in candidates().items() for tile in tiles]
+    with ProcessPoolExecutor(14, get_context("spawn")) as pool:
+        for kernel, tile in everything:
+            pool.submit(time_with, kernel, tile, 16, n)
+    found: dict[str, list[tuple[tuple[int, ...], float]]] = {}
+    for kernel, tile in everything:
+        time = time_with(kernel, tile, batch, n)
+        if time is not None:
+            found.setdefault(kernel, []).append((tile, time))
+    return {kernel: sorted(times, key=lambda entry: entry[1]) for kernel, times in found.items()}
 
 
 def main() -> None:
@@ -122,9 +203,12 @@ def main() -> None:
     measured = parts(args.batch, args.length)
     for name, (forward, backward) in measured.items():
         print(f"{name:<30} forward {forward:7.3f} ms   backward {backward:7.3f} ms")
+    for upward in ("keys", "heads"):
+        times = kernel_times(attention("BABN", args.batch, args.length, upward))
+        print(upward, *(f"{kernel} {time:.3f}" for kernel, time in times.items()))
     tiles = try_tiles(args.batch, args.length) if args.tiles else {}
-    for kernel, times in tiles.items():
-        print(kernel, *(f"{t.queries}x{t.keys}/{t.warps}: {ms:.3f}" for t, ms in times))
+    for kernel, found in tiles.items():
+        print(kernel, *(f"{'x'.join(map(str, tile))}: {time:.3f}" for tile, time in found[:8]))
     if args.out:
         args.out.write_text(json.dumps({"parts": measured, "tiles": tiles}, indent=1))
 

@@ -12,10 +12,11 @@ from triton.compiler import ASTSource
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
+LENGTHS = {"lift_strides": 3, "weight_strides": 2}
 TENSORS = {"MASK": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
 IN_FLOAT32 = {
     "PRIOR", "LSE", "SCORE_LSE", "PRIOR_LSE", "KL", "DKL", "ROW_SUM", "PRIOR_SUM", "PRIOR_PART",
-    "DPRIOR", "DWEIGHT", "DBIAS", "BIAS",
+    "DPRIOR", "SUMS", "WEIGHT", "BIAS",
 }  # fmt: skip
 NUMBERS = {
     "factor", "rho_ln2", "fixed_k", "sigma_ln2", "log_beta", "alpha_constant", "rest_constant",
@@ -29,7 +30,7 @@ def signature(kernel: Any, options: dict[str, Any], dtype: str) -> dict[str, Any
         if name in options:
             types[name] = "constexpr"
         elif name.endswith("_strides"):
-            types[name] = ("i32",) * (3 if name == "lift_strides" else 4)
+            types[name] = ("i32",) * LENGTHS.get(name, 4)
         elif name.isupper():
             types[name] = TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else f"*{dtype}")
         else:
@@ -49,14 +50,15 @@ def alignments(kernel: Any, types: dict[str, Any]) -> dict[tuple[int, ...], Any]
 
 
 def compiled(
-    module: str, name: str, options: dict[str, Any], dtype: str, warps: int
+    module: str, name: str, options: dict[str, Any], dtype: str, warps: int, registers: int = 0
 ) -> dict[str, int]:
     """Registers and bytes of spilled ones of a kernel, compiled for Hopper."""
     kernel = getattr(importlib.import_module(f"babn.kernels.{module}"), name)
     wanted = {key: value for key, value in options.items() if key in kernel.arg_names}
     types = signature(kernel, wanted, dtype)
     source = ASTSource(kernel, types, wanted, alignments(kernel, types))
-    binary = triton.compile(source, target=HOPPER, options={"num_warps": warps}).asm["cubin"]
+    how = {"num_warps": warps} | ({"maxnreg": registers} if registers else {})
+    binary = triton.compile(source, target=HOPPER, options=how).asm["cubin"]
     return resources(binary)
 
 

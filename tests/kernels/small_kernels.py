@@ -68,13 +68,13 @@ def applied(function: Any, x: Tensor) -> Tensor:
 
 @triton.jit
 def draw_kernel(
-    SEEDS, BITS, NOISE, heads, n, m, call, rows_per_seed,
+    SEEDS, BITS, NOISE, heads, n, m, rows_per_seed,
     TRUNCATED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     plane = tl.program_id(1)
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     batch, head = plane // heads, plane % heads
-    first, second = row_keys(SEEDS, batch, head, heads, rows, call, rows_per_seed)
+    first, second = row_keys(SEEDS, batch, head, heads, rows, rows_per_seed)
     for start in range(0, m, BN):
         keys = start + tl.arange(0, BN)
         inside = (rows < n)[:, None] & (keys < m)[None, :]
@@ -109,13 +109,13 @@ def truncated_noise_at(bits):
 
 
 def draws(
-    seeds: Tensor, shape: tuple[int, int, int, int], call: int = 0, truncated: bool = True
+    seeds: Tensor, shape: tuple[int, int, int, int], truncated: bool = True
 ) -> tuple[Tensor, Tensor]:
     """The bits of every pair of a call, and its noise to base e in double precision."""
     batch, heads, n, m = shape
     bits = torch.empty(shape, dtype=torch.int64, device=seeds.device)
     noise = torch.empty(shape, dtype=torch.float32, device=seeds.device)
     draw_kernel[(triton.cdiv(n, 64), batch * heads)](
-        seeds, bits, noise, heads, n, m, call, batch // len(seeds), truncated, 64, 64
+        seeds, bits, noise, heads, n, m, batch // len(seeds), truncated, 64, 64
     )
     return bits, noise.double() * math.log(2)

@@ -8,16 +8,26 @@ from typing import Any
 import pytest
 from ahead_of_time import compiled
 
-from babn.kernels.heads import BACKWARD_PAIRS, BLOCKS, PAIRS
-from babn.kernels.launch import CONSTANT, CONTEXTUAL, FIXED, LIFTED, ROWWISE, TILES
+from babn.kernels.heads import PAIRS, PAIRS_WARPS, SUMMED_PAIRS, SUMMED_WARPS
+from babn.kernels.launch import (
+    CONSTANT,
+    CONTEXTUAL,
+    FIXED,
+    KEYWISE,
+    LIFTED,
+    PAIRWISE,
+    ROWWISE,
+    TILES,
+)
 
 pytestmark = pytest.mark.slow
 
 DEFAULT = {
     "D": 64, "DV": 64, "BD": 64, "BDV": 64, "SHAPE": LIFTED, "LIFT": True, "NORMALIZED": True,
     "SAMPLE": True, "TRUNCATED": True, "OWN_MOMENT": True, "PRIORS": CONTEXTUAL,
-    "MASKED": False, "BIASED": False, "IEEE": False, "FULL": True,
-    "HEADS": 12, "OUTS": 24, "BH": 16, "BO": 32, "REPEATS": BLOCKS, "SOFTPLUS": True,
+    "MASKED": 0, "BIASED": False, "IEEE": False, "FULL": True,
+    "HEADS": 12, "OUTS": 24, "BH": 16, "BO": 32, "SOFTPLUS": True,
+    "SLOPE": False, "POSITIVE": False,
 }  # fmt: skip
 KERNELS = {
     "forward": ("forward", "attend_forward"),
@@ -26,7 +36,9 @@ KERNELS = {
     "softmax": ("top", "write_softmax"),
 }
 VARIANTS = {
-    "masked": {"MASKED": True, "FULL": False, "PRIORS": ROWWISE, "BIASED": True},
+    "masked": {"MASKED": PAIRWISE, "FULL": False, "PRIORS": ROWWISE, "BIASED": True},
+    "padded": {"MASKED": KEYWISE, "FULL": False},
+    "heads": {"POSITIVE": True},
     "bam": {"SHAPE": FIXED, "LIFT": False, "TRUNCATED": False, "OWN_MOMENT": False},
     "raw": {"NORMALIZED": False, "PRIORS": CONSTANT},
     "mean": {"SAMPLE": False, "PRIORS": 0},
@@ -48,17 +60,21 @@ def test_the_default_fits_the_registers(
 ) -> None:
     tile = TILES[kernel]
     options = {**DEFAULT, "BM": tile.queries, "BN": tile.keys}
-    found = compile_kernel(*KERNELS[kernel], options, "bf16", tile.warps)
+    found = compile_kernel(*KERNELS[kernel], options, "bf16", tile.warps, tile.registers)
     assert found["stack"] == 0, found
 
 
 @pytest.mark.parametrize(
-    ("kernel", "pairs"), [("map_heads", PAIRS), ("map_heads_backward", BACKWARD_PAIRS)]
+    ("kernel", "pairs", "warps"),
+    [
+        ("map_heads", PAIRS, PAIRS_WARPS),
+        ("sum_products", SUMMED_PAIRS, SUMMED_WARPS),
+    ],
 )
 def test_maps_over_heads_fit_the_registers(
-    kernel: str, pairs: int, compile_kernel: Callable[..., dict[str, int]]
+    kernel: str, pairs: int, warps: int, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
-    found = compile_kernel("heads", kernel, {**DEFAULT, "BP": pairs}, "bf16", 4)
+    found = compile_kernel("heads", kernel, {**DEFAULT, "BP": pairs}, "bf16", warps)
     assert found["stack"] == 0, found
 
 

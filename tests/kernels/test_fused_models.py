@@ -2,6 +2,7 @@
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,27 @@ import torch
 import babn
 from babn.attention import fused
 from babn.errors import UnsupportedAttentionError
-from models import ALL, Case, floats, without_dropout
+from models import ALL, Batch, Case, floats, without_dropout
 
-BY_NAME = {case.name: case for case in ALL}
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def placed(case: Case) -> Case:
+    """The same case on the device whose kernels are tested."""
+
+    def moved(batch: Batch) -> Batch:
+        return {name: x.to(DEVICE) if torch.is_tensor(x) else x for name, x in batch.items()}
+
+    answers = case.answers
+    return replace(
+        case,
+        build=lambda: case.build().to(DEVICE),
+        batch=lambda: moved(case.batch()),
+        answers=None if answers is None else lambda batch: moved(answers(batch)),
+    )
+
+
+BY_NAME = {case.name: placed(case) for case in ALL}
 # Self-attention with padding and without, causal and grouped heads, cross-attention and a bias.
 CASES = [("bert", "keys"), ("vit", "heads"), ("llama", "keys"), ("t5", "heads")]
 SLOW_CASES = [

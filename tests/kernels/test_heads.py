@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from babn.kernels.heads import BLOCKS, PAIRS, head_map
+from babn.kernels.heads import SUMMED_PAIRS, head_map
 
 
 def reference(h: Tensor, weight: Tensor, bias: Tensor, softplus: bool) -> Tensor:
@@ -22,7 +22,7 @@ def inputs(heads: int, outs: int, n: int, m: int, dtype: torch.dtype) -> list[Te
 @pytest.mark.parametrize("softplus", [False, True])
 @pytest.mark.parametrize(
     ("heads", "outs", "n", "m"),
-    [(3, 6, 5, 7), (12, 12, 9, 40), (20, 40, 4, 33), (2, 2, BLOCKS + 1, PAIRS)],
+    [(3, 6, 5, 7), (12, 12, 9, 40), (20, 40, 4, 33), (2, 2, 5, SUMMED_PAIRS)],
 )
 def test_values_and_gradients_are_torchs(
     heads: int, outs: int, n: int, m: int, softplus: bool, device: torch.device

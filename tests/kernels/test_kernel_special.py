@@ -21,9 +21,13 @@ from torch import Tensor
 from babn.kernels.special import (
     LARGEST_NOISE,
     digamma_1p,
+    gamma_1p,
+    inverse_moment,
     log_gamma_1p,
+    moment,
     moment_rest,
     moment_rest_slope,
+    moment_slope,
     stirling_rest,
     stirling_rest_slope,
 )
@@ -103,7 +107,19 @@ def test_log_gamma_1p_is_right_to_4e_7(device: torch.device) -> None:
 
 def test_digamma_1p_is_the_slope_of_log_gamma_1p(device: torch.device) -> None:
     a = torch.linspace(0, 1, 5001, device=device)
-    assert worst(applied(digamma_1p, a), special.digamma(1 + double(a))) < 4e-5
+    assert worst(applied(digamma_1p, a), special.digamma(1 + double(a))) < 7e-6
+
+
+def test_moments_of_large_k_are_right_to_7e_6(device: torch.device) -> None:
+    t = torch.linspace(0, 1, 5001, device=device)
+    rest, mean = tilted_moments(1 / (1 + double(t)))
+    expected = np.exp(double(t) * math.log(HIGH) - np.log1p(double(t)) + rest)
+    assert worst(applied(moment, t), expected, 1 / expected) < 2.5e-6
+    assert worst(applied(inverse_moment, t), 1 / expected, expected) < 2.5e-6
+    slope = math.log(HIGH) - mean / (1 + double(t))
+    assert worst(applied(moment_slope, t), slope) < 1e-5
+    gamma = special.gamma(1 + double(t))
+    assert worst(applied(gamma_1p, t), gamma, 1 / gamma) < 7e-6
 
 
 def test_slope_of_stirling_rest_weighted_as_in_digamma(device: torch.device) -> None:

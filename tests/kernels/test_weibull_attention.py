@@ -15,6 +15,7 @@ from weibull_cases import (
 )
 
 from babn.distributions.special import saturating_exp
+from babn.kernels.heads import head_map
 from babn.kernels.op import weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
 
@@ -81,7 +82,7 @@ HALF_CASES = {
 }
 
 # No lift, prior, mask, bias or seeds; k = 2, in mean mode, without divergence.
-BAM = (None,) * 5 + (0.5, 0.0, 2.0, 0.0, 1.0, 1.0, True, False, True, True, False, 0)
+BAM = (None,) * 7 + (0.5, 0.0, 2.0, 0.0, 1.0, 1.0, True, False, True, True, False)
 
 
 @pytest.fixture(autouse=True)
@@ -165,6 +166,30 @@ def test_heads_side_by_side_are_read_where_they_lie(device: torch.device) -> Non
         # The gradient of a sum has no strides of its own.
         found += [output, *torch.autograd.grad(output.sum() + output.square().sum(), leaf)]
     assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
+
+
+@pytest.mark.parametrize("name", ["lift-over-heads", "lift-over-heads-no-rho"])
+def test_maps_over_heads_may_be_left_to_the_operator(name: str, device: torch.device) -> None:
+    case = CASES[name]
+    generator = torch.Generator().manual_seed(0)
+    size = (case.maps * case.heads, case.heads)
+    found = []
+    for apart in (True, False):
+        q, k, v, _, _, _, *others = arguments_of(case, device)
+        generator.manual_seed(0)
+        h = torch.rand(case.batch, case.heads, case.n, case.m, generator=generator)
+        maps = [
+            h,
+            torch.randn(size, generator=generator),
+            torch.randn(size[0], generator=generator),
+        ]
+        maps = [x.to(device).requires_grad_() for x in maps]
+        lift = (head_map(*maps, False), None, None) if apart else maps
+        output, kl_rows, *_ = weibull_attention(q, k, v, *lift, *others)
+        slopes = torch.autograd.grad(output.square().sum() + kl_rows.sum(), [q, k, v, *maps])
+        found.append([output.detach(), kl_rows.detach(), *slopes])
+    for x, y in zip(*found, strict=True):
+        torch.testing.assert_close(x, y, atol=1e-4 * float(y.abs().max()), rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["plain", "bias", "bam-constant-prior", "arbitrary-mask"])

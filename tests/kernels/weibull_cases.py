@@ -15,7 +15,7 @@ from babn.distributions.special import log_softplus
 from babn.kernels.op import weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
 
-SCALE, CALL = 0.5, 3
+SCALE = 0.5
 Tensors = dict[str, Tensor | None]
 
 
@@ -126,20 +126,21 @@ def arguments_of(case: Case, device: torch.device) -> tuple[Any, ...]:
     inputs = {name: _leaf(x, device, _dtype(name, case)) for name, x in inputs_of(case).items()}
     mask = mask_of(case)
     return (
-        *(inputs[name] for name in ("q", "k", "v", "lift", "prior")),
+        *(inputs[name] for name in ("q", "k", "v", "lift")),
+        *(None, None, inputs["prior"]),
         None if mask is None else mask.to(device),
         inputs["bias"],
         _seeds(case, device) if case.sample else None,
         *(SCALE, case.rho, case.fixed_k, case.sigma, case.beta, case.alpha),
         *(case.normalized, case.sample, case.noise != "exact", case.noise == "truncated"),
-        *(case.with_kl, CALL),
+        case.with_kl,
     )
 
 
 def by_kernel(case: Case, device: torch.device) -> Tensors:
     """What the kernels give."""
     arguments = arguments_of(case, device)
-    q, k, v, lift, prior, _, bias, *_ = arguments
+    q, k, v, lift, _, _, prior, _, bias, *_ = arguments
     output, kl_rows, *_ = weibull_attention(*arguments)
     inputs = {"q": q, "k": k, "v": v, "lift": lift, "prior": prior, "bias": bias}
     return readings(inputs, output, kl_rows if case.with_kl else None)
@@ -155,7 +156,7 @@ def by_library(case: Case, device: torch.device) -> Tensors:
     log_s = posterior.log_mean
     if case.sample:
         size = (case.batch, case.heads, case.n, case.m)
-        noise = draws(_seeds(case, device), size, CALL, case.noise != "exact")[1]
+        noise = draws(_seeds(case, device), size, case.noise != "exact")[1]
         log_s = posterior.log_sample_from(noise)
     output = normalize(log_s, mask) @ inputs["v"].repeat_interleave(case.groups, 1)
     kl_rows = None

@@ -196,7 +196,8 @@ class BeliefRule(AttentionRule):
         if not maps:
             return None
         top = softmax_weights(first)
-        if self.config.upward == "heads" and first.mask is None:
+        if self.config.upward == "heads" and (first.mask is None or first.mask.shape[1] == 1):
+            # Maps over heads keep pairs apart, so that what they make of masked ones goes nowhere.
             return UpwardStates(climb(maps, top, None, step=by_kernel), None)
         return self._climb(maps, top, first.mask)
 

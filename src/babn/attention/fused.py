@@ -103,7 +103,12 @@ def weibull_attention(
     from babn.kernels import op
 
     query, key, value = _operands(inputs)
-    others = (
+    maps = (lift.h, lift.weight, lift.bias) if isinstance(lift, HeadLift) else (lift, None, None)
+    output, kl_rows, _, _ = op.weibull_attention(
+        query,
+        key,
+        value,
+        *maps,
         prior,
         inputs.mask,
         inputs.bias,
@@ -119,13 +124,7 @@ def weibull_attention(
         posterior.noise != "exact",
         posterior.noise == "truncated",
         request.with_kl,
-        0,
     )
-    if isinstance(lift, HeadLift):
-        maps = (lift.h, lift.weight, lift.bias)
-        output, kl_rows = op.HeadLiftedAttention.apply(*maps, query, key, value, *others)
-    else:
-        output, kl_rows, _, _ = op.weibull_attention(query, key, value, lift, *others)
     return FusedResult(output, kl_rows if request.with_kl else None)
 
 

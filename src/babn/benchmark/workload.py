@@ -49,12 +49,26 @@ def make_model(size: Size, rule: RuleConfig | None, device: torch.device) -> Any
     model: Any = transformers.AlbertForSequenceClassification(config)
     model.to(device)
     if rule is None:
-        return model
+        return without_mask(model)
     if device.type == "cuda" and rule.fusible and rule.kernel == "auto":
         rule = replace(rule, kernel="triton")
     if isinstance(rule, babn.BeliefConfig):
         rule = replace(rule, max_length=size.length)
     return babn.convert(model, rule)
+
+
+def without_mask(model: Any) -> Any:
+    """Keeps transformers from a mask where nothing is masked, as some of its versions compile one.
+
+    torch's fastest kernels take none.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    AttentionInterface.register("unmasked", sdpa_attention_forward)
+    AttentionMaskInterface.register("unmasked", lambda *args, **kwargs: None)
+    model.config._attn_implementation = "unmasked"
+    return model
 
 
 def make_batch(size: Size, device: torch.device) -> dict[str, Tensor]:

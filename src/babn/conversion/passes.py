@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -89,9 +89,7 @@ class Pass:
         self._note_memory(scores.phi.numel(), BYTES_PER_PAIR)
         chain, step = place
         rule = self._rule(chain)
-        if chain not in self.climbed:
-            self.climbed[chain] = rule.climb(scores)
-        posterior = rule(step, scores, self.climbed[chain])
+        posterior = rule(step, scores, self._climbed(place, lambda: rule.climb(scores)))
         if self.override.posteriors is not None:
             self.override.posteriors.append((self.state.layer_name(place), posterior))
         if self.with_kl:
@@ -115,13 +113,24 @@ class Pass:
         chain, step = place = self._next_place(site)
         self._note_memory(pairs, BYTES_PER_FUSED_PAIR)
         rule = self._rule(chain)
-        if chain not in self.climbed:
-            self.climbed[chain] = rule.climb_fused(inputs)
+        climbed = self._climbed(place, lambda: rule.climb_fused(inputs))
         request = Request(sample, self.with_kl, self.override.randomness)
-        result = rule.fused(step, inputs, self.climbed[chain], request)
+        result = rule.fused(step, inputs, climbed, request)
         if result.kl_rows is not None:
             self._keep_rows(place, result.kl_rows, inputs)
         return result.output
+
+    def _climbed(self, place: tuple[int, int], climb: Callable[[], Any]) -> Any:
+        """The upward path of a chain, which its first call climbs and its last one gives up.
+
+        What is still kept when a compiled model ends is one of its results, with a gradient.
+        """
+        chain, step = place
+        if chain not in self.climbed:
+            self.climbed[chain] = climb()
+        if step == len(self.state.chains[chain].calls) - 1:
+            return self.climbed.pop(chain)
+        return self.climbed[chain]
 
     def dropout(self, inputs: Inputs) -> float:
         """How much of the model's own dropout on attention weights stays."""

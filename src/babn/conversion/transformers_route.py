@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from babn.attention.inputs import Inputs
@@ -59,9 +60,22 @@ def attention(
 
 
 def mask(*args: Any, **kwargs: Any) -> Tensor | None:
-    """Boolean masks that always spell causality out; without one, transformers would drop masks."""
-    from transformers.masking_utils import sdpa_mask
+    """Boolean masks that always spell causality out; without one, transformers would drop masks.
 
+    Padding alone is a mask of keys, one row for all queries, which is less to read and compute.
+    """
+    from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
+
+    padding = kwargs.get("attention_mask")
+    plain = kwargs.get("mask_function") is bidirectional_mask_function
+    if plain and not args and kwargs.get("allow_is_bidirectional_skip"):
+        if padding is None:
+            return None
+        if padding.ndim == 2 and padding.shape[1] == kwargs["kv_length"]:
+            seen: Tensor = padding.bool()
+            if not torch.compiler.is_compiling() and bool(seen.all()):
+                return None
+            return seen[:, None, None, :]
     return sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
 
 

@@ -12,26 +12,23 @@ import triton.language as tl
 from babn.kernels.noise import log_exponential, row_keys, uniform_bits
 from babn.kernels.posterior import (
     FIXED,
-    LARGEST_LOG,
     LARGEST_PHI,
     LIFTED,
     SMALLEST_K,
     alpha_digamma_of,
-    digamma,
-    inverse,
-    log_gamma,
-    log_moment,
-    log_moment_slope,
-    scale,
+    moments,
+    moments_of_large_k,
+    raised,
     shape,
 )
-from babn.kernels.special import EULER, LN2, exp2, log2, reciprocal
+from babn.kernels.special import EULER, LN2, exp2, reciprocal
 from babn.kernels.tiles import (
     CONSTANT,
     LOWEST,
     ROWWISE,
     at_head,
     dot,
+    load_as_is,
     load_pairs,
     load_rows,
     log_prior,
@@ -49,15 +46,18 @@ def attend_backward_rows(
     DU1, DU2, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM, PRIOR_PART,
     q_strides, k_strides, v_strides, out_strides, dout_strides, lift_strides,
     mask_strides, bias_strides,
-    heads, groups, n, m, rows_per_seed, call,
+    heads, groups, n, m, rows_per_seed,
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
     D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
     SHAPE: tl.constexpr, LIFT: tl.constexpr, NORMALIZED: tl.constexpr, SAMPLE: tl.constexpr,
     TRUNCATED: tl.constexpr, OWN_MOMENT: tl.constexpr, PRIORS: tl.constexpr,
-    MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr, FULL: tl.constexpr,
+    POSITIVE: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr,
+    FULL: tl.constexpr,
 ):  # fmt: skip
     """One block of queries of one head."""
+    ALL: tl.constexpr = FULL and MASKED == 0
+    SIMPLE: tl.constexpr = SHAPE == LIFTED and LIFT and NORMALIZED and OWN_MOMENT and SAMPLE
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -94,7 +94,7 @@ def attend_backward_rows(
     if PRIORS != 0:
         dkl = tl.load(DKL + row_places, mask=in_rows, other=0.0)
     if SAMPLE:
-        first, second = row_keys(SEEDS, batch, head, heads, rows, call, rows_per_seed)
+        first, second = row_keys(SEEDS, batch, head, heads, rows, rows_per_seed)
 
     end = m
     if MASKED:
@@ -104,25 +104,32 @@ def attend_backward_rows(
     prior_sum = tl.zeros([BM], tl.float32)
     for start in range(0, end, BN):
         keys = start + tl.arange(0, BN)
-        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
+        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
         inside = in_rows[:, None] & (keys < m)[None, :]
         key = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
-        s = scores(q, key, BIAS, bias_strides, rows, keys, factor, seen, BIASED, IEEE, FULL)
-        phi = where_seen(seen, s - score_lse[:, None], 0.0, FULL)
+        s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
+        phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL)
         at_lift = pair_offsets(rows, keys, lift_strides[2], 1)
-        u1 = 0.0
-        u2 = 0.0
+        raise1 = 0.0
+        raise2 = 0.0
         if SHAPE == LIFTED:
-            u1 = load_pairs(U1, at_lift, seen, FULL)
+            raise1, slope1 = raised(load_pairs(U1, at_lift, inside, FULL), POSITIVE, IEEE)
         if LIFT:
-            u2 = load_pairs(U2, at_lift, seen, FULL)
-        k, bare_k, slope1 = shape(phi, u1, rho_ln2, fixed_k, SHAPE, IEEE)
-        t, y = inverse(k)
-        log_y = log2(y)
-        log_m = log_moment(t, y, log_y, OWN_MOMENT)
-        slope = log_moment_slope(t, y, log_y, OWN_MOMENT)
-        log_bare = phi - log_m
-        log_lam, lam, bare, sigma2, slope2 = scale(log_bare, u2, sigma_ln2, LIFT, NORMALIZED, IEEE)
+            raise2, slope2 = raised(load_pairs(U2, at_lift, inside, FULL), POSITIVE, IEEE)
+        k, bare_k = shape(phi, raise1, rho_ln2, fixed_k, SHAPE, NORMALIZED)
+        if SIMPLE:
+            if tl.min(k) >= 1.0:
+                t, log_m, slope, log_lam, lam, bare, sigma2, expected, psi = moments_of_large_k(
+                    bare_k, k, raise2, sigma_ln2, log_beta
+                )
+            else:
+                t, log_m, slope, log_lam, lam, bare, sigma2, expected, psi = moments(
+                    phi, k, raise2, sigma_ln2, log_beta, LIFT, NORMALIZED, OWN_MOMENT
+                )
+        else:
+            t, log_m, slope, log_lam, lam, bare, sigma2, expected, psi = moments(
+                phi, k, raise2, sigma_ln2, log_beta, LIFT, NORMALIZED, OWN_MOMENT
+            )
 
         # From the output to the logits.
         if SAMPLE:
@@ -132,7 +139,7 @@ def attend_backward_rows(
         else:
             g = slope
             logits = log_lam + log_m
-        w = where_seen(seen, exp2(logits - lse[:, None]), 0.0, FULL)
+        w = where_seen(seen, exp2(logits - lse[:, None]), 0.0, ALL)
         v = load_rows(V, keys, value_columns, v_strides[2], m, DV, BDV, FULL)
         dw = dot(dout, tl.trans(v).to(dout.dtype), IEEE)
         dlogits = w * (dw - delta[:, None])
@@ -145,30 +152,25 @@ def attend_backward_rows(
         if PRIORS != 0:
             alpha = alpha_constant
             if PRIORS != CONSTANT:
-                alpha = exp2(log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, FULL))
-            weight = where_seen(seen, dkl[:, None], 0.0, FULL)
-            log_gam = log_m
-            psi = slope
-            if OWN_MOMENT:
-                log_gam = log_gamma(t, y, log_y)
-                psi = digamma(t, y, log_y)
-            scaled = log_lam + log_beta
-            expected = exp2(tl.minimum(scaled + log_gam, LARGEST_LOG))
+                alpha = exp2(log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, ALL))
+            weight = where_seen(seen, dkl[:, None], 0.0, ALL)
             dscale += weight * (expected - alpha)
             dt += weight * (alpha * EULER + expected * psi - k)
             if PRIORS != CONSTANT:
-                dalpha = alpha * (EULER * t - LN2 * scaled) + alpha_digamma_of(alpha)
+                dalpha = alpha * (EULER * t - LN2 * (log_lam + log_beta))
+                dalpha += alpha_digamma_of(alpha)
                 dalpha = weight * dalpha
                 if PRIORS == ROWWISE:
                     prior_sum += tl.sum(dalpha, 1)
                 tl.store(PRIOR_PART + keys, tl.sum(dalpha, 0), mask=keys < m)
 
-        # From scale and 1/k to scores and upward path.
+        # From scale and 1/k to scores and upward path; zero where nothing is seen, as `w` and
+        # `weight` are.
         dphi = dscale
         if LIFT:
             dlam = dscale * reciprocal(lam)
             dphi = dlam * bare
-            du2 = where_seen(seen, dlam * (sigma2 * (1.0 / LN2)) * slope2, 0.0, FULL)
+            du2 = dlam * (sigma2 * (1.0 / LN2)) * slope2
             store_pairs(DU2, at_lift, du2, inside, FULL)
         if SHAPE != FIXED:
             dt -= dphi * slope
@@ -178,9 +180,8 @@ def attend_backward_rows(
             else:
                 dphi += tl.where(phi < LARGEST_PHI, dk * bare_k, 0.0)
             if SHAPE == LIFTED:
-                du1 = where_seen(seen, dk * slope1 * (rho_ln2 * (1.0 / LN2)), 0.0, FULL)
+                du1 = dk * slope1 * (rho_ln2 * (1.0 / LN2))
                 store_pairs(DU1, at_lift, du1, inside, FULL)
-        dphi = where_seen(seen, dphi, 0.0, FULL)
         row_sum += tl.sum(dphi, 1)
         store_pairs(DPHI, at, dphi, inside, FULL)
 
@@ -219,6 +220,7 @@ def attend_backward_columns(
     IEEE: tl.constexpr, FULL: tl.constexpr,
 ):  # fmt: skip
     """One block of keys of one head; leaves the finished gradient of scores in DPHI."""
+    ALL: tl.constexpr = FULL and MASKED == 0
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
     keys = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -245,26 +247,28 @@ def attend_backward_columns(
         if looks:
             inside = (rows[:, None] < n) & (keys[None, :] < m)
             at = pair_offsets(rows, keys, m, 1)
-            w = tl.load(WEIGHTS + at, mask=inside, other=0.0)
+            w = load_as_is(WEIGHTS, at, inside, FULL)
             dout = load_rows(DOUT, rows, value_columns, dout_strides[2], n, DV, BDV, FULL)
             dvalue += dot(tl.trans(w), dout.to(w.dtype), IEEE)
             q = load_rows(Q, rows, columns, q_strides[2], n, D, BD, FULL)
-            ds = tl.load(DPHI + at, mask=inside, other=0.0)
+            ds = load_as_is(DPHI, at, inside, FULL)
             if NORMALIZED or PRIORS == ROWWISE:
-                seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
+                seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
             if NORMALIZED:
-                s = scores(q, key, BIAS, bias_strides, rows, keys, factor, seen, BIASED, IEEE, FULL)
+                s = scores(
+                    q, key, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL
+                )
                 score_lse = tl.load(SCORE_LSE + row_places, mask=rows < n, other=0.0)
                 row_sum = tl.load(ROW_SUM + row_places, mask=rows < n, other=0.0)
-                p = exp2(where_seen(seen, s - score_lse[:, None], LOWEST, FULL))
+                p = exp2(where_seen(seen, s - score_lse[:, None], LOWEST, ALL))
                 ds = (ds.to(tl.float32) - p * row_sum[:, None]).to(w.dtype)
-                tl.store(DPHI + at, ds, mask=inside)
+                store_pairs(DPHI, at, ds, inside, FULL)
             dkey += dot(tl.trans(ds), q.to(ds.dtype), IEEE)
             if PRIORS == ROWWISE:
                 prior_lse = tl.load(PRIOR_LSE + row_places, mask=rows < n, other=0.0)
                 prior_sum = tl.load(PRIOR_SUM + row_places, mask=rows < n, other=0.0)
-                alpha = exp2(log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, FULL))
-                dprior += tl.sum(where_seen(seen, alpha * prior_sum[:, None], 0.0, FULL), 0)
+                alpha = exp2(log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, ALL))
+                dprior += tl.sum(where_seen(seen, alpha * prior_sum[:, None], 0.0, ALL), 0)
     places = plane.to(tl.int64) * m + keys
     inside = (keys < m)[:, None] & (columns < D)[None, :]
     dkey = dkey * (factor * LN2)

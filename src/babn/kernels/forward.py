@@ -5,17 +5,20 @@ import triton.language as tl
 
 from babn.kernels.noise import log_exponential, row_keys, uniform_bits
 from babn.kernels.posterior import (
+    LARGEST_LOG,
     LIFTED,
     divergence,
     inverse,
-    log_gamma,
     log_moment,
+    moments,
+    moments_of_large_k,
     prior_rest,
-    scale,
+    raised,
     shape,
 )
-from babn.kernels.special import exp2, log2
+from babn.kernels.special import exp2, log2, moment, reciprocal
 from babn.kernels.tiles import (
+    BOTTOM,
     CONSTANT,
     LOWEST,
     ROWWISE,
@@ -36,15 +39,22 @@ from babn.kernels.tiles import (
 def attend_forward(
     Q, K, V, U1, U2, PRIOR, MASK, BIAS, SEEDS, OUT, LSE, SCORE_LSE, PRIOR_LSE, ROW_END, KL,
     q_strides, k_strides, v_strides, out_strides, lift_strides, mask_strides, bias_strides,
-    heads, groups, n, m, rows_per_seed, call,
+    heads, groups, n, m, rows_per_seed,
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant, rest_constant,
     D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
     SHAPE: tl.constexpr, LIFT: tl.constexpr, NORMALIZED: tl.constexpr, SAMPLE: tl.constexpr,
     TRUNCATED: tl.constexpr, OWN_MOMENT: tl.constexpr, PRIORS: tl.constexpr,
-    MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr, FULL: tl.constexpr,
+    POSITIVE: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr,
+    FULL: tl.constexpr,
 ):  # fmt: skip
     """One block of queries of one head."""
+    ALL: tl.constexpr = FULL and MASKED == 0
+    SIMPLE: tl.constexpr = SHAPE == LIFTED and LIFT and NORMALIZED and OWN_MOMENT and SAMPLE
+    OF_MEAN: tl.constexpr = (
+        SHAPE == LIFTED and LIFT and NORMALIZED and OWN_MOMENT and not SAMPLE and PRIORS == 0
+        and V.dtype.element_ty != tl.float16
+    )  # fmt: skip
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -66,24 +76,25 @@ def attend_forward(
     score_lse = tl.zeros([BM], tl.float32)
     prior_lse = tl.zeros([BM], tl.float32)
     if NORMALIZED or PRIORS == ROWWISE:
-        top = tl.full([BM], LOWEST, tl.float32)
+        top = tl.full([BM], BOTTOM, tl.float32)
         total = tl.zeros([BM], tl.float32)
-        prior_top = tl.full([BM], LOWEST, tl.float32)
+        prior_top = tl.full([BM], BOTTOM, tl.float32)
         prior_total = tl.zeros([BM], tl.float32)
         if MASKED:
             row_end = tl.zeros([BM], tl.int32)
         for start in range(0, m, BN):
             keys = start + tl.arange(0, BN)
-            seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
+            seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
+            inside = in_rows[:, None] & (keys < m)[None, :]
             if MASKED:
                 row_end = tl.maximum(row_end, tl.max(tl.where(seen, keys[None, :] + 1, 0), 1))
             if NORMALIZED:
                 k = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
-                s = scores(q, k, BIAS, bias_strides, rows, keys, factor, seen, BIASED, IEEE, FULL)
-                top, total = add_exponentials(top, total, s, seen, FULL)
+                s = scores(q, k, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
+                top, total = add_exponentials(top, total, s, seen, ALL)
             if PRIORS == ROWWISE:
-                a = log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, FULL)
-                prior_top, prior_total = add_exponentials(prior_top, prior_total, a, seen, FULL)
+                a = log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, ALL)
+                prior_top, prior_total = add_exponentials(prior_top, prior_total, a, seen, ALL)
         if NORMALIZED:
             score_lse = tl.where(total > 0, top + log2(total), 0.0)
             tl.store(SCORE_LSE + row_places, score_lse, mask=in_rows)
@@ -98,55 +109,74 @@ def attend_forward(
 
     # Second pass: the posterior, its weights on the values, and its divergence.
     if SAMPLE:
-        first, second = row_keys(SEEDS, batch, head, heads, rows, call, rows_per_seed)
-    top = tl.full([BM], LOWEST, tl.float32)
+        first, second = row_keys(SEEDS, batch, head, heads, rows, rows_per_seed)
+    top = tl.full([BM], 0.0 if OF_MEAN else BOTTOM, tl.float32)
     total = tl.zeros([BM], tl.float32)
     out = tl.zeros([BM, BDV], tl.float32)
     kl = tl.zeros([BM], tl.float32)
     for start in range(0, end, BN):
         keys = start + tl.arange(0, BN)
-        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
+        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
+        inside = in_rows[:, None] & (keys < m)[None, :]
         key = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
-        s = scores(q, key, BIAS, bias_strides, rows, keys, factor, seen, BIASED, IEEE, FULL)
-        phi = where_seen(seen, s - score_lse[:, None], 0.0, FULL)
+        s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
+        phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL)
         at_lift = pair_offsets(rows, keys, lift_strides[2], 1)
-        u1 = 0.0
-        u2 = 0.0
+        raise1 = 0.0
+        raise2 = 0.0
         if SHAPE == LIFTED:
-            u1 = load_pairs(U1, at_lift, seen, FULL)
+            raise1, _ = raised(load_pairs(U1, at_lift, inside, FULL), POSITIVE, IEEE)
         if LIFT:
-            u2 = load_pairs(U2, at_lift, seen, FULL)
-        k, _, _ = shape(phi, u1, rho_ln2, fixed_k, SHAPE, IEEE)
-        t, y = inverse(k)
-        log_y = log2(y)
-        log_m = log_moment(t, y, log_y, OWN_MOMENT)
-        log_lam, _, _, _, _ = scale(phi - log_m, u2, sigma_ln2, LIFT, NORMALIZED, IEEE)
-        if SAMPLE:
-            bits = uniform_bits(first, second, keys)
-            logits = log_lam + t * log_exponential(bits, TRUNCATED)
+            raise2, _ = raised(load_pairs(U2, at_lift, inside, FULL), POSITIVE, IEEE)
+        k, score = shape(phi, raise1, rho_ln2, fixed_k, SHAPE, NORMALIZED)
+        if OF_MEAN:
+            # Not a logarithm is needed, and no maximum: weights are at most a little above one.
+            if tl.min(k) >= 1.0:
+                factor_of_mean = moment(reciprocal(k))
+            else:
+                t, y = inverse(k)
+                log_m = log_moment(t, y, log2(y), OWN_MOMENT)
+                factor_of_mean = exp2(tl.minimum(log_m, LARGEST_LOG))
+            w = where_seen(seen, score + sigma_ln2 * raise2 * factor_of_mean, 0.0, ALL)
+            total += tl.sum(w, 1)
         else:
-            logits = log_lam + log_m
-        logits = where_seen(seen, logits, LOWEST, FULL)
-        higher = tl.maximum(top, tl.max(logits, 1))
-        shrink = exp2(top - higher)
-        w = where_seen(seen, exp2(logits - higher[:, None]), 0.0, FULL)
-        total = total * shrink + tl.sum(w, 1)
-        top = higher
+            if SIMPLE:
+                if tl.min(k) >= 1.0:
+                    t, log_m, _, log_lam, _, _, _, expected, _ = moments_of_large_k(
+                        score, k, raise2, sigma_ln2, log_beta
+                    )
+                else:
+                    t, log_m, _, log_lam, _, _, _, expected, _ = moments(
+                        phi, k, raise2, sigma_ln2, log_beta, LIFT, NORMALIZED, OWN_MOMENT
+                    )
+            else:
+                t, log_m, _, log_lam, _, _, _, expected, _ = moments(
+                    phi, k, raise2, sigma_ln2, log_beta, LIFT, NORMALIZED, OWN_MOMENT
+                )
+            if SAMPLE:
+                bits = uniform_bits(first, second, keys)
+                logits = log_lam + t * log_exponential(bits, TRUNCATED)
+            else:
+                logits = log_lam + log_m
+            logits = where_seen(seen, logits, LOWEST, ALL)
+            higher = tl.maximum(top, tl.max(logits, 1))
+            shrink = exp2(top - higher)
+            w = exp2(logits - higher[:, None])
+            total = total * shrink + tl.sum(w, 1)
+            out = out * shrink[:, None]
+            top = higher
         v = load_rows(V, keys, value_columns, v_strides[2], m, DV, BDV, FULL)
-        out = out * shrink[:, None] + dot(w.to(v.dtype), v, IEEE)
+        out += dot(w.to(v.dtype), v, IEEE)
         if PRIORS != 0:
-            log_gam = log_m
-            if OWN_MOMENT:
-                log_gam = log_gamma(t, y, log_y)
             if PRIORS == CONSTANT:
                 alpha = alpha_constant
                 rest = rest_constant
             else:
-                log_alpha = log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, FULL)
+                log_alpha = log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, ALL)
                 alpha = exp2(log_alpha)
                 rest = prior_rest(alpha, log_alpha)
-            pairs = divergence(k, t, log_lam, log_gam, alpha, rest, log_beta)
-            kl += tl.sum(where_seen(seen, pairs, 0.0, FULL), 1)
+            pairs = divergence(k, t, log_lam, expected, alpha, rest, log_beta)
+            kl += tl.sum(where_seen(seen, pairs, 0.0, ALL), 1)
 
     found = total > 0
     out = out / tl.where(found, total, 1.0)[:, None]

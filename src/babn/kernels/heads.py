@@ -11,14 +11,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from babn.kernels.launch import Launcher
 from babn.kernels.special import LN2, LOG2_E, exp2, softplus_and_slope
 from babn.kernels.tiles import dot
 
-PAIRS, BACKWARD_PAIRS = 128, 64
-"""Query-key pairs in a block, as many as fit the registers."""
+PAIRS, PAIRS_WARPS = 128, 4
+"""Query-key pairs in a block of the map, and the warps that work on it."""
 
-BLOCKS = 64
-"""Blocks that one program of the backward kernel sums over."""
+SUMMED_PAIRS, SUMMED_WARPS = 128, 4
+"""The same for sums over pairs."""
+
+PROGRAMS = 1056
+"""Programs that share the blocks of sums over pairs: eight for each multiprocessor of an H200."""
 
 
 @triton.jit
@@ -38,18 +42,27 @@ def store_heads(X, heads, pairs, pair_count, values, HEADS: tl.constexpr):
 
 @triton.jit
 def map_heads(
-    X, WEIGHT, BIAS, OUT, pair_count, HEADS: tl.constexpr, OUTS: tl.constexpr,
-    BH: tl.constexpr, BO: tl.constexpr, BP: tl.constexpr,
-    SOFTPLUS: tl.constexpr, IEEE: tl.constexpr,
+    X, WEIGHT, BIAS, VALUE, SLOPED, OUT, weight_strides, pair_count,
+    HEADS: tl.constexpr, OUTS: tl.constexpr, BH: tl.constexpr, BO: tl.constexpr, BP: tl.constexpr,
+    BIASED: tl.constexpr, SOFTPLUS: tl.constexpr, SLOPE: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
-    """One block of pairs of one example."""
+    """One block of pairs of one example; before the map a softplus' slope, or after it softplus."""
     pairs = tl.program_id(0) * BP + tl.arange(0, BP)
     heads, outs = tl.arange(0, BH), tl.arange(0, BO)
     example = tl.program_id(1).to(tl.int64)
     x = load_heads(X + example * HEADS * pair_count, heads, pairs, pair_count, HEADS)
+    if SLOPE:
+        # In terms of softplus' value h its slope is 1 - e^-h.
+        at = example * HEADS * pair_count
+        h = load_heads(VALUE + at, heads, pairs, pair_count, HEADS).to(tl.float32)
+        slope = tl.where(h < 1e-3, h - 0.5 * h * h, 1.0 - exp2(-h * LOG2_E))
+        x = (x.to(tl.float32) * slope).to(x.dtype)
+        store_heads(SLOPED + at, heads, pairs, pair_count, x, HEADS)
     inside = (outs < OUTS)[:, None] & (heads < HEADS)[None, :]
-    weight = tl.load(WEIGHT + outs[:, None] * HEADS + heads[None, :], mask=inside, other=0.0)
-    u = dot(weight, x, IEEE) + tl.load(BIAS + outs, mask=outs < OUTS, other=0.0)[:, None]
+    at = outs[:, None] * weight_strides[0] + heads[None, :] * weight_strides[1]
+    u = dot(tl.load(WEIGHT + at, mask=inside, other=0.0).to(x.dtype), x, IEEE)
+    if BIASED:
+        u += tl.load(BIAS + outs, mask=outs < OUTS, other=0.0).to(tl.float32)[:, None]
     if SOFTPLUS:
         value, _ = softplus_and_slope(u, IEEE)
         u = value * LN2
@@ -57,57 +70,95 @@ def map_heads(
 
 
 @triton.jit
-def map_heads_backward(
-    X, WEIGHT, OUT, DOUT, DX, DWEIGHT, DBIAS, pair_count, HEADS: tl.constexpr, OUTS: tl.constexpr,
-    BH: tl.constexpr, BO: tl.constexpr, BP: tl.constexpr, REPEATS: tl.constexpr,
-    SOFTPLUS: tl.constexpr, IEEE: tl.constexpr,
+def sum_products(
+    X, Y, SUMS, pair_count, blocks,
+    HEADS: tl.constexpr, OUTS: tl.constexpr, BH: tl.constexpr, BO: tl.constexpr, BP: tl.constexpr,
+    IEEE: tl.constexpr,
 ):  # fmt: skip
-    """Several blocks of pairs of one example; partial sums for weight and bias."""
+    """Sums over several blocks of pairs of one example, of products of each row of Y with X and 1.
+
+    The last column of sums is that of Y itself.
+    """
     heads, outs = tl.arange(0, BH), tl.arange(0, BO)
     example = tl.program_id(1).to(tl.int64)
     X += example * HEADS * pair_count
-    DX += example * HEADS * pair_count
-    OUT += example * OUTS * pair_count
-    DOUT += example * OUTS * pair_count
-    inside = (outs < OUTS)[:, None] & (heads < HEADS)[None, :]
-    weight = tl.load(WEIGHT + outs[:, None] * HEADS + heads[None, :], mask=inside, other=0.0)
-    dweight = tl.zeros([BO, BH], tl.float32)
-    dbias = tl.zeros([BO], tl.float32)
-    for block in range(REPEATS):
-        pairs = (tl.program_id(0) * REPEATS + block) * BP + tl.arange(0, BP)
+    Y += example * OUTS * pair_count
+    sums = tl.zeros([BO, BH], tl.float32)
+    for block in range(blocks):
+        pairs = (tl.program_id(0) * blocks + block) * BP + tl.arange(0, BP)
         x = load_heads(X, heads, pairs, pair_count, HEADS)
-        du = load_heads(DOUT, outs, pairs, pair_count, OUTS)
-        if SOFTPLUS:
-            # The slope of softplus is 1 - e^-h in terms of its value h.
-            h = load_heads(OUT, outs, pairs, pair_count, OUTS).to(tl.float32)
-            slope = tl.where(h < 1e-3, h - 0.5 * h * h, 1.0 - exp2(-h * LOG2_E))
-            du = (du.to(tl.float32) * slope).to(x.dtype)
-        store_heads(DX, heads, pairs, pair_count, dot(tl.trans(weight), du, IEEE), HEADS)
-        dweight += dot(du, tl.trans(x), IEEE)
-        dbias += tl.sum(du.to(tl.float32), 1)
+        x = tl.where((heads == HEADS)[:, None], 1.0, x).to(x.dtype)
+        y = load_heads(Y, outs, pairs, pair_count, OUTS)
+        sums += dot(y, tl.trans(x), IEEE)
     part = example * tl.num_programs(0) + tl.program_id(0)
-    at = part * OUTS * HEADS + outs[:, None] * HEADS + heads[None, :]
-    tl.store(DWEIGHT + at, dweight, mask=inside)
-    tl.store(DBIAS + part * OUTS + outs, dbias, mask=outs < OUTS)
+    at = (part * OUTS + outs)[:, None] * (HEADS + 1) + heads[None, :]
+    tl.store(SUMS + at, sums, mask=(outs < OUTS)[:, None] & (heads <= HEADS)[None, :])
 
 
-def _sizes(weight: Tensor) -> dict[str, int]:
-    outs, heads = weight.shape
-    block, out_block = (max(16, triton.next_power_of_2(size)) for size in (heads, outs))
+launch_map = Launcher(map_heads)
+launch_sums = Launcher(sum_products)
+
+
+def _sizes(outs: int, heads: int, more: int = 0) -> dict[str, int]:
+    block, out_block = (max(16, triton.next_power_of_2(size)) for size in (heads + more, outs))
     return {"HEADS": heads, "OUTS": outs, "BH": block, "BO": out_block}
+
+
+def _map(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    softplus: bool = False,
+    value: Tensor | None = None,
+    sloped: Tensor | None = None,
+) -> Tensor:
+    batch, heads, n, m = x.shape
+    out = x.new_empty(batch, len(weight), n, m)
+    launch_map(
+        (triton.cdiv(n * m, PAIRS), batch),
+        (x, weight, weight if bias is None else bias, x if value is None else value,
+         x if sloped is None else sloped, out),
+        (weight.stride(), n * m),
+        **_sizes(len(weight), heads), BP=PAIRS, BIASED=bias is not None, SOFTPLUS=softplus,
+        SLOPE=value is not None, IEEE=x.dtype == torch.float32, num_warps=PAIRS_WARPS,
+    )  # fmt: skip
+    return out
+
+
+def mapped(h: Tensor, weight: Tensor, bias: Tensor, softplus: bool) -> Tensor:
+    """A linear map over heads, in the precision of `h`; followed by softplus if asked."""
+    return _map(h.contiguous(), weight, bias, softplus)
+
+
+def mapped_backward(
+    h: Tensor, weight: Tensor, out: Tensor, dout: Tensor, softplus: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of tensor, weight and bias, the latter two in float32."""
+    h, dout = h.contiguous(), dout.contiguous()
+    if softplus:
+        sloped = torch.empty_like(dout)
+        dh = _map(dout, weight.T, value=out, sloped=sloped)
+        dout = sloped
+    else:
+        dh = _map(dout, weight.T)
+    batch, heads, n, m = h.shape
+    all_blocks = triton.cdiv(n * m, SUMMED_PAIRS)
+    blocks = triton.cdiv(all_blocks * batch, PROGRAMS)
+    programs = triton.cdiv(all_blocks, blocks)
+    parts = h.new_empty(batch * programs, len(weight), heads + 1, dtype=torch.float32)
+    launch_sums(
+        (programs, batch), (h, dout, parts), (n * m, blocks),
+        **_sizes(len(weight), heads, more=1), BP=SUMMED_PAIRS, IEEE=h.dtype == torch.float32,
+        num_warps=SUMMED_WARPS,
+    )  # fmt: skip
+    sums = parts.sum(0)
+    return dh, sums[:, :heads].clone(), sums[:, heads].clone()
 
 
 @torch.library.custom_op("babn::head_map", mutates_args=())
 def head_map(h: Tensor, weight: Tensor, bias: Tensor, softplus: bool) -> Tensor:
     """A linear map over heads, in the precision of `h`; followed by softplus if asked."""
-    h = h.contiguous()
-    batch, _, n, m = h.shape
-    out = h.new_empty(batch, len(weight), n, m)
-    map_heads[(triton.cdiv(n * m, PAIRS), batch)](
-        h, weight.to(h.dtype), bias.to(h.dtype), out, n * m,
-        BP=PAIRS, SOFTPLUS=softplus, IEEE=h.dtype == torch.float32, **_sizes(weight),
-    )  # fmt: skip
-    return out
+    return mapped(h, weight, bias, softplus)
 
 
 @head_map.register_fake
@@ -120,18 +171,7 @@ def head_map_backward(
     h: Tensor, weight: Tensor, out: Tensor, dout: Tensor, softplus: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of tensor, weight and bias, the latter two in float32."""
-    h, dout = h.contiguous(), dout.contiguous()
-    batch, _, n, m = h.shape
-    programs = triton.cdiv(n * m, BACKWARD_PAIRS * BLOCKS)
-    dh = torch.empty_like(h)
-    dweight = h.new_empty(batch * programs, *weight.shape, dtype=torch.float32)
-    dbias = h.new_empty(batch * programs, len(weight), dtype=torch.float32)
-    map_heads_backward[(programs, batch)](
-        h, weight.to(h.dtype), out, dout, dh, dweight, dbias, n * m,
-        REPEATS=BLOCKS, BP=BACKWARD_PAIRS, SOFTPLUS=softplus, IEEE=h.dtype == torch.float32,
-        **_sizes(weight),
-    )  # fmt: skip
-    return dh, dweight.sum(0), dbias.sum(0)
+    return mapped_backward(h, weight, out, dout, softplus)
 
 
 @head_map_backward.register_fake

@@ -1,4 +1,4 @@
-"""What launching the kernels has in common: settings, tiles, strides."""
+"""What launching the kernels has in common: settings, tiles, strides, and the launch itself."""
 
 import math
 from typing import Any, NamedTuple
@@ -11,6 +11,14 @@ LN2, LOG2_E, EULER = math.log(2), 1 / math.log(2), 0.57721566490153286
 
 FIXED, BARE, LIFTED = 0, 1, 2
 NO_PRIOR, CONTEXTUAL, CONSTANT, ROWWISE = 0, 1, 2, 3
+NO_MASK, PAIRWISE, KEYWISE = 0, 1, 2
+
+
+def masks(mask: Tensor | None) -> int:
+    """The kind of mask."""
+    if mask is None:
+        return NO_MASK
+    return PAIRWISE if mask.shape[1] > 1 or mask.shape[2] > 1 else KEYWISE
 
 
 class Settings(NamedTuple):
@@ -27,7 +35,6 @@ class Settings(NamedTuple):
     truncated: bool
     own_moment: bool
     with_kl: bool
-    call: int
 
     @property
     def shape(self) -> int:
@@ -42,19 +49,18 @@ class Settings(NamedTuple):
             return NO_PRIOR
         if prior is None:
             return CONSTANT
-        rowwise = mask is not None and (mask.shape[1] > 1 or mask.shape[2] > 1)
-        return ROWWISE if rowwise else CONTEXTUAL
+        return ROWWISE if masks(mask) == PAIRWISE else CONTEXTUAL
 
-    def numbers(self) -> dict[str, float]:
+    def numbers(self) -> tuple[float, ...]:
         """What kernels compute with; logarithms to base 2."""
-        return {
-            "factor": self.scale * LOG2_E,
-            "rho_ln2": self.rho * LN2,
-            "fixed_k": max(self.fixed_k, 1e-4),
-            "sigma_ln2": self.sigma * LN2,
-            "log_beta": math.log2(self.beta),
-            "alpha_constant": self.alpha,
-        }
+        return (
+            self.scale * LOG2_E,
+            self.rho * LN2,
+            max(self.fixed_k, 1e-4),
+            self.sigma * LN2,
+            math.log2(self.beta),
+            self.alpha,
+        )
 
     def options(self, prior: Tensor | None, mask: Tensor | None) -> dict[str, Any]:
         """What kernels are compiled for."""
@@ -70,16 +76,23 @@ class Settings(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Queries and keys of a tile, and the warps that work on it."""
+    """Queries and keys of a tile, and how a kernel works on it.
+
+    Attributes:
+        stages: How many tiles are loaded at once.
+        registers: The most that a thread may have, so that more of them run; 0 for any number.
+    """
 
     queries: int
     keys: int
     warps: int
+    stages: int = 3
+    registers: int = 0
 
 
 TILES = {
-    "forward": Tile(64, 32, 4),
-    "rows": Tile(64, 16, 4),
+    "forward": Tile(64, 32, 4, registers=168),
+    "rows": Tile(64, 16, 4, registers=168),
     "columns": Tile(64, 64, 4),
     "softmax": Tile(64, 64, 4),
 }
@@ -93,16 +106,20 @@ def tile_options(
     n, largest = q.shape[2], TILES[kernel]
     queries = min(largest.queries, max(16, triton.next_power_of_2(n)))
     keys = min(largest.keys, max(16, triton.next_power_of_2(m)))
-    return {
+    options = {
         "BM": queries,
         "BN": keys,
-        "MASKED": mask is not None,
+        "MASKED": masks(mask),
         "BIASED": bias is not None,
         "IEEE": q.dtype == torch.float32,
-        "FULL": mask is None and n % queries == 0 and m % keys == 0,
+        "FULL": n % queries == 0 and m % keys == 0,
         # Large heads leave fewer registers for pairs.
         "num_warps": 2 * largest.warps if q.shape[-1] > 64 else largest.warps,
+        "num_stages": largest.stages,
     }
+    if largest.registers and q.shape[-1] <= 64:
+        options["maxnreg"] = largest.registers
+    return options
 
 
 def head_sizes(q: Tensor, v: Tensor) -> dict[str, int]:
@@ -152,3 +169,38 @@ class Lift(NamedTuple):
         elif lift.shape[3] == 2 * m:
             offset = m
         return cls(lift, lift.view(-1)[offset:], (a, b, c))
+
+
+class Launcher:
+    """Launches a kernel, and keeps what Triton found out about a call for calls of the same kind.
+
+    Triton looks at each argument of each call, and at each constant of the kernel. With some fifty
+    arguments that takes longer than a small kernel runs.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.compiled: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
+
+    def __call__(
+        self, grid: tuple[int, int], tensors: tuple[Tensor, ...], numbers: tuple[Any, ...],
+        **options: Any,
+    ) -> None:  # fmt: skip
+        """Arguments in the kernel's order; `options` are its constants and how it is compiled."""
+        device = tensors[0].device
+        if device.type != "cuda":  # through the interpreter
+            self.kernel[grid](*tensors, *numbers, **options)
+            return
+        if device.index != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                return self(grid, tensors, numbers, **options)
+        kinds = tuple([(t.dtype, t.data_ptr() % 16 == 0) for t in tensors])
+        kind = device.index, kinds, numbers, tuple(options.items())
+        found = self.compiled.get(kind)
+        if found is None:
+            compiled = self.kernel[grid](*tensors, *numbers, **options)
+            names = self.kernel.arg_names[len(tensors) + len(numbers) :]
+            self.compiled[kind] = compiled, tuple(options[name] for name in names)
+            return
+        compiled, constants = found
+        compiled[(*grid, 1)](*tensors, *numbers, *constants)

@@ -1,4 +1,10 @@
-"""Weibull attention as one operator with gradients, for eager and compiled models."""
+"""Weibull attention as one operator with gradients, for eager and compiled models.
+
+The upward path comes in one of two forms: as `lift`, the results of its maps for shape and scale
+before softplus, or as its state with `head_weight` and `head_bias`, maps over heads that the
+operator applies itself, and applies once more in backward: their result is the largest tensor of
+the layer and costs little.
+"""
 
 import math
 from typing import Any
@@ -9,17 +15,25 @@ from torch import Tensor
 
 from babn.kernels.backward import attend_backward_columns, attend_backward_rows
 from babn.kernels.forward import attend_forward
-from babn.kernels.heads import head_map, head_map_backward
+from babn.kernels.heads import mapped, mapped_backward
 from babn.kernels.launch import (
     CONTEXTUAL,
     EULER,
     ROWWISE,
+    Launcher,
     Lift,
     Pairs,
     Settings,
     head_sizes,
     tile_options,
 )
+
+launch_forward = Launcher(attend_forward)
+launch_rows = Launcher(attend_backward_rows)
+launch_columns = Launcher(attend_backward_columns)
+
+TENSORS = 10
+"""How many of the operator's arguments are tensors; the others are settings."""
 
 
 @torch.library.custom_op("babn::weibull_attention", mutates_args=())
@@ -28,6 +42,8 @@ def weibull_attention(
     k: Tensor,
     v: Tensor,
     lift: Tensor | None,
+    head_weight: Tensor | None,
+    head_bias: Tensor | None,
     prior: Tensor | None,
     mask: Tensor | None,
     bias: Tensor | None,
@@ -43,33 +59,41 @@ def weibull_attention(
     truncated: bool,
     own_moment: bool,
     with_kl: bool,
-    call: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Output; for each row its divergence, log normalisers (logits, scores, prior), last key."""
     settings = Settings(
-        scale, rho, fixed_k, sigma, beta, alpha,
-        normalized, sample, truncated, own_moment, with_kl, call,
-    )  # fmt: skip
+        scale, rho, fixed_k, sigma, beta, alpha, normalized, sample, truncated, own_moment, with_kl
+    )
     batch, heads, n, _ = q.shape
     m = k.shape[2]
     out = q.new_empty(batch, n, heads, v.shape[-1]).transpose(1, 2)
     kl = q.new_empty(batch, heads, n, dtype=torch.float32)
     normalizers = q.new_empty(3, batch, heads, n, dtype=torch.float32)
     row_end = q.new_empty(batch, heads, n, dtype=torch.int32)
+    lift = _applied(lift, head_weight, head_bias)
     pairs, lifted = Pairs.of(q, m, mask, bias), Lift.of(lift, q, m)
     tiles = tile_options("forward", q, m, mask, bias)
-    attend_forward[(triton.cdiv(n, tiles["BM"]), batch * heads)](
-        q, k, v, lifted.first, lifted.second,
-        q if prior is None else prior, pairs.mask, pairs.bias, q if seeds is None else seeds,
-        out, *normalizers, row_end, kl,
-        q.stride(), k.stride(), v.stride(), out.stride(), lifted.strides,
-        pairs.mask_strides, pairs.bias_strides,
-        heads, heads // k.shape[1], n, m, 1 if seeds is None else batch // len(seeds), call,
-        **settings.numbers(),
-        rest_constant=math.lgamma(alpha) - EULER - 1,
+    launch_forward(
+        (triton.cdiv(n, tiles["BM"]), batch * heads),
+        (q, k, v, lifted.first, lifted.second, q if prior is None else prior,
+         pairs.mask, pairs.bias, q if seeds is None else seeds, out, *normalizers, row_end, kl),
+        (q.stride(), k.stride(), v.stride(), out.stride(), lifted.strides,
+         pairs.mask_strides, pairs.bias_strides,
+         heads, heads // k.shape[1], n, m, 1 if seeds is None else batch // len(seeds),
+         *settings.numbers(), math.lgamma(alpha) - EULER - 1),
         **head_sizes(q, v), **tiles, **settings.options(prior, mask),
+        POSITIVE=head_weight is not None,
     )  # fmt: skip
     return out, kl, normalizers, row_end
+
+
+def _applied(
+    lift: Tensor | None, head_weight: Tensor | None, head_bias: Tensor | None
+) -> Tensor | None:
+    """The lift, by maps over heads if there are any."""
+    if lift is None or head_weight is None or head_bias is None:
+        return lift
+    return mapped(lift, head_weight, head_bias, True)
 
 
 @weibull_attention.register_fake
@@ -89,6 +113,8 @@ def weibull_attention_backward(
     k: Tensor,
     v: Tensor,
     lift: Tensor | None,
+    head_weight: Tensor | None,
+    head_bias: Tensor | None,
     prior: Tensor | None,
     mask: Tensor | None,
     bias: Tensor | None,
@@ -107,17 +133,19 @@ def weibull_attention_backward(
     truncated: bool,
     own_moment: bool,
     with_kl: bool,
-    call: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of scores, keys, values, lift and prior."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of scores, keys, values, lift (or state, weight and bias) and prior."""
     settings = Settings(
-        scale, rho, fixed_k, sigma, beta, alpha,
-        normalized, sample, truncated, own_moment, with_kl, call,
-    )  # fmt: skip
+        scale, rho, fixed_k, sigma, beta, alpha, normalized, sample, truncated, own_moment, with_kl
+    )
     batch, heads, n, _ = q.shape
     groups, m = heads // k.shape[1], k.shape[2]
+    state, lift = lift, _applied(lift, head_weight, head_bias)
+    dlift = q.new_empty(0)
+    if lift is not None:
+        # What was computed here a moment ago is not needed again; the kernel writes in its place.
+        dlift = torch.empty_like(lift) if head_weight is None else lift
     pairs, lifted = Pairs.of(q, m, mask, bias), Lift.of(lift, q, m)
-    dlift = q.new_empty(0) if lift is None else torch.empty_like(lift)
     dlifted = Lift.of(None if lift is None else dlift, q, m)
     weights, dscores = (q.new_empty(batch, heads, n, m) for _ in range(2))
     row_sum, prior_sum = q.new_empty(2, batch, heads, n, dtype=torch.float32)
@@ -126,23 +154,25 @@ def weibull_attention_backward(
     row_blocks = triton.cdiv(n, tiles["BM"])
     parts = q.new_empty(batch, heads, row_blocks, m, dtype=torch.float32)
     prior_or_any = q if prior is None else prior
-    attend_backward_rows[(row_blocks, batch * heads)](
-        q, k, v, lifted.first, lifted.second, prior_or_any, pairs.mask, pairs.bias,
-        q if seeds is None else seeds, out, *normalizers, row_end, dout, dkl,
-        dlifted.first, dlifted.second, weights, dscores, row_sum, prior_sum, parts,
-        q.stride(), k.stride(), v.stride(), out.stride(), dout.stride(), lifted.strides,
-        pairs.mask_strides, pairs.bias_strides,
-        heads, groups, n, m, 1 if seeds is None else batch // len(seeds), call,
-        **numbers, **sizes, **tiles, **options,
+    launch_rows(
+        (row_blocks, batch * heads),
+        (q, k, v, lifted.first, lifted.second, prior_or_any, pairs.mask, pairs.bias,
+         q if seeds is None else seeds, out, *normalizers, row_end, dout, dkl,
+         dlifted.first, dlifted.second, weights, dscores, row_sum, prior_sum, parts),
+        (q.stride(), k.stride(), v.stride(), out.stride(), dout.stride(), lifted.strides,
+         pairs.mask_strides, pairs.bias_strides,
+         heads, groups, n, m, 1 if seeds is None else batch // len(seeds), *numbers),
+        **sizes, **tiles, **options, POSITIVE=head_weight is not None,
     )  # fmt: skip
     dk, dv = (q.new_empty(batch, heads, m, x.shape[-1]) for x in (k, v))
     dprior = q.new_empty(batch, heads, m, dtype=torch.float32)
     tiles = tile_options("columns", q, m, mask, bias)
-    attend_backward_columns[(triton.cdiv(m, tiles["BN"]), batch * heads)](
-        q, k, prior_or_any, pairs.mask, pairs.bias, *normalizers[1:], row_end, dout,
-        weights, dscores, row_sum, prior_sum, dk, dv, dprior,
-        q.stride(), k.stride(), dout.stride(), pairs.mask_strides, pairs.bias_strides,
-        heads, groups, n, m, numbers["factor"],
+    launch_columns(
+        (triton.cdiv(m, tiles["BN"]), batch * heads),
+        (q, k, prior_or_any, pairs.mask, pairs.bias, *normalizers[1:], row_end, dout,
+         weights, dscores, row_sum, prior_sum, dk, dv, dprior),
+        (q.stride(), k.stride(), dout.stride(), pairs.mask_strides, pairs.bias_strides,
+         heads, groups, n, m, numbers[0]),
         **sizes, **tiles, NORMALIZED=normalized, PRIORS=options["PRIORS"],
     )  # fmt: skip
     if options["PRIORS"] == CONTEXTUAL:
@@ -151,88 +181,53 @@ def weibull_attention_backward(
         dprior = parts.sum(2) - dprior
     if groups > 1:
         dk, dv, dprior = (x.unflatten(1, (-1, groups)).sum(2) for x in (dk, dv, dprior))
-    return dscores, dk, dv, dlift, dprior
+    dweight, dbias = q.new_empty(0), q.new_empty(0)
+    if state is not None and head_weight is not None:
+        dlift, dweight, dbias = mapped_backward(state, head_weight, state, dlift, False)
+    return dscores, dk, dv, dlift, dprior, dweight, dbias
 
 
 @weibull_attention_backward.register_fake
 def _(
-    dout: Tensor, dkl: Tensor, q: Tensor, k: Tensor, v: Tensor, lift: Tensor | None, *rest: Any
-) -> tuple[Tensor, ...]:
+    dout: Tensor, dkl: Tensor, q: Tensor, k: Tensor, v: Tensor, lift: Tensor | None,
+    head_weight: Tensor | None, *rest: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
     dk, dv = (torch.empty(x.shape, dtype=q.dtype, device=x.device) for x in (k, v))
     dlift = q.new_empty(0) if lift is None else torch.empty_like(lift)
     dprior = q.new_empty(*k.shape[:3], dtype=torch.float32)
-    return q.new_empty(*q.shape[:3], k.shape[2]), dk, dv, dlift, dprior
+    dweight, dbias = q.new_empty(0), q.new_empty(0)
+    if head_weight is not None:
+        dweight = torch.empty_like(head_weight, dtype=torch.float32)
+        dbias = dweight.new_empty(len(head_weight))
+    return q.new_empty(*q.shape[:3], k.shape[2]), dk, dv, dlift, dprior, dweight, dbias
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, lift, prior, mask, bias, seeds, *ctx.settings = inputs
+    tensors, ctx.settings = inputs[:TENSORS], inputs[TENSORS:]
     out, _, normalizers, row_end = output
-    ctx.save_for_backward(q, k, v, lift, prior, mask, bias, seeds, out, normalizers, row_end)
+    ctx.save_for_backward(*tensors, out, normalizers, row_end)
 
 
 def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...]:
-    _, k, _, lift, prior, _, bias, *_ = ctx.saved_tensors
+    _, k, _, lift, head_weight, head_bias, prior, _, bias, *_ = ctx.saved_tensors
     dout = dout if dout.stride(-1) == 1 else dout.contiguous()
-    dscores, dk, dv, dlift, dprior = weibull_attention_backward(
+    dscores, dk, dv, dlift, dprior, dweight, dbias = weibull_attention_backward(
         dout, dkl.contiguous(), *ctx.saved_tensors, *ctx.settings
     )
-    dq = query_gradient(dscores, k, ctx.settings[0])
-    dbias = bias_gradient(dscores, bias)
-    dlift = None if lift is None else dlift
-    dprior = None if prior is None else dprior
-    return dq, dk, dv, dlift, dprior, None, dbias, None, *([None] * len(ctx.settings))
-
-
-def query_gradient(dscores: Tensor, k: Tensor, scale: float) -> Tensor:
-    """The gradient of queries from that of their scores."""
     grouped = dscores.unflatten(1, (k.shape[1], -1))
-    return (grouped @ k.unsqueeze(2)).flatten(1, 2) * scale
-
-
-def bias_gradient(dscores: Tensor, bias: Tensor | None) -> Tensor | None:
-    """The gradient of a bias from that of the scores it was added to."""
-    return None if bias is None else dscores.sum_to_size(bias.shape).to(bias.dtype)
+    dq = (grouped @ k.unsqueeze(2)).flatten(1, 2) * ctx.settings[0]
+    return (
+        dq,
+        dk,
+        dv,
+        None if lift is None else dlift,
+        None if head_weight is None else dweight.to(head_weight.dtype),
+        None if head_bias is None else dbias.to(head_bias.dtype),
+        None if prior is None else dprior,
+        None,
+        None if bias is None else dscores.sum_to_size(bias.shape).to(bias.dtype),
+        *([None] * (1 + len(ctx.settings))),
+    )
 
 
 weibull_attention.register_autograd(_backward, setup_context=_setup)
-
-
-class HeadLiftedAttention(torch.autograd.Function):
-    """Weibull attention under a map over heads, whose result backward computes once more.
-
-    The map costs little and its result is the largest tensor of the layer.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, *inputs: Any) -> Any:
-        """Output and divergence of each row; `inputs` are the operator's without the lift."""
-        q, k, v, *rest = inputs
-        lift = head_map(h, weight, bias, False)
-        out, kl, normalizers, row_end = weibull_attention(q, k, v, lift, *rest)
-        ctx.save_for_backward(h, weight, bias, q, k, v, *rest[:4], out, normalizers, row_end)
-        ctx.settings = rest[4:]
-        return out, kl
-
-    @staticmethod
-    def backward(ctx: Any, dout: Tensor, dkl: Tensor) -> Any:
-        """Gradients of the map, then of everything else."""
-        h, weight, bias, q, k, v, prior, mask, score_bias, seeds, *saved = ctx.saved_tensors
-        lift = head_map(h, weight, bias, False)
-        dout = dout if dout.stride(-1) == 1 else dout.contiguous()
-        tensors = (q, k, v, lift, prior, mask, score_bias, seeds, *saved)
-        dscores, dk, dv, dlift, dprior = weibull_attention_backward(
-            dout, dkl.contiguous(), *tensors, *ctx.settings
-        )
-        dh, dweight, dbias = head_map_backward(h, weight, h, dlift, False)
-        return (
-            dh,
-            dweight.to(weight.dtype),
-            dbias.to(bias.dtype),
-            query_gradient(dscores, k, ctx.settings[0]),
-            dk,
-            dv,
-            None if prior is None else dprior,
-            None,
-            bias_gradient(dscores, score_bias),
-            *([None] * (1 + len(ctx.settings))),
-        )

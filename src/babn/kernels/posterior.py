@@ -10,10 +10,13 @@ from babn.kernels.special import (
     LOG2_E,
     digamma_1p,
     exp2,
+    gamma_1p,
+    inverse_moment,
     log2,
     log_gamma_1p,
     moment_rest,
     moment_rest_slope,
+    moment_slope,
     reciprocal,
     softplus_and_slope,
     stirling_rest,
@@ -32,21 +35,32 @@ LARGEST_PHI = tl.constexpr(43.28)
 LARGEST_LOG = tl.constexpr(85.3333)
 """Divergences stop growing at 2 to this power, two thirds of what float32 can hold."""
 
+LARGEST_EXPECTED = tl.constexpr(2.0**85.3333)
+
 SMALLEST = tl.constexpr(1e-37)
 
 
 @triton.jit
-def shape(phi, u1, rho_ln2, fixed_k, SHAPE: tl.constexpr, PRECISE: tl.constexpr):
-    """The shape k, the part of it that comes from the scores, and the slope of softplus."""
-    if SHAPE == FIXED:
-        return fixed_k, 0.0, 0.0
+def raised(u, POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
+    """What the upward path adds, divided by log 2, and its slope before softplus."""
+    if POSITIVE:
+        slope = tl.where(u < 1e-3, u - 0.5 * u * u, 1.0 - exp2(-u * LOG2_E))
+        return u * LOG2_E, slope
     else:
-        bare = exp2(tl.minimum(phi, LARGEST_PHI))
-        k, slope = bare, 0.0
+        return softplus_and_slope(u, PRECISE)
+
+
+@triton.jit
+def shape(phi, raise1, rho_ln2, fixed_k, SHAPE: tl.constexpr, NORMALIZED: tl.constexpr):
+    """The shape k, and the part of it that comes from the scores."""
+    if SHAPE == FIXED:
+        return fixed_k, 0.0
+    else:
+        bare = exp2(phi if NORMALIZED else tl.minimum(phi, LARGEST_PHI))
+        k = bare
         if SHAPE == LIFTED:
-            lift, slope = softplus_and_slope(u1, PRECISE)
-            k = rho_ln2 * lift + bare
-        return tl.maximum(k, SMALLEST_K), bare, slope
+            k = rho_ln2 * raise1 + bare
+        return tl.maximum(k, SMALLEST_K), bare
 
 
 @triton.jit
@@ -88,36 +102,65 @@ def log_moment_slope(t, y, log_y, TRUNCATED: tl.constexpr):
 
 
 @triton.jit
-def scale(
-    log_bare, u2, sigma_ln2, LIFT: tl.constexpr, NORMALIZED: tl.constexpr, PRECISE: tl.constexpr
-):
-    """The scale's log; the scale, the scores' part and sigma, over a common factor; the slope.
+def scale(log_bare, raise2, sigma_ln2, LIFT: tl.constexpr, NORMALIZED: tl.constexpr):
+    """The scale's log; the scale, the scores' part and sigma, over a common factor.
 
     Raw scores may be large, so that the common factor keeps them finite.
     """
     if LIFT:
-        lift, slope = softplus_and_slope(u2, PRECISE)
         top = 0.0
         if not NORMALIZED:
             top = tl.maximum(log_bare, 0.0)
             log_bare -= top
             sigma_ln2 = sigma_ln2 * exp2(-top)
         bare = exp2(log_bare)
-        lam = tl.maximum(sigma_ln2 * lift + bare, SMALLEST)
-        return log2(lam) + top, lam, bare, sigma_ln2, slope
+        lam = tl.maximum(sigma_ln2 * raise2 + bare, SMALLEST)
+        return log2(lam) + top, lam, bare, sigma_ln2
     else:
-        return log_bare, 1.0, 1.0, 0.0, 0.0
+        return log_bare, 1.0, 1.0, 0.0
 
 
 @triton.jit
-def divergence(k, t, log_lam, log_gam, alpha, rest, log_beta):
+def moments(
+    phi, k, raise2, sigma_ln2, log_beta,
+    LIFT: tl.constexpr, NORMALIZED: tl.constexpr, OWN_MOMENT: tl.constexpr,
+):  # fmt: skip
+    """What follows from the shape: 1/k; the mean factor's log and its slope; the scale; the rest.
+
+    The scale comes as in `scale`, the rest is the prior's rate times the mean of an untruncated
+    Weibull variable, and digamma of 1 + 1/k.
+    """
+    t, y = inverse(k)
+    log_y = log2(y)
+    log_m = log_moment(t, y, log_y, OWN_MOMENT)
+    slope = log_moment_slope(t, y, log_y, OWN_MOMENT)
+    log_lam, lam, bare, sigma = scale(phi - log_m, raise2, sigma_ln2, LIFT, NORMALIZED)
+    log_gam = log_m
+    psi = slope
+    if OWN_MOMENT:
+        log_gam = log_gamma(t, y, log_y)
+        psi = digamma(t, y, log_y)
+    expected = exp2(tl.minimum(log_lam + log_beta + log_gam, LARGEST_LOG))
+    return t, log_m, slope, log_lam, lam, bare, sigma, expected, psi
+
+
+@triton.jit
+def moments_of_large_k(score, k, raise2, sigma_ln2, log_beta):
+    """The same where k is at least 1, with `score` for e^phi; without the mean factor's log."""
+    t = reciprocal(k)
+    bare = score * inverse_moment(t)
+    lam = tl.maximum(sigma_ln2 * raise2 + bare, SMALLEST)
+    expected = tl.minimum(lam * exp2(log_beta) * gamma_1p(t), LARGEST_EXPECTED)
+    return t, t, moment_slope(t), log2(lam), lam, bare, sigma_ln2, expected, digamma_1p(t)
+
+
+@triton.jit
+def divergence(k, t, log_lam, expected, alpha, rest, log_beta):
     """Kullback-Leibler divergence of the Weibull posterior from the gamma prior, to base e.
 
     `rest` is log-gamma of alpha minus Euler's constant minus one.
     """
-    scaled = log_lam + log_beta
-    expected = exp2(tl.minimum(scaled + log_gam, LARGEST_LOG))
-    return alpha * (EULER * t - LN2 * scaled) + expected + LN2 * log2(k) + rest
+    return alpha * (EULER * t - LN2 * (log_lam + log_beta)) + expected + LN2 * log2(k) + rest
 
 
 @triton.jit

@@ -11,8 +11,15 @@ ROWWISE = tl.constexpr(3)
 """Kinds of prior: normalised over all keys, one number, or to be normalised over the keys that each
 row sees; 0 computes no divergence."""
 
+PAIRWISE = tl.constexpr(1)
+KEYWISE = tl.constexpr(2)
+"""Kinds of mask: for pairs, or for keys alone; 0 is none."""
+
 LOWEST = tl.constexpr(-1e30)
 """Stands for minus infinity, which would make NaN of differences."""
+
+BOTTOM = tl.constexpr(-5e29)
+"""Where maxima begin: above what masked numbers are, so that these vanish beside it."""
 
 
 @triton.jit
@@ -41,12 +48,18 @@ def pair_offsets(rows, keys, row_stride, key_stride):
 
 
 @triton.jit
-def load_pairs(X, offsets, inside, FULL: tl.constexpr):
-    """A number for each pair in float32, zero outside."""
+def load_as_is(X, offsets, inside, FULL: tl.constexpr):
+    """A number for each pair, zero outside."""
     if FULL:
-        return tl.load(X + offsets).to(tl.float32)
+        return tl.load(X + offsets)
     else:
-        return tl.load(X + offsets, mask=inside, other=0.0).to(tl.float32)
+        return tl.load(X + offsets, mask=inside, other=0.0)
+
+
+@triton.jit
+def load_pairs(X, offsets, inside, FULL: tl.constexpr):
+    """The same in float32."""
+    return load_as_is(X, offsets, inside, FULL).to(tl.float32)
 
 
 @triton.jit
@@ -59,19 +72,25 @@ def store_pairs(X, offsets, values, inside, FULL: tl.constexpr):
 
 
 @triton.jit
-def visible(MASK, strides, rows, keys, n, m, MASKED: tl.constexpr):
-    """The pairs of a tile that take part."""
-    inside = (rows[:, None] < n) & (keys[None, :] < m)
-    if MASKED:
+def visible(MASK, strides, rows, keys, n, m, MASKED: tl.constexpr, FULL: tl.constexpr):
+    """The pairs of a tile that take part, or one row for all; rows beyond the last do no harm."""
+    inside = (keys < m)[None, :]
+    if MASKED == KEYWISE:
+        inside = (tl.load(MASK + keys * strides[3], mask=keys < m, other=0) != 0)[None, :]
+    elif MASKED == PAIRWISE:
+        inside = (rows < n)[:, None] & inside
         offsets = pair_offsets(rows, keys, strides[2], strides[3])
-        inside &= tl.load(MASK + offsets, mask=inside, other=0) != 0
+        if FULL:
+            inside = tl.load(MASK + offsets) != 0
+        else:
+            inside = tl.load(MASK + offsets, mask=inside, other=0) != 0
     return inside
 
 
 @triton.jit
-def where_seen(seen, x, other, FULL: tl.constexpr):
-    """`x` at pairs that take part; all do in a full tile."""
-    if FULL:
+def where_seen(seen, x, other, ALL: tl.constexpr):
+    """`x` at pairs that take part, unless all do."""
+    if ALL:
         return x
     else:
         return tl.where(seen, x, other)
@@ -84,29 +103,28 @@ def dot(a, b, IEEE: tl.constexpr):
 
 
 @triton.jit
-def scores(q, k, BIAS, strides, rows, keys, factor, seen,
+def scores(q, k, BIAS, strides, rows, keys, factor, inside,
            BIASED: tl.constexpr, IEEE: tl.constexpr, FULL: tl.constexpr):  # fmt: skip
     """Scaled dot products of a tile to base 2, with bias."""
     s = dot(q, tl.trans(k), IEEE) * factor
     if BIASED:
         offsets = pair_offsets(rows, keys, strides[2], strides[3])
-        s += LOG2_E * load_pairs(BIAS, offsets, seen, FULL)
+        s += LOG2_E * load_pairs(BIAS, offsets, inside, FULL)
     return s
 
 
 @triton.jit
-def log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS: tl.constexpr, FULL: tl.constexpr):
+def log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS: tl.constexpr, ALL: tl.constexpr):
     """Log of the prior's shapes to base 2."""
     a = LOG2_E * tl.load(PRIOR + keys, mask=keys < m, other=0.0)[None, :]
     if PRIORS == ROWWISE:
-        a = where_seen(seen, a - prior_lse[:, None], 0.0, FULL)
+        a = where_seen(seen, a - prior_lse[:, None], 0.0, ALL)
     return a
 
 
 @triton.jit
-def add_exponentials(top, total, x, seen, FULL: tl.constexpr):
-    """One step of an online log-sum-exp to base 2."""
-    x = where_seen(seen, x, LOWEST, FULL)
+def add_exponentials(top, total, x, seen, ALL: tl.constexpr):
+    """One step of an online log-sum-exp to base 2, whose maximum begins at `BOTTOM`."""
+    x = where_seen(seen, x, LOWEST, ALL)
     higher = tl.maximum(top, tl.max(x, 1))
-    terms = where_seen(seen, exp2(x - higher[:, None]), 0.0, FULL)
-    return higher, total * exp2(top - higher) + tl.sum(terms, 1)
+    return higher, total * exp2(top - higher) + tl.sum(exp2(x - higher[:, None]), 1)

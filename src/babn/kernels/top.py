@@ -7,9 +7,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import LOG2_E, Pairs, head_sizes, tile_options
+from babn.kernels.launch import LOG2_E, Launcher, Pairs, head_sizes, tile_options
 from babn.kernels.special import exp2, log2
 from babn.kernels.tiles import (
+    BOTTOM,
     LOWEST,
     add_exponentials,
     at_head,
@@ -30,6 +31,7 @@ def write_softmax(
     MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr, FULL: tl.constexpr,
 ):  # fmt: skip
     """One block of queries of one head: the normaliser first, then the weights."""
+    ALL: tl.constexpr = FULL and MASKED == 0
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
     rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BD)
@@ -39,23 +41,27 @@ def write_softmax(
     BIAS = at_head(BIAS, bias_strides, batch, head)
     OUT += plane.to(tl.int64) * n * m
     q = load_rows(Q, rows, columns, q_strides[2], n, D, BD, FULL)
-    top = tl.full([BM], LOWEST, tl.float32)
+    top = tl.full([BM], BOTTOM, tl.float32)
     total = tl.zeros([BM], tl.float32)
     for start in range(0, m, BN):
         keys = start + tl.arange(0, BN)
-        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
+        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
+        inside = (rows < n)[:, None] & (keys < m)[None, :]
         k = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
-        s = scores(q, k, BIAS, bias_strides, rows, keys, factor, seen, BIASED, IEEE, FULL)
-        top, total = add_exponentials(top, total, s, seen, FULL)
+        s = scores(q, k, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
+        top, total = add_exponentials(top, total, s, seen, ALL)
     lse = tl.where(total > 0, top + log2(total), 0.0)
     for start in range(0, m, BN):
         keys = start + tl.arange(0, BN)
-        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED)
-        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
-        s = scores(q, k, BIAS, bias_strides, rows, keys, factor, seen, BIASED, IEEE, FULL)
-        w = exp2(where_seen(seen, s - lse[:, None], LOWEST, FULL))
+        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
         inside = (rows < n)[:, None] & (keys < m)[None, :]
+        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
+        s = scores(q, k, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
+        w = exp2(where_seen(seen, s - lse[:, None], LOWEST, ALL))
         store_pairs(OUT, pair_offsets(rows, keys, m, 1), w, inside, FULL)
+
+
+launch_softmax = Launcher(write_softmax)
 
 
 @torch.library.custom_op("babn::softmax_weights", mutates_args=())
@@ -68,10 +74,11 @@ def softmax_weights(
     out = q.new_empty(batch, heads, n, m)
     sizes, pairs = head_sizes(q, q), Pairs.of(q, m, mask, bias)
     tiles = tile_options("softmax", q, m, mask, bias)
-    write_softmax[(triton.cdiv(n, tiles["BM"]), batch * heads)](
-        q, k, pairs.mask, pairs.bias, out,
-        q.stride(), k.stride(), pairs.mask_strides, pairs.bias_strides,
-        heads, heads // k.shape[1], n, m, scale * LOG2_E,
+    launch_softmax(
+        (triton.cdiv(n, tiles["BM"]), batch * heads),
+        (q, k, pairs.mask, pairs.bias, out),
+        (q.stride(), k.stride(), pairs.mask_strides, pairs.bias_strides,
+         heads, heads // k.shape[1], n, m, scale * LOG2_E),
         D=sizes["D"], BD=sizes["BD"], **tiles,
     )  # fmt: skip
     return out
