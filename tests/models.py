@@ -118,7 +118,8 @@ def enlarge(model: Any, std: float) -> Any:
     with torch.no_grad():
         for parameter in model.parameters():
             if id(parameter) not in kept:
-                parameter.normal_(0, std, generator=generator)
+                drawn = torch.empty(parameter.shape).normal_(0, std, generator=generator)
+                parameter.copy_(drawn)
     return model
 
 

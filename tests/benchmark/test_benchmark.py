@@ -61,7 +61,7 @@ def test_samples_are_of_one_text(form: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_every_rule_is_measured_once_in_every_form() -> None:
-    rows = list(suite.run(Plan((TINY,), ("eager",), repeats=1), CPU, lambda text: None))
+    rows = list(suite.run(Plan(((TINY, "eager"),), repeats=1), CPU, lambda text: None))
     trained = [r.name for r in rows if r.task == "train"]
     assert trained == ["softmax", "BAM", "BABN heads", "BABN keys"]
     assert [r.form for r in rows if r.task == "sample"] == ["loop", "batched"]

@@ -166,7 +166,7 @@ def test_older_gpus_and_other_makers_take_the_reference(monkeypatch: pytest.Monk
         fused.is_recent.cache_clear()
         found = fused.why_no_kernels(torch.device("cuda", 0), forced=True)
         assert found is None if reason is None else found.startswith(reason)
-    assert 'kernel="triton"' in fused.why_no_kernels(torch.device("cuda", 0), forced=False)
+    assert fused.why_no_kernels(torch.device("cuda", 0), forced=False) is None
     fused.is_recent.cache_clear()
     monkeypatch.setattr(torch.version, "cuda", None)
     assert fused.why_no_kernels(torch.device("cuda", 0), forced=True)

@@ -172,17 +172,14 @@ def is_recent(device: torch.device) -> bool:
 
 @torch.compiler.assume_constant_result
 def why_no_kernels(device: torch.device, forced: bool) -> str | None:
-    """What keeps all calls on a device from the kernels, or `None` if nothing does.
-
-    Only who asks for kernels gets them, until they have been tested and timed on a GPU.
-    """
+    """What keeps all calls on a device from the kernels, or `None` if nothing does."""
     if not has_triton():
         return "triton is not installed"
     if device.type == "cuda" and not is_recent(device):
         return "kernels need an NVIDIA GPU from Ampere (8.0) on"
     if device.type != "cuda" and not (forced and interpreted()):
         return f"the model is on {device.type}, not on a CUDA device"
-    return None if forced else 'kernels are new, and taken with kernel="triton" only'
+    return None
 
 
 def why_not_triton(inputs: Inputs, forced: bool) -> str | None:

@@ -27,12 +27,17 @@ class Cost:
 
 
 def measure(step: Step, device: torch.device, repeats: int, warmup: int = 5) -> Cost:
-    """The cost of one step by itself."""
-    for _ in range(warmup):
+    """The cost of one step by itself.
+
+    Memory is counted from the second step on: the first compiles, and CUDA graphs, which keep
+    their memory to themselves, are recorded after it.
+    """
+    for index in range(warmup):
+        if index == 1 and device.type == "cuda":
+            free(device)
+            torch.cuda.reset_peak_memory_stats(device)
         step()
     _synchronize(device)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
     times = [_seconds(step, device) for _ in range(repeats)]
     memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
     return Cost(statistics.median(times), _half_range(times), memory)

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 import babn
 from babn.attention.rule import RuleConfig
 
-Form = Literal["eager", "compiled", "loop", "batched"]
-"""How a model is run: as it is or compiled; samples one after the other or together."""
+Form = Literal["eager", "compiled", "graphs", "loop", "batched"]
+"""How a model is run: as it is, compiled, or compiled into CUDA graphs, which take the launches off
+the CPU; samples one after the other or together."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,6 @@ def make_model(size: Size, rule: RuleConfig | None, device: torch.device) -> Any
     model.to(device)
     if rule is None:
         return without_mask(model)
-    if device.type == "cuda" and rule.fusible and rule.kernel == "auto":
-        rule = replace(rule, kernel="triton")
     if isinstance(rule, babn.BeliefConfig):
         rule = replace(rule, max_length=size.length)
     return babn.convert(model, rule)
@@ -83,11 +82,20 @@ def half_precision(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
 
+def in_form(model: nn.Module, form: Form) -> Callable[..., Any]:
+    """The model as it is to be called."""
+    if form == "compiled":
+        return torch.compile(model, dynamic=False)
+    if form == "graphs":
+        return torch.compile(model, dynamic=False, mode="reduce-overhead")
+    return model
+
+
 def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Callable[[], None]:
     """A step of training, optimiser included."""
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-    run: Callable[..., Any] = torch.compile(model, dynamic=False) if form == "compiled" else model
+    run = in_form(model, form)
     device = batch["input_ids"].device
 
     def step() -> None:
@@ -103,7 +111,7 @@ def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Cal
 def inference(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Callable[[], None]:
     """A pass at the posterior mean, without gradients."""
     model.eval()
-    run: Callable[..., Any] = torch.compile(model, dynamic=False) if form == "compiled" else model
+    run = in_form(model, form)
     inputs = {"input_ids": batch["input_ids"]}
 
     def step() -> None:

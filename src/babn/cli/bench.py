@@ -6,9 +6,9 @@ from pathlib import Path
 def bench(*, out: Path = Path("babn-bench.json"), quick: bool = False) -> None:
     """Measure what stochastic attention costs in time and memory, beside softmax in the same run.
 
-    Random weights in the shape of ALBERT-base. On a GPU training steps in bfloat16, eager and
-    compiled, for 128, 512 and 2048 tokens, up to eight minutes; on a CPU fewer layers and shorter
-    texts in float32. Compare the ratios: times depend on what else the machine does.
+    Random weights in the shape of ALBERT-base. On a GPU compiled models in bfloat16 for 128, 512
+    and 2048 tokens, up to eight minutes; on a CPU fewer layers and shorter texts in float32.
+    Compare the ratios: times depend on what else the machine does.
 
     Args:
         out: JSON file to write the numbers to.
@@ -28,7 +28,7 @@ def bench(*, out: Path = Path("babn-bench.json"), quick: bool = False) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     plan = suite.GPU if device.type == "cuda" else suite.CPU
     if quick:
-        plan = suite.Plan((Size(16, 2, layers=2, width=32, heads=2),), ("eager",), repeats=1)
+        plan = suite.Plan(((Size(16, 2, layers=2, width=32, heads=2), "eager"),), repeats=1)
     console = Console(highlight=False)
     console.print(f"Measuring on {versions()['device']} with torch {torch.__version__}.")
     rows = []

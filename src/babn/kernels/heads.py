@@ -18,7 +18,7 @@ from babn.kernels.tiles import dot
 PAIRS, PAIRS_WARPS = 128, 4
 """Query-key pairs in a block of the map, and the warps that work on it."""
 
-SUMMED_PAIRS, SUMMED_WARPS = 128, 4
+SUMMED_PAIRS, SUMMED_WARPS = 256, 4
 """The same for sums over pairs."""
 
 PROGRAMS = 1056
