@@ -53,9 +53,10 @@ def milliseconds(run: Callable[[], object]) -> float:
     return float(triton.testing.do_bench(run, warmup=10, rep=40, return_mode="median"))
 
 
-def random(*shape: int, grad: bool = True) -> torch.Tensor:
+def random(*shape: int, grad: bool = True, size: float = 1.0) -> torch.Tensor:
     """Half-precision numbers on the GPU."""
-    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16).requires_grad_(grad)
+    drawn = torch.randn(*shape, device="cuda", dtype=torch.bfloat16) * size
+    return drawn.requires_grad_(grad)
 
 
 def forward_and_backward(run: Callable[[], torch.Tensor]) -> tuple[float, float]:
@@ -75,10 +76,10 @@ def attention(
     maps = (numbers[1] > 0) + (numbers[3] > 0)
     lift: tuple[Any, ...] = (None, None, None)
     if maps and upward == "keys":
-        lift = (random(batch, HEADS, n, maps * n), None, None)
+        lift = (random(batch, HEADS, n, maps * n, size=0.4), None, None)
     elif maps:
         h = F.softplus(random(batch, HEADS, n, n, grad=False)).requires_grad_()
-        weight = torch.randn(maps * HEADS, HEADS, device="cuda") * 0.3
+        weight = torch.randn(maps * HEADS, HEADS, device="cuda") * 0.15
         lift = (h, weight.requires_grad_(), torch.zeros(maps * HEADS, device="cuda"))
     prior = torch.randn(batch, HEADS, n, device="cuda").log_softmax(-1).requires_grad_()
     mask = torch.ones(batch, 1, 1, n, dtype=torch.bool, device="cuda") if padded else None

@@ -14,9 +14,10 @@ HOPPER = GPUTarget("cuda", 90, 32)
 
 LENGTHS = {"lift_strides": 3, "weight_strides": 2}
 TENSORS = {"MASK": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
+IN_PAIRS = {"U1", "U2", "DU1", "DU2", "DLIFT"}
 IN_FLOAT32 = {
-    "PRIOR", "LSE", "SCORE_LSE", "PRIOR_LSE", "KL", "DKL", "ROW_SUM", "PRIOR_SUM", "PRIOR_PART",
-    "DPRIOR", "SUMS", "WEIGHT", "BIAS",
+    "PRIOR", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL", "ROW_SUM",
+    "PRIOR_SUM", "PRIOR_PART", "DPRIOR", "SUMS", "WEIGHT", "BIAS",
 }  # fmt: skip
 NUMBERS = {
     "factor", "rho_ln2", "fixed_k", "sigma_ln2", "log_beta", "alpha_constant", "rest_constant",
@@ -32,7 +33,9 @@ def signature(kernel: Any, options: dict[str, Any], dtype: str) -> dict[str, Any
         elif name.endswith("_strides"):
             types[name] = ("i32",) * LENGTHS.get(name, 4)
         elif name.isupper():
-            types[name] = TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else f"*{dtype}")
+            packed = name in IN_PAIRS and dtype != "fp32"
+            usual = "*i32" if packed else f"*{dtype}"
+            types[name] = TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else usual)
         else:
             types[name] = "fp32" if name in NUMBERS else "i32"
     return types

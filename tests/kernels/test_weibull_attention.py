@@ -40,6 +40,11 @@ CASES = {
     "bias-raw-scores": Case(bias=True, mask="random", normalized=False),
     "no-sigma": Case(sigma=0.0),
     "large-sigma": Case(sigma=2.0),
+    "large-k": Case(rho=30.0, heads=1, n=70, m=35),
+    "large-k-but-for-some": Case(rho=12.0, lift=0.0, heads=1, n=70, m=35),
+    "large-k-masked": Case(rho=30.0, mask="random"),
+    "large-k-mean-without-divergence": Case(rho=30.0, sample=False, with_kl=False),
+    "large-k-but-for-some-mean": Case(rho=12.0, lift=0.0, sample=False, with_kl=False),
     "no-rho": Case(rho=0.0, m=4, n=9),
     "no-rho-no-sigma": Case(rho=0.0, sigma=0.0, m=4, n=9),
     "bam": Case(fixed_k=10.0, rho=0.0, sigma=0.0, noise="exact"),
@@ -54,8 +59,6 @@ CASES = {
     "mean": Case(sample=False),
     "mean-without-divergence": Case(sample=False, with_kl=False, mask="random"),
     "mean-exact-noise-raw-scores": Case(sample=False, noise="exact", normalized=False),
-    "lift-over-heads": Case(axis="heads"),
-    "lift-over-heads-no-rho": Case(axis="heads", rho=0.0, m=4, n=9),
     "two-seeds": Case(batch=2, seeds=2),
 }
 
@@ -75,6 +78,7 @@ HARD_CASES = {
 
 HALF_CASES = {
     "plain": Case(),
+    "large-k": Case(rho=30.0),
     "grouped-heads-causal": Case(groups=2, mask="causal"),
     "bias": Case(bias=True, mask="random"),
     "raw-scores": Case(normalized=False, noise="exact"),
@@ -168,7 +172,7 @@ def test_heads_side_by_side_are_read_where_they_lie(device: torch.device) -> Non
     assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
 
 
-@pytest.mark.parametrize("name", ["lift-over-heads", "lift-over-heads-no-rho"])
+@pytest.mark.parametrize("name", ["plain", "no-rho", "no-sigma"])
 def test_maps_over_heads_may_be_left_to_the_operator(name: str, device: torch.device) -> None:
     case = CASES[name]
     generator = torch.Generator().manual_seed(0)
@@ -184,7 +188,11 @@ def test_maps_over_heads_may_be_left_to_the_operator(name: str, device: torch.de
             torch.randn(size[0], generator=generator),
         ]
         maps = [x.to(device).requires_grad_() for x in maps]
-        lift = (head_map(*maps, False), None, None) if apart else maps
+        if apart:
+            both = head_map(*maps, False).unflatten(1, (case.maps, case.heads))
+            lift = (both.movedim(1, -1).flatten(-2), None, None)
+        else:
+            lift = maps
         output, kl_rows, *_ = weibull_attention(q, k, v, *lift, *others)
         slopes = torch.autograd.grad(output.square().sum() + kl_rows.sum(), [q, k, v, *maps])
         found.append([output.detach(), kl_rows.detach(), *slopes])

@@ -36,7 +36,6 @@ class Case:
     beta: float = 1.3
     alpha: float = 0.7
     lift: float = 1.0
-    axis: str = "keys"
     spread: float = 1.0
     normalized: bool = True
     sample: bool = True
@@ -55,9 +54,7 @@ class Case:
 
     @property
     def lift_shape(self) -> tuple[int, ...]:
-        if self.axis == "keys":
-            return self.batch, self.heads, self.n, self.maps * self.m
-        return self.batch, self.maps * self.heads, self.n, self.m
+        return self.batch, self.heads, self.n, self.maps * self.m
 
 
 def mask_of(case: Case) -> Tensor | None:
@@ -181,8 +178,7 @@ def _scores(case: Case, inputs: Tensors, mask: Tensor | None) -> Tensor:
 
 
 def _posterior(case: Case, phi: Tensor, lift: Tensor | None) -> Weibull:
-    axis = -1 if case.axis == "keys" else 1
-    maps = (None,) if lift is None else lift.chunk(case.maps, axis)
+    maps = (None,) if lift is None else lift.unflatten(-1, (-1, case.maps)).unbind(-1)
     if case.fixed_k > 0:
         k = torch.full_like(phi, case.fixed_k)
     else:

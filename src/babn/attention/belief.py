@@ -167,7 +167,7 @@ class WeibullEncoder(nn.Module):
             return HeadLift(up.h[step], weight, torch.cat([map.bias for map in maps]))
         if up.rank is None:
             return joint_map(maps, up.h[step])
-        return torch.cat([from_ranks(map(up.h[step]), up.rank) for map in maps], dim=-1)
+        return torch.stack([from_ranks(map(up.h[step]), up.rank) for map in maps], -1).flatten(-2)
 
 
 class BeliefRule(AttentionRule):

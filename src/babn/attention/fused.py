@@ -97,7 +97,8 @@ def weibull_attention(
         inputs: The call.
         posterior: Its distribution.
         request: What is wanted of it.
-        lift: The upward path's maps for shape and scale, side by side over keys or over heads.
+        lift: The upward path's maps for shape and scale, side by side for each key, or still to be
+            applied over heads.
         prior: The prior's log shapes; not yet normalised if queries differ in the keys they see.
     """
     from babn.kernels import op

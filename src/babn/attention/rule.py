@@ -90,8 +90,8 @@ class RuleConfig(ABC):
         attention_dropout: Whether the model's own dropout on attention weights stays on.
         kl_reduction: `"mean"` over query-key pairs, or `"sum"` per example (the true ELBO).
         kl_weight: Weight of the divergence in the loss, until a schedule changes it.
-        kernel: `"auto"` takes torch's own attention where a call is softmax, and the reference;
-            `"triton"` takes fused kernels, and refuses calls for which there is none;
+        kernel: `"auto"` takes torch's own attention where a call is softmax, fused kernels on
+            NVIDIA GPUs, and the reference elsewhere; `"triton"` refuses calls without a kernel;
             `"reference"` takes nothing else.
     """
 

@@ -51,12 +51,11 @@ def uniform(rows: int, columns: int) -> Float[Tensor, "rows columns"]:
 
 
 def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"]) -> Tensor:
-    """Several maps of one tensor in one product, side by side along the mapped axis."""
+    """Several maps over keys in one product, their results for a key side by side; or one map."""
     if maps[0].axis == "heads":
-        weight = torch.cat([map.weight for map in maps]).to(h.dtype)
-        bias = torch.cat([map.bias for map in maps]).to(h.dtype)
-        mapped = torch.matmul(weight, h.flatten(2)).unflatten(2, h.shape[2:])
-        return mapped + bias[:, None, None]
+        (only,) = maps
+        mapped = torch.matmul(only.weight.to(h.dtype), h.flatten(2)).unflatten(2, h.shape[2:])
+        return mapped + only.bias.to(h.dtype)[:, None, None]
     keys, size = h.shape[-1], len(maps[0].bias)
     if keys > size:
         raise KeyLengthError(
@@ -64,12 +63,13 @@ def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"])
             f"Convert with max_length={keys} or more, truncate the input, or use "
             'upward="heads", which has no limit.'
         )
-    bias = torch.cat([map.bias[:keys] for map in maps]).to(h.dtype)
+    bias = torch.stack([map.bias[:keys] for map in maps], 1).flatten().to(h.dtype)
     if maps[0].rank:
         inner = torch.cat([map.inner[:, :keys] for map in maps]).to(h.dtype)
         outer = torch.block_diag(*(map.outer[:keys] for map in maps)).to(h.dtype)
+        outer = outer.unflatten(0, (len(maps), keys)).transpose(0, 1).flatten(0, 1)
         return F.linear(F.linear(h, inner), outer, bias)
-    weight = torch.cat([map.weight[:keys, :keys] for map in maps]).to(h.dtype)
+    weight = torch.stack([map.weight[:keys, :keys] for map in maps], 1).flatten(0, 1).to(h.dtype)
     return F.linear(h, weight, bias)
 
 

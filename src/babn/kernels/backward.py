@@ -29,79 +29,41 @@ from babn.kernels.tiles import (
     at_head,
     dot,
     load_as_is,
-    load_pairs,
+    load_lift,
     load_rows,
     log_prior,
     pair_offsets,
     scores,
+    store_lift,
     store_pairs,
     visible,
     where_seen,
 )
 
+ROWS_OF_A_PART = tl.constexpr(16)
+"""Rows over which one warp sums the gradient of the prior; the rest is summed afterwards."""
+
 
 @triton.jit
-def attend_backward_rows(
-    Q, K, V, U1, U2, PRIOR, MASK, BIAS, SEEDS, OUT, LSE, SCORE_LSE, PRIOR_LSE, ROW_END, DOUT, DKL,
-    DU1, DU2, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM, PRIOR_PART,
-    q_strides, k_strides, v_strides, out_strides, dout_strides, lift_strides,
-    mask_strides, bias_strides,
-    heads, groups, n, m, rows_per_seed,
-    factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
+def row_gradients(
+    q, K, V, U1, U2, PRIOR, MASK, BIAS, DU1, DU2, WEIGHTS, DPHI, PRIOR_PART,
+    rows, in_rows, columns, value_columns, first, second, dout, delta, dkl, lse, score_lse,
+    prior_lse, end,
+    k_strides, v_strides, lift_strides, mask_strides, bias_strides,
+    n, m, factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
     D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
     SHAPE: tl.constexpr, LIFT: tl.constexpr, NORMALIZED: tl.constexpr, SAMPLE: tl.constexpr,
     TRUNCATED: tl.constexpr, OWN_MOMENT: tl.constexpr, PRIORS: tl.constexpr,
-    POSITIVE: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr,
-    FULL: tl.constexpr,
+    POSITIVE: tl.constexpr, LIFTS: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
+    IEEE: tl.constexpr, FULL: tl.constexpr, LARGE_K: tl.constexpr,
 ):  # fmt: skip
-    """One block of queries of one head."""
+    """Gradients of all pairs of the rows; their sums over keys for scores and prior."""
     ALL: tl.constexpr = FULL and MASKED == 0
-    SIMPLE: tl.constexpr = SHAPE == LIFTED and LIFT and NORMALIZED and OWN_MOMENT and SAMPLE
-    plane = tl.program_id(1)
-    batch, head = plane // heads, plane % heads
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    in_rows = rows < n
-    row_places = plane.to(tl.int64) * n + rows
-    columns, value_columns = tl.arange(0, BD), tl.arange(0, BDV)
-    K = at_head(K, k_strides, batch, head // groups)
-    V = at_head(V, v_strides, batch, head // groups)
-    U1 = at_head(U1, lift_strides, batch, head)
-    U2 = at_head(U2, lift_strides, batch, head)
-    DU1 = at_head(DU1, lift_strides, batch, head)
-    DU2 = at_head(DU2, lift_strides, batch, head)
-    MASK = at_head(MASK, mask_strides, batch, head)
-    BIAS = at_head(BIAS, bias_strides, batch, head)
-    PRIOR += (plane // groups).to(tl.int64) * m
-    PRIOR_PART += (plane.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * m
-    WEIGHTS += plane.to(tl.int64) * n * m
-    DPHI += plane.to(tl.int64) * n * m
-    Q = at_head(Q, q_strides, batch, head)
-    q = load_rows(Q, rows, columns, q_strides[2], n, D, BD, FULL)
-    DOUT = at_head(DOUT, dout_strides, batch, head)
-    dout = load_rows(DOUT, rows, value_columns, dout_strides[2], n, DV, BDV, FULL)
-    OUT = at_head(OUT, out_strides, batch, head)
-    out = load_rows(OUT, rows, value_columns, out_strides[2], n, DV, BDV, FULL)
-    delta = tl.sum(dout.to(tl.float32) * out.to(tl.float32), 1)
-    lse = tl.load(LSE + row_places, mask=in_rows, other=0.0)
-    score_lse = tl.zeros([BM], tl.float32)
-    prior_lse = tl.zeros([BM], tl.float32)
-    dkl = tl.zeros([BM], tl.float32)
-    if NORMALIZED:
-        score_lse = tl.load(SCORE_LSE + row_places, mask=in_rows, other=0.0)
-    if PRIORS == ROWWISE:
-        prior_lse = tl.load(PRIOR_LSE + row_places, mask=in_rows, other=0.0)
-    if PRIORS != 0:
-        dkl = tl.load(DKL + row_places, mask=in_rows, other=0.0)
-    if SAMPLE:
-        first, second = row_keys(SEEDS, batch, head, heads, rows, rows_per_seed)
-
-    end = m
-    if MASKED:
-        end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0))
-        end = tl.cdiv(end, BN) * BN
+    HALF: tl.constexpr = V.dtype.element_ty
     row_sum = tl.zeros([BM], tl.float32)
     prior_sum = tl.zeros([BM], tl.float32)
+    parts = tl.program_id(0) * (BM // ROWS_OF_A_PART) + tl.arange(0, BM // ROWS_OF_A_PART)
     for start in range(0, end, BN):
         keys = start + tl.arange(0, BN)
         seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
@@ -109,25 +71,22 @@ def attend_backward_rows(
         key = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
         s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
         phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL)
-        at_lift = pair_offsets(rows, keys, lift_strides[2], 1)
         raise1 = 0.0
         raise2 = 0.0
-        if SHAPE == LIFTED:
-            raise1, slope1 = raised(load_pairs(U1, at_lift, inside, FULL), POSITIVE, IEEE)
-        if LIFT:
-            raise2, slope2 = raised(load_pairs(U2, at_lift, inside, FULL), POSITIVE, IEEE)
+        if LIFTS:
+            u1, u2 = load_lift(U1, U2, rows, keys, lift_strides[2], inside, LIFTS, HALF, FULL)
+            du1, du2 = u1, u2
+            if SHAPE == LIFTED:
+                raise1, slope1 = raised(u1, POSITIVE, IEEE)
+            if LIFT:
+                raise2, slope2 = raised(u2, POSITIVE, IEEE)
         k, bare_k = shape(phi, raise1, rho_ln2, fixed_k, SHAPE, NORMALIZED)
-        if SIMPLE:
-            if tl.min(k) >= 1.0:
-                t, log_m, slope, log_lam, lam, bare, sigma2, expected, psi = moments_of_large_k(
-                    bare_k, k, raise2, sigma_ln2, log_beta
-                )
-            else:
-                t, log_m, slope, log_lam, lam, bare, sigma2, expected, psi = moments(
-                    phi, k, raise2, sigma_ln2, log_beta, LIFT, NORMALIZED, OWN_MOMENT
-                )
+        if LARGE_K:
+            t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments_of_large_k(
+                bare_k, k, raise2, sigma_ln2, log_beta
+            )
         else:
-            t, log_m, slope, log_lam, lam, bare, sigma2, expected, psi = moments(
+            t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments(
                 phi, k, raise2, sigma_ln2, log_beta, LIFT, NORMALIZED, OWN_MOMENT
             )
 
@@ -158,11 +117,10 @@ def attend_backward_rows(
             dt += weight * (alpha * EULER + expected * psi - k)
             if PRIORS != CONSTANT:
                 dalpha = alpha * (EULER * t - LN2 * (log_lam + log_beta))
-                dalpha += alpha_digamma_of(alpha)
-                dalpha = weight * dalpha
+                dalpha = weight * (dalpha + alpha_digamma_of(alpha))
                 if PRIORS == ROWWISE:
                     prior_sum += tl.sum(dalpha, 1)
-                tl.store(PRIOR_PART + keys, tl.sum(dalpha, 0), mask=keys < m)
+                store_parts(PRIOR_PART, parts, keys, m, dalpha, BM, BN)
 
         # From scale and 1/k to scores and upward path; zero where nothing is seen, as `w` and
         # `weight` are.
@@ -170,37 +128,142 @@ def attend_backward_rows(
         if LIFT:
             dlam = dscale * reciprocal(lam)
             dphi = dlam * bare
-            du2 = dlam * (sigma2 * (1.0 / LN2)) * slope2
-            store_pairs(DU2, at_lift, du2, inside, FULL)
+            du2 = dlam * (sigma * (1.0 / LN2)) * slope2
         if SHAPE != FIXED:
             dt -= dphi * slope
-            dk = tl.where(k > SMALLEST_K, -t * t * dt, 0.0)
+            dk = -t * t * dt
+            if not LARGE_K:
+                dk = tl.where(k > SMALLEST_K, dk, 0.0)
             if NORMALIZED:
                 dphi += dk * bare_k
             else:
                 dphi += tl.where(phi < LARGEST_PHI, dk * bare_k, 0.0)
             if SHAPE == LIFTED:
                 du1 = dk * slope1 * (rho_ln2 * (1.0 / LN2))
-                store_pairs(DU1, at_lift, du1, inside, FULL)
+        if LIFTS:
+            store_lift(
+                DU1, DU2, rows, keys, lift_strides[2], du1, du2, inside,
+                LIFTS, HALF, SHAPE == LIFTED, FULL,
+            )  # fmt: skip
         row_sum += tl.sum(dphi, 1)
         store_pairs(DPHI, at, dphi, inside, FULL)
+    return row_sum, prior_sum
+
+
+@triton.jit
+def store_parts(PRIOR_PART, parts, keys, m, values, BM: tl.constexpr, BN: tl.constexpr):
+    """Sums over a few rows at a time, which stay within a warp."""
+    PARTS: tl.constexpr = BM // ROWS_OF_A_PART
+    sums = tl.sum(tl.reshape(values, [PARTS, ROWS_OF_A_PART, BN]), 1)
+    at = parts[:, None].to(tl.int64) * m + keys[None, :]
+    tl.store(PRIOR_PART + at, sums, mask=(keys < m)[None, :])
+
+
+@triton.jit
+def attend_backward_rows(
+    Q, K, V, U1, U2, PRIOR, MASK, BIAS, SEEDS, OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END,
+    DOUT, DKL, DU1, DU2, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM, PRIOR_PART,
+    q_strides, k_strides, v_strides, out_strides, dout_strides, lift_strides,
+    mask_strides, bias_strides,
+    heads, groups, n, m, rows_per_seed,
+    factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
+    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
+    SHAPE: tl.constexpr, LIFT: tl.constexpr, NORMALIZED: tl.constexpr, SAMPLE: tl.constexpr,
+    TRUNCATED: tl.constexpr, OWN_MOMENT: tl.constexpr, PRIORS: tl.constexpr,
+    LARGE_K: tl.constexpr,
+    POSITIVE: tl.constexpr, LIFTS: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
+    IEEE: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
+    """One block of queries of one head."""
+    plane = tl.program_id(1)
+    batch, head = plane // heads, plane % heads
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    in_rows = rows < n
+    row_places = plane.to(tl.int64) * n + rows
+    columns, value_columns = tl.arange(0, BD), tl.arange(0, BDV)
+    K = at_head(K, k_strides, batch, head // groups)
+    V = at_head(V, v_strides, batch, head // groups)
+    U1 = at_head(U1, lift_strides, batch, head)
+    U2 = at_head(U2, lift_strides, batch, head)
+    DU1 = at_head(DU1, lift_strides, batch, head)
+    DU2 = at_head(DU2, lift_strides, batch, head)
+    MASK = at_head(MASK, mask_strides, batch, head)
+    BIAS = at_head(BIAS, bias_strides, batch, head)
+    PRIOR += (plane // groups).to(tl.int64) * m
+    PRIOR_PART += plane.to(tl.int64) * tl.num_programs(0) * (BM // ROWS_OF_A_PART) * m
+    WEIGHTS += plane.to(tl.int64) * n * m
+    DPHI += plane.to(tl.int64) * n * m
+    Q = at_head(Q, q_strides, batch, head)
+    q = load_rows(Q, rows, columns, q_strides[2], n, D, BD, FULL)
+    DOUT = at_head(DOUT, dout_strides, batch, head)
+    dout = load_rows(DOUT, rows, value_columns, dout_strides[2], n, DV, BDV, FULL)
+    OUT = at_head(OUT, out_strides, batch, head)
+    out = load_rows(OUT, rows, value_columns, out_strides[2], n, DV, BDV, FULL)
+    delta = tl.sum(dout.to(tl.float32) * out.to(tl.float32), 1)
+    lse = tl.load(LSE + row_places, mask=in_rows, other=0.0)
+    score_lse = tl.zeros([BM], tl.float32)
+    prior_lse = tl.zeros([BM], tl.float32)
+    dkl = tl.zeros([BM], tl.float32)
+    if NORMALIZED:
+        score_lse = tl.load(SCORE_LSE + row_places, mask=in_rows, other=0.0)
+    if PRIORS == ROWWISE:
+        prior_lse = tl.load(PRIOR_LSE + row_places, mask=in_rows, other=0.0)
+    if PRIORS != 0:
+        dkl = tl.load(DKL + row_places, mask=in_rows, other=0.0)
+    first = rows
+    second = rows
+    if SAMPLE:
+        first, second = row_keys(SEEDS, batch, head, heads, rows, rows_per_seed)
+    end = m
+    if MASKED:
+        end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0))
+        end = tl.cdiv(end, BN) * BN
+
+    large_k = False
+    TRY_LARGE_K: tl.constexpr = (
+        LARGE_K and SHAPE == LIFTED and LIFT and NORMALIZED and OWN_MOMENT and SAMPLE
+    )
+    if TRY_LARGE_K:
+        large_k = tl.min(tl.load(SMALLEST + row_places, mask=in_rows, other=1.0)) >= 1.0
+    if large_k:
+        row_sum, prior_sum = row_gradients(
+            q, K, V, U1, U2, PRIOR, MASK, BIAS, DU1, DU2, WEIGHTS, DPHI, PRIOR_PART,
+            rows, in_rows, columns, value_columns, first, second, dout, delta, dkl, lse, score_lse,
+            prior_lse, end,
+            k_strides, v_strides, lift_strides, mask_strides, bias_strides,
+            n, m, factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
+            D, DV, BD, BDV, BM, BN, SHAPE, LIFT, NORMALIZED, SAMPLE, TRUNCATED, OWN_MOMENT, PRIORS,
+            POSITIVE, LIFTS, MASKED, BIASED, IEEE, FULL, TRY_LARGE_K,
+        )  # fmt: skip
+    else:
+        row_sum, prior_sum = row_gradients(
+            q, K, V, U1, U2, PRIOR, MASK, BIAS, DU1, DU2, WEIGHTS, DPHI, PRIOR_PART,
+            rows, in_rows, columns, value_columns, first, second, dout, delta, dkl, lse, score_lse,
+            prior_lse, end,
+            k_strides, v_strides, lift_strides, mask_strides, bias_strides,
+            n, m, factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
+            D, DV, BD, BDV, BM, BN, SHAPE, LIFT, NORMALIZED, SAMPLE, TRUNCATED, OWN_MOMENT, PRIORS,
+            POSITIVE, LIFTS, MASKED, BIASED, IEEE, FULL, False,
+        )  # fmt: skip
 
     if MASKED:
         # Nothing flows where no query of the block looks.
         nothing = tl.zeros([BM, BN], tl.float32)
+        parts = tl.program_id(0) * (BM // ROWS_OF_A_PART) + tl.arange(0, BM // ROWS_OF_A_PART)
         for start in range(end, m, BN):
             keys = start + tl.arange(0, BN)
             inside = in_rows[:, None] & (keys < m)[None, :]
             at = pair_offsets(rows, keys, m, 1)
-            at_lift = pair_offsets(rows, keys, lift_strides[2], 1)
             store_pairs(WEIGHTS, at, nothing, inside, FULL)
             store_pairs(DPHI, at, nothing, inside, FULL)
-            if SHAPE == LIFTED:
-                store_pairs(DU1, at_lift, nothing, inside, FULL)
-            if LIFT:
-                store_pairs(DU2, at_lift, nothing, inside, FULL)
+            if LIFTS:
+                store_lift(
+                    DU1, DU2, rows, keys, lift_strides[2], nothing, nothing, inside,
+                    LIFTS, V.dtype.element_ty, SHAPE == LIFTED, FULL,
+                )  # fmt: skip
             if PRIORS != 0 and PRIORS != CONSTANT:
-                tl.store(PRIOR_PART + keys, tl.zeros([BN], tl.float32), mask=keys < m)
+                store_parts(PRIOR_PART, parts, keys, m, nothing, BM, BN)
 
     if NORMALIZED:
         tl.store(ROW_SUM + row_places, row_sum, mask=in_rows)

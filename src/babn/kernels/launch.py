@@ -12,6 +12,7 @@ LN2, LOG2_E, EULER = math.log(2), 1 / math.log(2), 0.57721566490153286
 FIXED, BARE, LIFTED = 0, 1, 2
 NO_PRIOR, CONTEXTUAL, CONSTANT, ROWWISE = 0, 1, 2, 3
 NO_MASK, PAIRWISE, KEYWISE = 0, 1, 2
+PACKED = 3
 
 
 def masks(mask: Tensor | None) -> int:
@@ -19,6 +20,11 @@ def masks(mask: Tensor | None) -> int:
     if mask is None:
         return NO_MASK
     return PAIRWISE if mask.shape[1] > 1 or mask.shape[2] > 1 else KEYWISE
+
+
+LARGE_RHO = 8.0
+"""From this rho on all k are expected to be at least 1, and kernels first try what is right there.
+Maps that have not been trained far from where they begin give softplus values above 0.3."""
 
 
 class Settings(NamedTuple):
@@ -72,6 +78,7 @@ class Settings(NamedTuple):
             "TRUNCATED": self.truncated,
             "OWN_MOMENT": self.own_moment,
             "PRIORS": self.priors(prior, mask),
+            "LARGE_K": self.rho >= LARGE_RHO,
         }
 
 
@@ -151,24 +158,27 @@ class Pairs(NamedTuple):
 
 
 class Lift(NamedTuple):
-    """The two maps of the upward path inside one tensor."""
+    """The maps of the upward path for shape and scale, whose numbers for a pair lie side by side.
+
+    Attributes:
+        kind: How many they are, or `PACKED`: two that are read as one 32-bit number.
+    """
 
     first: Tensor
     second: Tensor
     strides: tuple[int, ...]
+    kind: int
 
     @classmethod
     def of(cls, lift: Tensor | None, q: Tensor, m: int) -> "Lift":
-        """Two maps lie side by side, over keys or over heads; one map serves as both."""
+        """A lift has `m` or twice as many columns; one map serves as both."""
         if lift is None:
-            return cls(q, q, (0, 0, 0))
-        a, b, c, _ = lift.stride()
-        offset = 0
-        if lift.shape[1] == 2 * q.shape[1]:
-            offset = q.shape[1] * b
-        elif lift.shape[3] == 2 * m:
-            offset = m
-        return cls(lift, lift.view(-1)[offset:], (a, b, c))
+            return cls(q, q, (0, 0, 0), 0)
+        maps = lift.shape[3] // m
+        if maps == 1 or lift.dtype == torch.float32:
+            return cls(lift, lift.view(-1)[maps - 1 :], lift.stride()[:3], maps)
+        packed = lift.view(torch.int32)
+        return cls(packed, packed, packed.stride()[:3], PACKED)
 
 
 class Launcher:

@@ -1,9 +1,9 @@
 """Weibull attention as one operator with gradients, for eager and compiled models.
 
 The upward path comes in one of two forms: as `lift`, the results of its maps for shape and scale
-before softplus, or as its state with `head_weight` and `head_bias`, maps over heads that the
-operator applies itself, and applies once more in backward: their result is the largest tensor of
-the layer and costs little.
+before softplus, side by side for each pair; or as its state with `head_weight` and `head_bias`,
+maps over heads that the operator applies itself, and applies once more in backward: their result
+is the largest tensor of the layer and costs little.
 """
 
 import math
@@ -13,9 +13,13 @@ import torch
 import triton
 from torch import Tensor
 
-from babn.kernels.backward import attend_backward_columns, attend_backward_rows
+from babn.kernels.backward import (
+    ROWS_OF_A_PART,
+    attend_backward_columns,
+    attend_backward_rows,
+)
 from babn.kernels.forward import attend_forward
-from babn.kernels.heads import mapped, mapped_backward
+from babn.kernels.heads import lifted_by_heads, lifted_by_heads_backward
 from babn.kernels.launch import (
     CONTEXTUAL,
     EULER,
@@ -60,7 +64,10 @@ def weibull_attention(
     own_moment: bool,
     with_kl: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Output; for each row its divergence, log normalisers (logits, scores, prior), last key."""
+    """Output; for each row its divergence, four numbers for backward, and the last key it sees.
+
+    The numbers are the log normalisers of logits, scores and prior, and the smallest k up to 1.
+    """
     settings = Settings(
         scale, rho, fixed_k, sigma, beta, alpha, normalized, sample, truncated, own_moment, with_kl
     )
@@ -68,7 +75,7 @@ def weibull_attention(
     m = k.shape[2]
     out = q.new_empty(batch, n, heads, v.shape[-1]).transpose(1, 2)
     kl = q.new_empty(batch, heads, n, dtype=torch.float32)
-    normalizers = q.new_empty(3, batch, heads, n, dtype=torch.float32)
+    normalizers = q.new_empty(4, batch, heads, n, dtype=torch.float32)
     row_end = q.new_empty(batch, heads, n, dtype=torch.int32)
     lift = _applied(lift, head_weight, head_bias)
     pairs, lifted = Pairs.of(q, m, mask, bias), Lift.of(lift, q, m)
@@ -82,7 +89,7 @@ def weibull_attention(
          heads, heads // k.shape[1], n, m, 1 if seeds is None else batch // len(seeds),
          *settings.numbers(), math.lgamma(alpha) - EULER - 1),
         **head_sizes(q, v), **tiles, **settings.options(prior, mask),
-        POSITIVE=head_weight is not None,
+        POSITIVE=head_weight is not None, LIFTS=lifted.kind,
     )  # fmt: skip
     return out, kl, normalizers, row_end
 
@@ -93,7 +100,7 @@ def _applied(
     """The lift, by maps over heads if there are any."""
     if lift is None or head_weight is None or head_bias is None:
         return lift
-    return mapped(lift, head_weight, head_bias, True)
+    return lifted_by_heads(lift, head_weight, head_bias)
 
 
 @weibull_attention.register_fake
@@ -101,7 +108,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     batch, heads, n, _ = q.shape
     out = q.new_empty(batch, n, heads, v.shape[-1]).transpose(1, 2)
     kl = q.new_empty(batch, heads, n, dtype=torch.float32)
-    normalizers = q.new_empty(3, batch, heads, n, dtype=torch.float32)
+    normalizers = q.new_empty(4, batch, heads, n, dtype=torch.float32)
     return out, kl, normalizers, q.new_empty(batch, heads, n, dtype=torch.int32)
 
 
@@ -152,7 +159,8 @@ def weibull_attention_backward(
     tiles, sizes = tile_options("rows", q, m, mask, bias), head_sizes(q, v)
     options, numbers = settings.options(prior, mask), settings.numbers()
     row_blocks = triton.cdiv(n, tiles["BM"])
-    parts = q.new_empty(batch, heads, row_blocks, m, dtype=torch.float32)
+    row_parts = row_blocks * tiles["BM"] // ROWS_OF_A_PART.value
+    parts = q.new_empty(batch, heads, row_parts, m, dtype=torch.float32)
     prior_or_any = q if prior is None else prior
     launch_rows(
         (row_blocks, batch * heads),
@@ -162,14 +170,14 @@ def weibull_attention_backward(
         (q.stride(), k.stride(), v.stride(), out.stride(), dout.stride(), lifted.strides,
          pairs.mask_strides, pairs.bias_strides,
          heads, groups, n, m, 1 if seeds is None else batch // len(seeds), *numbers),
-        **sizes, **tiles, **options, POSITIVE=head_weight is not None,
+        **sizes, **tiles, **options, POSITIVE=head_weight is not None, LIFTS=lifted.kind,
     )  # fmt: skip
     dk, dv = (q.new_empty(batch, heads, m, x.shape[-1]) for x in (k, v))
     dprior = q.new_empty(batch, heads, m, dtype=torch.float32)
     tiles = tile_options("columns", q, m, mask, bias)
     launch_columns(
         (triton.cdiv(m, tiles["BN"]), batch * heads),
-        (q, k, prior_or_any, pairs.mask, pairs.bias, *normalizers[1:], row_end, dout,
+        (q, k, prior_or_any, pairs.mask, pairs.bias, *normalizers[1:3], row_end, dout,
          weights, dscores, row_sum, prior_sum, dk, dv, dprior),
         (q.stride(), k.stride(), dout.stride(), pairs.mask_strides, pairs.bias_strides,
          heads, groups, n, m, numbers[0]),
@@ -183,7 +191,7 @@ def weibull_attention_backward(
         dk, dv, dprior = (x.unflatten(1, (-1, groups)).sum(2) for x in (dk, dv, dprior))
     dweight, dbias = q.new_empty(0), q.new_empty(0)
     if state is not None and head_weight is not None:
-        dlift, dweight, dbias = mapped_backward(state, head_weight, state, dlift, False)
+        dlift, dweight, dbias = lifted_by_heads_backward(state, head_weight, dlift)
     return dscores, dk, dv, dlift, dprior, dweight, dbias
 
 

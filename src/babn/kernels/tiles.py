@@ -15,6 +15,10 @@ PAIRWISE = tl.constexpr(1)
 KEYWISE = tl.constexpr(2)
 """Kinds of mask: for pairs, or for keys alone; 0 is none."""
 
+PACKED = tl.constexpr(3)
+"""A kind of lift: two numbers for each pair, in half precision in 32 bits. 1 and 2 are how many
+numbers there are, each by itself; 0 is none."""
+
 LOWEST = tl.constexpr(-1e30)
 """Stands for minus infinity, which would make NaN of differences."""
 
@@ -60,6 +64,55 @@ def load_as_is(X, offsets, inside, FULL: tl.constexpr):
 def load_pairs(X, offsets, inside, FULL: tl.constexpr):
     """The same in float32."""
     return load_as_is(X, offsets, inside, FULL).to(tl.float32)
+
+
+@triton.jit
+def unpack(x, HALF: tl.constexpr):
+    """The two half-precision numbers in 32 bits, in float32."""
+    low = (x & 0xFFFF).to(tl.uint16).to(HALF, bitcast=True).to(tl.float32)
+    return low, (x >> 16).to(tl.uint16).to(HALF, bitcast=True).to(tl.float32)
+
+
+@triton.jit
+def pack(low, high, HALF: tl.constexpr):
+    """Two numbers in half precision in 32 bits."""
+    low = low.to(HALF).to(tl.uint16, bitcast=True).to(tl.uint32)
+    return low | (high.to(HALF).to(tl.uint16, bitcast=True).to(tl.uint32) << 16)
+
+
+@triton.jit
+def load_lift(U1, U2, rows, keys, row_stride, inside,
+              LIFTS: tl.constexpr, HALF: tl.constexpr, FULL: tl.constexpr):  # fmt: skip
+    """The upward path's numbers for shape and scale of each pair, which lie side by side."""
+    if LIFTS == PACKED:
+        at = pair_offsets(rows, keys, row_stride, 1)
+        return unpack(load_as_is(U1, at, inside, FULL).to(tl.uint32, bitcast=True), HALF)
+    else:
+        at = pair_offsets(rows, keys, row_stride, LIFTS)
+        u1 = load_pairs(U1, at, inside, FULL)
+        u2 = u1
+        if LIFTS == 2:
+            u2 = load_pairs(U2, at, inside, FULL)
+        return u1, u2
+
+
+@triton.jit
+def store_lift(U1, U2, rows, keys, row_stride, u1, u2, inside,
+               LIFTS: tl.constexpr, HALF: tl.constexpr, SHAPED: tl.constexpr,
+               FULL: tl.constexpr):  # fmt: skip
+    """Stores numbers as `load_lift` loads them; with one map, that for the shape or the scale."""
+    if LIFTS == PACKED:
+        at = pair_offsets(rows, keys, row_stride, 1)
+        store_pairs(U1, at, pack(u1, u2, HALF).to(tl.int32, bitcast=True), inside, FULL)
+    else:
+        at = pair_offsets(rows, keys, row_stride, LIFTS)
+        if LIFTS == 2:
+            store_pairs(U1, at, u1, inside, FULL)
+            store_pairs(U2, at, u2, inside, FULL)
+        elif SHAPED:
+            store_pairs(U1, at, u1, inside, FULL)
+        else:
+            store_pairs(U1, at, u2, inside, FULL)
 
 
 @triton.jit
