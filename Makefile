@@ -16,7 +16,7 @@ or_stop = || { echo "make: $(1)" >&2; exit 1; }
 install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for more run $(PIP_INSTALL) $(1))
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-slow test-gpu lint types format bench docs clean help
+.PHONY: demo test test-slow test-gpu test-browser lint types format bench docs clean help
 
 demo: $(INSTALLED) $(MINILM)  ## convert a pretrained model, train it, and show what it is unsure of
 	$(BIN)/babn demo
@@ -29,6 +29,10 @@ test-slow: $(INSTALLED)  ## run the slow tests
 
 test-gpu: $(INSTALLED)  ## run the kernels' tests on a CUDA device
 	$(BIN)/pytest tests/kernels -m "not slow" $(PYTEST_ARGS)
+
+test-browser: $(INSTALLED)  ## drive the viewer's page in Chromium, which must be installed
+	@$(call install,-c constraints.txt playwright)
+	$(BIN)/pytest -m browser $(PYTEST_ARGS)
 
 lint: $(INSTALLED)  ## check style and format
 	$(BIN)/ruff check .

@@ -1,0 +1,1 @@
+"""Judging models: saved answers, temperature, ensembles, comparisons and reports."""

@@ -1,0 +1,1 @@
+"""Measures of calibration and uncertainty, from probabilities or from samples."""

@@ -1,0 +1,1 @@
+"""Figures of uncertainty for papers and reports."""
