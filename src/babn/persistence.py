@@ -101,6 +101,7 @@ def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> Bel
     check_finite(tensors)
     state = BeliefState(config, chains)
     own = state.state_dict()
+    tensors = {"temperature": own["temperature"]} | tensors  # the youngest of them
     missing, unknown = sorted(set(own) - set(tensors)), sorted(set(tensors) - set(own))
     shapes = [n for n in own if n in tensors and own[n].shape != tensors[n].shape]
     if missing or unknown or shapes:

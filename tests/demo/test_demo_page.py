@@ -7,7 +7,7 @@ import torch
 
 from babn.demo import charts
 from babn.demo.figures import portrait_section
-from babn.demo.markup import Markup, element, join
+from babn.evaluation.markup import Markup, element, join
 from babn.demo.portrait import ClassBar, Portrait
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> </svg>"

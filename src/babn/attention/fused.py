@@ -146,6 +146,21 @@ def softplus_over_heads(
     return head_map(h, weight, bias, True)
 
 
+def key_prior(
+    key: Float[Tensor, "batch keyhead key dim"],
+    w1: Tensor,
+    b1: Tensor,
+    w2: Tensor,
+    b2: Tensor,
+    mask: Tensor | None,
+    normalized: bool,
+) -> Float[Tensor, "batch keyhead key"]:
+    """The prior's network over keys, in float32; with log softmax over those seen if asked."""
+    from babn.kernels.prior import key_prior as kernel
+
+    return kernel(key, w1, b1, w2, b2, mask, normalized)
+
+
 def _operands(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values in one precision and with a contiguous last axis."""
     dtype = inputs.value.dtype

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from babn.attention.fused import key_prior, with_unit_stride
 from babn.attention.inputs import Scores
 from babn.attention.masking import Mask, is_rowwise, log_normalize
 
@@ -44,10 +45,9 @@ class KeyNetwork(nn.Module):
         self, key: Float[Tensor, "batch keyhead key dim"], mask: Mask | None
     ) -> Float[Tensor, "batch keyhead key"]:
         """The numbers for a kernel: normalised, unless queries differ in the keys that they see."""
-        values = self(key.float())
-        if is_rowwise(mask):
-            return values
-        return log_normalize(values.unsqueeze(2), mask).squeeze(2)
+        rowwise = is_rowwise(mask)
+        network = (self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias)
+        return key_prior(with_unit_stride(key), *network, None if rowwise else mask, not rowwise)
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:

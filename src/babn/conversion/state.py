@@ -30,6 +30,7 @@ class BeliefState(nn.Module):
     """
 
     kl_weight: Tensor
+    temperature: Tensor
 
     def __init__(self, config: RuleConfig, chains: tuple[Chain, ...]) -> None:
         super().__init__()
@@ -37,6 +38,7 @@ class BeliefState(nn.Module):
         self.chains = chains
         self.rules = nn.ModuleList(config.build(chain.shape(config)) for chain in chains)
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
+        self.register_buffer("temperature", torch.tensor(1.0))
         self.last_kl: dict[str, Tensor] | None = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.demo.markup import Markup, element, join
+from babn.evaluation.markup import Markup, element, join
 from babn.demo.metrics import BINS
 from babn.demo.plots import axes, bar, image, line, stairs, text
 from babn.demo.portrait import ClassBar

@@ -5,7 +5,7 @@ import math
 import torch
 
 from babn.demo import charts, metrics
-from babn.demo.markup import Markup, element, join
+from babn.evaluation.markup import Markup, element, join
 from babn.demo.outcome import Attempt, Outcome
 from babn.demo.portrait import Portrait
 

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 from babn.demo import report
 from babn.demo.figures import entropy_section, portrait_section, reliability_section
-from babn.demo.markup import Markup, element, join
+from babn.evaluation.markup import Markup, element, join
 from babn.demo.outcome import Outcome
 
 MARKER = '<meta name="generator" content="babn demo">'
@@ -15,7 +15,7 @@ TITLE = "How sure is attention?"
 
 def page(outcome: Outcome, versions: dict[str, str]) -> str:
     """The whole page."""
-    style = files("babn.demo").joinpath("page.css").read_text(encoding="utf-8")
+    style = files("babn.evaluation").joinpath("page.css").read_text(encoding="utf-8")
     body = element(
         "main",
         element("h1", TITLE),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from babn.demo.markup import Markup, element, join
+from babn.evaluation.markup import Markup, element, join
 
 WIDTH, HEIGHT = 280, 215
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 10, 42

@@ -17,6 +17,7 @@ from babn.conversion.examples import as_call
 from babn.conversion.passes import overriding
 from babn.conversion.state import belief_states
 from babn.errors import SamplesError
+from babn.prediction.temperature import get_temperature
 from babn.prediction.welch import welch_p_value
 
 Activation = Literal["softmax", "sigmoid", "identity"]
@@ -84,6 +85,12 @@ class Prediction:
         first, second = self.sample_probs.gather(-1, top).unbind(-1)
         return welch_p_value(first, second)
 
+    def tempered(self, temperature: float) -> "Prediction":
+        """The prediction with all logits divided by a temperature; values of regression stay."""
+        if self.activation == "identity" or temperature == 1:
+            return self
+        return Prediction(self.sample_logits / temperature, self.activation)
+
     def _entropy(self, probs: Tensor) -> Tensor:
         if self.activation == "sigmoid":
             return -(torch.xlogy(probs, probs) + torch.xlogy(1 - probs, 1 - probs)).sum(-1)
@@ -101,6 +108,8 @@ def predict(
     output: Callable[[Any], Tensor] | None = None,
 ) -> Prediction:
     """Samples of the model's answer, drawn in one or a few passes.
+
+    Logits are divided by the model's temperature, which is 1 until `babn.calibrate` fits it.
 
     Args:
         model: A converted model; its training mode is restored afterwards.
@@ -127,7 +136,8 @@ def predict(
         step = sampler.samples_per_pass(memory)
         for start in range(1, samples, step):
             logits.append(sampler.draw(start, min(start + step, samples)))
-    return Prediction(torch.cat(logits), _activation(model, logits[0]))
+    found = Prediction(torch.cat(logits), _activation(model, logits[0]))
+    return found.tempered(get_temperature(model))
 
 
 @dataclass

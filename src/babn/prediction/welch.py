@@ -1,4 +1,4 @@
-"""Welch's t-test without scipy, vectorised, on the device where the samples are."""
+"""t-tests without scipy, vectorised, on the device where the samples are."""
 
 import torch
 from jaxtyping import Float
@@ -34,6 +34,26 @@ def welch_p_value(
     t_squared = gap.square() / spread
     p = regularized_beta(degrees / (degrees + t_squared), degrees / 2, torch.full_like(gap, 0.5))
     return torch.where(flat, (gap.abs() <= 1e-15 * size).double(), p)
+
+
+def paired_p_value(gaps: Float[Tensor, "pair *shape"]) -> Float[Tensor, "*shape"]:
+    r"""Two-sided p-value of a paired t-test for a mean difference of zero, over the first axis.
+
+    $$t = \frac{\bar d}{s_d / \sqrt n}, \qquad p = I_{\nu/(\nu + t^2)}(\nu/2, 1/2), \qquad
+    \nu = n - 1$$
+
+    NaN for fewer than two pairs; without any spread 1 for a mean of zero and 0 otherwise.
+    """
+    gaps = gaps.double()
+    n = gaps.shape[0]
+    if n < 2:
+        return torch.full(gaps.shape[1:], float("nan"), dtype=torch.float64, device=gaps.device)
+    mean, spread = gaps.mean(0), gaps.var(0) / n
+    flat = spread <= (1e-15 * gaps.abs().amax(0)).square()
+    t_squared = mean.square() / spread.masked_fill(flat, 1.0)
+    degrees = torch.full_like(mean, n - 1.0)
+    p = regularized_beta(degrees / (degrees + t_squared), degrees / 2, torch.full_like(mean, 0.5))
+    return torch.where(flat, (mean == 0).double(), p)
 
 
 def regularized_beta(

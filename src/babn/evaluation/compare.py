@@ -1,0 +1,133 @@
+"""Comparing methods on the same questions: intervals from resampling, tests over seeds."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.errors import ConfigError
+from babn.evaluation.answers import Evaluation
+from babn.evaluation.comparison import Comparison, Difference, Estimate
+from babn.evaluation.measures import Draws, draw, values
+from babn.prediction.welch import paired_p_value
+
+Groups = dict[str, dict[int, Evaluation]]
+"""Evaluations by method and seed."""
+
+
+def compare(
+    evaluations: Sequence[Evaluation],
+    baseline: str | None = None,
+    *,
+    bins: int = 10,
+    resamples: int = 500,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Comparison:
+    """Compares methods that answered the same questions.
+
+    Intervals come from questions drawn anew with replacement, the same for all methods; p-values
+    from paired t-tests over the seeds that two methods share.
+
+    Args:
+        evaluations: One for each method and seed.
+        baseline: The method that the others are compared with; by default the first.
+        bins: Bins of the calibration error.
+        resamples: How often questions are drawn anew for the intervals.
+        level: Share of the draws that an interval holds.
+        seed: Decides the draws.
+    """
+    if not 0 < level < 1:
+        raise ConfigError(f"level={level!r} is not possible. Give a number between 0 and 1.")
+    if resamples < 1:
+        raise ConfigError(f"resamples={resamples!r} is not possible. Give at least 1.")
+    groups = grouped(evaluations, baseline)
+    baseline = baseline or next(iter(groups))
+    draws = draw(len(evaluations[0].labels), resamples, seed)
+    found, directions = _measured(groups, draws, bins, seed)
+    tail = (1 - level) / 2
+    estimates = {
+        method: {name: _estimate(drawn, tail) for name, drawn in by_name.items()}
+        for method, by_name in found.items()
+    }
+    differences = {
+        method: {
+            name: _difference(
+                _paired(groups, method, baseline, drawn, found[baseline][name]),
+                tail,
+                directions[name],
+            )
+            for name, drawn in by_name.items()
+            if name in found[baseline]
+        }
+        for method, by_name in found.items()
+        if method != baseline
+    }
+    return Comparison(baseline, estimates, differences, directions, level)
+
+
+def grouped(evaluations: Sequence[Evaluation], baseline: str | None = None) -> Groups:
+    """Evaluations by method and seed, after checking that they belong together."""
+    if not evaluations:
+        raise ConfigError("evaluations=[] is not possible. Give at least one.")
+    groups: Groups = {}
+    for each in evaluations:
+        if each.seed in groups.setdefault(each.method, {}):
+            raise ConfigError(
+                f"evaluations hold {each.method!r} with seed {each.seed} twice. Leave one out, or "
+                "give them different methods or seeds."
+            )
+        if not torch.equal(each.labels, evaluations[0].labels):
+            raise ConfigError(
+                f"labels of {each.method!r} (seed {each.seed}) differ from those of "
+                f"{evaluations[0].method!r}. Compare answers to the same questions."
+            )
+        groups[each.method][each.seed] = each
+    if baseline is not None and baseline not in groups:
+        raise ConfigError(f"baseline={baseline!r} is not among {sorted(groups)}. Name one of them.")
+    return groups
+
+
+def _measured(
+    groups: Groups, draws: Draws, bins: int, seed: int
+) -> tuple[dict[str, dict[str, Float[Tensor, "seed draw"]]], dict[str, bool]]:
+    """Values by method and measure, for the measures that all seeds of a method have."""
+    found: dict[str, dict[str, Tensor]] = {}
+    directions: dict[str, bool] = {}
+    for method, group in groups.items():
+        by_seed = [values(each, draws, bins, seed) for each in group.values()]
+        names = [name for name in by_seed[0] if all(name in each for each in by_seed)]
+        found[method] = {name: torch.stack([each[name][0] for each in by_seed]) for name in names}
+        directions |= {name: by_seed[0][name][1] for name in names}
+    return found, directions
+
+
+def _paired(
+    groups: Groups,
+    method: str,
+    baseline: str,
+    ours: Float[Tensor, "seed draw"],
+    theirs: Float[Tensor, "other draw"],
+) -> Float[Tensor, "shared draw"]:
+    """Differences for the seeds that both have; of the means, if they have none in common."""
+    own, other = list(groups[method]), list(groups[baseline])
+    shared = [seed for seed in own if seed in other]
+    if not shared:
+        return ours.mean(0, keepdim=True) - theirs.mean(0, keepdim=True)
+    return ours[[own.index(s) for s in shared]] - theirs[[other.index(s) for s in shared]]
+
+
+def _estimate(drawn: Float[Tensor, "seed draw"], tail: float) -> Estimate:
+    return Estimate(tuple(drawn[:, 0].tolist()), *_interval(drawn[:, 1:].mean(0), tail))
+
+
+def _difference(drawn: Float[Tensor, "seed draw"], tail: float, more_is_better: bool) -> Difference:
+    low, high = _interval(drawn[:, 1:].mean(0), tail)
+    p_value = float(paired_p_value(drawn[:, 0]))
+    return Difference(drawn[:, 0].mean().item(), low, high, p_value, more_is_better)
+
+
+def _interval(drawn: Float[Tensor, "draw"], tail: float) -> tuple[float, float]:
+    low, high = drawn.quantile(drawn.new_tensor([tail, 1 - tail])).tolist()
+    return low, high

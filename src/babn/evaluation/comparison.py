@@ -1,0 +1,119 @@
+"""Methods beside each other, with what is known of their differences."""
+
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from babn.evaluation.tables import Table
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number over the seeds of a method, and how sure it is.
+
+    Attributes:
+        values: One for each seed.
+        low: Lower end of the interval that resampled questions give for the mean over seeds.
+        high: Its upper end.
+    """
+
+    values: tuple[float, ...]
+    low: float
+    high: float
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return fmean(self.values)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over seeds; zero for one."""
+        return stdev(self.values) if len(self.values) > 1 else 0.0
+
+    def __str__(self) -> str:
+        """Mean and, for several seeds, deviation."""
+        return f"{self.mean:.3f}" + (f" ± {self.std:.3f}" if len(self.values) > 1 else "")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method less the baseline, in one measure.
+
+    Attributes:
+        value: Mean difference over the seeds that both have.
+        low: Lower end of its interval under resampled questions.
+        high: Its upper end.
+        p_value: Of a paired t-test over seeds; NaN for fewer than two.
+        more_is_better: Whether a positive difference is a gain.
+    """
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+    more_is_better: bool
+
+    @property
+    def verdict(self) -> str:
+        """`better`, `worse`, or `no clear difference` if the interval holds zero."""
+        if self.low <= 0 <= self.high:
+            return "no clear difference"
+        return "better" if (self.value > 0) == self.more_is_better else "worse"
+
+    def __str__(self) -> str:
+        """The difference and its interval."""
+        return f"{self.value:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Methods beside each other.
+
+    Attributes:
+        baseline: The method that the others are compared with.
+        estimates: By method and measure.
+        differences: By method and measure, for all but the baseline.
+        directions: For each measure, whether more is better.
+        level: Of all intervals, such as 0.95.
+    """
+
+    baseline: str
+    estimates: dict[str, dict[str, Estimate]]
+    differences: dict[str, dict[str, Difference]]
+    directions: dict[str, bool]
+    level: float
+
+    def table(self) -> Table:
+        """Every method's numbers; the best of each column marked."""
+        names = list(self.directions)
+        rows = [
+            [method, *(str(found[name]) if name in found else "-" for name in names)]
+            for method, found in self.estimates.items()
+        ]
+        best = frozenset((self._best(name), j + 1) for j, name in enumerate(names))
+        return Table(["method", *names], rows, "Mean and deviation over seeds.", best)
+
+    def difference_table(self) -> Table:
+        """Every method less the baseline."""
+        names = list(self.directions)
+        rows = [
+            [method, *(self._told(found[name]) if name in found else "-" for name in names)]
+            for method, found in self.differences.items()
+        ]
+        caption = (
+            f"Difference from {self.baseline} with {self.level:.0%} intervals over questions, and "
+            "p-values of paired t-tests over seeds."
+        )
+        return Table(["method", *names], rows, caption)
+
+    def _best(self, name: str) -> int:
+        sign = 1 if self.directions[name] else -1
+        values = [
+            sign * found[name].mean if name in found else float("-inf")
+            for found in self.estimates.values()
+        ]
+        return max(range(len(values)), key=values.__getitem__)
+
+    def _told(self, difference: Difference) -> str:
+        seeds = difference.p_value == difference.p_value
+        return f"{difference}" + (f", p={difference.p_value:.2g}" if seeds else "")

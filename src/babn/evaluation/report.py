@@ -1,0 +1,160 @@
+"""Evaluations collected into one page, with tables for papers and other programs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from babn import plots
+from babn.evaluation.answers import DESCRIPTION, Evaluation
+from babn.evaluation.compare import compare, grouped
+from babn.evaluation.comparison import Comparison
+from babn.evaluation.markup import Markup, element, join
+from babn.evaluation.page import document, prepare
+from babn.evaluation.tables import Table
+from babn.prediction.predict import Prediction
+
+AUTHOR, PAGE = "babn report", "report.html"
+
+
+def report(
+    runs: Sequence[Evaluation | str | Path] | str | Path,
+    out: str | Path = "babn-report",
+    *,
+    title: str = "Uncertainty report",
+    baseline: str | None = None,
+    bins: int = 10,
+    force: bool = False,
+) -> Path:
+    """Writes a folder with a page, its figures, and tables as Markdown, LaTeX and CSV.
+
+    Args:
+        runs: Evaluations, folders that `Evaluation.save` wrote, or one folder with such folders
+            anywhere inside.
+        out: The folder to write.
+        title: Heading of the page.
+        baseline: The method that the others are compared with; by default the first.
+        bins: Bins of reliability diagrams and calibration error.
+        force: Whether to write into a folder with other files.
+
+    Returns:
+        The page.
+    """
+    evaluations = collect(runs)
+    comparison = compare(evaluations, baseline, bins=bins)
+    folder = Path(out)
+    prepare(folder, PAGE, AUTHOR, force)
+    tables = {"numbers": comparison.table(), "differences": comparison.difference_table()}
+    figures = _figures(evaluations, bins)
+    for name, table in tables.items():
+        _write_table(table, folder / name)
+    for name, figure in figures.items():
+        plots.save(figure, folder / f"{name}.pdf")
+    body = _body(title, evaluations, comparison, tables, figures)
+    page = folder / PAGE
+    page.write_text(document(title, body, AUTHOR), encoding="utf-8")
+    return page
+
+
+def collect(runs: Sequence[Evaluation | str | Path] | str | Path) -> list[Evaluation]:
+    """Evaluations from themselves and from folders, which are searched."""
+    if isinstance(runs, str | Path):
+        runs = [runs]
+    found: list[Evaluation] = []
+    for run in runs:
+        if isinstance(run, Evaluation):
+            found.append(run)
+        else:
+            inside = sorted(path.parent for path in Path(run).rglob(DESCRIPTION))
+            found += [Evaluation.load(folder) for folder in inside or [Path(run)]]
+    return found
+
+
+def together(evaluations: Sequence[Evaluation]) -> dict[str, Prediction]:
+    """One prediction for each method, its first seed's; figures show single models."""
+    return {
+        method: next(iter(group.values())).prediction
+        for method, group in grouped(evaluations).items()
+    }
+
+
+def _figures(evaluations: Sequence[Evaluation], bins: int) -> dict[str, Any]:
+    answers, labels = together(evaluations), evaluations[0].labels
+    figures = {
+        "reliability": plots.reliability_diagram(answers, labels, bins=bins),
+        "risk-coverage": plots.risk_coverage(answers, labels),
+    }
+    first = [next(iter(group.values())) for group in grouped(evaluations).values()]
+    outside = {e.method: (e.prediction.entropy, e.outside.entropy) for e in first if e.outside}
+    if outside:
+        figures["entropy"] = plots.entropy_histogram(outside)
+    return figures
+
+
+CAPTIONS = {
+    "reliability": "Accuracy against confidence, for the first seed of each method. In a "
+    "calibrated model the bars reach the diagonal.",
+    "risk-coverage": "Share of errors among the questions that are answered when the least "
+    "confident ones are left out, for the first seed of each method.",
+    "entropy": "Entropy of the answers to questions from the test set and from elsewhere.",
+}
+
+
+def _body(
+    title: str,
+    evaluations: Sequence[Evaluation],
+    comparison: Comparison,
+    tables: dict[str, Table],
+    figures: dict[str, Any],
+) -> Markup:
+    shown = [
+        element(
+            "figure",
+            element("div", Markup(plots.as_svg(figure)), class_="paper"),
+            element("figcaption", CAPTIONS[name]),
+        )
+        for name, figure in figures.items()
+    ]
+    return join(
+        element("h1", title),
+        element("p", _summary(evaluations)),
+        *(element("div", Markup(table.html()), class_="scroll") for table in tables.values()),
+        element("ul", *(element("li", text) for text in verdicts(comparison))),
+        *shown,
+        _details(evaluations),
+    )
+
+
+def _summary(evaluations: Sequence[Evaluation]) -> str:
+    groups = grouped(evaluations)
+    seeds = ", ".join(f"{method} ({len(group)})" for method, group in groups.items())
+    return (
+        f"Answers to {len(evaluations[0].labels)} questions by {len(groups)} methods; in brackets "
+        f"the seeds of each: {seeds}."
+    )
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """What the intervals allow to say, a sentence for each method."""
+    told = []
+    for method, found in comparison.differences.items():
+        words = [f"{name} {difference.verdict}" for name, difference in found.items()]
+        told.append(f"{method} beside {comparison.baseline}: {', '.join(words)}.")
+    return told
+
+
+def _details(evaluations: Sequence[Evaluation]) -> Markup:
+    rows = [
+        [f"{e.method}, seed {e.seed}", "; ".join(f"{k}: {v}" for k, v in e.details.items())]
+        for e in evaluations
+        if e.details
+    ]
+    if not rows:
+        return Markup("")
+    table = Table(["run", "details"], rows).html()
+    return join(element("h2", "Runs"), element("div", Markup(table), class_="scroll"))
+
+
+def _write_table(table: Table, path: Path) -> None:
+    path.with_suffix(".md").write_text(table.markdown(), encoding="utf-8")
+    path.with_suffix(".tex").write_text(table.latex(), encoding="utf-8")
+    path.with_suffix(".csv").write_text(table.csv(), encoding="utf-8")

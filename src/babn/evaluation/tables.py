@@ -1,0 +1,97 @@
+"""Tables for reading, papers and other programs."""
+
+import csv
+import html
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+        "<": r"$<$",
+        ">": r"$>$",
+        "–": "--",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a head; the first column names the rows.
+
+    Attributes:
+        columns: The head.
+        rows: Cells of each row, as many as there are columns.
+        caption: What the table shows.
+        best: Places (row, column) of cells that are the best of their column.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    best: frozenset[tuple[int, int]] = frozenset()
+
+    def markdown(self) -> str:
+        """A table for a README; the best cells are bold."""
+        cells = self._marked("**{}**", lambda text: text.replace("|", "\\|").replace("\n", " "))
+        columns = zip(self.columns, *cells, strict=True)
+        widths = [max(3, *map(len, column)) for column in columns]
+        rule = ["-" * width for width in widths]
+        rule = [rule[0], *(f"{dashes[:-1]}:" for dashes in rule[1:])]
+        lines = [self.columns, rule, *cells]
+        padded = [
+            [cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines
+        ]
+        return "\n".join(f"| {' | '.join(line)} |" for line in padded) + "\n"
+
+    def latex(self) -> str:
+        """A `tabular` with booktabs' rules."""
+        cells = self._marked(r"\textbf{{{}}}", lambda text: text.translate(LATEX))
+        head = [column.translate(LATEX) for column in self.columns]
+        body = "\n".join(f"{' & '.join(row)} \\\\" for row in cells)
+        places = "l" + "r" * (len(self.columns) - 1)
+        caption = f"% {self.caption}\n" if self.caption else ""
+        return (
+            f"{caption}\\begin{{tabular}}{{{places}}}\n\\toprule\n{' & '.join(head)} \\\\\n"
+            f"\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+        )
+
+    def csv(self) -> str:
+        """Comma-separated values."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([self.columns, *self.rows])
+        return text.getvalue()
+
+    def html(self) -> str:
+        """A table for a page."""
+        cells = self._marked("<strong>{}</strong>", html.escape)
+        head = "".join(f'<th scope="col">{html.escape(column)}</th>' for column in self.columns)
+        body = "".join(
+            f'<tr><th scope="row">{row[0]}</th>'
+            + "".join(f"<td>{cell}</td>" for cell in row[1:])
+            + "</tr>"
+            for row in cells
+        )
+        caption = f"<caption>{html.escape(self.caption)}</caption>" if self.caption else ""
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _marked(self, mark: str, escape: Callable[[str], str]) -> list[list[str]]:
+        return [
+            [
+                mark.format(escape(cell)) if (i, j) in self.best else escape(cell)
+                for j, cell in enumerate(row)
+            ]
+            for i, row in enumerate(self.rows)
+        ]

@@ -1,0 +1,52 @@
+"""The report."""
+
+from pathlib import Path
+
+import pytest
+from small_evaluations import evaluation
+
+import babn
+from babn.evaluation.report import report
+from babn.evaluation.page import TargetError
+
+
+def runs() -> list[babn.Evaluation]:
+    return [
+        evaluation(method, seed, samples, outside=True)
+        for method, samples in (("softmax", 1), ("BABN <b>", 4))
+        for seed in (0, 1)
+    ]
+
+
+def test_a_report_holds_tables_figures_and_details(tmp_path: Path) -> None:
+    page = report(runs(), tmp_path / "out", title="Toy & more")
+    text = page.read_text()
+    assert "<title>Toy &amp; more</title>" in text and "BABN &lt;b&gt;" in text
+    assert "<b>" not in text and text.count("<svg") == 3 and "http-equiv" not in text
+    assert "task: toy" in text and "no clear difference" in text
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    tables = {f"{n}.{s}" for n in ("numbers", "differences") for s in ("md", "tex", "csv")}
+    figures = {"reliability.pdf", "risk-coverage.pdf", "entropy.pdf"}
+    assert names == {"report.html"} | tables | figures
+
+
+def test_saved_runs_are_found_in_folders(tmp_path: Path) -> None:
+    for each in runs():
+        each.save(tmp_path / "runs" / each.method[:4] / str(each.seed))
+    page = report(tmp_path / "runs", tmp_path / "out")
+    assert "softmax (2)" in page.read_text()
+
+
+def test_other_peoples_files_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(TargetError, match="did not write"):
+        report(runs(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    report(runs(), tmp_path, force=True)
+    report(runs(), tmp_path)  # its own page may be written again
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_report_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
+    text = report(runs(), tmp_path).read_text()
+    assert "src=" not in text and "@import" not in text and "<link" not in text
