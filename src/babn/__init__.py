@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from babn import distributions, errors
+from babn import distributions, errors, metrics, plots
 from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.attention.mc_dropout import McDropoutConfig
@@ -11,10 +11,17 @@ from babn.attention.softmax import SoftmaxConfig
 from babn.conversion.convert import convert, inspect, revert
 from babn.conversion.hooks import checkpoint
 from babn.conversion.softmax_route import SoftmaxSpec, register_family
+from babn.evaluation.answers import Evaluation
+from babn.evaluation.calibration import calibrate, fit_temperature
+from babn.evaluation.compare import compare
+from babn.evaluation.comparison import Comparison
+from babn.evaluation.ensemble import ensemble
+from babn.evaluation.report import report
 from babn.persistence import load, load_belief, save_belief
 from babn.prediction.attention_maps import AttentionMap, attention
 from babn.prediction.predict import Prediction, predict
 from babn.prediction.sampling import posterior_mean, recording_kl, sampling
+from babn.prediction.temperature import get_temperature, set_temperature
 from babn.standalone import AttentionInfo, BayesianAttention
 from babn.training.annealing import KLAnnealing
 from babn.training.divergence import (
@@ -38,6 +45,8 @@ __all__ = [
     "BeliefConfig",
     "BeliefTrainer",
     "BeliefTrainerMixin",
+    "Comparison",
+    "Evaluation",
     "KLAnnealing",
     "McDropoutConfig",
     "Prediction",
@@ -46,23 +55,32 @@ __all__ = [
     "SoftmaxSpec",
     "attention",
     "belief_kl",
+    "calibrate",
     "checkpoint",
+    "compare",
     "convert",
     "distributions",
+    "ensemble",
     "errors",
+    "fit_temperature",
     "get_kl_weight",
+    "get_temperature",
     "inspect",
     "kl_per_layer",
     "load",
     "load_belief",
+    "metrics",
+    "plots",
     "posterior_mean",
     "predict",
     "recording_kl",
     "register_family",
+    "report",
     "revert",
     "sampling",
     "save_belief",
     "set_kl_weight",
+    "set_temperature",
     "weighted_kl",
 ]
 

@@ -63,3 +63,7 @@ class SamplesError(BabnError, ValueError):
 
 class MissingExtraError(BabnError, ImportError):
     """An optional package is needed and not installed."""
+
+
+class MetricInputError(BabnError, ValueError):
+    """Probabilities, labels, scores or settings from which a metric cannot be computed."""

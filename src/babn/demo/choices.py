@@ -12,6 +12,17 @@ from babn.demo.training import Recipe
 # Sampling takes most of the demo's time; `babn.predict` draws twice as many by default.
 SAMPLES = 10
 
+BINS = 10
+"""Bins of confidence, as in the paper."""
+
+MEASURES = {
+    "accuracy": "accuracy",
+    "NLL": "NLL",
+    f"ECE-{BINS}": "ECE",
+    "outside AUROC": "out-of-scope AUROC",
+}
+"""What the rules are compared by, and what the demo calls it."""
+
 # Noise of this size, or less, leaves the NLL as it is: 0.78 for BABN and 0.79 for BAM against 0.78
 # for softmax, with 0.03 between seeds. Three times as much costs 0.01 to 0.05.
 RULES: dict[str, RuleConfig] = {

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import babn
+from babn import metrics
 from babn.data.intents import Ambiguous, Labelled
-from babn.demo import metrics
 from babn.demo.batches import Tokenizer, device_of, encode
 
 BATCH = 16

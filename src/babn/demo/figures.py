@@ -3,54 +3,53 @@
 import math
 
 import torch
+from matplotlib.figure import Figure
 
-from babn.demo import charts, metrics
-from babn.evaluation.markup import Markup, element, join
+import babn
+from babn import plots
+from babn.demo.choices import BINS
 from babn.demo.outcome import Attempt, Outcome
-from babn.demo.portrait import Portrait
+from babn.demo.portrait import CLASSES, Portrait
+from babn.evaluation.markup import Markup, element, join
+
+WIDE, NARROW = 8.4, 4.2
+"""Inches of a figure as wide as the page, and of one that shares the line with another."""
 
 
 def reliability_section(outcome: Outcome) -> Markup:
     """Reliability diagrams side by side."""
     labels = torch.tensor(outcome.texts.clear.labels)
-    figures = []
-    for attempt in outcome.attempts:
-        probs = attempt.fullest.clear.probs
-        drawn = charts.reliability_chart(attempt.name, metrics.reliability(probs, labels))
-        figures.append(
-            _figure(_asked(attempt), drawn, f"ECE {100 * metrics.ece(probs, labels):.1f} %")
-        )
+    answers = {_asked(attempt): attempt.fullest.clear for attempt in outcome.attempts}
+    drawn = plots.reliability_diagram(answers, labels, bins=BINS, size=WIDE)
     return join(
         element("h2", "Is it as good as it says?"),
         element(
             "p",
             "Texts are grouped by the confidence that the model states. In a calibrated model "
             "the bars reach the dashed line: of the texts it is 80 % sure of, 80 % are right. Bars "
-            "below the line mean overconfidence. The fainter a bar, the fewer texts are in it.",
+            "below the line mean overconfidence. The small bars say how many texts are in a group.",
         ),
-        element("p", _key("inside", "accuracy"), _key("ideal", "perfect calibration")),
-        element("div", *figures, class_="row"),
+        _figure("", drawn, "Accuracy against confidence, and the expected calibration error."),
     )
 
 
 def entropy_section(outcome: Outcome) -> Markup:
     """Entropy histograms side by side."""
-    most = math.log(len(outcome.intents))
-    figures = []
-    for attempt in outcome.attempts:
-        inside, outside = (a.entropy for a in (attempt.fullest.clear, attempt.fullest.outside))
-        drawn = charts.entropy_chart(attempt.name, inside, outside, most)
-        area = metrics.auroc(inside, outside)
-        figures.append(_figure(_asked(attempt), drawn, f"AUROC {100 * area:.1f} %"))
+    pairs = {
+        _asked(attempt): (attempt.fullest.clear.entropy, attempt.fullest.outside.entropy)
+        for attempt in outcome.attempts
+    }
     return join(
         element("h2", "Does it notice what it cannot know?"),
         element(
             "p",
             "Entropy measures how undecided an answer is: 0 is certainty, "
-            f"{most:.2f} is knowing nothing. Out-of-scope texts should lie further to the right.",
+            f"{math.log(len(outcome.intents)):.2f} is knowing nothing. Out-of-scope texts, which "
+            "are out of the models' domain, should lie further to the right.",
         ),
-        element("p", _key("inside", "clear texts"), _key("outside", "out-of-scope texts")),
-        element("div", *figures, class_="row"),
+        _figure(
+            "", plots.entropy_histogram(pairs, size=WIDE), "Entropy of clear and out-of-scope texts"
+        ),
     )
 
 
@@ -71,63 +70,54 @@ def portrait_section(portrait: Portrait) -> Markup:
             f"This is {CHOSEN[portrait.kind]}. Its entropy is {portrait.entropy:.2f} nats, its "
             f"mutual information {portrait.mutual_information:.3f}.",
         ),
-        element("div", _class_figure(portrait), class_="row"),
-        element("div", *_attention_figures(portrait), class_="row"),
+        _class_figure(portrait),
+        _attention_figure(portrait),
     )
 
 
 def _class_figure(portrait: Portrait) -> Markup:
-    caption = join(
-        _key("inside", "mean"),
-        _key("sample", "one sample each"),
-        _key("outside", "mean ± standard deviation, also in numbers"),
-        "Intended intents are in bold.",
+    samples = torch.tensor([bar.samples for bar in portrait.bars]).T.unsqueeze(1)
+    names = [bar.intent.replace("_", " ") for bar in portrait.bars]
+    right = [bar.intent.replace("_", " ") for bar in portrait.bars if bar.intended]
+    drawn = plots.class_probabilities(
+        babn.Prediction(samples, "identity"), names, right=right, most=CLASSES, size=NARROW
     )
-    return _figure("The most probable intents", charts.class_chart(portrait.bars), caption)
+    return _figure(
+        "The most probable intents",
+        drawn,
+        "Bars are means, dots single samples, lines and numbers the mean and its standard "
+        "deviation. Intended intents are in bold.",
+    )
 
 
-def _attention_figures(portrait: Portrait) -> list[Markup]:
-    weights = [value for row in portrait.weights for value in row]
-    noise = [value for row in portrait.relative_std for value in row]
-    where = f"layer {portrait.layer}, averaged over heads"
-    return [
-        _figure(
-            "Where it looks",
-            charts.heat_map(
-                "Heat map of mean attention",
-                portrait.tokens,
-                portrait.weights,
-                # Much of the attention goes to special tokens and would leave the rest invisible.
-                lambda value: math.sqrt(value / max(weights)),
-            ),
-            f"Posterior mean of the attention weights in {where}. Each row is a token, each column "
-            f"what it looks at; from 0 (faint) to {max(weights):.2f} (full) along the square root.",
-        ),
-        _figure(
-            "How unsure it is of that",
-            charts.heat_map(
-                "Heat map of the relative noise of attention",
-                portrait.tokens,
-                portrait.relative_std,
-                lambda value: (value - min(noise)) / (max(noise) - min(noise) or 1),
-            ),
-            "Standard deviation divided by mean in the same layer, the one whose attention to "
-            f"words is noisiest; from {min(noise):.2f} (faint) to {max(noise):.2f} (full).",
-        ),
-    ]
+def _attention_figure(portrait: Portrait) -> Markup:
+    weights, noise = (
+        torch.tensor(x)[None, None] for x in (portrait.weights, portrait.relative_std)
+    )
+    drawn = plots.attention_figure(
+        babn.AttentionMap(f"layer {portrait.layer}", weights, noise), portrait.tokens, size=WIDE
+    )
+    return _figure(
+        "Where it looks, and how unsure it is of that",
+        drawn,
+        f"Posterior mean of the attention weights in layer {portrait.layer}, averaged over heads, "
+        "and their standard deviation divided by the mean. Each row is a token, each column what "
+        "it looks at. The layer is the one whose attention to words is noisiest.",
+    )
 
 
-def _figure(title: str, drawn: Markup, caption: str) -> Markup:
-    return element("figure", element("h3", title), drawn, element("figcaption", caption))
+def _figure(title: str, drawn: Figure, caption: str) -> Markup:
+    heading = element("h3", title) if title else Markup("")
+    shown = Markup(plots.as_svg(drawn, title or caption))
+    return element(
+        "figure",
+        heading,
+        element("div", shown, class_="paper"),
+        element("figcaption", caption),
+    )
 
 
 def _asked(attempt: Attempt) -> str:
     if attempt.sampled is None:
         return attempt.name
     return f"{attempt.name}, {attempt.sampled.samples} samples"
-
-
-def _key(kind: str, label: str) -> Markup:
-    """An entry of a legend: a small patch of colour and what it stands for."""
-    patch = element("span", class_=f"patch {kind}", aria_hidden="true")
-    return element("span", patch, label, class_="key")

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from babn.attention.rule import RuleConfig
-from babn.demo.comparison import Difference
 from babn.demo.evaluation import Answers, Scores, Texts, score
 from babn.demo.models import Source
 from babn.demo.portrait import Portrait
 from babn.demo.training import Recipe
 from babn.errors import ConfigError
+from babn.evaluation.comparison import Difference
 
 LARGEST_SEED = 2**32
 
@@ -81,7 +81,7 @@ class Outcome:
     texts: Texts
     attempts: list[Attempt]
     rows: list[Row]
-    differences: list[Difference]
+    differences: dict[str, Difference]
     portraits: list[Portrait]
 
 

@@ -5,16 +5,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from babn.demo import metrics
+from babn.demo.choices import BINS
 from babn.demo.outcome import Outcome
-from babn.demo.page import MARKER, page
-from babn.errors import BabnError
+from babn.demo.page import AUTHOR, page
+from babn.evaluation.page import prepare as prepare_folder
 
 PAGE, NUMBERS = "index.html", "results.json"
-
-
-class TargetError(BabnError, FileExistsError):
-    """The folder to write holds something else."""
 
 
 def prepare(folder: Path, force: bool) -> None:
@@ -22,20 +18,7 @@ def prepare(folder: Path, force: bool) -> None:
 
     Called before training, so that nobody waits for results that have nowhere to go.
     """
-    if folder.exists() and not folder.is_dir():
-        raise TargetError(f"--out {folder} is a file. Give the name of a folder.")
-    if folder.is_dir() and any(folder.iterdir()) and not force and not written_by_demo(folder):
-        raise TargetError(
-            f"--out {folder} holds files that the demo did not write. Give another folder, or "
-            "--force to write into this one."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-
-
-def written_by_demo(folder: Path) -> bool:
-    """Whether the folder's page is the demo's."""
-    written = folder / PAGE
-    return written.is_file() and MARKER in written.read_text(encoding="utf-8", errors="replace")
+    prepare_folder(folder, PAGE, AUTHOR, force)
 
 
 def write(folder: Path, outcome: Outcome, versions: dict[str, str]) -> None:
@@ -58,8 +41,11 @@ def numbers(outcome: Outcome, versions: dict[str, str]) -> dict[str, Any]:
             "out_of_scope": len(outcome.texts.outside),
             "ambiguous": len(outcome.texts.ambiguous),
         },
-        "bins": metrics.BINS,
+        "bins": BINS,
         "rows": [asdict(row) for row in outcome.rows],
-        "differences": [{**asdict(d), "verdict": d.verdict} for d in outcome.differences],
+        "differences": {
+            name: {**asdict(each), "verdict": each.verdict}
+            for name, each in outcome.differences.items()
+        },
         "portraits": [asdict(portrait) for portrait in outcome.portraits],
     }

@@ -1,23 +1,20 @@
 """The page that the demo writes: one file that needs nothing but itself."""
 
-from importlib.resources import files
-
 from babn.demo import report
 from babn.demo.figures import entropy_section, portrait_section, reliability_section
-from babn.evaluation.markup import Markup, element, join
 from babn.demo.outcome import Outcome
+from babn.evaluation.markup import Markup, element, join
+from babn.evaluation.page import document
 
-MARKER = '<meta name="generator" content="babn demo">'
-"""Tells a page that may be written over from one that someone else made."""
+AUTHOR = "babn demo"
+"""Stands in the page, to tell it from one that someone else made."""
 
 TITLE = "How sure is attention?"
 
 
 def page(outcome: Outcome, versions: dict[str, str]) -> str:
     """The whole page."""
-    style = files("babn.evaluation").joinpath("page.css").read_text(encoding="utf-8")
-    body = element(
-        "main",
+    body = join(
         element("h1", TITLE),
         introduction(outcome),
         table_section(outcome),
@@ -26,12 +23,7 @@ def page(outcome: Outcome, versions: dict[str, str]) -> str:
         *(portrait_section(portrait) for portrait in outcome.portraits),
         footer(outcome, versions),
     )
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"{MARKER}\n<title>{TITLE} (babn demo)</title>\n"
-        f"<style>\n{style}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
-    )
+    return document(f"{TITLE} (babn demo)", body, AUTHOR)
 
 
 def introduction(outcome: Outcome) -> Markup:

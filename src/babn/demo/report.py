@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from babn.demo.comparison import Difference
 from babn.demo.outcome import Outcome, Row
+from babn.evaluation.comparison import Difference
 
 MISSING = "-"
 
@@ -92,15 +92,15 @@ COLUMNS = (
 
 def verdicts(outcome: Outcome) -> list[str]:
     """One line for each measure: how the last rule compares with the first."""
-    return [_verdict(difference) for difference in outcome.differences]
+    return [_verdict(name, difference) for name, difference in outcome.differences.items()]
 
 
-def _verdict(difference: Difference) -> str:
-    scale, digits, unit = (1, 3, "") if difference.measure == "NLL" else (100, 1, " points")
+def _verdict(name: str, difference: Difference) -> str:
+    scale, digits, unit = (1, 3, "") if name == "NLL" else (100, 1, " points")
     value, low, high = (
         f"{scale * x:+.{digits}f}" for x in (difference.value, difference.low, difference.high)
     )
-    return f"{difference.measure} {value}{unit} (from {low} to {high}): {difference.verdict}"
+    return f"{name} {value}{unit} (from {low} to {high}): {difference.verdict}"
 
 
 def heading(outcome: Outcome) -> str:

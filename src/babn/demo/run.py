@@ -13,11 +13,11 @@ from babn.attention.rule import RuleConfig
 from babn.data import intents
 from babn.demo import choices, models
 from babn.demo.batches import Batch, Tokenizer, make_batches
-from babn.demo.comparison import compare
 from babn.demo.evaluation import Answers, Texts, answer
 from babn.demo.outcome import Attempt, Outcome, Settings, rows
 from babn.demo.portrait import portraits
 from babn.demo.training import Recipe, Step, train
+from babn.evaluation.comparison import Difference
 
 
 class Watch(ABC):
@@ -45,7 +45,6 @@ def run(settings: Settings, watch: Watch) -> Outcome:
         model = babn.convert(copy.deepcopy(stage.base), config, stage.batches[0])
         attempts.append(stage.attempt(name, model, config))
     first, last = attempts[0].fullest, attempts[-1].fullest
-    labels = torch.tensor(texts.clear.labels)
     return Outcome(
         settings=settings,
         source=source,
@@ -54,9 +53,21 @@ def run(settings: Settings, watch: Watch) -> Outcome:
         texts=texts,
         attempts=attempts,
         rows=[row for each in attempts for row in rows(each, texts, names)],
-        differences=compare(last, first, labels, settings.seed),
+        differences=differences(last, first, texts, settings.seed),
         portraits=portraits(model, stage.tokenizer, last, texts, names),
     )
+
+
+def differences(ours: Answers, theirs: Answers, texts: Texts, seed: int) -> dict[str, Difference]:
+    """How two rules differ in some measures, with intervals from drawing the texts anew."""
+    labels = torch.tensor(texts.clear.labels)
+    both = {"theirs": theirs, "ours": ours}
+    evaluations = [
+        babn.Evaluation(name, each.clear, labels, outside=each.outside)
+        for name, each in both.items()
+    ]
+    found = babn.compare(evaluations, bins=choices.BINS, resamples=1000, seed=seed)
+    return {called: found.differences["ours"][name] for name, called in choices.MEASURES.items()}
 
 
 def find_source(settings: Settings) -> models.Source:

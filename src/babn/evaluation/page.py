@@ -45,7 +45,7 @@ def prepare(folder: Path, page: str, author: str, force: bool) -> None:
     strange = folder.is_dir() and any(folder.iterdir()) and not written_by(folder / page, author)
     if strange and not force:
         raise TargetError(
-            f"{folder} holds files that {author} did not write. Give another folder, or force it "
-            "to write into this one."
+            f"{folder} holds files that {author} did not write. Give another folder, or --force "
+            "(force=True) to write into this one."
         )
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,63 @@
 """Measures of calibration and uncertainty, from probabilities or from samples."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from babn.metrics.calibration import (
+    Reliability,
+    adaptive_ece,
+    classwise_ece,
+    ece,
+    mce,
+    reliability,
+    top_label_ece,
+)
+from babn.metrics.certainty import Pavpu, pavpu
+from babn.metrics.detection import auroc, average_precision, fpr95
+from babn.metrics.scores import accuracy, brier, confidence_and_correct, nll
+from babn.metrics.selective import (
+    RiskCoverage,
+    aurc,
+    e_aurc,
+    risk_coverage,
+    selective_accuracy,
+)
+from babn.metrics.table import METRICS, Metric, evaluate, metrics_for
+
+if TYPE_CHECKING:
+    from babn.metrics import streaming as streaming
+
+__all__ = [
+    "METRICS",
+    "Metric",
+    "Pavpu",
+    "Reliability",
+    "RiskCoverage",
+    "accuracy",
+    "adaptive_ece",
+    "aurc",
+    "auroc",
+    "average_precision",
+    "brier",
+    "classwise_ece",
+    "confidence_and_correct",
+    "e_aurc",
+    "ece",
+    "evaluate",
+    "fpr95",
+    "mce",
+    "metrics_for",
+    "nll",
+    "pavpu",
+    "reliability",
+    "risk_coverage",
+    "selective_accuracy",
+    "top_label_ece",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads what needs torchmetrics when it is first asked for."""
+    if name == "streaming":
+        return import_module("babn.metrics.streaming")
+    raise AttributeError(f"module 'babn.metrics' has no attribute {name!r}")

@@ -1,0 +1,28 @@
+"""Markup that no text can break out of."""
+
+import xml.etree.ElementTree as ElementTree
+
+from babn.evaluation.markup import Markup, element, join
+
+HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> </svg>"
+
+
+def parse(markup: Markup) -> ElementTree.Element:
+    """The markup as a tree; fails if it is not well formed."""
+    return ElementTree.fromstring(markup)
+
+
+def test_text_is_escaped() -> None:
+    tree = parse(element("p", HOSTILE))
+    assert tree.text == HOSTILE
+    assert len(tree) == 0
+
+
+def test_attributes_are_escaped() -> None:
+    tree = parse(element("svg", aria_label=HOSTILE, class_="chart", x=1 / 3))
+    assert tree.attrib == {"aria-label": HOSTILE, "class": "chart", "x": "0.33333"}
+
+
+def test_markup_is_kept() -> None:
+    assert element("p", element("b", "bold"), " & plain") == "<p><b>bold</b> &amp; plain</p>"
+    assert join("<", Markup("<br>")) == "&lt;<br>"
