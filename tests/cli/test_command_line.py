@@ -11,7 +11,7 @@ import babn
 import babn.cli
 from babn.cli._app import app, commands, split_docstring
 
-COMMANDS = ("bench", "demo", "inspect", "version")
+COMMANDS = ("bench", "demo", "inspect", "report", "serve", "version", "view")
 
 
 def run(*arguments: str) -> tuple[int, str]:

@@ -1,0 +1,29 @@
+"""`babn report`."""
+
+from pathlib import Path
+
+
+def report(
+    runs: Path,
+    *,
+    out: Path = Path("babn-report"),
+    title: str = "Uncertainty report",
+    baseline: str | None = None,
+    force: bool = False,
+) -> None:
+    """Collect saved answers into one page, with tables as Markdown, LaTeX and CSV.
+
+    Compares all methods found, with confidence intervals from resampled questions and paired tests
+    over seeds, and draws reliability diagrams, risk-coverage curves and entropy histograms.
+
+    Args:
+        runs: A folder with folders that Evaluation.save wrote, anywhere inside.
+        out: Folder to write the page, the tables and the figures to.
+        title: Heading of the page.
+        baseline: Method that the others are compared with; by default the first.
+        force: Write into a folder that holds other files.
+    """
+    import babn
+
+    page = babn.report(runs, out, title=title, baseline=baseline, force=force)
+    print(f"{page}, and its tables and figures beside it")
