@@ -7,7 +7,7 @@ from babn.evaluation import Table
 
 TABLE = Table(
     ["method", "ECE_10 (%)"],
-    [["soft|max", "1.2 ± 0.1"], ["a, b & <i>", "0.9"]],
+    [["soft|max", "1.2\n± 0.1"], ["a, b & <i>", "0.9"]],
     "Some numbers.",
     frozenset({(1, 1)}),
 )
@@ -30,10 +30,11 @@ def test_latex_escapes_and_marks_the_best() -> None:
 
 def test_csv_can_be_read_again() -> None:
     rows = list(csv.reader(io.StringIO(TABLE.csv())))
-    assert rows == [list(TABLE.columns), *map(list, TABLE.rows)]
+    assert rows == [list(TABLE.columns), ["soft|max", "1.2 ± 0.1"], ["a, b & <i>", "0.9"]]
 
 
 def test_html_escapes_what_is_in_it() -> None:
     text = TABLE.html()
     assert "a, b &amp; &lt;i&gt;" in text and "<strong>0.9</strong>" in text
+    assert "<td>1.2<br>± 0.1</td>" in text
     assert "<caption>Some numbers.</caption>" in text and "<i>" not in text

@@ -61,8 +61,8 @@ class Difference:
         return "better" if (self.value > 0) == self.more_is_better else "worse"
 
     def __str__(self) -> str:
-        """The difference and its interval."""
-        return f"{self.value:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+        """The difference, and below it its interval."""
+        return f"{self.value:+.3f}\n[{self.low:+.3f}, {self.high:+.3f}]"
 
 
 @dataclass(frozen=True)
@@ -116,4 +116,4 @@ class Comparison:
 
     def _told(self, difference: Difference) -> str:
         seeds = difference.p_value == difference.p_value
-        return f"{difference}" + (f", p={difference.p_value:.2g}" if seeds else "")
+        return f"{difference}" + (f"\np={difference.p_value:.2g}" if seeds else "")

@@ -80,13 +80,13 @@ def together(evaluations: Sequence[Evaluation]) -> dict[str, Prediction]:
 def _figures(evaluations: Sequence[Evaluation], bins: int) -> dict[str, Any]:
     answers, labels = together(evaluations), evaluations[0].labels
     figures = {
-        "reliability": plots.reliability_diagram(answers, labels, bins=bins),
-        "risk-coverage": plots.risk_coverage(answers, labels),
+        "reliability": plots.reliability_diagram(answers, labels, bins=bins, size=plots.DOUBLE),
+        "risk-coverage": plots.risk_coverage(answers, labels, size=plots.SINGLE * 1.4),
     }
     first = [next(iter(group.values())) for group in grouped(evaluations).values()]
     outside = {e.method: (e.prediction.entropy, e.outside.entropy) for e in first if e.outside}
     if outside:
-        figures["entropy"] = plots.entropy_histogram(outside)
+        figures["entropy"] = plots.entropy_histogram(outside, size=plots.DOUBLE)
     return figures
 
 
@@ -109,7 +109,7 @@ def _body(
     shown = [
         element(
             "figure",
-            element("div", Markup(plots.as_svg(figure)), class_="paper"),
+            element("div", Markup(plots.as_svg(figure, CAPTIONS[name])), class_=_look(figure)),
             element("figcaption", CAPTIONS[name]),
         )
         for name, figure in figures.items()
@@ -117,11 +117,16 @@ def _body(
     return join(
         element("h1", title),
         element("p", _summary(evaluations)),
-        *(element("div", Markup(table.html()), class_="scroll") for table in tables.values()),
+        *(element("div", Markup(table.html()), class_="scroll dense") for table in tables.values()),
         element("ul", *(element("li", text) for text in verdicts(comparison))),
         *shown,
         _details(evaluations),
     )
+
+
+def _look(figure: Any) -> str:
+    """Figures for two columns take the width of the page."""
+    return "paper wide" if figure.get_figwidth() >= plots.DOUBLE else "paper"
 
 
 def _summary(evaluations: Sequence[Evaluation]) -> str:

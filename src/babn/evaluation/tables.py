@@ -32,7 +32,7 @@ class Table:
 
     Attributes:
         columns: The head.
-        rows: Cells of each row, as many as there are columns.
+        rows: Cells of each row, as many as there are columns; a cell may have several lines.
         caption: What the table shows.
         best: Places (row, column) of cells that are the best of their column.
     """
@@ -44,7 +44,7 @@ class Table:
 
     def markdown(self) -> str:
         """A table for a README; the best cells are bold."""
-        cells = self._marked("**{}**", lambda text: text.replace("|", "\\|").replace("\n", " "))
+        cells = self._marked("**{}**", lambda text: _one_line(text).replace("|", "\\|"))
         columns = zip(self.columns, *cells, strict=True)
         widths = [max(3, *map(len, column)) for column in columns]
         rule = ["-" * width for width in widths]
@@ -57,7 +57,7 @@ class Table:
 
     def latex(self) -> str:
         """A `tabular` with booktabs' rules."""
-        cells = self._marked(r"\textbf{{{}}}", lambda text: text.translate(LATEX))
+        cells = self._marked(r"\textbf{{{}}}", lambda text: _one_line(text).translate(LATEX))
         head = [column.translate(LATEX) for column in self.columns]
         body = "\n".join(f"{' & '.join(row)} \\\\" for row in cells)
         places = "l" + "r" * (len(self.columns) - 1)
@@ -71,12 +71,14 @@ class Table:
         """Comma-separated values."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([self.columns, *self.rows])
+        writer.writerows([self.columns, *([_one_line(cell) for cell in row] for row in self.rows)])
         return text.getvalue()
 
     def html(self) -> str:
         """A table for a page."""
-        cells = self._marked("<strong>{}</strong>", html.escape)
+        cells = self._marked(
+            "<strong>{}</strong>", lambda text: html.escape(text).replace("\n", "<br>")
+        )
         head = "".join(f'<th scope="col">{html.escape(column)}</th>' for column in self.columns)
         body = "".join(
             f'<tr><th scope="row">{row[0]}</th>'
@@ -95,3 +97,7 @@ class Table:
             ]
             for i, row in enumerate(self.rows)
         ]
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", " ")
