@@ -1,0 +1,141 @@
+"""Attention onto the regions of an image."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from babn.errors import ConfigError
+from babn.plots.layout import BAR_BLOCK, EDGE, GAP, LEAST, colour_bar, place
+from babn.plots.maps import Shading, check_index, choose, mean_shading, spread_shading
+from babn.plots.pictures import Shape, as_picture, corners, faded
+from babn.plots.sizes import SINGLE, Size, figure_size
+from babn.plots.style import drawing
+from babn.plots.tokens import readable
+from babn.prediction.attention_maps import AttentionMap
+
+OUTLINED = 3
+"""How many regions with the largest weights are outlined."""
+
+WORD = 0.2
+"""Room for the query's word, in inches."""
+
+
+FAINTEST, STRONGEST = 0.3, 0.8
+FRAME: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 0.8}
+GROUND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
+"""Opacity of the least and the largest values; looks of outlines, and of the ground of values."""
+
+
+@drawing
+def attention_on_image(
+    map: AttentionMap,
+    image: Tensor | np.ndarray,
+    boxes: Tensor | np.ndarray | tuple[int, int],
+    query: int = 0,
+    *,
+    word: str | None = None,
+    example: int = 0,
+    head: int = 0,
+    first: int = 0,
+    size: Size = None,
+) -> Figure:
+    """Posterior mean and std/mean of one query's attention, each drawn on the image.
+
+    Where regions lie over each other, the one with the largest mean weight is seen, in both panels.
+    The three largest of all are outlined and carry their values, unless the regions are patches.
+
+    Args:
+        map: One of the maps that `babn.attention` returned, with regions as keys.
+        image: Height by width, with three channels first or last; 0 to 255, or floats from 0 to 1.
+        boxes: Left, top, right and bottom of each region in pixels, or rows and columns of a grid
+            of patches.
+        query: Which query.
+        word: The query's word, written below.
+        example: Which example of the batch.
+        head: Which head.
+        first: The key of the first region, such as 1 after a class token.
+        size: Width in inches, or width and height.
+    """
+    picture = as_picture(image)
+    places = corners(boxes, picture.shape[:2])
+    weights = _weights(map, example, head, query, slice(first, first + len(places)))
+    # The largest weight last, so that it lies on top.
+    order = np.argsort(weights[0], kind="stable")
+    figure, panels = _panels(picture.shape[:2], size, WORD if word else 0.0)
+    shadings = mean_shading(weights[0]), spread_shading(weights[1])
+    for panel, values, shading in zip(panels, weights, shadings, strict=True):
+        panel.imshow(faded(picture))
+        _paint(panel, places[order], values[order], shading, picture.shape[:2])
+        if not isinstance(boxes, tuple):
+            _outline(panel, places[order][-OUTLINED:], values[order][-OUTLINED:])
+        colour_bar(figure, shading, panel.bbox.x0 / figure.dpi, panel.bbox.width / figure.dpi)
+    if word:
+        below = EDGE / figure.get_figheight()
+        figure.text(0.5, below, f"query: {readable([word])[0]}", ha="center")
+    return figure
+
+
+def _weights(
+    map: AttentionMap, example: int, head: int, query: int, keys: slice
+) -> tuple[Float[np.ndarray, "region"], Float[np.ndarray, "region"]]:
+    """Mean and std/mean of the keys that are regions."""
+    values = choose(map, example, [head])
+    queries, count = map.mean.shape[-2:]
+    check_index("query", query, queries, f"{map.name} has queries")
+    check_index("first", keys.start, count, f"{map.name} has keys")
+    if keys.stop > count:
+        raise ConfigError(
+            f"boxes has {keys.stop - keys.start} regions and {map.name} {count - keys.start} keys "
+            f"from first={keys.start} on. Give at most as many regions."
+        )
+    return values.mean[0, query, keys], values.spread[0, query, keys]
+
+
+def _panels(shape: Shape, size: Size, below: float) -> tuple[Figure, list[Axes]]:
+    """A figure with two panels of the image's proportions, as large as fits."""
+    ratio, rest = shape[0] / shape[1], BAR_BLOCK + below + EDGE
+    wide, tall = figure_size(size, SINGLE, lambda w: ratio * (w - GAP - 2 * EDGE) / 2 + rest)
+    side = min((wide - GAP - 2 * EDGE) / 2, (tall - rest) / ratio)
+    if side < LEAST:
+        raise ConfigError(
+            f"size={size!r} has no room for an image of {shape[0]} by {shape[1]} pixels. Give a "
+            "larger size, such as babn.plots.DOUBLE."
+        )
+    figure, left = Figure(figsize=(wide, tall)), (wide - GAP - 2 * side) / 2
+    xs = left, left + side + GAP
+    panels = [place(figure, x, BAR_BLOCK, side, side * ratio) for x in xs]
+    for panel in panels:
+        panel.set_axis_off()
+    return figure, panels
+
+
+def _paint(
+    panel: Axes,
+    places: Int[np.ndarray, "region 4"],
+    values: Float[np.ndarray, "region"],
+    shading: Shading,
+    shape: Shape,
+) -> None:
+    """Colours every region, later ones over earlier ones; the rest stays clear."""
+    painted = np.full((*shape, 4), 0.0)
+    levels = shading.norm(np.ma.masked_invalid(values))
+    colours = shading.colours(levels)
+    colours[:, 3] = FAINTEST + (STRONGEST - FAINTEST) * levels.filled(0)
+    for (left, top, right, bottom), colour in zip(places, colours, strict=True):
+        painted[top:bottom, left:right] = colour
+    panel.imshow(painted, interpolation="nearest")
+
+
+def _outline(
+    panel: Axes, places: Int[np.ndarray, "region 4"], values: Float[np.ndarray, "region"]
+) -> None:
+    """Frames with the values in their upper left corners."""
+    for (left, top, right, bottom), value in zip(places, values, strict=True):
+        corner = left - 0.5, top - 0.5
+        panel.add_patch(Rectangle(corner, right - left, bottom - top, **FRAME))
+        panel.text(*corner, f"{value:.2f}", fontsize=6, va="top", clip_on=True, bbox=GROUND)

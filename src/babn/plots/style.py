@@ -1,0 +1,170 @@
+"""How figures look: fonts, lines and colours."""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import AutoLocator, FixedLocator, FuncFormatter
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#E69F00",
+    "#CC79A7",
+    "#56B4E9",
+    "#000000",
+)
+"""The palette of Okabe and Ito, which readers of every colour vision can tell apart."""
+
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, BLACK, SKY)
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (3, 3)))
+GREY, PALE = "0.45", "0.92"
+
+SANS = (
+    "DejaVu Sans",
+    "Noto Sans",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans CJK KR",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Apple SD Gothic Neo",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "Noto Sans Arabic",
+    "Noto Sans Hebrew",
+    "Noto Sans Devanagari",
+    "Noto Sans Thai",
+    "Arial Unicode MS",
+)
+"""Fonts in the order in which characters are looked for; the first comes with matplotlib."""
+
+LOCK = threading.RLock()
+"""Held while matplotlib's settings are changed, which all threads share."""
+
+
+@functools.cache
+def families() -> list[str]:
+    """Those of the fonts that are installed."""
+    installed = set(font_manager.get_font_names())
+    return [name for name in SANS if name in installed]
+
+
+@functools.cache
+def style() -> dict[Any, Any]:
+    """Settings of matplotlib under which every figure is made and saved."""
+    return {
+        "font.family": families(),
+        "font.size": 8,
+        "axes.titlesize": 8,
+        "axes.labelsize": 8,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "legend.fontsize": 7,
+        # Names of methods and tokens are what they are, whatever dollars they hold.
+        "text.parse_math": False,
+        "text.usetex": False,
+        "text.color": "black",
+        "axes.labelcolor": "black",
+        "axes.edgecolor": "0.2",
+        "xtick.color": "0.2",
+        "ytick.color": "0.2",
+        "axes.facecolor": "white",
+        "figure.facecolor": "white",
+        "axes.grid": False,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.linewidth": 0.6,
+        "axes.titlepad": 4,
+        "axes.labelpad": 2,
+        "axes.xmargin": 0.0,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+        "xtick.major.size": 2.5,
+        "ytick.major.size": 2.5,
+        "xtick.direction": "out",
+        "ytick.direction": "out",
+        "lines.linewidth": 1.2,
+        "hatch.linewidth": 0.6,
+        "legend.frameon": False,
+        "legend.handlelength": 2.2,
+        "legend.borderaxespad": 0.3,
+        "legend.columnspacing": 1.5,
+        "legend.title_fontsize": 7,
+        "figure.constrained_layout.w_pad": 0.03,
+        "figure.constrained_layout.h_pad": 0.03,
+        "figure.dpi": 100,
+        "pdf.fonttype": 42,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "babn",
+        "savefig.bbox": None,
+        "savefig.transparent": False,
+        "savefig.facecolor": "auto",
+    }
+
+
+def drawing(plot: Callable[P, Result]) -> Callable[P, Result]:
+    """The function, run under the style; one at a time, since the settings are global."""
+
+    @functools.wraps(plot)
+    def styled(*args: P.args, **kwargs: P.kwargs) -> Result:
+        with LOCK, matplotlib.rc_context(style()):
+            return plot(*args, **kwargs)
+
+    return styled
+
+
+def new_figure(size: tuple[float, float]) -> Figure:
+    """An empty figure that arranges its panels by itself."""
+    return Figure(figsize=size, layout="constrained")
+
+
+def arranged(figure: Figure) -> Figure:
+    """The figure with its panels and the numbers along their axes in their final places.
+
+    Arranged anew at every drawing, panels would move by rounding errors, and no two files be equal.
+    """
+    figure.draw_without_rendering()
+    for panel in figure.axes:
+        # Fewer or more numbers, once panels have their size, would need another size.
+        for axis in (panel.xaxis, panel.yaxis):
+            if isinstance(axis.get_major_locator(), AutoLocator):
+                axis.set_major_locator(FixedLocator(axis.get_majorticklocs().tolist()))
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def line_look(index: int) -> dict[str, Any]:
+    """Colour and dashes of the curve of that number; different also without colour."""
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)]}
+
+
+def in_percent(*axes: Any) -> None:
+    """Writes an axis of shares from 0 to 1 in per cent; its label says so."""
+    for axis in axes:
+        axis.set_major_formatter(FuncFormatter(_percentage))
+
+
+def _percentage(share: float, _: int | None = None) -> str:
+    return f"{round(100 * share, 6):g}"
+
+
+def note(panel: Axes, x: float, y: float, text: str, **settings: Any) -> None:
+    """Text inside a panel, at a place from 0 to 1, on a ground that keeps it legible."""
+    ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
+    panel.text(x, y, text, transform=panel.transAxes, fontsize=7, bbox=ground, **settings)

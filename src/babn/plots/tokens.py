@@ -1,0 +1,106 @@
+"""Tokens as labels of an axis: any characters, and as many as there is room for."""
+
+import functools
+import logging
+import math
+from collections.abc import Sequence
+
+from matplotlib import font_manager
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+
+from babn.plots.style import families
+
+LETTERS, WIDEST = 12, 0.75
+"""Where tokens are cut: characters, and inches at the largest size."""
+
+LARGEST, SMALLEST = 7.0, 5.0
+"""Sizes of labels in points."""
+
+LINE = 1.2 / 72
+"""Inches that a line of text takes for each point of its size."""
+
+JOINERS = "\u200c\u200d"
+"""Invisible characters that belong to the spelling of a word."""
+
+BOX = "□"
+
+logger = logging.getLogger(__name__)
+
+
+def readable(tokens: Sequence[str]) -> list[str]:
+    """Tokens as they can be drawn: cut, blanks and control characters made visible.
+
+    A box stands for a character that no installed font has.
+    """
+    shown = [_visible(token) for token in tokens]
+    missing = sorted({c for token in shown for c in token if not _has_glyph(c)})
+    if missing:
+        logger.warning(
+            "No installed font has %s, drawn as boxes. Install one that does, such as Noto Sans "
+            "or Noto Sans CJK.",
+            ", ".join(f"{c} (U+{ord(c):04X})" for c in missing[:5]) + " ..." * (len(missing) > 5),
+        )
+    return [_cut("".join(BOX if c in missing else c for c in token)) for token in shown]
+
+
+def room(labels: Sequence[str], points: float) -> float:
+    """Width in inches of the longest label."""
+    return max(_width(label, points) for label in labels)
+
+
+def label_size(pitch: float) -> float:
+    """Size in points of labels that are so many inches apart."""
+    return min(max(pitch / LINE, SMALLEST), LARGEST)
+
+
+def label_axis(axis: Axis, labels: Sequence[str], pitch: float, points: float) -> None:
+    """Writes the labels along an axis, or every second, third and so on if they would touch.
+
+    Args:
+        axis: The axis, with labels at 0, 1, 2 and so on.
+        labels: All labels.
+        pitch: Inches from one label to the next.
+        points: Their size.
+    """
+    every = max(1, math.ceil(points * LINE / pitch - 1e-6))
+    places = list(range(0, len(labels), every))
+    axis.set_ticks(places, [labels[i] for i in places], fontsize=points)
+    axis.set_tick_params(length=0 if every == 1 else 2, pad=1.5)
+
+
+def _visible(token: str) -> str:
+    if not token.strip(" "):
+        token = "␣" * len(token)
+    # No more than can be shown, as a token may be a whole document.
+    return "".join(
+        c if c.isprintable() or c in JOINERS else _escape(c) for c in token[: LETTERS + 1]
+    )
+
+
+def _cut(token: str) -> str:
+    """As much of a token as there is room for."""
+    kept = min(len(token), LETTERS)
+    shown = token if kept == len(token) else token[: kept - 1] + "…"
+    while kept > 1 and _width(shown, LARGEST) > WIDEST:
+        kept -= 1
+        shown = token[:kept] + "…"
+    return shown
+
+
+@functools.lru_cache(4096)
+def _width(label: str, points: float) -> float:
+    """Width in inches."""
+    scratch = Figure()
+    return scratch.text(0, 0, label, fontsize=points).get_window_extent().width / scratch.dpi
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+@functools.cache
+def _has_glyph(character: str) -> bool:
+    paths = [font_manager.findfont(name) for name in families()]
+    found = any(font_manager.get_font(path).get_char_index(ord(character)) for path in paths)
+    return found or character in JOINERS
