@@ -29,6 +29,7 @@ VALUES = {
     int | None: "N",
     float | None: "X",
     list[str]: "NAME=VALUE",
+    list[str] | None: "TEXT",
 }
 """What stands for an option's value in the help; a switch has none."""
 

@@ -154,7 +154,7 @@ class _Sampler:
     def draw(self, start: int, stop: int) -> Tensor:
         """Logits of the samples from `start` to before `stop`."""
         count = stop - start
-        seeds = None if self.seed is None else [_mix(self.seed, i) for i in range(start, stop)]
+        seeds = None if self.seed is None else [mix_seed(self.seed, i) for i in range(start, stop)]
         taken: list[int] = []
         args = [repeat(x, count, self.rows) for x in self.args]
         kwargs = {name: repeat(x, count, self.rows) for name, x in self.kwargs.items()}
@@ -232,7 +232,8 @@ def seeded_dropout(dropout: bool, seed: int | None, model: nn.Module) -> Iterato
         yield
 
 
-def _mix(seed: int, sample: int) -> int:
+def mix_seed(seed: int, sample: int) -> int:
+    """The seed of one sample of a prediction."""
     return (seed * 1_000_003 + sample) % 2**63
 
 

@@ -1,0 +1,50 @@
+"""`babn serve`."""
+
+
+def serve(
+    model: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    samples: int = 20,
+    seed: int = 0,
+    max_tokens: int = 256,
+) -> None:
+    """Offer the page of `babn view` for typed text, on this machine.
+
+    Ctrl-C ends it. There is no password: whoever can reach the address can use the model.
+
+    Args:
+        model: A folder with a converted model and its tokenizer, both saved by save_pretrained.
+        host: Address to listen on; any but the default lets other machines in.
+        port: Port to listen on; 0 takes a free one.
+        samples: Samples of attention behind the class probabilities.
+        seed: Another number draws other samples.
+        max_tokens: Longer texts are refused.
+    """
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from babn.viewer import server
+    from babn.viewer.folder import open_model
+    from babn.viewer.requests import Limits, is_local
+
+    with server.listen(host, port) as listening:
+        address, free = listening.getsockname()[:2]
+        local = is_local(f"[{address}]" if ":" in address else address)
+        made = server.Server(
+            *open_model(model),
+            Path(model).resolve().name,
+            samples=samples,
+            seed=seed,
+            limits=Limits(tokens=max_tokens),
+            guarded=local,
+        )
+        if not local:
+            warning = f"--host {host} lets other machines use this model. There is no password."
+            Console(stderr=True).print(f"warning: {warning}", style="yellow", soft_wrap=True)
+        shown = f"[{host}]" if ":" in host else host
+        print(f"Open http://{shown}:{free} in a browser. Ctrl-C ends.", flush=True)
+        server.serve(made.app(), listening)
+    print("stopped")

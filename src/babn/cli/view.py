@@ -1,0 +1,61 @@
+"""`babn view`."""
+
+
+def view(
+    model: str,
+    *,
+    text: list[str] | None = None,
+    pair: list[str] | None = None,
+    compare: str | None = None,
+    samples: int = 20,
+    seed: int = 0,
+    out: str = "babn-view.html",
+) -> None:
+    """Write a page that shows where a model looks in a text, and how sure it is.
+
+    The page is one file that needs no network: choose a layer and a head, and point at a word.
+
+    Args:
+        model: A folder with a converted model and its tokenizer, both saved by save_pretrained.
+        text: The text to show; give the option twice to see two texts side by side.
+        pair: What the model reads together with the text, such as a hypothesis after a premise, or
+            the decoder's words of an encoder-decoder; as many times as --text.
+        compare: The folder of a second model, to see beside the first one on the same text.
+        samples: Samples of attention behind the class probabilities.
+        seed: Another number draws other samples.
+        out: File to write.
+    """
+    from pathlib import Path
+
+    from babn.viewer import view as make_page
+    from babn.viewer.folder import check_target, open_model
+    from babn.viewer.page import check_columns
+
+    texts = paired(text or [], pair or [])
+    folders = [model, *([compare] if compare else [])]
+    check_columns(len(folders), len(texts))
+    check_target(Path(out))
+    first, *second = (open_model(folder) for folder in folders)
+    html = make_page(
+        *first,
+        texts,
+        compare=second[0] if second else None,
+        names=[Path(folder).resolve().name for folder in folders],
+        samples=samples,
+        seed=seed,
+    )
+    Path(out).write_text(html, encoding="utf-8")
+    print(f"Wrote {out} ({len(html) / 1e6:.1f} MB). Open it in a browser.")
+
+
+def paired(texts: list[str], pairs: list[str]) -> list[str | tuple[str, str]]:
+    """The texts, each with its partner if there are partners."""
+    from babn.cli._errors import CommandError
+
+    if not texts:
+        raise CommandError('There is no text to show. Give one with --text "...".')
+    if pairs and len(pairs) != len(texts):
+        raise CommandError(
+            f"--pair is given {len(pairs)} times and --text {len(texts)} times. Give one for each."
+        )
+    return list(zip(texts, pairs, strict=True)) if pairs else list(texts)

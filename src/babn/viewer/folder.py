@@ -1,0 +1,78 @@
+"""The folders that models come from, and the file that the page goes to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from babn.errors import BabnError, FormatError, MissingExtraError
+from babn.persistence import load
+from babn.viewer.page import MARKER
+from babn.viewer.words import Tokenizer
+
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
+"""Files of which a folder with a tokenizer has at least one."""
+
+
+class TargetError(BabnError, FileExistsError):
+    """The file to write is something else."""
+
+
+def open_model(folder: str | Path) -> tuple[Any, Tokenizer]:
+    """A converted model in single precision and its tokenizer, from one folder."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FormatError(f"{folder} is not a folder. Give one that save_pretrained wrote.")
+    tokenizer = _tokenizer(folder)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with _without_progress():
+        return load(folder).float().eval().to(device), tokenizer
+
+
+@contextmanager
+def _without_progress() -> Iterator[None]:
+    """Keeps transformers from drawing progress bars between a command's own lines."""
+    from transformers.utils import logging
+
+    enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if enabled:
+            logging.enable_progress_bar()
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingExtraError(
+            "The viewer needs transformers: pip install 'babn[viewer]'"
+        ) from error
+    remedy = "Save it there with tokenizer.save_pretrained."
+    if (folder / "config.json").exists() and not any(any(folder.glob(n)) for n in TOKENIZERS):
+        raise FormatError(f"{folder} has no tokenizer. {remedy}")
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        if not (folder / "config.json").exists():
+            raise FormatError(
+                f"{folder} has no config.json. Give a folder that save_pretrained wrote."
+            ) from error
+        raise FormatError(f"The tokenizer in {folder} cannot be read: {error}. {remedy}") from error
+
+
+def check_target(file: Path) -> None:
+    """Refuses to write over what `babn view` did not write.
+
+    Called before the model runs, so that nobody waits for a page that has nowhere to go.
+    """
+    if file.is_dir():
+        raise TargetError(f"--out {file} is a folder. Give the name of a file.")
+    if file.exists() and MARKER not in file.read_text(encoding="utf-8", errors="replace"):
+        raise TargetError(f"--out {file} was not written by babn view. Give another name.")
+    if not file.parent.is_dir():
+        raise TargetError(f"--out {file}: the folder {file.parent} does not exist. Make it first.")

@@ -1,0 +1,536 @@
+"use strict";
+// The viewer's page. Texts reach the document by textContent alone.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const ROWS_IN_TABLE = 6;
+const CLASSES = 8;
+const LABEL_GAP = 12;
+const LARGEST_CELL = 26;
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdfd\ufe70-\ufefc]/;
+
+const state = { chain: 0, layer: 0, head: 0, mode: "mean", sample: 0 };
+let columns = [];
+let turn = 0;
+
+const $ = (id) => document.getElementById(id);
+const percent = (x, digits = 1) => `${(100 * x).toFixed(digits)}\u00a0%`;
+const short = (x) => percent(x, x < 0.0995 ? 1 : 0);
+const quoted = (text) => `“${text}”`;
+
+function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function fillOptions(select, names) {
+  const kept = Math.min(Math.max(select.selectedIndex, 0), names.length - 1);
+  select.replaceChildren(...names.map((name, i) => Object.assign(element("option", "", name), { value: i })));
+  select.selectedIndex = kept;
+  return kept;
+}
+
+// --- Decoding: a layer is read when it is first looked at -------------------------------------
+
+async function inflate(text) {
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+function decode(chain, index, drawn) {
+  const layer = chain.layers[index];
+  layer.decoded ??= inflate(layer.data).then((bytes) => planes(bytes, chain, layer, drawn));
+  return layer.decoded;
+}
+
+function planes(bytes, chain, layer, drawn) {
+  const [queries, keys] = chain.size;
+  const size = (chain.heads + 1) * queries * chain.kept;
+  let at = 0;
+  const next = () => bytes.subarray(at, (at += size));
+  const places = chain.kept < keys ? sumGaps(next(), next(), chain.kept) : null;
+  const square = (scale) => Float32Array.from({ length: 256 }, (_, b) => scale * (b / 255) ** 2);
+  const linear = Float32Array.from({ length: 256 }, (_, b) => (layer.std * b) / 255);
+  const mean = { bytes: next(), table: square(1) };
+  const std = { bytes: next(), table: linear };
+  const samples = Array.from({ length: drawn }, () => ({ bytes: next(), table: square(layer.sample) }));
+  return { places, mean, std, samples };
+}
+
+function sumGaps(low, high, kept) {
+  const places = new Uint16Array(low.length);
+  for (let i = 0, place = -1; i < low.length; i++) {
+    if (i % kept === 0) place = -1;
+    place += low[i] + 256 * high[i];
+    places[i] = place;
+  }
+  return places;
+}
+
+// --- What is chosen ---------------------------------------------------------------------------
+
+/** The plane that the controls ask for. */
+function chosen(layer) {
+  return state.mode === "sample" ? layer.samples[state.sample] : layer[state.mode];
+}
+
+/** One query's kept entries: keys and the values of every plane. */
+function entries(view, query) {
+  const { chain, layer, head } = view;
+  const start = (head * chain.size[0] + query) * chain.kept;
+  const sample = layer.samples[state.sample];
+  return Array.from({ length: chain.kept }, (_, i) => ({
+    key: layer.places ? layer.places[start + i] : i,
+    mean: layer.mean.table[layer.mean.bytes[start + i]],
+    std: layer.std.table[layer.std.bytes[start + i]],
+    sample: sample.table[sample.bytes[start + i]],
+  }));
+}
+
+/** Smallest and largest value of the chosen plane in the chosen head; masked pairs are left out. */
+function range(view) {
+  const { chain, layer, head } = view;
+  const plane = chosen(layer);
+  const count = chain.size[0] * chain.kept;
+  let low = 255, high = 0;
+  for (let i = head * count; i < (head + 1) * count; i++) {
+    const byte = plane.bytes[i];
+    if (byte > high) high = byte;
+    if (byte < low && (state.mode !== "std" || layer.mean.bytes[i] || byte)) low = byte;
+  }
+  return [state.mode === "std" ? plane.table[Math.min(low, high)] : 0, plane.table[high]];
+}
+
+function shade(value, [low, high]) {
+  const part = high > low ? Math.max(0, (value - low) / (high - low)) : Number(high > 0 && value > 0);
+  return state.mode === "std" ? 0.08 + 0.92 * part : Math.sqrt(part);
+}
+
+const show = (value) => (state.mode === "std" ? value.toFixed(2) : short(value));
+
+// --- A column ---------------------------------------------------------------------------------
+
+function makeColumn(content, index) {
+  const root = element("section");
+  root.append($("column").content.cloneNode(true));
+  const find = (selector) => root.querySelector(selector);
+  const column = { content, root, find, index, query: 0, hover: null, view: null };
+  find(".title").textContent = content.title;
+  find(".text").append(...content.text.map((text) => Object.assign(element("span", "", text), { dir: "auto" })));
+  root.setAttribute("aria-label", content.title || content.text.join(" / "));
+  find(".answer").hidden = !content.answer;
+  find(".queries").setAttribute("aria-label", "Words; choose the one that looks");
+  find(".hint").textContent = "Point at a word, or move with the arrow keys.";
+  listen(column);
+  return column;
+}
+
+function listen(column) {
+  const words = column.find(".queries"), canvas = column.find("canvas");
+  const wordAt = (event) => event.target.closest(".word");
+  words.addEventListener("pointerover", (event) => wordAt(event) && hover(column, Number(wordAt(event).dataset.index)));
+  words.addEventListener("pointerleave", () => hover(column, null));
+  words.addEventListener("click", (event) => wordAt(event) && select(column, Number(wordAt(event).dataset.index), true));
+  words.addEventListener("focusin", (event) => wordAt(event) && select(column, Number(wordAt(event).dataset.index)));
+  words.addEventListener("keydown", (event) => move(column, event));
+  canvas.addEventListener("pointermove", (event) => readCell(column, event));
+  canvas.addEventListener("pointerleave", () => (column.find(".cell").textContent = ""));
+  canvas.addEventListener("click", (event) => select(column, cellAt(column, event)[0]));
+}
+
+/** Columns in which a word has the same place: all with the same tokens. */
+function together(column) {
+  const same = (other) => JSON.stringify(tokens(other, "queries")) === JSON.stringify(tokens(column, "queries"));
+  return columns.filter((other) => other === column || same(other));
+}
+
+function tokens(column, side) {
+  const chain = chainOf(column);
+  const words = column.content[chain[side]];
+  const count = chain.size[side === "queries" ? 0 : 1];
+  return words.length === count ? words : Array.from({ length: count }, (_, i) => [String(i + 1), 0]);
+}
+
+function chainOf(column) {
+  return column.content.chains[Math.min(state.chain, column.content.chains.length - 1)];
+}
+
+function hover(column, query) {
+  for (const each of together(column)) {
+    each.hover = query;
+    paintQuery(each);
+  }
+}
+
+function select(column, query, focus = false) {
+  for (const each of together(column)) {
+    each.query = query;
+    each.hover = null;
+    paintQuery(each);
+  }
+  if (focus) column.words.queries[query].focus();
+}
+
+function move(column, event) {
+  const words = column.words.queries, at = column.query, last = words.length - 1;
+  const forward = column.rightToLeft ? -1 : 1;
+  const steps = { ArrowRight: at + forward, ArrowLeft: at - forward, Home: 0, End: last };
+  const target = event.key in steps ? steps[event.key] : byLine(words, at, { ArrowDown: 1, ArrowUp: -1 }[event.key]);
+  if (target === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  select(column, Math.min(Math.max(target, 0), last), true);
+}
+
+/** The nearest word on the line above or below. */
+function byLine(words, at, step) {
+  if (!step) return undefined;
+  let i = at;
+  while (words[i] && words[i].offsetTop === words[at].offsetTop) i += step;
+  if (!words[i]) return at;
+  const line = words[i].offsetTop, distance = (k) => Math.abs(words[k].offsetLeft - words[at].offsetLeft);
+  let best = i;
+  for (; words[i] && words[i].offsetTop === line; i += step) if (distance(i) < distance(best)) best = i;
+  return best;
+}
+
+// --- Painting ---------------------------------------------------------------------------------
+
+/** Decodes what is chosen and paints every column; a later call overtakes an earlier one. */
+async function paint() {
+  const mine = ++turn;
+  for (const label of document.querySelectorAll("[name=mode]")) label.checked = label.value === state.mode;
+  $("sample-label").hidden = state.mode !== "sample";
+  $("sample-number").textContent = state.sample + 1;
+  $("explanation").textContent = EXPLANATIONS[state.mode];
+  const layers = await Promise.all(columns.map((column) => {
+    const chain = chainOf(column), index = Math.min(state.layer, chain.layers.length - 1);
+    return decode(chain, index, column.content.drawn);
+  }));
+  if (mine !== turn) return;
+  columns.forEach((column, i) => paintColumn(column, layers[i]));
+  document.body.dataset.painted = [state.chain, state.layer, state.head, state.mode, state.sample].join();
+}
+
+const EXPLANATIONS = {
+  mean: "Mean weight: how much of its attention a word gives to each other word, on average over all that the model believes possible.",
+  std: "Uncertainty: how far a weight strays from draw to draw, relative to its size, before the weights of a word are scaled to sum to 100 %. 0 means always the same; 1 means as large as the weight itself.",
+  sample: "One sample: the weights of one pass through the model. The dot with a ring among the probabilities is what the model answers in this pass.",
+};
+
+function paintColumn(column, layer) {
+  const chain = chainOf(column);
+  const head = Math.min(state.head, chain.heads);
+  column.view = { chain, layer, head };
+  column.query = Math.min(column.query, chain.size[0] - 1);
+  column.range = range(column.view);
+  if (column.shown !== chain) makeWords(column, chain);
+  const number = Math.min(state.layer, chain.layers.length - 1) + 1;
+  const whose = head ? `head ${head} of ${chain.heads}` : `mean over ${chain.heads} heads`;
+  column.find(".place").textContent = `Layer ${number} of ${chain.layers.length}, ${whose}`;
+  column.find(".draw").textContent = `sample ${state.sample + 1}`;
+  column.root.style.setProperty("--shade-colour", state.mode === "std" ? "var(--spread)" : "var(--weight)");
+  column.root.style.setProperty("--map-colour", state.mode === "std" ? "var(--map-spread)" : "var(--map-weight)");
+  if (column.content.answer) paintAnswer(column);
+  paintMap(column);
+  paintQuery(column);
+}
+
+function makeWords(column, chain) {
+  column.shown = chain;
+  const crossed = chain.queries !== chain.keys;
+  const queries = tokens(column, "queries").map(makeWord);
+  const keys = crossed ? tokens(column, "keys").map(makeWord) : queries;
+  column.words = { queries, keys };
+  queries.forEach((word) => word.setAttribute("role", "option"));
+  column.find(".queries").replaceChildren(...queries);
+  column.find(".keys").replaceChildren(...(crossed ? keys : []));
+  column.find(".keys").hidden = !crossed;
+  for (const side of column.root.querySelectorAll(".side")) side.hidden = !crossed;
+  const letters = tokens(column, "queries").filter(([, flags]) => !(flags & 1)).map(([text]) => text).join("");
+  column.rightToLeft = RIGHT_TO_LEFT.test((letters.match(/\p{L}/u) || [""])[0]);
+  for (const words of column.root.querySelectorAll(".words")) words.dir = column.rightToLeft ? "rtl" : "ltr";
+}
+
+function makeWord([text, flags], index) {
+  const word = element("span", `word${flags & 1 ? " special" : ""}${flags & 2 ? " joined" : ""}`);
+  const token = element("span", "token", text);
+  token.dir = "auto";
+  const number = element("span", "number");
+  number.dir = "ltr";
+  word.append(token, number);
+  word.dataset.index = index;
+  return word;
+}
+
+/** Shades the words by the attention of the query that is pointed at, or chosen. */
+function paintQuery(column) {
+  if (!column.view) return;
+  const { queries, keys } = column.words, query = column.hover ?? column.query;
+  const row = entries(column.view, query);
+  const top = Math.max(...row.map((entry) => entry[state.mode]));
+  const values = new Array(keys.length).fill(null);
+  for (const entry of row) values[entry.key] = entry[state.mode];
+  keys.forEach((word, i) => {
+    const masked = values[i] === null || (state.mode === "std" && values[i] === 0);
+    word.style.setProperty("--shade", masked ? 0 : shade(values[i], state.mode === "std" ? column.range : [0, top]).toFixed(3));
+    word.lastChild.textContent = values[i] === null ? "·" : show(values[i]);
+  });
+  queries.forEach((word, i) => {
+    word.classList.toggle("here", i === query);
+    word.setAttribute("aria-selected", i === query);
+    word.tabIndex = i === column.query ? 0 : -1;
+  });
+  paintReading(column, query, row);
+  paintMarker(column, query);
+}
+
+function paintReading(column, query, row) {
+  const names = tokens(column, "keys").map(([text]) => text);
+  const sum = row.reduce((total, entry) => total + entry.mean, 0) || 1;
+  const spread = row.reduce((total, entry) => total + entry.mean * entry.std, 0) / sum;
+  const best = [...row].sort((a, b) => b[state.mode] - a[state.mode]).slice(0, ROWS_IN_TABLE);
+  const most = row.reduce((a, b) => (b.mean > a.mean ? b : a));
+  const { kept, size } = column.view.chain;
+  const part = kept < size[1] ? ` Shown are its ${kept} largest weights, ${percent(Math.min(sum, 1), 0)} of its attention.` : "";
+  column.find(".sentence").textContent =
+    `${quoted(tokens(column, "queries")[query][0])} looks most at ${quoted(names[most.key])} (${short(most.mean)}). ` +
+    `Its weights stray by about ${percent(spread, 0)} of their size: ${steadiness(spread)}.${part}`;
+  column.find("tbody").replaceChildren(...best.map((entry) => {
+    const line = element("tr"), name = element("th", "", names[entry.key]);
+    name.scope = "row";
+    name.dir = "auto";
+    line.append(name, element("td", "", percent(entry.mean)), element("td", "", entry.std.toFixed(2)), element("td", "", percent(entry.sample)));
+    return line;
+  }));
+}
+
+function steadiness(spread) {
+  if (spread < 0.005) return "it is certain where to look";
+  if (spread < 0.15) return "it is rather sure where to look";
+  return spread < 0.5 ? "it wavers a little" : "it is unsure where to look";
+}
+
+// --- The heat map -----------------------------------------------------------------------------
+
+function paintMap(column) {
+  const { chain, layer, head } = column.view, [queries, keys] = chain.size;
+  const canvas = column.find("canvas"), plane = chosen(layer);
+  Object.assign(canvas, { width: keys, height: queries });
+  const image = new ImageData(keys, queries);
+  const colour = mapColour(column.root);
+  const alphas = Array.from(plane.table, (value) => Math.round(255 * shade(value, column.range)));
+  const start = head * queries * chain.kept;
+  for (let i = 0; i < queries * chain.kept; i++) {
+    const key = layer.places ? layer.places[start + i] : i % chain.kept;
+    const byte = plane.bytes[start + i];
+    const masked = state.mode === "std" && !byte;
+    image.data.set([...colour, masked ? 0 : alphas[byte]], 4 * (Math.floor(i / chain.kept) * keys + key));
+  }
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  placeMap(column);
+  column.find(".low").textContent = show(column.range[0]);
+  column.find(".high").textContent = show(column.range[1]);
+  column.find(".kept").textContent = keptNote(column);
+  canvas.setAttribute("aria-label", `Heat map of ${chain.title.toLowerCase()}, ${column.find(".place").textContent}: rows are words that look, columns words looked at. The list of words above gives the numbers.`);
+}
+
+function mapColour(root) {
+  const name = state.mode === "std" ? "--map-spread" : "--map-weight";
+  return getComputedStyle(root).getPropertyValue(name).trim().split(/\s+/).map(Number);
+}
+
+function keptNote(column) {
+  const { chain, layer, head } = column.view, [queries, keys] = chain.size;
+  if (chain.kept === keys) return "";
+  let sum = 0;
+  const count = queries * chain.kept;
+  for (let i = head * count; i < (head + 1) * count; i++) sum += layer.mean.table[layer.mean.bytes[i]];
+  return `To keep the page small, it holds the ${chain.kept} largest of ${keys} weights of each word: ${percent(Math.min(sum / queries, 1), 0)} of this attention.`;
+}
+
+function placeMap(column) {
+  const [queries, keys] = column.view.chain.size;
+  const room = column.find(".scroll").clientWidth - 6 * parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const size = Math.min(Math.max(Math.floor(room / keys), 1), LARGEST_CELL);
+  if (column.size === size && column.labelled === column.view.chain) return;
+  Object.assign(column, { size, labelled: column.view.chain });
+  const canvas = column.find("canvas");
+  canvas.style.width = `${size * keys}px`;
+  canvas.style.height = `${size * queries}px`;
+  column.find(".top").replaceChildren(...labels(tokens(column, "keys"), size, "left"));
+  column.find(".left").replaceChildren(...labels(tokens(column, "queries"), size, "top"));
+}
+
+function labels(words, size, side) {
+  const step = Math.ceil(LABEL_GAP / size), made = [];
+  for (let i = 0; i < words.length; i += step) {
+    const label = element("span", words[i][1] & 1 ? "dim" : "", words[i][0]);
+    label.style[side] = `${(i + 0.5) * size}px`;
+    made.push(label);
+  }
+  return made;
+}
+
+function paintMarker(column, query) {
+  const canvas = column.find("canvas"), marker = column.find(".marker");
+  marker.style.left = `${canvas.offsetLeft}px`;
+  marker.style.top = `${canvas.offsetTop + query * column.size}px`;
+  marker.style.width = `${canvas.offsetWidth}px`;
+  marker.style.height = `${column.size}px`;
+}
+
+function cellAt(column, event) {
+  const [queries, keys] = column.view.chain.size;
+  const place = (at, count) => Math.min(Math.max(Math.floor(at / column.size), 0), count - 1);
+  return [place(event.offsetY, queries), place(event.offsetX, keys)];
+}
+
+function readCell(column, event) {
+  if (!column.view) return;
+  const [query, key] = cellAt(column, event);
+  const entry = entries(column.view, query).find((each) => each.key === key);
+  const pair = `${quoted(tokens(column, "queries")[query][0])} to ${quoted(tokens(column, "keys")[key][0])}`;
+  column.find(".cell").textContent = entry
+    ? `${pair}: mean ${percent(entry.mean)}, std / mean ${entry.std.toFixed(2)}, sample ${state.sample + 1} ${percent(entry.sample)}`
+    : `${pair}: not among the largest weights`;
+}
+
+// --- The answer -------------------------------------------------------------------------------
+
+function paintAnswer(column) {
+  const { answer } = column.content;
+  if (!column.bars) makeAnswer(column, answer);
+  for (const dots of column.bars) {
+    dots.forEach((dot, i) => dot.classList.toggle("now", state.mode === "sample" && i === state.sample));
+  }
+}
+
+function makeAnswer(column, answer) {
+  const order = answer.mean.map((_, i) => i).sort((a, b) => answer.mean[b] - answer.mean[a]);
+  const shown = order.slice(0, CLASSES), value = answer.kind === "identity";
+  const all = answer.samples.flat(), low = value ? Math.min(...all, 0) : 0, high = value ? Math.max(...all, 0) : 1;
+  const place = (x) => `${(100 * (x - low)) / (high - low || 1)}%`;
+  column.bars = shown.map((i) => addBar(column.find(".bars"), answer, i, place, value));
+  const more = order.length - shown.length;
+  column.find(".verdict").textContent = verdict(answer, order) + (more ? ` ${more} less likely classes are not shown.` : "");
+  column.find(".unsure").replaceChildren(...(value ? [] : uncertainty(answer)));
+}
+
+function addBar(bars, answer, i, place, value) {
+  const track = element("div", "track"), fill = element("div", "fill");
+  const label = value
+    ? `${answer.mean[i].toFixed(3)} ± ${answer.std[i].toFixed(3)}`
+    : `${(100 * answer.mean[i]).toFixed(0)} % ± ${(100 * answer.std[i]).toFixed(1)}`;
+  fill.style.width = place(answer.mean[i]);
+  const dots = answer.samples.map((sample) => {
+    const dot = element("i", "dot");
+    dot.style.left = place(sample[i]);
+    return dot;
+  });
+  track.setAttribute("aria-hidden", "true");
+  track.append(fill, ...dots);
+  bars.append(element("span", "name", answer.labels[i]), track, element("span", "value", label));
+  return dots;
+}
+
+function verdict(answer, order) {
+  const count = answer.samples.length, first = order[0];
+  const dots = `Each dot is one of ${count} samples of attention; ± is their spread.`;
+  if (answer.kind !== "softmax" || order.length < 2) return dots;
+  const agree = answer.samples.filter((sample) => sample.every((x, i) => i === first || x <= sample[first])).length;
+  return `${agree} of ${count} samples put ${quoted(answer.labels[first])} first. ${dots}`;
+}
+
+function uncertainty(answer) {
+  const most = answer.kind === "sigmoid" ? answer.labels.length * Math.log(2) : Math.log(answer.labels.length);
+  const torn = most ? answer.entropy / most : 0;
+  const part = answer.entropy > 1e-9 ? answer.mutual_information / answer.entropy : 0;
+  return [
+    element("dt", "", `${percent(torn, 0)} undecided`),
+    element("dd", "", `Entropy ${answer.entropy.toFixed(3)} nats. 0 % means certain of one answer, 100 % that every answer is equally likely.`),
+    element("dt", "", `${percent(part, 1)} of it from attention`),
+    element("dd", "", `Mutual information ${answer.mutual_information.toFixed(4)} nats: how much the samples contradict each other. The rest stays even if the model knew exactly where to look.`),
+  ];
+}
+
+// --- Controls and start -----------------------------------------------------------------------
+
+function fillControls() {
+  const longest = (count) => Math.max(...columns.map((column) => count(chainOf(column))));
+  const count = Math.max(...columns.map((column) => column.content.chains.length));
+  const most = columns.find((column) => column.content.chains.length === count).content.chains;
+  state.chain = fillOptions($("chain"), most.map((chain) => (most.filter((c) => c.title === chain.title).length > 1 ? `${chain.title} (${chain.name})` : chain.title)));
+  $("chain-label").hidden = count < 2;
+  state.layer = fillOptions($("layer"), Array.from({ length: longest((c) => c.layers.length) }, (_, i) => `${i + 1}`));
+  state.head = fillOptions($("head"), ["mean over heads", ...Array.from({ length: longest((c) => c.heads) }, (_, i) => `${i + 1}`)]);
+  const drawn = Math.min(...columns.map((column) => column.content.drawn));
+  $("sample").max = drawn;
+  state.sample = Math.min(state.sample, drawn - 1);
+  $("controls").hidden = false;
+}
+
+function open(contents) {
+  columns = contents.map(makeColumn);
+  $("columns").replaceChildren(...columns.map((column) => column.root));
+  if (!columns.length) return;
+  fillControls();
+  paint();
+}
+
+function listenToControls() {
+  for (const name of ["chain", "layer", "head"]) {
+    $(name).addEventListener("change", () => {
+      state[name] = $(name).selectedIndex;
+      if (name === "chain") fillControls();
+      paint();
+    });
+  }
+  for (const radio of document.querySelectorAll("[name=mode]")) {
+    radio.addEventListener("change", () => { state.mode = radio.value; paint(); });
+  }
+  $("sample").addEventListener("input", () => { state.sample = Number($("sample").value) - 1; paint(); });
+  for (const query of ["(prefers-color-scheme: dark)", "print"]) {
+    matchMedia(query).addEventListener("change", paint);
+  }
+  let waiting = 0;
+  addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(paint, 100); });
+}
+
+async function ask(event) {
+  event.preventDefault();
+  const button = $("ask").querySelector("button");
+  button.disabled = true;
+  button.textContent = "Working …";
+  $("error").textContent = "";
+  try {
+    const request = { text: $("text").value, second: $("second").value, relation: $("relation").value };
+    const headers = { "Content-Type": "application/json" };
+    const response = await fetch("view", { method: "POST", headers, body: JSON.stringify(request) });
+    const result = await response.json();
+    if (response.ok) open(result.columns);
+    else $("error").textContent = result.error;
+  } catch {
+    $("error").textContent = "The server does not answer. Is babn serve still running?";
+  } finally {
+    button.disabled = false;
+    button.textContent = "Show attention";
+  }
+}
+
+function start() {
+  $("about").textContent = DATA.model;
+  const byteNote = "Numbers are rounded to one byte: weights are right to 0.4 percentage points, and finer when small.";
+  $("footer").append(element("p", "", `Written by babn ${DATA.version} with seed ${DATA.seed}. ${byteNote}`));
+  listenToControls();
+  if (DATA.limits) {
+    $("ask").hidden = false;
+    $("limits").textContent = `at most ${DATA.limits.tokens} tokens`;
+    $("text").maxLength = $("second").maxLength = DATA.limits.characters;
+    $("ask").addEventListener("submit", ask);
+  }
+  open(DATA.columns);
+}
+
+start();

@@ -1,0 +1,135 @@
+"""The page: one file that needs nothing but itself, and runs no script but its own."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from torch import nn
+
+import babn
+from babn.viewer.column import column
+from babn.viewer.inputs import MOST_TOKENS, Text, TextError
+from babn.viewer.packing import BYTES
+from babn.viewer.words import Tokenizer
+
+MARKER = '<meta name="generator" content="babn view">'
+"""Tells a page that may be written over from one that someone else made."""
+
+COLUMNS = 2
+"""Texts or models side by side."""
+
+UNSAFE = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
+"""Characters that could end a script element, as JSON writes them otherwise."""
+
+
+def view(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    texts: Text | Sequence[Text],
+    *,
+    compare: tuple[nn.Module, Tokenizer] | None = None,
+    names: Sequence[str] = (),
+    samples: int = 20,
+    seed: int = 0,
+) -> str:
+    """A page that shows where a model looks, and how sure it is of that.
+
+    Args:
+        model: A converted model of transformers.
+        tokenizer: Its tokenizer.
+        texts: A text, or two to see side by side; a tuple of two is a pair that the model reads as
+            one, such as a premise and a hypothesis.
+        compare: A second model and its tokenizer, to see beside the first one on the same text.
+        names: What to call the model, or both models.
+        samples: Samples of attention behind the class probabilities.
+        seed: Makes the samples reproducible.
+
+    Returns:
+        HTML, to be written to a file as UTF-8.
+    """
+    shown = [texts] if isinstance(texts, str | tuple) else list(texts)
+    models = [(model, tokenizer), *([compare] if compare else [])]
+    named = [*names, *(type(each).__name__ for each, _ in models[len(names) :])]
+    columns = compared(models, shown, names=named, samples=samples, seed=seed)
+    return page({"columns": columns, "model": " and ".join(named), "seed": seed})
+
+
+def compared(
+    models: Sequence[tuple[nn.Module, Tokenizer]],
+    texts: Sequence[Text],
+    *,
+    names: Sequence[str],
+    samples: int = 20,
+    seed: int = 0,
+    most: int = MOST_TOKENS,
+) -> list[dict[str, Any]]:
+    """The columns: every model on every text, two at most."""
+    asked = [
+        (*pair, name, text) for pair, name in zip(models, names, strict=True) for text in texts
+    ]
+    check_columns(len(models), len(texts))
+    settings = {"samples": samples, "seed": seed, "budget": BYTES // len(asked), "most": most}
+    titles = [name if len(models) > 1 else "" for *_, name, _ in asked]
+    return [
+        column(model, tokenizer, text, title=title, **settings)
+        for (model, tokenizer, _, text), title in zip(asked, titles, strict=True)
+    ]
+
+
+def check_columns(models: int, texts: int) -> None:
+    """Refuses what does not fit side by side."""
+    if not 1 <= models * texts <= COLUMNS:
+        raise TextError(
+            f"{texts} texts for {models} models are {models * texts} columns. Give one or two "
+            "texts to one model, or one text to two models."
+        )
+
+
+def page(data: Mapping[str, Any], connect: str = "'none'") -> str:
+    """The page around its data.
+
+    Args:
+        data: What the script reads.
+        connect: Where the script may connect to, as a Content-Security-Policy has it.
+    """
+    parts = {name: _packaged(f"page.{name}") for name in ("html", "css", "js")}
+    values = {
+        "POLICY": policy(connect),
+        "MARKER": MARKER,
+        "STYLE": parts["css"],
+        "DATA": script_json({"version": babn.__version__, **data}),
+        "SCRIPT": parts["js"],
+    }
+    before = parts["html"]
+    written = []
+    for name, value in values.items():  # in the order of the file, so that no value is searched
+        head, _, before = before.partition("{{" + name + "}}")
+        written += [head, value]
+    return "".join([*written, before])
+
+
+def policy(connect: str = "'none'") -> str:
+    """The Content-Security-Policy: this style, this script, and nothing from elsewhere."""
+    style, script = (_hash(_packaged(f"page.{name}")) for name in ("css", "js"))
+    return (
+        f"default-src 'none'; style-src {style}; script-src {script}; img-src data:; "
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
+    )
+
+
+def script_json(data: Any) -> str:
+    """JSON that is safe inside a script element: plain ASCII without angle brackets."""
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.translate(UNSAFE)
+
+
+def _packaged(name: str) -> str:
+    return files("babn.viewer").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

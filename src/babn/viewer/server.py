@@ -1,0 +1,156 @@
+"""The page for typed text, by a small web server for one's own machine."""
+
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from torch import nn
+
+from babn.errors import BabnError, MissingExtraError
+from babn.viewer.inputs import Text, most_tokens
+from babn.viewer.page import compared, page, policy
+from babn.viewer.words import Tokenizer
+
+try:
+    import anyio
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import HTMLResponse, JSONResponse, Response
+    from starlette.routing import Route
+
+    from babn.viewer.requests import (
+        DEFAULT_LIMITS,
+        Limits,
+        RefusedError,
+        is_local,
+        read_body,
+        read_texts,
+    )
+except ImportError as missing:
+    raise MissingExtraError(
+        f"babn serve needs {missing.name}: pip install 'babn[serve]'"
+    ) from missing
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+CONNECT = "'self'"
+HEADERS = {
+    "Content-Security-Policy": f"{policy(CONNECT)}; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class PortError(BabnError, OSError):
+    """The server cannot listen where it was asked to."""
+
+
+class Server:
+    """Answers requests with one model, one at a time.
+
+    Args:
+        model: A converted model.
+        tokenizer: Its tokenizer.
+        name: What to call the model.
+        samples: Samples of attention behind the class probabilities.
+        seed: Makes the samples reproducible.
+        limits: What is taken.
+        guarded: Whether requests must name this machine as their host. A page elsewhere whose name
+            is made to point here is refused by that.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Tokenizer,
+        name: str,
+        *,
+        samples: int = 20,
+        seed: int = 0,
+        limits: Limits = DEFAULT_LIMITS,
+        guarded: bool = True,
+    ) -> None:
+        self.models, self.name = [(model, tokenizer)], name
+        self.samples, self.seed = samples, seed
+        self.limits, self.guarded = limits, guarded
+        self.tokens = most_tokens(model, tokenizer, limits.tokens)
+        self.turn: anyio.CapacityLimiter | None = None
+
+    def app(self) -> Starlette:
+        """The application: the page at `/`, and its data at `/view`."""
+        return Starlette(
+            routes=[
+                Route("/", self._answering(self.show), methods=["GET"]),
+                Route("/view", self._answering(self.ask), methods=["POST"]),
+            ]
+        )
+
+    async def show(self, request: Request) -> Response:
+        """The page without any text."""
+        limits = {"tokens": self.tokens, "characters": self.limits.characters}
+        data = {"columns": [], "model": self.name, "seed": self.seed, "limits": limits}
+        return HTMLResponse(page(data, CONNECT))
+
+    async def ask(self, request: Request) -> Response:
+        """The columns for the texts of a request."""
+        texts = read_texts(await read_body(request, self.limits.body), self.limits.characters)
+        self.turn = self.turn or anyio.CapacityLimiter(1)
+        if self.turn.statistics().tasks_waiting >= self.limits.waiting:
+            raise RefusedError(503, "The model is busy. Try again in a moment.")
+        # In a thread, so that the server goes on answering; one at a time, so that memory lasts.
+        columns = await anyio.to_thread.run_sync(self._columns, texts, limiter=self.turn)
+        return JSONResponse({"columns": columns})
+
+    def _columns(self, texts: list[Text]) -> list[dict[str, Any]]:
+        settings = {"samples": self.samples, "seed": self.seed, "most": self.limits.tokens}
+        return compared(self.models, texts, names=[self.name], **settings)
+
+    def _answering(self, endpoint: Endpoint) -> Endpoint:
+        """An endpoint that answers every failure with a message, and guards the host."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                if self.guarded and not is_local(request.headers.get("host", "")):
+                    raise RefusedError(421, "This server answers to localhost only.")
+                response = await endpoint(request)
+            except RefusedError as refused:
+                response = JSONResponse({"error": str(refused)}, refused.status)
+            except BabnError as error:
+                response = JSONResponse({"error": str(error)}, 422)
+            except Exception:
+                logging.getLogger("babn").exception("a request failed")
+                message = "The model failed on this text. The terminal says why."
+                response = JSONResponse({"error": message}, 500)
+            response.headers.update(HEADERS)
+            return response
+
+        return answer
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens, or an error with the remedy."""
+    made = None
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen()
+    except (OSError, OverflowError) as error:
+        if made is not None:
+            made.close()
+        raise PortError(
+            f"Cannot listen on {host}, port {port}: {error}. Give another with --port or --host."
+        ) from error
+    return made
+
+
+def serve(app: Starlette, listening: socket.socket) -> None:
+    """Answers requests until Ctrl-C."""
+    config = uvicorn.Config(app, log_level="warning", lifespan="off", server_header=False)
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,51 @@
+"""A browser for the tests that drive the page."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import watch
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium; its absence fails the test, which was asked for by its marker."""
+    from playwright.sync_api import sync_playwright
+
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Opens a page from a file; afterwards nothing may have failed or gone to the network."""
+    trouble: list[str] = []
+    contexts = []
+
+    def open_page(html: str, **settings: Any) -> Any:
+        file = tmp_path / f"page{len(contexts)}.html"
+        file.write_text(html, encoding="utf-8")
+        contexts.append(browser.new_context(**settings))
+        page = contexts[-1].new_page()
+        watch(page, trouble)
+        page.on("request", lambda request: note_request(request, file, trouble))
+        page.goto(file.as_uri())
+        page.wait_for_selector("body[data-painted]")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert trouble == []
+
+
+def note_request(request: Any, file: Path, trouble: list[str]) -> None:
+    if request.url != file.as_uri() and not request.url.startswith("data:"):
+        trouble.append(f"request {request.url}")
