@@ -13,7 +13,7 @@ from babn.conversion.passes import overriding
 from babn.conversion.plan import Chain
 from babn.conversion.state import belief_states
 from babn.prediction.attention_maps import AttentionMap, attention
-from babn.prediction.predict import mix_seed, evaluating
+from babn.prediction.predict import evaluating, mix_seed
 from babn.viewer.packing import BYTES, largest, pack, share, with_average
 
 
