@@ -145,3 +145,13 @@ def test_several_runs_of_a_layer_are_refused() -> None:
 def test_a_measure_without_methods_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"history\['loss'\] is empty"):
         plots.training_curves({"loss": {}})
+
+
+def test_a_trainers_log_is_a_history() -> None:
+    log = [
+        {"loss": 1.0, "kl": 3.0, "kl/self/0": 2.0 / i, "kl/self/1": 1.0 / i, "step": 10 * i}
+        for i in range(1, 5)
+    ]
+    (panel, *_) = plots.kl_history([*log, {"train_runtime": 3.0, "step": 40}]).axes
+    assert [line.get_label() for line in panel.lines] == ["self/0", "self/1"]
+    assert panel.lines[0].get_xdata().tolist() == [10, 20, 30, 40]

@@ -1,5 +1,7 @@
 """`babn view`."""
 
+from typing import Any
+
 
 def view(
     model: str,
@@ -36,16 +38,36 @@ def view(
     check_columns(len(folders), len(texts))
     check_target(Path(out))
     first, *second = (open_model(folder) for folder in folders)
-    html = make_page(
-        *first,
-        texts,
-        compare=second[0] if second else None,
-        names=[Path(folder).resolve().name for folder in folders],
-        samples=samples,
-        seed=seed,
-    )
+    with _waiting(f"asking {' and '.join(folders)}, {samples} samples for each text"):
+        html = make_page(
+            *first,
+            texts,
+            compare=second[0] if second else None,
+            names=[Path(folder).resolve().name for folder in folders],
+            samples=samples,
+            seed=seed,
+        )
     Path(out).write_text(html, encoding="utf-8")
     print(f"Wrote {out} ({len(html) / 1e6:.1f} MB). Open it in a browser.")
+
+
+def _waiting(text: str) -> Any:
+    """Shows a text and the time that has passed, on terminals."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    column = TextColumn("{task.description}", markup=False)
+    shown = Progress(
+        SpinnerColumn(),
+        column,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    shown.add_task(text)
+    return shown
 
 
 def paired(texts: list[str], pairs: list[str]) -> list[str | tuple[str, str]]:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from babn.plots.answers import check_some
-from babn.plots.histories import Series, as_series, from_records, step_numbers
+from babn.plots.histories import STEP, Series, as_series, from_records, step_numbers
 from babn.plots.legends import legend_above
 from babn.plots.sizes import SINGLE, Size, figure_size
 from babn.plots.style import DASHES, arranged, drawing, new_figure
@@ -23,6 +23,9 @@ WIDE_RANGE = 50
 
 NAMED = 6
 """Up to so many layers each has its mark on the colour bar."""
+
+LOGGED = "kl/"
+"""What the names of layers begin with in a trainer's log."""
 
 
 @drawing
@@ -38,8 +41,9 @@ def kl_history(
     their step and the dashes of their chain. The colour bar counts layers from 1.
 
     Args:
-        history: Divergences in nats of each layer over steps, or for each step what
-            `babn.kl_per_layer` gave, with its number as `"step"` if it is known.
+        history: Divergences in nats of each layer over steps; for each step what
+            `babn.kl_per_layer` gave, with its number as `"step"` if it is known; or a trainer's
+            `state.log_history`.
         steps: Step numbers; counted from 1 if not given.
         size: Width in inches, or width and height.
     """
@@ -63,10 +67,24 @@ def kl_history(
 
 def _by_layer(history: Any, steps: Series | None) -> tuple[dict[str, Any], Series | None]:
     if not isinstance(history, Mapping):
-        history, found = from_records(history, "history")
+        history, found = from_records(_logged(history), "history")
         steps = found if steps is None else steps
     check_some(history, "history", "divergences of each layer over steps")
     return {name: as_series(f"history[{name!r}]", x) for name, x in history.items()}, steps
+
+
+def _logged(records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Of a trainer's log the divergences of layers alone; other records as they are."""
+    kept = [
+        {name.removeprefix(LOGGED): value for name, value in record.items() if _belongs(name)}
+        for record in records
+        if any(name.startswith(LOGGED) for name in record)
+    ]
+    return kept or records
+
+
+def _belongs(name: str) -> bool:
+    return name.startswith(LOGGED) or name == STEP
 
 
 def _chain(name: str) -> str:
