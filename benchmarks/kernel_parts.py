@@ -43,7 +43,8 @@ KERNELS = {
     "attend_forward": "forward",
     "attend_backward_rows": "rows",
     "attend_backward_columns": "columns",
-    "map_heads": "heads",
+    "lift_heads": "heads",
+    "lift_heads_backward": "heads backward",
     "sum_products": "sums",
 }
 

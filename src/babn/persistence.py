@@ -26,6 +26,7 @@ from babn.conversion.discover import discover
 from babn.conversion.plan import Chain, from_list
 from babn.conversion.state import ATTRIBUTE, BeliefState, belief_states
 from babn.errors import ExampleInputsError, FormatError, MismatchError, MissingExtraError
+from babn.files import replace_file
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -73,9 +74,9 @@ def save_belief(model: nn.Module, folder: str | Path) -> Path:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t.detach().cpu().contiguous() for name, t in states[0].state_dict().items()}
-    _replace(folder / WEIGHTS, lambda path: save_file(tensors, path))
+    replace_file(folder / WEIGHTS, lambda path: save_file(tensors, path))
     text = json.dumps(describe(states[0]), indent=2)
-    _replace(folder / DESCRIPTION, lambda path: path.write_text(text + "\n"))
+    replace_file(folder / DESCRIPTION, lambda path: path.write_text(text + "\n"))
     return folder
 
 
@@ -217,13 +218,3 @@ def _check_chains(
             f"{outline(saved)}; {type(model).__name__} has {outline(found)}. Load them onto the "
             "architecture they were trained on."
         )
-
-
-def _replace(path: Path, write: Any) -> None:
-    """Writes beside the file and moves over it: an interruption leaves the old one whole."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        write(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

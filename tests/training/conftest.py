@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import jaxtyping
 import pytest
 import torch
 from accelerate.state import AcceleratorState, GradientState, PartialState
@@ -18,11 +17,3 @@ def fresh_start() -> Iterator[None]:
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
     PartialState._reset_state()
-
-
-@pytest.fixture
-def as_installed() -> Iterator[None]:
-    """Without the type checks of the test run, which would come before babn's own."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import babn
 from babn.cli._app import app
-from babn.viewer.page import MARKER
+from babn.evaluation.page import marker
+from babn.viewer.page import AUTHOR
 
 
 def run(*arguments: Any) -> tuple[int, str]:
@@ -77,7 +78,7 @@ def test_view_keeps_files_that_it_did_not_write(folder: Path, tmp_path: Path) ->
     code, output = run("view", folder, "--text", "a", "--out", thesis)
     assert (code, thesis.read_text()) == (2, "years of work")
     assert "was not written by babn view" in output
-    assert MARKER not in thesis.read_text()
+    assert marker(AUTHOR) not in thesis.read_text()
     assert "is a folder" in run("view", folder, "--text", "a", "--out", tmp_path)[1]
 
 

@@ -15,10 +15,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 import babn
+from babn.evaluation.page import marker
 from babn.viewer import view
 from babn.viewer.inputs import TextError
 from babn.viewer.maps import sampled_weights
-from babn.viewer.page import MARKER, page, script_json
+from babn.viewer.page import AUTHOR, page, script_json
 from babn.viewer.words import Word, words_of
 
 HOSTILE = [
@@ -230,6 +231,6 @@ def test_policy_allows_this_script_and_style_alone() -> None:
 
 def test_page_needs_no_network_and_is_small(model: Any) -> None:
     made = view(model, tokenizer(), TEXT)
-    assert MARKER in made
+    assert marker(AUTHOR) in made
     assert not re.search(r"https?://|innerHTML|document\.write|eval\(", made)
     assert len(made) < 300_000

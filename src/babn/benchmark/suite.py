@@ -66,7 +66,7 @@ class Plan:
     """What is measured.
 
     Attributes:
-        sizes: Sizes of model and batch, each with the form in which models run fastest.
+        sizes: Sizes of model and batch, each with the form in which models run.
         repeats: Measured steps.
         reference_up_to: The longest text for which the reference is measured beside the kernels.
     """
@@ -80,8 +80,8 @@ GPU = Plan(
     ((Size(128, 32), "graphs"), (Size(512, 32), "compiled"), (Size(2048, 4), "compiled")),
     repeats=20,
 )
-"""ALBERT-base in the sizes that the documents quote. Eager models are slower in all of them; short
-texts are bound by the CPU unless their kernels are recorded."""
+"""ALBERT-base in the sizes that the documents quote, compiled; short texts as CUDA graphs, since
+launches by the CPU would bound them otherwise."""
 
 CPU = Plan(((Size(128, 4, layers=4), "eager"), (Size(256, 2, layers=4), "eager")), repeats=3)
 """A third of its layers, for two cores and a few minutes."""

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from babn.errors import ConfigError, FormatError
+from babn.files import replace_file
 from babn.prediction.predict import Prediction
 
 FORMAT = 1
@@ -64,7 +65,7 @@ class Evaluation:
         if self.outside is not None:
             tensors["outside"] = self.outside.sample_logits
         tensors = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
-        save_file(tensors, folder / TENSORS)
+        replace_file(folder / TENSORS, lambda path: save_file(tensors, path))
         description = {
             "format": FORMAT,
             "method": self.method,
@@ -72,7 +73,8 @@ class Evaluation:
             "activation": self.prediction.activation,
             "details": dict(self.details),
         }
-        (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
+        text = json.dumps(description, indent=2) + "\n"
+        replace_file(folder / DESCRIPTION, lambda path: path.write_text(text))
         return folder
 
     @classmethod

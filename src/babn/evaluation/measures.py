@@ -15,17 +15,40 @@ ALPHA = 0.05
 
 Draws = Int[Tensor, "draw example"]
 
-BY_ANSWER: dict[str, tuple[Callable[[Prediction, Tensor], Tensor], bool]] = {
-    "accuracy": (lambda p, y: right(p, y), True),
-    "NLL": (lambda p, y: -_of_right_class(p, y).clamp(min=1e-12).log(), False),
-    "Brier": (lambda p, y: _brier(p, y), False),
-    f"PAvPU (p<{ALPHA:g})": (lambda p, y: _sure_if_right(p, y), True),
-}
-"""Means of a number for each answer; and whether more is better."""
-
 SAMPLED = f"PAvPU (p<{ALPHA:g})"
 OUTSIDE = "outside AUROC"
 """How well entropy tells questions from elsewhere; more is better."""
+
+
+def right(prediction: Prediction, labels: Int[Tensor, "example"]) -> Float[Tensor, "example"]:
+    """One for each right answer, zero for the others."""
+    return (prediction.probs.argmax(-1) == labels).double()
+
+
+def _of_right_class(prediction: Prediction, labels: Tensor) -> Tensor:
+    return prediction.probs.double().gather(-1, labels[:, None])[:, 0]
+
+
+def _brier(prediction: Prediction, labels: Tensor) -> Tensor:
+    square = prediction.probs.double().square().sum(-1)
+    return square - 2 * _of_right_class(prediction, labels) + 1
+
+
+def _sure_if_right(prediction: Prediction, labels: Tensor) -> Tensor:
+    return ((prediction.p_value < ALPHA) == right(prediction, labels).bool()).double()
+
+
+def _surprise(prediction: Prediction, labels: Tensor) -> Tensor:
+    return -_of_right_class(prediction, labels).clamp(min=1e-12).log()
+
+
+BY_ANSWER: dict[str, tuple[Callable[[Prediction, Tensor], Tensor], bool]] = {
+    "accuracy": (right, True),
+    "NLL": (_surprise, False),
+    "Brier": (_brier, False),
+    SAMPLED: (_sure_if_right, True),
+}
+"""Means of a number for each answer; and whether more is better."""
 
 
 def by_all(bins: int) -> dict[str, tuple[Callable[[Tensor, Tensor], float], bool]]:
@@ -60,24 +83,6 @@ def draw(size: int, resamples: int, seed: int) -> Draws:
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randint(size, (resamples, size), generator=generator)
     return torch.cat([torch.arange(size)[None], drawn])
-
-
-def right(prediction: Prediction, labels: Int[Tensor, "example"]) -> Float[Tensor, "example"]:
-    """One for each right answer, zero for the others."""
-    return (prediction.probs.argmax(-1) == labels).double()
-
-
-def _of_right_class(prediction: Prediction, labels: Tensor) -> Tensor:
-    return prediction.probs.double().gather(-1, labels[:, None])[:, 0]
-
-
-def _brier(prediction: Prediction, labels: Tensor) -> Tensor:
-    square = prediction.probs.double().square().sum(-1)
-    return square - 2 * _of_right_class(prediction, labels) + 1
-
-
-def _sure_if_right(prediction: Prediction, labels: Tensor) -> Tensor:
-    return ((prediction.p_value < ALPHA) == right(prediction, labels).bool()).double()
 
 
 def _outside(

@@ -11,7 +11,6 @@ from babn.evaluation.comparison import Comparison
 from babn.evaluation.markup import Markup, element, join
 from babn.evaluation.page import document, prepare
 from babn.evaluation.tables import Table
-from babn.prediction.predict import Prediction
 
 AUTHOR, PAGE = "babn report", "report.html"
 
@@ -69,21 +68,14 @@ def collect(runs: Sequence[Evaluation | str | Path] | str | Path) -> list[Evalua
     return found
 
 
-def together(evaluations: Sequence[Evaluation]) -> dict[str, Prediction]:
-    """One prediction for each method, its first seed's; figures show single models."""
-    return {
-        method: next(iter(group.values())).prediction
-        for method, group in grouped(evaluations).items()
-    }
-
-
 def _figures(evaluations: Sequence[Evaluation], bins: int) -> dict[str, Any]:
-    answers, labels = together(evaluations), evaluations[0].labels
+    # Figures show single models: the first seed of each method.
+    first = [next(iter(group.values())) for group in grouped(evaluations).values()]
+    answers, labels = {e.method: e.prediction for e in first}, evaluations[0].labels
     figures = {
         "reliability": plots.reliability_diagram(answers, labels, bins=bins, size=plots.DOUBLE),
         "risk-coverage": plots.risk_coverage(answers, labels, size=plots.SINGLE * 1.4),
     }
-    first = [next(iter(group.values())) for group in grouped(evaluations).values()]
     outside = {e.method: (e.prediction.entropy, e.outside.entropy) for e in first if e.outside}
     if outside:
         figures["entropy"] = plots.entropy_histogram(outside, size=plots.DOUBLE)

@@ -23,8 +23,8 @@ def masks(mask: Tensor | None) -> int:
 
 
 LARGE_RHO = 8.0
-"""From this rho on all k are expected to be at least 1, and kernels first try what is right there.
-Maps that have not been trained far from where they begin give softplus values above 0.3."""
+"""From this rho on kernels first try what is right for k of at least 1, and all others afterwards
+where they find a smaller one. Untrained maps give softplus values of about 0.7."""
 
 
 class Settings(NamedTuple):

@@ -2,7 +2,7 @@
 
 Each row of attention gets two 32-bit keys from Philox, the standard counter-based generator. The
 number of a pair is a bijective mix of its key index with the row's two keys by two multiplications:
-a tenth of Philox's work, which would otherwise be the largest part of the kernel. Only the upper
+a fraction of Philox's work, which would otherwise be the largest part of the kernel. Only the upper
 23 bits are used, which the last multiplication has mixed best.
 """
 

@@ -1,7 +1,7 @@
 """The prior's network over keys with its softmax, in one kernel forward and one backward.
 
-Two layers of a dozen numbers are too small for libraries of matrix products, and take ten launches
-there.
+Two layers of a dozen numbers are too small for libraries of matrix products, and take a launch for
+each operation there.
 """
 
 from typing import Any

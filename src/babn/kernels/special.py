@@ -10,8 +10,8 @@ with $R$ and $M$ bounded and smooth. As natural logarithms, the polynomials belo
 most 2e-7, $M$ by at most 6e-6 and $\log\Gamma(1+a)$ on [0, 1] by at most 4e-7; the derivatives in
 $t$ are right to 4e-6 (log-gamma) and 2e-3 (the truncated moment, worst at tiny $t$).
 
-Where $k \ge 1$, as it is nearly everywhere, $t$ is in (0, 1], and polynomials in $t$ give moments
-and gamma function themselves, without logarithms, to a relative error of 7e-6.
+Where $k \ge 1$, $t$ is in (0, 1], and polynomials in $t$ give moments and gamma function
+themselves, without logarithms, to a relative error of 7e-6.
 `tests/kernels/test_kernel_special.py` proves it.
 """
 

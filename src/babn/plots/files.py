@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from babn.errors import ConfigError
+from babn.files import replace_file
 from babn.plots.style import drawing
 
 FORMATS: dict[str, dict[str, Any]] = {
@@ -31,10 +32,6 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
             f"path={str(path)!r} ends in {suffix!r}. Give a name that ends in {', '.join(FORMATS)}."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        figure.savefig(partial, format=suffix[1:], **FORMATS[suffix])
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    settings = {"format": suffix[1:], **FORMATS[suffix]}
+    replace_file(path, lambda partial: figure.savefig(partial, **settings))
     return path

@@ -7,17 +7,14 @@ from typing import Any
 
 import torch
 
-from babn.errors import BabnError, FormatError, MissingExtraError
+from babn.errors import FormatError, MissingExtraError
+from babn.evaluation.page import TargetError, written_by
 from babn.persistence import load
-from babn.viewer.page import MARKER
+from babn.viewer.page import AUTHOR
 from babn.viewer.words import Tokenizer
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
 """Files of which a folder with a tokenizer has at least one."""
-
-
-class TargetError(BabnError, FileExistsError):
-    """The file to write is something else."""
 
 
 def open_model(folder: str | Path) -> tuple[Any, Tokenizer]:
@@ -72,7 +69,7 @@ def check_target(file: Path) -> None:
     """
     if file.is_dir():
         raise TargetError(f"--out {file} is a folder. Give the name of a file.")
-    if file.exists() and MARKER not in file.read_text(encoding="utf-8", errors="replace"):
+    if file.exists() and not written_by(file, AUTHOR):
         raise TargetError(f"--out {file} was not written by babn view. Give another name.")
     if not file.parent.is_dir():
         raise TargetError(f"--out {file}: the folder {file.parent} does not exist. Make it first.")

@@ -10,13 +10,14 @@ from typing import Any
 from torch import nn
 
 import babn
+from babn.evaluation.page import marker
 from babn.viewer.column import column
 from babn.viewer.inputs import MOST_TOKENS, Text, TextError
 from babn.viewer.packing import BYTES
 from babn.viewer.words import Tokenizer
 
-MARKER = '<meta name="generator" content="babn view">'
-"""Tells a page that may be written over from one that someone else made."""
+AUTHOR = "babn view"
+"""Stands in the page, to tell it from one that someone else made."""
 
 COLUMNS = 2
 """Texts or models side by side."""
@@ -98,7 +99,7 @@ def page(data: Mapping[str, Any], connect: str = "'none'") -> str:
     parts = {name: _packaged(f"page.{name}") for name in ("html", "css", "js")}
     values = {
         "POLICY": policy(connect),
-        "MARKER": MARKER,
+        "MARKER": marker(AUTHOR),
         "STYLE": parts["css"],
         "DATA": script_json({"version": babn.__version__, **data}),
         "SCRIPT": parts["js"],
