@@ -15,6 +15,9 @@ or_stop = || { echo "make: $(1)" >&2; exit 1; }
 # $(call install,PACKAGES): install quietly, or name the command that tells the whole story.
 install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for more run $(PIP_INSTALL) $(1))
 
+# Tests run two at a time and their tensors are small: more threads only wait for one another.
+test test-slow test-browser: export OMP_NUM_THREADS ?= 1
+
 .DEFAULT_GOAL := help
 .PHONY: demo test test-slow test-gpu test-browser lint types format bench docs clean help
 
