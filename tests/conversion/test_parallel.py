@@ -2,12 +2,14 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 import babn
 from models import CASES, Case, cases, gap, without_dropout
@@ -27,6 +29,30 @@ def test_two_threads_get_the_results_of_one(case: Case) -> None:
         together = list(pool.map(lambda seed: predict(case, model, seed), seeds))
 
     assert all(map(torch.equal, alone, together))
+
+
+class Recorded(TorchFunctionMode):
+    """Notes the operations that record gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [x for x in args if isinstance(x, Tensor)]
+        attribute = func.__name__ in ("__get__", "is_floating_point", "numel")
+        if torch.is_grad_enabled() and not attribute and any(x.requires_grad for x in tensors):
+            self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("case", cases("bert", "deberta", "multihead", "sdpa"))
+def test_a_prediction_records_no_gradients(case: Case) -> None:
+    """Threads that do can wait for each other forever: one has torch's lock, the other Python's."""
+    model = case.converted()
+    with Recorded() as recorded:
+        predict(case, model, 0)
+    assert recorded.names == []
 
 
 def test_an_override_holds_in_its_own_thread() -> None:

@@ -100,6 +100,7 @@ def check_convertible(model: nn.Module, config: RuleConfig) -> None:
     check_finite(dict(model.named_parameters()))
 
 
+@torch.no_grad()  # two threads that record gradients of one parameter can wait for each other
 def check_finite(tensors: dict[str, torch.Tensor]) -> None:
     """Refuses NaN and infinite numbers."""
     for name, tensor in tensors.items():
