@@ -67,3 +67,7 @@ class MissingExtraError(BabnError, ImportError):
 
 class MetricInputError(BabnError, ValueError):
     """Probabilities, labels, scores or settings from which a metric cannot be computed."""
+
+
+class DataError(BabnError, ValueError):
+    """Data that a task cannot use: a missing file, a wrong column, an unknown label."""

@@ -1,0 +1,1 @@
+"""What experiments train and test on."""

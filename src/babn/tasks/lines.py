@@ -1,0 +1,128 @@
+"""Reading the lines of data files, with the place of each for error messages.
+
+A folder of data holds one folder for each task, or is the folder of one task. A part of the task is
+one file whose name begins with the part's: `train.tsv`, `dev_matched.tsv.gz`. Tables (`.tsv`) have a
+header and no quoting; `.jsonl` files hold one object a line. Either may be compressed (`.gz`).
+"""
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from babn.errors import DataError
+
+ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a file.
+
+    Attributes:
+        values: What stands in each column.
+        place: File and line, for errors.
+    """
+
+    values: dict[str, Any]
+    place: str
+
+    def text(self, column: str) -> str:
+        """The text of a column, which must not be empty."""
+        value = self.get(column)
+        if not isinstance(value, str) or not value.strip():
+            raise DataError(
+                f"{self.place}: column {column!r} has no text. Fill it or drop the line."
+            )
+        return value
+
+    def get(self, column: str) -> Any:
+        """The value of a column, which must exist."""
+        if column not in self.values:
+            raise DataError(
+                f"{self.place}: there is no column {column!r}, only {sorted(self.values)}. "
+                "Rename the column."
+            )
+        return self.values[column]
+
+
+def task_folder(data: str, task: str) -> Path:
+    """The folder of a task: inside the folder of all data, or that folder itself."""
+    folder = Path(data)
+    if not folder.is_dir():
+        raise DataError(f"data={data!r} is not a folder. Give builtin, hub, or a folder.")
+    return folder / task if (folder / task).is_dir() else folder
+
+
+def find_file(folder: Path, part: str, endings: tuple[str, ...] = ENDINGS) -> Path:
+    """The file of a part: the one of exactly its name, or the only one whose name begins so."""
+    exact = [folder / f"{part}{ending}" for ending in endings]
+    found = [path for path in exact if path.is_file()]
+    if not found:
+        others = (path for ending in endings for path in folder.glob(f"{part}[._-]*{ending}"))
+        found = sorted(path for path in others if path.name.endswith(endings))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = [path.name for path in found]
+        raise DataError(f"{folder} has several files for {part!r}: {names}. Keep one of them.")
+    raise DataError(
+        f"{folder} has no file for {part!r}. Put {part}.tsv or {part}.jsonl there, plain or .gz."
+    )
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All lines of a table or of a file of JSON objects."""
+    rows = list(_objects(path) if ".jsonl" in path.name else _table(path))
+    if not rows:
+        raise DataError(f"{path} has no rows. Give at least one.")
+    return rows
+
+
+def fingerprint(*paths: Path) -> str:
+    """Changes when the content of one of the files does."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    opened = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+    try:
+        with opened as file:
+            for number, line in enumerate(file, 1):
+                yield number, line.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8: {error}. Save it as UTF-8.") from error
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is damaged: {error}. Get it again.") from error
+
+
+def _table(path: Path) -> Iterator[Row]:
+    lines = _lines(path)
+    header = next(lines, (0, ""))[1].split("\t")
+    for number, line in lines:
+        values = line.split("\t")
+        if len(values) != len(header):
+            raise DataError(
+                f"{path}:{number}: {len(values)} columns where the header has {len(header)}. "
+                "Columns are separated by tabs, and nothing is quoted."
+            )
+        yield Row(dict(zip(header, values, strict=True)), f"{path}:{number}")
+
+
+def _objects(path: Path) -> Iterator[Row]:
+    for number, line in _lines(path):
+        try:
+            values = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(
+                f"{path}:{number}: not JSON: {error}. Mend or drop the line."
+            ) from error
+        if not isinstance(values, dict):
+            raise DataError(f"{path}:{number}: not a JSON object. Mend or drop the line.")
+        yield Row(values, f"{path}:{number}")

@@ -1,0 +1,121 @@
+"""The protocol of tasks: a task reads its data, encodes it, loads a model for it, judges answers.
+
+Adding a task means adding one file to this folder and one line to `catalogue.py`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from babn.tasks.encoded import Encoded
+
+Example = TypeVar("Example")
+
+Tokenizer = Any
+"""A tokenizer of transformers, which has no type of its own."""
+
+Asked = Iterator[tuple[Int[Tensor, "row"], Float[Tensor, "sample row *output"]]]
+"""Places of examples, and the model's outputs for them: one sample in mean mode, else several."""
+
+
+@dataclass(frozen=True)
+class Part(Generic[Example]):
+    """The examples of one split, as people wrote them.
+
+    Attributes:
+        name: The split: `"train"`, `"dev"`, or another that the task names.
+        examples: What was read.
+        origin: Where it was read: a file, a data set on the hub, or `"builtin"`.
+        fingerprint: Changes when the data does.
+    """
+
+    name: str
+    examples: Sequence[Example]
+    origin: str
+    fingerprint: str
+
+
+class Answers(ABC):
+    """What a model answered to a part, kept so that every number can be computed without it."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Writes the answers to a folder, which need not exist."""
+
+    @abstractmethod
+    def measure(self) -> dict[str, float]:
+        """Every number that follows from the answers, by name; the task's score among them.
+
+        Shares are fractions of one, as everywhere in babn; tables make percentages of them.
+        """
+
+
+class Task(ABC, Generic[Example]):
+    """What an experiment trains and tests on.
+
+    Attributes:
+        name: In configurations and folders.
+        title: In tables.
+        scores: Names of the measures that the paper's table shows.
+        test_parts: Parts that a model is tested on after training.
+        max_length: The most tokens that the task needs, unless a configuration says otherwise.
+    """
+
+    name: ClassVar[str] | str
+    title: ClassVar[str] | str
+    scores: tuple[str, ...]
+    test_parts: tuple[str, ...] = ("dev",)
+    max_length: int = 128
+
+    @abstractmethod
+    def read(self, data: str, part: str) -> Part[Example]:
+        """The examples of a part, checked.
+
+        Args:
+            data: `"builtin"`, `"hub"`, or a folder.
+            part: The split to read.
+        """
+
+    @abstractmethod
+    def texts(self, examples: Sequence[Example]) -> Iterator[str]:
+        """All texts of examples, from which a small model made on the spot takes its words."""
+
+    @abstractmethod
+    def load_model(self, name: str, **settings: Any) -> nn.Module:
+        """The pretrained model of a folder or of the hub, with a fresh head for the task.
+
+        Args:
+            name: The folder, or the model's name on the hub.
+            **settings: Fields of the model's configuration, such as dropout rates.
+        """
+
+    @abstractmethod
+    def small_model(self, vocabulary: int, length: int) -> nn.Module:
+        """A small model with random weights, for smoke tests."""
+
+    @abstractmethod
+    def encode(
+        self, part: Part[Example], tokenizer: Tokenizer, max_length: int, training: bool
+    ) -> Encoded:
+        """Examples as tensors: the arguments of the model, and in training its answers."""
+
+    @abstractmethod
+    def output(self, output: Any) -> Tensor:
+        """The tensor of a model's output that holds the answers, one row for each input."""
+
+    @abstractmethod
+    def answers(self, part: Part[Example], encoded: Encoded, asked: Asked) -> Answers:
+        """What the model's outputs for an encoded part mean."""
+
+    @abstractmethod
+    def load_answers(self, folder: Path) -> Answers:
+        """Reads what `Answers.save` wrote."""
+
+
+Report = Callable[[int], None]
+"""Is told how many examples were done."""
