@@ -1,14 +1,14 @@
 """Reading the lines of data files, with the place of each for error messages.
 
-A folder of data holds one folder for each task, or is the folder of one task. A part of the task is
-one file whose name begins with the part's: `train.tsv`, `dev_matched.tsv.gz`. Tables (`.tsv`) have a
-header and no quoting; `.jsonl` files hold one object a line. Either may be compressed (`.gz`).
+A folder of data holds one folder for each task, or is the folder of one task. A part of the task
+is one file whose name begins with the part's: `train.tsv`, `dev_matched.tsv.gz`. Tables (`.tsv`)
+have a header and no quoting; `.jsonl` files hold one object a line. Both may be gzipped (`.gz`).
 """
 
 import gzip
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,9 +91,9 @@ def fingerprint(*paths: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    opened = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+    open_file: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened as file:
+        with open_file(path, "rb") as file:
             for number, line in enumerate(file, 1):
                 yield number, line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:

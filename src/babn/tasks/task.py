@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -66,8 +66,8 @@ class Task(ABC, Generic[Example]):
         max_length: The most tokens that the task needs, unless a configuration says otherwise.
     """
 
-    name: ClassVar[str] | str
-    title: ClassVar[str] | str
+    name: str
+    title: str
     scores: tuple[str, ...]
     test_parts: tuple[str, ...] = ("dev",)
     max_length: int = 128
