@@ -71,3 +71,7 @@ class MetricInputError(BabnError, ValueError):
 
 class DataError(BabnError, ValueError):
     """Data that a task cannot use: a missing file, a wrong column, an unknown label."""
+
+
+class ModelError(BabnError, ValueError):
+    """The model that was asked for cannot be had."""

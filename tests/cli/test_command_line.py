@@ -11,7 +11,19 @@ import babn
 import babn.cli
 from babn.cli._app import app, commands, split_docstring
 
-COMMANDS = ("bench", "demo", "inspect", "report", "serve", "version", "view")
+COMMANDS = (
+    "bench",
+    "demo",
+    "evaluate",
+    "inspect",
+    "report",
+    "reproduce",
+    "serve",
+    "sweep",
+    "train",
+    "version",
+    "view",
+)
 
 
 def run(*arguments: str) -> tuple[int, str]:

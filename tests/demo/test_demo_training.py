@@ -9,8 +9,9 @@ import babn
 from babn.data.intents import Labelled
 from babn.demo import models
 from babn.demo.batches import bucketed, make_batches
-from babn.demo.small import small_encoder, word_tokenizer
+from babn.demo.small import small_encoder
 from babn.demo.training import Recipe, Step, split_parameters, train
+from babn.tasks.small import word_tokenizer
 
 TEXTS = ("wake me at six", "wake me early", "play a song", "play some music at six") * 4
 DATA = Labelled(TEXTS, (0, 0, 1, 1) * 4)

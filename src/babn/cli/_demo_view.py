@@ -10,7 +10,8 @@ from rich.table import Table
 from babn.demo import report
 from babn.demo.outcome import Outcome, Settings
 from babn.demo.output import PAGE
-from babn.demo.run import Watch, find_source, pick_recipe
+from babn.demo.run import find_source, pick_recipe
+from babn.watch import Watch
 
 
 class Terminal(Watch):
@@ -28,9 +29,9 @@ class Terminal(Watch):
         )
         self.task = TaskID(0)
 
-    def begin(self, task: str, total: int) -> None:
+    def begin(self, task: str, total: int, done: int = 0) -> None:
         """Adds a bar."""
-        self.task = self.progress.add_task(task, total=total, note="")
+        self.task = self.progress.add_task(task, total=total, completed=done, note="")
 
     def step(self, count: int, note: str = "") -> None:
         """Moves the newest bar on."""

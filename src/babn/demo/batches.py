@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from babn.data.intents import Labelled
+from babn.tasks.batching import bucketed
 
 Tokenizer = Any
 """A tokenizer of transformers, which has no type of its own."""
@@ -15,9 +16,6 @@ Batch = dict[str, Tensor]
 
 MAX_TOKENS = 64
 """Texts are cut here; the longest one that comes with the package has 30 word pieces."""
-
-BUCKET = 8
-"""Batches whose texts are sorted by length together, so that little is spent on padding."""
 
 
 def make_batches(
@@ -33,17 +31,6 @@ def make_batches(
             batch["labels"] = torch.tensor([data.labels[i] for i in rows], device=device)
             batches.append(batch)
     return batches
-
-
-def bucketed(lengths: list[int], size: int, generator: torch.Generator) -> list[list[int]]:
-    """Random batches of indices such that lengths within a batch are close to each other."""
-    order = torch.randperm(len(lengths), generator=generator).tolist()
-    batches: list[list[int]] = []
-    for start in range(0, len(order), size * BUCKET):
-        bucket = sorted(order[start : start + size * BUCKET], key=lengths.__getitem__)
-        batches += [bucket[i : i + size] for i in range(0, len(bucket), size)]
-    shuffled = torch.randperm(len(batches), generator=generator).tolist()
-    return [batches[i] for i in shuffled]
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], device: torch.device) -> Batch:

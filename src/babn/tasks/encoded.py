@@ -1,9 +1,10 @@
 """Examples as tensors of different lengths, from which batches are cut."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from jaxtyping import Int
@@ -14,6 +15,11 @@ from torch import Tensor
 from babn.files import replace_file
 
 Batch = dict[str, Tensor]
+
+Item = TypeVar("Item")
+
+SIDE = "side/"
+"""What names of side tensors begin with in a file."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,10 @@ class Ragged:
         where = (self.offsets[rows, None] + places).clamp(max=max(len(self.values) - 1, 0))
         return torch.where(inside, self.values[where], self.padding).long()
 
+    def to(self, device: torch.device) -> "Ragged":
+        """The same on another device."""
+        return Ragged(self.values.to(device), self.offsets.to(device), self.padding)
+
 
 @dataclass(frozen=True)
 class Encoded:
@@ -57,10 +67,12 @@ class Encoded:
     Attributes:
         ragged: Arguments with one number for each token.
         fixed: Arguments with one row for each example.
+        side: What the task needs to make sense of outputs; the model never sees it.
     """
 
     ragged: Mapping[str, Ragged]
     fixed: Mapping[str, Tensor]
+    side: Mapping[str, Ragged | Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -85,19 +97,23 @@ class Encoded:
 
     def to(self, device: torch.device) -> "Encoded":
         """The same on another device."""
-        ragged = {
-            name: Ragged(each.values.to(device), each.offsets.to(device), each.padding)
-            for name, each in self.ragged.items()
-        }
-        return Encoded(ragged, {name: each.to(device) for name, each in self.fixed.items()})
+        return Encoded(
+            {name: each.to(device) for name, each in self.ragged.items()},
+            {name: each.to(device) for name, each in self.fixed.items()},
+            {name: each.to(device) for name, each in self.side.items()},
+        )
 
     def save(self, path: Path) -> None:
         """Writes one file."""
-        tensors = {f"fixed/{name}": each for name, each in self.fixed.items()}
-        for name, each in self.ragged.items():
-            tensors[f"values/{name}"] = each.values
-            tensors[f"offsets/{name}"] = each.offsets
-        padding = {name: str(each.padding) for name, each in self.ragged.items()}
+        side = {SIDE + name: each for name, each in self.side.items()}
+        tensors: dict[str, Tensor] = {}
+        padding: dict[str, str] = {}
+        for name, each in {**self.ragged, **self.fixed, **side}.items():
+            if isinstance(each, Ragged):
+                tensors |= {f"values/{name}": each.values, f"offsets/{name}": each.offsets}
+                padding[name] = str(each.padding)
+            else:
+                tensors[f"fixed/{name}"] = each
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, lambda partial: save_file(tensors, partial, padding))
 
@@ -113,4 +129,9 @@ class Encoded:
         }
         prefix = "fixed/"
         fixed = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-        return cls(ragged, fixed)
+        side = {n.removeprefix(SIDE): e for n, e in (ragged | fixed).items() if n.startswith(SIDE)}
+        return cls(_without_side(ragged), _without_side(fixed), side)
+
+
+def _without_side(named: Mapping[str, Item]) -> dict[str, Item]:
+    return {name: each for name, each in named.items() if not name.startswith(SIDE)}

@@ -57,21 +57,41 @@ def task_folder(data: str, task: str) -> Path:
     return folder / task if (folder / task).is_dir() else folder
 
 
-def find_file(folder: Path, part: str, endings: tuple[str, ...] = ENDINGS) -> Path:
-    """The file of a part: the one of exactly its name, or the only one whose name begins so."""
-    exact = [folder / f"{part}{ending}" for ending in endings]
-    found = [path for path in exact if path.is_file()]
-    if not found:
-        others = (path for ending in endings for path in folder.glob(f"{part}[._-]*{ending}"))
-        found = sorted(path for path in others if path.name.endswith(endings))
+def find_file(
+    folder: Path, part: str, endings: tuple[str, ...] = ENDINGS, names: tuple[str, ...] = ()
+) -> Path:
+    """The only file of a part.
+
+    Args:
+        folder: The folder of the task.
+        part: The split.
+        endings: How the names of files may end.
+        names: What the file may be called, if not like the part.
+    """
+    found = find_files(folder, part, endings, names)
     if len(found) == 1:
         return found[0]
     if found:
-        names = [path.name for path in found]
-        raise DataError(f"{folder} has several files for {part!r}: {names}. Keep one of them.")
+        several = [path.name for path in found]
+        raise DataError(f"{folder} has several files for {part!r}: {several}. Keep one of them.")
+    name = (names or (part,))[0]
     raise DataError(
-        f"{folder} has no file for {part!r}. Put {part}.tsv or {part}.jsonl there, plain or .gz."
+        f"{folder} has no file for {part!r}. Put {name}.tsv or {name}.jsonl there, plain or .gz."
     )
+
+
+def find_files(
+    folder: Path, part: str, endings: tuple[str, ...] = ENDINGS, names: tuple[str, ...] = ()
+) -> list[Path]:
+    """The files of exactly a part's name, or of the first of `names`, else those that begin so."""
+    for name in names or (part,):
+        found = [folder / f"{name}{ending}" for ending in endings]
+        found = [path for path in found if path.is_file()]
+        if found:
+            return found
+    if names:  # dev_mismatched begins like dev, and is another part
+        return []
+    return sorted(path for ending in endings for path in folder.glob(f"{part}[._-]*{ending}"))
 
 
 def read_rows(path: Path) -> list[Row]:

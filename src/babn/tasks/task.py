@@ -4,7 +4,7 @@ Adding a task means adding one file to this folder and one line to `catalogue.py
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -81,6 +81,10 @@ class Task(ABC, Generic[Example]):
             part: The split to read.
         """
 
+    def has(self, data: str, part: str) -> bool:
+        """Whether the data has a part, which `read` would else refuse."""
+        return True
+
     @abstractmethod
     def texts(self, examples: Sequence[Example]) -> Iterator[str]:
         """All texts of examples, from which a small model made on the spot takes its words."""
@@ -95,8 +99,12 @@ class Task(ABC, Generic[Example]):
         """
 
     @abstractmethod
-    def small_model(self, vocabulary: int, length: int) -> nn.Module:
-        """A small model with random weights, for smoke tests."""
+    def make_model(self, sizes: Mapping[str, Any]) -> nn.Module:
+        """An ALBERT with random weights and a head for the task.
+
+        Args:
+            sizes: Fields of its configuration.
+        """
 
     @abstractmethod
     def encode(
@@ -115,7 +123,3 @@ class Task(ABC, Generic[Example]):
     @abstractmethod
     def load_answers(self, folder: Path) -> Answers:
         """Reads what `Answers.save` wrote."""
-
-
-Report = Callable[[int], None]
-"""Is told how many examples were done."""

@@ -1,0 +1,52 @@
+"""Running many experiments from the command line."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as TerminalTable
+
+from babn.cli._errors import CommandError
+from babn.cli._progress import Bars
+from babn.evaluation.tables import Table
+from babn.experiments.grids import Grid
+from babn.experiments.jobs import run_all
+from babn.experiments.records import collect
+from babn.experiments.result_tables import results_table
+from babn.experiments.results_page import write_results
+
+
+def run_grid(
+    grid: Grid, overrides: Mapping[str, Any], under: Path, *, jobs: int, show: bool
+) -> None:
+    """Runs what is missing of a grid, writes its tables and says what failed."""
+    if jobs < 1:
+        raise CommandError(f"--jobs {jobs} is not possible. Give a whole number from 1 on.")
+    console = Console(highlight=False)
+    wanted = grid.jobs(overrides, under)
+    failed: dict[Path, str] = {}
+    if not show:
+        with Bars(console) as bars:
+            failed = run_all(wanted, jobs, bars)
+    command = " ".join(["babn", *sys.argv[1:]])
+    records = collect(wanted)
+    page = write_results(records, under / grid.name, grid.name, command)
+    console.print(_shown(results_table(records)))
+    console.print(f"{page}, with LaTeX, CSV and JSON beside it", markup=False, soft_wrap=True)
+    if failed:
+        lines = [f"{folder}: {error}" for folder, error in failed.items()]
+        raise CommandError(f"{len(failed)} of {len(wanted)} runs failed. {' '.join(lines[:3])}")
+
+
+def _shown(table: Table) -> TerminalTable:
+    """The columns of a table that fit a terminal; the file has all of them."""
+    made = TerminalTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    kept = [i for i, name in enumerate(table.columns) if not name.startswith(("NLL", "measure"))]
+    for i in kept:
+        made.add_column(table.columns[i], justify="left" if i < 2 else "right", vertical="bottom")
+    for row in table.rows:
+        made.add_row(*(row[i] for i in kept))
+    return made

@@ -1,0 +1,34 @@
+"""`babn evaluate`."""
+
+from pathlib import Path
+
+
+def evaluate(
+    run: Path,
+    *,
+    again: bool = False,
+    samples: int | None = None,
+    data: str | None = None,
+) -> None:
+    """Show the numbers of a finished run, computed from its saved answers.
+
+    Args:
+        run: The run's folder.
+        again: Ask the model again, instead of using the answers that are there.
+        samples: Samples of attention in sampled mode; asks the model again.
+        data: Folder of other test data, builtin or hub; asks the model again.
+    """
+    from rich.console import Console
+
+    from babn.cli._progress import Bars
+    from babn.cli._results import show
+    from babn.experiments import run as runs
+    from babn.experiments.run_folder import RunFolder
+
+    console = Console(highlight=False)
+    if again or samples is not None or data is not None:
+        with Bars(console) as bars:
+            results = runs.evaluate(run, samples=samples, data=data, watch=bars)
+    else:
+        results = runs.remeasure(run)
+    show(console, results, RunFolder(run).experiment())

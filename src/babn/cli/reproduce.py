@@ -1,0 +1,46 @@
+"""`babn reproduce`."""
+
+from pathlib import Path
+
+QUICK = {"model": "small", "data": "builtin", "steps": 40, "warmup_steps": 4, "samples": 4}
+QUICK |= {"batch_size": 16, "learning_rate": 1e-3, "max_length": 64, "dropout": -1.0}
+QUICK |= {"classifier_dropout": -1.0}
+"""Fields of a run that shows that everything works, and nothing else."""
+
+
+def reproduce(
+    table: str,
+    *,
+    seeds: int = 5,
+    jobs: int = 1,
+    only: str | None = None,
+    data: str | None = None,
+    set_: list[str] = [],  # noqa: B006  (typer asks for a list)
+    out: Path = Path("runs"),
+    quick: bool = False,
+    show: bool = False,
+) -> None:
+    """Run the cells of one of the paper's tables, and set ours beside the paper's numbers.
+
+    Tables: table1 (language understanding), efficiency (parameters and seconds per step). What is
+    done is left alone and what was interrupted goes on.
+
+    Args:
+        table: Name of the table.
+        seeds: Runs of each cell, with seeds from 0 on.
+        jobs: How many runs at a time.
+        only: Tasks to run, separated by commas; by default all.
+        data: Where to read the data of all runs, builtin, hub or a folder.
+        set_: A field to override in all runs as NAME=VALUE; may be repeated.
+        out: Folder for the runs.
+        quick: Small models on built-in data, to see that everything works; two seeds.
+        show: Only collect what has been run.
+    """
+    from babn.cli._grids import run_grid
+    from babn.experiments.config_files import parse_overrides
+    from babn.experiments.grids import chosen, table_grid
+
+    grid = chosen(table_grid(table, range(min(seeds, 2) if quick else seeds)), only)
+    overrides = parse_overrides(set_) | ({} if data is None else {"data": data})
+    folder = out / "quick" if quick else out
+    run_grid(grid, (QUICK if quick else {}) | overrides, folder, jobs=jobs, show=show)

@@ -1,0 +1,1 @@
+"""Experiments: a task, a model, an attention rule, settings and a seed, run and recorded."""

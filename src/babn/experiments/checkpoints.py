@@ -1,0 +1,94 @@
+"""Checkpoints: all that training needs to go on as if it had never stopped."""
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from babn.errors import FormatError
+
+FILE, KEPT = "state.safetensors", 2
+NAME = re.compile(r"step-(\d+)")
+
+
+def save_checkpoint(folder: Path, step: int, model: nn.Module, optimizer: Optimizer) -> None:
+    """Writes a checkpoint beside the older ones, of which the newest stays until it is whole."""
+    tensors = {f"model/{name}": x for name, x in model.state_dict().items()}
+    tensors |= {f"optimizer/{name}": x for name, x in _optimizer_tensors(optimizer).items()}
+    tensors |= {f"random/{name}": x for name, x in _random_states().items()}
+    # Tied weights share memory, which the format does not allow.
+    tensors = {name: x.detach().cpu().clone().contiguous() for name, x in tensors.items()}
+    partial, final = folder / ".partial", folder / f"step-{step}"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    save_file(tensors, partial / FILE, {"step": str(step)})
+    shutil.rmtree(final, ignore_errors=True)
+    partial.rename(final)
+    for _, old in find_checkpoints(folder)[KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def find_checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """Step and folder of each whole checkpoint, the newest first."""
+    names = folder.iterdir() if folder.is_dir() else []
+    found = [(match, path) for path in names if (match := NAME.fullmatch(path.name))]
+    return sorted(((int(match[1]), path) for match, path in found), reverse=True)
+
+
+def load_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> None:
+    """Puts model, optimizer and random numbers back to where they were."""
+    try:
+        with safe_open(folder / FILE, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise FormatError(
+            f"{folder} is damaged: {error}. Delete it to go on from the checkpoint before it, or "
+            "begin again with --overwrite."
+        ) from error
+    model.load_state_dict(_under("model/", tensors))
+    _load_optimizer(optimizer, _under("optimizer/", tensors))
+    _set_random_states(_under("random/", tensors))
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
+
+
+def _optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
+    """The numbers that an optimizer keeps of each parameter, by place and name."""
+    state: dict[int, dict[str, Any]] = optimizer.state_dict()["state"]
+    return {
+        f"{place}/{name}": value
+        for place, values in state.items()
+        for name, value in values.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def _load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        place, _, key = name.partition("/")
+        state.setdefault(int(place), {})[key] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _random_states() -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def _set_random_states(states: Mapping[str, Tensor]) -> None:
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])

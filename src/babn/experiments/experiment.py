@@ -1,0 +1,137 @@
+"""What an experiment is: all that decides its result."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from babn.attention.rule import RuleConfig, check_at_least, check_choices, check_count
+from babn.errors import ConfigError
+from babn.training.annealing import KLAnnealing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A task, a model, an attention rule, settings and a seed.
+
+    Attributes:
+        task: Name of the task.
+        model: Name on the Hugging Face hub, or a folder; or one made on the spot with random
+            weights: `"small"`, or `"albert-base"` of that size.
+        rule: How attention becomes random: `"softmax"`, `"bam"`, `"belief"` or `"mc-dropout"`.
+        settings: Fields of the rule's configuration that differ from its defaults.
+        paper: The paper's number for each measure, as printed there.
+        seed: Decides the new weights, the order of the examples and all noise.
+        data: `"hub"`, `"builtin"`, or a folder with data.
+        steps: Training steps; 0 to count epochs instead.
+        epochs: Passes over the training data, if there are no `steps`.
+        batch_size: Examples in one step.
+        accumulation: Parts that a step's batch is cut into, to need less memory.
+        learning_rate: Highest learning rate.
+        belief_rate: Highest learning rate of the parameters that conversion adds; 0 for the same.
+        warmup_steps: Steps over which rates grow, before they fall linearly to zero.
+        warmup: The same as a share of all steps, if there are no `warmup_steps`.
+        weight_decay: AdamW's.
+        clip: Largest norm of the gradient; 0 for any.
+        max_length: Tokens at which texts are cut; 0 for the task's own.
+        dropout: Rate within the encoder; -1 for the model's own.
+        classifier_dropout: Rate before the classifier; -1 for the model's own.
+        kl_schedule: How the divergence's weight grows: `"linear"`, `"sigmoid"`, `"cyclic"` or
+            `"constant"`.
+        kl_warmup: Share of training, or of each cycle, over which it grows.
+        precision: `"float32"`, or `"bfloat16"` for mixed precision.
+        buckets: Batches whose examples are sorted by length together; 1 for none.
+        samples: Samples of attention in sampled mode.
+        checkpoint_every: Steps between checkpoints; 0 for twenty in all.
+        test_every: Steps between tests at the posterior mean; 0 for none before the end.
+    """
+
+    task: str
+    model: str
+    rule: str = "belief"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    data: str = "hub"
+    steps: int = 0
+    epochs: float = 3.0
+    batch_size: int = 32
+    accumulation: int = 1
+    learning_rate: float = 2e-5
+    belief_rate: float = 0.0
+    warmup_steps: int = 0
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    max_length: int = 0
+    dropout: float = -1.0
+    classifier_dropout: float = -1.0
+    kl_schedule: Literal["linear", "sigmoid", "cyclic", "constant"] = "linear"
+    kl_warmup: float = 0.5
+    precision: Literal["float32", "bfloat16"] = "float32"
+    buckets: int = 8
+    samples: int = 20
+    checkpoint_every: int = 0
+    test_every: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work, before any work starts."""
+        _check_types(self)
+        check_choices(self)
+        for name in ("batch_size", "accumulation", "buckets", "samples"):
+            check_count(name, getattr(self, name))
+        for name in ("seed", "steps", "warmup_steps", "max_length", "checkpoint_every"):
+            check_at_least(name, getattr(self, name), 0)
+        for name in ("learning_rate", "epochs"):
+            check_at_least(name, getattr(self, name), 0.0, strictly=True)
+        for name in ("belief_rate", "weight_decay", "clip", "warmup", "test_every"):
+            check_at_least(name, getattr(self, name), 0.0)
+        if self.batch_size % self.accumulation:
+            raise ConfigError(
+                f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}."
+            )
+        self.rule_config()
+        self.annealing()
+
+    def rule_config(self) -> RuleConfig:
+        """The rule with its settings."""
+        return RuleConfig.from_dict({"rule": self.rule, **self.settings})
+
+    def annealing(self) -> KLAnnealing:
+        """The schedule of the divergence's weight."""
+        weight = self.rule_config().kl_weight
+        return KLAnnealing(schedule=self.kl_schedule, weight=weight, warmup=self.kl_warmup)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a file."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Experiment":
+        """The inverse of `to_dict`; fields that are not there keep their defaults."""
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise ConfigError(
+                f"An experiment has no field {', '.join(unknown)}. Its fields: {sorted(known)}."
+            )
+        if missing := sorted({"task", "model"} - set(values)):
+            raise ConfigError(f"An experiment needs {' and '.join(missing)}.")
+        return cls(**values)
+
+
+def field_types() -> dict[str, Any]:
+    """The type of each field: for a choice, that of its values."""
+    hints = get_type_hints(Experiment)
+    return {
+        name: type(get_args(hint)[0]) if get_origin(hint) is Literal else get_origin(hint) or hint
+        for name, hint in hints.items()
+    }
+
+
+def _check_types(experiment: Experiment) -> None:
+    for name, kind in field_types().items():
+        value = getattr(experiment, name)
+        # A whole number is as good as a broken one, but true and false are not numbers.
+        allowed = (int, float) if kind is float else kind
+        if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
+            wanted = {int: "a whole number", float: "a number", str: "a text"}.get(kind, "a table")
+            raise ConfigError(f"{name}={value!r} is not possible. Give {wanted}.")

@@ -1,0 +1,137 @@
+"""Grids: a file that stands for many experiments, tasks by rules by settings by seeds."""
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from babn.errors import ConfigError
+from babn.experiments.config_files import BUILT_IN, built_in, merged, read_values
+from babn.experiments.experiment import Experiment
+from babn.experiments.jobs import Job
+from babn.experiments.naming import RUNS, flat, plain
+from babn.tasks.catalogue import task_names
+
+RULES = ("softmax", "bam", "belief")
+
+KNOWN = {"every", "tasks", "rules", "cells", "search", "seeds"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One experiment of a grid, but for its seed.
+
+    Attributes:
+        label: Its name within the grid: task, rule and what was searched over.
+        values: Its fields.
+    """
+
+    label: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Experiments that belong together.
+
+    Attributes:
+        name: Names the folder of its runs.
+        cells: The experiments.
+        seeds: Seeds that each is run with.
+    """
+
+    name: str
+    cells: Sequence[Cell]
+    seeds: Sequence[int]
+
+    def jobs(self, overrides: Mapping[str, Any], under: Path = RUNS) -> list[Job]:
+        """The runs, cell by cell, with some fields of all of them replaced."""
+        return [
+            Job(
+                Experiment.from_dict(merged(cell.values, {**overrides, "seed": seed})),
+                folder := under / self.name / cell.label / f"seed-{seed}",
+                f"babn train {folder}/experiment.toml --out {folder} --resume",
+            )
+            for cell in self.cells
+            for seed in self.seeds
+        ]
+
+
+def table_grid(table: str, seeds: Sequence[int]) -> Grid:
+    """The cells of one of the paper's tables, one for each built-in configuration."""
+    names = built_in(table) if table else []
+    if not names:
+        tables = sorted({name.partition("/")[0] for name in built_in()})
+        raise ConfigError(f"table {table!r} is not known. Known tables: {', '.join(tables)}.")
+    cells = [Cell(n.partition("/")[2], read_values(BUILT_IN / f"{n}.toml")) for n in names]
+    return Grid(table, sorted(cells, key=_as_in_the_paper), seeds)
+
+
+def _as_in_the_paper(cell: Cell) -> tuple[int, int]:
+    """Tasks and rules in the order of the paper's tables."""
+    return task_names().index(cell.values["task"]), RULES.index(cell.values["rule"])
+
+
+def chosen(grid: Grid, tasks: str | None) -> Grid:
+    """The cells of a grid that belong to some tasks, given by names with commas between them."""
+    if tasks is None:
+        return grid
+    names = [name.strip() for name in tasks.split(",")]
+    known = list(dict.fromkeys(cell.values["task"] for cell in grid.cells))
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigError(f"{grid.name} has no task {', '.join(unknown)}; it has {known}.")
+    cells = [cell for cell in grid.cells if cell.values["task"] in names]
+    return Grid(grid.name, cells, grid.seeds)
+
+
+def read_grid(path: Path) -> Grid:
+    """The grid of a TOML file.
+
+    `[every]` holds fields of every experiment, `[tasks.NAME]` and `[rules.NAME]` those of a task
+    and of a rule, `[cells.TASK.RULE]` those of both together. Every list in `[search]`, and in
+    `[search.RULE]` for one rule, is tried value by value. `seeds` is a list.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"grid {path} cannot be read: {error}.") from error
+    if unknown := sorted(set(values) - KNOWN):
+        raise ConfigError(f"{path} has {unknown}; a grid has {sorted(KNOWN)}.")
+    if not values.get("tasks") or not values.get("rules"):
+        raise ConfigError(f"{path} needs at least one [tasks.NAME] and one [rules.NAME].")
+    try:
+        return Grid(path.stem, list(_cells(values)), values.get("seeds", [0]))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _cells(values: Mapping[str, Any]) -> Iterator[Cell]:
+    for (task, of_task), (rule, of_rule) in itertools.product(
+        values["tasks"].items(), values["rules"].items()
+    ):
+        of_both = values.get("cells", {}).get(task, {}).get(rule, {})
+        fields: dict[str, Any] = {"task": task, "rule": rule}
+        for each in (values.get("every", {}), of_task, of_rule, of_both):
+            fields = merged(fields, each)
+        for choice in _choices(values.get("search", {}), rule, values["rules"]):
+            tried = [f"{name}={plain(value)}" for name, value in flat(choice).items()]
+            yield Cell("+".join([f"{task}-{rule}", *tried]), merged(fields, choice))
+
+
+def _choices(
+    search: Mapping[str, Any], rule: str, rules: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Every combination of the values to try for a rule."""
+    common = {name: values for name, values in search.items() if name not in rules}
+    lists = flat(merged(common, search.get(rule, {})))
+    for combination in itertools.product(*lists.values()):
+        choice: dict[str, Any] = {}
+        for name, value in zip(lists, combination, strict=True):
+            table, dot, inner = name.partition(".")
+            if dot:
+                choice.setdefault(table, {})[inner] = value
+            else:
+                choice[name] = value
+        yield choice

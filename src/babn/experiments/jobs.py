@@ -1,0 +1,127 @@
+"""Several runs side by side on one machine."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from babn.experiments.experiment import Experiment
+from babn.experiments.run import check_same
+from babn.experiments.run_folder import RunFolder
+from babn.watch import Watch
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is wanted.
+
+    Attributes:
+        experiment: What to run.
+        folder: Where.
+        command: The command that runs it alone.
+    """
+
+    experiment: Experiment
+    folder: Path
+    command: str
+
+
+def run_all(jobs: Sequence[Job], parallel: int, watch: Watch) -> dict[Path, str]:
+    """Runs what is not done yet, each in its own folder, and returns what went wrong where.
+
+    Finished runs are left alone and unfinished ones go on. A run that fails does not stop others.
+
+    Args:
+        jobs: The runs.
+        parallel: How many at a time, each in a process of its own.
+        watch: Is told of every run that ends.
+    """
+    waiting: SimpleQueue[Job] = SimpleQueue()
+    for job in jobs:
+        _prepare(job)
+        if RunFolder(job.folder).state != "done":
+            waiting.put(job)
+    watch.begin("runs", len(jobs), len(jobs) - waiting.qsize())
+    failed: dict[Path, str] = {}
+    workers = [_Worker(waiting, failed, watch, parallel) for _ in range(parallel)]
+    with ThreadPoolExecutor(parallel) as pool:
+        futures = [pool.submit(worker.work) for worker in workers]
+        try:
+            for future in futures:
+                future.result()
+        except KeyboardInterrupt:
+            # The terminal has told the workers as well; they stop at their next checkpoint.
+            while not waiting.empty():
+                waiting.get()
+            raise
+    return failed
+
+
+def _prepare(job: Job) -> None:
+    folder = RunFolder(job.folder)
+    if folder.state == "absent":
+        folder.begin(job.experiment, job.command)
+    else:
+        check_same(folder.experiment(), job.experiment, job.folder)
+
+
+class _Worker:
+    """Hands runs to a process, one at a time, and starts another process if it dies."""
+
+    def __init__(
+        self, waiting: "SimpleQueue[Job]", failed: dict[Path, str], watch: Watch, parallel: int
+    ) -> None:
+        self.waiting, self.failed, self.watch = waiting, failed, watch
+        self.threads = max(1, (os.cpu_count() or 1) // parallel)
+        self.process: Any = None
+
+    def work(self) -> None:
+        """Runs what is waiting."""
+        try:
+            while True:
+                try:
+                    job = self.waiting.get_nowait()
+                except Empty:
+                    return
+                error = self._run(job)
+                if error:
+                    self.failed[job.folder] = error
+                self.watch.step(1, f"{job.folder}: {error}" if error else str(job.folder))
+        finally:
+            self._stop()
+
+    def _run(self, job: Job) -> str:
+        if self.process is None:
+            self.process = self._start()
+        try:
+            self.process.stdin.write(f"{job.folder}\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            return f"its process ended with {self._stop()}; go on with the same command"
+        return str(answer.rstrip("\n"))
+
+    def _start(self) -> Any:
+        return subprocess.Popen(
+            [sys.executable, "-m", "babn.experiments.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={"OMP_NUM_THREADS": str(self.threads), **os.environ},
+        )
+
+    def _stop(self) -> int:
+        """Waits for the process to end, and returns its code."""
+        if self.process is None:
+            return 0
+        with self.process as process:  # closes its pipes
+            self.process = None
+        return int(process.returncode)

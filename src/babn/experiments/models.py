@@ -1,0 +1,85 @@
+"""The model of an experiment: pretrained, or made on the spot."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from babn.errors import ConfigError
+from babn.experiments.experiment import Experiment
+from babn.tasks.small import ALBERT_BASE, small_sizes, word_tokenizer
+from babn.tasks.task import Part, Task, Tokenizer
+
+MADE = ("small", "albert-base")
+"""Models that are made on the spot with random weights."""
+
+ENCODER_DROPOUT = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "hidden_dropout",
+    "attention_dropout",
+    "dropout",
+)
+CLASSIFIER_DROPOUT = (
+    "classifier_dropout_prob",
+    "classifier_dropout",
+    "seq_classif_dropout",
+    "qa_dropout",
+)
+"""What transformers' configurations call the rates, by family."""
+
+
+def load_model(
+    experiment: Experiment, task: Task[Any], train: Part[Any], max_length: int
+) -> tuple[nn.Module, Tokenizer]:
+    """Model and tokenizer, the same for the same seed."""
+    torch.manual_seed(experiment.seed)
+    if experiment.model in MADE:
+        tokenizer = word_tokenizer(task.texts(train.examples))
+        small = experiment.model == "small"
+        sizes = small_sizes(len(tokenizer), max_length) if small else ALBERT_BASE
+        return task.make_model(sizes), tokenizer
+    tokenizer = load_tokenizer(experiment.model)
+    return task.load_model(experiment.model, **dropout_settings(experiment)), tokenizer
+
+
+def load_tokenizer(model: str) -> Tokenizer:
+    """The tokenizer of a folder or of a model on the hub."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model={model!r} gives no tokenizer: {error}") from error
+
+
+def dropout_settings(experiment: Experiment) -> dict[str, float]:
+    """The fields of the model's configuration that hold its dropout rates, with the new ones."""
+    wanted = {
+        name: rate
+        for names, rate in (
+            (ENCODER_DROPOUT, experiment.dropout),
+            (CLASSIFIER_DROPOUT, experiment.classifier_dropout),
+        )
+        if rate >= 0
+        for name in names
+    }
+    if not wanted:
+        return {}
+    config = _read_config(experiment.model)
+    found = {name: rate for name, rate in wanted.items() if hasattr(config, name)}
+    if not found:
+        raise ConfigError(
+            f"model={experiment.model!r} has no dropout rate that babn knows. Leave dropout and "
+            "classifier_dropout at -1."
+        )
+    return found
+
+
+def _read_config(model: str) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model={model!r} cannot be read: {error}") from error

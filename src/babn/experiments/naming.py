@@ -1,0 +1,44 @@
+"""Where runs are kept, and the commands that make them."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from babn.experiments.config_files import config_name
+
+RUNS = Path("runs")
+
+PLACES = ("seed", "data")
+"""Overrides that do not make it another experiment: the seed names a folder of its own."""
+
+
+def run_path(config: Path, overrides: Mapping[str, Any], seed: int, under: Path = RUNS) -> Path:
+    """The folder of a run: configuration, what differs from it, and seed."""
+    changes = flat({name: value for name, value in overrides.items() if name not in PLACES})
+    label = "+".join([config_name(config), *(f"{n}={plain(v)}" for n, v in changes.items())])
+    return under / label / f"seed-{seed}"
+
+
+def command(config: str, overrides: Mapping[str, Any]) -> str:
+    """The command that runs an experiment."""
+    settings = [f"{name}={value}" for name, value in flat(overrides).items()]
+    words = ["babn", "train", config, *(word for each in settings for word in ("--set", each))]
+    return shlex.join(words)
+
+
+def flat(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Overrides with tables within as `table.name`."""
+    found: dict[str, Any] = {}
+    for name, value in overrides.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{inner}": each for inner, each in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def plain(value: Any) -> str:
+    """A value as part of a folder's name."""
+    return re.sub(r"[^\w.+-]", "_", str(value))

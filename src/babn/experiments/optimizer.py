@@ -1,0 +1,41 @@
+"""How parameters are moved: AdamW, with rates that grow and fall."""
+
+from torch import nn
+from torch.optim import AdamW, Optimizer
+
+from babn.conversion.state import belief_states
+from babn.experiments.experiment import Experiment
+
+
+def make_optimizer(model: nn.Module, experiment: Experiment) -> Optimizer:
+    """AdamW with a rate of its own for what conversion added, and no decay of biases and scales."""
+    belief = {id(p) for state in belief_states(model) for p in state.parameters()}
+    rates = {False: experiment.learning_rate, True: experiment.belief_rate}
+    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            key = id(parameter) in belief, parameter.ndim > 1
+            groups.setdefault(key, []).append(parameter)
+    settings = [
+        {
+            "params": parameters,
+            "peak": rates[added] or experiment.learning_rate,
+            "weight_decay": experiment.weight_decay * matrix,
+        }
+        for (added, matrix), parameters in groups.items()
+    ]
+    return AdamW(settings, lr=0.0, fused=True)
+
+
+def set_rates(optimizer: Optimizer, step: int, steps: int, warmup: int) -> float:
+    """Sets every group's rate for a step, and returns the share of its peak."""
+    share = rise_and_fall(step, steps, warmup)
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * share
+    return share
+
+
+def rise_and_fall(step: int, steps: int, warmup: int) -> float:
+    """The share of its peak that a rate has at a step: growing over the warmup, then falling."""
+    warmup = max(1, min(warmup, steps))
+    return min((step + 1) / warmup, (steps - step) / (steps - warmup + 1))

@@ -1,0 +1,67 @@
+"""What many runs came to, in one file."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from babn.errors import FormatError
+from babn.experiments.jobs import Job
+from babn.experiments.run_folder import RunFolder, write_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run: what was asked for, and what came of it if it has been run.
+
+    Attributes:
+        label: The cell that the run belongs to; runs that differ in their seed only share it.
+        experiment: Fields of the experiment.
+        results: What the run measured; empty if it was not run.
+        environment: Versions, machine and source.
+    """
+
+    label: str
+    experiment: dict[str, Any]
+    results: dict[str, Any]
+    environment: dict[str, Any]
+
+    @property
+    def measures(self) -> dict[str, dict[str, float]]:
+        """Measures by mode, of the first part that the model was tested on."""
+        return next(iter(self.results.get("measures", {}).values()), {})
+
+
+def collect(jobs: Sequence[Job]) -> list[Record]:
+    """What is there of each run."""
+    return [_record(job) for job in jobs]
+
+
+def _record(job: Job) -> Record:
+    folder, label = RunFolder(job.folder), job.folder.parent.name
+    if folder.state != "done":
+        return Record(label, job.experiment.to_dict(), {}, {})
+    environment = json.loads(folder.environment.read_text()) if folder.environment.exists() else {}
+    return Record(label, folder.experiment().to_dict(), folder.read_results(), environment)
+
+
+def save_records(records: Sequence[Record], path: Path, command: str) -> None:
+    """Writes records, with the command that made them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(
+        path, {"format": FORMAT, "command": command, "runs": [asdict(each) for each in records]}
+    )
+
+
+def load_records(path: Path) -> tuple[list[Record], str]:
+    """Records and the command that made them."""
+    try:
+        found = json.loads(path.read_text())
+        if found["format"] != FORMAT:
+            raise FormatError(f"{path} has format {found['format']}; this babn reads {FORMAT}.")
+        return [Record(**each) for each in found["runs"]], found["command"]
+    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise FormatError(f"{path} cannot be read: {error!r}.") from error

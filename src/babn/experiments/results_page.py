@@ -1,0 +1,69 @@
+"""The results of a grid as a Markdown page, and as tables for papers and other programs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from babn.experiments.records import Record, save_records
+from babn.experiments.result_tables import efficiency_table, results_table
+from babn.files import replace_file
+
+EXPLANATION = """\
+Mean ± standard deviation over seeds; the best of a task is bold. *mean* asks the model once with
+attention weights at their posterior means, *sampled* averages over samples of attention. Scores
+and ECE (10 equal bins) are percentages. *+ TS* is after temperature scaling; the temperature for
+each tenth of the examples is fitted on the other nine tenths.
+"""
+
+
+def write_results(records: Sequence[Record], folder: Path, title: str, command: str) -> Path:
+    """Writes `results.json`, tables and `RESULTS.md` to a folder, and returns the page."""
+    save_records(records, folder / "results.json", command)
+    table = results_table(records, title)
+    _write(folder / "results.tex", table.latex())
+    _write(folder / "results.csv", table.csv())
+    text = page(records, title, command)
+    _write(folder / "RESULTS.md", text)
+    return folder / "RESULTS.md"
+
+
+def page(records: Sequence[Record], title: str, command: str) -> str:
+    """The results of a grid in Markdown, with the command and what they depend on."""
+    parts = [f"## {title}\n", f"```console\n{command}\n```\n", EXPLANATION]
+    parts.append(results_table(records).markdown())
+    if len({record.experiment["task"] for record in records}) == 1:
+        parts.append(efficiency_table(records).markdown())  # steps of one task can be compared
+    parts += [f"{line}\n" for line in circumstances(records)]
+    return "\n".join(parts)
+
+
+def circumstances(records: Sequence[Record]) -> list[str]:
+    """Model, seeds, versions and machines of the runs, each in a line."""
+    done = [record for record in records if record.results]
+    if not done:
+        return ["Nothing was run."]
+    machines = {_machine(record.environment) for record in done}
+    versions = {_versions(record.environment) for record in done}
+    dates = sorted(str(record.environment.get("started", ""))[:10] for record in done)
+    seeds = sorted({record.experiment["seed"] for record in done})
+    models = sorted({record.experiment["model"] for record in done})
+    return [
+        f"Models: {', '.join(Path(model).name for model in models)}. "
+        f"Seeds: {', '.join(map(str, seeds))}. "
+        f"{len(done)} of {len(records)} runs, {dates[0]} to {dates[-1]}.",
+        f"Machine: {'; '.join(sorted(machines))}. Versions: {'; '.join(sorted(versions))}.",
+    ]
+
+
+def _machine(environment: dict[str, Any]) -> str:
+    machine = environment.get("machine", {})
+    return machine.get("gpu") or f"{machine.get('threads')} threads of {machine.get('processor')}"
+
+
+def _versions(environment: dict[str, Any]) -> str:
+    found = environment.get("versions", {})
+    return ", ".join(f"{name} {found[name]}" for name in ("torch", "transformers") if name in found)
+
+
+def _write(path: Path, text: str) -> None:
+    replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))

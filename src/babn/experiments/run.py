@@ -1,0 +1,176 @@
+"""A run from beginning to end: training, testing, and the record of both."""
+
+import shutil
+import statistics
+from pathlib import Path
+from typing import Any
+
+from babn.errors import ConfigError
+from babn.experiments.environment import environment
+from babn.experiments.experiment import Experiment
+from babn.experiments.log import read_log
+from babn.experiments.run_folder import RunError, RunFolder, write_json
+from babn.experiments.stage import Stage, Subject, load_subject, set_up
+from babn.experiments.testing import answer
+from babn.experiments.training import train
+from babn.tasks.catalogue import find_task
+from babn.tasks.pretrained import quiet
+from babn.watch import Unwatched, Watch
+
+Results = dict[str, Any]
+
+
+def run(
+    experiment: Experiment,
+    folder: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    heading: str = "",
+    watch: Watch | None = None,
+) -> Results:
+    """Trains and tests the model of an experiment, and returns what came of it.
+
+    Args:
+        experiment: What to run.
+        folder: Where to keep everything; holds no other run unless told so.
+        resume: Go on with the unfinished run in the folder; a finished one is left as it is.
+        overwrite: Begin again, whatever run the folder holds.
+        heading: First line of the configuration that is kept, such as the command.
+        watch: Is told how far the run has come.
+    """
+    watch = watch or Unwatched()
+    place = RunFolder(folder)
+    with place.locked():
+        _prepare(place, experiment, resume, overwrite, heading)
+        if place.state == "done":
+            return place.read_results()
+        stage = set_up(experiment)
+        if not place.environment.exists():
+            data = {"origin": stage.train.origin, "fingerprint": stage.train.fingerprint}
+            write_json(place.environment, environment() | {"training_data": data})
+        train(stage, place, watch)
+        _save_model(stage, place.model)
+        results = finish(stage, place, watch)
+        shutil.rmtree(place.checkpoints, ignore_errors=True)
+    return results
+
+
+def evaluate(
+    folder: str | Path,
+    *,
+    samples: int | None = None,
+    data: str | None = None,
+    watch: Watch | None = None,
+) -> Results:
+    """Asks the model of a finished run again, and replaces its answers and results.
+
+    Args:
+        folder: The run's folder.
+        samples: Samples of attention in sampled mode; by default as before.
+        data: Where to read the test data; by default where the run did.
+        watch: Is told how far it has come.
+    """
+    place = RunFolder(folder)
+    values = place.experiment().to_dict()
+    values |= {} if samples is None else {"samples": samples}
+    values |= {} if data is None else {"data": data}
+    with place.locked():
+        if not place.model.is_dir():
+            raise RunError(f"{folder} has no model yet. Finish it with babn train --resume.")
+        subject = load_subject(Experiment.from_dict(values), place.model)
+        return finish(subject, place, watch or Unwatched())
+
+
+def remeasure(folder: str | Path) -> Results:
+    """Computes the results of a run again from its saved answers, without the model."""
+    place = RunFolder(folder)
+    task = find_task(place.experiment().task)
+    results = place.read_results()
+    for part, modes in results["measures"].items():
+        for mode in modes:
+            modes[mode] = task.load_answers(place.answers / f"{part}-{mode}").measure()
+    write_json(place.results, results)
+    return results
+
+
+def finish(subject: Subject, place: RunFolder, watch: Watch) -> Results:
+    """Asks a trained model about every part of its task's test data, and keeps all of it."""
+    measures: dict[str, dict[str, Any]] = {}
+    for part in present_parts(subject):
+        for mode, samples in modes(subject.experiment).items():
+            answers = answer(subject, part, samples, watch)
+            shutil.rmtree(place.answers / f"{part}-{mode}", ignore_errors=True)
+            answers.save(place.answers / f"{part}-{mode}")
+            measures.setdefault(part, {})[mode] = answers.measure()
+    results = _summary(subject, place) | {"measures": measures}
+    write_json(place.results, results)
+    return results
+
+
+def present_parts(subject: Subject) -> list[str]:
+    """The parts that the task is tested on, without those that the data does not have."""
+    first, *others = subject.task.test_parts
+    return [first, *(part for part in others if subject.task.has(subject.experiment.data, part))]
+
+
+def modes(experiment: Experiment) -> dict[str, int | None]:
+    """How a model is asked: at the posterior mean, and by samples if its rule is stochastic."""
+    asked: dict[str, int | None] = {"mean": None}
+    return asked if experiment.rule == "softmax" else asked | {"sampled": experiment.samples}
+
+
+def _prepare(
+    place: RunFolder, experiment: Experiment, resume: bool, overwrite: bool, heading: str
+) -> None:
+    if overwrite:
+        place.clear()
+    if place.state == "absent":
+        place.begin(experiment, heading or "an experiment of babn")
+        return
+    if not resume:
+        remedy = "--overwrite begins again"
+        if place.state == "unfinished":
+            remedy = f"--resume goes on with it, {remedy}"
+        raise RunError(f"{place.path} holds a run that is {place.state}: {remedy}.")
+    check_same(place.experiment(), experiment, place.path)
+
+
+def check_same(before: Experiment, now: Experiment, path: Path) -> None:
+    """Refuses to go on with a run that was begun with other settings."""
+    old, new = before.to_dict(), now.to_dict()
+    changed = [
+        f"{name}={old[name]!r} (now {new[name]!r})" for name in old if old[name] != new[name]
+    ]
+    if changed:
+        raise ConfigError(
+            f"{path} was begun with {', '.join(changed)}. Resume with the same, or give another "
+            "folder with --out."
+        )
+
+
+def _save_model(stage: Stage, folder: Path) -> None:
+    """Writes model and tokenizer beside, and moves them into place."""
+    partial = folder.with_name(".model")
+    shutil.rmtree(partial, ignore_errors=True)
+    with quiet():
+        stage.model.save_pretrained(partial)  # type: ignore[operator]
+        stage.tokenizer.save_pretrained(partial)
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+
+
+def _summary(subject: Subject, place: RunFolder) -> Results:
+    experiment, lines = subject.experiment, read_log(place)
+    seconds = [line["seconds_per_step"] for line in lines if "seconds_per_step" in line]
+    return {
+        "task": experiment.task,
+        "model": experiment.model,
+        "rule": experiment.rule,
+        "seed": experiment.seed,
+        "scores": list(subject.task.scores),
+        "parameters": sum(p.numel() for p in subject.model.parameters()),
+        "steps": lines[-1]["step"] if lines else 0,
+        # The first line holds what happens only once: compiling, allocating.
+        "seconds_per_step": statistics.median(seconds[1:] or seconds) if seconds else None,
+    }

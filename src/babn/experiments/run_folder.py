@@ -1,0 +1,100 @@
+"""The folder of a run: what is in it, and who may write to it."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from babn.errors import BabnError, FormatError
+from babn.experiments.config_files import read_experiment, write_experiment
+from babn.experiments.experiment import Experiment
+from babn.files import replace_file
+
+State = Literal["absent", "unfinished", "done"]
+
+
+class RunError(BabnError, RuntimeError):
+    """A run's folder is not what the command expects."""
+
+
+class RunFolder:
+    """A run's folder: configuration, environment, logs, checkpoints, model, answers, results.
+
+    Attributes:
+        path: The folder.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "experiment.toml"
+        self.environment = self.path / "environment.json"
+        self.log = self.path / "log.jsonl"
+        self.tensorboard = self.path / "tensorboard"
+        self.checkpoints = self.path / "checkpoints"
+        self.model = self.path / "model"
+        self.answers = self.path / "answers"
+        self.results = self.path / "results.json"
+
+    @property
+    def state(self) -> State:
+        """Whether there is a run here, and whether it has come to its end."""
+        if not self.config.exists():
+            return "absent"
+        return "done" if self.results.exists() else "unfinished"
+
+    def begin(self, experiment: Experiment, heading: str) -> None:
+        """Makes the folder, which must not hold anything yet."""
+        if self.path.is_dir() and any(p.name != LOCK for p in self.path.iterdir()):
+            raise RunError(f"{self.path} holds other files. Give another folder with --out.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        replace_file(self.config, lambda path: write_experiment(experiment, path, heading))
+
+    def clear(self) -> None:
+        """Takes away what a run has written, and nothing else."""
+        for each in (self.results, self.environment, self.log, self.config):
+            each.unlink(missing_ok=True)
+        for folder in (self.tensorboard, self.checkpoints, self.model, self.answers):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def experiment(self) -> Experiment:
+        """The run's configuration."""
+        if self.state == "absent":
+            raise RunError(f"{self.path} holds no run: it has no {self.config.name}.")
+        return read_experiment(self.config)
+
+    def read_results(self) -> dict[str, Any]:
+        """What the run came to."""
+        if self.state != "done":
+            raise RunError(f"{self.path} has no results yet. Run babn train with --resume.")
+        try:
+            found: dict[str, Any] = json.loads(self.results.read_text())
+        except ValueError as error:
+            raise FormatError(f"{self.results} is damaged: {error}. Run babn evaluate.") from error
+        return found
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps a second process away; ends with the process, however that ends."""
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            yield
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / LOCK).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunError(f"{self.path} is being written by another process.") from error
+            yield
+
+
+LOCK = ".lock"
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Writes plain values, the old file whole until the new one is."""
+    text = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+    replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))

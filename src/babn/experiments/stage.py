@@ -1,0 +1,154 @@
+"""What training needs, made from an experiment: data, model, optimizer and the number of steps."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+import babn
+from babn.errors import ConfigError
+from babn.experiments.cache import encoded
+from babn.experiments.experiment import Experiment
+from babn.experiments.models import load_model, load_tokenizer
+from babn.experiments.optimizer import make_optimizer
+from babn.prediction.predict import ANSWERS
+from babn.tasks.batching import bucketed
+from babn.tasks.catalogue import find_task
+from babn.tasks.encoded import Batch, Encoded
+from babn.tasks.task import Part, Task, Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model that can be asked.
+
+    Attributes:
+        experiment: What it comes from.
+        task: Its task.
+        model: The converted model.
+        tokenizer: The tokenizer that goes with it.
+        max_length: Tokens at which texts are cut.
+    """
+
+    experiment: Experiment
+    task: Task[Any]
+    model: nn.Module
+    tokenizer: Tokenizer
+    max_length: int
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(Subject):
+    """A model that can be trained.
+
+    Attributes:
+        train: The training examples.
+        data: The same as tensors, on the model's device.
+        optimizer: Moves the model's parameters.
+    """
+
+    train: Part[Any]
+    data: Encoded
+    optimizer: Optimizer
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps in one pass over the data."""
+        return math.ceil(len(self.data) / self.experiment.batch_size)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole training."""
+        by_epochs = max(1, round(self.experiment.epochs * self.steps_per_epoch))
+        return self.experiment.steps or by_epochs
+
+    @property
+    def warmup(self) -> int:
+        """Steps over which learning rates grow."""
+        return self.experiment.warmup_steps or round(self.experiment.warmup * self.steps)
+
+    def batches(self, step: int) -> Iterator[Batch]:
+        """The parts of a step's batch, which depend on nothing but experiment and step."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        rows = torch.tensor(self._order(epoch)[place], device=self.device)
+        size = math.ceil(len(rows) / self.experiment.accumulation)
+        for part in rows.split(size):
+            yield self.data.batch(part)
+
+    @lru_cache(maxsize=1)  # noqa: B019  (a stage lives as long as its run)
+    def _order(self, epoch: int) -> list[list[int]]:
+        seed = self.experiment.seed * 1_000_003 + epoch
+        generator = torch.Generator().manual_seed(seed)
+        lengths = self.data.lengths.tolist()
+        return bucketed(lengths, self.experiment.batch_size, generator, self.experiment.buckets)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def set_up(experiment: Experiment) -> Stage:
+    """Reads and encodes the data, loads and converts the model."""
+    task = find_task(experiment.task)
+    train = task.read(experiment.data, "train")
+    max_length = experiment.max_length or task.max_length
+    base, tokenizer = load_model(experiment, task, train, max_length)
+    device = default_device()
+    data = encoded(task, train, tokenizer, max_length, training=True).to(device)
+    model = convert(base.to(device), experiment, data, max_length)
+    return Stage(
+        experiment=experiment,
+        task=task,
+        model=model,
+        tokenizer=tokenizer,
+        max_length=max_length,
+        train=train,
+        data=data,
+        optimizer=make_optimizer(model, experiment),
+    )
+
+
+def load_subject(experiment: Experiment, folder: Path) -> Subject:
+    """A trained model from the folder it was saved to."""
+    task = find_task(experiment.task)
+    return Subject(
+        experiment=experiment,
+        task=task,
+        model=babn.load(folder).to(default_device()),
+        tokenizer=load_tokenizer(str(folder)),
+        max_length=experiment.max_length or task.max_length,
+    )
+
+
+def default_device() -> torch.device:
+    """The GPU if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def convert(model: nn.Module, experiment: Experiment, data: Encoded, max_length: int) -> nn.Module:
+    """The model with the experiment's rule, whose maps are as long as the longest text."""
+    config = experiment.rule_config()
+    if isinstance(config, babn.BeliefConfig) and "max_length" not in experiment.settings:
+        config = replace(config, max_length=max_length)
+    if config.max_keys is not None and config.max_keys < max_length:
+        raise ConfigError(
+            f"settings.max_length={config.max_keys} is shorter than max_length={max_length}. "
+            "Make them equal, or take settings.upward=heads."
+        )
+    example = data.batch(torch.tensor([0], device=next(model.parameters()).device))
+    return babn.convert(model, config, without_answers(example))
+
+
+def without_answers(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A batch as the model gets it when nobody tells it the answers."""
+    return {name: value for name, value in batch.items() if name not in ANSWERS}

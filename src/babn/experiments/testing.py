@@ -1,0 +1,64 @@
+"""Asking a trained model: at the posterior mean, or by samples of attention."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import babn
+from babn.experiments.cache import encoded
+from babn.experiments.experiment import Experiment
+from babn.experiments.stage import Subject, without_answers
+from babn.prediction.predict import evaluating
+from babn.tasks.encoded import Batch, Encoded
+from babn.tasks.task import Answers, Asked
+from babn.watch import Unwatched, Watch
+
+BATCH = 64
+"""Examples that are asked together."""
+
+
+def answer(subject: Subject, part: str, samples: int | None, watch: Watch | None = None) -> Answers:
+    """What a trained model answers to a part.
+
+    Args:
+        subject: Model, task and experiment.
+        part: The part of the task's data.
+        samples: Samples of attention; `None` for the posterior mean.
+        watch: Is told of every example.
+    """
+    watch = watch or Unwatched()
+    read = subject.task.read(subject.experiment.data, part)
+    data = encoded(subject.task, read, subject.tokenizer, subject.max_length, training=False)
+    watch.begin(f"{part}, {'mean' if samples is None else f'{samples} samples'}", len(data))
+    return subject.task.answers(read, data, ask(subject, data, samples, watch))
+
+
+def ask(subject: Subject, data: Encoded, samples: int | None, watch: Watch) -> Asked:
+    """The model's outputs for all examples, those of similar lengths together."""
+    order = data.lengths.argsort(descending=True, stable=True)
+    moved = data.to(subject.device)
+    for number, rows in enumerate(order.split(BATCH)):
+        batch = without_answers(moved.batch(rows.to(subject.device)))
+        with torch.no_grad(), autocast(subject.experiment, subject.device):
+            found = _outputs(subject, batch, samples, number)
+        watch.step(len(rows))
+        yield rows, found.float()
+
+
+def _outputs(subject: Subject, batch: Batch, samples: int | None, number: int) -> Tensor:
+    if samples is None:
+        with evaluating(subject.model):
+            return subject.task.output(subject.model(**batch)).unsqueeze(0)
+    # Every batch has noise of its own: examples in different ones are independent.
+    seed = subject.experiment.seed * 1_000_003 + number
+    found = babn.predict(subject.model, batch, samples, seed, output=subject.task.output)
+    return found.sample_logits
+
+
+def autocast(experiment: Experiment, device: torch.device) -> AbstractContextManager[Any]:
+    """The precision in which an experiment computes."""
+    if experiment.precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)

@@ -1,0 +1,168 @@
+"""Training: the same steps in the same order, whether interrupted or not."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import babn
+from babn.errors import BabnError
+from babn.experiments.checkpoints import find_checkpoints, load_checkpoint, save_checkpoint
+from babn.experiments.interrupts import Interrupts
+from babn.experiments.log import Log
+from babn.experiments.optimizer import set_rates
+from babn.experiments.run_folder import RunFolder
+from babn.experiments.stage import Stage
+from babn.experiments.testing import answer, autocast
+from babn.watch import Watch
+
+CHECKPOINTS, LINES = 20, 100
+"""Checkpoints and log lines of a run, unless it is too short for as many."""
+
+
+class TrainingError(BabnError, ArithmeticError):
+    """Training has left the finite numbers."""
+
+
+def train(stage: Stage, run: RunFolder, watch: Watch) -> None:
+    """Trains the stage's model to the end, from the newest checkpoint if there is one.
+
+    The first Ctrl-C writes a checkpoint and stops, the second one stops at once.
+    """
+    start = _restore(stage, run)
+    log = Log(run, start)
+    sums = _Sums()
+    watch.begin("training", stage.steps, start)
+    try:
+        with Interrupts() as interrupts:
+            for step in range(start, stage.steps):
+                _note_step(stage, step, sums)
+                done = step + 1
+                if done % max(1, stage.steps // LINES) == 0 or done == stage.steps:
+                    _write_line(stage, done, sums, log, watch)
+                with sums.paused():
+                    if _is_due(done, stage.experiment.test_every, stage.steps):
+                        log.write({"step": done, **_tested(stage)})
+                    if interrupts.asked or _is_due(done, _checkpoint_every(stage), stage.steps):
+                        _save(stage, run, done)
+                if interrupts.asked and done < stage.steps:
+                    raise KeyboardInterrupt
+                watch.step(1, sums.note)
+    finally:
+        log.close()
+
+
+def _restore(stage: Stage, run: RunFolder) -> int:
+    """Goes back to the newest checkpoint, and returns its step."""
+    for step, folder in find_checkpoints(run.checkpoints):
+        load_checkpoint(folder, stage.model, stage.optimizer)
+        return step
+    torch.manual_seed(stage.experiment.seed)
+    return 0
+
+
+def _save(stage: Stage, run: RunFolder, step: int) -> None:
+    bad = [name for name, p in stage.model.named_parameters() if not p.isfinite().all()]
+    if bad:
+        raise TrainingError(
+            f"{bad[0]} is NaN or infinite after step {step}. Lower learning_rate, or look for a "
+            "damaged example; the last checkpoint is from before."
+        )
+    save_checkpoint(run.checkpoints, step, stage.model, stage.optimizer)
+
+
+def _is_due(step: int, every: int, steps: int) -> bool:
+    return every > 0 and (step % every == 0 or step == steps)
+
+
+def _checkpoint_every(stage: Stage) -> int:
+    return stage.experiment.checkpoint_every or math.ceil(stage.steps / CHECKPOINTS)
+
+
+class _Sums:
+    """Loss and divergence since the last line of the log; stay on the device until asked for."""
+
+    def __init__(self) -> None:
+        self.note = ""
+        self.clear()
+
+    def clear(self) -> None:
+        self.values: dict[str, Tensor] = {}
+        self.steps, self.since = 0, time.perf_counter()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens inside does not count as training time."""
+        begin = time.perf_counter()
+        yield
+        self.since += time.perf_counter() - begin
+
+    def add(self, values: dict[str, Tensor]) -> None:
+        for name, value in values.items():
+            self.values[name] = self.values.get(name, 0.0) + value.detach().float()
+
+    def means(self) -> dict[str, float]:
+        total = torch.stack(list(self.values.values())) / self.steps
+        return dict(zip(self.values, total.tolist(), strict=True))
+
+
+def _note_step(stage: Stage, step: int, sums: _Sums) -> None:
+    """Takes a step, and notes its loss."""
+    model, experiment = stage.model, stage.experiment
+    model.train()
+    set_rates(stage.optimizer, step, stage.steps, stage.warmup)
+    experiment.annealing().apply(model, step, stage.steps)
+    stage.optimizer.zero_grad()
+    for values in _backward(stage, step):
+        sums.add(values)
+    if experiment.clip:
+        nn.utils.clip_grad_norm_(model.parameters(), experiment.clip)
+    stage.optimizer.step()
+    sums.steps += 1
+
+
+def _backward(stage: Stage, step: int) -> Iterator[dict[str, Tensor]]:
+    """Adds up the gradients of a step's batch, and yields the terms of the loss."""
+    batches = list(stage.batches(step))
+    for batch in batches:
+        with autocast(stage.experiment, stage.device):
+            loss = stage.model(**batch).loss / len(batches)  # the divergence is in it already
+        loss.backward()
+        layers = babn.kl_per_layer(stage.model)
+        layers = {f"kl/{name}": value / len(batches) for name, value in layers.items()}
+        yield {"loss": loss, **layers}
+
+
+def _write_line(stage: Stage, step: int, sums: _Sums, log: Log, watch: Watch) -> None:
+    means = sums.means()
+    if not math.isfinite(means["loss"]):
+        raise TrainingError(
+            f"The loss is {means['loss']} at step {step}. Lower learning_rate or the divergence's "
+            "weight, or look for a damaged example; the last checkpoint is from before."
+        )
+    kl = sum(value for name, value in means.items() if name.startswith("kl/"))
+    weight = babn.get_kl_weight(stage.model)
+    line: dict[str, Any] = {
+        "step": step,
+        "epoch": step / stage.steps_per_epoch,
+        "loss": means["loss"],
+        "nll": means["loss"] - weight * kl,
+        "kl": float(kl),
+        "kl_weight": weight,
+        "learning_rate": float(stage.optimizer.param_groups[0]["lr"]),
+        "seconds_per_step": (time.perf_counter() - sums.since) / sums.steps,
+    }
+    log.write(line | {name: value for name, value in means.items() if name.startswith("kl/")})
+    sums.note = f"loss {means['loss']:.3f}  kl {kl:.3f}"
+    sums.clear()
+
+
+def _tested(stage: Stage) -> dict[str, float]:
+    """The scores of the development data at the posterior mean."""
+    part = stage.task.test_parts[0]
+    measured = answer(stage, part, None).measure()
+    return {f"{part}/{name}": value for name, value in measured.items()}

@@ -1,0 +1,173 @@
+"""Many experiments from one file, run side by side."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from small_experiments import TINY
+
+from babn.errors import ConfigError
+from babn.experiments.grids import Grid, chosen, read_grid, table_grid
+from babn.experiments.jobs import run_all
+from babn.experiments.records import collect, load_records, save_records
+from babn.experiments.run_folder import RunFolder
+from babn.watch import Unwatched
+
+GRID = """
+seeds = [0, 1]
+[every]
+model = "small"
+data = "builtin"
+batch_size = 8
+steps = 2
+[tasks.mrpc]
+max_length = 24
+[tasks.cola]
+[rules.softmax]
+[rules.belief]
+settings.sigma = 0.0
+[cells.cola.belief]
+steps = 3
+[search]
+learning_rate = [1e-3, 1e-4]
+[search.belief]
+settings.rho = [4, 12]
+"""
+
+
+def grid_of(text: str, folder: Path) -> Grid:
+    path = folder / "small.toml"
+    path.write_text(text)
+    return read_grid(path)
+
+
+def test_a_grid_is_tasks_by_rules_by_values_to_try(tmp_path: Path) -> None:
+    grid = grid_of(GRID, tmp_path)
+    cells = {cell.label: cell.values for cell in grid.cells}
+    assert len(cells) == 2 * (2 + 4)
+    jobs = grid.jobs({})
+    assert len(jobs) == len(cells) * 2
+    one = cells["cola-belief+learning_rate=0.001+settings.rho=4"]
+    assert one["settings"] == {"sigma": 0.0, "rho": 4}
+    assert one["steps"] == 3
+    assert cells["mrpc-softmax+learning_rate=0.0001"]["max_length"] == 24
+    job = jobs[0]
+    assert job.folder == Path("runs/small/mrpc-softmax+learning_rate=0.001/seed-0")
+    assert job.experiment.learning_rate == 1e-3
+    assert {job.experiment.batch_size for job in grid.jobs({"batch_size": 4})} == {4}
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("[every]", "needs at least one"),
+        ("[colours]\n[tasks.mrpc]\n[rules.bam]", "colours"),
+        ("[tasks", "cannot be read"),
+    ],
+)
+def test_files_that_are_no_grid_are_refused(text: str, part: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=part):
+        grid_of(text, tmp_path)
+
+
+def test_cells_that_cannot_work_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    grid = grid_of("[every]\nmodel='small'\nsteps=-1\n[tasks.mrpc]\n[rules.bam]", tmp_path)
+    with pytest.raises(ConfigError, match="steps=-1"):
+        grid.jobs({}, tmp_path)
+    assert not (tmp_path / "small").exists()
+
+
+def test_tables_are_in_the_papers_order() -> None:
+    grid = table_grid("table1", range(5))
+    labels = [cell.label for cell in grid.cells]
+    assert labels[:4] == ["mrpc-softmax", "mrpc-bam", "mrpc-belief", "cola-softmax"]
+    assert len(labels) == 30
+    assert [c.label for c in chosen(grid, "rte").cells] == ["rte-softmax", "rte-bam", "rte-belief"]
+    with pytest.raises(ConfigError, match="no task tre"):
+        chosen(grid, "tre")
+    with pytest.raises(ConfigError, match="Known tables: efficiency, table1"):
+        table_grid("table9", [0])
+
+
+SIDE_BY_SIDE = """
+seeds = [0, 1]
+[every]
+model = "small"
+data = "builtin"
+batch_size = 8
+steps = 2
+max_length = 24
+samples = 2
+[tasks.mrpc]
+[rules.softmax]
+[rules.belief]
+"""
+
+
+def test_runs_side_by_side_are_done_once_and_failures_stay_alone(tmp_path: Path) -> None:
+    jobs = grid_of(SIDE_BY_SIDE, tmp_path).jobs({}, tmp_path)
+    bad = grid_of(SIDE_BY_SIDE.replace('"builtin"', '"/nowhere"'), tmp_path)
+    bad = Grid("bad", bad.cells[:1], [0])
+    failed = run_all([*jobs, *bad.jobs({}, tmp_path)], 2, Unwatched())
+    assert list(failed) == [tmp_path / "bad/mrpc-softmax/seed-0"]
+    assert "/nowhere" in next(iter(failed.values()))
+    assert "Traceback" in (tmp_path / "bad/mrpc-softmax/seed-0/output.txt").read_text()
+    records = collect(jobs)
+    assert all(record.measures["mean"]["accuracy"] >= 0 for record in records)
+    times = [RunFolder(job.folder).results.stat().st_mtime_ns for job in jobs]
+    assert run_all(jobs, 2, Unwatched()) == {}
+    assert [RunFolder(job.folder).results.stat().st_mtime_ns for job in jobs] == times
+    save_records(records, tmp_path / "all.json", "babn sweep small.toml")
+    assert load_records(tmp_path / "all.json") == (records, "babn sweep small.toml")
+
+
+def test_a_folder_with_another_run_is_refused(tmp_path: Path) -> None:
+    grid = grid_of(SIDE_BY_SIDE, tmp_path)
+    RunFolder(grid.jobs({}, tmp_path)[0].folder).begin(grid.jobs({})[0].experiment, "")
+    with pytest.raises(ConfigError, match=r"begun with batch_size=8 \(now 4\)"):
+        run_all(grid.jobs({"batch_size": 4}, tmp_path), 1, Unwatched())
+
+
+class KillsTheFirst(Unwatched):
+    """Kills the worker of the first run as soon as there is one."""
+
+    def begin(self, task: str, total: int, done: int = 0) -> None:
+        import threading
+
+        threading.Thread(target=self.kill, daemon=True).start()
+
+    def kill(self) -> None:
+        import time
+
+        me = os.getpid()
+        for _ in range(600):
+            time.sleep(0.05)
+            for entry in Path("/proc").iterdir():
+                try:
+                    parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
+                    ours = b"babn.experiments.worker" in (entry / "cmdline").read_bytes()
+                except (OSError, IndexError):
+                    continue
+                if ours and int(parent) == me:
+                    time.sleep(1.0)
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    return
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_one_run_which_the_same_call_finishes(tmp_path: Path) -> None:
+    jobs = grid_of(SIDE_BY_SIDE, tmp_path).jobs({}, tmp_path)
+    failed = run_all(jobs, 1, KillsTheFirst())
+    assert list(failed) == [jobs[0].folder]
+    assert "ended with -9" in failed[jobs[0].folder]
+    assert run_all(jobs, 1, Unwatched()) == {}
+    assert all(RunFolder(job.folder).state == "done" for job in jobs)
+
+
+def test_records_of_runs_that_are_not_done_are_empty(tmp_path: Path) -> None:
+    jobs = grid_of(SIDE_BY_SIDE, tmp_path).jobs({}, tmp_path)
+    assert [record.results for record in collect(jobs)] == [{}] * 4
+    assert json.dumps([record.experiment for record in collect(jobs)])
+    assert TINY["task"] == collect(jobs)[0].experiment["task"]

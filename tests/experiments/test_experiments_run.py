@@ -1,0 +1,205 @@
+"""A run from beginning to end, and what happens when it does not get there."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_experiments import StopsAt, same_weights, tiny, weights
+
+import babn
+from babn.errors import ConfigError, FormatError
+from babn.experiments import training
+from babn.experiments.checkpoints import find_checkpoints
+from babn.experiments.log import read_log
+from babn.experiments.run import evaluate, remeasure, run
+from babn.experiments.run_folder import RunError, RunFolder
+from babn.watch import Unwatched
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("done") / "run"
+    run(tiny(), folder, heading="babn train tiny")
+    return folder
+
+
+def test_a_run_leaves_everything_behind(done: Path) -> None:
+    place = RunFolder(done)
+    assert place.state == "done"
+    assert place.experiment() == tiny()
+    environment = json.loads(place.environment.read_text())
+    assert environment["versions"]["torch"] == torch.__version__
+    assert environment["training_data"]["origin"] == "builtin"
+    assert {"command", "machine", "git", "started"} <= set(environment)
+    lines = read_log(place)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    for line in lines:
+        assert line["loss"] == pytest.approx(line["nll"] + line["kl_weight"] * line["kl"])
+    assert list(place.tensorboard.glob("events*"))
+    assert not place.checkpoints.exists()
+    results = place.read_results()
+    assert set(results["measures"]["dev"]) == {"mean", "sampled"}
+    assert results["steps"] == 6
+
+
+def test_the_saved_model_is_the_trained_one(done: Path) -> None:
+    model = babn.load(done / "model")
+    assert results_of(done)["parameters"] == sum(p.numel() for p in model.parameters())
+    again = evaluate(done)
+    assert again["measures"] == results_of(done)["measures"]
+
+
+def test_every_number_can_be_computed_without_the_model(done: Path, tmp_path: Path) -> None:
+    before = results_of(done)
+    (done / "model").rename(tmp_path / "model")
+    try:
+        assert remeasure(done) == before
+    finally:
+        (tmp_path / "model").rename(done / "model")
+
+
+def test_another_number_of_samples_can_be_asked_for(done: Path) -> None:
+    before = results_of(done)["measures"]["dev"]
+    found = evaluate(done, samples=5)["measures"]["dev"]
+    assert found["mean"] == before["mean"]
+    assert len(babn.Evaluation.load(done / "answers/dev-sampled").prediction.sample_logits) == 5
+    evaluate(done)
+
+
+@pytest.mark.parametrize("rule", ["softmax", "bam", "belief", "mc-dropout"])
+@pytest.mark.parametrize("task", ["mrpc", "stsb"])
+def test_every_rule_runs(rule: str, task: str, tmp_path: Path) -> None:
+    results = run(tiny(rule=rule, task=task, steps=2), tmp_path / "run")
+    modes = results["measures"]["dev"]
+    assert set(modes) == ({"mean"} if rule == "softmax" else {"mean", "sampled"})
+    assert all(math.isfinite(v) for values in modes.values() for v in values.values())
+
+
+def test_the_same_seed_gives_the_same_weights(done: Path, tmp_path: Path) -> None:
+    run(tiny(), tmp_path / "again")
+    run(tiny(seed=1), tmp_path / "other")
+    assert same_weights(done, tmp_path / "again")
+    assert not same_weights(done, tmp_path / "other")
+
+
+@pytest.mark.parametrize("crash", [1, 3, 4, 7])
+def test_a_resumed_run_comes_to_the_same_weights(crash: int, done: Path, tmp_path: Path) -> None:
+    experiment, folder = tiny(checkpoint_every=2), tmp_path / "run"
+    with pytest.raises(RuntimeError, match="crash"):
+        run(experiment, folder, watch=StopsAt(crash))
+    assert RunFolder(folder).state == "unfinished"
+    run(experiment, folder, resume=True)
+    assert same_weights(done, folder)
+    assert results_of(folder)["measures"] == results_of(done)["measures"]
+    assert [line["step"] for line in read_log(RunFolder(folder))] == [1, 2, 3, 4, 5, 6]
+
+
+def test_ctrl_c_writes_a_checkpoint_first(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Asked(training.Interrupts):
+        """Ctrl-C comes before the first step ends."""
+
+        def __enter__(self) -> "Asked":
+            self.asked = True
+            return self
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "Interrupts", Asked)
+        with pytest.raises(KeyboardInterrupt):
+            run(tiny(), tmp_path / "run")
+    assert [step for step, _ in find_checkpoints(tmp_path / "run/checkpoints")] == [1]
+    run(tiny(), tmp_path / "run", resume=True)
+    assert same_weights(done, tmp_path / "run")
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_whole(
+    done: Path, tmp_path: Path
+) -> None:
+    experiment, folder = tiny(checkpoint_every=1), tmp_path / "run"
+    with pytest.raises(RuntimeError, match="crash"):
+        run(experiment, folder, watch=StopsAt(4))
+    (_, newest), (_, older) = find_checkpoints(folder / "checkpoints")
+    file = newest / "state.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(FormatError, match=rf"{newest.name} is damaged.*Delete it"):
+        run(experiment, folder, resume=True)
+    for path in newest.iterdir():
+        path.unlink()
+    newest.rmdir()
+    assert older.exists()
+    run(experiment, folder, resume=True)
+    assert same_weights(done, folder)
+
+
+def test_nothing_is_overwritten_unasked(done: Path, tmp_path: Path) -> None:
+    before = weights(done)
+    with pytest.raises(RunError, match=r"holds a run that is done: --overwrite begins again"):
+        run(tiny(seed=5), done)
+    assert run(tiny(), done, resume=True) == results_of(done)
+    with pytest.raises(ConfigError, match=r"begun with seed=0 \(now 5\)"):
+        run(tiny(seed=5), done, resume=True)
+    assert all(torch.equal(before[name], x) for name, x in weights(done).items())
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="holds other files"):
+        run(tiny(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == ["notes.txt"]
+
+
+def test_overwriting_begins_again(tmp_path: Path, done: Path) -> None:
+    run(tiny(seed=5, steps=2), tmp_path / "run")
+    run(tiny(), tmp_path / "run", overwrite=True)
+    assert same_weights(done, tmp_path / "run")
+    assert [line["step"] for line in read_log(RunFolder(tmp_path / "run"))] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_second_process_is_kept_away(tmp_path: Path) -> None:
+    place = RunFolder(tmp_path / "run")
+    with place.locked(), pytest.raises(RunError, match="being written by another process"):
+        run(tiny(), place.path)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = training.set_rates
+
+    def explode(optimizer: Any, step: int, *others: int) -> float:
+        if step == 3:
+            optimizer.param_groups[0]["params"][0].data.fill_(torch.nan)
+        return real(optimizer, step, *others)
+
+    monkeypatch.setattr(training, "set_rates", explode)
+    with pytest.raises(training.TrainingError, match="loss is nan at step 4"):
+        run(tiny(checkpoint_every=1), tmp_path / "run")
+    assert [step for step, _ in find_checkpoints(tmp_path / "run/checkpoints")] == [3, 2]
+
+
+def test_parts_of_a_batch_give_the_same_steps(tmp_path: Path) -> None:
+    """Without dropout and noise, but for rounding."""
+    fields: dict[str, Any] = {"rule": "softmax", "clip": 0.0, "buckets": 1, "steps": 2}
+    whole = run(tiny(**fields), tmp_path / "whole")
+    parts = run(tiny(**fields, accumulation=2), tmp_path / "parts")
+    one, other = whole["measures"]["dev"]["mean"], parts["measures"]["dev"]["mean"]
+    assert one["NLL"] == pytest.approx(other["NLL"], rel=1e-3)
+
+
+def test_tests_during_training_are_logged_and_change_nothing(done: Path, tmp_path: Path) -> None:
+    run(tiny(test_every=3), tmp_path / "run")
+    tested = [line for line in read_log(RunFolder(tmp_path / "run")) if "dev/accuracy" in line]
+    assert [line["step"] for line in tested] == [3, 6]
+    assert tested[-1]["dev/NLL"] == results_of(done)["measures"]["dev"]["mean"]["NLL"]
+    assert same_weights(done, tmp_path / "run")
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16
+def test_mixed_precision_runs(tmp_path: Path) -> None:
+    results = run(tiny(precision="bfloat16", steps=2), tmp_path / "run", watch=Unwatched())
+    assert math.isfinite(results["measures"]["dev"]["sampled"]["NLL"])
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    return RunFolder(folder).read_results()

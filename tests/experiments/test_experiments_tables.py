@@ -1,0 +1,79 @@
+"""Tables of many runs."""
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from small_experiments import TINY
+
+from babn.experiments.experiment import Experiment
+from babn.experiments.records import Record, load_records
+from babn.experiments.result_tables import efficiency_table, results_table
+from babn.experiments.results_page import page, write_results
+
+
+def record(rule: str, seed: int, score: float | None, **modes: Any) -> Record:
+    paper = {"accuracy": "86.5"} if rule == "softmax" else {}
+    experiment = Experiment.from_dict(TINY | {"rule": rule, "seed": seed, "paper": paper})
+    results: dict[str, Any] = {}
+    if score is not None:
+        mean = {"accuracy": score, "NLL": 1 - score, "ECE-10": 0.1, "ECE-10 + TS": 0.05}
+        measures = {"dev": {"mean": mean, **modes}}
+        results = {"measures": measures, "parameters": 11_700_000, "seconds_per_step": 0.25}
+    environment = {
+        "started": "2026-01-02T03:04:05",
+        "machine": {"gpu": "a GPU"},
+        "versions": {"torch": "2"},
+    }
+    return Record(f"mrpc-{rule}", experiment.to_dict(), results, environment)
+
+
+RECORDS = [
+    record("softmax", 0, 0.80),
+    record("softmax", 1, 0.84),
+    record("bam", 0, None),
+    record("bam", 1, None),
+    record("belief", 0, 0.85, sampled={"accuracy": 0.86}),
+    record("belief", 1, 0.85, sampled={"accuracy": 0.88}),
+]
+
+
+def test_cells_are_mean_and_deviation_over_seeds_beside_the_papers() -> None:
+    table = results_table(RECORDS)
+    rows = {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    deviation = 100 * statistics.stdev([0.80, 0.84])
+    assert rows["softmax"]["score, mean"] == f"82.0 ± {deviation:.1f}"
+    assert rows["softmax"]["paper"] == "86.5"
+    assert rows["softmax"]["score, sampled"] == "–"
+    assert rows["softmax"]["seeds"] == "2"
+    assert rows["BAM"]["score, mean"] == "not run"
+    assert rows["BAM"]["seeds"] == "0"
+    assert rows["BABN"]["NLL, mean"] == "0.150 ± 0.000"
+    assert rows["BABN"]["score, sampled"].startswith("87.0 ± 1.4")
+
+
+def test_the_best_of_a_task_is_marked_in_either_mode() -> None:
+    table = results_table(RECORDS)
+    marked = {(table.rows[row][1], table.columns[column]) for row, column in table.best}
+    assert ("BABN", "score, sampled") in marked
+    assert ("BABN", "NLL, mean") in marked
+    assert not any(name == "BAM" for name, _ in marked)
+    assert ("softmax", "score, mean") not in marked
+
+
+def test_efficiency_is_parameters_and_seconds() -> None:
+    table = efficiency_table(RECORDS)
+    assert table.rows[0] == ["softmax", "–", "11.7M", "–", "0.250"]
+    assert table.rows[1][2] == "not run"
+
+
+def test_the_page_says_what_was_run_where_and_how(tmp_path: Path) -> None:
+    text = page(RECORDS, "Table 1", "babn reproduce table1")
+    assert "babn reproduce table1" in text
+    assert "Seeds: 0, 1. 4 of 6 runs, 2026-01-02 to 2026-01-02." in text
+    assert "Machine: a GPU. Versions: torch 2." in text
+    written = write_results(RECORDS, tmp_path, "Table 1", "babn reproduce table1")
+    assert written.read_text() == text
+    assert load_records(tmp_path / "results.json")[0] == RECORDS
+    assert (tmp_path / "results.tex").read_text().count("not run") == 8
+    assert "MRPC,BABN" in (tmp_path / "results.csv").read_text()
