@@ -2,6 +2,7 @@
 
 import shutil
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from babn.experiments.testing import answer
 from babn.experiments.training import train
 from babn.tasks.catalogue import find_task
 from babn.tasks.pretrained import quiet
+from babn.tasks.task import Answers, Task
 from babn.watch import Unwatched, Watch
 
 Results = dict[str, Any]
@@ -87,25 +89,41 @@ def remeasure(folder: str | Path) -> Results:
     place = RunFolder(folder)
     task = find_task(place.experiment().task)
     results = place.read_results()
-    for part, modes in results["measures"].items():
-        for mode in modes:
-            modes[mode] = task.load_answers(place.answers / f"{part}-{mode}").measure()
+    found = {
+        (part, mode): task.load_answers(place.answers / f"{part}-{mode}")
+        for part, asked in results["measures"].items()
+        for mode in asked
+    }
+    results["measures"] = measured(task, found)
     write_json(place.results, results)
     return results
 
 
 def finish(subject: Subject, place: RunFolder, watch: Watch) -> Results:
     """Asks a trained model about every part of its task's test data, and keeps all of it."""
-    measures: dict[str, dict[str, Any]] = {}
+    found: dict[tuple[str, str], Answers] = {}
     for part in present_parts(subject):
         for mode, samples in modes(subject.experiment).items():
-            answers = answer(subject, part, samples, watch)
+            answers = found[part, mode] = answer(subject, part, samples, watch)
             shutil.rmtree(place.answers / f"{part}-{mode}", ignore_errors=True)
             answers.save(place.answers / f"{part}-{mode}")
-            measures.setdefault(part, {})[mode] = answers.measure()
-    results = _summary(subject, place) | {"measures": measures}
+    results = _summary(subject, place) | {"measures": measured(subject.task, found)}
     write_json(place.results, results)
     return results
+
+
+def measured(
+    task: Task[Any], found: Mapping[tuple[str, str], Answers]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Measures by part and mode: those of each part's answers, and those of all parts together."""
+    measures: dict[str, dict[str, dict[str, float]]] = {}
+    for (part, mode), answers in found.items():
+        measures.setdefault(part, {})[mode] = answers.measure()
+    for mode in dict.fromkeys(mode for _, mode in found):
+        together = task.across({part: each for (part, m), each in found.items() if m == mode})
+        for part, more in together.items():
+            measures[part][mode] |= more
+    return measures
 
 
 def present_parts(subject: Subject) -> list[str]:

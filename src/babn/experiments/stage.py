@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from babn.tasks.batching import bucketed
 from babn.tasks.catalogue import find_task
 from babn.tasks.encoded import Batch, Encoded
 from babn.tasks.task import Part, Task, Tokenizer
+from babn.training.annealing import KLAnnealing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,11 @@ class Stage(Subject):
     data: Encoded
     optimizer: Optimizer
 
+    @cached_property
+    def annealing(self) -> KLAnnealing:
+        """The schedule of the divergence's weight."""
+        return self.experiment.annealing()
+
     @property
     def steps_per_epoch(self) -> int:
         """Steps in one pass over the data."""
@@ -78,13 +84,16 @@ class Stage(Subject):
         """Steps over which learning rates grow."""
         return self.experiment.warmup_steps or round(self.experiment.warmup * self.steps)
 
-    def batches(self, step: int) -> Iterator[Batch]:
-        """The parts of a step's batch, which depend on nothing but experiment and step."""
+    def batches(self, step: int) -> Iterator[tuple[float, Batch]]:
+        """The parts of a step's batch, each with its share of the examples.
+
+        They depend on nothing but the experiment and the step.
+        """
         epoch, place = divmod(step, self.steps_per_epoch)
-        rows = torch.tensor(self._order(epoch)[place], device=self.device)
+        rows = torch.tensor(self._order(epoch)[place])
         size = math.ceil(len(rows) / self.experiment.accumulation)
         for part in rows.split(size):
-            yield self.data.batch(part)
+            yield len(part) / len(rows), self.data.batch(part)
 
     @lru_cache(maxsize=1)  # noqa: B019  (a stage lives as long as its run)
     def _order(self, epoch: int) -> list[list[int]]:
@@ -145,7 +154,7 @@ def convert(model: nn.Module, experiment: Experiment, data: Encoded, max_length:
             f"settings.max_length={config.max_keys} is shorter than max_length={max_length}. "
             "Make them equal, or take settings.upward=heads."
         )
-    example = data.batch(torch.tensor([0], device=next(model.parameters()).device))
+    example = data.batch(torch.tensor([0]))
     return babn.convert(model, config, without_answers(example))
 
 

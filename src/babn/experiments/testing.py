@@ -40,7 +40,7 @@ def ask(subject: Subject, data: Encoded, samples: int | None, watch: Watch) -> A
     order = data.lengths.argsort(descending=True, stable=True)
     moved = data.to(subject.device)
     for number, rows in enumerate(order.split(BATCH)):
-        batch = without_answers(moved.batch(rows.to(subject.device)))
+        batch = without_answers(moved.batch(rows))
         with torch.no_grad(), autocast(subject.experiment, subject.device):
             found = _outputs(subject, batch, samples, number)
         watch.step(len(rows))

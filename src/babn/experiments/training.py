@@ -36,6 +36,7 @@ def train(stage: Stage, run: RunFolder, watch: Watch) -> None:
     start = _restore(stage, run)
     log = Log(run, start)
     sums = _Sums()
+    stage.model.train()
     watch.begin("training", stage.steps, start)
     try:
         with Interrupts() as interrupts:
@@ -84,14 +85,15 @@ def _checkpoint_every(stage: Stage) -> int:
 
 
 class _Sums:
-    """Loss and divergence since the last line of the log; stay on the device until asked for."""
+    """Terms of the loss since the last line of the log; they stay on the device until asked for."""
 
     def __init__(self) -> None:
         self.note = ""
+        self.names: list[str] = []
         self.clear()
 
     def clear(self) -> None:
-        self.values: dict[str, Tensor] = {}
+        self.total: Tensor | None = None
         self.steps, self.since = 0, time.perf_counter()
 
     @contextmanager
@@ -101,40 +103,37 @@ class _Sums:
         yield
         self.since += time.perf_counter() - begin
 
-    def add(self, values: dict[str, Tensor]) -> None:
-        for name, value in values.items():
-            self.values[name] = self.values.get(name, 0.0) + value.detach().float()
+    def add(self, terms: dict[str, Tensor]) -> None:
+        self.names = list(terms)
+        values = torch.stack([term.detach().float() for term in terms.values()])
+        self.total = values if self.total is None else self.total + values
 
     def means(self) -> dict[str, float]:
-        total = torch.stack(list(self.values.values())) / self.steps
-        return dict(zip(self.values, total.tolist(), strict=True))
+        assert self.total is not None
+        return dict(zip(self.names, (self.total / self.steps).tolist(), strict=True))
 
 
 def _note_step(stage: Stage, step: int, sums: _Sums) -> None:
     """Takes a step, and notes its loss."""
-    model, experiment = stage.model, stage.experiment
-    model.train()
     set_rates(stage.optimizer, step, stage.steps, stage.warmup)
-    experiment.annealing().apply(model, step, stage.steps)
+    stage.annealing.apply(stage.model, step, stage.steps)
     stage.optimizer.zero_grad()
-    for values in _backward(stage, step):
-        sums.add(values)
-    if experiment.clip:
-        nn.utils.clip_grad_norm_(model.parameters(), experiment.clip)
+    for terms in _backward(stage, step):
+        sums.add(terms)
+    if stage.experiment.clip:
+        nn.utils.clip_grad_norm_(stage.model.parameters(), stage.experiment.clip)
     stage.optimizer.step()
     sums.steps += 1
 
 
 def _backward(stage: Stage, step: int) -> Iterator[dict[str, Tensor]]:
     """Adds up the gradients of a step's batch, and yields the terms of the loss."""
-    batches = list(stage.batches(step))
-    for batch in batches:
+    for share, batch in stage.batches(step):
         with autocast(stage.experiment, stage.device):
-            loss = stage.model(**batch).loss / len(batches)  # the divergence is in it already
+            loss = stage.model(**batch).loss * share  # the divergence is in it already
         loss.backward()
-        layers = babn.kl_per_layer(stage.model)
-        layers = {f"kl/{name}": value / len(batches) for name, value in layers.items()}
-        yield {"loss": loss, **layers}
+        layers = babn.kl_per_layer(stage.model).items()
+        yield {"loss": loss, **{f"kl/{name}": value * share for name, value in layers}}
 
 
 def _write_line(stage: Stage, step: int, sums: _Sums, log: Log, watch: Watch) -> None:

@@ -43,16 +43,23 @@ class Ragged:
         values = torch.tensor([value for row in rows for value in row], dtype=torch.int32)
         return cls(values, lengths.cumsum(0), padding)
 
-    @property
+    @cached_property
     def lengths(self) -> Int[Tensor, "row"]:
-        """How long each row is."""
-        return self.offsets.diff()
+        """How long each row is; always in main memory, where sizes of batches are decided."""
+        return self.offsets.cpu().diff()
+
+    @cached_property
+    def longest(self) -> int:
+        """The length of the longest row."""
+        return int(self.lengths.max()) if len(self.lengths) else 0
 
     def pad(self, rows: Int[Tensor, "row"], length: int) -> Int[Tensor, "row length"]:
-        """Some rows, filled up to a length."""
-        places = torch.arange(length, device=rows.device)
-        inside = places < self.lengths[rows, None]
-        where = (self.offsets[rows, None] + places).clamp(max=max(len(self.values) - 1, 0))
+        """Some rows, filled up to a length, on the device of the values."""
+        rows, device = rows.cpu(), self.values.device
+        places = torch.arange(length, device=device)
+        inside = places < self.lengths[rows, None].to(device)
+        where = self.offsets[rows.to(device), None] + places
+        where = where.clamp(max=max(len(self.values) - 1, 0))
         return torch.where(inside, self.values[where], self.padding).long()
 
     def to(self, device: torch.device) -> "Ragged":
@@ -87,13 +94,17 @@ class Encoded:
 
         Args:
             rows: Places of the examples.
-            multiple: Lengths are multiples of this, which GPUs prefer.
+            multiple: Lengths are multiples of this, which GPUs prefer, unless that would be more
+                than the longest example has.
         """
+        rows = rows.cpu()
         padded = {
-            name: each.pad(rows, -(-int(each.lengths[rows].max()) // multiple) * multiple)
+            name: each.pad(rows, min(each.longest, _round_up(length, multiple)))
             for name, each in self.ragged.items()
+            for length in [int(each.lengths[rows].max())]
         }
-        return padded | {name: each[rows] for name, each in self.fixed.items()}
+        fixed = {name: each[rows.to(each.device)] for name, each in self.fixed.items()}
+        return padded | fixed
 
     def to(self, device: torch.device) -> "Encoded":
         """The same on another device."""
@@ -131,6 +142,10 @@ class Encoded:
         fixed = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         side = {n.removeprefix(SIDE): e for n, e in (ragged | fixed).items() if n.startswith(SIDE)}
         return cls(_without_side(ragged), _without_side(fixed), side)
+
+
+def _round_up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
 
 
 def _without_side(named: Mapping[str, Item]) -> dict[str, Item]:

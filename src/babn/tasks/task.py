@@ -120,6 +120,14 @@ class Task(ABC, Generic[Example]):
     def answers(self, part: Part[Example], encoded: Encoded, asked: Asked) -> Answers:
         """What the model's outputs for an encoded part mean."""
 
+    def across(self, answers: Mapping[str, Answers]) -> dict[str, dict[str, float]]:
+        """Measures of a part that follow from several parts, by part and name.
+
+        Args:
+            answers: What the model answered to each part, asked in the same way.
+        """
+        return {}
+
     @abstractmethod
     def load_answers(self, folder: Path) -> Answers:
         """Reads what `Answers.save` wrote."""
