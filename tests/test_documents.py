@@ -1,11 +1,16 @@
 """The code in README and CONTRIBUTING runs, on a tiny model in place of the one from the hub."""
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
+
+from babn.cli._app import commands
+from babn.experiments.config_files import find_config
+from babn.experiments.grids import read_grid
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,7 +58,29 @@ def test_the_example_in_contributing_runs() -> None:
 
 
 def test_every_link_inside_the_documents_leads_somewhere() -> None:
-    for document in ("README.md", "CONTRIBUTING.md", "docs/gotchas.md"):
+    for document in ("README.md", "CONTRIBUTING.md", "docs/experiments.md", "docs/gotchas.md"):
         path = ROOT / document
         for link in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):
             assert (path.parent / link).exists(), f"{document}: {link}"
+
+
+def toml_blocks(document: str) -> list[str]:
+    return re.findall(r"```toml\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+def test_the_configurations_in_the_documents_are_real(tmp_path: Path) -> None:
+    config, grid = toml_blocks("docs/experiments.md")
+    built_in = find_config("table1/mrpc-belief")
+    assert config == built_in.read_text()
+    (tmp_path / "grid.toml").write_text(grid)
+    assert len(read_grid(tmp_path / "grid.toml").jobs({})) == 3 * 2 * (2 + 4)
+
+
+def test_every_command_in_the_documents_exists() -> None:
+    for document in ("README.md", "docs/experiments.md"):
+        text = (ROOT / document).read_text()
+        blocks = "\n".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
+        for command, options in re.findall(r"^babn (\w+)([^#\n]*)", blocks, re.MULTILINE):
+            known = inspect.signature(dict(commands())[command]).parameters
+            for option in re.findall(r"--([a-z-]+)", options):
+                assert {option.replace("-", "_"), f"{option}_"} & set(known), (command, option)

@@ -53,7 +53,7 @@ def test_errors_are_one_line(config: Path) -> None:
         (["train", "tiny.toml", "--set", "task=mrpx"], "task='mrpx'"),
         (["evaluate", "nothing"], "holds no run"),
         (["reproduce", "table9"], "Known tables"),
-        (["sweep", "none.toml"], "cannot be read"),
+        (["sweep", "none"], "neither a file nor built in"),
         (["reproduce", "table1", "--jobs", "0"], "--jobs 0"),
     ]:
         code, output = invoke(*words)

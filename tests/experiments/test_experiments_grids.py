@@ -9,7 +9,7 @@ import pytest
 from small_experiments import TINY
 
 from babn.errors import ConfigError
-from babn.experiments.grids import Grid, chosen, read_grid, table_grid
+from babn.experiments.grids import Grid, chosen, find_grid, read_grid, table_grid
 from babn.experiments.jobs import run_all
 from babn.experiments.records import collect, load_records, save_records
 from babn.experiments.run_folder import RunFolder
@@ -77,6 +77,15 @@ def test_cells_that_cannot_work_are_refused_before_anything_runs(tmp_path: Path)
     with pytest.raises(ConfigError, match="steps=-1"):
         grid.jobs({}, tmp_path)
     assert not (tmp_path / "small").exists()
+
+
+@pytest.mark.parametrize("name", ["glue-bert", "glue-roberta"])
+def test_built_in_grids_have_every_task_of_table_1(name: str) -> None:
+    path = find_grid(name)
+    assert path.read_text().startswith(f"# babn sweep {name} ")
+    grid, table = read_grid(path), table_grid("table1", [0])
+    assert {cell.label for cell in grid.cells} == {cell.label for cell in table.cells}
+    assert len(grid.jobs({})) == 30 * 5
 
 
 def test_tables_are_in_the_papers_order() -> None:

@@ -1,5 +1,6 @@
 """Tables of many runs."""
 
+import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -77,3 +78,12 @@ def test_the_page_says_what_was_run_where_and_how(tmp_path: Path) -> None:
     assert load_records(tmp_path / "results.json")[0] == RECORDS
     assert (tmp_path / "results.tex").read_text().count("not run") == 8
     assert "MRPC,BABN" in (tmp_path / "results.csv").read_text()
+
+
+def test_numbers_that_are_not_defined_survive_the_file(tmp_path: Path) -> None:
+    path = write_results([record("softmax", 0, math.nan)], tmp_path, "t", "c")
+    text = (tmp_path / "results.json").read_text()
+    assert "NaN" not in text and "null" in text
+    (found,), _ = load_records(tmp_path / "results.json")
+    assert math.isnan(found.measures["mean"]["accuracy"])
+    assert "nan" in path.read_text()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def sweep(
-    grid: Path,
+    grid: str,
     *,
     jobs: int = 1,
     data: str | None = None,
@@ -18,7 +18,8 @@ def sweep(
     sweep that stopped. The table goes to RESULTS.md beside the runs, with LaTeX, CSV and JSON.
 
     Args:
-        grid: A TOML file with tasks, rules, fields and lists of values to try.
+        grid: A TOML file with tasks, rules, fields and lists of values to try; or the name of a
+            built-in one, glue-bert or glue-roberta.
         jobs: How many runs at a time.
         data: Where to read the data of all runs, builtin, hub or a folder.
         set_: A field to override in all runs as NAME=VALUE; may be repeated.
@@ -27,7 +28,7 @@ def sweep(
     """
     from babn.cli._grids import run_grid
     from babn.experiments.config_files import parse_overrides
-    from babn.experiments.grids import read_grid
+    from babn.experiments.grids import find_grid, read_grid
 
     overrides = parse_overrides(set_) | ({} if data is None else {"data": data})
-    run_grid(read_grid(grid), overrides, out, jobs=jobs, show=show)
+    run_grid(read_grid(find_grid(grid)), overrides, out, jobs=jobs, show=show)

@@ -14,6 +14,9 @@ from babn.experiments.jobs import Job
 from babn.experiments.naming import RUNS, flat, plain
 from babn.tasks.catalogue import task_names
 
+SWEEPS = BUILT_IN.with_name("sweeps")
+"""Grids that come with the package."""
+
 RULES = ("softmax", "bam", "belief")
 
 KNOWN = {"every", "tasks", "rules", "cells", "search", "seeds"}
@@ -84,6 +87,15 @@ def chosen(grid: Grid, tasks: str | None) -> Grid:
         raise ConfigError(f"{grid.name} has no task {', '.join(unknown)}; it has {known}.")
     cells = [cell for cell in grid.cells if cell.values["task"] in names]
     return Grid(grid.name, cells, grid.seeds)
+
+
+def find_grid(name: str) -> Path:
+    """The file that a name stands for: a path, or a built-in grid such as `glue-bert`."""
+    for path in (Path(name), SWEEPS / f"{name}.toml"):
+        if path.is_file():
+            return path
+    known = sorted(path.stem for path in SWEEPS.glob("*.toml"))
+    raise ConfigError(f"grid {name!r} is neither a file nor built in. Built in: {known}.")
 
 
 def read_grid(path: Path) -> Grid:

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from babn.errors import FormatError
 from babn.experiments.jobs import Job
-from babn.experiments.run_folder import RunFolder, write_json
+from babn.experiments.run_folder import RunFolder, with_nan, write_json
 
 FORMAT = 1
 
@@ -62,6 +62,7 @@ def load_records(path: Path) -> tuple[list[Record], str]:
         found = json.loads(path.read_text())
         if found["format"] != FORMAT:
             raise FormatError(f"{path} has format {found['format']}; this babn reads {FORMAT}.")
-        return [Record(**each) for each in found["runs"]], found["command"]
+        runs = [Record(**each) for each in found["runs"]]
+        return [replace(run, results=with_nan(run.results)) for run in runs], found["command"]
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise FormatError(f"{path} cannot be read: {error!r}.") from error

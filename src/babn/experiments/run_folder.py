@@ -1,6 +1,7 @@
 """The folder of a run: what is in it, and who may write to it."""
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,10 +70,11 @@ class RunFolder:
         if self.state != "done":
             raise RunError(f"{self.path} has no results yet. Run babn train with --resume.")
         try:
-            found: dict[str, Any] = json.loads(self.results.read_text())
-        except ValueError as error:
-            raise FormatError(f"{self.results} is damaged: {error}. Run babn evaluate.") from error
-        return found
+            return with_nan(json.loads(self.results.read_text()))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise FormatError(
+                f"{self.results} is damaged: {error!r}. Run babn evaluate --again."
+            ) from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -96,5 +98,26 @@ LOCK = ".lock"
 
 def write_json(path: Path, values: Any) -> None:
     """Writes plain values, the old file whole until the new one is."""
-    text = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(_without_nan(values), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def _without_nan(values: Any) -> Any:
+    """Values with null for numbers that are not defined, for which JSON has no word."""
+    if isinstance(values, dict):
+        return {name: _without_nan(value) for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_without_nan(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
+
+
+def with_nan(results: dict[str, Any]) -> dict[str, Any]:
+    """Results whose measures are numbers again."""
+    measures = {
+        part: {
+            mode: {n: math.nan if v is None else v for n, v in values.items()}
+            for mode, values in modes.items()
+        }
+        for part, modes in results.get("measures", {}).items()
+    }
+    return {**results, "measures": measures} if measures else results
