@@ -6,8 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 from small_experiments import TINY
 
+import babn
 from babn.errors import ConfigError
 from babn.experiments.grids import Grid, chosen, find_grid, read_grid, table_grid
 from babn.experiments.jobs import run_all
@@ -124,7 +126,12 @@ def test_runs_side_by_side_are_done_once_and_failures_stay_alone(tmp_path: Path)
     assert "/nowhere" in next(iter(failed.values()))
     assert "Traceback" in (tmp_path / "bad/mrpc-softmax/seed-0/output.txt").read_text()
     records = collect(jobs)
-    assert all(record.measures["mean"]["accuracy"] >= 0 for record in records)
+    labels = [record.label for record in records]
+    assert labels == ["mrpc-softmax"] * 2 + ["mrpc-ensemble"] + ["mrpc-belief"] * 2
+    members = [babn.Evaluation.load(job.folder / "answers/dev-mean") for job in jobs[:2]]
+    probs = torch.stack([member.prediction.probs for member in members]).mean(0)
+    expected = babn.metrics.nll(probs, members[0].labels)
+    assert records[2].measures["sampled"]["NLL"] == pytest.approx(expected)
     times = [RunFolder(job.folder).results.stat().st_mtime_ns for job in jobs]
     assert run_all(jobs, 2, Unwatched()) == {}
     assert [RunFolder(job.folder).results.stat().st_mtime_ns for job in jobs] == times

@@ -62,6 +62,20 @@ def test_the_best_of_a_task_is_marked_in_either_mode() -> None:
     assert ("softmax", "score, mean") not in marked
 
 
+def test_dropout_and_ensembles_have_rows_of_their_own() -> None:
+    dropped = record("softmax", 0, 0.8, dropout={"accuracy": 0.81})
+    results = {"members": 5, "measures": {"dev": {"sampled": {"accuracy": 0.9}}}}
+    joined = Record("mrpc-ensemble", {**dropped.experiment, "rule": "ensemble"}, results, {})
+    table = results_table([dropped, joined])
+    rows = {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["softmax"]["score, sampled"] == "–"
+    assert rows["softmax, MC dropout"]["score, sampled"] == "81.0"
+    assert rows["softmax, MC dropout"]["paper"] == rows["softmax, MC dropout"]["score, mean"] == "–"
+    assert rows["softmax, ensemble"]["score, sampled"] == "90.0"
+    assert rows["softmax, ensemble"]["seeds"] == "5"
+    assert len(efficiency_table([dropped, joined]).rows) == 1
+
+
 def test_efficiency_is_parameters_and_seconds() -> None:
     table = efficiency_table(RECORDS)
     assert table.rows[0] == ["softmax", "–", "11.7M", "–", "0.250"]

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -44,9 +44,11 @@ def run_grid(
 def _shown(table: Table) -> TerminalTable:
     """The columns of a table that fit a terminal; the file has all of them."""
     made = TerminalTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    kept = [i for i, name in enumerate(table.columns) if not name.startswith(("NLL", "measure"))]
+    hidden = ("NLL", "measure", "ECE + TS")
+    kept = [i for i, name in enumerate(table.columns) if not name.startswith(hidden)]
     for i in kept:
-        made.add_column(table.columns[i], justify="left" if i < 2 else "right", vertical="bottom")
+        side: Literal["left", "right"] = "left" if i < 2 else "right"
+        made.add_column(table.columns[i], justify=side, vertical="bottom", no_wrap=i < 2)
     for row in table.rows:
         made.add_row(*(row[i] for i in kept))
     return made

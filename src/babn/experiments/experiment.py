@@ -8,6 +8,9 @@ from babn.attention.rule import RuleConfig, check_at_least, check_choices, check
 from babn.errors import ConfigError
 from babn.training.annealing import KLAnnealing
 
+PAIR_MODELS = ("decomposable", "esim")
+"""Models for two texts that are made on the spot."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -16,7 +19,10 @@ class Experiment:
     Attributes:
         task: Name of the task.
         model: Name on the Hugging Face hub, or a folder; or one made on the spot with random
-            weights: `"small"`, or `"albert-base"` of that size.
+            weights: `"small"`, `"albert-base"` of that size, or for two texts `"decomposable"` or
+            `"esim"`.
+        vectors: File with words' vectors for `"decomposable"` or `"esim"`: GloVe's or word2vec's
+            text, plain or `.gz`, or `.npz`; `""` to learn them.
         rule: How attention becomes random: `"softmax"`, `"bam"`, `"belief"` or `"mc-dropout"`.
         settings: Fields of the rule's configuration that differ from its defaults.
         paper: The paper's number for each measure, as printed there.
@@ -47,6 +53,7 @@ class Experiment:
 
     task: str
     model: str
+    vectors: str = ""
     rule: str = "belief"
     settings: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, str] = field(default_factory=dict)
@@ -88,6 +95,11 @@ class Experiment:
         if self.batch_size % self.accumulation:
             raise ConfigError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}."
+            )
+        if self.vectors and self.model not in PAIR_MODELS:
+            raise ConfigError(
+                f"vectors={self.vectors!r} has no use with model={self.model!r}, only with "
+                f"{' or '.join(PAIR_MODELS)}."
             )
         self.rule_config()
         self.annealing()

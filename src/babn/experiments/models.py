@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from babn.errors import ConfigError
-from babn.experiments.experiment import Experiment
+from babn.experiments.experiment import PAIR_MODELS, Experiment
+from babn.experiments.pair_models import make_pair_model
 from babn.tasks.small import ALBERT_BASE, small_sizes, word_tokenizer
 from babn.tasks.task import Part, Task, Tokenizer
 
@@ -34,6 +35,8 @@ def load_model(
 ) -> tuple[nn.Module, Tokenizer]:
     """Model and tokenizer, the same for the same seed."""
     torch.manual_seed(experiment.seed)
+    if experiment.model in PAIR_MODELS:
+        return make_pair_model(experiment, task, train)
     if experiment.model in MADE:
         tokenizer = word_tokenizer(task.texts(train.examples))
         small = experiment.model == "small"

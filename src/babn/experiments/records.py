@@ -3,12 +3,14 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from babn.errors import FormatError
 from babn.experiments.jobs import Job
 from babn.experiments.run_folder import RunFolder, with_nan, write_json
+from babn.tasks.catalogue import find_task
 
 FORMAT = 1
 
@@ -36,8 +38,36 @@ class Record:
 
 
 def collect(jobs: Sequence[Job]) -> list[Record]:
-    """What is there of each run."""
-    return [_record(job) for job in jobs]
+    """What is there of each run, and of ensembles of the deterministic ones."""
+    records: list[Record] = []
+    for _, group in groupby(jobs, key=lambda job: job.folder.parent):
+        of_cell = list(group)
+        records += [_record(job) for job in of_cell]
+        if of_cell[0].experiment.rule == "softmax":
+            records += _ensemble(of_cell)
+    return records
+
+
+def _ensemble(jobs: Sequence[Job]) -> list[Record]:
+    """The models of several seeds asked together, if there are several."""
+    done = [job for job in jobs if RunFolder(job.folder).state == "done"]
+    if len(done) < 2:
+        return []
+    task = find_task(done[0].experiment.task)
+    measures = {}
+    for part in RunFolder(done[0].folder).read_results()["measures"]:
+        first, *others = [
+            task.load_answers(job.folder / "answers" / f"{part}-mean") for job in done
+        ]
+        joined = first.together(others)
+        if joined is None:
+            return []
+        measures[part] = {"sampled": joined.measure()}
+    record = _record(done[0])
+    experiment = {**record.experiment, "rule": "ensemble", "paper": {}}
+    results = {**record.results, "members": len(done), "measures": measures}
+    label = record.label.replace("-softmax", "-ensemble")
+    return [Record(label, experiment, results, record.environment)]
 
 
 def _record(job: Job) -> Record:

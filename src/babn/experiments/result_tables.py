@@ -1,14 +1,22 @@
 """Tables of many runs: mean and deviation over seeds, beside the paper's numbers."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from babn.evaluation.tables import Table
 from babn.experiments.records import Record
 from babn.tasks.catalogue import find_task
+from babn.tasks.task import Task
 
-NAMES = {"softmax": "softmax", "bam": "BAM", "belief": "BABN", "mc-dropout": "MC dropout"}
+NAMES = {
+    "softmax": "softmax",
+    "bam": "BAM",
+    "belief": "BABN",
+    "mc-dropout": "MC dropout",
+    "ensemble": "softmax, ensemble",
+}
 NOT_RUN, NONE = "not run", "–"
 
 
@@ -45,16 +53,16 @@ COLUMNS = (
 
 def results_table(records: Sequence[Record], caption: str = "") -> Table:
     """One row for each cell, with the paper's number first; the best of each task is marked."""
-    groups = by_label(records)
-    rows = [_row(label, group) for label, group in groups.items()]
+    lines = [line for label, group in by_label(records).items() for line in _lines(label, group)]
     names = ["task", "attention", "measure", "paper", *(c.name for c in COLUMNS), "seeds"]
-    return Table(names, rows, caption, frozenset(_best(list(groups.values()))))
+    return Table(names, [_row(line) for line in lines], caption, frozenset(_best(lines)))
 
 
 def efficiency_table(records: Sequence[Record], caption: str = "") -> Table:
     """Parameters and seconds for a step, beside the paper's."""
     rows = []
-    for label, group in by_label(records).items():
+    single = [record for record in records if record.experiment["rule"] != "ensemble"]
+    for label, group in by_label(single).items():
         done = [each.results for each in group if each.results]
         paper = group[0].experiment["paper"]
         parameters = f"{done[0]['parameters'] / 1e6:.1f}M" if done else NOT_RUN
@@ -80,13 +88,40 @@ def by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
     return groups
 
 
-def _row(label: str, group: list[Record]) -> list[str]:
-    first, task = group[0].experiment, find_task(group[0].experiment["task"])
-    done = sum(bool(each.results) for each in group)
-    paper = " / ".join(first["paper"].get(score, "") for score in task.scores).strip(" /")
-    cells = [_cell(group, column, task.scores) if done else NOT_RUN for column in COLUMNS]
+@dataclass(frozen=True)
+class _Line:
+    """A row of the table: the runs of a cell, asked in one of the ways that belong together."""
+
+    name: str
+    group: list[Record]
+    modes: dict[str, str]  # the columns' modes, and the runs'
+
+    @property
+    def task(self) -> Task[Any]:
+        return find_task(self.group[0].experiment["task"])
+
+    def values(self, mode: str, measure: str) -> list[float]:
+        """A measure of every run that has it."""
+        wanted = self.modes.get(mode, "")
+        found = [record.measures.get(wanted, {}).get(measure) for record in self.group]
+        return [value for value in found if value is not None]
+
+
+def _lines(label: str, group: list[Record]) -> Iterator[_Line]:
     name = f"{_name(group[0])}{_tried(label)}"
-    return [task.title, name, " / ".join(task.scores), paper or NONE, *cells, str(done)]
+    yield _Line(name, group, {"mean": "mean", "sampled": "sampled"})
+    if any("dropout" in record.measures for record in group):
+        yield _Line(f"{name}, MC dropout", group, {"sampled": "dropout"})
+
+
+def _row(line: _Line) -> list[str]:
+    done = sum(bool(each.results) for each in line.group)
+    printed = line.group[0].experiment["paper"] if "mean" in line.modes else {}
+    paper = " / ".join(printed.get(score, "") for score in line.task.scores).strip(" /")
+    cells = [_cell(line, column) if done else NOT_RUN for column in COLUMNS]
+    members = line.group[0].results.get("members", done)
+    scores = " / ".join(line.task.scores)
+    return [line.task.title, line.name, scores, paper or NONE, *cells, str(members)]
 
 
 def _name(record: Record) -> str:
@@ -100,16 +135,10 @@ def _tried(label: str) -> str:
     return f", {settings.replace('+', ', ')}" if plus else ""
 
 
-def _cell(group: list[Record], column: Column, scores: tuple[str, ...]) -> str:
-    names = (column.measure,) if column.measure else scores
-    shown = [_mean_and_deviation(numbers(group, column.mode, n), column.percent) for n in names]
+def _cell(line: _Line, column: Column) -> str:
+    names = (column.measure,) if column.measure else line.task.scores
+    shown = [_mean_and_deviation(line.values(column.mode, n), column.percent) for n in names]
     return " / ".join(shown) if NONE not in shown else NONE
-
-
-def numbers(group: Sequence[Record], mode: str, measure: str) -> list[float]:
-    """A measure of every run of a cell that has it."""
-    found = [record.measures.get(mode, {}).get(measure) for record in group]
-    return [value for value in found if value is not None]
 
 
 def _mean_and_deviation(values: list[float], percent: bool) -> str:
@@ -122,17 +151,17 @@ def _mean_and_deviation(values: list[float], percent: bool) -> str:
     return f"{mean:.{digits}f} ± {statistics.stdev(values) * factor:.{digits}f}"
 
 
-def _best(groups: list[list[Record]]) -> list[tuple[int, int]]:
+def _best(lines: list[_Line]) -> list[tuple[int, int]]:
     """Places of the best mean of each task, in mean and sampled mode together."""
     places = []
-    for task in {group[0].experiment["task"] for group in groups}:
-        rows = [i for i, group in enumerate(groups) if group[0].experiment["task"] == task]
+    for task in dict.fromkeys(line.task.name for line in lines):
+        rows = [i for i, line in enumerate(lines) if line.task.name == task]
         for pair in range(0, len(COLUMNS), 2):
             found = {
                 (row, 4 + place): statistics.fmean(values)
                 for row in rows
                 for place in (pair, pair + 1)
-                if (values := _values(groups[row], COLUMNS[place]))
+                if (values := _values(lines[row], COLUMNS[place]))
             }
             if len(rows) > 1 and found:
                 choose: Callable[..., float] = min if COLUMNS[pair].lower_is_better else max
@@ -141,6 +170,5 @@ def _best(groups: list[list[Record]]) -> list[tuple[int, int]]:
     return places
 
 
-def _values(group: list[Record], column: Column) -> list[float]:
-    scores = find_task(group[0].experiment["task"]).scores
-    return numbers(group, column.mode, column.measure or scores[-1])
+def _values(line: _Line, column: Column) -> list[float]:
+    return line.values(column.mode, column.measure or line.task.scores[-1])

@@ -12,7 +12,7 @@ from babn.experiments.experiment import Experiment
 from babn.experiments.log import read_log
 from babn.experiments.run_folder import RunError, RunFolder, write_json
 from babn.experiments.stage import Stage, Subject, load_subject, set_up
-from babn.experiments.testing import answer
+from babn.experiments.testing import answer, modes
 from babn.experiments.training import train
 from babn.tasks.catalogue import find_task
 from babn.tasks.pretrained import quiet
@@ -103,8 +103,8 @@ def finish(subject: Subject, place: RunFolder, watch: Watch) -> Results:
     """Asks a trained model about every part of its task's test data, and keeps all of it."""
     found: dict[tuple[str, str], Answers] = {}
     for part in present_parts(subject):
-        for mode, samples in modes(subject.experiment).items():
-            answers = found[part, mode] = answer(subject, part, samples, watch)
+        for mode in modes(subject.experiment):
+            answers = found[part, mode] = answer(subject, part, mode, watch)
             shutil.rmtree(place.answers / f"{part}-{mode}", ignore_errors=True)
             answers.save(place.answers / f"{part}-{mode}")
     results = _summary(subject, place) | {"measures": measured(subject.task, found)}
@@ -130,12 +130,6 @@ def present_parts(subject: Subject) -> list[str]:
     """The parts that the task is tested on, without those that the data does not have."""
     first, *others = subject.task.test_parts
     return [first, *(part for part in others if subject.task.has(subject.experiment.data, part))]
-
-
-def modes(experiment: Experiment) -> dict[str, int | None]:
-    """How a model is asked: at the posterior mean, and by samples if its rule is stochastic."""
-    asked: dict[str, int | None] = {"mean": None}
-    return asked if experiment.rule == "softmax" else asked | {"sampled": experiment.samples}
 
 
 def _prepare(

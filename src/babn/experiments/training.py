@@ -163,5 +163,5 @@ def _write_line(stage: Stage, step: int, sums: _Sums, log: Log, watch: Watch) ->
 def _tested(stage: Stage) -> dict[str, float]:
     """The scores of the development data at the posterior mean."""
     part = stage.task.test_parts[0]
-    measured = answer(stage, part, None).measure()
+    measured = answer(stage, part).measure()
     return {f"{part}/{name}": value for name, value in measured.items()}

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from babn.errors import ConfigError
 from babn.tasks.encoded import Encoded
 
 Example = TypeVar("Example")
@@ -53,6 +54,14 @@ class Answers(ABC):
 
         Shares are fractions of one, as everywhere in babn; tables make percentages of them.
         """
+
+    def together(self, others: "Sequence[Answers]") -> "Answers | None":
+        """The answers of an ensemble of models, of which this is one; `None` if there are none.
+
+        Args:
+            others: What the other members answered to the same examples.
+        """
+        return None
 
 
 class Task(ABC, Generic[Example]):
@@ -105,6 +114,18 @@ class Task(ABC, Generic[Example]):
         Args:
             sizes: Fields of its configuration.
         """
+
+    def make_pair_model(self, config: type[Any], sizes: Mapping[str, Any]) -> nn.Module:
+        """A model of `babn.models` with random weights and a head for the task.
+
+        Args:
+            config: The class of its configuration.
+            sizes: Fields of that.
+        """
+        raise ConfigError(
+            f"task={self.name!r} asks no question about two texts, which {config.model_type} "
+            "needs. Give another model."
+        )
 
     @abstractmethod
     def encode(

@@ -1,7 +1,9 @@
 """What a model answered to texts."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -9,11 +11,14 @@ from torch import Tensor
 
 from babn.errors import DataError
 from babn.evaluation import Evaluation
+from babn.evaluation.ensemble import ensemble
 from babn.metrics import METRICS
 from babn.metrics.table import Metric
+from babn.prediction.predict import Activation, Prediction
 from babn.tasks.cross_fitting import cross_tempered
+from babn.tasks.encoded import Encoded
 from babn.tasks.scores import SCORES
-from babn.tasks.task import Answers, Asked
+from babn.tasks.task import Answers, Asked, Part, Task
 
 CERTAINTY = ("NLL", "Brier", "ECE-10", "AURC", "PAvPU (p<0.05)")
 TEMPERED = ("NLL", "ECE-10")
@@ -34,6 +39,27 @@ def in_order(asked: Asked, examples: int) -> Float[Tensor, "sample example *outp
             "Ask for each example once."
         )
     return torch.cat([outputs for _, outputs in found], dim=1)[:, places.argsort()]
+
+
+def evaluated(
+    task: Task[Any],
+    part: Part[Any],
+    encoded: Encoded,
+    asked: Asked,
+    activation: Activation = "softmax",
+) -> Evaluation:
+    """A model's answers in the order of the data, with the labels.
+
+    Args:
+        task: Names the answers.
+        part: What was asked about.
+        encoded: The same as tensors, with the labels.
+        asked: Places of examples, and the outputs for them.
+        activation: How outputs become probabilities.
+    """
+    prediction = Prediction(in_order(asked, len(encoded)), activation)
+    details = {"task": task.name, "part": part.name, "data": part.fingerprint}
+    return Evaluation(task.title, prediction, encoded.fixed["labels"].cpu(), details=details)
 
 
 @dataclass(frozen=True)
@@ -68,6 +94,12 @@ class TextAnswers(Answers):
             f"{name} + TS": float(METRICS[name].function(tempered, self.evaluation.labels))
             for name in TEMPERED
         }
+
+    def together(self, others: Sequence[Answers]) -> "TextAnswers":
+        """The members' probabilities averaged."""
+        members = [self, *(each for each in others if isinstance(each, TextAnswers))]
+        joined = ensemble([member.evaluation.prediction for member in members])
+        return replace(self, evaluation=replace(self.evaluation, prediction=joined))
 
     @staticmethod
     def _each(measures: dict[str, Metric], evaluation: Evaluation) -> dict[str, float]:
