@@ -51,7 +51,7 @@ def ask(subject: Subject, data: Encoded, mode: Mode, watch: Watch) -> Asked:
     order = data.lengths.argsort(descending=True, stable=True)
     moved = data.to(subject.device)
     for number, rows in enumerate(order.split(BATCH)):
-        batch = without_answers(moved.batch(rows))
+        batch = without_answers(moved.batch(rows, subject.multiple))
         with torch.no_grad(), autocast(subject.experiment, subject.device):
             found = _outputs(subject, batch, mode, number)
         watch.step(len(rows))
