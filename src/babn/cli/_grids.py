@@ -15,8 +15,7 @@ from babn.evaluation.tables import Table
 from babn.experiments.grids import Grid
 from babn.experiments.jobs import run_all
 from babn.experiments.records import collect
-from babn.experiments.result_tables import results_table
-from babn.experiments.results_page import write_results
+from babn.experiments.results_page import main_table, write_results
 
 
 def run_grid(
@@ -34,7 +33,7 @@ def run_grid(
     command = " ".join(["babn", *sys.argv[1:]])
     records = collect(wanted)
     page = write_results(records, under / grid.name, grid.name, command)
-    console.print(_shown(results_table(records)))
+    console.print(_shown(main_table(records)))
     console.print(f"{page}, with LaTeX, CSV and JSON beside it", markup=False, soft_wrap=True)
     if failed:
         lines = [f"{folder}: {error}" for folder, error in failed.items()]
@@ -44,7 +43,7 @@ def run_grid(
 def _shown(table: Table) -> TerminalTable:
     """The columns of a table that fit a terminal; the file has all of them."""
     made = TerminalTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    hidden = ("NLL", "measure", "ECE + TS")
+    hidden = ("NLL", "measure", "ECE + TS", "AURC", "OOD")
     kept = [i for i, name in enumerate(table.columns) if not name.startswith(hidden)]
     for i in kept:
         side: Literal["left", "right"] = "left" if i < 2 else "right"

@@ -36,6 +36,11 @@ class Record:
         """Measures by mode, of the first part that the model was tested on."""
         return next(iter(self.results.get("measures", {}).values()), {})
 
+    def measure(self, part: str, mode: str, name: str) -> float | None:
+        """One measure of one part, if the run has it."""
+        value: float | None = self.results.get("measures", {}).get(part, {}).get(mode, {}).get(name)
+        return value
+
 
 def collect(jobs: Sequence[Job]) -> list[Record]:
     """What is there of each run, and of ensembles of the deterministic ones."""

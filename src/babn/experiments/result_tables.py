@@ -69,7 +69,7 @@ def efficiency_table(records: Sequence[Record], caption: str = "") -> Table:
         seconds = [each["seconds_per_step"] for each in done if each["seconds_per_step"]]
         rows.append(
             [
-                f"{_name(group[0])}{_tried(label)}",
+                f"{rule_name(group[0])}{tried(label)}",
                 paper.get("parameters", NONE),
                 parameters,
                 paper.get("s/step", NONE),
@@ -108,7 +108,7 @@ class _Line:
 
 
 def _lines(label: str, group: list[Record]) -> Iterator[_Line]:
-    name = f"{_name(group[0])}{_tried(label)}"
+    name = f"{rule_name(group[0])}{tried(label)}"
     yield _Line(name, group, {"mean": "mean", "sampled": "sampled"})
     if any("dropout" in record.measures for record in group):
         yield _Line(f"{name}, MC dropout", group, {"sampled": "dropout"})
@@ -124,12 +124,13 @@ def _row(line: _Line) -> list[str]:
     return [line.task.title, line.name, scores, paper or NONE, *cells, str(members)]
 
 
-def _name(record: Record) -> str:
+def rule_name(record: Record) -> str:
+    """The rule of a run, as tables call it."""
     rule = record.experiment["rule"]
     return NAMES.get(rule, rule)
 
 
-def _tried(label: str) -> str:
+def tried(label: str) -> str:
     """What a cell's label says beside task and rule."""
     _, plus, settings = label.partition("+")
     return f", {settings.replace('+', ', ')}" if plus else ""
@@ -137,11 +138,12 @@ def _tried(label: str) -> str:
 
 def _cell(line: _Line, column: Column) -> str:
     names = (column.measure,) if column.measure else line.task.scores
-    shown = [_mean_and_deviation(line.values(column.mode, n), column.percent) for n in names]
+    shown = [mean_and_deviation(line.values(column.mode, n), column.percent) for n in names]
     return " / ".join(shown) if NONE not in shown else NONE
 
 
-def _mean_and_deviation(values: list[float], percent: bool) -> str:
+def mean_and_deviation(values: list[float], percent: bool) -> str:
+    """A cell of numbers from several seeds."""
     if not values:
         return NONE
     factor, digits = (100, 1) if percent else (1, 3)

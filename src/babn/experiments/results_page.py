@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from babn.evaluation.tables import Table
+from babn.experiments.domain_tables import domains_table
 from babn.experiments.records import Record, save_records
 from babn.experiments.result_tables import efficiency_table, results_table
 from babn.files import replace_file
@@ -19,7 +21,7 @@ each tenth of the examples is fitted on the other nine tenths.
 def write_results(records: Sequence[Record], folder: Path, title: str, command: str) -> Path:
     """Writes `results.json`, tables and `RESULTS.md` to a folder, and returns the page."""
     save_records(records, folder / "results.json", command)
-    table = results_table(records, title)
+    table = main_table(records, title)
     _write(folder / "results.tex", table.latex())
     _write(folder / "results.csv", table.csv())
     text = page(records, title, command)
@@ -29,12 +31,20 @@ def write_results(records: Sequence[Record], folder: Path, title: str, command: 
 
 def page(records: Sequence[Record], title: str, command: str) -> str:
     """The results of a grid in Markdown, with the command and what they depend on."""
+    table = main_table(records)
     parts = [f"## {title}\n", f"```console\n{command}\n```\n", EXPLANATION]
-    parts.append(results_table(records).markdown())
+    parts += [f"{table.caption}\n"] if table.caption else []
+    parts.append(table.markdown())
     if len({record.experiment["task"] for record in records}) == 1:
         parts.append(efficiency_table(records).markdown())  # steps of one task can be compared
     parts += [f"{line}\n" for line in circumstances(records)]
     return "\n".join(parts)
+
+
+def main_table(records: Sequence[Record], caption: str = "") -> Table:
+    """The table of a grid: of two domains, if its tasks have two."""
+    across = any("out" in record.results.get("measures", {}) for record in records)
+    return domains_table(records, caption) if across else results_table(records, caption)
 
 
 def circumstances(records: Sequence[Record]) -> list[str]:
