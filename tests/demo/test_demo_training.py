@@ -11,6 +11,7 @@ from babn.demo import models
 from babn.demo.batches import bucketed, make_batches
 from babn.demo.small import small_encoder
 from babn.demo.training import Recipe, Step, split_parameters, train
+from babn.tasks import installed
 from babn.tasks.small import word_tokenizer
 
 TEXTS = ("wake me at six", "wake me early", "play a song", "play some music at six") * 4
@@ -68,15 +69,15 @@ def test_minilm_is_found_without_importing_it(
     (package / "model").mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(models, "MINILM_PACKAGE", "pretend_minilm")
+    monkeypatch.setattr(installed, "MINILM_PACKAGE", "pretend_minilm")
     assert models.find_source("auto").folder == package / "model"
 
 
 def test_without_minilm_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "MINILM_PACKAGE", "no_such_package")
+    monkeypatch.setattr(installed, "MINILM_PACKAGE", "no_such_package")
     source = models.find_source("auto")
     assert source.folder is None
-    assert models.MINILM_COMMAND in source.remark
+    assert installed.MINILM_COMMAND in source.remark
     assert not models.find_source("small").remark
 
 

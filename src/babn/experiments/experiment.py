@@ -41,6 +41,7 @@ class Experiment:
         max_length: Tokens at which texts are cut; 0 for the task's own.
         dropout: Rate within the encoder; -1 for the model's own.
         classifier_dropout: Rate before the classifier; -1 for the model's own.
+        label_smoothing: Share of the target that goes to all classes alike.
         kl_schedule: How the divergence's weight grows: `"linear"`, `"sigmoid"`, `"cyclic"` or
             `"constant"`.
         kl_warmup: Share of training, or of each cycle, over which it grows.
@@ -49,6 +50,7 @@ class Experiment:
         samples: Samples of attention in sampled mode.
         checkpoint_every: Steps between checkpoints; 0 for twenty in all.
         test_every: Steps between tests at the posterior mean; 0 for none before the end.
+        keep_model: Whether the trained model is kept; without it only the answers are.
     """
 
     task: str
@@ -72,6 +74,7 @@ class Experiment:
     max_length: int = 0
     dropout: float = -1.0
     classifier_dropout: float = -1.0
+    label_smoothing: float = 0.0
     kl_schedule: Literal["linear", "sigmoid", "cyclic", "constant"] = "linear"
     kl_warmup: float = 0.5
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -79,6 +82,7 @@ class Experiment:
     samples: int = 20
     checkpoint_every: int = 0
     test_every: int = 0
+    keep_model: bool = True
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before any work starts."""
@@ -92,6 +96,10 @@ class Experiment:
             check_at_least(name, getattr(self, name), 0.0, strictly=True)
         for name in ("belief_rate", "weight_decay", "clip", "warmup", "test_every"):
             check_at_least(name, getattr(self, name), 0.0)
+        if not 0 <= self.label_smoothing < 1:
+            raise ConfigError(
+                f"label_smoothing={self.label_smoothing!r} is not possible. Give a share below 1."
+            )
         if self.batch_size % self.accumulation:
             raise ConfigError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}."
@@ -130,6 +138,9 @@ class Experiment:
         return cls(**values)
 
 
+KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
 def field_types() -> dict[str, Any]:
     """The type of each field: for a choice, that of its values."""
     hints = get_type_hints(Experiment)
@@ -145,5 +156,10 @@ def _check_types(experiment: Experiment) -> None:
         # A whole number is as good as a broken one, but true and false are not numbers.
         allowed = (int, float) if kind is float else kind
         if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
-            wanted = {int: "a whole number", float: "a number", str: "a text"}.get(kind, "a table")
+            wanted = {
+                int: "a whole number",
+                float: "a number",
+                str: "a text",
+                bool: "true or false",
+            }.get(kind, "a table")
             raise ConfigError(f"{name}={value!r} is not possible. Give {wanted}.")

@@ -8,6 +8,7 @@ from torch import nn
 from babn.errors import ConfigError
 from babn.experiments.experiment import PAIR_MODELS, Experiment
 from babn.experiments.pair_models import make_pair_model
+from babn.tasks.installed import model_source
 from babn.tasks.small import ALBERT_BASE, small_sizes, word_tokenizer
 from babn.tasks.task import Part, Task, Tokenizer
 
@@ -42,8 +43,8 @@ def load_model(
         small = experiment.model == "small"
         sizes = small_sizes(len(tokenizer), max_length) if small else ALBERT_BASE
         return task.make_model(sizes), tokenizer
-    tokenizer = load_tokenizer(experiment.model)
-    return task.load_model(experiment.model, **dropout_settings(experiment)), tokenizer
+    source = model_source(experiment.model)
+    return task.load_model(source, **dropout_settings(experiment, source)), load_tokenizer(source)
 
 
 def load_tokenizer(model: str) -> Tokenizer:
@@ -56,7 +57,7 @@ def load_tokenizer(model: str) -> Tokenizer:
         raise ConfigError(f"model={model!r} gives no tokenizer: {error}") from error
 
 
-def dropout_settings(experiment: Experiment) -> dict[str, float]:
+def dropout_settings(experiment: Experiment, source: str) -> dict[str, float]:
     """The fields of the model's configuration that hold its dropout rates, with the new ones."""
     wanted = {
         name: rate
@@ -69,7 +70,7 @@ def dropout_settings(experiment: Experiment) -> dict[str, float]:
     }
     if not wanted:
         return {}
-    config = _read_config(experiment.model)
+    config = _read_config(source)
     found = {name: rate for name, rate in wanted.items() if hasattr(config, name)}
     if not found:
         raise ConfigError(

@@ -52,7 +52,8 @@ def run(
             data = {"origin": stage.train.origin, "fingerprint": stage.train.fingerprint}
             write_json(place.environment, environment() | {"training_data": data})
         train(stage, place, watch)
-        _save_model(stage, place.model)
+        if experiment.keep_model:
+            _save_model(stage, place.model)
         results = finish(stage, place, watch)
         shutil.rmtree(place.checkpoints, ignore_errors=True)
     return results
@@ -79,7 +80,10 @@ def evaluate(
     values |= {} if data is None else {"data": data}
     with place.locked():
         if not place.model.is_dir():
-            raise RunError(f"{folder} has no model yet. Finish it with babn train --resume.")
+            raise RunError(
+                f"{folder} has no model: it is not finished (babn train --resume), or its "
+                "configuration says keep_model = false."
+            )
         subject = load_subject(Experiment.from_dict(values), place.model)
         return finish(subject, place, watch or Unwatched())
 

@@ -119,6 +119,12 @@ def set_up(experiment: Experiment) -> Stage:
     base, tokenizer = load_model(experiment, task, train, max_length)
     device = default_device()
     data = encoded(task, train, tokenizer, max_length, training=True).to(device)
+    labels = data.fixed.get("labels")
+    if experiment.label_smoothing and (labels is None or labels.is_floating_point()):
+        raise ConfigError(
+            f"label_smoothing={experiment.label_smoothing} has no meaning for {task.title}, whose "
+            "answers are not classes. Leave it at 0."
+        )
     model = convert(base.to(device), experiment, data, max_length)
     return Stage(
         experiment=experiment,

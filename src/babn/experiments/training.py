@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import babn
@@ -18,6 +19,7 @@ from babn.experiments.optimizer import set_rates
 from babn.experiments.run_folder import RunFolder
 from babn.experiments.stage import Stage
 from babn.experiments.testing import answer, autocast
+from babn.tasks.encoded import Batch
 from babn.watch import Watch
 
 CHECKPOINTS, LINES = 20, 100
@@ -130,10 +132,21 @@ def _backward(stage: Stage, step: int) -> Iterator[dict[str, Tensor]]:
     """Adds up the gradients of a step's batch, and yields the terms of the loss."""
     for share, batch in stage.batches(step):
         with autocast(stage.experiment, stage.device):
-            loss = stage.model(**batch).loss * share  # the divergence is in it already
+            output = stage.model(**batch)  # the divergence is in its loss already
+            loss = (output.loss + _smoothing(stage, output, batch)) * share
         loss.backward()
         layers = babn.kl_per_layer(stage.model).items()
         yield {"loss": loss, **{f"kl/{name}": value * share for name, value in layers}}
+
+
+def _smoothing(stage: Stage, output: Any, batch: Batch) -> Tensor | float:
+    """What label smoothing adds to the loss of a classifier."""
+    amount = stage.experiment.label_smoothing
+    if not amount:
+        return 0.0
+    logits, labels = stage.task.output(output).float(), batch["labels"]
+    even = F.cross_entropy(logits, labels, label_smoothing=1.0)
+    return amount * (even - F.cross_entropy(logits, labels))
 
 
 def _write_line(stage: Stage, step: int, sums: _Sums, log: Log, watch: Watch) -> None:
