@@ -18,13 +18,17 @@ def runs() -> list[babn.Evaluation]:
     ]
 
 
-def test_a_report_holds_tables_figures_and_details(tmp_path: Path) -> None:
-    page = report(runs(), tmp_path / "out", title="Toy & more")
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report(runs(), tmp_path_factory.mktemp("report") / "out", title="Toy & more")
+
+
+def test_a_report_holds_tables_figures_and_details(page: Path) -> None:
     text = page.read_text()
     assert "<title>Toy &amp; more</title>" in text and "BABN &lt;b&gt;" in text
     assert "<b>" not in text and text.count("<svg") == 3 and "http-equiv" not in text
     assert "task: toy" in text and "no clear difference" in text
-    names = {path.name for path in (tmp_path / "out").iterdir()}
+    names = {path.name for path in page.parent.iterdir()}
     tables = {f"{n}.{s}" for n in ("numbers", "differences") for s in ("md", "tex", "csv")}
     figures = {"reliability.pdf", "risk-coverage.pdf", "entropy.pdf"}
     assert names == {"report.html"} | tables | figures
@@ -42,11 +46,12 @@ def test_other_peoples_files_are_left_alone(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="did not write"):
         report(runs(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-    report(runs(), tmp_path, force=True)
-    report(runs(), tmp_path)  # its own page may be written again
+    few = runs()[:1]
+    report(few, tmp_path, force=True)
+    report(few, tmp_path)  # its own page may be written again
     assert (tmp_path / "thesis.tex").exists()
 
 
-def test_a_report_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
-    text = report(runs(), tmp_path).read_text()
+def test_a_report_asks_for_nothing_from_elsewhere(page: Path) -> None:
+    text = page.read_text()
     assert "src=" not in text and "@import" not in text and "<link" not in text

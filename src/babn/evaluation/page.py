@@ -38,8 +38,8 @@ def written_by(path: Path, author: str) -> bool:
     return path.is_file() and marker(author) in path.read_text(encoding="utf-8", errors="replace")
 
 
-def prepare(folder: Path, page: str, author: str, force: bool) -> None:
-    """Makes a folder, unless it exists and holds what `author` did not write."""
+def check_target(folder: Path, page: str, author: str, force: bool) -> None:
+    """Refuses a folder that holds what `author` did not write."""
     if folder.exists() and not folder.is_dir():
         raise TargetError(f"{folder} is a file. Give the name of a folder.")
     strange = folder.is_dir() and any(folder.iterdir()) and not written_by(folder / page, author)
@@ -48,4 +48,3 @@ def prepare(folder: Path, page: str, author: str, force: bool) -> None:
             f"{folder} holds files that {author} did not write. Give another folder, or --force "
             "(force=True) to write into this one."
         )
-    folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from babn.evaluation.answers import DESCRIPTION, Evaluation
 from babn.evaluation.compare import compare, grouped
 from babn.evaluation.comparison import Comparison
 from babn.evaluation.markup import Markup, element, join
-from babn.evaluation.page import document, prepare
+from babn.evaluation.page import check_target, document
 from babn.evaluation.tables import Table
 
 AUTHOR, PAGE = "babn report", "report.html"
@@ -38,10 +38,11 @@ def report(
     Returns:
         The page.
     """
+    folder = Path(out)
+    check_target(folder, PAGE, AUTHOR, force)
     evaluations = collect(runs)
     comparison = compare(evaluations, baseline, bins=bins)
-    folder = Path(out)
-    prepare(folder, PAGE, AUTHOR, force)
+    folder.mkdir(parents=True, exist_ok=True)
     tables = {"numbers": comparison.table(), "differences": comparison.difference_table()}
     figures = _figures(evaluations, bins)
     for name, table in tables.items():
