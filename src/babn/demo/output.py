@@ -8,7 +8,7 @@ from typing import Any
 from babn.demo.choices import BINS
 from babn.demo.outcome import Outcome
 from babn.demo.page import AUTHOR, page
-from babn.evaluation.page import prepare as prepare_folder
+from babn.evaluation.page import check_target
 
 PAGE, NUMBERS = "index.html", "results.json"
 
@@ -18,7 +18,8 @@ def prepare(folder: Path, force: bool) -> None:
 
     Called before training, so that nobody waits for results that have nowhere to go.
     """
-    prepare_folder(folder, PAGE, AUTHOR, force)
+    check_target(folder, PAGE, AUTHOR, force)
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def write(folder: Path, outcome: Outcome, versions: dict[str, str]) -> None:
