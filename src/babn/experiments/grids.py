@@ -72,9 +72,10 @@ def table_grid(table: str, seeds: Sequence[int]) -> Grid:
     return Grid(table, sorted(cells, key=_as_in_the_paper), seeds)
 
 
-def _as_in_the_paper(cell: Cell) -> tuple[int, int]:
-    """Tasks and rules in the order of the paper's tables."""
-    return task_names().index(cell.values["task"]), RULES.index(cell.values["rule"])
+def _as_in_the_paper(cell: Cell) -> tuple[int, bool, str, int]:
+    """Tasks, models and rules in the order of the paper's tables, small models first."""
+    task, model = task_names().index(cell.values["task"]), str(cell.values["model"])
+    return task, "/" in model, model.rpartition("/")[2], RULES.index(cell.values["rule"])
 
 
 def chosen(grid: Grid, tasks: str | None) -> Grid:
