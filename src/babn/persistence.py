@@ -43,7 +43,7 @@ def load(
 
     Args:
         folder: The folder.
-        model_class: Class to load with, if it is not one that transformers itself provides.
+        model_class: Class to load with, if it is not one of transformers or of `babn.models`.
         example_inputs: As for `convert`; lets the attention calls be checked where no example can
             be made.
         **kwargs: Passed on to `from_pretrained`.
@@ -174,7 +174,7 @@ def _load_base(folder: Path, model_class: type[Any] | None, kwargs: dict[str, An
         ) from error
     if model_class is None:
         names = _read_json(folder / "config.json").get("architectures") or [""]
-        model_class = getattr(transformers, names[0], None)
+        model_class = getattr(transformers, names[0], None) or _own_class(names[0])
         if model_class is None:
             raise FormatError(
                 f"{folder / 'config.json'} names the architecture {names[0]!r}, which transformers "
@@ -193,6 +193,12 @@ def _load_base(folder: Path, model_class: type[Any] | None, kwargs: dict[str, An
             "Load the class and the configuration that it was saved from."
         )
     return model
+
+
+def _own_class(name: str) -> type[Any] | None:
+    from babn import models
+
+    return getattr(models, name, None) if name in models.__all__ else None
 
 
 def _check_paths(model: nn.Module, chains: tuple[Chain, ...], folder: Path) -> None:

@@ -13,6 +13,7 @@ from test_command_line import run
 from torch import nn
 
 import babn
+from babn import models
 from babn.cli._outline import outline
 
 TINY = {
@@ -177,3 +178,11 @@ def test_outline_takes_no_memory() -> None:
 def test_outline_leaves_torch_as_it_was() -> None:
     outline(FAMILIES["bert"])
     assert not nn.Linear(2, 2).weight.is_meta
+
+
+def test_models_of_babn_are_known(tmp_path: Path) -> None:
+    config = models.DecomposableConfig(vocab_size=20, embedding_size=8, hidden_size=8)
+    models.DecomposableForSequenceClassification(config).save_pretrained(tmp_path)
+    code, output = run("inspect", str(tmp_path))
+    assert code == 0, output
+    assert "network.premise.cross_attention" in output

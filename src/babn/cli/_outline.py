@@ -13,8 +13,10 @@ def outline(config: Any) -> nn.Module:
     """The model that a transformers configuration describes, with random weights."""
     import transformers
 
+    from babn import models
+
     name = (getattr(config, "architectures", None) or [""])[0]
-    model_class = getattr(transformers, name, None)
+    model_class = getattr(transformers, name, None) or getattr(models, name, None)
     with _without_weights():
         model = model_class(config) if model_class else transformers.AutoModel.from_config(config)
     for module in model.modules():

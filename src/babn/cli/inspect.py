@@ -68,6 +68,8 @@ def read_config(model: str) -> Any:
     """The configuration of a model, from a folder or from the hub."""
     try:
         from transformers import AutoConfig
+
+        import babn.models  # noqa: F401  (makes them known to transformers)
     except ImportError as error:
         raise MissingExtraError(
             "babn inspect needs transformers: pip install 'babn[transformers]'"

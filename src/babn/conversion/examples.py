@@ -11,6 +11,9 @@ from babn.errors import ExampleInputsError
 
 TOKENS, DECODER_TOKENS = 9, 5
 
+PREMISE = 4
+"""Tokens of the first text, where a model reads two that a separator divides."""
+
 
 def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments from a tensor, a sequence or a mapping."""
@@ -59,6 +62,8 @@ def _made(config: Any) -> dict[str, Tensor]:
     made: dict[str, Tensor] = {}
     if vocabulary:
         made |= _tokens("input_ids", "attention_mask", TOKENS, vocabulary)
+        if (separator := getattr(text, "sep_token_id", None)) is not None:
+            made["input_ids"][:, PREMISE] = separator
     if vocabulary and getattr(config, "is_encoder_decoder", False):
         made |= _tokens("decoder_input_ids", "decoder_attention_mask", DECODER_TOKENS, vocabulary)
     vision = getattr(config, "vision_config", config)

@@ -2,9 +2,10 @@
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Literal
 
 import torch
@@ -81,7 +82,7 @@ class Pass:
         self.counts: dict[str, int] = {}
         self.climbed: dict[int, Any] = {}
         self.kl: dict[tuple[int, int], Tensor] = {}
-        self.tokens: Tensor | None = None
+        self.tokens: dict[str, Tensor | None] = {}
 
     def weights(self, site: Site, scores: Scores) -> Tensor:
         """The attention weights of the next call of `site`; keeps its divergence."""
@@ -204,20 +205,33 @@ class Pass:
         """The rows of real queries, or `None` for all.
 
         In self-attention a token at which no query looks is padding, and its row is left out. The
-        queries of cross-attention are the tokens of the self-attention before it.
+        queries of cross-attention are the tokens of the self-attention before it; where several
+        texts attend to themselves, of the one that is nearest to it in the model.
         """
         chain, step = place
-        crossed = self.state.chains[chain].calls[step].crossed
-        if not crossed and queries == keys:
-            self.tokens = None if mask is None else tokens_seen(mask)
-        cached = not crossed and queries != keys
-        if self.tokens is None or cached or self.tokens.shape[-1] != queries:
+        call = self.state.chains[chain].calls[step]
+        if not call.crossed and queries == keys:
+            self.tokens.pop(call.path, None)  # the latest comes last
+            self.tokens[call.path] = None if mask is None else tokens_seen(mask)
+        cached = not call.crossed and queries != keys
+        tokens = self.tokens[nearest(call.path, self.tokens)] if self.tokens else None
+        if tokens is None or cached or tokens.shape[-1] != queries:
             return None
-        return self.tokens
+        return tokens
 
     def kl_per_layer(self) -> dict[str, Tensor]:
         """The divergence of each call, by name, in call order."""
         return {self.state.layer_name(place): self.kl[place] for place in sorted(self.kl)}
+
+
+def nearest(path: str, others: Iterable[str]) -> str:
+    """The path that shares the most levels with another from the root on; the last of several."""
+
+    def shared(other: str) -> int:
+        pairs = zip(path.split("."), other.split("."), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    return max(reversed([*others]), key=shared)
 
 
 def reduce_divergence(divergence: Tensor, mask: Tensor | None, reduction: str) -> Tensor:

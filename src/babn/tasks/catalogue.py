@@ -18,6 +18,9 @@ HOMES = {
     "stsb": "babn.tasks.glue",
     "squad1.1": "babn.tasks.squad",
     "squad2.0": "babn.tasks.squad",
+    "nli": "babn.tasks.domains",
+    "paraphrase": "babn.tasks.domains",
+    "commonsense": "babn.tasks.domains",
 }
 
 

@@ -21,6 +21,9 @@ Item = TypeVar("Item")
 SIDE = "side/"
 """What names of side tensors begin with in a file."""
 
+CHOICES = "/choices"
+"""Where a file says how many rows belong to one example; no argument is called so."""
+
 
 @dataclass(frozen=True)
 class Ragged:
@@ -75,19 +78,23 @@ class Encoded:
         ragged: Arguments with one number for each token.
         fixed: Arguments with one row for each example.
         side: What the task needs to make sense of outputs; the model never sees it.
+        choices: Rows of the ragged arguments that belong to one example, one after the other; with
+            more than one, those arguments of a batch have the shape (example, choice, token).
     """
 
     ragged: Mapping[str, Ragged]
     fixed: Mapping[str, Tensor]
     side: Mapping[str, Ragged | Tensor] = field(default_factory=dict)
+    choices: int = 1
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     @cached_property
     def lengths(self) -> Int[Tensor, "example"]:
-        """Tokens of each example, in its longest argument."""
-        return torch.stack([each.lengths for each in self.ragged.values()]).amax(0)
+        """Tokens of each example, in its longest argument and choice."""
+        longest = torch.stack([each.lengths for each in self.ragged.values()]).amax(0)
+        return longest.unflatten(0, (-1, self.choices)).amax(1)
 
     def batch(self, rows: Int[Tensor, "row"], multiple: int = 8) -> Batch:
         """The arguments for some examples, each padded to a common length.
@@ -98,10 +105,11 @@ class Encoded:
                 than the longest example has.
         """
         rows = rows.cpu()
+        lines = (rows[:, None] * self.choices + torch.arange(self.choices)).flatten()
         padded = {
-            name: each.pad(rows, min(each.longest, _round_up(length, multiple)))
+            name: self._folded(each.pad(lines, min(each.longest, _round_up(length, multiple))))
             for name, each in self.ragged.items()
-            for length in [int(each.lengths[rows].max())]
+            for length in [int(each.lengths[lines].max())]
         }
         fixed = {name: each[rows.to(each.device)] for name, each in self.fixed.items()}
         return padded | fixed
@@ -112,13 +120,14 @@ class Encoded:
             {name: each.to(device) for name, each in self.ragged.items()},
             {name: each.to(device) for name, each in self.fixed.items()},
             {name: each.to(device) for name, each in self.side.items()},
+            self.choices,
         )
 
     def save(self, path: Path) -> None:
         """Writes one file."""
         side = {SIDE + name: each for name, each in self.side.items()}
         tensors: dict[str, Tensor] = {}
-        padding: dict[str, str] = {}
+        padding: dict[str, str] = {CHOICES: str(self.choices)}
         for name, each in {**self.ragged, **self.fixed, **side}.items():
             if isinstance(each, Ragged):
                 tensors |= {f"values/{name}": each.values, f"offsets/{name}": each.offsets}
@@ -132,7 +141,8 @@ class Encoded:
     def load(cls, path: Path) -> "Encoded":
         """Reads what `save` wrote."""
         with safe_open(path, "pt") as file:
-            padding = file.metadata() or {}
+            padding = dict(file.metadata() or {})
+        choices = int(padding.pop(CHOICES, 1))
         tensors = load_file(path)
         ragged = {
             name: Ragged(tensors[f"values/{name}"], tensors[f"offsets/{name}"], int(padding[name]))
@@ -141,7 +151,11 @@ class Encoded:
         prefix = "fixed/"
         fixed = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         side = {n.removeprefix(SIDE): e for n, e in (ragged | fixed).items() if n.startswith(SIDE)}
-        return cls(_without_side(ragged), _without_side(fixed), side)
+        return cls(_without_side(ragged), _without_side(fixed), side, choices)
+
+    def _folded(self, lines: Int[Tensor, "line token"]) -> Int[Tensor, "row *choice token"]:
+        """Lines that belong to one example, put together."""
+        return lines if self.choices == 1 else lines.unflatten(0, (-1, self.choices))
 
 
 def _round_up(length: int, multiple: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain, islice
 from typing import Any
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -41,15 +42,29 @@ def small_sizes(vocabulary: int, length: int) -> dict[str, Any]:
     }
 
 
-def word_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """A tokenizer for texts and pairs of them, whose vocabulary is the words of `texts`."""
+def word_tokenizer(
+    texts: Iterable[str], most: int | None = None, further: Iterable[str] = ()
+) -> PreTrainedTokenizerFast:
+    """A tokenizer for texts and pairs of them, whose vocabulary is the words of `texts`.
+
+    All other words share one token.
+
+    Args:
+        texts: From which words are taken.
+        most: Words in the vocabulary; the most frequent ones, if there are more.
+        further: Words that fill it up to `most`, the first ones first.
+    """
     normalizer, splitter = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     counts = Counter(
         word
         for text in texts
         for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))
     )
-    words = [*SPECIAL.values(), *sorted(word for word, n in counts.items() if n >= RARE)]
+    frequent = (
+        word for word in sorted(counts, key=lambda w: (-counts[w], w)) if counts[word] >= RARE
+    )
+    chosen = islice(dict.fromkeys(chain(frequent, further)), most)
+    words = [*SPECIAL.values(), *sorted({*chosen} - {*SPECIAL.values()})]
     index = {word: i for i, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(index, unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter

@@ -15,14 +15,14 @@ from transformers import (
 
 from babn.errors import DataError
 from babn.evaluation import Evaluation
-from babn.prediction.predict import Prediction, find_logits
+from babn.prediction.predict import find_logits
 from babn.tasks.encoded import Encoded
 from babn.tasks.hub import read_hub
 from babn.tasks.lines import Row, find_file, find_files, fingerprint, read_rows, task_folder
 from babn.tasks.pretrained import load_pretrained
 from babn.tasks.targets import Target
 from babn.tasks.task import Asked, Part, Task, Tokenizer
-from babn.tasks.text_answers import TextAnswers, in_order
+from babn.tasks.text_answers import TextAnswers, evaluated
 from babn.tasks.text_encoding import encode_texts
 
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}
@@ -79,9 +79,16 @@ class TextTask(Task[TextExample]):
 
     def read(self, data: str, part: str) -> Part[TextExample]:
         """The examples of a part, each with its texts and a known label."""
-        rows, origin, print_ = self._hub(part) if data == "hub" else self._files(data, part)
-        examples = [TextExample(self._texts(row), self.target.read(row)) for row in rows]
-        return Part(part, examples, origin, print_)
+        rows, origin, print_ = self.rows(data, part)
+        return Part(part, [self.example(row) for row in rows], origin, print_)
+
+    def rows(self, data: str, part: str) -> tuple[list[Row], str, str]:
+        """The lines of a part as they stand, where they were read, and their fingerprint."""
+        return self._hub(part) if data == "hub" else self._files(data, part)
+
+    def example(self, row: Row) -> TextExample:
+        """What a line says, checked."""
+        return TextExample(read_texts(row, self.columns), self.target.read(row))
 
     def texts(self, examples: Sequence[TextExample]) -> Iterator[str]:
         """All texts, pair after pair."""
@@ -97,6 +104,14 @@ class TextTask(Task[TextExample]):
         """An ALBERT with random weights, and with a classifier or one output for a number."""
         return AlbertForSequenceClassification(AlbertConfig(**sizes, **self.target.head()))
 
+    def make_pair_model(self, config: type[Any], sizes: Mapping[str, Any]) -> nn.Module:
+        """A model for two texts, with a classifier or one output for a number."""
+        if len(self.columns) != 2:
+            return super().make_pair_model(config, sizes)
+        made = config(**sizes, **self.target.head())
+        model: nn.Module = AutoModelForSequenceClassification.from_config(made)
+        return model
+
     def encode(
         self, part: Part[TextExample], tokenizer: Tokenizer, max_length: int, training: bool
     ) -> Encoded:
@@ -111,10 +126,7 @@ class TextTask(Task[TextExample]):
 
     def answers(self, part: Part[TextExample], encoded: Encoded, asked: Asked) -> TextAnswers:
         """The answers in the order of the data, with the labels."""
-        prediction = Prediction(in_order(asked, len(encoded)), self.target.activation)
-        labels = encoded.fixed["labels"].cpu()
-        details = {"task": self.name, "part": part.name, "data": part.fingerprint}
-        return self._judged(Evaluation(self.title, prediction, labels, details=details))
+        return self._judged(evaluated(self, part, encoded, asked, self.target.activation))
 
     def load_answers(self, folder: Path) -> TextAnswers:
         """Reads what `TextAnswers.save` wrote."""
@@ -141,11 +153,13 @@ class TextTask(Task[TextExample]):
         rows, print_ = read_hub(self.hub, self.name, self.splits[part])
         return rows, f"hub:{self.hub}", print_
 
-    def _texts(self, row: Row) -> tuple[str, ...]:
-        texts = tuple(row.get(column) for column in self.columns)
-        # A few questions of QQP are empty, and the official scores count them.
-        if not all(isinstance(text, str) for text in texts) or not "".join(texts).strip():
-            raise DataError(
-                f"{row.place}: {' and '.join(self.columns)} hold no text. Fill or drop the line."
-            )
-        return texts
+
+def read_texts(row: Row, columns: Sequence[str]) -> tuple[str, ...]:
+    """The texts of a row, one of which may be empty."""
+    texts = tuple(row.get(column) for column in columns)
+    # A few questions of QQP are empty, and the official scores count them.
+    if not all(isinstance(text, str) for text in texts) or not "".join(texts).strip():
+        raise DataError(
+            f"{row.place}: {' and '.join(columns)} hold no text. Fill or drop the line."
+        )
+    return texts

@@ -1,0 +1,171 @@
+"""Words' vectors from files: GloVe's and word2vec's text files, and `.npz`."""
+
+import gzip
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.errors import DataError
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """Words and their vectors.
+
+    Attributes:
+        words: Each once, in the order of the file, which for most files is that of frequency.
+        vectors: One row for each word, in single precision.
+    """
+
+    words: tuple[str, ...]
+    vectors: Float[np.ndarray, "word size"]
+
+    @property
+    def size(self) -> int:
+        """Size of a vector."""
+        return int(self.vectors.shape[1])
+
+    def normalized(self) -> "WordVectors":
+        """The same with vectors of length 1; zeros stay zeros."""
+        lengths = np.linalg.norm(self.vectors, axis=1, keepdims=True)
+        return replace(self, vectors=self.vectors / np.where(lengths == 0, 1, lengths))
+
+    def fill(
+        self, vocabulary: Mapping[str, int], seed: int = 0, std: float = 0.1
+    ) -> tuple[Float[Tensor, "number size"], int]:
+        """The vectors of a vocabulary by number, and how many of its words have one here.
+
+        Args:
+            vocabulary: The number of each word.
+            seed: Decides the vectors of the other words.
+            std: Standard deviation of those.
+        """
+        count = max(vocabulary.values(), default=-1) + 1
+        generator = torch.Generator().manual_seed(seed)
+        filled = torch.empty(count, self.size).normal_(0, std, generator=generator)
+        rows = {word: row for row, word in enumerate(self.words)}
+        known = [(number, rows[word]) for word, number in vocabulary.items() if word in rows]
+        if known:
+            numbers, places = (list(each) for each in zip(*known, strict=True))
+            filled[numbers] = torch.from_numpy(self.vectors[places])
+        return filled, len(known)
+
+
+def read_vectors(path: str | Path) -> WordVectors:
+    """Words and vectors of a file; of a word that it has twice, the first one.
+
+    Args:
+        path: An `.npz` file with the arrays `words` and `vectors`; or text, perhaps gzipped
+            (`.gz`), with a word and its numbers in each line, and perhaps a first line with the
+            number of words and of columns.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"vectors={str(path)!r} is not a file. Give one with words' vectors.")
+    words, vectors = _read_npz(path) if path.suffix == ".npz" else _read_text(path)
+    first = {word: row for row, word in reversed(list(enumerate(words)))}
+    rows = sorted(first.values())
+    return WordVectors(tuple(words[row] for row in rows), vectors[rows])
+
+
+def _read_npz(path: Path) -> tuple[list[str], Any]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            words, vectors = file["words"], _single(file["vectors"])
+    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path} cannot be read: {error}. Give a file with the arrays words and vectors."
+        ) from error
+    if words.ndim != 1 or words.dtype.kind != "U":
+        raise DataError(f"{path}: words is not a list of texts. Save an array of strings.")
+    if vectors.ndim != 2 or len(vectors) != len(words) or not vectors.size:
+        raise DataError(
+            f"{path}: vectors has the shape {vectors.shape} for {len(words)} words. Give one row "
+            "for each word."
+        )
+    if not np.isfinite(vectors).all():
+        row = int(np.isfinite(vectors).all(1).argmin())
+        raise DataError(f"{path}: the vector of {str(words[row])!r} is not finite. Drop the word.")
+    return words.tolist(), vectors
+
+
+def _read_text(path: Path) -> tuple[list[str], Any]:
+    words: list[str] = []
+    vectors: list[Any] = []
+    header, size = None, 0
+    for number, line in _lines(path):
+        if number == 1:
+            header = _header(line)
+            size = header[1] if header else line.count(" ")
+        if number > 1 or header is None:
+            word, vector = _parse(line, size, f"{path}:{number}")
+            words.append(word)
+            vectors.append(vector)
+    if not words:
+        raise DataError(f"{path} has no words. Give a line for each word: the word, its numbers.")
+    if header is not None and header[0] != len(words):
+        raise DataError(
+            f"{path}:1: {header[0]} words are announced, and there are {len(words)}. Get the file "
+            "again."
+        )
+    return words, np.stack(vectors)
+
+
+def _header(line: str) -> tuple[int, int] | None:
+    """Numbers of words and columns, if that is what the line holds."""
+    parts = line.split(" ")
+    if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts):
+        return int(parts[0]), int(parts[1])
+    return None
+
+
+def _parse(line: str, size: int, place: str) -> tuple[str, Any]:
+    """Word and vector of a line. A few words of GloVe's largest file have spaces inside."""
+    parts = line.split(" ")
+    end = max(len(parts) - size, 0)
+    word = " ".join(parts[:end])
+    if size < 1 or not word or any(_is_number(part) for part in parts[1:end]):
+        raise DataError(
+            f"{place}: {len(parts) - 1} columns after the word, not {max(size, 1)}. Mend or drop "
+            "the line."
+        )
+    try:
+        vector = _single(np.array(parts[end:], dtype=np.float64))
+    except ValueError as error:
+        raise DataError(f"{place}: {error}. Mend or drop the line.") from error
+    if not np.isfinite(vector).all():
+        raise DataError(f"{place}: a number is not finite. Mend or drop the line.")
+    return word, vector
+
+
+def _single(numbers: Any) -> Any:
+    """Single precision, where too large a number is infinite."""
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    open_file: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
+    try:
+        with open_file(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                yield number, line.decode("utf-8").rstrip(" \r\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8: {error}. Save it as UTF-8.") from error
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is damaged: {error}. Get it again.") from error
