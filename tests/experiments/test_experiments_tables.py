@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,14 @@ def test_efficiency_is_parameters_and_seconds() -> None:
     table = efficiency_table(RECORDS)
     assert table.rows[0] == ["softmax", "–", "11.7M", "–", "0.250"]
     assert table.rows[1][2] == "not run"
+
+
+def test_a_grid_about_costs_has_no_table_of_scores() -> None:
+    costs = {"parameters": "11.7M", "s/step": "0.26"}
+    asked = [replace(r, experiment={**r.experiment, "paper": costs}) for r in RECORDS[:2]]
+    text = page(asked, "Efficiency", "babn reproduce efficiency")
+    assert text.count("| attention") == 1 and "score" not in text
+    assert "| softmax   | 11.7M             | 11.7M      | 0.26          | 0.250  |" in text
 
 
 def test_the_page_says_what_was_run_where_and_how(tmp_path: Path) -> None:

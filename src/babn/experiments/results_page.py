@@ -31,20 +31,27 @@ def write_results(records: Sequence[Record], folder: Path, title: str, command: 
 
 def page(records: Sequence[Record], title: str, command: str) -> str:
     """The results of a grid in Markdown, with the command and what they depend on."""
-    table = main_table(records)
-    parts = [f"## {title}\n", f"```console\n{command}\n```\n", EXPLANATION]
-    parts += [f"{table.caption}\n"] if table.caption else []
+    table, costs = main_table(records), efficiency_table(records)
+    parts = [f"## {title}\n", f"```console\n{command}\n```\n"]
+    if table != costs:
+        parts += [EXPLANATION, f"{table.caption}\n"] if table.caption else [EXPLANATION]
     parts.append(table.markdown())
-    if len({record.experiment["task"] for record in records}) == 1:
-        parts.append(efficiency_table(records).markdown())  # steps of one task can be compared
+    if table != costs and len({record.experiment["task"] for record in records}) == 1:
+        parts.append(costs.markdown())  # steps of one task can be compared
     parts += [f"{line}\n" for line in circumstances(records)]
     return "\n".join(parts)
 
 
 def main_table(records: Sequence[Record], caption: str = "") -> Table:
-    """The table of a grid: of two domains, if its tasks have two."""
+    """The table of a grid: of what it costs, of two domains if its tasks have two, or of scores."""
+    if all("s/step" in record.experiment["paper"] for record in _single(records)):
+        return efficiency_table(records, caption)
     across = any("out" in record.results.get("measures", {}) for record in records)
     return domains_table(records, caption) if across else results_table(records, caption)
+
+
+def _single(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if record.experiment["rule"] != "ensemble"]
 
 
 def circumstances(records: Sequence[Record]) -> list[str]:
