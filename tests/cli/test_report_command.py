@@ -17,7 +17,8 @@ def test_the_command_writes_a_page_from_saved_answers(tmp_path: Path) -> None:
         logits = torch.nn.functional.one_hot(labels).double() * scale + torch.randn(40, 2) * 0.5
         babn.Evaluation.of_logits(name, logits, labels).save(tmp_path / "runs" / name)
     out = tmp_path / "page"
-    arguments = ["report", str(tmp_path / "runs"), "--out", str(out), "--baseline", "softmax"]
+    folders = [str(tmp_path / "runs" / name) for name in ("softmax", "BABN")]
+    arguments = ["report", *folders, "--out", str(out), "--baseline", "softmax"]
     result = RUNNER.invoke(app(), arguments)
     assert result.exit_code == 0, result.output
     assert str(out / "report.html") in result.output

@@ -46,6 +46,8 @@ def test_a_run_leaves_everything_behind(done: Path) -> None:
     results = place.read_results()
     assert set(results["measures"]["dev"]) == {"mean", "sampled"}
     assert results["steps"] == 6
+    kept = babn.Evaluation.load(place.answers / "dev-sampled")
+    assert (kept.method, kept.seed) == ("BABN, sampled", 0)
 
 
 def test_the_saved_model_is_the_trained_one(done: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def report(
-    runs: Path,
+    runs: list[Path],
     *,
     out: Path = Path("babn-report"),
     title: str = "Uncertainty report",
@@ -17,7 +17,8 @@ def report(
     over seeds, and draws reliability diagrams, risk-coverage curves and entropy histograms.
 
     Args:
-        runs: A folder with folders that Evaluation.save wrote, anywhere inside.
+        runs: Folders with folders that Evaluation.save wrote, anywhere inside, such as those of
+            `babn train`: runs/table1/mrpc-*.
         out: Folder to write the page, the tables and the figures to.
         title: Heading of the page.
         baseline: Method that the others are compared with; by default the first.

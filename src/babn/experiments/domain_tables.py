@@ -6,25 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from babn.evaluation.tables import Table
+from babn.experiments.naming import MODES, rule_name
 from babn.experiments.records import Record
 from babn.experiments.result_tables import (
     NONE,
     NOT_RUN,
     by_label,
     mean_and_deviation,
-    rule_name,
     tried,
 )
 from babn.tasks.catalogue import find_task
 
 IN, OUT = "test", "out"
-
-MODES = {
-    "mean": "mean",
-    "sampled": "sampled",
-    "dropout": "MC dropout",
-}
-"""Ways to ask a model, as tables call them."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +103,7 @@ def _row(line: _Line) -> list[str]:
     return [
         find_task(first.experiment["task"]).title,
         Path(first.experiment["model"]).name,
-        f"{rule_name(first)}{tried(line.label)}",
+        f"{rule_name(first.experiment['rule'])}{tried(line.label)}",
         MODES.get(line.mode, line.mode),
         *cells,
         str(first.results.get("members", done)),

@@ -13,6 +13,28 @@ RUNS = Path("runs")
 PLACES = ("seed", "data")
 """Overrides that do not make it another experiment: the seed names a folder of its own."""
 
+RULES = {
+    "softmax": "softmax",
+    "bam": "BAM",
+    "belief": "BABN",
+    "mc-dropout": "MC dropout",
+    "ensemble": "softmax, ensemble",
+}
+"""What tables call the rules."""
+
+MODES = {"mean": "mean", "sampled": "sampled", "dropout": "MC dropout"}
+"""What tables call the ways to ask a model."""
+
+
+def rule_name(rule: str) -> str:
+    """What tables call a rule."""
+    return RULES.get(rule, rule)
+
+
+def method_name(rule: str, mode: str) -> str:
+    """What comparisons call a rule that is asked in some way."""
+    return f"{rule_name(rule)}, {MODES.get(mode, mode)}"
+
 
 def run_path(config: Path, overrides: Mapping[str, Any], seed: int, under: Path = RUNS) -> Path:
     """The folder of a run: configuration, what differs from it, and seed."""

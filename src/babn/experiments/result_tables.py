@@ -6,17 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from babn.evaluation.tables import Table
+from babn.experiments.naming import RULES, rule_name
 from babn.experiments.records import Record
 from babn.tasks.catalogue import find_task
 from babn.tasks.task import Task
 
-NAMES = {
-    "softmax": "softmax",
-    "bam": "BAM",
-    "belief": "BABN",
-    "mc-dropout": "MC dropout",
-    "ensemble": "softmax, ensemble",
-}
+NAMES = RULES
 NOT_RUN, NONE = "not run", "–"
 
 
@@ -69,7 +64,7 @@ def efficiency_table(records: Sequence[Record], caption: str = "") -> Table:
         seconds = [each["seconds_per_step"] for each in done if each["seconds_per_step"]]
         rows.append(
             [
-                f"{rule_name(group[0])}{tried(label)}",
+                f"{rule_name(group[0].experiment['rule'])}{tried(label)}",
                 paper.get("parameters", NONE),
                 parameters,
                 paper.get("s/step", NONE),
@@ -108,7 +103,7 @@ class _Line:
 
 
 def _lines(label: str, group: list[Record]) -> Iterator[_Line]:
-    name = f"{rule_name(group[0])}{tried(label)}"
+    name = f"{rule_name(group[0].experiment['rule'])}{tried(label)}"
     yield _Line(name, group, {"mean": "mean", "sampled": "sampled"})
     if any("dropout" in record.measures for record in group):
         yield _Line(f"{name}, MC dropout", group, {"sampled": "dropout"})
@@ -124,10 +119,8 @@ def _row(line: _Line) -> list[str]:
     return [line.task.title, line.name, scores, paper or NONE, *cells, str(members)]
 
 
-def rule_name(record: Record) -> str:
-    """The rule of a run, as tables call it."""
-    rule = record.experiment["rule"]
-    return NAMES.get(rule, rule)
+def _rule(record: Record) -> str:
+    return rule_name(record.experiment["rule"])
 
 
 def tried(label: str) -> str:

@@ -10,6 +10,7 @@ from babn.errors import ConfigError
 from babn.experiments.environment import environment
 from babn.experiments.experiment import Experiment
 from babn.experiments.log import read_log
+from babn.experiments.naming import method_name
 from babn.experiments.run_folder import RunError, RunFolder, write_json
 from babn.experiments.stage import Stage, Subject, load_subject, set_up
 from babn.experiments.testing import answer, modes
@@ -108,7 +109,9 @@ def finish(subject: Subject, place: RunFolder, watch: Watch) -> Results:
     found: dict[tuple[str, str], Answers] = {}
     for part in present_parts(subject):
         for mode in modes(subject.experiment):
-            answers = found[part, mode] = answer(subject, part, mode, watch)
+            method = method_name(subject.experiment.rule, mode)
+            answers = answer(subject, part, mode, watch).named(method, subject.experiment.seed)
+            found[part, mode] = answers
             shutil.rmtree(place.answers / f"{part}-{mode}", ignore_errors=True)
             answers.save(place.answers / f"{part}-{mode}")
     results = _summary(subject, place) | {"measures": measured(subject.task, found)}

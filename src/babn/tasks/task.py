@@ -55,6 +55,10 @@ class Answers(ABC):
         Shares are fractions of one, as everywhere in babn; tables make percentages of them.
         """
 
+    def named(self, method: str, seed: int) -> "Answers":
+        """The answers under the name by which comparisons and reports tell methods apart."""
+        return self
+
     def together(self, others: "Sequence[Answers]") -> "Answers | None":
         """The answers of an ensemble of models, of which this is one; `None` if there are none.
 

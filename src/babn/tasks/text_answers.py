@@ -95,6 +95,10 @@ class TextAnswers(Answers):
             for name in TEMPERED
         }
 
+    def named(self, method: str, seed: int) -> "TextAnswers":
+        """The answers with another method and seed."""
+        return replace(self, evaluation=replace(self.evaluation, method=method, seed=seed))
+
     def together(self, others: Sequence[Answers]) -> "TextAnswers":
         """The members' probabilities averaged."""
         members = [self, *(each for each in others if isinstance(each, TextAnswers))]
