@@ -16,10 +16,10 @@ or_stop = || { echo "make: $(1)" >&2; exit 1; }
 install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for more run $(PIP_INSTALL) $(1))
 
 # Tests run two at a time and their tensors are small: more threads only wait for one another.
-test test-slow test-browser: export OMP_NUM_THREADS ?= 1
+test test-slow test-browser test-attacks: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-slow test-gpu test-browser lint types format bench docs clean help
+.PHONY: demo test test-slow test-gpu test-browser test-attacks lint types format bench docs clean help
 
 demo: $(INSTALLED) $(MINILM)  ## convert a pretrained model, train it, and show what it is unsure of
 	$(BIN)/babn demo
@@ -36,6 +36,11 @@ test-gpu: $(INSTALLED)  ## run the kernels' tests on a CUDA device
 test-browser: $(INSTALLED)  ## drive the viewer's page in Chromium, which must be installed
 	@$(call install,-c constraints.txt playwright)
 	$(BIN)/pytest -m browser $(PYTEST_ARGS)
+
+test-attacks: $(INSTALLED)  ## run TextAttack's recipes on tiny models
+	@$(call install,-c constraints.txt -e '.[attacks]')
+	@$(call install,--no-deps textattack==0.3.11)
+	$(BIN)/pytest -m attacks $(PYTEST_ARGS)
 
 lint: $(INSTALLED)  ## check style and format
 	$(BIN)/ruff check .

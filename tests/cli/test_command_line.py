@@ -12,6 +12,7 @@ import babn.cli
 from babn.cli._app import app, commands, split_docstring
 
 COMMANDS = (
+    "attack",
     "bench",
     "demo",
     "evaluate",

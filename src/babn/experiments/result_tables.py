@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from babn.evaluation.tables import Table
-from babn.experiments.naming import RULES, rule_name
+from babn.experiments.naming import rule_name
 from babn.experiments.records import Record
 from babn.tasks.catalogue import find_task
 from babn.tasks.task import Task
 
-NAMES = RULES
 NOT_RUN, NONE = "not run", "–"
 
 

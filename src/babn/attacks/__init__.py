@@ -1,0 +1,1 @@
+"""Attacks that change words of a text until a model changes its answer."""
