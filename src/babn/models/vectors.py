@@ -1,8 +1,7 @@
 """Words' vectors from files: GloVe's and word2vec's text files, and `.npz`."""
 
-import gzip
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.errors import DataError
+from babn.files import numbered_lines
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ def _read_text(path: Path) -> tuple[list[str], Any]:
     words: list[str] = []
     vectors: list[Any] = []
     header, size = None, 0
-    for number, line in _lines(path):
+    for number, text in numbered_lines(path):
+        line = text.rstrip(" ")  # word2vec ends its lines with one
         if number == 1:
             header = _header(line)
             size = header[1] if header else line.count(" ")
@@ -157,15 +158,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    open_file: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
-    try:
-        with open_file(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                yield number, line.decode("utf-8").rstrip(" \r\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8: {error}. Save it as UTF-8.") from error
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is damaged: {error}. Get it again.") from error

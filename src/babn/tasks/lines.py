@@ -5,15 +5,15 @@ is one file whose name begins with the part's: `train.tsv`, `dev_matched.tsv.gz`
 have a header and no quoting; `.jsonl` files hold one object a line. Both may be gzipped (`.gz`).
 """
 
-import gzip
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from babn.errors import DataError
+from babn.files import numbered_lines
 
 ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 
@@ -110,20 +110,8 @@ def fingerprint(*paths: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    open_file: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
-    try:
-        with open_file(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                yield number, line.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8: {error}. Save it as UTF-8.") from error
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is damaged: {error}. Get it again.") from error
-
-
 def _table(path: Path) -> Iterator[Row]:
-    lines = _lines(path)
+    lines = numbered_lines(path)
     header = next(lines, (0, ""))[1].split("\t")
     for number, line in lines:
         values = line.split("\t")
@@ -136,7 +124,7 @@ def _table(path: Path) -> Iterator[Row]:
 
 
 def _objects(path: Path) -> Iterator[Row]:
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         try:
             values = json.loads(line)
         except json.JSONDecodeError as error:
