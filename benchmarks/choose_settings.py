@@ -1,0 +1,63 @@
+"""Which settings of each rule a search on development data favours.
+
+python benchmarks/choose_settings.py benchmarks/results/minilm-search.json
+
+The criterion was fixed before the search was run: the score at the posterior mean, averaged over tasks
+and seeds; among settings within a fifth of a point of the best, the one with the smallest NLL in the
+rule's fullest mode (sampled, or the mean for softmax), averaged likewise.
+"""
+
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from babn.experiments.records import Record, load_records
+from babn.tasks.catalogue import find_task
+
+NEAR = 0.002
+
+
+def main() -> None:
+    """Prints every setting, the chosen one of each rule marked."""
+    records, _ = load_records(Path(sys.argv[1]))
+    groups: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        rule = record.experiment["rule"]
+        if record.results and rule != "ensemble":
+            groups[rule][record.label.partition("+")[2]].append(record)
+    for rule, by_setting in groups.items():
+        found = {name: (score(runs), surprise(runs)) for name, runs in by_setting.items()}
+        best = max(value for value, _ in found.values())
+        near = {name: nll for name, (value, nll) in found.items() if value >= best - NEAR}
+        chosen = min(near, key=near.__getitem__)
+        print(f"\n{rule}: {len(found)} settings")
+        for name, (value, nll) in sorted(found.items(), key=lambda item: -item[1][0]):
+            mark = "  <- chosen" if name == chosen else ""
+            print(f"  {100 * value:6.2f}  NLL {nll:.3f}  {name or 'defaults'}{mark}")
+
+
+def score(runs: Sequence[Record]) -> float:
+    """Mean score of runs, every task counted alike."""
+    return _mean_over_tasks(
+        runs, lambda run: run.measures["mean"][find_task(run.experiment["task"]).scores[-1]]
+    )
+
+
+def surprise(runs: Sequence[Record]) -> float:
+    """Mean NLL of runs in their fullest mode."""
+    return _mean_over_tasks(
+        runs, lambda run: run.measures["sampled" if "sampled" in run.measures else "mean"]["NLL"]
+    )
+
+
+def _mean_over_tasks(runs, value) -> float:  # type: ignore[no-untyped-def]
+    tasks = defaultdict(list)
+    for run in runs:
+        tasks[run.experiment["task"]].append(value(run))
+    return statistics.fmean(statistics.fmean(values) for values in tasks.values())
+
+
+if __name__ == "__main__":
+    main()
