@@ -2,15 +2,16 @@
 
 python benchmarks/choose_settings.py benchmarks/results/minilm-search.json
 
-The criterion was fixed before the search was run: the score at the posterior mean, averaged over tasks
-and seeds; among settings within a fifth of a point of the best, the one with the smallest NLL in the
-rule's fullest mode (sampled, or the mean for softmax), averaged likewise.
+The criterion was fixed before the search was run: the score at the posterior mean, averaged over
+tasks and seeds; among settings within a fifth of a point of the best, the one with the smallest NLL
+in the rule's fullest mode (sampled, or the mean for softmax), averaged likewise over the tasks that
+have one.
 """
 
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from babn.experiments.records import Record, load_records
@@ -40,22 +41,27 @@ def main() -> None:
 
 def score(runs: Sequence[Record]) -> float:
     """Mean score of runs, every task counted alike."""
-    return _mean_over_tasks(
-        runs, lambda run: run.measures["mean"][find_task(run.experiment["task"]).scores[-1]]
-    )
+
+    def of_run(run: Record) -> float | None:
+        return run.measures["mean"].get(find_task(run.experiment["task"]).scores[-1])
+
+    return _mean_over_tasks(runs, of_run)
 
 
 def surprise(runs: Sequence[Record]) -> float:
     """Mean NLL of runs in their fullest mode."""
-    return _mean_over_tasks(
-        runs, lambda run: run.measures["sampled" if "sampled" in run.measures else "mean"]["NLL"]
-    )
+
+    def of_run(run: Record) -> float | None:
+        return run.measures["sampled" if "sampled" in run.measures else "mean"].get("NLL")
+
+    return _mean_over_tasks(runs, of_run)
 
 
-def _mean_over_tasks(runs, value) -> float:  # type: ignore[no-untyped-def]
-    tasks = defaultdict(list)
+def _mean_over_tasks(runs: Sequence[Record], value: Callable[[Record], float | None]) -> float:
+    tasks: dict[str, list[float]] = defaultdict(list)
     for run in runs:
-        tasks[run.experiment["task"]].append(value(run))
+        if (found := value(run)) is not None:
+            tasks[run.experiment["task"]].append(found)
     return statistics.fmean(statistics.fmean(values) for values in tasks.values())
 
 
