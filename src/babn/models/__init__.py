@@ -1,9 +1,16 @@
-"""Attention models from before transformers, for tasks of two texts, as models of transformers.
+"""Attention models from before transformers, as models of transformers.
+
+Two are for tasks of two texts and one translates.
 
 Importing this package makes them known to transformers' `Auto` classes.
 """
 
-from transformers import AutoConfig, AutoModelForMultipleChoice, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModelForMultipleChoice,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+)
 
 from babn.models.decomposable import (
     DecomposableConfig,
@@ -11,6 +18,9 @@ from babn.models.decomposable import (
     DecomposableForSequenceClassification,
 )
 from babn.models.esim import EsimConfig, EsimForMultipleChoice, EsimForSequenceClassification
+from babn.models.translate import Translations, translate
+from babn.models.translation import TranslationModel
+from babn.models.translation_config import TranslationConfig
 from babn.models.vectors import WordVectors, read_vectors
 
 __all__ = [
@@ -20,8 +30,12 @@ __all__ = [
     "EsimConfig",
     "EsimForMultipleChoice",
     "EsimForSequenceClassification",
+    "TranslationConfig",
+    "TranslationModel",
+    "Translations",
     "WordVectors",
     "read_vectors",
+    "translate",
 ]
 
 for _config, _classifier, _chooser in (
@@ -31,3 +45,6 @@ for _config, _classifier, _chooser in (
     AutoConfig.register(_config.model_type, _config, exist_ok=True)
     AutoModelForSequenceClassification.register(_config, _classifier, exist_ok=True)
     AutoModelForMultipleChoice.register(_config, _chooser, exist_ok=True)
+
+AutoConfig.register(TranslationConfig.model_type, TranslationConfig, exist_ok=True)
+AutoModelForSeq2SeqLM.register(TranslationConfig, TranslationModel, exist_ok=True)

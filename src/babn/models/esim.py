@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from babn.models.config import PairConfig
+from babn.models.lstm import BiLstm
 from babn.models.pairs import PairForMultipleChoice, PairForSequenceClassification, WordEmbedding
 from babn.models.texts import Side, Text
 
@@ -25,31 +25,6 @@ class EsimConfig(PairConfig):
 
     def __init__(self, hidden_size: int = 300, dropout: float = 0.5, **kwargs: Any) -> None:
         super().__init__(hidden_size=hidden_size, dropout=dropout, **kwargs)
-
-
-class BiLstm(nn.Module):
-    """An LSTM in both directions, which never sees padding.
-
-    Args:
-        inputs: Size of its inputs.
-        size: Size of each direction.
-    """
-
-    def __init__(self, inputs: int, size: int) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(inputs, size, batch_first=True, bidirectional=True)
-
-    def forward(
-        self, x: Float[Tensor, "batch token dim"], text: Text
-    ) -> Float[Tensor, "batch token size"]:
-        """Both directions side by side; zero at padding."""
-        lengths = text.seen.sum(1).clamp(min=1).cpu()
-        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        self.lstm.flatten_parameters()
-        output, _ = self.lstm(packed)
-        padded: Tensor
-        padded, _ = pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])
-        return padded
 
 
 class Esim(nn.Module):

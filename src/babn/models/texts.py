@@ -49,10 +49,11 @@ def split(
     else:
         second = token_type_ids.bool()
     seen = seen & input_ids.ne(config.cls_token_id)
-    return _to_the_left(input_ids, seen & ~second), _to_the_left(input_ids, seen & second)
+    return left_aligned(input_ids, seen & ~second), left_aligned(input_ids, seen & second)
 
 
-def _to_the_left(ids: Int[Tensor, "batch token"], chosen: Bool[Tensor, "batch token"]) -> Text:
+def left_aligned(ids: Int[Tensor, "batch token"], chosen: Bool[Tensor, "batch token"]) -> Text:
+    """The chosen tokens of each row, in their order, padded on the right as far as needed."""
     lengths = chosen.sum(-1, keepdim=True)
     longest = max(1, int(lengths.max()))
     order = chosen.byte().argsort(dim=-1, descending=True, stable=True)[:, :longest]
