@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import babn
@@ -153,3 +154,25 @@ def test_the_upward_path_starts_from_the_first_call_of_its_chain() -> None:
     second = [x.relative_std for x in babn.attention(model, batch)]
 
     assert all(not torch.equal(x, y) for x, y in zip(first, second, strict=True))
+
+
+class BothWays(nn.Module):
+    """Two sequences look at each other by one module."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        one = F.scaled_dot_product_attention(a, b, b)
+        other = F.scaled_dot_product_attention(b, a, a)
+        return one.sum((1, 2)) + other.sum((1, 2))
+
+
+def sequence(length: int) -> Tensor:
+    return torch.randn(2, 1, length, 8, generator=torch.Generator().manual_seed(length))
+
+
+def test_calls_that_were_alike_in_the_dry_run_only_say_so() -> None:
+    alike = babn.convert(BothWays(), babn.BeliefConfig(max_length=8), (sequence(4), sequence(4)))
+    with pytest.raises(babn.errors.ConversionError, match=r"4 queries and 5 keys.*example_inputs"):
+        alike.eval()(sequence(5), sequence(4))
+    apart = babn.convert(BothWays(), babn.BeliefConfig(max_length=8), (sequence(5), sequence(4)))
+    assert len(babn.inspect(apart).chains) == 2
+    assert apart.eval()(sequence(6), sequence(3)).isfinite().all()

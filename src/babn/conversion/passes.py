@@ -81,6 +81,7 @@ class Pass:
         self.grad_enabled = torch.is_grad_enabled()
         self.counts: dict[str, int] = {}
         self.climbed: dict[int, Any] = {}
+        self.sizes: dict[int, tuple[int, int]] = {}
         self.kl: dict[tuple[int, int], Tensor] = {}
         self.tokens: dict[str, Tensor | None] = {}
 
@@ -90,7 +91,9 @@ class Pass:
         self._note_memory(scores.phi.numel(), BYTES_PER_PAIR)
         chain, step = place
         rule = self._rule(chain)
-        posterior = rule(step, scores, self._climbed(place, lambda: rule.climb(scores)))
+        queries, keys = scores.phi.shape[-2:]
+        climbed = self._climbed(place, lambda: rule.climb(scores), (queries, keys))
+        posterior = rule(step, scores, climbed)
         if self.override.posteriors is not None:
             self.override.posteriors.append((self.state.layer_name(place), posterior))
         if self.with_kl:
@@ -114,21 +117,32 @@ class Pass:
         chain, step = place = self._next_place(site)
         self._note_memory(pairs, BYTES_PER_FUSED_PAIR)
         rule = self._rule(chain)
-        climbed = self._climbed(place, lambda: rule.climb_fused(inputs))
+        queries, keys = inputs.pairs[-2:]
+        climbed = self._climbed(place, lambda: rule.climb_fused(inputs), (queries, keys))
         request = Request(sample, self.with_kl, self.override.randomness)
         result = rule.fused(step, inputs, climbed, request)
         if result.kl_rows is not None:
             self._keep_rows(place, result.kl_rows, inputs)
         return result.output
 
-    def _climbed(self, place: tuple[int, int], climb: Callable[[], Any]) -> Any:
+    def _climbed(
+        self, place: tuple[int, int], climb: Callable[[], Any], sizes: tuple[int, int]
+    ) -> Any:
         """The upward path of a chain, which its first call climbs and its last one gives up.
 
         What is still kept when a compiled model ends is one of its results, with a gradient.
         """
         chain, step = place
         if chain not in self.climbed:
-            self.climbed[chain] = climb()
+            self.climbed[chain], self.sizes[chain] = climb(), sizes
+        if self.climbed[chain] is not None and self.sizes[chain] != sizes:
+            queries, keys = self.sizes[chain]
+            raise ConversionError(
+                f"{self.state.layer_name(place)} has {sizes[0]} queries and {sizes[1]} keys, the "
+                f"first call of its chain {queries} and {keys}. In the dry run they were alike: "
+                "convert with example_inputs in which they differ, so that they become chains of "
+                "their own."
+            )
         if step == len(self.state.chains[chain].calls) - 1:
             return self.climbed.pop(chain)
         return self.climbed[chain]
