@@ -5,6 +5,11 @@ class BabnError(Exception):
     """Base of all errors raised on purpose by babn."""
 
 
+def one_line(error: BaseException) -> str:
+    """An error's message without line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 class ConfigError(BabnError, ValueError):
     """A configuration field has a value that cannot work."""
 

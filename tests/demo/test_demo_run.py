@@ -89,7 +89,9 @@ def test_differences_agree_with_the_rows(quick: tuple[str, Path]) -> None:
 
 
 def test_own_folder_may_be_written_again(quick: tuple[str, Path]) -> None:
+    before = (quick[1] / PAGE).read_text()
     prepare(quick[1], force=False)
+    assert (quick[1] / PAGE).read_text() == before
 
 
 def test_other_folders_need_force(tmp_path: Path) -> None:

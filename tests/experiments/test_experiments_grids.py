@@ -67,6 +67,10 @@ def test_a_grid_is_tasks_by_rules_by_values_to_try(tmp_path: Path) -> None:
         ("[every]", "needs at least one"),
         ("[colours]\n[tasks.mrpc]\n[rules.bam]", "colours"),
         ("[tasks", "cannot be read"),
+        ("seeds = 3\n[tasks.mrpc]\n[rules.bam]", "seeds=3"),
+        ("tasks.mrpc = 3\n[rules.bam]", "tasks.mrpc is not a table"),
+        ("[tasks.mrpc]\n[rules.bam]\n[search]\nsteps = 3", "search steps=3"),
+        ("[tasks.mrpc]\n[rules.bam]\n[search.bam]\nmodel = 'ab'", "search model='ab'"),
     ],
 )
 def test_files_that_are_no_grid_are_refused(text: str, part: str, tmp_path: Path) -> None:
@@ -126,7 +130,7 @@ def test_runs_side_by_side_are_done_once_and_failures_stay_alone(tmp_path: Path)
     failed = run_all([*jobs, *bad.jobs({}, tmp_path)], 2, Unwatched())
     assert list(failed) == [tmp_path / "bad/mrpc-softmax/seed-0"]
     assert "/nowhere" in next(iter(failed.values()))
-    assert "Traceback" in (tmp_path / "bad/mrpc-softmax/seed-0/output.txt").read_text()
+    assert "Traceback" in (tmp_path / "bad/mrpc-softmax/seed-0/error.txt").read_text()
     records = collect(jobs)
     labels = [record.label for record in records]
     assert labels == ["mrpc-softmax"] * 2 + ["mrpc-ensemble"] + ["mrpc-belief"] * 2

@@ -67,11 +67,15 @@ def test_every_number_can_be_computed_without_the_model(done: Path, tmp_path: Pa
 
 
 def test_another_number_of_samples_can_be_asked_for(done: Path) -> None:
-    before = results_of(done)["measures"]["dev"]
-    found = evaluate(done, samples=5)["measures"]["dev"]
-    assert found["mean"] == before["mean"]
-    assert len(babn.Evaluation.load(done / "answers/dev-sampled").prediction.sample_logits) == 5
-    evaluate(done)
+    before = results_of(done)
+    found = evaluate(done, samples=5)
+    assert found["measures"]["dev"]["mean"] == before["measures"]["dev"]["mean"]
+    assert (found["samples"], before["samples"]) == (5, 3)
+    assert found["steps"] == before["steps"] == 6
+    kept, asked = done / "answers/dev-sampled", done / "evaluations/samples=5/answers/dev-sampled"
+    for folder, samples in ((kept, 3), (asked, 5)):
+        assert len(babn.Evaluation.load(folder).prediction.sample_logits) == samples
+    assert results_of(done) == before
 
 
 @pytest.mark.parametrize("rule", ["softmax", "bam", "belief", "mc-dropout"])
@@ -154,9 +158,15 @@ def test_nothing_is_overwritten_unasked(done: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == ["notes.txt"]
 
 
-def test_overwriting_begins_again(tmp_path: Path, done: Path) -> None:
+def test_overwriting_begins_again_and_takes_only_what_is_its_own(
+    tmp_path: Path, done: Path
+) -> None:
     run(tiny(seed=5, steps=2), tmp_path / "run")
+    evaluate(tmp_path / "run", samples=2)
+    (tmp_path / "run/notes.txt").write_text("mine")
     run(tiny(), tmp_path / "run", overwrite=True)
+    assert (tmp_path / "run/notes.txt").read_text() == "mine"
+    assert not (tmp_path / "run/evaluations").exists()
     assert same_weights(done, tmp_path / "run")
     assert [line["step"] for line in read_log(RunFolder(tmp_path / "run"))] == [1, 2, 3, 4, 5, 6]
 

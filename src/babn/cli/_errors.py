@@ -8,18 +8,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from babn.errors import BabnError
+from babn.errors import BabnError, one_line
 
 FAILED, INTERRUPTED = 2, 130
 
 
 class CommandError(BabnError):
     """A command cannot do what it was asked to."""
-
-
-def one_line(error: BaseException) -> str:
-    """An error's message without line breaks."""
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def failing_in_one_line(command: Callable[..., None]) -> Callable[..., None]:

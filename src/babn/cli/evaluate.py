@@ -15,8 +15,9 @@ def evaluate(
     Args:
         run: The run's folder.
         again: Ask the model again, instead of using the answers that are there.
-        samples: Samples of attention in sampled mode; asks the model again.
-        data: Folder of other test data, builtin or hub; asks the model again.
+        samples: Samples of attention in sampled mode; asks the model again, and keeps the answers
+            under evaluations in the run.
+        data: Folder of other test data, builtin or hub; likewise.
     """
     from rich.console import Console
 

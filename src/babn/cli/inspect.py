@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 import babn
 from babn.attention.rule import RuleConfig
-from babn.cli._errors import CommandError, one_line
+from babn.cli._errors import CommandError
 from babn.cli._outline import outline
 from babn.conversion.plan import from_list
 from babn.conversion.report import Inspection
-from babn.errors import ConfigError, FormatError, MissingExtraError
+from babn.errors import ConfigError, FormatError, MissingExtraError, one_line
 
 READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     bool: (lambda text: {"true": True, "false": False}[text.lower()], "true or false"),

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 import babn
 from babn.conversion.state import belief_states
 from babn.demo.batches import Batch
+from babn.experiments.optimizer import rise_and_fall
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,9 @@ def make_optimizer(model: nn.Module, recipe: Recipe, steps: int) -> tuple[Optimi
         {"params": parts["belief"], "lr": recipe.belief_rate},
     ]
     optimizer = AdamW(groups, weight_decay=recipe.weight_decay, fused=True)
-    warmup = max(1, round(recipe.warmup * steps))
+    warmup = round(recipe.warmup * steps)
 
-    def rise_and_fall(step: int) -> float:
-        return min((step + 1) / warmup, (steps - step) / (steps - warmup + 1))
-
-    return optimizer, LambdaLR(optimizer, rise_and_fall)
+    return optimizer, LambdaLR(optimizer, lambda step: rise_and_fall(step, steps, warmup))
 
 
 def split_parameters(model: nn.Module) -> dict[str, list[nn.Parameter]]:

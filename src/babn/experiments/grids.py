@@ -11,7 +11,7 @@ from babn.errors import ConfigError
 from babn.experiments.config_files import BUILT_IN, built_in, merged, read_values
 from babn.experiments.experiment import Experiment
 from babn.experiments.jobs import Job
-from babn.experiments.naming import RUNS, flat, plain
+from babn.experiments.naming import RUNS, flat, label
 from babn.tasks.catalogue import task_names
 
 SWEEPS = BUILT_IN.with_name("sweeps")
@@ -114,10 +114,25 @@ def read_grid(path: Path) -> Grid:
         raise ConfigError(f"{path} has {unknown}; a grid has {sorted(KNOWN)}.")
     if not values.get("tasks") or not values.get("rules"):
         raise ConfigError(f"{path} needs at least one [tasks.NAME] and one [rules.NAME].")
+    _check(values, path)
     try:
         return Grid(path.stem, list(_cells(values)), values.get("seeds", [0]))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def _check(values: Mapping[str, Any], path: Path) -> None:
+    """Refuses what is not a table or a list where there has to be one."""
+    seeds = values.get("seeds", [0])
+    if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
+        raise ConfigError(f"{path}: seeds={seeds!r} is not possible. Give a list of numbers.")
+    for kind in ("tasks", "rules"):
+        if bad := [n for n, fields in values[kind].items() if not isinstance(fields, Mapping)]:
+            raise ConfigError(f"{path}: {kind}.{bad[0]} is not a table. Write [{kind}.{bad[0]}].")
+    for rule in values["rules"]:
+        for name, tried in _lists(values.get("search", {}), rule, values["rules"]).items():
+            if not isinstance(tried, list) or not tried:
+                raise ConfigError(f"{path}: search {name}={tried!r} is not possible. Give a list.")
 
 
 def _cells(values: Mapping[str, Any]) -> Iterator[Cell]:
@@ -129,16 +144,15 @@ def _cells(values: Mapping[str, Any]) -> Iterator[Cell]:
         for each in (values.get("every", {}), of_task, of_rule, of_both):
             fields = merged(fields, each)
         for choice in _choices(values.get("search", {}), rule, values["rules"]):
-            tried = [f"{name}={plain(value)}" for name, value in flat(choice).items()]
-            yield Cell("+".join([f"{task}-{rule}", *tried]), merged(fields, choice))
+            name = "+".join(filter(None, [f"{task}-{rule}", label(choice)]))
+            yield Cell(name, merged(fields, choice))
 
 
 def _choices(
     search: Mapping[str, Any], rule: str, rules: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Every combination of the values to try for a rule."""
-    common = {name: values for name, values in search.items() if name not in rules}
-    lists = flat(merged(common, search.get(rule, {})))
+    lists = _lists(search, rule, rules)
     for combination in itertools.product(*lists.values()):
         choice: dict[str, Any] = {}
         for name, value in zip(lists, combination, strict=True):
@@ -148,3 +162,9 @@ def _choices(
             else:
                 choice[name] = value
         yield choice
+
+
+def _lists(search: Mapping[str, Any], rule: str, rules: Mapping[str, Any]) -> dict[str, Any]:
+    """The values to try of each field for a rule."""
+    common = {name: values for name, values in search.items() if name not in rules}
+    return flat(merged(common, search.get(rule, {})))

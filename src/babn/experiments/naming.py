@@ -38,9 +38,14 @@ def method_name(rule: str, mode: str) -> str:
 
 def run_path(config: Path, overrides: Mapping[str, Any], seed: int, under: Path = RUNS) -> Path:
     """The folder of a run: configuration, what differs from it, and seed."""
-    changes = flat({name: value for name, value in overrides.items() if name not in PLACES})
-    label = "+".join([config_name(config), *(f"{n}={plain(v)}" for n, v in changes.items())])
-    return under / label / f"seed-{seed}"
+    changes = {name: value for name, value in overrides.items() if name not in PLACES}
+    name = "+".join(filter(None, [config_name(config), label(changes)]))
+    return under / name / f"seed-{seed}"
+
+
+def label(changes: Mapping[str, Any]) -> str:
+    """Fields and their values as part of a folder's name."""
+    return "+".join(f"{name}={plain(value)}" for name, value in flat(changes).items())
 
 
 def command(config: str, overrides: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from babn.errors import ConfigError
 from babn.experiments.environment import environment
 from babn.experiments.experiment import Experiment
 from babn.experiments.log import read_log
-from babn.experiments.naming import method_name
+from babn.experiments.naming import label, method_name
 from babn.experiments.run_folder import RunError, RunFolder, write_json
 from babn.experiments.stage import Stage, Subject, load_subject, set_up
 from babn.experiments.testing import answer, modes
@@ -67,7 +67,10 @@ def evaluate(
     data: str | None = None,
     watch: Watch | None = None,
 ) -> Results:
-    """Asks the model of a finished run again, and replaces its answers and results.
+    """Asks the model of a finished run again.
+
+    Asked as before, it replaces the run's answers and results; asked otherwise, what comes of it
+    goes to a folder of its own under `evaluations`.
 
     Args:
         folder: The run's folder.
@@ -76,17 +79,19 @@ def evaluate(
         watch: Is told how far it has come.
     """
     place = RunFolder(folder)
-    values = place.experiment().to_dict()
-    values |= {} if samples is None else {"samples": samples}
-    values |= {} if data is None else {"data": data}
+    before = place.experiment()
+    wanted = {"samples": samples, "data": data}
+    other = {n: v for n, v in wanted.items() if v is not None and v != getattr(before, n)}
+    experiment = Experiment.from_dict(before.to_dict() | other)
     with place.locked():
         if not place.model.is_dir():
             raise RunError(
                 f"{folder} has no model: it is not finished (babn train --resume), or its "
                 "configuration says keep_model = false."
             )
-        subject = load_subject(Experiment.from_dict(values), place.model)
-        return finish(subject, place, watch or Unwatched())
+        subject = load_subject(experiment, place.model)
+        target = RunFolder(place.evaluations / label(other)) if other else place
+        return finish(subject, place, watch or Unwatched(), target)
 
 
 def remeasure(folder: str | Path) -> Results:
@@ -104,18 +109,28 @@ def remeasure(folder: str | Path) -> Results:
     return results
 
 
-def finish(subject: Subject, place: RunFolder, watch: Watch) -> Results:
-    """Asks a trained model about every part of its task's test data, and keeps all of it."""
+def finish(
+    subject: Subject, place: RunFolder, watch: Watch, target: RunFolder | None = None
+) -> Results:
+    """Asks a trained model about every part of its task's test data, and keeps all of it.
+
+    Args:
+        subject: The model.
+        place: Its run.
+        watch: Is told of every example.
+        target: Where to keep answers and results; by default in the run.
+    """
+    target = target or place
     found: dict[tuple[str, str], Answers] = {}
     for part in present_parts(subject):
         for mode in modes(subject.experiment):
             method = method_name(subject.experiment.rule, mode)
             answers = answer(subject, part, mode, watch).named(method, subject.experiment.seed)
             found[part, mode] = answers
-            shutil.rmtree(place.answers / f"{part}-{mode}", ignore_errors=True)
-            answers.save(place.answers / f"{part}-{mode}")
+            shutil.rmtree(target.answers / f"{part}-{mode}", ignore_errors=True)
+            answers.save(target.answers / f"{part}-{mode}")
     results = _summary(subject, place) | {"measures": measured(subject.task, found)}
-    write_json(place.results, results)
+    write_json(target.results, results)
     return results
 
 
@@ -142,10 +157,12 @@ def present_parts(subject: Subject) -> list[str]:
 def _prepare(
     place: RunFolder, experiment: Experiment, resume: bool, overwrite: bool, heading: str
 ) -> None:
-    if overwrite:
-        place.clear()
+    heading = heading or "an experiment of babn"
     if place.state == "absent":
-        place.begin(experiment, heading or "an experiment of babn")
+        place.begin(experiment, heading)
+        return
+    if overwrite:
+        place.begin_again(experiment, heading)
         return
     if not resume:
         remedy = "--overwrite begins again"
@@ -187,6 +204,8 @@ def _summary(subject: Subject, place: RunFolder) -> Results:
         "model": experiment.model,
         "rule": experiment.rule,
         "seed": experiment.seed,
+        "data": experiment.data,
+        "samples": experiment.samples,
         "scores": list(subject.task.scores),
         "parameters": sum(p.numel() for p in subject.model.parameters()),
         "steps": lines[-1]["step"] if lines else 0,

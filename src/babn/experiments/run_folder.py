@@ -37,6 +37,9 @@ class RunFolder:
         self.model = self.path / "model"
         self.answers = self.path / "answers"
         self.results = self.path / "results.json"
+        self.evaluations = self.path / "evaluations"
+        self.attacks = self.path / "attacks"
+        self.trace = self.path / "error.txt"
 
     @property
     def state(self) -> State:
@@ -50,14 +53,19 @@ class RunFolder:
         if self.path.is_dir() and any(p.name != LOCK for p in self.path.iterdir()):
             raise RunError(f"{self.path} holds other files. Give another folder with --out.")
         self.path.mkdir(parents=True, exist_ok=True)
-        replace_file(self.config, lambda path: write_experiment(experiment, path, heading))
+        self._write_config(experiment, heading)
 
-    def clear(self) -> None:
-        """Takes away what a run has written, and nothing else."""
-        for each in (self.results, self.environment, self.log, self.config):
+    def begin_again(self, experiment: Experiment, heading: str) -> None:
+        """Takes away what the run here has left, and nothing else, for another one."""
+        for each in (self.results, self.environment, self.log, self.trace):
             each.unlink(missing_ok=True)
-        for folder in (self.tensorboard, self.checkpoints, self.model, self.answers):
+        made = self.tensorboard, self.checkpoints, self.model, self.answers
+        for folder in (*made, self.evaluations, self.attacks):
             shutil.rmtree(folder, ignore_errors=True)
+        self._write_config(experiment, heading)
+
+    def _write_config(self, experiment: Experiment, heading: str) -> None:
+        replace_file(self.config, lambda path: write_experiment(experiment, path, heading))
 
     def experiment(self) -> Experiment:
         """The run's configuration."""

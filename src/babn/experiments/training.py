@@ -46,7 +46,7 @@ def train(stage: Stage, run: RunFolder, watch: Watch) -> None:
                 _note_step(stage, step, sums)
                 done = step + 1
                 if done % max(1, stage.steps // LINES) == 0 or done == stage.steps:
-                    _write_line(stage, done, sums, log, watch)
+                    _write_line(stage, done, sums, log)
                 with sums.paused():
                     if _is_due(done, stage.experiment.test_every, stage.steps):
                         log.write({"step": done, **_tested(stage)})
@@ -149,7 +149,7 @@ def _smoothing(stage: Stage, output: Any, batch: Batch) -> Tensor | float:
     return amount * (even - F.cross_entropy(logits, labels))
 
 
-def _write_line(stage: Stage, step: int, sums: _Sums, log: Log, watch: Watch) -> None:
+def _write_line(stage: Stage, step: int, sums: _Sums, log: Log) -> None:
     means = sums.means()
     if not math.isfinite(means["loss"]):
         raise TrainingError(

@@ -8,13 +8,9 @@ import sys
 import traceback
 from pathlib import Path
 
-from babn.cli._errors import one_line
-from babn.errors import BabnError
+from babn.errors import BabnError, one_line
 from babn.experiments.run import run
 from babn.experiments.run_folder import RunFolder
-
-OUTPUT = "output.txt"
-"""What a run printed, and the whole trace of an error."""
 
 
 def work() -> None:
@@ -33,7 +29,7 @@ def outcome(folder: Path) -> str:
     except KeyboardInterrupt:
         return "interrupted"
     except Exception as error:  # one run must not stop the others
-        (folder / OUTPUT).write_text(traceback.format_exc())
+        RunFolder(folder).trace.write_text(traceback.format_exc())
         known = isinstance(error, BabnError | OSError)
         return one_line(error) if known else f"{type(error).__name__}: {one_line(error)}"
     return ""
