@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -193,3 +196,21 @@ def test_records_of_runs_that_are_not_done_are_empty(tmp_path: Path) -> None:
     assert [record.results for record in collect(jobs)] == [{}] * 4
     assert json.dumps([record.experiment for record in collect(jobs)])
     assert TINY["task"] == collect(jobs)[0].experiment["task"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_a_sweep_which_the_same_command_finishes(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SIDE_BY_SIDE.replace("steps = 2", "steps = 300"))
+    command = [sys.executable, "-m", "babn", "sweep", "small.toml", "--jobs", "2"]
+    group = subprocess.Popen(
+        command, cwd=tmp_path, start_new_session=True, stdout=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/*/*/*/checkpoints/step-*")) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.killpg(group.pid, signal.SIGINT)
+    assert group.wait(timeout=60) == 130
+    folders = [RunFolder(path.parent) for path in tmp_path.glob("runs/*/*/*/experiment.toml")]
+    assert len(folders) == 4 and all(folder.state == "unfinished" for folder in folders)
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert all(folder.state == "done" for folder in folders)

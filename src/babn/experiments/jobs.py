@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -13,6 +14,7 @@ from typing import Any
 from babn.experiments.experiment import Experiment
 from babn.experiments.run import check_same
 from babn.experiments.run_folder import RunFolder
+from babn.experiments.worker import INTERRUPTED
 from babn.watch import Watch
 
 
@@ -55,11 +57,18 @@ def run_all(jobs: Sequence[Job], parallel: int, watch: Watch) -> dict[Path, str]
             for future in futures:
                 future.result()
         except KeyboardInterrupt:
-            # The terminal has told the workers as well; they stop at their next checkpoint.
-            while not waiting.empty():
-                waiting.get()
+            # The terminal has told the workers as well; they write a checkpoint and stop.
+            _drain(waiting)
             raise
+    if INTERRUPTED in failed.values():
+        raise KeyboardInterrupt
     return failed
+
+
+def _drain(waiting: "SimpleQueue[Job]") -> None:
+    with suppress(Empty):
+        while True:
+            waiting.get_nowait()
 
 
 def _prepare(job: Job) -> None:
@@ -89,6 +98,8 @@ class _Worker:
                 except Empty:
                     return
                 error = self._run(job)
+                if error == INTERRUPTED:
+                    _drain(self.waiting)
                 if error:
                     self.failed[job.folder] = error
                 self.watch.step(1, f"{job.folder}: {error}" if error else str(job.folder))

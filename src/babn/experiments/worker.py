@@ -12,6 +12,9 @@ from babn.errors import BabnError, one_line
 from babn.experiments.run import run
 from babn.experiments.run_folder import RunFolder
 
+INTERRUPTED = "interrupted"
+"""The answer of a run that Ctrl-C has stopped."""
+
 
 def work() -> None:
     """Runs what comes, until nothing comes."""
@@ -27,7 +30,7 @@ def outcome(folder: Path) -> str:
     try:
         run(RunFolder(folder).experiment(), folder, resume=True)
     except KeyboardInterrupt:
-        return "interrupted"
+        return INTERRUPTED
     except Exception as error:  # one run must not stop the others
         RunFolder(folder).trace.write_text(traceback.format_exc())
         known = isinstance(error, BabnError | OSError)
