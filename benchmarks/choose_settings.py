@@ -1,6 +1,9 @@
 """Which settings of each rule a search on development data favours.
 
 python benchmarks/choose_settings.py benchmarks/results/minilm-search.json
+python benchmarks/choose_settings.py benchmarks/results/minilm-search.json GRID.toml ...
+
+With grids, it writes what was chosen into their rules.
 
 The criterion was fixed before the search was run: the score at the posterior mean, averaged over
 tasks and seeds; among settings within a fifth of a point of the best, the one with the smallest NLL
@@ -14,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from babn.experiments.naming import flat
 from babn.experiments.records import Record, load_records
 from babn.tasks.catalogue import find_task
 
@@ -21,8 +25,9 @@ NEAR = 0.002
 
 
 def main() -> None:
-    """Prints every setting, the chosen one of each rule marked."""
+    """Prints every setting, the chosen one of each rule marked, and writes it into grids."""
     records, _ = load_records(Path(sys.argv[1]))
+    rules = []
     groups: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         rule = record.experiment["rule"]
@@ -37,6 +42,21 @@ def main() -> None:
         for name, (value, nll) in sorted(found.items(), key=lambda item: -item[1][0]):
             mark = "  <- chosen" if name == chosen else ""
             print(f"  {100 * value:6.2f}  NLL {nll:.3f}  {name or 'defaults'}{mark}")
+        everything = [run for runs in by_setting.values() for run in runs]
+        rules.append(rule_table(rule, by_setting[chosen][0], everything))
+    for file in map(Path, sys.argv[2:]):
+        head = file.read_text(encoding="utf-8").partition("[rules.")[0]
+        file.write_text(head + "\n".join(rules), encoding="utf-8")
+
+
+def rule_table(rule: str, run: Record, runs: Sequence[Record]) -> str:
+    """What was searched over, as it is in one run, as a table of a grid."""
+    task = [other for other in runs if other.experiment["task"] == run.experiment["task"]]
+    lines = [f"[rules.{rule}]"]
+    for name, value in flat(run.experiment).items():
+        if name != "seed" and len({flat(other.experiment).get(name) for other in task}) > 1:
+            lines.append(f"{name} = {value!r}")
+    return "\n".join(lines) + "\n"
 
 
 def score(runs: Sequence[Record]) -> float:

@@ -37,6 +37,7 @@ def run_all(jobs: Sequence[Job], parallel: int, watch: Watch) -> dict[Path, str]
     """Runs what is not done yet, each in its own folder, and returns what went wrong where.
 
     Finished runs are left alone and unfinished ones go on. A run that fails does not stop others.
+    All first seeds go before all second ones, so that a sweep cut short has whole tables.
 
     Args:
         jobs: The runs.
@@ -44,7 +45,7 @@ def run_all(jobs: Sequence[Job], parallel: int, watch: Watch) -> dict[Path, str]
         watch: Is told of every run that ends.
     """
     waiting: SimpleQueue[Job] = SimpleQueue()
-    for job in jobs:
+    for job in sorted(jobs, key=lambda job: job.experiment.seed):
         _prepare(job)
         if RunFolder(job.folder).state != "done":
             waiting.put(job)
