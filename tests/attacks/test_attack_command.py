@@ -38,7 +38,7 @@ def test_numbers_resources_and_pages_are_shown(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--recipe", "pwws"), "error: --recipe pwws is not known"),
+        (("--recipe", "pwws"), "error: recipe pwws is not known"),
         (("--recipe", "bae", "--threat", "sample"), "error: threat='sample' needs random"),
         (("--recipe", "bae", "--resources", "nowhere"), "error: resources='nowhere' is not"),
         (("--recipe", "bae", "--part", "nope"), "error:"),

@@ -53,8 +53,7 @@ def import_textattack(nltk_data: Path | None = None) -> Any:
     Args:
         nltk_data: Folder of NLTK's data; by default TextAttack downloads it.
     """
-    _need("textattack")
-    _need("nltk")
+    check_installed()
     ready_nltk(nltk_data)
     if "textattack" in sys.modules:
         return sys.modules["textattack"]
@@ -69,9 +68,11 @@ def import_textattack(nltk_data: Path | None = None) -> Any:
         return _import()
 
 
-def _need(package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise MissingExtraError(f"Attacks need {package}: {INSTALL}. See docs/attacks.md.")
+def check_installed() -> None:
+    """Says how to install what attacks need, if it is not there."""
+    for package in ("textattack", "nltk"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(f"Attacks need {package}: {INSTALL}. See docs/attacks.md.")
 
 
 def _import() -> Any:

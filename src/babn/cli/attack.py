@@ -5,7 +5,7 @@ from typing import Any
 
 
 def attack(
-    run: Path,
+    runs: list[Path],
     *,
     recipe: str,
     examples: int = 1000,
@@ -16,16 +16,18 @@ def attack(
     data: str | None = None,
     resources: str | None = None,
     overwrite: bool = False,
+    jobs: int = 1,
+    out: Path = Path("runs/attacks"),
 ) -> None:
-    """Attack a trained model by changing words, and show how often it is not fooled.
+    """Attack trained models by changing words, and show how often they are not fooled.
 
     Needs TextAttack; docs/attacks.md tells how to install it, and how to attack without a network.
     The same command goes on after an interruption. Results are kept in RUN/attacks, with a page
-    that shows original and changed texts side by side.
+    that shows original and changed texts side by side; several runs or recipes give a table too.
 
     Args:
-        run: The run's folder.
-        recipe: The attack, textfooler, textbugger or bae.
+        runs: Folders of runs.
+        recipe: The attack, textfooler, textbugger or bae; several with commas between them, or all.
         examples: How many examples to attack, the same ones for every model.
         threat: What answers a query, mean, sample or average; by default all that apply.
         samples: Samples of attention for the average; by default as many as the run is tested with.
@@ -35,32 +37,33 @@ def attack(
         resources: Folder with word vectors, sentence encoder and masked language model; by default
             TextAttack downloads its own.
         overwrite: Begin again, and replace the attacks that are there.
+        jobs: How many attacks at a time, if there are several.
+        out: Folder for the table of several attacks.
     """
     from rich.console import Console
 
-    from babn.attacks.plan import RECIPES
+    from babn.attacks.many import recipes_of
     from babn.attacks.run import attack as attack_run
-    from babn.cli._errors import CommandError
+    from babn.cli._attacks import attack_and_tabulate
     from babn.cli._progress import Bars
 
-    chosen = next((known for known in RECIPES if known == recipe), None)
-    if chosen is None:
-        raise CommandError(f"--recipe {recipe} is not known. Give one of {', '.join(RECIPES)}.")
+    recipes = recipes_of(recipe)
+    settings = {
+        "examples": examples,
+        "threat": threat,
+        "samples": samples,
+        "seed": seed,
+        "part": part,
+        "data": data,
+        "resources": resources,
+        "overwrite": overwrite,
+    }
     console = Console(highlight=False)
+    if len(runs) > 1 or len(recipes) > 1:
+        attack_and_tabulate(console, runs, recipes, jobs, out, **settings)
+        return
     with Bars(console) as bars:
-        attacked = attack_run(
-            run,
-            chosen,
-            examples=examples,
-            threat=threat,
-            samples=samples,
-            seed=seed,
-            part=part,
-            data=data,
-            resources=resources,
-            overwrite=overwrite,
-            watch=bars,
-        )
+        attacked = attack_run(runs[0], recipes[0], watch=bars, **settings)
     _show(console, attacked)
 
 

@@ -14,11 +14,14 @@ def reproduce(
     out: Path = Path("runs"),
     quick: bool = False,
     show: bool = False,
+    examples: int = 1000,
+    resources: str | None = None,
 ) -> None:
     """Run the cells of one of the paper's tables, and set ours beside the paper's numbers.
 
-    Tables: table1 (language understanding), table2 (generalisation across domains), efficiency
-    (parameters and seconds per step). What is done is left alone and what was interrupted goes on.
+    Tables: table1 (language understanding), table2 (generalisation across domains), table3
+    (attacks on the models of table1, by TextAttack), efficiency (parameters and seconds per step).
+    What is done is left alone and what was interrupted goes on.
 
     Args:
         table: Name of the table.
@@ -30,13 +33,25 @@ def reproduce(
         out: Folder for the runs.
         quick: Small models on built-in data, to see that everything works; two seeds.
         show: Only collect what has been run.
+        examples: For table3, how many examples are attacked.
+        resources: For table3, a folder with what attacks need, as `babn attack` takes it.
     """
+    from babn.attacks.table import TASKS
+    from babn.cli._attacks import reproduce_attacks
     from babn.cli._grids import run_grid
     from babn.experiments.config_files import parse_overrides
     from babn.experiments.grids import chosen, table_grid
     from babn.experiments.quick import quick as made_quick
 
-    grid = chosen(table_grid(table, range(min(seeds, 2) if quick else seeds)), only)
+    attacked = table == "table3"
+    if attacked and only is None:
+        only = ",".join(TASKS)
+    trained = "table1" if attacked else table
+    grid = chosen(table_grid(trained, range(min(seeds, 2) if quick else seeds)), only)
+    if quick:
+        grid, out = made_quick(grid), out / "quick"
     overrides = parse_overrides(set_) | ({} if data is None else {"data": data})
-    folder = out / "quick" if quick else out
-    run_grid(made_quick(grid) if quick else grid, overrides, folder, jobs=jobs, show=show)
+    if attacked:
+        reproduce_attacks(grid, overrides, out, jobs, show, examples, resources)
+    else:
+        run_grid(grid, overrides, out, jobs=jobs, show=show)

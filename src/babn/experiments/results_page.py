@@ -21,11 +21,15 @@ each tenth of the examples is fitted on the other nine tenths.
 def write_results(records: Sequence[Record], folder: Path, title: str, command: str) -> Path:
     """Writes `results.json`, tables and `RESULTS.md` to a folder, and returns the page."""
     save_records(records, folder / "results.json", command)
-    table = main_table(records, title)
+    return write_table(main_table(records, title), page(records, title, command), folder)
+
+
+def write_table(table: Table, page: str, folder: Path) -> Path:
+    """Writes a table as LaTeX and CSV beside a page, and returns the page."""
+    folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "results.tex", table.latex())
     _write(folder / "results.csv", table.csv())
-    text = page(records, title, command)
-    _write(folder / "RESULTS.md", text)
+    _write(folder / "RESULTS.md", page)
     return folder / "RESULTS.md"
 
 

@@ -1,0 +1,93 @@
+"""Attacks on many models by several recipes, several at a time, and their table."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from babn.attacks.plan import RECIPES, Recipe
+from babn.attacks.run import attack
+from babn.attacks.table import attack_table
+from babn.attention.rule import check_count
+from babn.errors import BabnError, ConfigError, one_line
+from babn.experiments.results_page import write_table
+from babn.watch import Watch
+
+
+def recipes_of(names: str) -> list[Recipe]:
+    """The recipes that names with commas between them stand for; `all` stands for all."""
+    wanted = list(RECIPES) if names == "all" else [name.strip() for name in names.split(",")]
+    if unknown := [name for name in wanted if name not in RECIPES]:
+        known = ", ".join(RECIPES)
+        raise ConfigError(f"recipe {unknown[0]} is not known. Give some of {known}, or all.")
+    return [recipe for recipe in RECIPES if recipe in wanted]
+
+
+def attack_many(
+    runs: Sequence[Path], recipes: Sequence[Recipe], jobs: int, watch: Watch, **settings: Any
+) -> list[str]:
+    """Attacks every model by every recipe, and returns what went wrong.
+
+    An attack that fails does not stop the others. What is done already is not done again.
+
+    Args:
+        runs: Folders of finished runs.
+        recipes: How texts are changed.
+        jobs: How many attacks at a time, each in a process of its own.
+        watch: Is told of every attack that ends.
+        settings: Further arguments of `babn.attacks.run.attack`.
+    """
+    check_count("jobs", jobs)
+    wanted = [(run, recipe) for run in runs for recipe in recipes]
+    watch.begin("attacks", len(wanted))
+    attempt = partial(_failure, settings)
+    failures = []
+    for (run, recipe), failure in _each(attempt, wanted, jobs):
+        watch.step(1, f"{run} {recipe}")
+        if failure:
+            failures.append(f"{run}, {recipe}: {failure}")
+    return failures
+
+
+def _each(
+    attempt: Callable[[tuple[Path, Recipe]], str], wanted: Sequence[tuple[Path, Recipe]], jobs: int
+) -> Iterator[tuple[tuple[Path, Recipe], str]]:
+    """Each attack with what went wrong, as they end."""
+    if jobs == 1:
+        yield from ((each, attempt(each)) for each in wanted)
+        return
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _take_threads, (threads,)) as pool:
+        futures = {pool.submit(attempt, each): each for each in wanted}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _take_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def _failure(settings: dict[str, Any], each: tuple[Path, Recipe]) -> str:
+    """What goes wrong when a model is attacked; nothing if all goes well."""
+    run, recipe = each
+    try:
+        attack(run, recipe, **settings)
+    except (BabnError, OSError) as error:
+        return one_line(error)
+    return ""
+
+
+def write_attack_table(runs: Sequence[Path], folder: Path, command: str) -> Path:
+    """Writes the table of attacks on runs as Markdown, LaTeX and CSV, and returns the page."""
+    table = attack_table(runs)
+    parts = ["## Failed attacks", f"```console\n{command}\n```", table.caption, table.markdown()]
+    return write_table(table, "\n\n".join(parts), folder)
