@@ -33,31 +33,32 @@ def test_geweke_with_learned_weights():
     assert max(map(abs, scores.values())) < LIMIT, scores
 
 
-def without_exposure(state: State, counts, generator) -> State:
-    """Draws units as if the counts had a rate of one at every layer."""
+def with_data_rates(state: State, counts, generator) -> State:
+    """Takes the tables of upper layers for counts that came straight from the data."""
+    network = state.network
     received = climb(state, counts, generator).received
-    rate = state.network.rate
     found = []
     for layer, m in enumerate(received):
-        log_shape = state.network.log_shape(layer, found[-1] if found else None)
-        shape = torch.logaddexp(log_shape, m.log())
-        found.append(gibbs.Gamma(shape, rate + 1).log_sample(generator))
-    return State(state.network, found)
+        shape = torch.logaddexp(network.log_shape(layer, found[-1] if found else None), m.log())
+        rate = network.rate + network.weights[layer].sum(-2)
+        found.append(gibbs.Gamma(shape, rate).log_sample(generator))
+    return State(network, found)
 
 
-def with_customers_for_tables(state: State, counts, generator) -> State:
-    """Passes all customers upwards in place of their tables."""
-    network, log_units = state.network, state.log_units
-    received, arriving = [], counts
-    for layer in reversed(range(network.layers)):
-        terms = gibbs.log_terms(network.weights[layer], log_units[layer])
-        received.insert(0, gibbs.split_counts(arriving, terms, generator).sum(-2))
-        arriving = received[0]
-    return State(network, descend(network, received, generator))
+def with_one_table(state: State, counts, generator) -> State:
+    """Seats all customers at one table."""
+    return _with_tables(state, counts, generator, lambda m, shape: (m > 0).double())
 
 
 def with_tables_one_short(state: State, counts, generator) -> State:
     """Forgets the last customer of every restaurant: an error of one in a loop's end."""
+    draw = gibbs.draw_tables
+    return _with_tables(
+        state, counts, generator, lambda m, shape: draw((m - 1).clamp(min=0), shape, generator)
+    )
+
+
+def _with_tables(state: State, counts, generator, tables) -> State:
     network = state.network
     received, arriving = [], counts
     for layer in reversed(range(network.layers)):
@@ -65,13 +66,11 @@ def with_tables_one_short(state: State, counts, generator) -> State:
         received.insert(0, gibbs.split_counts(arriving, terms, generator).sum(-2))
         if layer:
             shape = network.log_shape(layer, state.log_units[layer - 1])
-            arriving = gibbs.draw_tables((received[0] - 1).clamp(min=0), shape, generator)
+            arriving = tables(received[0], shape)
     return State(network, descend(network, received, generator))
 
 
-@pytest.mark.parametrize(
-    "wrong", [without_exposure, with_customers_for_tables, with_tables_one_short]
-)
+@pytest.mark.parametrize("wrong", [with_data_rates, with_one_table, with_tables_one_short])
 def test_geweke_finds_wrong_samplers(wrong):
     scores = z_scores(two_layers(), wrong)
     assert max(map(abs, scores.values())) > 2 * LIMIT, scores
