@@ -4,7 +4,7 @@
 
 Draws gamma belief networks of one to three layers and data from them, trains the encoder with both
 paths, with the upward or the downward path alone, and compares the marginals of all units of new
-observations with those of the exact sampler. Writes the numbers, and a figure to docs/figures.
+observations with those of the exact sampler. Writes the numbers and a figure.
 """
 
 import argparse

@@ -25,7 +25,7 @@ def functions(state: State, counts: torch.Tensor) -> dict[str, torch.Tensor]:
         found |= {f"S{layer}": units, f"S{layer}^2": units**2, f"exp(-S{layer})": (-units).exp()}
         found[f"log S{layer}"] = log_units[..., -1].clamp(min=-50)
         found[f"S{layer} count"] = units * counts[..., 0]
-    found["across layers"] = (state.log_units[0].exp().sum(-1) * state.log_units[-1].exp().sum(-1))
+    found["across layers"] = state.log_units[0].exp().sum(-1) * state.log_units[-1].exp().sum(-1)
     found = {name: value.double().mean(-1) for name, value in found.items()}
     for i, weight in enumerate(state.network.weights):
         if weight.dim() > 2:
@@ -55,7 +55,9 @@ def z_scores(
             )
         log_units, counts = drawn.draw(size * observations, random)
         shape = (size, observations)
-        return State(drawn, [u.unflatten(-2, shape) for u in log_units]), counts.unflatten(-2, shape)
+        return State(drawn, [u.unflatten(-2, shape) for u in log_units]), counts.unflatten(
+            -2, shape
+        )
 
     independent = functions(*prior(100_000))
     state, counts = prior(chains)

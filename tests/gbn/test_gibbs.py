@@ -15,7 +15,7 @@ THREE = GammaBeliefNetwork(
     tensor([0.9, 1.4]), (columns(3, 2, 0), 2 * columns(2, 3, 1), 3 * columns(2, 2, 2)), rate=0.9
 )
 LIMIT = 4.0
-"""With about twenty correlated functions in each test, chance alone passes it once in a thousand."""
+"""Chance alone passes it about once in a thousand tests of some twenty correlated functions."""
 
 
 @pytest.mark.parametrize("network", [scalar(1.1), two_layers(), THREE], ids=["1", "2", "3"])

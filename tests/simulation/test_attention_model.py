@@ -16,7 +16,7 @@ def tensor(values):
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [(0.3, 0.7), (0.5, 0.5), (1.0, 1.0), (0.05, 0.6), (3.0, 0.4), (0.2, 1.8)]
+    ("a", "b"), [(0.3, 0.9), (0.5, 0.5), (1.0, 1.0), (0.05, 0.6), (3.0, 0.4), (0.2, 1.8)]
 )
 def test_beta_rule_is_scipys(a, b):
     nodes, masses = beta_rule(a, b, 12)

@@ -7,9 +7,9 @@ $$k^l = \mathrm{softplus}(f^l_1(h^l)) + e^{\Phi^l_k}, \qquad
 E[S^l] = \mathrm{softplus}(f^l_2(h^l)) + e^{\Phi^l_\lambda}, \qquad
 \Phi^l = a^l \log r^l + b^l$$
 
-A deterministic way up from the data and a stochastic way down, added as in the paper. The sum is the
-form of the exact conditional mean, $(m^l + r^l) / (e^l + \beta)$, in which the counts that come up
-and the shapes that come down are added too.
+A deterministic way up from the data and a stochastic way down, added as in the paper. The sum is
+the form of the exact conditional mean, $(m^l + r^l) / (e^l + \beta)$, in which the counts that come
+up and the shapes that come down are added too.
 """
 
 import math
@@ -101,7 +101,9 @@ class WeibullNetwork(nn.Module):
             the same for all observations.
     """
 
-    def __init__(self, network: GammaBeliefNetwork, states: int = 16, paths: Paths = "both") -> None:
+    def __init__(
+        self, network: GammaBeliefNetwork, states: int = 16, paths: Paths = "both"
+    ) -> None:
         super().__init__()
         check_count("states", states)
         if paths not in get_args(Paths):
@@ -138,8 +140,8 @@ class WeibullNetwork(nn.Module):
         above: Tensor | None = None
         for index, (layer, state) in enumerate(zip(self.layers, self.climb(counts), strict=True)):
             prior = self.network.prior(index, above)
-            posterior = layer(state, prior.log_alpha)
             size = (draws, len(counts), prior.log_alpha.shape[-1])
+            posterior = layer(state, prior.log_alpha.expand(size))
             noise = posterior.noise.sample(posterior.loc.detach().expand(size))
             above = posterior.log_sample_from(noise)
             yield LayerPosterior(posterior, prior, above)

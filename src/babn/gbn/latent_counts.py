@@ -24,8 +24,8 @@ def split_counts(
     shape = torch.broadcast_shapes(counts.shape, shares.shape[:-1])
     left, parts = counts, []
     for chance in chances[..., :-1].unbind(-1):
-        both = torch.broadcast_tensors(left, chance)
-        parts.append(torch.binomial(*(x.contiguous() for x in both), generator=generator))
+        left, chance = (x.expand(shape).contiguous() for x in (left, chance))
+        parts.append(torch.binomial(left, chance, generator=generator))
         left = left - parts[-1]
     return torch.stack([*parts, left.expand(shape)], -1)
 

@@ -65,12 +65,12 @@ def sample_posterior(
     if concentration is not None:
         check_at_least("concentration", concentration, 0.0, strictly=True)
     check_counts(counts, network.weights[-1].shape[-2])
-    state = _start(network, len(counts), chains, concentration, generator)
+    start = _start(network, len(counts), chains, concentration, generator)
     watch = watch or Unwatched()
     watch.begin("Gibbs sampling", warmup + draws * thin)
     kept: list[State] = []
     data = counts.expand(chains, *counts.shape)
-    for number, state in enumerate(_sweeps(state, data, generator, concentration)):
+    for number, state in enumerate(_sweeps(start, data, generator, concentration)):
         if number >= warmup and (number - warmup + 1) % thin == 0:
             kept.append(state)
         watch.step(1)

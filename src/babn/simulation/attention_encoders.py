@@ -1,7 +1,7 @@
 """Approximate posteriors of the one-layer attention model, by babn's own attention and without."""
 
-from collections.abc import Iterable
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -15,21 +15,20 @@ from babn.simulation.attention_model import AttentionModel
 from babn.standalone import BayesianAttention
 
 
-class AttentionPosterior(Protocol):
+class AttentionPosterior(nn.Module, ABC):
     """Gives the distribution of unnormalised weights for each observation."""
 
-    model: AttentionModel
+    @property
+    @abstractmethod
+    def model(self) -> AttentionModel:
+        """The model whose posterior it approximates."""
 
+    @abstractmethod
     def variables(self, seen: Float[Tensor, "observation valuedim"]) -> Weibull:
         """The distribution, of shape observation by key."""
-        ...
-
-    def parameters(self) -> Iterable[nn.Parameter]:
-        """What is trained."""
-        ...
 
 
-class BeliefPosterior(nn.Module):
+class BeliefPosterior(AttentionPosterior):
     """babn's attention layer with a query that a small network makes of the observation.
 
     The keys are given, and the layer's own prior over them, left as it is at the start, is the
@@ -62,29 +61,32 @@ class BeliefPosterior(nn.Module):
             nn.Tanh(),
             nn.Linear(hidden, keys.shape[-1]),
         ).to(keys.dtype)
-        log_alpha = self.attention.rule.get_submodule("prior_nets.0")(keys[None, None])
-        self.model = AttentionModel(
-            torch.log_softmax(log_alpha.detach().flatten(), 0), values, deviation, config.beta
-        )
+        self.values, self.deviation = values, deviation
+
+    @property
+    def model(self) -> AttentionModel:
+        """The attention model whose prior is the layer's."""
+        net = self.attention.rule.get_submodule("prior_nets.0")
+        log_alpha = torch.log_softmax(net(self.keys[None, None]).detach().flatten(), 0)
+        beta = cast(BeliefConfig, self.attention.config).beta
+        return AttentionModel(log_alpha, self.values, self.deviation, beta)
 
     def forward(self, seen: Float[Tensor, "observation valuedim"]) -> NormalizedPosterior:
         """The layer's posterior for each observation."""
         query = self.query(seen)[:, None, None]
-        key, value = (
-            x.expand(len(seen), 1, *x.shape) for x in (self.keys, self.model.values)
-        )
+        key, value = (x.expand(len(seen), 1, *x.shape) for x in (self.keys, self.values))
         _, info = self.attention(query, key, value, sample=False)
         assert isinstance(info.posterior, NormalizedPosterior)
         return info.posterior
 
     def variables(self, seen: Float[Tensor, "observation valuedim"]) -> Weibull:
         """Weibull distributions of the unnormalised weights."""
-        found = self(seen).variables
+        found = cast(Weibull, self(seen).variables)
         k, log_lam = (x.flatten(0, 2) for x in (found.k, found.log_lam))
-        return Weibull(k, log_lam, self.attention.config.noise)
+        return Weibull(k, log_lam, cast(BeliefConfig, self.attention.config).noise)
 
 
-class FreePosterior(nn.Module):
+class FreePosterior(AttentionPosterior):
     """Weibull parameters of their own for each observation: the best that the family can do.
 
     Args:
@@ -94,10 +96,15 @@ class FreePosterior(nn.Module):
 
     def __init__(self, model: AttentionModel, observations: int) -> None:
         super().__init__()
-        self.model = model
+        self._model = model
         start = model.log_alpha.new_zeros(observations, len(model.log_alpha))
         self.log_k = nn.Parameter(start)
         self.log_lam = nn.Parameter(start + model.log_alpha)
+
+    @property
+    def model(self) -> AttentionModel:
+        """The attention model."""
+        return self._model
 
     def variables(self, seen: Float[Tensor, "observation valuedim"]) -> Weibull:
         """The parameters, whatever was seen."""

@@ -3,8 +3,8 @@ r"""One layer of attention whose posterior can be integrated numerically.
 $$S_j \sim \mathrm{Gamma}(\alpha_j, \beta), \qquad w = S / \textstyle\sum_j S_j, \qquad
 t \sim N(w^\top v, \tau^2 I)$$
 
-The weights of a few keys are Dirichlet, and a product of Gauss-Jacobi rules over broken sticks gives
-the evidence $p(t)$ to as many digits as are asked for.
+The weights of a few keys are Dirichlet, and a product of Gauss-Jacobi rules over broken sticks
+gives the evidence $p(t)$ to as many digits as are asked for.
 """
 
 import math

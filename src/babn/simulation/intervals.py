@@ -1,6 +1,5 @@
 """Credible intervals from draws, and how often they hold the truth."""
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
