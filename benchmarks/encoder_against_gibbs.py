@@ -109,7 +109,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--out", type=Path, default=Path("encoder_against_gibbs.json"))
     parser.add_argument("--figure", type=Path, default=Path("encoder_against_gibbs.png"))
+    parser.add_argument("--redraw", action="store_true", help="only draw what --out holds")
     args = parser.parse_args()
+    records: list[dict[str, Any]] = []
+    if args.redraw:
+        records = json.loads(args.out.read_text())["records"]
+    else:
+        measure(args, records)
+    plots.save(plots.encoder_agreement(records), args.figure)
+    print(*table(records), sep="\n")
+
+
+def measure(args: argparse.Namespace, records: list[dict[str, Any]]) -> None:
+    """Adds to the records, saving them after each seed."""
     settings = {
         "steps": args.steps,
         "seeds": args.seeds,
@@ -119,15 +131,12 @@ def main() -> None:
         "gibbs": GIBBS,
     }
     head = {"versions": versions(), "machine": machine(), "settings": settings}
-    records: list[dict[str, Any]] = []
     for layers in args.layers:
         for seed in args.seeds:
             records += compare(layers, seed, args.steps)
             text = json.dumps({**head, "records": records}, indent=1)
             replace_file(args.out, lambda partial, text=text: partial.write_text(text + "\n"))
             print(f"{layers} layers, seed {seed}: done", flush=True)
-    plots.save(plots.encoder_agreement(records), args.figure)
-    print(*table(records), sep="\n")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ SETTINGS = {
     "no upward path": replace(PLAIN, rho=0.0, sigma=0.0),
     "truncated noise": replace(PLAIN, noise="truncated"),
 }
-"""Settings of the layer by name. Truncated noise is not what the divergence in its bound assumes."""
+"""Settings of the layer by name. The bound's divergence does not assume truncated noise."""
 
 
 def make(config: babn.BeliefConfig, seed: int) -> BeliefPosterior:
@@ -134,7 +134,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--out", type=Path, default=Path("posterior_checks.json"))
     parser.add_argument("--figure", type=Path, default=Path("posterior_checks.png"))
+    parser.add_argument("--redraw", action="store_true", help="only draw what --out holds")
     args = parser.parse_args()
+    records: list[dict[str, Any]] = []
+    if args.redraw:
+        records = json.loads(args.out.read_text())["records"]
+    else:
+        measure(args, records)
+    plots.save(plots.posterior_checks(records), args.figure)
+    print(*table(records), sep="\n")
+
+
+def measure(args: argparse.Namespace, records: list[dict[str, Any]]) -> None:
+    """Adds to the records, saving them after each seed."""
     settings = {
         "steps": args.steps,
         "seeds": args.seeds,
@@ -145,14 +157,11 @@ def main() -> None:
         "rules": {name: config.to_dict() for name, config in SETTINGS.items()},
     }
     head = {"versions": versions(), "machine": machine(), "settings": settings}
-    records: list[dict[str, Any]] = []
     for seed in args.seeds:
         records += check(seed, args.steps)
         text = json.dumps({**head, "records": records}, indent=1)
         replace_file(args.out, lambda partial, text=text: partial.write_text(text + "\n"))
         print(f"seed {seed}: done", flush=True)
-    plots.save(plots.posterior_checks(records), args.figure)
-    print(*table(records), sep="\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from babn.plots.answers import check_some
 from babn.plots.legends import collected, legend_above
@@ -28,6 +29,15 @@ MARKS = "osD^vP*"
 """Markers, different also without colour."""
 
 
+PATHS = {
+    "Gibbs": "Gibbs, other chains",
+    "both": "both paths",
+    "upward": "upward path alone",
+    "downward": "downward path alone",
+}
+"""What the encoders' names mean."""
+
+
 @drawing
 def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
     """The Weibull encoder's marginals against Gibbs sampling, layer by layer.
@@ -46,13 +56,13 @@ def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
     width = asked_width(size, DOUBLE)
     figure = new_figure(figure_size(size, width, lambda _: 1.45 * len(depths) + 0.5))
     panels = figure.subplots(len(depths), 4, squeeze=False, sharey="col")
-    for row, depth in zip(panels, depths, strict=True):
+    for row, depth in zip(panels.tolist(), depths, strict=True):
         for index, name in enumerate(names):
             group = [r for r in records if r["layers"] == depth and r["posterior"] == name]
             look: dict[str, Any] = line_look(index) | {"marker": MARKS[index], "markersize": 3.5}
             for panel, key in zip(row, ("kl", "absolute_bias", "spread"), strict=False):
                 heights = [fmean(r["by_layer"][i][key] for r in group) for i in range(depth)]
-                panel.plot(range(1, depth + 1), heights, label=name, **look)
+                panel.plot(range(1, depth + 1), heights, label=PATHS.get(name, name), **look)
             _draw_coverage(row[3], [p for r in group for p in r["by_layer"]], look)
         _label_depth(row, depth, last=depth == depths[-1])
     for panel, title in zip(
@@ -69,6 +79,8 @@ def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
 def posterior_checks(records: Records, *, size: Size = None) -> Figure:
     """Evidence gap, coverage and variance of gradients of attention posteriors.
 
+    A mark in the first panel is one seed; lines in the second are means over seeds.
+
     Args:
         records: What `benchmarks/posterior_checks.py` writes.
         size: Width in inches, or width and height.
@@ -79,17 +91,16 @@ def posterior_checks(records: Records, *, size: Size = None) -> Figure:
     width = asked_width(size, DOUBLE)
     figure = new_figure(figure_size(size, width, lambda _: 2.3))
     gap, cover, variance = figure.subplots(1, 3, width_ratios=[1, 1.2, 0.8])
-    for index, (name, group) in enumerate(groups.items()):
+    for index, group in enumerate(groups.values()):
         look: dict[str, Any] = line_look(index) | {"marker": MARKS[index], "markersize": 3.5}
         gaps = [record["gap"] for record in group]
         gap.plot(gaps, [index] * len(gaps), **{**look, "linestyle": "none"})
-        _draw_coverage(cover, group, look | {"label": name})
+        _draw_coverage(cover, group, look)
     gap.axvline(0, color=GREY, linewidth=0.6)
     gap.set(yticks=range(len(names)), yticklabels=names, xlabel="evidence minus bound (nats)")
     gap.invert_yaxis()
     gap.margins(x=0.1)
     cover.set(xlabel="level of the interval (%)", ylabel="true weights held (%)")
-    cover.legend()
     _draw_variances(variance, [g for r in records for g in r.get("gradients", [])])
     return arranged(figure)
 
@@ -109,7 +120,7 @@ def _draw_variances(panel: Axes, gradients: Sequence[Mapping[str, Any]]) -> None
     """Geometric means over seeds, at the start and after training."""
     stages = list(dict.fromkeys(each["stage"] for each in gradients))
     for index, (key, name) in enumerate(
-        {"analytic": "analytic divergence", "monte_carlo": "drawn divergence"}.items()
+        {"analytic": "analytic", "monte_carlo": "Monte Carlo"}.items()
     ):
         heights = [
             math.exp(fmean(math.log(g[key]["variance"]) for g in gradients if g["stage"] == stage))
@@ -117,19 +128,28 @@ def _draw_variances(panel: Axes, gradients: Sequence[Mapping[str, Any]]) -> None
         ]
         places = [i + 0.38 * (index - 0.5) for i in range(len(stages))]
         panel.bar(places, heights, 0.36, color=COLOURS[index], label=name)
-    panel.set(yscale="log", xticks=range(len(stages)), xticklabels=stages)
+    _logarithmic(panel)
+    panel.set(xticks=range(len(stages)), xticklabels=stages)
     panel.set_ylabel("variance of the gradient")
     panel.set_xlim(-0.6, len(stages) - 0.4)
-    panel.margins(y=0.35)
-    panel.legend(loc="upper right")
+    panel.set_ylim(top=30 * max(g["monte_carlo"]["variance"] for g in gradients))
+    panel.legend(loc="upper left", title="divergence")
 
 
-def _label_depth(row: Sequence[Axes], depth: int, last: bool) -> None:
+def _logarithmic(panel: Axes) -> None:
+    """A logarithmic scale with plain numbers, since the style takes formulas for text."""
+    panel.set_yscale("log")
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _label_depth(row: list[Axes], depth: int, last: bool) -> None:
     row[0].set_ylabel(f"{depth} layer{'s' if depth > 1 else ''}")
     for panel in row[:3]:
         panel.set_xlim(0.5, depth + 0.5)
         panel.set_xticks(range(1, depth + 1))
         panel.set_xlabel("layer" if last else "")
-    row[0].set_yscale("log")
+    for panel in row[:2]:
+        _logarithmic(panel)
     row[2].axhline(1, color=GREY, linewidth=0.6)
-    row[3].set_xlabel("level of the interval (%)" if last else "")
+    row[3].set_xlabel("level (%)" if last else "")
