@@ -1,6 +1,5 @@
 """Approximate posteriors held against exact ones."""
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -117,23 +116,15 @@ def _draw_coverage(panel: Axes, parts: Sequence[Mapping[str, Any]], look: dict[s
 
 
 def _draw_variances(panel: Axes, gradients: Sequence[Mapping[str, Any]]) -> None:
-    """Geometric means over seeds, at the start and after training."""
+    """How much more the gradient varies if the divergence is drawn, at the start and trained."""
     stages = list(dict.fromkeys(each["stage"] for each in gradients))
-    for index, (key, name) in enumerate(
-        {"analytic": "analytic", "monte_carlo": "Monte Carlo"}.items()
-    ):
-        heights = [
-            math.exp(fmean(math.log(g[key]["variance"]) for g in gradients if g["stage"] == stage))
-            for stage in stages
-        ]
-        places = [i + 0.38 * (index - 0.5) for i in range(len(stages))]
-        panel.bar(places, heights, 0.36, color=COLOURS[index], label=name)
-    _logarithmic(panel)
-    panel.set(xticks=range(len(stages)), xticklabels=stages)
-    panel.set_ylabel("variance of the gradient")
-    panel.set_xlim(-0.6, len(stages) - 0.4)
-    panel.set_ylim(top=30 * max(g["monte_carlo"]["variance"] for g in gradients))
-    panel.legend(loc="upper left", title="divergence")
+    places = [stages.index(each["stage"]) for each in gradients]
+    ratios = [each["monte_carlo"]["variance"] / each["analytic"]["variance"] for each in gradients]
+    panel.plot(places, ratios, "o", color=COLOURS[0], markersize=3.5)
+    panel.axhline(1, color=GREY, linewidth=0.6)
+    panel.set(xticks=range(len(stages)), xticklabels=stages, xlim=(-0.6, len(stages) - 0.4))
+    panel.set_ylim(0, 1.15 * max([1, *ratios]))
+    panel.set_ylabel("variance, Monte Carlo / analytic")
 
 
 def _logarithmic(panel: Axes) -> None:
