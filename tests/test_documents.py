@@ -64,6 +64,7 @@ def test_every_link_inside_the_documents_leads_somewhere() -> None:
         "docs/attacks.md",
         "docs/experiments.md",
         "docs/gotchas.md",
+        "docs/posterior.md",
     ):
         path = ROOT / document
         for link in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):

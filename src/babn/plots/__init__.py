@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from babn.plots.files import save
     from babn.plots.heat_maps import attention_figure
     from babn.plots.inline import as_svg
+    from babn.plots.posteriors import encoder_agreement, posterior_checks
     from babn.plots.probabilities import class_probabilities
     from babn.plots.regions import attention_on_image
     from babn.plots.selective import risk_coverage
@@ -29,8 +30,10 @@ __all__ = [
     "attention_figure",
     "attention_on_image",
     "class_probabilities",
+    "encoder_agreement",
     "entropy_histogram",
     "kl_history",
+    "posterior_checks",
     "reliability_diagram",
     "risk_coverage",
     "save",
@@ -42,8 +45,10 @@ _HOMES = {
     "attention_figure": "heat_maps",
     "attention_on_image": "regions",
     "class_probabilities": "probabilities",
+    "encoder_agreement": "posteriors",
     "entropy_histogram": "entropies",
     "kl_history": "divergence",
+    "posterior_checks": "posteriors",
     "reliability_diagram": "calibration",
     "risk_coverage": "selective",
     "save": "files",
