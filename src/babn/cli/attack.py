@@ -48,7 +48,7 @@ def attack(
     from babn.cli._progress import Bars
 
     recipes = recipes_of(recipe)
-    settings = {
+    settings: dict[str, Any] = {
         "examples": examples,
         "threat": threat,
         "samples": samples,
