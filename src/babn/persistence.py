@@ -23,7 +23,7 @@ from babn.conversion.convert import (
     describe,
 )
 from babn.conversion.discover import discover
-from babn.conversion.plan import Chain, from_list
+from babn.conversion.plan import Call, Chain, from_list
 from babn.conversion.state import ATTRIBUTE, BeliefState, belief_states
 from babn.errors import ExampleInputsError, FormatError, MismatchError, MissingExtraError
 from babn.files import replace_file
@@ -60,7 +60,8 @@ def load(
     _check_paths(model, state.chains, folder)
     check_convertible(model, state.config)
     with suppress(ExampleInputsError):
-        _check_chains(state.chains, discover(model, example_inputs).chains, model, folder)
+        found = discover(model, example_inputs, state.config.layers)
+        _check_chains(state.chains, found.chains, model, folder)
     return apply_plan(model, state)
 
 
@@ -92,15 +93,16 @@ def load_belief(model: Model, folder: str | Path, example_inputs: Any = None) ->
     tensors = _read_tensors(folder / WEIGHTS, prefix="")
     state = _make_state(_read_json(folder / DESCRIPTION), tensors, folder / DESCRIPTION)
     check_convertible(model, state.config)
-    _check_chains(state.chains, discover(model, example_inputs).chains, model, folder)
+    found = discover(model, example_inputs, state.config.layers)
+    _check_chains(state.chains, found.chains, model, folder)
     return apply_plan(model, state)
 
 
 def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> BeliefState:
     """The state that a description and its tensors make, checked before any model is touched."""
-    config, chains = _parse(description, path)
+    config, chains, kept = _parse(description, path)
     check_finite(tensors)
-    state = BeliefState(config, chains)
+    state = BeliefState(config, chains, kept)
     own = state.state_dict()
     tensors = {"temperature": own["temperature"]} | tensors  # the youngest of them
     missing, unknown = sorted(set(own) - set(tensors)), sorted(set(tensors) - set(own))
@@ -114,7 +116,7 @@ def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> Bel
     return state
 
 
-def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...]]:
+def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...], tuple[Call, ...]]:
     version = description.get("format") if isinstance(description, dict) else None
     if version != FORMAT:
         raise FormatError(
@@ -125,7 +127,8 @@ def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...]]
         chains = from_list(description["chains"])
         if not chains or not all(chain.calls for chain in chains):
             raise ValueError("no attention calls")
-        return RuleConfig.from_dict(dict(description["rule"])), chains
+        kept = tuple(Call(**call) for call in description.get("kept", ()))
+        return RuleConfig.from_dict(dict(description["rule"])), chains, kept
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{path} is damaged: {error}. Save the model again.") from error
 

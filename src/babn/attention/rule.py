@@ -6,6 +6,7 @@ rule means adding one file to this folder with a configuration and a rule class.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from babn.attention.fused import FusedResult, Request
 from babn.attention.inputs import Inputs, Scores
+from babn.attention.layers import ALL, normalized_layers
 from babn.attention.randomness import Randomness
 from babn.errors import ConfigError
 
@@ -85,6 +87,9 @@ class RuleConfig(ABC):
     """Settings that every rule has; rules without parameters or without a prior ignore some.
 
     Attributes:
+        layers: Which attention layers follow the rule; the others keep the model's own attention.
+            `"all"`, `"first:2"`, `"last:4"`, numbers as `"0,2,5"` or `[0, 2, 5]`, globs on names of
+            modules as `"*.encoder_attn"`, or several of these separated by commas.
         share: Which steps of a chain share parameters: `"auto"` those that call one shared module
             (as in ALBERT), `"none"` no two steps, `"all"` the whole chain.
         attention_dropout: Whether the model's own dropout on attention weights stays on.
@@ -98,6 +103,7 @@ class RuleConfig(ABC):
     rule: ClassVar[str]
     known: ClassVar[dict[str, type["RuleConfig"]]] = {}
 
+    layers: str | Sequence[int] = ALL
     share: Literal["auto", "none", "all"] = "auto"
     attention_dropout: bool = False
     kl_reduction: Literal["mean", "sum"] = "mean"
@@ -111,6 +117,7 @@ class RuleConfig(ABC):
     def __post_init__(self) -> None:
         """Refuses values that cannot work."""
         check_choices(self)
+        object.__setattr__(self, "layers", normalized_layers(self.layers))
         check_at_least("kl_weight", self.kl_weight, 0.0)
 
     @property

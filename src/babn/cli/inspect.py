@@ -12,7 +12,7 @@ import babn
 from babn.attention.rule import RuleConfig
 from babn.cli._errors import CommandError
 from babn.cli._outline import outline
-from babn.conversion.plan import from_list
+from babn.conversion.plan import Call, from_list
 from babn.conversion.report import Inspection
 from babn.errors import ConfigError, FormatError, MissingExtraError, one_line
 
@@ -43,7 +43,8 @@ def inspect(
         model: A folder that save_pretrained wrote, or the name of a model on the Hugging Face hub.
         rule: How attention becomes random: belief (the default), bam, softmax or mc-dropout.
         rho: Weight of the upward path in the noise of the belief rule; larger means less noise.
-        set_: Another setting of the rule as NAME=VALUE, e.g. upward=heads; may be repeated.
+        set_: Another setting of the rule as NAME=VALUE, e.g. upward=heads or layers=last:4; may be
+            repeated.
         json: Print JSON for other programs instead of a table.
     """
     settings = [*set_, *([f"rho={rho}"] if rho is not None else [])]
@@ -98,9 +99,10 @@ def converted(config: Any, described: dict[str, Any], model: str) -> Inspection:
     name = (config.architectures or [type(config).__name__])[0]
     try:
         rule, chains = RuleConfig.from_dict(described["rule"]), from_list(described["chains"])
+        kept = tuple(Call(**call) for call in described.get("kept", ()))
     except (KeyError, TypeError) as error:
         raise FormatError(f"{model}: its conversion cannot be read: {error!r}.") from error
-    return Inspection(name, rule, chains, {}, True)
+    return Inspection(name, rule, chains, kept, {}, True)
 
 
 def rule_config(rule: str, settings: list[str]) -> RuleConfig:
@@ -135,7 +137,9 @@ def as_plain(found: Inspection) -> dict[str, Any]:
         "rule": found.config.to_dict(),
         "calls": found.calls,
         "parameters_added": found.parameters_added,
+        "share": found.share,
         "chains": [asdict(chain) for chain in found.chains],
+        "kept": [asdict(call) for call in found.kept],
         "skipped": found.skipped,
         "kernel": found.kernel,
     }

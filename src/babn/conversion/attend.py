@@ -5,10 +5,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from babn.attention.fused import softmax_attention, takes_softmax
 from babn.attention.inputs import Inputs, Scores, repeat_heads
 from babn.attention.masking import normalize
 from babn.conversion.hooks import check_not_reentrant
-from babn.conversion.passes import Pass, current_pass
+from babn.conversion.passes import Pass, active_pass, current_pass
 from babn.conversion.recorder import recorder
 from babn.conversion.state import Site
 
@@ -22,14 +23,14 @@ def attend(
     module: nn.Module, route: str, inputs: Inputs
 ) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head query key"] | None]:
     """Output of an attention call made by `module`, and its weights unless they were never made."""
-    site: Site | None = getattr(module, SITE, None)
+    site = _chosen(module)
     with torch.autocast(inputs.query.device.type, enabled=False):
-        if site is not None and recorder.calls is None:
-            output = _pass_of(site).fused(site, inputs)
+        if recorder.calls is None:
+            output = _by_torch(inputs) if site is None else _pass_of(site).fused(site, inputs)
             if output is not None:
                 return output, None
         scores = inputs.scores()
-    weights, dropout = attention_weights(module, route, scores, inputs)
+    weights, dropout = _weights(module, site, route, scores, inputs)
     weights = weights.to(inputs.value.dtype)
     weights = F.dropout(weights, dropout) if dropout else weights
     return weights @ repeat_heads(inputs.value, weights.shape[1]), weights
@@ -40,9 +41,14 @@ def attention_weights(
 ) -> tuple[Float[Tensor, "batch head query key"], float]:
     """Weights by the module's rule, and how much of the model's dropout to apply to them.
 
-    Modules that take no part in any chain keep their softmax.
+    Calls that take no part in any chain keep their softmax.
     """
-    site: Site | None = getattr(module, SITE, None)
+    return _weights(module, _chosen(module), route, scores, inputs)
+
+
+def _weights(
+    module: nn.Module, site: Site | None, route: str, scores: Scores, inputs: Inputs
+) -> tuple[Float[Tensor, "batch head query key"], float]:
     with torch.autocast(scores.phi.device.type, enabled=False):
         if recorder.calls is not None:
             recorder.record(module, route, scores, inputs.windowed, inputs.crossed)
@@ -50,6 +56,23 @@ def attention_weights(
             return normalize(scores.phi, scores.mask), inputs.dropout
         forward_pass = _pass_of(site)
         return forward_pass.weights(site, scores), forward_pass.dropout(inputs)
+
+
+def _chosen(module: nn.Module) -> Site | None:
+    """Where the module's next call belongs; `None` if it keeps softmax."""
+    site: Site | None = getattr(module, SITE, None)
+    if site is None or recorder.calls is not None or None not in site.places:
+        return site
+    return None if _pass_of(site).leaves_out(site) else site
+
+
+def _by_torch(inputs: Inputs) -> Tensor | None:
+    """Attention of a layer that was not chosen, by torch's kernels unless weights are wanted."""
+    forward_pass = active_pass()
+    wanted = inputs.needs_weights or (forward_pass is not None and forward_pass.needs_weights)
+    if wanted or not takes_softmax(inputs):
+        return None
+    return softmax_attention(inputs, inputs.dropout)
 
 
 def _pass_of(site: Site) -> Pass:

@@ -1,5 +1,6 @@
 """The verbs of the library: `inspect`, `convert` and `revert`."""
 
+from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from babn.conversion.attend import SITE
 from babn.conversion.discover import discover, install_everywhere
 from babn.conversion.forwards import Undo
 from babn.conversion.hooks import Enter, Leave, unwrap_checkpoints
-from babn.conversion.plan import Chain, to_list
+from babn.conversion.plan import Call, Chain, to_list
 from babn.conversion.report import Inspection, likely_device
 from babn.conversion.sdpa_route import install_sdpa
 from babn.conversion.state import (
@@ -59,9 +60,13 @@ def inspect(
     device = likely_device() if device.type == "meta" else device
     if converted_roots(model):
         state = belief_states(model)[0]
-        return Inspection(type(model).__name__, state.config, state.chains, {}, True, device)
-    found = discover(model, example_inputs)
-    return Inspection(type(model).__name__, config, found.chains, found.skipped, False, device)
+        return Inspection(
+            type(model).__name__, state.config, state.chains, state.kept, {}, True, device
+        )
+    found = discover(model, example_inputs, config.layers)
+    return Inspection(
+        type(model).__name__, config, found.chains, found.kept, found.skipped, False, device
+    )
 
 
 def convert(
@@ -83,7 +88,8 @@ def convert(
     """
     config = BeliefConfig() if config is None else config
     check_convertible(model, config)
-    return apply_plan(model, BeliefState(config, discover(model, example_inputs).chains))
+    found = discover(model, example_inputs, config.layers)
+    return apply_plan(model, BeliefState(config, found.chains, found.kept))
 
 
 def check_convertible(model: nn.Module, config: RuleConfig) -> None:
@@ -120,9 +126,13 @@ def apply_plan(model: Model, state: BeliefState) -> Model:
     setattr(model, ATTRIBUTE, state)
     # Partials and methods, not closures, so that a copy of the model gets undos of its own.
     model.__dict__[_UNDOS] = [
-        *_attach_sites(model, state.chains),
+        *_attach_sites(model, state),
         *_attach_hooks(model),
-        *install_everywhere(model, drop_dropout=not state.config.attention_dropout),
+        *install_everywhere(
+            model,
+            drop_dropout=not state.config.attention_dropout,
+            chosen=lambda module: hasattr(module, SITE),
+        ),
     ]
     model_config = getattr(model, "config", None)
     if hasattr(model_config, "to_json_string"):
@@ -132,7 +142,12 @@ def apply_plan(model: Model, state: BeliefState) -> Model:
 
 def describe(state: BeliefState) -> dict[str, Any]:
     """What is needed to convert a model in the same way again, as plain values."""
-    return {"format": FORMAT, "rule": state.config.to_dict(), "chains": to_list(state.chains)}
+    return {
+        "format": FORMAT,
+        "rule": state.config.to_dict(),
+        "chains": to_list(state.chains),
+        "kept": [asdict(call) for call in state.kept],
+    }
 
 
 def revert(model: Model) -> Model:
@@ -162,16 +177,20 @@ def _check_lengths(config: RuleConfig, chains: tuple[Chain, ...]) -> None:
         )
 
 
-def _attach_sites(model: nn.Module, chains: tuple[Chain, ...]) -> list[Undo]:
-    """Tells every attention module where its calls belong."""
-    placed = [(c, i, s) for i, chain in enumerate(chains) for s, c in enumerate(chain.calls)]
-    places: dict[str, list[tuple[int, int]]] = {}
-    calls = {}
-    for call, chain_number, step in sorted(placed, key=lambda entry: entry[0].order):
-        places.setdefault(call.path, []).append((chain_number, step))
-        calls[call.path] = call
+def _attach_sites(model: nn.Module, state: BeliefState) -> list[Undo]:
+    """Tells every attention module that has chosen calls where its calls belong."""
+    placed: list[tuple[Call, tuple[int, int] | None]] = [
+        (call, (number, step))
+        for number, chain in enumerate(state.chains)
+        for step, call in enumerate(chain.calls)
+    ]
+    chosen = {call.path: call for call, _ in placed}
+    placed += [(call, None) for call in state.kept if call.path in chosen]
+    places: dict[str, list[tuple[int, int] | None]] = {}
+    for call, place in sorted(placed, key=lambda entry: entry[0].order):
+        places.setdefault(call.path, []).append(place)
     undos: list[Undo] = []
-    for path, call in calls.items():
+    for path, call in chosen.items():
         module = model.get_submodule(path)
         setattr(module, SITE, Site(path, tuple(places[path])))
         undos.append(partial(delattr, module, SITE))

@@ -1,7 +1,7 @@
 """The dry run: which attention calls a model makes."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from babn.attention.layers import normalized_layers
+from babn.conversion.choice import choose
 from babn.conversion.examples import example_call
 from babn.conversion.forwards import Undo
 from babn.conversion.multihead_route import install_multihead
@@ -26,19 +28,26 @@ class Discovery:
     """What the dry run found.
 
     Attributes:
-        chains: The chains that attention calls form.
+        chains: The chains that the chosen attention calls form.
+        kept: The calls of layers that were not chosen.
         skipped: Modules that look like attention and take no part, each with the reason.
     """
 
     chains: tuple[Chain, ...]
+    kept: tuple[Call, ...]
     skipped: dict[str, str]
 
 
-def discover(model: nn.Module, example_inputs: Any) -> Discovery:
+def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int]) -> Discovery:
     """Runs `model` twice on small inputs, as it is and with its attention calls noted.
 
     The second run computes the noted calls by softmax, so its outputs must equal the first run's;
     if they do not, some feature of the model's attention was missed and conversion would change it.
+
+    Args:
+        model: The model.
+        example_inputs: As for `convert`.
+        layers: Which layers follow the rule, as in `RuleConfig`.
     """
     call = example_call(model, example_inputs)
     with _undisturbed(model):
@@ -56,15 +65,26 @@ def discover(model: nn.Module, example_inputs: Any) -> Discovery:
         raise NothingToConvertError(_nothing_found(model))
     if comparable:
         _check_equal(model, before, after)
-    return Discovery(group(calls), _skipped(model, calls))
+    chosen, kept = choose(calls, normalized_layers(layers))
+    return Discovery(group(chosen), kept, _skipped(model, calls))
 
 
-def install_everywhere(model: nn.Module, drop_dropout: bool = False) -> list[Undo]:
-    """Takes over attention on every route but `F.scaled_dot_product_attention`."""
+def install_everywhere(
+    model: nn.Module,
+    drop_dropout: bool = False,
+    chosen: Callable[[nn.Module], bool] = lambda module: True,
+) -> list[Undo]:
+    """Takes over attention on every route but `F.scaled_dot_product_attention`.
+
+    Args:
+        model: The model.
+        drop_dropout: Whether dropout on attention weights is turned off.
+        chosen: Which attention modules are taken over; transformers dispatches all or none.
+    """
     return [
-        *install_softmax(model, drop_dropout),  # first, since it may refuse
+        *install_softmax(model, drop_dropout, chosen),  # first, since it may refuse
         *install_transformers(model),
-        *install_multihead(model),
+        *install_multihead(model, chosen),
     ]
 
 

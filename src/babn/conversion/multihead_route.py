@@ -2,6 +2,7 @@
 
 import threading
 import types
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -136,8 +137,8 @@ def _separate_projections(self: nn.MultiheadAttention) -> dict[str, Any]:
     }
 
 
-def install_multihead(model: nn.Module) -> list[Undo]:
-    """Takes over every `nn.MultiheadAttention`, and keeps encoders off their fused fast path.
+def install_multihead(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> list[Undo]:
+    """Takes over each chosen `nn.MultiheadAttention`, and keeps it off encoders' fused fast path.
 
     The fast path of `nn.TransformerEncoderLayer` reads weights and never calls its attention
     module; it is not taken when a hook is attached. That of `nn.TransformerEncoder` turns batches
@@ -145,10 +146,10 @@ def install_multihead(model: nn.Module) -> list[Undo]:
     """
     undos: list[Undo] = []
     for module in model.modules():
-        if isinstance(module, nn.MultiheadAttention):
+        if isinstance(module, nn.MultiheadAttention) and chosen(module):
             undos += override_forward(module, multihead_forward)
             undos.append(module.register_forward_pre_hook(_no_fast_path).remove)
-        if isinstance(module, nn.TransformerEncoder):
+        if isinstance(module, nn.TransformerEncoder) and any(map(chosen, module.modules())):
             if module.use_nested_tensor:
                 undos.append(partial(setattr, module, "use_nested_tensor", True))
                 undos.append(module.register_forward_hook(_zero_padding, with_kwargs=True).remove)

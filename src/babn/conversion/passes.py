@@ -182,6 +182,14 @@ class Pass:
         """Goes back to where a snapshot was taken."""
         self.counts, self.climbed = dict(snapshot.counts), dict(snapshot.climbed)
 
+    def leaves_out(self, site: Site) -> bool:
+        """Whether the next call of `site` is of a layer that keeps softmax; it then counts."""
+        count = self.counts.get(site.path, 0)
+        left = count < len(site.places) and site.places[count] is None
+        if left:
+            self.counts[site.path] = count + 1
+        return left
+
     def _next_place(self, site: Site) -> tuple[int, int]:
         count = self.counts.get(site.path, 0)
         self.counts[site.path] = count + 1
@@ -191,7 +199,9 @@ class Pass:
                 f"{len(site.places)} times in the dry run. Convert with example_inputs that make "
                 "the model take the same path as real inputs do."
             )
-        return site.places[count]
+        place = site.places[count]
+        assert place is not None
+        return place
 
     def _keep_divergence(
         self, place: tuple[int, int], posterior: Posterior, scores: Scores

@@ -6,7 +6,7 @@ import torch
 
 from babn.attention.fused import why_no_kernels
 from babn.attention.rule import RuleConfig
-from babn.conversion.plan import Chain
+from babn.conversion.plan import Call, Chain
 
 
 def likely_device() -> torch.device:
@@ -22,6 +22,7 @@ class Inspection:
         model: Class of the model.
         config: The rule.
         chains: Chains of attention calls, each a belief network of its own.
+        kept: Calls of layers that were not chosen, which keep the model's own attention.
         skipped: Attention-like modules that take no part, with the reason.
         converted: Whether the model is converted already.
         device: Where the model is; where it would go, if that is not known yet.
@@ -30,6 +31,7 @@ class Inspection:
     model: str
     config: RuleConfig
     chains: tuple[Chain, ...]
+    kept: tuple[Call, ...]
     skipped: dict[str, str]
     converted: bool
     device: torch.device = field(default_factory=likely_device)
@@ -53,8 +55,13 @@ class Inspection:
 
     @property
     def calls(self) -> int:
-        """Attention calls in one forward pass."""
+        """Attention calls in one forward pass that follow the rule."""
         return sum(len(chain.calls) for chain in self.chains)
+
+    @property
+    def share(self) -> float:
+        """The part of all attention calls that follows the rule."""
+        return self.calls / (self.calls + len(self.kept))
 
     def __str__(self) -> str:
         """A table for people."""
@@ -75,6 +82,14 @@ class Inspection:
                 f"  {chain.parameters(self.config):>10,}"
             )
         lines += ["", f"Kernel: {self.kernel}"]
+        if self.kept:
+            names = ", ".join(dict.fromkeys(call.path for call in self.kept))
+            lines += [
+                "",
+                f"Layers: {self.config.layers!r} takes {self.calls} of "
+                f"{self.calls + len(self.kept)} attention calls ({self.share:.0%}).",
+                f"The others keep the model's own softmax attention: {names}",
+            ]
         if self.skipped:
             lines += ["", "Skipped:"]
             lines += [f"  {path}: {reason}" for path, reason in self.skipped.items()]

@@ -126,15 +126,17 @@ def check_spec(module: nn.Module, spec: SoftmaxSpec) -> None:
         )
 
 
-def install_softmax(model: nn.Module, drop_dropout: bool) -> list[Undo]:
-    """Takes over the softmax of every module of a registered class."""
+def install_softmax(
+    model: nn.Module, drop_dropout: bool, chosen: Callable[[nn.Module], bool]
+) -> list[Undo]:
+    """Takes over the softmax of the chosen modules of registered classes."""
     for module in model.modules():
         if type(module).__name__ in SPECS:
             check_spec(module, SPECS[type(module).__name__])
     undos: list[Undo] = []
     for path, module in model.named_modules():
         spec = SPECS.get(type(module).__name__)
-        if spec is None:
+        if spec is None or not chosen(module):
             continue
         module.__dict__[_TAP] = path
         undos.append(partial(delattr, module, _TAP))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from babn.attention.rule import RuleConfig
-from babn.conversion.plan import Chain
+from babn.conversion.plan import Call, Chain
 from babn.errors import NotConvertedError
 
 ATTRIBUTE = "babn"
@@ -16,10 +16,13 @@ ATTRIBUTE = "babn"
 
 @dataclass(frozen=True)
 class Site:
-    """What an attention module knows of its calls: their places in the chains, in call order."""
+    """What an attention module knows of its calls: their places in the chains, in call order.
+
+    A call without a place is of a layer that was not chosen, and keeps its softmax.
+    """
 
     path: str
-    places: tuple[tuple[int, int], ...]
+    places: tuple[tuple[int, int] | None, ...]
 
 
 class BeliefState(nn.Module):
@@ -27,15 +30,23 @@ class BeliefState(nn.Module):
 
     They are not inside the layers because the first layer's upward path needs every layer's map,
     which sharded training could not gather otherwise.
+
+    Args:
+        config: The rule.
+        chains: The calls that follow it.
+        kept: The calls of layers that were not chosen.
     """
 
     kl_weight: Tensor
     temperature: Tensor
 
-    def __init__(self, config: RuleConfig, chains: tuple[Chain, ...]) -> None:
+    def __init__(
+        self, config: RuleConfig, chains: tuple[Chain, ...], kept: tuple[Call, ...] = ()
+    ) -> None:
         super().__init__()
         self.config = config
         self.chains = chains
+        self.kept = kept
         self.rules = nn.ModuleList(config.build(chain.shape(config)) for chain in chains)
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
         self.register_buffer("temperature", torch.tensor(1.0))
