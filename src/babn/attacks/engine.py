@@ -9,7 +9,7 @@ from babn.attacks.folder import AttackFolder
 from babn.attacks.records import AttackRecord, Outcome
 from babn.attacks.victim import Victim
 from babn.attacks.words import count_words, words_changed
-from babn.prediction.predict import mix_seed
+from babn.attention.randomness import mix_seed
 from babn.watch import Watch
 
 MakeAttacker = Callable[[Victim], Attacker]

@@ -8,11 +8,11 @@ from torch import Tensor
 
 import babn
 from babn.attacks.plan import Plan
-from babn.attention.randomness import Randomness
+from babn.attention.randomness import Randomness, mix_seed
 from babn.conversion.passes import overriding
 from babn.experiments.stage import Subject, without_answers
 from babn.experiments.testing import MEMORY, autocast
-from babn.prediction.predict import Prediction, evaluating, mix_seed
+from babn.prediction.predict import Prediction, evaluating
 from babn.prediction.temperature import get_temperature
 from babn.tasks.encoded import Batch
 from babn.tasks.task import Part

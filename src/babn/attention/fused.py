@@ -34,14 +34,7 @@ class Request:
 
     def seeds(self, device: torch.device) -> Tensor | None:
         """One seed for each block of the batch that has its own source of noise."""
-        if not self.sample:
-            return None
-        blocks = len(self.randomness.seeds or (0,))
-        return self.randomness.draw(_draw_seed, torch.empty(blocks, device=device))
-
-
-def _draw_seed(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    return torch.randint(2**62, like.shape, generator=generator, device=like.device)
+        return self.randomness.draw_seeds(device) if self.sample else None
 
 
 @dataclass(frozen=True)

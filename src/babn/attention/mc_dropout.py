@@ -10,7 +10,7 @@ from torch import Tensor
 
 from babn.attention.inputs import Scores
 from babn.attention.masking import zero_masked
-from babn.attention.randomness import Randomness
+from babn.attention.randomness import Drawing
 from babn.attention.rule import AttentionRule, ChainShape, RuleConfig
 from babn.attention.softmax import PointMass
 from babn.errors import ConfigError
@@ -44,24 +44,36 @@ class McDropoutConfig(RuleConfig):
 
 
 @dataclass(frozen=True)
+class Bernoulli:
+    """One with probability `p`, else zero."""
+
+    p: float
+
+    def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draws with the shape of `like`."""
+        return torch.empty_like(like).bernoulli_(self.p, generator=generator)
+
+    def from_uniform(self, u: Tensor) -> Tensor:
+        """Draws from uniform numbers."""
+        return (u < self.p).to(u.dtype)
+
+
+@dataclass(frozen=True)
 class DroppedWeights(PointMass):
     """Softmax weights times independent Bernoulli variables over their mean."""
 
     p: float
 
-    def sample_weights(self, randomness: Randomness) -> Float[Tensor, "batch head query key"]:
+    def sample_weights(self, randomness: Drawing) -> Float[Tensor, "batch head query key"]:
         """Softmax weights, some dropped, the others scaled up."""
         weights = self.mean_weights()
-        kept = randomness.draw(self._bernoulli, weights.detach())
+        kept = randomness.draw(Bernoulli(1 - self.p), weights.detach())
         return weights * kept / (1 - self.p)
 
     def relative_std(self) -> Float[Tensor, "batch head query key"]:
         r"""$\sqrt{p / (1 - p)}$ for every pair."""
         spread = (self.p / (1 - self.p)) ** 0.5
         return zero_masked(torch.full_like(self.scores.phi, spread), self.scores.mask)
-
-    def _bernoulli(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
-        return torch.empty_like(like).bernoulli_(1 - self.p, generator=generator)
 
 
 class McDropoutRule(AttentionRule):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from babn.attention.fused import FusedResult, Request
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.layers import ALL, normalized_layers
-from babn.attention.randomness import Randomness
+from babn.attention.randomness import Drawing
 from babn.errors import ConfigError
 
 
@@ -50,7 +50,7 @@ class Posterior(ABC):
         """Weights with the unnormalised variables at their means."""
 
     @abstractmethod
-    def sample_weights(self, randomness: Randomness) -> Float[Tensor, "batch head query key"]:
+    def sample_weights(self, randomness: Drawing) -> Float[Tensor, "batch head query key"]:
         """Weights drawn from the posterior."""
 
     @abstractmethod

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from babn.attention.inputs import Scores
 from babn.attention.masking import Mask, log_normalize, normalize, zero_masked
-from babn.attention.randomness import Randomness
+from babn.attention.randomness import Drawing
 from babn.attention.rule import Posterior
 from babn.distributions.location_scale import LogLocationScale
 
@@ -31,9 +31,9 @@ class NormalizedPosterior(Posterior):
         """Normalised means."""
         return normalize(self.variables.log_mean, self.mask)
 
-    def sample_weights(self, randomness: Randomness) -> Float[Tensor, "batch head query key"]:
+    def sample_weights(self, randomness: Drawing) -> Float[Tensor, "batch head query key"]:
         """Normalised draws: a softmax of logits with noise."""
-        noise = randomness.draw(self.variables.noise.sample, self.variables.loc.detach())
+        noise = randomness.draw(self.variables.noise, self.variables.loc.detach())
         return normalize(self.variables.log_sample_from(noise), self.mask)
 
     def relative_std(self) -> Float[Tensor, "batch head query key"]:

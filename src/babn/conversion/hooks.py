@@ -31,7 +31,7 @@ class Enter:
         """Begins the pass with the parameters of this module, which may be a replica."""
         state = own_state(module) or own_state(self.root)
         assert state is not None
-        begin(module, state, wants_weights(module, kwargs))
+        begin(module, state, wants_weights(module, kwargs), kwargs.get("past_key_values"))
         if not torch.compiler.is_compiling():
             self._check_devices(module, state, (*args, *kwargs.values()))
             if module.training:

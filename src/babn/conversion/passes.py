@@ -11,10 +11,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from babn.attention.fixed_noise import FixedNoise
 from babn.attention.fused import Request, softmax_attention, takes_softmax, why_not_triton
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.masking import tokens_seen
-from babn.attention.randomness import GLOBAL_RANDOMNESS, Randomness
+from babn.attention.randomness import GLOBAL_RANDOMNESS, Drawing, Randomness
 from babn.attention.rule import AttentionRule, Posterior
 from babn.conversion.state import BeliefState, Site, belief_states
 from babn.errors import (
@@ -40,6 +41,7 @@ class Override:
     Attributes:
         mode: Posterior mean or samples, in place of samples in training and the mean otherwise.
         randomness: Where samples take their noise from.
+        fixed_noise: Takes its place where the noise belongs to a text and not to a pass.
         record_kl: Whether divergences are computed although nothing else asks for them.
         add_kl: Whether the divergence is added to the loss in training.
         posteriors: A list to which every call's posterior is added.
@@ -48,6 +50,7 @@ class Override:
 
     mode: Mode | None = None
     randomness: Randomness = GLOBAL_RANDOMNESS
+    fixed_noise: FixedNoise | None = None
     record_kl: bool = False
     add_kl: bool = True
     posteriors: list[tuple[str, Posterior]] | None = None
@@ -70,13 +73,19 @@ class Pass:
     """The state of one forward pass through a converted model."""
 
     def __init__(
-        self, state: BeliefState, training: bool, override: Override, needs_weights: bool = False
+        self,
+        state: BeliefState,
+        training: bool,
+        override: Override,
+        needs_weights: bool = False,
+        cache: Any = None,
     ) -> None:
         self.state = state
         self.needs_weights = needs_weights or override.posteriors is not None
         self.override = override
         self.mode: Mode = override.mode or ("sample" if training else "mean")
         self.training = training
+        self.past = 0 if override.fixed_noise is None else tokens_in(cache)
         self.with_kl = training or override.record_kl or torch.is_grad_enabled()
         self.grad_enabled = torch.is_grad_enabled()
         self.counts: dict[str, int] = {}
@@ -100,7 +109,15 @@ class Pass:
             self._keep_divergence(place, posterior, scores)
         if self.mode == "mean":
             return posterior.mean_weights()
-        return posterior.sample_weights(self.override.randomness)
+        return posterior.sample_weights(self._noise(place))
+
+    def _noise(self, place: tuple[int, int]) -> Drawing:
+        """Where the noise of a call comes from."""
+        if self.override.fixed_noise is None:
+            return self.override.randomness
+        chain, step = place
+        call = self.state.chains[chain].calls[step]
+        return self.override.fixed_noise.at(call.order, self.past, call.crossed)
 
     def fused(self, site: Site, inputs: Inputs) -> Tensor | None:
         """The output of the next call of `site` by a kernel; `None` if there is none for it."""
@@ -157,6 +174,8 @@ class Pass:
         reason = why_not_triton(inputs, forced)
         if not config.fusible:
             reason = f"rule {config.rule!r} has no kernel"
+        elif self.override.fixed_noise is not None and self.mode == "sample":
+            reason = "kernels draw fresh noise in each pass, and the noise of this one is fixed"
         elif self.dropout(inputs):
             reason = "the model drops attention weights"
         if reason is not None and forced:
@@ -248,6 +267,11 @@ class Pass:
         return {self.state.layer_name(place): self.kl[place] for place in sorted(self.kl)}
 
 
+def tokens_in(cache: Any) -> int:
+    """How many tokens a cache of transformers has seen."""
+    return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
+
+
 def nearest(path: str, others: Iterable[str]) -> str:
     """The path that shares the most levels with another from the root on; the last of several."""
 
@@ -300,7 +324,9 @@ class _Local(threading.local):
 _local = _Local()
 
 
-def begin(module: nn.Module, state: BeliefState, needs_weights: bool = False) -> None:
+def begin(
+    module: nn.Module, state: BeliefState, needs_weights: bool = False, cache: Any = None
+) -> None:
     """Enters a module of a converted model: a new pass, or one more level of the current one.
 
     No module is inside itself: if it is there already, an interruption left it behind.
@@ -312,7 +338,7 @@ def begin(module: nn.Module, state: BeliefState, needs_weights: bool = False) ->
     current = active_pass()
     if current is None or current.state is not state:
         state.last_kl = None
-        current = Pass(state, module.training, active_override(state), needs_weights)
+        current = Pass(state, module.training, active_override(state), needs_weights, cache)
     _local.passes.append((module, current))
 
 

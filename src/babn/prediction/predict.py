@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.randomness import Randomness
+from babn.attention.randomness import Randomness, mix_seed
 from babn.conversion.convert import check_finite
 from babn.conversion.examples import as_call
 from babn.conversion.passes import overriding
@@ -158,8 +158,8 @@ class _Sampler:
         taken: list[int] = []
         args = [repeat(x, count, self.rows) for x in self.args]
         kwargs = {name: repeat(x, count, self.rows) for name, x in self.kwargs.items()}
-        randomness = Randomness(seeds)
-        with overriding(self.model, mode="sample", randomness=randomness, memory=taken):
+        noise = {"randomness": Randomness(seeds), "fixed_noise": None}
+        with overriding(self.model, mode="sample", memory=taken, **noise):
             logits = self.output(self.model(*args, **kwargs))
         self.bytes = max(sum(taken) // count, 1)
         if logits.shape[0] % count:
@@ -230,11 +230,6 @@ def seeded_dropout(dropout: bool, seed: int | None, model: nn.Module) -> Iterato
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
-
-
-def mix_seed(seed: int, sample: int) -> int:
-    """The seed of one sample of a prediction."""
-    return (seed * 1_000_003 + sample) % 2**63
 
 
 def _free_memory(model: nn.Module) -> float:

@@ -5,25 +5,35 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from babn.attention.fixed_noise import FixedNoise
 from babn.attention.randomness import Randomness
 from babn.conversion.passes import overriding
+from babn.errors import ConfigError
 
 
 @contextmanager
-def sampling(model: nn.Module, seed: int | None = None) -> Iterator[None]:
+def sampling(model: nn.Module, seed: int | None = None, *, fixed: bool = False) -> Iterator[None]:
     """Makes forward passes draw samples of attention, in evaluation mode too.
 
     Args:
         model: A converted model.
         seed: Makes the whole series of passes reproducible and leaves torch's global random state
             alone; `None` draws from the global state.
+        fixed: Whether one draw of noise holds for the whole series, as generation asks for: the
+            noise of a pair then depends on the seed, the row of the batch, the layer, the head and
+            the positions of query and key, and a cache changes nothing. Needs a seed.
 
     Example:
         with babn.sampling(model, seed=0):
             first, second = model(**batch), model(**batch)  # two different samples
+        with babn.sampling(model, seed=0, fixed=True):
+            tokens = model.generate(**batch)  # each row under a sample of its own
     """
+    if fixed and seed is None:
+        raise ConfigError("fixed=True needs a seed to make the noise from. Give seed=0, say.")
     randomness = Randomness(None if seed is None else [seed])
-    with overriding(model, mode="sample", randomness=randomness):
+    noise = FixedNoise(seed) if fixed and seed is not None else None
+    with overriding(model, mode="sample", randomness=randomness, fixed_noise=noise):
         yield
 
 

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.randomness import Randomness
+from babn.attention.randomness import Randomness, mix_seed
 from babn.attention.rule import Posterior
 from babn.conversion.passes import overriding
 from babn.conversion.plan import Chain
 from babn.conversion.state import belief_states
 from babn.prediction.attention_maps import AttentionMap, attention
-from babn.prediction.predict import evaluating, mix_seed
+from babn.prediction.predict import evaluating
 from babn.viewer.packing import BYTES, largest, pack, share, with_average
 
 

@@ -1,0 +1,86 @@
+"""Noise that belongs to a place: a function of seed, layer, head, query and key."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.attention.counters import uniform
+from babn.attention.randomness import Source, mix_seed
+
+
+@dataclass(frozen=True)
+class FixedNoise:
+    """Noise of a whole text, whichever part of it a pass computes.
+
+    The noise of a pair depends on the seed of its sequence, on layer and head, and on how many
+    tokens of the sequence come before its query and before its key. Hence a pass over all tokens
+    and passes over one token at a time, with a cache, draw the same.
+
+    Attributes:
+        seeds: A seed for each sequence; or one from which row number and seed make them. If a pass
+            has a multiple of so many rows, as many neighbours share a seed: the beams of a search.
+        padding: How many tokens each sequence is padded with on its left; none by default.
+    """
+
+    seeds: Sequence[int] | int
+    padding: Sequence[int] = ()
+    _on_device: dict[tuple[torch.device, int], tuple[Tensor, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def at(self, layer: int, past: int, crossed: bool) -> "PlacedNoise":
+        """The noise of one attention call.
+
+        Args:
+            layer: Number of the call.
+            past: Tokens that earlier passes have put into a cache.
+            crossed: Whether keys come from another sequence than queries.
+        """
+        return PlacedNoise(self, layer, past, crossed)
+
+    def rows(self, count: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """For each row of a pass two words of its seed, and its padding."""
+        if (device, count) not in self._on_device:
+            self._on_device[device, count] = self._rows(count, device)
+        low, high, padding = self._on_device[device, count]
+        return low, high, padding
+
+    def _rows(self, count: int, device: torch.device) -> tuple[Tensor, ...]:
+        if isinstance(self.seeds, int):
+            seeds = [mix_seed(self.seeds, row) for row in range(count)]
+        else:
+            seeds = list(self.seeds)
+        if count % len(seeds):
+            raise ValueError(f"{count} rows cannot share {len(seeds)} seeds.")
+        padding = list(self.padding) or [0] * len(seeds)
+        values = torch.tensor([seeds, padding], device=device)
+        values = values.repeat_interleave(count // len(seeds), 1)[:, :, None, None, None]
+        return values[0] & 0xFFFFFFFF, values[0] >> 32, values[1]
+
+
+@dataclass(frozen=True)
+class PlacedNoise:
+    """The noise of one attention call under `FixedNoise`."""
+
+    noise: FixedNoise
+    layer: int
+    past: int
+    crossed: bool
+
+    def draw(
+        self, source: Source, like: Float[Tensor, "batch head query key"]
+    ) -> Float[Tensor, "batch head query key"]:
+        """Noise with the shape of `like`."""
+        batch, heads, queries, keys = like.shape
+        low, high, padding = self.noise.rows(batch, like.device)
+        numbers = torch.arange(max(heads, self.past + queries, keys), device=like.device)
+        # A sliding window's cache has dropped the keys before these; a static one has room left.
+        first_key = 0 if self.crossed else max(self.past + queries - keys, 0)
+        query = numbers[self.past : self.past + queries][:, None] - padding
+        key = numbers[:keys] + first_key - (0 if self.crossed else padding)
+        layer = torch.full_like(low, self.layer)
+        drawn = uniform((low, high, layer, numbers[:heads, None, None], query), key)
+        return source.from_uniform(drawn.to(like.dtype))
