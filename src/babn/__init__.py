@@ -19,9 +19,11 @@ from babn.evaluation.ensemble import ensemble
 from babn.evaluation.report import report
 from babn.persistence import load, load_belief, save_belief
 from babn.prediction.attention_maps import AttentionMap, attention
+from babn.prediction.generate import generate
 from babn.prediction.predict import Prediction, predict
 from babn.prediction.sampling import posterior_mean, recording_kl, sampling
 from babn.prediction.temperature import get_temperature, set_temperature
+from babn.prediction.texts import Generation, SampledTexts, TokenUncertainty
 from babn.standalone import AttentionInfo, BayesianAttention
 from babn.training.annealing import KLAnnealing
 from babn.training.divergence import (
@@ -31,6 +33,7 @@ from babn.training.divergence import (
     set_kl_weight,
     weighted_kl,
 )
+from babn.training.freezing import freeze_base
 
 if TYPE_CHECKING:
     from babn.training.trainer import BeliefTrainer, BeliefTrainerMixin
@@ -47,12 +50,15 @@ __all__ = [
     "BeliefTrainerMixin",
     "Comparison",
     "Evaluation",
+    "Generation",
     "KLAnnealing",
     "McDropoutConfig",
     "Prediction",
     "RuleConfig",
+    "SampledTexts",
     "SoftmaxConfig",
     "SoftmaxSpec",
+    "TokenUncertainty",
     "attention",
     "belief_kl",
     "calibrate",
@@ -63,6 +69,8 @@ __all__ = [
     "ensemble",
     "errors",
     "fit_temperature",
+    "freeze_base",
+    "generate",
     "get_kl_weight",
     "get_temperature",
     "inspect",

@@ -23,8 +23,9 @@ from babn.conversion.convert import (
     describe,
 )
 from babn.conversion.discover import discover
+from babn.conversion.fingerprint import differing, fingerprint
 from babn.conversion.plan import Call, Chain, from_list
-from babn.conversion.state import ATTRIBUTE, BeliefState, belief_states
+from babn.conversion.state import ATTRIBUTE, BeliefState, belief_states, converted_roots
 from babn.errors import ExampleInputsError, FormatError, MismatchError, MissingExtraError
 from babn.files import replace_file
 
@@ -76,26 +77,47 @@ def save_belief(model: nn.Module, folder: str | Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t.detach().cpu().contiguous() for name, t in states[0].state_dict().items()}
     replace_file(folder / WEIGHTS, lambda path: save_file(tensors, path))
-    text = json.dumps(describe(states[0]), indent=2)
+    (root,) = converted_roots(model)
+    described = {**describe(states[0]), "base": fingerprint(root, states[0])}
+    text = json.dumps(described, indent=2)
     replace_file(folder / DESCRIPTION, lambda path: path.write_text(text + "\n"))
     return folder
 
 
-def load_belief(model: Model, folder: str | Path, example_inputs: Any = None) -> Model:
+def load_belief(
+    model: Model, folder: str | Path, example_inputs: Any = None, *, check_base: bool = True
+) -> Model:
     """Converts an untouched base and fills in belief parameters that `save_belief` wrote.
 
     Args:
         model: The base, of the architecture that the parameters were trained on.
         folder: The folder.
         example_inputs: As for `convert`.
+        check_base: Whether some of its weights must be those that the parameters were saved with;
+            `False` allows a base that has been trained since.
     """
     folder = Path(folder)
     tensors = _read_tensors(folder / WEIGHTS, prefix="")
-    state = _make_state(_read_json(folder / DESCRIPTION), tensors, folder / DESCRIPTION)
+    description = _read_json(folder / DESCRIPTION)
+    state = _make_state(description, tensors, folder / DESCRIPTION)
     check_convertible(model, state.config)
     found = discover(model, example_inputs, state.config.layers)
     _check_chains(state.chains, found.chains, model, folder)
+    if check_base:
+        _check_base(description, model, state, folder)
     return apply_plan(model, state)
+
+
+def _check_base(description: Any, model: nn.Module, state: BeliefState, folder: Path) -> None:
+    """Refuses a base of the right shape with other weights."""
+    other = differing(description.get("base") or {}, fingerprint(model, state))
+    if other:
+        names = ", ".join(other[:2]) + (" ..." if len(other) > 2 else "")
+        raise MismatchError(
+            f"The belief weights in {folder} were saved from a base with other weights: {names} "
+            "differ. Load them onto that base; if its training went on on purpose, pass "
+            "check_base=False; to keep a trained base use save_pretrained and babn.load."
+        )
 
 
 def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> BeliefState:

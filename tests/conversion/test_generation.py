@@ -36,7 +36,7 @@ def generate(model: Any, **settings: Any) -> Any:
     )
 
 
-GENERATORS = cases("gpt2", "llama", "mistral", "gemma2", "bart", "t5")
+GENERATORS = cases("gpt2", "llama", "qwen2", "qwen3", "mistral", "gemma2", "bart", "t5")
 
 
 @pytest.mark.parametrize("case", GENERATORS)
@@ -90,6 +90,85 @@ def test_sampled_attention_generates_other_text_each_time() -> None:
 
     assert torch.equal(first.logits[0], again.logits[0])
     assert not torch.equal(first.logits[0], second.logits[0])
+
+
+@pytest.mark.parametrize("case", GENERATORS)
+def test_cached_equals_uncached_under_one_sample(case: Case) -> None:
+    """Two rows, the first padded on the left, past the windows of Mistral and Gemma 2."""
+    model = case.converted(rho=0.1, sigma=0.1)
+    with babn.sampling(model, seed=0, fixed=True):
+        cached, uncached = generate(model, use_cache=True), generate(model, use_cache=False)
+
+    assert torch.equal(cached.sequences, uncached.sequences)
+    torch.testing.assert_close(
+        torch.stack(cached.logits), torch.stack(uncached.logits), rtol=1e-4, atol=1e-5
+    )
+    assert not torch.allclose(cached.logits[0], generate(model).logits[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("case", cases("llama", "gemma2"))
+def test_a_static_cache_equals_none_under_one_sample(case: Case) -> None:
+    model = case.converted(rho=0.1, sigma=0.1)
+    with babn.sampling(model, seed=0, fixed=True):
+        static = generate(model, cache_implementation="static", disable_compile=True)
+        none = generate(model, use_cache=False)
+
+    torch.testing.assert_close(
+        torch.stack(static.logits), torch.stack(none.logits), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("case", cases("llama", "mistral"))
+def test_a_prompt_in_pieces_equals_a_prompt_at_once(case: Case) -> None:
+    model = case.converted(rho=0.1, upward="heads")
+    with babn.sampling(model, seed=0, fixed=True):
+        pieces = generate(model, prefill_chunk_size=2, disable_compile=True)
+        whole = generate(model)
+
+    torch.testing.assert_close(
+        torch.stack(pieces.logits), torch.stack(whole.logits), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_each_sequence_keeps_its_own_noise() -> None:
+    """A row's text is the same with other neighbours, and two rows of one prompt differ."""
+    model = CASES["llama"].converted(rho=0.02)
+    prompt = {name: value[1:].repeat(2, 1) for name, value in prompts().items()}
+    other = {name: value.clone() for name, value in prompt.items()}
+    other["input_ids"][1] = prompts()["input_ids"][0]
+    with babn.sampling(model, seed=0, fixed=True):
+        first, second = generate(model, **prompt), generate(model, **other)
+
+    assert torch.equal(first.sequences[0], second.sequences[0])
+    assert not torch.allclose(first.logits[0][0], first.logits[0][1], rtol=1e-3)
+
+
+def test_maps_over_heads_generate_beyond_any_length() -> None:
+    """Converted with nine tokens and `max_length=4`, which maps over heads do not ask for."""
+    model = CASES["llama"].converted(rho=0.1, upward="heads", max_length=4)
+    with babn.sampling(model, seed=0, fixed=True):
+        made = generate(model, max_new_tokens=62, min_new_tokens=62)
+        none = generate(model, max_new_tokens=62, min_new_tokens=62, use_cache=False)
+
+    assert made.sequences.shape == (2, 68)
+    torch.testing.assert_close(made.logits[-1], none.logits[-1], rtol=1e-3, atol=1e-4)
+
+
+def test_some_layers_alone_generate_alike_with_and_without_a_cache() -> None:
+    model = CASES["gemma2"].converted(rho=0.1, layers="last:2")
+    with babn.sampling(model, seed=0, fixed=True):
+        cached, uncached = generate(model, use_cache=True), generate(model, use_cache=False)
+
+    torch.testing.assert_close(
+        torch.stack(cached.logits), torch.stack(uncached.logits), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_fixed_noise_needs_a_seed() -> None:
+    model = CASES["llama"].converted()
+    wrong = pytest.raises(babn.errors.ConfigError, match="fixed=True needs a seed")
+    with wrong, babn.sampling(model, fixed=True):
+        pass
 
 
 def test_whisper_transcribes() -> None:

@@ -123,21 +123,27 @@ def predict(
         output: Takes the logits from the model's output; by default `.logits`, the output itself if
             it is a tensor, or its first element.
     """
-    if not isinstance(samples, Integral) or isinstance(samples, bool) or samples < 1:
-        raise SamplesError(f"samples={samples!r} is not possible. Give a whole number from 1 on.")
+    check_samples(samples)
     for state in belief_states(model):
         check_finite(dict(state.named_parameters()))
     args, kwargs = as_call(batch)
     kwargs = {name: value for name, value in kwargs.items() if name not in ANSWERS}
     sampler = _Sampler(model, args, kwargs, output or find_logits, seed)
     sampler.check_batch()
-    with torch.no_grad(), evaluating(model, dropout), seeded_dropout(dropout, seed, model):
+    followed = seed if dropout else None
+    with torch.no_grad(), evaluating(model, dropout), following_seed(followed, model):
         logits = [sampler.draw(0, 1)]
         step = sampler.samples_per_pass(memory)
         for start in range(1, samples, step):
             logits.append(sampler.draw(start, min(start + step, samples)))
     found = Prediction(torch.cat(logits), _activation(model, logits[0]))
     return found.tempered(get_temperature(model))
+
+
+def check_samples(value: Any, name: str = "samples") -> None:
+    """Refuses what is not a whole number from 1 on."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise SamplesError(f"{name}={value!r} is not possible. Give a whole number from 1 on.")
 
 
 @dataclass
@@ -221,9 +227,9 @@ def evaluating(model: nn.Module, dropout: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def seeded_dropout(dropout: bool, seed: int | None, model: nn.Module) -> Iterator[None]:
-    """Makes dropout, which draws from the global state, follow the seed; the state is restored."""
-    if not dropout or seed is None:
+def following_seed(seed: int | None, model: nn.Module) -> Iterator[None]:
+    """Makes what draws from the global state, as dropout does, follow a seed; it is restored."""
+    if seed is None:
         yield
         return
     device = belief_states(model)[0].kl_weight.device

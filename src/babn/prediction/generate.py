@@ -1,0 +1,155 @@
+"""Text with uncertainty: written by the posterior mean, and under samples of attention."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from babn.attention.fixed_noise import FixedNoise
+from babn.attention.randomness import mix_seed
+from babn.conversion.passes import overriding
+from babn.conversion.state import belief_states
+from babn.errors import ConfigError
+from babn.prediction.predict import check_samples, evaluating, following_seed
+from babn.prediction.scoring import Prompt, TokenStatistics, log_probs_of, up_to_the_end
+from babn.prediction.texts import Generation, SampledTexts
+
+OWN = ("num_return_sequences", "return_dict_in_generate", "output_scores", "output_logits")
+"""Arguments of `generate` for which this function has its own."""
+
+
+def generate(
+    model: nn.Module,
+    inputs: Any,
+    samples: int = 10,
+    seed: int | None = 0,
+    *,
+    texts: bool = True,
+    samples_per_pass: int = 4,
+    **generate_kwargs: Any,
+) -> Generation:
+    """Text by the posterior mean, and how sure the model is of it.
+
+    The text is scored under samples of attention, token by token; and `samples` further texts are
+    written, each under a sample of its own. The noise of a sample belongs to its text: it depends
+    on the seed, the number of the sample, the row of the batch, layer, head and positions, so that
+    a cache, padding and `samples_per_pass` change nothing. Beams of one search share a sample.
+
+    Args:
+        model: A converted model of transformers that generates; its training mode is restored.
+        inputs: Token ids, or a dictionary of arguments of `generate`. Prompts of different lengths
+            are padded on the left and need an `attention_mask`; without one nothing is padding.
+        samples: How many samples of attention to draw.
+        seed: Makes samples reproducible, and tokens that are drawn (`do_sample=True`) for the same
+            batch; `None` takes torch's global state.
+        texts: Whether to write texts under samples as well, which costs as many generations.
+        samples_per_pass: How many samples share a pass; fewer take less memory.
+        **generate_kwargs: Passed on to the model's `generate`, e.g. `max_new_tokens=20`.
+    """
+    check_samples(samples)
+    check_samples(samples_per_pass, "samples_per_pass")
+    belief_states(model)
+    _check_generates(model, generate_kwargs)
+    prompt = Prompt(model, _with_mask(inputs))
+    seed = int(torch.randint(2**62, ())) if seed is None else seed
+    writer = _Writer(prompt, seed, generate_kwargs)
+    with torch.no_grad(), evaluating(model), following_seed(seed, model):
+        with overriding(model, mode="mean", fixed_noise=None):
+            sequences = writer.write(1)
+        tokens = TokenStatistics()
+        words = sequences[:, prompt.length :]
+        passes = list(_parts(samples, samples_per_pass))
+        for part in passes:
+            tokens.add(writer.score(sequences.repeat(len(part), 1), part), words)
+        written = [writer.sampled(part) for part in passes] if texts else []
+    found = _joined(written, writer.blank) if texts else None
+    return Generation(sequences, prompt.length, tokens.result(writer.seen(words)), found)
+
+
+class _Writer:
+    """Writes and scores texts for one prompt."""
+
+    def __init__(self, prompt: Prompt, seed: int, settings: dict[str, Any]) -> None:
+        self.prompt = prompt
+        self.seed = seed
+        self.settings = settings
+        own = settings.get("generation_config", prompt.model.generation_config)
+        ends = settings.get("eos_token_id", own.eos_token_id)
+        ends = [] if ends is None else ends
+        self.ends = [ends] if isinstance(ends, int) else list(torch.as_tensor(ends).tolist())
+        blank = settings.get("pad_token_id", own.pad_token_id)
+        self.blank = int(blank) if blank is not None else (self.ends or [0])[0]
+
+    def write(self, copies: int) -> Tensor:
+        """Sequences for so many copies of the prompt."""
+        made: Tensor = self.prompt.model.generate(**self.prompt.repeated(copies), **self.settings)
+        return made
+
+    def score(self, sequences: Tensor, part: range) -> Tensor:
+        """Logits at the new tokens of sequences under samples, by sample and row."""
+        with overriding(self.prompt.model, mode="sample", fixed_noise=self.noise(part)):
+            return self.prompt.logits(sequences).unflatten(0, (len(part), -1))
+
+    def sampled(self, part: range) -> SampledTexts:
+        """Texts written under samples, and their scores under the same."""
+        with overriding(self.prompt.model, mode="sample", fixed_noise=self.noise(part)):
+            sequences = self.write(len(part))
+        logits = self.score(sequences, part)
+        sequences = sequences.unflatten(0, (len(part), -1))
+        words = sequences[..., self.prompt.length :]
+        seen = self.seen(words)
+        return SampledTexts(sequences, log_probs_of(logits, words) * seen, seen)
+
+    def noise(self, part: range) -> FixedNoise:
+        """The noise of some samples, one block of rows for each."""
+        rows = range(self.prompt.rows)
+        seeds = [mix_seed(mix_seed(self.seed, sample), row) for sample in part for row in rows]
+        return FixedNoise(seeds, self.prompt.padding * len(part))
+
+    def seen(self, words: Tensor) -> Tensor:
+        """Which places hold tokens."""
+        return up_to_the_end(words, self.ends)
+
+
+def _parts(samples: int, size: int) -> Iterator[range]:
+    for start in range(0, samples, size):
+        yield range(start, min(start + size, samples))
+
+
+def _joined(parts: list[SampledTexts], blank: int) -> SampledTexts:
+    """Texts of several passes, padded to the longest."""
+    longest = max(part.sequences.shape[-1] for part in parts)
+    room = [longest - part.sequences.shape[-1] for part in parts]
+    padded = [
+        (F.pad(p.sequences, (0, n), value=blank), F.pad(p.log_probs, (0, n)), F.pad(p.seen, (0, n)))
+        for p, n in zip(parts, room, strict=True)
+    ]
+    sequences, log_probs, seen = (torch.cat(values) for values in zip(*padded, strict=True))
+    return SampledTexts(sequences, log_probs, seen)
+
+
+def _with_mask(inputs: Any) -> dict[str, Any]:
+    """Arguments of `generate`, with a mask of padding if there are tokens to mask."""
+    given = dict(inputs) if isinstance(inputs, Mapping) else {"input_ids": inputs}
+    ids = given.get("input_ids")
+    if isinstance(ids, Tensor) and given.get("attention_mask") is None:
+        given["attention_mask"] = torch.ones_like(ids)
+    if not any(isinstance(value, Tensor) and value.ndim for value in given.values()):
+        raise ConfigError("inputs has no tensor. Pass token ids, or a tokenizer's output.")
+    return given
+
+
+def _check_generates(model: Any, settings: dict[str, Any]) -> None:
+    if not hasattr(model, "generate") or not hasattr(model, "generation_config"):
+        raise ConfigError(
+            f"{type(model).__name__} has no generate(). Convert a language model of transformers, "
+            "as AutoModelForCausalLM loads it; babn.predict serves the others."
+        )
+    for name in OWN:
+        if name in settings:
+            raise ConfigError(
+                f"{name}={settings[name]!r} is not possible here. samples= sets how many texts "
+                "there are, and the result holds their log probabilities."
+            )
