@@ -15,6 +15,7 @@ COMMANDS = (
     "attack",
     "bench",
     "demo",
+    "estimate",
     "evaluate",
     "inspect",
     "report",

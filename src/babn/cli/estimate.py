@@ -1,0 +1,141 @@
+"""`babn estimate`."""
+
+import json as json_format
+from typing import Any
+
+from babn.cli._errors import CommandError
+
+
+def estimate(
+    model: str = "",
+    *,
+    batch: int = 1,
+    length: int = 512,
+    samples: int = 1,
+    upward: str | None = None,
+    layers: str = "all",
+    queries: int = 0,
+    cached: bool = False,
+    train: bool = False,
+    frozen: bool = False,
+    reference: bool = False,
+    bandwidth: float | None = None,
+    tflops: float | None = None,
+    hidden: int | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+    layers_count: int | None = None,
+    intermediate: int | None = None,
+    vocab: int | None = None,
+    json: bool = False,
+) -> None:
+    """Estimate memory, work and time of softmax, BAM and BABN with a model, from formulas.
+
+    Only the model's configuration is read. Time is the longer of computing and moving data, part by
+    part, at the machine's peaks: a lower bound to compare rules by, not a measurement.
+    docs/scale.md has the formulas.
+
+    Args:
+        model: A folder with a config.json, a name on the Hugging Face hub, or one of the shapes
+            llama-2-7b and llama-3-8b; leave it out and give --hidden and so on instead.
+        batch: Texts in a batch.
+        length: Tokens of each.
+        samples: Samples of attention, all in one pass.
+        upward: Only this axis of BABN's maps, keys or heads; both by default.
+        layers: Which layers are stochastic, e.g. last:4.
+        queries: Read so many tokens in a pass, with the earlier ones in a cache; 0 for all at once.
+        cached: One more token, with all others in a cache.
+        train: A training step with Adam.
+        frozen: In training, the base is frozen and only belief parameters are trained.
+        reference: Memory without fused kernels.
+        bandwidth: Memory bandwidth in TB/s; 4.8 by default, an H200.
+        tflops: Matrix products in TFLOP/s; 989 by default, an H200.
+        hidden: Size of the hidden states, for a model of your own.
+        heads: Attention heads.
+        kv_heads: Heads of keys and values; as many as heads by default.
+        head_dim: Size of a head; hidden / heads by default.
+        layers_count: Layers.
+        intermediate: Inner size of the gated MLP.
+        vocab: Words.
+        json: Print JSON with all parts instead of a table.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from babn.estimate.table import COLUMNS, Machine, estimates, table
+    from babn.estimate.workload import Workload
+
+    if upward not in (None, "keys", "heads"):
+        raise CommandError(f"--upward {upward} is not possible. Give keys or heads.")
+    sizes = {
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "layers": layers_count,
+        "intermediate": intermediate,
+        "vocab": vocab,
+    }
+    shape = find_shape(model, {name: value for name, value in sizes.items() if value is not None})
+    work = Workload(
+        batch=batch,
+        length=length,
+        samples=samples,
+        queries=queries,
+        cached=cached,
+        train=train,
+        frozen=frozen,
+    )
+    peaks = {"bandwidth": bandwidth, "tflops": tflops}
+    machine = Machine(**{name: value for name, value in peaks.items() if value is not None})
+    axes = (upward,) if upward else ("keys", "heads")
+    found = estimates(
+        shape, work, layers=layers, upward=axes, machine=machine, kernels=not reference
+    )
+    if json:
+        print(json_format.dumps([one.plain() for one in found], indent=2))
+        return
+    console = Console(highlight=False)
+    console.print(
+        f"{shape.name}: {shape.parameters / 1e9:.3g}B parameters; {describe(work)}; "
+        f"{machine.bandwidth:g} TB/s, {machine.tflops:g} TFLOP/s."
+    )
+    shown = Table(*COLUMNS, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for line in table(found):
+        shown.add_row(*line)
+    console.print(shown)
+
+
+def find_shape(model: str, sizes: dict[str, int]) -> Any:
+    """The shape that a name or sizes stand for."""
+    from babn.cli.inspect import read_config
+    from babn.estimate.shapes import PRESETS, Shape, shape_of
+
+    if model and sizes:
+        raise CommandError(f"{model} with --{next(iter(sizes))} is not possible. Give one of both.")
+    if model in PRESETS:
+        return PRESETS[model]
+    if model:
+        return shape_of(read_config(model), model)
+    needed = ("hidden", "heads", "layers", "intermediate", "vocab")
+    if missing := [name for name in needed if name not in sizes]:
+        options = ", ".join(
+            f"--{name}" if name != "layers" else "--layers-count" for name in missing
+        )
+        raise CommandError(f"No model, and {options} not given. Name a model, or give them all.")
+    own = {"kv_heads": sizes["heads"], "head_dim": sizes["hidden"] // max(sizes["heads"], 1)}
+    return Shape(name="your model", **own | sizes)
+
+
+def describe(work: Any) -> str:
+    """A workload in words."""
+    texts = f"{work.batch} x {work.length:,} tokens"
+    if work.samples > 1:
+        texts += f" x {work.samples} samples"
+    if work.train:
+        return f"a training step on {texts}" + (", base frozen" if work.frozen else "")
+    if work.cached:
+        return f"one more token after {texts} in a cache"
+    return f"{texts}, {work.queries} at a time" if work.queries else f"a pass over {texts}"

@@ -1,0 +1,178 @@
+r"""Work of a pass, part by part.
+
+Operations are those of matrix products, two for each multiplication and addition, forward. With
+$t$ tokens, $P$ pairs of query and key over all heads, $m$ keys, $H$ heads of size $d$:
+
+- projections and MLP: $2 t$ times their weights, in each layer;
+- softmax attention: $4 P d$ in each layer, scores and values;
+- maps of the upward path, three in each chosen layer ($f_3$, and $f_1$, $f_2$ for shape and scale):
+  $2 P m$ each over keys ($4 P r$ with rank $r$), $2 P H$ each over heads;
+- the prior's network, where the divergence is wanted: $2 (d w + w)$ for each key and key head;
+- the language-model head: $2 t$ times its weights.
+
+A training step has three times these, less where a frozen base needs no gradients. Bytes are what
+parts must read and write at least: weights once in each pass, inputs and outputs of products, and
+tensors of pairs, which fused kernels leave to the upward path alone.
+"""
+
+from dataclasses import dataclass
+
+from babn.attention.belief import BeliefConfig
+from babn.attention.rule import RuleConfig
+from babn.estimate.shapes import Shape
+from babn.estimate.workload import Workload
+
+HALF = 2
+"""Bytes of a number of the base, its activations and the upward path's tensors."""
+
+WHOLE = 4
+"""Bytes of a belief parameter."""
+
+ADAM_TRAFFIC = 7 * WHOLE
+"""Bytes that Adam moves for a parameter: gradient, weight and two moments read, three written."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Work of one part of a pass.
+
+    Attributes:
+        name: What it is.
+        flops: Operations of matrix products.
+        bytes: Bytes read and written.
+    """
+
+    name: str
+    flops: float
+    bytes: float
+
+    def seconds(self, bandwidth: float, tflops: float) -> float:
+        """The longer of computing and moving, at a machine's peaks in TB/s and TFLOP/s."""
+        return max(self.flops / (tflops * 1e12), self.bytes / (bandwidth * 1e12))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A model, what is done with it, and the rule of its chosen layers.
+
+    Attributes:
+        shape: The model.
+        work: What is done with it.
+        config: The rule; `None` for softmax.
+        chosen: Numbers of the layers that follow it.
+    """
+
+    shape: Shape
+    work: Workload
+    config: RuleConfig | None
+    chosen: tuple[int, ...]
+
+    @property
+    def belief_parameters(self) -> int:
+        """Parameters that the rule adds."""
+        if self.config is None:
+            return 0
+        return belief_parameters(self.config, self.shape, len(self.chosen))
+
+    @property
+    def maps(self) -> int:
+        """Maps of the upward path for shape and scale in a layer."""
+        if not isinstance(self.config, BeliefConfig):
+            return 0
+        return (self.config.rho > 0) + (self.config.sigma > 0)
+
+    @property
+    def pairs(self) -> int:
+        """Pairs over all heads."""
+        return self.shape.heads * self.work.pairs
+
+    @property
+    def trained(self) -> int:
+        """Parameters that a training step moves."""
+        if not self.work.train:
+            return 0
+        return self.belief_parameters + (0 if self.work.frozen else self.shape.parameters)
+
+    @property
+    def layers_backward(self) -> int:
+        """Layers through which gradients go: with a frozen base those from the first chosen on."""
+        if not self.work.train or not self.work.frozen:
+            return self.shape.layers if self.work.train else 0
+        return self.shape.layers - min(self.chosen)
+
+
+def belief_parameters(config: RuleConfig, shape: Shape, layers: int) -> int:
+    r"""Parameters of a rule in a chain of `layers` layers.
+
+    Belief: for each layer three maps of $n^2 + n$ with $n$ the largest length or the heads
+    ($2 n r + n$ with rank $r$), and a prior of $d w + 2 w + 1$ with $w$ its width.
+    """
+    width = getattr(config, "prior_hidden", 0)
+    prior = shape.head_dim * width + 2 * width + 1 if width else 0
+    if not isinstance(config, BeliefConfig):
+        contextual = getattr(config, "prior", "") == "contextual"
+        return layers * prior if contextual else 0
+    size = config.max_length if config.upward == "keys" else shape.heads
+    weight = 2 * size * config.upward_rank if config.upward_rank else size**2
+    maps = (config.rho > 0) + (config.sigma > 0) + (config.rho > 0 or config.sigma > 0)
+    return layers * (maps * (weight + size) + prior)
+
+
+def parts(plan: Plan) -> list[Part]:
+    """Work of all parts."""
+    found = [_linear(plan), _attention(plan), _upward(plan), _prior(plan), _head(plan)]
+    found.append(Part("optimizer", 0.0, ADAM_TRAFFIC * plan.trained))
+    return [part for part in found if part.flops or part.bytes]
+
+
+def _linear(plan: Plan) -> Part:
+    shape, work = plan.shape, plan.work
+    weights = shape.attention_weights + shape.mlp_weights
+    heads = (2 * shape.heads + 2 * shape.kv_heads) * shape.head_dim
+    inner = (4 if shape.mlp_matrices == 3 else 2) * shape.intermediate
+    moved = work.tokens * (4 * shape.hidden + heads + inner) + len(work.sizes) * weights
+    # Backward has one product for inputs and one for weights, which a frozen base does without.
+    passes = shape.layers + plan.layers_backward * (1 if work.frozen else 2)
+    return Part("linear", passes * 2.0 * work.tokens * weights, passes * HALF * float(moved))
+
+
+def _attention(plan: Plan) -> Part:
+    shape, work = plan.shape, plan.work
+    moved = 2 * work.tokens * shape.heads + 2 * work.keys * shape.kv_heads
+    passes = shape.layers + 2 * plan.layers_backward
+    flops = passes * 4.0 * plan.pairs * shape.head_dim
+    return Part("attention", flops, passes * HALF * float(moved) * shape.head_dim)
+
+
+def _upward(plan: Plan) -> Part:
+    config, layers = plan.config, len(plan.chosen)
+    if not isinstance(config, BeliefConfig) or not plan.maps:
+        return Part("upward path", 0.0, 0.0)
+    if config.upward == "heads":
+        each = 2.0 * plan.pairs * plan.shape.heads
+    elif config.upward_rank:
+        each = 4.0 * plan.pairs * config.upward_rank
+    else:
+        each = 2.0 * plan.shape.heads * plan.work.pairs_by_keys
+    times = layers * (3 if plan.work.train else 1)
+    # A state is read and written by its step, read by the maps, whose results are written and read.
+    pairs = (3 + 2 * plan.maps) * plan.pairs
+    weights = len(plan.work.sizes) * WHOLE * plan.belief_parameters / max(layers, 1)
+    return Part("upward path", times * (1 + plan.maps) * each, times * (HALF * pairs + weights))
+
+
+def _prior(plan: Plan) -> Part:
+    width = getattr(plan.config, "prior_hidden", 0)
+    if not plan.work.train or getattr(plan.config, "prior", "contextual") != "contextual":
+        return Part("prior", 0.0, 0.0)
+    shape, keys = plan.shape, plan.work.keys * plan.shape.kv_heads
+    each = 2.0 * keys * (shape.head_dim * width + width)
+    return Part("prior", 3 * len(plan.chosen) * each, 3.0 * len(plan.chosen) * HALF * keys)
+
+
+def _head(plan: Plan) -> Part:
+    shape, work = plan.shape, plan.work
+    passes = (2 if work.frozen else 3) if work.train else 1
+    moved = work.logits * (shape.hidden + shape.vocab) + shape.head_weights
+    flops = passes * 2.0 * work.logits * shape.head_weights
+    return Part("head", flops, passes * HALF * float(moved) if shape.vocab else 0.0)

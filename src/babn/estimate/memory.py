@@ -1,0 +1,81 @@
+r"""Memory of a pass, in bytes.
+
+- parameters: the base in half precision, belief parameters in float32;
+- cache: keys and values of all layers, where texts are read in pieces or continued;
+- activations: of one layer; in training of all through which gradients go;
+- logits, in float32, and their gradient in training;
+- pairs: with fused kernels the upward path's states of all chosen layers, which its first layer
+  makes at once, and the maps' results of one layer; the causal mask, which rules spell out. In
+  training the maps over keys keep their results for all layers, and backward has weights and score
+  gradients of one layer;
+- training: a gradient for each trained parameter and Adam's two moments in float32.
+"""
+
+from dataclasses import dataclass, fields
+
+from babn.attention.belief import BeliefConfig
+from babn.estimate.costs import HALF, WHOLE, Plan
+
+REFERENCE_BYTES = 48
+"""Bytes of a pair in one call without kernels: a dozen float32 tensors alive at a time."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by what they are for."""
+
+    parameters: float
+    cache: float
+    activations: float
+    logits: float
+    pairs: float
+    training: float
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+def memory(plan: Plan, kernels: bool = True) -> Memory:
+    """Memory of a pass.
+
+    Args:
+        plan: What is done.
+        kernels: Whether fused kernels take the calls of chosen layers.
+    """
+    shape, work = plan.shape, plan.work
+    keys = work.rows * work.length if work.queries or work.cached else 0
+    trained_base = 0 if work.frozen or not work.train else shape.parameters
+    gradients = HALF * trained_base + WHOLE * (plan.trained - trained_base)
+    return Memory(
+        parameters=HALF * shape.parameters + WHOLE * plan.belief_parameters,
+        cache=HALF * 2 * shape.layers * keys * shape.kv_heads * shape.head_dim,
+        activations=_activations(plan),
+        logits=WHOLE * work.logits * shape.vocab * (2 if work.train else 1),
+        pairs=_pairs(plan, kernels),
+        training=gradients + 2 * WHOLE * plan.trained,
+    )
+
+
+def _activations(plan: Plan) -> float:
+    shape, tokens = plan.shape, plan.work.queries_at_once
+    heads = (2 * shape.heads + 2 * shape.kv_heads) * shape.head_dim
+    layer = 4 * shape.hidden + heads + shape.mlp_matrices * shape.intermediate
+    kept = plan.layers_backward if plan.work.train else 1
+    return HALF * float(tokens) * layer * max(kept, 1)
+
+
+def _pairs(plan: Plan, kernels: bool) -> float:
+    work, config = plan.work, plan.config
+    if config is None:
+        return 0.0
+    pairs, layers = plan.shape.heads * work.pairs_at_once, len(plan.chosen)
+    kept = layers if work.train else 1
+    states = layers if plan.maps else 0
+    if not kernels:
+        return pairs * float(REFERENCE_BYTES * kept + WHOLE * states) + work.pairs_at_once
+    over_keys = isinstance(config, BeliefConfig) and config.upward == "keys"
+    results = plan.maps * (kept if over_keys else 1)
+    backward = 2 + plan.maps if work.train else 0
+    return HALF * float(pairs) * (states + results + backward) + work.pairs_at_once

@@ -1,0 +1,52 @@
+"""`babn estimate` by name, folder and sizes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import transformers as hf
+from test_command_line import run
+
+import babn
+from models import GROUPED
+
+
+def test_the_command_prints_a_line_for_each_rule() -> None:
+    code, output = run("estimate", "llama-2-7b", "--length", "32768", "--layers", "last:4")
+    assert code == 0
+    assert "6.74B parameters" in output and "4 of 32" in output
+    for rule in ("softmax", "BAM", "BABN, keys", "BABN, heads"):
+        assert rule in output
+
+
+def test_the_command_reads_a_model_or_its_sizes(tmp_path: Path) -> None:
+    config = hf.LlamaConfig(**GROUPED, architectures=["LlamaForCausalLM"])
+    config.save_pretrained(tmp_path)
+    sizes = ("--hidden", "32", "--heads", "4", "--kv-heads", "2", "--head-dim", "8")
+    more = ("--layers-count", "3", "--intermediate", "48", "--vocab", "99")
+    given = ("--length", "64", "--upward", "heads", "--train", "--json")
+    code, by_model = run("estimate", str(tmp_path), *given)
+    assert code == 0
+    code, by_sizes = run("estimate", *sizes, *more, *given)
+    assert code == 0
+    assert json.loads(by_model) == json.loads(by_sizes)
+    (heads,) = [rule for rule in json.loads(by_model) if rule["rule"] == "BABN, heads"]
+    model = babn.convert(hf.LlamaForCausalLM(config), babn.BeliefConfig(upward="heads"))
+    assert heads["parameters_added"] == sum(p.numel() for p in model.babn.parameters())
+    assert {part["name"] for part in heads["parts"]} >= {"linear", "attention", "upward path"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "No model, and --hidden, --heads, --layers-count"),
+        (("llama-2-7b", "--hidden", "3"), "--hidden is not possible"),
+        (("llama-2-7b", "--upward", "down"), "Give keys or heads"),
+        (("./nothing/there",), "does not exist"),
+        (("llama-2-7b", "--layers", "last:0"), "layers='last:0' is not possible"),
+    ],
+)
+def test_the_command_says_what_is_wrong(arguments: tuple[str, ...], message: str) -> None:
+    code, output = run("estimate", *arguments)
+    assert code == 2
+    assert message in output

@@ -1,0 +1,126 @@
+"""Memory, time and the table, against sums written out by hand."""
+
+import pytest
+import torch
+import transformers as hf
+
+from babn.errors import ConfigError
+from babn.estimate.costs import Part
+from babn.estimate.shapes import PRESETS, Shape
+from babn.estimate.table import Machine, chosen_layers, estimates, table
+from babn.estimate.workload import Workload
+from models import GROUPED
+
+TINY = Shape(
+    name="tiny",
+    hidden=32,
+    heads=4,
+    kv_heads=2,
+    head_dim=8,
+    layers=3,
+    intermediate=48,
+    vocab=99,
+)
+SEVEN = PRESETS["llama-2-7b"]
+
+
+def by_name(shape: Shape = TINY, layers: str = "all", **work: object) -> dict[str, object]:
+    found = estimates(shape, Workload(**work), layers=layers)
+    return {estimate.name: estimate for estimate in found}
+
+
+def test_a_part_takes_the_longer_of_computing_and_moving() -> None:
+    assert Part("", flops=2e12, bytes=1e12).seconds(bandwidth=1.0, tflops=1.0) == 2.0
+    assert Part("", flops=2e12, bytes=1e12).seconds(bandwidth=0.25, tflops=1.0) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("work", "sizes"),
+    [
+        ({"length": 5}, [(5, 5)]),
+        ({"length": 5, "queries": 2}, [(2, 2), (2, 4), (1, 5)]),
+        ({"length": 5, "queries": 9}, [(5, 5)]),
+        ({"length": 5, "cached": True}, [(1, 5)]),
+    ],
+)
+def test_passes_have_the_queries_and_keys_of_a_cache(
+    work: dict[str, int], sizes: list[tuple[int, int]]
+) -> None:
+    found = Workload(batch=2, samples=3, **work)
+    assert found.sizes == sizes
+    assert found.pairs == 6 * sum(q * k for q, k in sizes)
+    assert found.pairs_by_keys == 6 * sum(q * k * k for q, k in sizes)
+    assert found.pairs_at_once == 6 * max(q * k for q, k in sizes)
+
+
+def test_memory_of_pairs_is_states_and_maps_and_the_mask() -> None:
+    length, batch, samples = 16, 2, 3
+    pairs = batch * samples * 4 * length**2
+    found = by_name(batch=batch, samples=samples, length=length, layers="last:2")
+    assert found["softmax"].memory.pairs == 0
+    assert found["BAM"].memory.pairs == pairs / 4
+    for axis in ("keys", "heads"):
+        states, maps = 2, 2
+        assert found[f"BABN, {axis}"].memory.pairs == 2 * pairs * (states + maps) + pairs / 4
+
+
+def test_memory_of_a_training_step() -> None:
+    found = by_name(length=16, train=True)
+    frozen = by_name(length=16, train=True, frozen=True)
+    belief = 3 * (3 * (4**2 + 4) + 8 * 10 + 2 * 10 + 1)
+    assert found["BABN, heads"].memory.training == 10 * TINY.parameters + 12 * belief
+    assert frozen["BABN, heads"].memory.training == 12 * belief
+    assert frozen["softmax"].memory.training == 10 * TINY.parameters
+
+
+def test_the_cache_is_keys_and_values() -> None:
+    found = by_name(length=16, batch=2, cached=True)["softmax"].memory
+    assert found.cache == 2 * 3 * 2 * 16 * 2 * 8 * 2
+    config = hf.LlamaConfig(**GROUPED)
+    model = hf.LlamaForCausalLM(config).to(torch.float16)
+    with torch.no_grad():
+        cache = model.float()(torch.ones(2, 16, dtype=torch.long)).past_key_values
+    held = sum(x.numel() for layer in cache.layers for x in (layer.keys, layer.values))
+    assert found.cache == 2 * held
+
+
+def test_what_a_long_context_says() -> None:
+    """The statements of docs/scale.md."""
+    whole = by_name(SEVEN, length=32768)
+    assert whole["BABN, keys"].plan.belief_parameters > 15 * SEVEN.parameters
+    assert whole["BABN, heads"].plan.belief_parameters < 1e-4 * SEVEN.parameters
+    assert whole["BABN, heads"].memory.pairs > 2**40
+    pieces = by_name(SEVEN, length=32768, queries=512, layers="last:4")
+    assert pieces["BABN, heads"].memory.pairs < 8 * 2**30
+    assert pieces["BABN, heads"].seconds < 1.5 * pieces["softmax"].seconds
+    token = by_name(SEVEN, length=32768, cached=True, layers="last:4")
+    assert token["BABN, heads"].seconds < 1.02 * token["softmax"].seconds
+
+
+def test_layers_are_chosen_as_in_conversion() -> None:
+    assert chosen_layers(SEVEN, "last:4") == (28, 29, 30, 31)
+    assert chosen_layers(TINY, "0,2") == (0, 2)
+    with pytest.raises(ConfigError, match="matches no attention call"):
+        chosen_layers(TINY, "9")
+
+
+def test_the_table_compares_with_softmax() -> None:
+    lines = table(estimates(TINY, Workload(length=16), upward=("heads",)))
+    assert [line[0] for line in lines] == ["softmax", "BAM", "BABN, heads"]
+    assert lines[0][-1] == "1.00" and lines[1][1] == "3 of 3" and lines[0][1] == "0 of 3"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"length": 0},
+        {"train": True, "queries": 3},
+        {"frozen": True},
+        {"queries": -1},
+    ],
+)
+def test_impossible_work_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        Workload(**wrong)
+    with pytest.raises(ConfigError, match="bandwidth=0"):
+        Machine(bandwidth=0.0)
