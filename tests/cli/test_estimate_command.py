@@ -14,7 +14,7 @@ from models import GROUPED
 def test_the_command_prints_a_line_for_each_rule() -> None:
     code, output = run("estimate", "llama-2-7b", "--length", "32768", "--layers", "last:4")
     assert code == 0
-    assert "6.74B parameters" in output and "4 of 32" in output
+    assert "6.74B parameters" in output and "4/32" in output
     for rule in ("softmax", "BAM", "BABN, keys", "BABN, heads"):
         assert rule in output
 

@@ -1,5 +1,7 @@
 """Memory, time and the table, against sums written out by hand."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import transformers as hf
@@ -97,6 +99,23 @@ def test_what_a_long_context_says() -> None:
     assert token["BABN, heads"].seconds < 1.02 * token["softmax"].seconds
 
 
+@pytest.mark.parametrize(
+    ("title", "layers", "work"),
+    [
+        ("all at once, 32 layers", "all", {}),
+        ("all at once, last 4", "last:4", {}),
+        ("512 at a time, last 4", "last:4", {"queries": 512}),
+        ("one more token, last 4", "last:4", {"cached": True}),
+    ],
+)
+def test_the_numbers_of_the_document_are_these(
+    title: str, layers: str, work: dict[str, int]
+) -> None:
+    document = (Path(__file__).parents[2] / "docs/scale.md").read_text()
+    for line in table(estimates(SEVEN, Workload(length=32768, **work), layers=layers)):
+        assert " | ".join([line[0], *line[2:6], *line[7:]]) in document.partition(f"| {title} |")[2]
+
+
 def test_layers_are_chosen_as_in_conversion() -> None:
     assert chosen_layers(SEVEN, "last:4") == (28, 29, 30, 31)
     assert chosen_layers(TINY, "0,2") == (0, 2)
@@ -107,7 +126,7 @@ def test_layers_are_chosen_as_in_conversion() -> None:
 def test_the_table_compares_with_softmax() -> None:
     lines = table(estimates(TINY, Workload(length=16), upward=("heads",)))
     assert [line[0] for line in lines] == ["softmax", "BAM", "BABN, heads"]
-    assert lines[0][-1] == "1.00" and lines[1][1] == "3 of 3" and lines[0][1] == "0 of 3"
+    assert lines[0][-1] == "1.00" and lines[1][1] == "3/3" and lines[0][1] == "0/3"
 
 
 @pytest.mark.parametrize(

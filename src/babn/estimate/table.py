@@ -125,7 +125,7 @@ def _line(estimate: Estimate, base: float) -> tuple[str, ...]:
     stochastic = 0 if estimate.plan.config is None else len(estimate.plan.chosen)
     return (
         estimate.name,
-        f"{stochastic} of {estimate.plan.shape.layers}",
+        f"{stochastic}/{estimate.plan.shape.layers}",
         _counted(estimate.plan.belief_parameters),
         _short(estimate.memory.total / GIB),
         _short(estimate.memory.pairs / GIB),
