@@ -11,6 +11,7 @@ from babn.attention.counters import WORD, mixed, uniform
 from babn.attention.fixed_noise import FixedNoise
 from babn.attention.mc_dropout import Bernoulli
 from babn.distributions import noise_for
+from babn.errors import SamplesError
 
 
 class Uniform:
@@ -82,7 +83,7 @@ def test_a_sequence_depends_on_its_own_seed_alone() -> None:
 def test_beams_share_the_noise_of_their_sequence() -> None:
     beams, pair = drawn(SEEDS, (6, 3, 4, 4)), drawn(SEEDS, (2, 3, 4, 4))
     assert torch.equal(beams, pair.repeat_interleave(3, 0))
-    with pytest.raises(ValueError, match="3 rows cannot share 2 seeds"):
+    with pytest.raises(SamplesError, match="3 rows cannot share 2 seeds"):
         drawn(SEEDS, (3, 1, 2, 2))
 
 

@@ -72,6 +72,20 @@ def test_rule_and_settings_are_used(folder: Path) -> None:
     assert [chain["name"] for chain in found["chains"]] == [c.name for c in expected.chains]
 
 
+def test_layers_can_be_chosen(folder: Path) -> None:
+    settings = ("--set", "upward=heads", "--set", "layers=last:1")
+    code, output = run("inspect", str(folder), *settings)
+    assert code == 0
+    assert "'last:1' takes 1 of 2 attention calls (50%)" in output
+    code, output = run("inspect", str(folder), "--json", *settings)
+    found = json.loads(output)
+    assert found["share"] == 0.5 and found["rule"]["layers"] == "last:1"
+    assert [call["path"] for call in found["kept"]] == ["bert.encoder.layer.0.attention.self"]
+    code, output = run("inspect", str(folder), "--set", "layers=9")
+    assert code == 2
+    assert "'9' matches no attention call" in output and "(0 to 1)" in output
+
+
 @pytest.mark.parametrize("rule", ["belief", "bam", "softmax", "mc-dropout"])
 def test_every_rule(rule: str, folder: Path) -> None:
     code, output = run("inspect", str(folder), "--rule", rule)

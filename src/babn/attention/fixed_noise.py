@@ -9,6 +9,7 @@ from torch import Tensor
 
 from babn.attention.counters import uniform
 from babn.attention.randomness import Source, mix_seed
+from babn.errors import SamplesError
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,10 @@ class FixedNoise:
         else:
             seeds = list(self.seeds)
         if count % len(seeds):
-            raise ValueError(f"{count} rows cannot share {len(seeds)} seeds.")
+            raise SamplesError(
+                f"{count} rows cannot share {len(seeds)} seeds. Give one for each text, or one seed "
+                "for any number of them."
+            )
         padding = list(self.padding) or [0] * len(seeds)
         values = torch.tensor([seeds, padding], device=device)
         values = values.repeat_interleave(count // len(seeds), 1)[:, :, None, None, None]
