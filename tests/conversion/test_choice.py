@@ -97,12 +97,14 @@ def test_the_chain_runs_over_the_chosen_layers_alone() -> None:
 
 
 class CountSdpa(TorchFunctionMode):
-    """Counts the calls of torch's own attention."""
+    """Counts the calls of torch's own attention, and those that need no mask to be causal."""
 
-    calls = 0
+    calls = causal = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls += func is F.scaled_dot_product_attention
+        if func is F.scaled_dot_product_attention:
+            self.calls += 1
+            self.causal += kwargs["is_causal"] and kwargs["attn_mask"] is None
         return func(*args, **(kwargs or {}))
 
 
@@ -110,8 +112,28 @@ def test_other_layers_run_through_torch_and_know_nothing() -> None:
     model = CASES["llama"].converted(rho=0.1, layers="last:1")
     with torch.no_grad(), babn.sampling(model, seed=0), CountSdpa() as counter:
         model(**CASES["llama"].batch())
-    assert counter.calls == 2
+    assert (counter.calls, counter.causal) == (2, 0)  # there is padding
+    with torch.no_grad(), babn.sampling(model, seed=0), CountSdpa() as counter:
+        model(CASES["llama"].batch()["input_ids"])
+    assert (counter.calls, counter.causal) == (2, 2)
     assert [hasattr(layer.self_attn, SITE) for layer in model.model.layers] == [False, False, True]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "mistral"])
+def test_without_padding_no_layer_sees_the_future(name: str) -> None:
+    case = CASES[name]
+    model = case.converted(rho=0.1, sigma=0.0, layers="last:1")
+    ids = case.batch()["input_ids"]
+    later = ids.clone()
+    later[:, -1] = (later[:, -1] + 1) % 99
+    with torch.no_grad():
+        torch.testing.assert_close(
+            model(ids).logits, case.model()(ids).logits, rtol=1e-3, atol=1e-4
+        )
+        with babn.sampling(model, seed=0, fixed=True):
+            one, other = model(ids).logits, model(later).logits
+    assert torch.equal(one[:, :-1], other[:, :-1])
+    assert not torch.equal(one[:, -1], other[:, -1])
 
 
 def test_weights_of_other_layers_can_still_be_had() -> None:

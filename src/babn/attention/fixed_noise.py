@@ -56,8 +56,8 @@ class FixedNoise:
             seeds = list(self.seeds)
         if count % len(seeds):
             raise SamplesError(
-                f"{count} rows cannot share {len(seeds)} seeds. Give one for each text, or one seed "
-                "for any number of them."
+                f"{count} rows cannot share {len(seeds)} seeds. Give one for each text, or one "
+                "seed for any number of them."
             )
         padding = list(self.padding) or [0] * len(seeds)
         values = torch.tensor([seeds, padding], device=device)

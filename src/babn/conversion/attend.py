@@ -66,11 +66,19 @@ def _chosen(module: nn.Module) -> Site | None:
     return None if _pass_of(site).leaves_out(site) else site
 
 
+def keeps_own_attention(module: nn.Module) -> bool:
+    """Whether a module was not chosen, and nobody asks for its weights."""
+    return not hasattr(module, SITE) and recorder.calls is None and not _weights_wanted()
+
+
+def _weights_wanted() -> bool:
+    forward_pass = active_pass()
+    return forward_pass is not None and forward_pass.needs_weights
+
+
 def _by_torch(inputs: Inputs) -> Tensor | None:
     """Attention of a layer that was not chosen, by torch's kernels unless weights are wanted."""
-    forward_pass = active_pass()
-    wanted = inputs.needs_weights or (forward_pass is not None and forward_pass.needs_weights)
-    if wanted or not takes_softmax(inputs):
+    if inputs.needs_weights or _weights_wanted() or not takes_softmax(inputs):
         return None
     return softmax_attention(inputs, inputs.dropout)
 

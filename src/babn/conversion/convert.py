@@ -132,6 +132,7 @@ def apply_plan(model: Model, state: BeliefState) -> Model:
             model,
             drop_dropout=not state.config.attention_dropout,
             chosen=lambda module: hasattr(module, SITE),
+            some=bool(state.kept),
         ),
     ]
     model_config = getattr(model, "config", None)

@@ -73,17 +73,19 @@ def install_everywhere(
     model: nn.Module,
     drop_dropout: bool = False,
     chosen: Callable[[nn.Module], bool] = lambda module: True,
+    some: bool = False,
 ) -> list[Undo]:
     """Takes over attention on every route but `F.scaled_dot_product_attention`.
 
     Args:
         model: The model.
         drop_dropout: Whether dropout on attention weights is turned off.
-        chosen: Which attention modules are taken over; transformers dispatches all or none.
+        chosen: Which attention modules are taken over.
+        some: Whether not all are.
     """
     return [
         *install_softmax(model, drop_dropout, chosen),  # first, since it may refuse
-        *install_transformers(model),
+        *install_transformers(model, some),
         *install_multihead(model, chosen),
     ]
 

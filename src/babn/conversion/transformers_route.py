@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from babn.attention.inputs import Inputs
-from babn.conversion.attend import attend, read_mask
+from babn.conversion.attend import attend, keeps_own_attention, read_mask
 from babn.conversion.forwards import Undo
 from babn.errors import UnsupportedAttentionError
 
-NAME = "babn"
+NAME, NAME_OF_SOME = "babn", "babn-some"
+"""What models dispatch to: all layers by a rule, or some of them."""
 
 
 def attention(
@@ -59,6 +60,35 @@ def attention(
     return output.transpose(1, 2).contiguous(), weights
 
 
+def attention_of_some(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """The same for models of which some layers were not chosen: these run as transformers has it.
+
+    Without a mask, modules are causal unless they say otherwise, as in transformers.
+    """
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    special = any(kwargs.get(name) is not None for name in ("softcap", "s_aux", "cache"))
+    if not special and keeps_own_attention(module):
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    if kwargs.get("is_causal") is None:
+        kwargs["is_causal"] = getattr(module, "is_causal", True)
+    return attention(module, query, key, value, attention_mask, **kwargs)
+
+
+def mask_of_some(*args: Any, **kwargs: Any) -> Tensor | None:
+    """Masks as transformers makes them for torch: none for causality alone, which kernels know."""
+    from transformers.masking_utils import sdpa_mask
+
+    return sdpa_mask(*args, **kwargs)
+
+
 def mask(*args: Any, **kwargs: Any) -> Tensor | None:
     """Boolean masks that always spell causality out; without one, transformers would drop masks.
 
@@ -79,19 +109,26 @@ def mask(*args: Any, **kwargs: Any) -> Tensor | None:
     return sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
 
 
-def install_transformers(model: nn.Module) -> list[Undo]:
-    """Points every configuration inside `model` at the attention function above."""
+def install_transformers(model: nn.Module, some: bool = False) -> list[Undo]:
+    """Points every configuration inside `model` at an attention function above.
+
+    Args:
+        model: The model.
+        some: Whether some layers keep their own attention.
+    """
     if "transformers" not in sys.modules:
         return []
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
+    AttentionInterface.register(NAME_OF_SOME, attention_of_some)
+    AttentionMaskInterface.register(NAME_OF_SOME, mask_of_some)
     undos: list[Undo] = []
     for config in dispatching_configurations(model):
         before = config._attn_implementation_internal
         undos.append(partial(setattr, config, "_attn_implementation_internal", before))
-        config._attn_implementation_internal = NAME
+        config._attn_implementation_internal = NAME_OF_SOME if some else NAME
     return undos
 
 
