@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from babn.attention.randomness import Randomness
 from babn.models.translation_parts import IGNORED, Memory, WordLayer
 
 AT_ONCE = 2**25
@@ -107,6 +108,18 @@ def relaxed(
     scores = log_q.masked_fill(padding.unsqueeze(1), -torch.inf)
     drawn = (F.gumbel_softmax(scores, temperature, hard=True) for _ in range(samples))
     return torch.stack([words.soft(weights) for weights in drawn]).mean(0)
+
+
+def drawn(
+    memory: Memory, log_p: Float[Tensor, "batch target source"], randomness: Randomness
+) -> Float[Tensor, "batch target source"]:
+    """One alignment for each target position, as weights of zero and one (Gumbel-max)."""
+    uniform = randomness.uniform(log_p.detach())
+    scores = (log_p - torch.log(-torch.log(uniform))).masked_fill(
+        ~memory.text.seen.unsqueeze(1), -torch.inf
+    )
+    weights = F.one_hot(scores.argmax(-1), scores.shape[-1]).to(log_p.dtype)
+    return weights * memory.text.seen.unsqueeze(1)
 
 
 def marginal(
