@@ -102,7 +102,14 @@ class Experiment:
         check_choices(self)
         for name in ("batch_size", "accumulation", "buckets", "samples"):
             check_count(name, getattr(self, name))
-        for name in ("seed", "steps", "warmup_steps", "max_length", "checkpoint_every", "batch_tokens"):
+        for name in (
+            "seed",
+            "steps",
+            "warmup_steps",
+            "max_length",
+            "checkpoint_every",
+            "batch_tokens",
+        ):
             check_at_least(name, getattr(self, name), 0)
         for name in ("learning_rate", "epochs"):
             check_at_least(name, getattr(self, name), 0.0, strictly=True)

@@ -8,7 +8,11 @@ from babn.evaluation.tables import Table
 from babn.experiments.domain_tables import domains_table
 from babn.experiments.records import Record, save_records
 from babn.experiments.result_tables import efficiency_table, results_table
+from babn.experiments.translation_tables import translation_table
 from babn.files import replace_file
+from babn.tasks.catalogue import find_task
+from babn.tasks.task import Task
+from babn.tasks.translation.task import TranslationTask
 
 EXPLANATION = """\
 Mean ± standard deviation over seeds; the best of a task is bold. *mean* asks the model once with
@@ -43,11 +47,17 @@ def page(records: Sequence[Record], title: str, command: str) -> str:
 
 
 def main_table(records: Sequence[Record], caption: str = "") -> Table:
-    """The table of a grid: of what it costs, of two domains if its tasks have two, or of scores."""
+    """The table of a grid: of translation, of costs, of two domains if it has two, or of scores."""
+    if any(isinstance(_task(record), TranslationTask) for record in records):
+        return translation_table(records, caption)
     if all("s/step" in record.experiment["paper"] for record in _single(records)):
         return efficiency_table(records, caption)
     across = any("out" in record.results.get("measures", {}) for record in records)
     return domains_table(records, caption) if across else results_table(records, caption)
+
+
+def _task(record: Record) -> Task[Any]:
+    return find_task(record.experiment["task"])
 
 
 def _single(records: Sequence[Record]) -> list[Record]:

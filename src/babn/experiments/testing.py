@@ -39,7 +39,7 @@ def answer(subject: Subject, part: str, mode: Mode = "mean", watch: Watch | None
 def ask(subject: Subject, data: Encoded, mode: Mode, watch: Watch) -> Asked:
     """The model's outputs for all examples, those of similar lengths together."""
     order = data.lengths.argsort(descending=True, stable=True)
-    moved, asking = data.to(subject.device), _asking(subject, mode)
+    moved, asking = data.to(subject.device), asking_of(subject, mode)
     for number, rows in enumerate(order.split(subject.task.asked_together)):
         batch = without_answers(moved.batch(rows, subject.multiple))
         with torch.no_grad(), autocast(subject.experiment, subject.device):
@@ -48,7 +48,8 @@ def ask(subject: Subject, data: Encoded, mode: Mode, watch: Watch) -> Asked:
         yield rows, found.float() if isinstance(found, Tensor) else found
 
 
-def _asking(subject: Subject, mode: Mode) -> Asking:
+def asking_of(subject: Subject, mode: Mode) -> Asking:
+    """The subject's model, and how to ask it."""
     return Asking(
         model=subject.model,
         tokenizer=subject.tokenizer,

@@ -16,6 +16,18 @@ from babn.tasks.translation.task import TranslationTask
 VOCABULARY = 14_000
 """Pieces of words, of both languages together."""
 
+KNOWN = (
+    "vocab_size",
+    "embedding_size",
+    "encoder_size",
+    "decoder_size",
+    "attention_size",
+    "layers",
+    "initializer_range",
+    "tie_word_embeddings",
+)
+"""Fields of the model's configuration that an experiment may set as sizes."""
+
 VERSION = 1
 """Changes when vocabularies are learnt differently."""
 
@@ -30,6 +42,8 @@ def make_translator(
             "Give another model."
         )
     sizes = {"vocab_size": VOCABULARY, **experiment.sizes}
+    if unknown := sorted(set(sizes) - set(KNOWN)):
+        raise ConfigError(f"sizes has no field {', '.join(unknown)}. Its fields: {sorted(KNOWN)}.")
     tokenizer = _tokenizer(task, train, _checked(sizes["vocab_size"]))
     sizes["vocab_size"] = len(tokenizer)
     config = experiment.rule_config()

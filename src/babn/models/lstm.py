@@ -46,7 +46,7 @@ class BiLstm(nn.Module):
         """Both directions side by side; zero at padding."""
         lengths = text.lengths.clamp(min=1)
         with full_precision(x.device):
-            x = x.to(self.lstm.weight_ih_l0.dtype)
+            x = x.to(next(self.lstm.parameters()).dtype)
             packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
             self.lstm.flatten_parameters()
             output, _ = self.lstm(packed)

@@ -24,8 +24,8 @@ Tokenizer = Any
 """A tokenizer of transformers, which has no type of its own."""
 
 Asked = Iterator[tuple[Int[Tensor, "row"], Any]]
-"""Places of examples, and what `Task.ask` made of them: for most tasks outputs of the model with the
-shape (sample, row, ...), one sample in mean mode, else several."""
+"""Places of examples, and what `Task.ask` made of them: for most tasks outputs of the model for
+each sample and row, with one sample in mean mode, else several."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,9 @@ class Task(ABC, Generic[Example]):
             options: By name.
         """
         if options:
-            raise ConfigError(f"task={self.name!r} has no options, but {sorted(options)} are given.")
+            raise ConfigError(
+                f"task={self.name!r} has no options, but {sorted(options)} are given. Drop them."
+            )
         return self
 
     def check_ready(self) -> None:
@@ -162,7 +164,7 @@ class Task(ABC, Generic[Example]):
     ) -> Encoded:
         """Examples as tensors: the arguments of the model, and in training its answers."""
 
-    def example(self, encoded: Encoded) -> Batch:
+    def dry_run(self, encoded: Encoded) -> Batch:
         """Arguments for the dry run of conversion, which finds the model's attention."""
         return without_answers(encoded.batch(torch.tensor([0])))
 

@@ -86,7 +86,9 @@ def read_part(folder: Path, part: str, languages: Languages) -> Part[SentencePai
 
 def pairs_of(rows: Iterable[Row], languages: Languages) -> list[SentencePair]:
     """The sentences of rows with a column for each language, or with a column of both."""
-    return [SentencePair(*(_unfolded(row).text(language) for language in languages)) for row in rows]
+    return [
+        SentencePair(*(_unfolded(row).text(language) for language in languages)) for row in rows
+    ]
 
 
 def content_fingerprint(pairs: Iterable[tuple[str, str]]) -> str:

@@ -1,6 +1,4 @@
-"""Translation: trained on parallel texts, tested on others and, where there are some, in a domain
-that it has not seen.
-"""
+"""Translation, trained on parallel texts and tested on others, also of another domain."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -150,7 +148,7 @@ class TranslationTask(Task[SentencePair]):
             return encode_pairs(part, tokenizer, max_length)
         return encode_sources([each.source for each in part.examples], tokenizer, max_length)
 
-    def example(self, encoded: Encoded) -> Batch:
+    def dry_run(self, encoded: Encoded) -> Batch:
         """A source and the words of its target."""
         batch = encoded.batch(torch.tensor([0]))
         labels = batch.pop("labels")
@@ -203,7 +201,7 @@ class TranslationTask(Task[SentencePair]):
         return read_part(folder, part.removeprefix(OUT), self._pair)
 
     def _folder(self, data: str, part: str) -> Path | None:
-        """The folder of a part: within the folder of all data, or for the task's own that itself."""
+        """The folder of a part: within the folder of all data, or that itself."""
         whole = Path(data)
         if not whole.is_dir():
             raise DataError(f"data={data!r} is not a folder. Give builtin, hub, or a folder.")
