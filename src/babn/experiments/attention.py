@@ -16,6 +16,7 @@ from babn.errors import ConfigError
 from babn.experiments.experiment import Experiment
 from babn.experiments.latent import LatentConfig
 from babn.tasks.encoded import Batch
+from babn.tasks.pretrained import quiet
 from babn.training.annealing import KLAnnealing
 
 
@@ -45,11 +46,12 @@ def with_attention(
 
 def load_trained(folder: Path) -> Any:
     """The model of a run."""
-    if "babn" in json.loads((folder / "config.json").read_text()):
-        return babn.load(folder)
     from babn.models import TranslationModel
 
-    return TranslationModel.from_pretrained(folder)
+    with quiet():
+        if "babn" in json.loads((folder / "config.json").read_text()):
+            return babn.load(folder)
+        return TranslationModel.from_pretrained(folder)
 
 
 def set_weight(model: nn.Module, annealing: KLAnnealing, step: int, steps: int) -> None:

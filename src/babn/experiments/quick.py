@@ -24,7 +24,7 @@ FIELDS: Mapping[str, Any] = {
 TRANSLATION: Mapping[str, Any] = {
     "steps": 120,
     "batch_size": 32,
-    "learning_rate": 5e-3,
+    "learning_rate": 2e-2,
     "dropout": 0.1,
     "sizes": {
         "vocab_size": 250,
@@ -34,7 +34,7 @@ TRANSLATION: Mapping[str, Any] = {
         "attention_size": 32,
         "layers": 1,
     },
-    "options": {"beam": 3, "test_limit": 40, "tokenized": False},
+    "options": {"beam": 3, "test_limit": 30, "tokenized": False},
 }
 
 

@@ -1,6 +1,7 @@
 """Translating a text with the model of a run, line by line."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -166,7 +167,9 @@ class Translator:
             return translation
         values = {"source": text, "translation": translation}
         more = {} if found is None else {k: v for k, v in asdict(found).items() if k != "text"}
-        return json.dumps({**values, **more}, ensure_ascii=False)
+        written = json.dumps({**values, **more}, ensure_ascii=False)
+        # Some programs take these for ends of lines as well.
+        return re.sub("[\x85\u2028\u2029]", lambda sign: f"\\u{ord(sign[0]):04x}", written)
 
 
 def _subject(run: str | Path, wish: Wish) -> Subject:

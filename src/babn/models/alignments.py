@@ -60,8 +60,12 @@ class Aligned:
 
     def soft(self, weights: Float[Tensor, "batch target source"]) -> Float[Tensor, "batch target"]:
         """Log-probabilities of words at weighted means of source positions; zero at padding."""
-        logits = self.logits(weights).transpose(1, 2)
-        return -F.cross_entropy(logits, self.labels, ignore_index=IGNORED, reduction="none")
+        return self.gold(self.logits(weights))
+
+    def gold(self, logits: Float[Tensor, "batch target word"]) -> Float[Tensor, "batch target"]:
+        """Log-probabilities of words; zero at padding."""
+        found = logits.transpose(1, 2)
+        return -F.cross_entropy(found, self.labels, ignore_index=IGNORED, reduction="none")
 
 
 def enumerated(

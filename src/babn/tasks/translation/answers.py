@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class TranslationAnswers(Answers):
         uncertainty and chrF, sentence by sentence: the nearer to -1, the better it tells bad
         translations.
         """
-        bleu, chrf, _ = self._corpus_scores()
+        bleu, chrf, _ = self._corpus_scores
         quality = torch.tensor(self.sentence_chrf())
         found = {
             "BLEU": multi_bleu(*(self._words(side) for side in ("hypothesis", "reference"))),
@@ -91,7 +92,7 @@ class TranslationAnswers(Answers):
 
     def notes(self) -> dict[str, str]:
         """The signature of sacreBLEU."""
-        return {"sacreBLEU": self._corpus_scores()[2]}
+        return {"sacreBLEU": self._corpus_scores[2]}
 
     def named(self, method: str, seed: int) -> "TranslationAnswers":
         """The answers with another method and seed."""
@@ -105,6 +106,7 @@ class TranslationAnswers(Answers):
             for each in self.translated
         ]
 
+    @cached_property
     def _corpus_scores(self) -> tuple[float, float, str]:
         """BLEU and chrF of sacreBLEU between 0 and 1, and BLEU's signature."""
         hypotheses = [each.hypothesis for each in self.translated]
