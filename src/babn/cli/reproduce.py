@@ -18,7 +18,8 @@ def reproduce(
     """Run the cells of one of the paper's tables, and set ours beside the paper's numbers.
 
     Tables: table1 (language understanding), table2 (generalisation across domains), table4
-    (translation), efficiency (parameters and seconds per step). What is done is left alone and what was interrupted goes on.
+    (translation), efficiency (parameters and seconds per step). What is done is left alone and what
+    was interrupted goes on.
 
     Args:
         table: Name of the table.

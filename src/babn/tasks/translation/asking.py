@@ -1,7 +1,7 @@
 """Asking a translation model: beam search, and how sure the model is of what it found."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from babn.models.assess import Assessment, assess
 from babn.models.translate import translate
 from babn.models.translation_parts import IGNORED
+from babn.prediction.predict import mix_seed
 from babn.tasks.asking import Asking
 from babn.tasks.encoded import Batch
 from babn.tasks.translation.subwords import SPACE
@@ -104,15 +105,7 @@ def _ask(
         numbers,
     )
     targets = found.words[:, 0]
-    judged = assess(
-        model,
-        batch,
-        targets.masked_fill(targets == found.pad, IGNORED),
-        None if asking.mode == "mean" else asking.samples,
-        asking.seed,
-        numbers,
-        dropout=asking.mode == "dropout",
-    )
+    judged = _judged(asking, batch, targets.masked_fill(targets == found.pad, IGNORED), numbers)
     texts = asking.tokenizer.batch_decode(found.best, skip_special_tokens=True)
     measures = _measures(judged, asking.mode != "mean")
     spreads, scores = judged.spread.tolist(), found.scores[:, 0].tolist()
@@ -124,6 +117,24 @@ def _ask(
             unsure["spread"] = spreads[row]
         words = tuple(_words(asking.tokenizer.convert_ids_to_tokens(ids), each, ids, found.eos))
         yield Hypothesis(text, scores[row], unsure, words)
+
+
+def _judged(
+    asking: Asking, batch: Batch, targets: Int[Tensor, "row word"], numbers: Sequence[int]
+) -> Assessment:
+    """How sure the model is of targets, by as many at a time as memory allows."""
+    model: Any = asking.model
+    size = max(1, AT_ONCE // (targets.shape[1] * model.config.vocab_size))
+    samples = None if asking.mode == "mean" else asking.samples
+    dropout, parts = asking.mode == "dropout", []
+    for some in torch.arange(len(numbers), device=targets.device).split(size):
+        own = [numbers[i] for i in some.tolist()]
+        # Dropout's noise belongs to a batch, so every batch has a seed of its own.
+        seed = mix_seed(asking.seed, own[0]) if dropout else asking.seed
+        chosen = {name: each[some] for name, each in batch.items()}
+        parts.append(assess(model, chosen, targets[some], samples, seed, own, dropout=dropout))
+    named = ([getattr(part, field.name) for part in parts] for field in fields(Assessment))
+    return Assessment(*map(torch.cat, named))
 
 
 def _measures(judged: Assessment, sampled: bool) -> dict[str, list[list[float]]]:
