@@ -22,7 +22,7 @@ FIELDS: Mapping[str, Any] = {
 
 
 TRANSLATION: Mapping[str, Any] = {
-    "steps": 120,
+    "steps": 100,
     "batch_size": 32,
     "learning_rate": 2e-2,
     "dropout": 0.1,
