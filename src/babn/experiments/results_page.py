@@ -11,7 +11,6 @@ from babn.experiments.result_tables import efficiency_table, results_table
 from babn.experiments.translation_tables import translation_table
 from babn.files import replace_file
 from babn.tasks.catalogue import find_task
-from babn.tasks.task import Task
 from babn.tasks.translation.task import TranslationTask
 
 EXPLANATION = """\
@@ -37,6 +36,9 @@ def page(records: Sequence[Record], title: str, command: str) -> str:
     """The results of a grid in Markdown, with the command and what they depend on."""
     table, costs = main_table(records), efficiency_table(records)
     parts = [f"## {title}\n", f"```console\n{command}\n```\n"]
+    if _translates(records):  # has its own explanation, and costs among its columns
+        lines = [f"{line}\n" for line in circumstances(records)]
+        return "\n".join([*parts, f"{table.caption}\n", table.markdown(), *lines])
     if table != costs:
         parts += [EXPLANATION, f"{table.caption}\n"] if table.caption else [EXPLANATION]
     parts.append(table.markdown())
@@ -48,7 +50,7 @@ def page(records: Sequence[Record], title: str, command: str) -> str:
 
 def main_table(records: Sequence[Record], caption: str = "") -> Table:
     """The table of a grid: of translation, of costs, of two domains if it has two, or of scores."""
-    if any(isinstance(_task(record), TranslationTask) for record in records):
+    if _translates(records):
         return translation_table(records, caption)
     if all("s/step" in record.experiment["paper"] for record in _single(records)):
         return efficiency_table(records, caption)
@@ -56,8 +58,9 @@ def main_table(records: Sequence[Record], caption: str = "") -> Table:
     return domains_table(records, caption) if across else results_table(records, caption)
 
 
-def _task(record: Record) -> Task[Any]:
-    return find_task(record.experiment["task"])
+def _translates(records: Sequence[Record]) -> bool:
+    tasks = {record.experiment["task"] for record in records}
+    return any(isinstance(find_task(task), TranslationTask) for task in tasks)
 
 
 def _single(records: Sequence[Record]) -> list[Record]:
