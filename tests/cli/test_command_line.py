@@ -22,6 +22,7 @@ COMMANDS = (
     "serve",
     "sweep",
     "train",
+    "translate",
     "version",
     "view",
 )

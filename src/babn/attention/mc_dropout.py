@@ -52,16 +52,13 @@ class DroppedWeights(PointMass):
     def sample_weights(self, randomness: Randomness) -> Float[Tensor, "batch head query key"]:
         """Softmax weights, some dropped, the others scaled up."""
         weights = self.mean_weights()
-        kept = randomness.draw(self._bernoulli, weights.detach())
+        kept = randomness.uniform(weights.detach()) >= self.p
         return weights * kept / (1 - self.p)
 
     def relative_std(self) -> Float[Tensor, "batch head query key"]:
         r"""$\sqrt{p / (1 - p)}$ for every pair."""
         spread = (self.p / (1 - self.p)) ** 0.5
         return zero_masked(torch.full_like(self.scores.phi, spread), self.scores.mask)
-
-    def _bernoulli(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
-        return torch.empty_like(like).bernoulli_(1 - self.p, generator=generator)
 
 
 class McDropoutRule(AttentionRule):

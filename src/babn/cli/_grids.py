@@ -43,7 +43,7 @@ def run_grid(
 def _shown(table: Table) -> TerminalTable:
     """The columns of a table that fit a terminal; the file has all of them."""
     made = TerminalTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    hidden = ("NLL", "measure", "ECE + TS", "AURC", "OOD")
+    hidden = "NLL", "measure", "ECE + TS", "AURC", "OOD", "chrF ~", "sacreBLEU", "sentences"
     kept = [i for i, name in enumerate(table.columns) if not name.startswith(hidden)]
     for i in kept:
         side: Literal["left", "right"] = "left" if i < 2 else "right"

@@ -20,8 +20,8 @@ def reproduce(
     """Run the cells of one of the paper's tables, and set ours beside the paper's numbers.
 
     Tables: table1 (language understanding), table2 (generalisation across domains), table3
-    (attacks on the models of table1, by TextAttack), efficiency (parameters and seconds per step).
-    What is done is left alone and what was interrupted goes on.
+    (attacks on the models of table1, by TextAttack), table4 (translation), efficiency (parameters
+    and seconds per step). What is done is left alone and what was interrupted goes on.
 
     Args:
         table: Name of the table.

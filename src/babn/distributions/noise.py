@@ -40,6 +40,10 @@ class Noise(Protocol):
         """Draws of $g$ with the shape, dtype and device of `like`."""
         ...
 
+    def from_uniform(self, u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Draws of $g$ made of draws between 0 and 1, by its quantile function."""
+        ...
+
     def log_moment(self, scale: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         r"""$\log E[e^{t g}]$ at $t$ = `scale`."""
         ...
@@ -56,6 +60,10 @@ class LogExponential:
         """Draws with the shape of `like`."""
         draws = torch.empty_like(like).exponential_(generator=generator)
         return draws.clamp_(min=torch.finfo(draws.dtype).tiny).log_()
+
+    def from_uniform(self, u: Tensor) -> Tensor:
+        """The quantiles at `u`."""
+        return log_exponential_quantile(u)
 
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
@@ -75,6 +83,10 @@ class StandardNormal:
     def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draws with the shape of `like`."""
         return torch.empty_like(like).normal_(generator=generator)
+
+    def from_uniform(self, u: Tensor) -> Tensor:
+        """The quantiles at `u`."""
+        return torch.special.ndtri(u)
 
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
@@ -141,6 +153,10 @@ class Truncated:
         """Draws with the shape of `like`."""
         return self.quantile(torch.empty_like(like).uniform_(LOW, HIGH, generator=generator))
 
+    def from_uniform(self, u: Tensor) -> Tensor:
+        """The quantiles at `u`, once it is between the bounds."""
+        return self.quantile(LOW + (HIGH - LOW) * u)
+
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
         value: Tensor = _TruncatedLogMoment.apply(scale, self.largest, self.series)
@@ -159,7 +175,7 @@ class TruncatedPaper:
     """
 
     def __init__(self, exact: Noise, truncated: Noise) -> None:
-        self.sample = truncated.sample
+        self.sample, self.from_uniform = truncated.sample, truncated.from_uniform
         self.log_moment = exact.log_moment
         self.relative_std = exact.relative_std
 

@@ -6,10 +6,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from babn.attention.rule import RuleConfig, check_at_least, check_choices, check_count
 from babn.errors import ConfigError
+from babn.experiments.latent import LATENT_RULES, LatentConfig
 from babn.training.annealing import KLAnnealing
 
 PAIR_MODELS = ("decomposable", "esim")
 """Models for two texts that are made on the spot."""
+
+TRANSLATOR = "lstm"
+"""The translation model, which is made on the spot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,11 +23,14 @@ class Experiment:
     Attributes:
         task: Name of the task.
         model: Name on the Hugging Face hub, or a folder; or one made on the spot with random
-            weights: `"small"`, `"albert-base"` of that size, or for two texts `"decomposable"` or
-            `"esim"`.
+            weights: `"small"`, `"albert-base"` of that size, for two texts `"decomposable"` or
+            `"esim"`, or for translation `"lstm"`.
+        sizes: Fields of the configuration of `"lstm"` that differ from its defaults.
+        options: Settings of the task that differ from its own, such as `beam` of translation.
         vectors: File with words' vectors for `"decomposable"` or `"esim"`: GloVe's or word2vec's
             text, plain or `.gz`, or `.npz`; `""` to learn them.
-        rule: How attention becomes random: `"softmax"`, `"bam"`, `"belief"` or `"mc-dropout"`.
+        rule: How attention becomes random: `"softmax"`, `"bam"`, `"belief"` or `"mc-dropout"`; for
+            `"lstm"` also `"va-enum"` or `"va-sample"`, variational attention.
         settings: Fields of the rule's configuration that differ from its defaults.
         paper: The paper's number for each measure, as printed there.
         seed: Decides the new weights, the order of the examples and all noise.
@@ -31,6 +38,8 @@ class Experiment:
         steps: Training steps; 0 to count epochs instead.
         epochs: Passes over the training data, if there are no `steps`.
         batch_size: Examples in one step.
+        batch_tokens: Tokens in one step, counted in the longer text with padding, in place of a
+            number of examples; 0 for that.
         accumulation: Parts that a step's batch is cut into, to need less memory.
         learning_rate: Highest learning rate.
         belief_rate: Highest learning rate of the parameters that conversion adds; 0 for the same.
@@ -55,6 +64,8 @@ class Experiment:
 
     task: str
     model: str
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     vectors: str = ""
     rule: str = "belief"
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -64,6 +75,7 @@ class Experiment:
     steps: int = 0
     epochs: float = 3.0
     batch_size: int = 32
+    batch_tokens: int = 0
     accumulation: int = 1
     learning_rate: float = 2e-5
     belief_rate: float = 0.0
@@ -90,7 +102,14 @@ class Experiment:
         check_choices(self)
         for name in ("batch_size", "accumulation", "buckets", "samples"):
             check_count(name, getattr(self, name))
-        for name in ("seed", "steps", "warmup_steps", "max_length", "checkpoint_every"):
+        for name in (
+            "seed",
+            "steps",
+            "warmup_steps",
+            "max_length",
+            "checkpoint_every",
+            "batch_tokens",
+        ):
             check_at_least(name, getattr(self, name), 0)
         for name in ("learning_rate", "epochs"):
             check_at_least(name, getattr(self, name), 0.0, strictly=True)
@@ -109,12 +128,20 @@ class Experiment:
                 f"vectors={self.vectors!r} has no use with model={self.model!r}, only with "
                 f"{' or '.join(PAIR_MODELS)}."
             )
+        if self.model != TRANSLATOR and (self.sizes or self.rule in LATENT_RULES):
+            raise ConfigError(
+                f"sizes={dict(self.sizes)!r} and rule={self.rule!r} do not go with "
+                f"model={self.model!r}. Sizes and variational attention belong to {TRANSLATOR!r}."
+            )
         self.rule_config()
         self.annealing()
 
-    def rule_config(self) -> RuleConfig:
+    def rule_config(self) -> RuleConfig | LatentConfig:
         """The rule with its settings."""
-        return RuleConfig.from_dict({"rule": self.rule, **self.settings})
+        values = {"rule": self.rule, **self.settings}
+        if self.rule in LATENT_RULES:
+            return LatentConfig.from_dict(values)
+        return RuleConfig.from_dict(values)
 
     def annealing(self) -> KLAnnealing:
         """The schedule of the divergence's weight."""

@@ -17,7 +17,7 @@ from babn.tasks.catalogue import task_names
 SWEEPS = BUILT_IN.with_name("sweeps")
 """Grids that come with the package."""
 
-RULES = ("softmax", "bam", "belief")
+RULES = ("softmax", "va-enum", "va-sample", "bam", "belief")
 
 KNOWN = {"every", "tasks", "rules", "cells", "search", "seeds"}
 

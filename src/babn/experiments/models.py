@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from babn.errors import ConfigError
-from babn.experiments.experiment import PAIR_MODELS, Experiment
+from babn.experiments.experiment import PAIR_MODELS, TRANSLATOR, Experiment
 from babn.experiments.pair_models import make_pair_model
+from babn.experiments.translator import make_translator
 from babn.tasks.installed import model_source
 from babn.tasks.small import ALBERT_BASE, small_sizes, word_tokenizer
 from babn.tasks.task import Part, Task, Tokenizer
@@ -38,6 +39,8 @@ def load_model(
     torch.manual_seed(experiment.seed)
     if experiment.model in PAIR_MODELS:
         return make_pair_model(experiment, task, train)
+    if experiment.model == TRANSLATOR:
+        return make_translator(experiment, task, train)
     if experiment.model in MADE:
         tokenizer = word_tokenizer(task.texts(train.examples))
         small = experiment.model == "small"

@@ -3,13 +3,14 @@
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
-from babn.conversion.state import belief_states
+from babn.conversion.state import own_state
 from babn.experiments.experiment import Experiment
 
 
 def make_optimizer(model: nn.Module, experiment: Experiment) -> Optimizer:
     """AdamW with a rate of its own for what conversion added, and no decay of biases and scales."""
-    belief = {id(p) for state in belief_states(model) for p in state.parameters()}
+    states = [state for module in model.modules() if (state := own_state(module)) is not None]
+    belief = {id(p) for state in states for p in state.parameters()}
     rates = {False: experiment.learning_rate, True: experiment.belief_rate}
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for parameter in model.parameters():

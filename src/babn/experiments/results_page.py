@@ -8,7 +8,10 @@ from babn.evaluation.tables import Table
 from babn.experiments.domain_tables import domains_table
 from babn.experiments.records import Record, save_records
 from babn.experiments.result_tables import efficiency_table, results_table
+from babn.experiments.translation_tables import translation_table
 from babn.files import replace_file
+from babn.tasks.catalogue import find_task
+from babn.tasks.translation.task import TranslationTask
 
 EXPLANATION = """\
 Mean ± standard deviation over seeds; the best of a task is bold. *mean* asks the model once with
@@ -37,6 +40,9 @@ def page(records: Sequence[Record], title: str, command: str) -> str:
     """The results of a grid in Markdown, with the command and what they depend on."""
     table, costs = main_table(records), efficiency_table(records)
     parts = [f"## {title}\n", f"```console\n{command}\n```\n"]
+    if _translates(records):  # has its own explanation, and costs among its columns
+        lines = [f"{line}\n" for line in circumstances(records)]
+        return "\n".join([*parts, f"{table.caption}\n", table.markdown(), *lines])
     if table != costs:
         parts += [EXPLANATION, f"{table.caption}\n"] if table.caption else [EXPLANATION]
     parts.append(table.markdown())
@@ -47,11 +53,18 @@ def page(records: Sequence[Record], title: str, command: str) -> str:
 
 
 def main_table(records: Sequence[Record], caption: str = "") -> Table:
-    """The table of a grid: of what it costs, of two domains if its tasks have two, or of scores."""
+    """The table of a grid: of translation, of costs, of two domains if it has two, or of scores."""
+    if _translates(records):
+        return translation_table(records, caption)
     if all("s/step" in record.experiment["paper"] for record in _single(records)):
         return efficiency_table(records, caption)
     across = any("out" in record.results.get("measures", {}) for record in records)
     return domains_table(records, caption) if across else results_table(records, caption)
+
+
+def _translates(records: Sequence[Record]) -> bool:
+    tasks = {record.experiment["task"] for record in records}
+    return any(isinstance(find_task(task), TranslationTask) for task in tasks)
 
 
 def _single(records: Sequence[Record]) -> list[Record]:

@@ -2,7 +2,7 @@
 
 import shutil
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,8 @@ def evaluate(
 def remeasure(folder: str | Path) -> Results:
     """Computes the results of a run again from its saved answers, without the model."""
     place = RunFolder(folder)
-    task = find_task(place.experiment().task)
+    experiment = place.experiment()
+    task = find_task(experiment.task, experiment.options)
     results = place.read_results()
     found = {
         (part, mode): task.load_answers(place.answers / f"{part}-{mode}")
@@ -129,7 +130,10 @@ def finish(
             found[part, mode] = answers
             shutil.rmtree(target.answers / f"{part}-{mode}", ignore_errors=True)
             answers.save(target.answers / f"{part}-{mode}")
-    results = _summary(subject, place) | {"measures": measured(subject.task, found)}
+    results = _summary(subject, place) | {
+        "measures": measured(subject.task, found),
+        "notes": {name: text for each in found.values() for name, text in each.notes().items()},
+    }
     write_json(target.results, results)
     return results
 
@@ -198,7 +202,7 @@ def _save_model(stage: Stage, folder: Path) -> None:
 
 def _summary(subject: Subject, place: RunFolder) -> Results:
     experiment, lines = subject.experiment, read_log(place)
-    seconds = [line["seconds_per_step"] for line in lines if "seconds_per_step" in line]
+    seconds = _median(lines, "seconds_per_step")
     return {
         "task": experiment.task,
         "model": experiment.model,
@@ -209,6 +213,12 @@ def _summary(subject: Subject, place: RunFolder) -> Results:
         "scores": list(subject.task.scores),
         "parameters": sum(p.numel() for p in subject.model.parameters()),
         "steps": lines[-1]["step"] if lines else 0,
-        # The first line holds what happens only once: compiling, allocating.
-        "seconds_per_step": statistics.median(seconds[1:] or seconds) if seconds else None,
+        "seconds_per_step": seconds,
+        "words_per_second": _median(lines, "words_per_second"),
     }
+
+
+def _median(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """The median of what the log says, without what happens only once: compiling, allocating."""
+    found = [line[name] for line in lines if name in line]
+    return statistics.median(found[1:] or found) if found else None

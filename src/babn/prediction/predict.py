@@ -226,7 +226,7 @@ def seeded_dropout(dropout: bool, seed: int | None, model: nn.Module) -> Iterato
     if not dropout or seed is None:
         yield
         return
-    device = belief_states(model)[0].kl_weight.device
+    device = next(model.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
