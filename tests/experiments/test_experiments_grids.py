@@ -191,6 +191,17 @@ def test_a_killed_worker_costs_one_run_which_the_same_call_finishes(tmp_path: Pa
     assert all(RunFolder(job.folder).state == "done" for job in jobs)
 
 
+def test_the_last_words_of_a_process_that_dies_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nread folder\necho no memory >&2\necho >&2\nexit 7\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("babn.experiments.jobs.sys.executable", str(python))
+    jobs = grid_of(SIDE_BY_SIDE, tmp_path).jobs({}, tmp_path)[:1]
+    assert "ended with 7 (no memory); go on" in run_all(jobs, 1, Unwatched())[jobs[0].folder]
+
+
 def test_records_of_runs_that_are_not_done_are_empty(tmp_path: Path) -> None:
     jobs = grid_of(SIDE_BY_SIDE, tmp_path).jobs({}, tmp_path)
     assert [record.results for record in collect(jobs)] == [{}] * 4
