@@ -156,13 +156,14 @@ def default_device() -> torch.device:
 
 
 def convert(model: nn.Module, experiment: Experiment, data: Encoded, max_length: int) -> nn.Module:
-    """The model with the experiment's rule, whose maps are as long as the longest text."""
+    """The model with the experiment's rule, whose maps are as long as what it looks at."""
     config = experiment.rule_config()
+    longest = max([max_length, *(lookup.keys for lookup in data.lookups)])
     if isinstance(config, babn.BeliefConfig) and "max_length" not in experiment.settings:
-        config = replace(config, max_length=max_length)
-    if config.max_keys is not None and config.max_keys < max_length:
+        config = replace(config, max_length=longest)
+    if config.max_keys is not None and config.max_keys < longest:
         raise ConfigError(
-            f"settings.max_length={config.max_keys} is shorter than max_length={max_length}. "
+            f"settings.max_length={config.max_keys} is shorter than max_length={longest}. "
             "Make them equal, or take settings.upward=heads."
         )
     example = data.batch(torch.tensor([0]))

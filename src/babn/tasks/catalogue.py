@@ -21,6 +21,9 @@ HOMES = {
     "nli": "babn.tasks.domains",
     "paraphrase": "babn.tasks.domains",
     "commonsense": "babn.tasks.domains",
+    "vqa2": "babn.tasks.vqa",
+    "easy-vqa": "babn.tasks.vqa",
+    "daquar": "babn.tasks.vqa",
 }
 
 

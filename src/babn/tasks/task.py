@@ -77,6 +77,7 @@ class Task(ABC, Generic[Example]):
         scores: Names of the measures that the paper's table shows.
         test_parts: Parts that a model is tested on after training.
         max_length: The most tokens that the task needs, unless a configuration says otherwise.
+        cached: Whether encoded data is worth keeping on disk.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Task(ABC, Generic[Example]):
     scores: tuple[str, ...]
     test_parts: tuple[str, ...] = ("dev",)
     max_length: int = 128
+    cached: bool = True
 
     @abstractmethod
     def read(self, data: str, part: str) -> Part[Example]:
