@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from babn.plots.heat_maps import attention_figure
     from babn.plots.inline import as_svg
     from babn.plots.probabilities import class_probabilities
+    from babn.plots.questions import question_figure
     from babn.plots.regions import attention_on_image
     from babn.plots.selective import risk_coverage
 
@@ -31,6 +32,7 @@ __all__ = [
     "class_probabilities",
     "entropy_histogram",
     "kl_history",
+    "question_figure",
     "reliability_diagram",
     "risk_coverage",
     "save",
@@ -44,6 +46,7 @@ _HOMES = {
     "class_probabilities": "probabilities",
     "entropy_histogram": "entropies",
     "kl_history": "divergence",
+    "question_figure": "questions",
     "reliability_diagram": "calibration",
     "risk_coverage": "selective",
     "save": "files",
