@@ -38,7 +38,9 @@ def load_model(
 ) -> tuple[nn.Module, Tokenizer]:
     """Model and tokenizer, the same for the same seed."""
     torch.manual_seed(experiment.seed)
-    if experiment.model in VISUAL_MODELS or (isinstance(task, VqaTask) and experiment.model in MADE):
+    if experiment.model in VISUAL_MODELS or (
+        isinstance(task, VqaTask) and experiment.model in MADE
+    ):
         return make_visual_model(experiment, task, train)
     if experiment.model in PAIR_MODELS:
         return make_pair_model(experiment, task, train)

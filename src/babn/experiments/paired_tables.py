@@ -17,6 +17,7 @@ from babn.experiments.result_tables import (
 )
 from babn.tasks.catalogue import find_task
 
+
 @dataclass(frozen=True)
 class Pair:
     """A column with a measure of both parts.

@@ -1,6 +1,7 @@
 """The layers of MCAN (Yu, Yu, Cui, Tao, Tian, CVPR 2019)."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +35,7 @@ class GridStem(nn.Module):
         super().__init__()
         sizes = [5, *config.stem_channels]
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(i, o, 3, stride=2, padding=1) for i, o in zip(sizes, sizes[1:], strict=False)
+            nn.Conv2d(i, o, 3, stride=2, padding=1) for i, o in pairwise(sizes)
         )
         self.norms = nn.ModuleList(nn.GroupNorm(_groups(size), size) for size in sizes[1:])
 

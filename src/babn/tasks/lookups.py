@@ -11,6 +11,8 @@ from babn.tasks.ragged import Ragged
 
 Batch = dict[str, Tensor]
 
+CPU = torch.device("cpu")
+
 
 class Lookup(ABC):
     """Makes arguments for some examples; kept out of files, since it can be made again."""
@@ -103,7 +105,7 @@ class FeatureNoise(Lookup):
     regions: int
     size: int
     seed: int = 0
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
     def batch(self, rows: Int[Tensor, "row"]) -> Batch:
         """Noise of the variance."""

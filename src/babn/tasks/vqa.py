@@ -74,8 +74,8 @@ class VqaTask(Task[VqaExample]):
         split = "test" if noise else part
         if split not in ("train", "dev", "test") or not self.has(data, part):
             raise DataError(
-                f"{self.name!r} has no part {part!r}. Give train, dev, test, noisy, or noisy=V with "
-                "a variance."
+                f"{self.name!r} has no part {part!r}. Give train, dev, test, noisy, or noisy=V "
+                "with a variance."
             )
         found = self.reader(data, "test" if split == "test" else "train")
         if split != "test" and self.held_out:
@@ -175,9 +175,7 @@ def _noise(part: str) -> float:
 
 EASY = VqaTask("easy-vqa", "easy-VQA", read_easy)
 DAQUAR = VqaTask("daquar", "DAQUAR", read_daquar, least=2, max_length=24)
-VQA2 = VqaTask(
-    "vqa2", "VQA-v2", read_vqa2, least=9, held_out=False, test_parts=("test", "noisy")
-)
+VQA2 = VqaTask("vqa2", "VQA-v2", read_vqa2, least=9, held_out=False, test_parts=("test", "noisy"))
 
 TASKS = {task.name: task for task in (VQA2, EASY, DAQUAR)}
 """The tasks by name."""

@@ -109,9 +109,7 @@ class VqaAnswers(Answers):
 FIELDS = ("logits", "answers", "scores", "information", "kinds")
 
 
-def collected(
-    asked: Asked, labels: SoftLabels, kinds: Sequence[str], examples: int
-) -> VqaAnswers:
+def collected(asked: Asked, labels: SoftLabels, kinds: Sequence[str], examples: int) -> VqaAnswers:
     """What is kept of a model's outputs, in the order of the data.
 
     Args:

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from babn.errors import DataError, MissingExtraError
-from babn.tasks.lookups import Batch, Lookup
+from babn.tasks.lookups import CPU, Batch, Lookup
 from babn.tasks.vqa_data import ImageSource
 
 THREADS = 8
@@ -141,7 +141,7 @@ class Features(Lookup):
     files: FeatureFiles
     index: Int[Tensor, "example"]
     keys: int = MOST
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
     def batch(self, rows: Int[Tensor, "row"]) -> Batch:
         """Features, padded to the most regions of the batch, and where there are regions."""

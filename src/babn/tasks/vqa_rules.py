@@ -1,8 +1,8 @@
-"""The official score of VQA answers (Antol et al. 2015; Goyal et al. 2017), and how texts compare.
+r"""The official score of VQA answers (Antol et al. 2015; Goyal et al. 2017).
 
-Ten people answered each question. An answer's score is the mean, over all ways to leave one of them
-out, of $\\min(1, n/3)$, where $n$ of the others gave it: 0.3, 0.6, 0.9 and 1 for one, two, three and
-four or more of ten.
+Ten people answered each question. An answer's score is the mean, over all ways to leave one of
+them out, of $\min(1, n/3)$, where $n$ of the others gave it: 0.3, 0.6, 0.9 and 1 for one, two,
+three and four or more of ten.
 """
 
 import re
@@ -12,21 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 ENOUGH = 3
 """So many people make an answer right."""
 
-PUNCTUATION = ";/[]\"{}()=+\\_-><@`,?!"
+PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 
 ARTICLES = {"a", "an", "the"}
 
-NUMBERS = {
-    "none": "0",
-    **{
-        word: str(number)
-        for number, word in enumerate(
-            "zero one two three four five six seven eight nine ten".split()
-        )
-    },
-}
+_NUMBER_WORDS = "zero one two three four five six seven eight nine ten"
+NUMBERS = {"none": "0"} | {word: str(n) for n, word in enumerate(_NUMBER_WORDS.split())}
 
-CONTRACTED = """
+_CONTRACTED = """
 ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't
 haven't he'd he'd've he's how'd how'll how's isn't it'd it'd've it'll ma'am mightn't mightn't've
 might've mustn't must've needn't not've o'clock oughtn't 'ow's'at shan't she'd've should've
@@ -35,7 +28,7 @@ someone's something'd something'd've something'll that's there'd there'd've ther
 they'd've they'll they're they've 'twas wasn't we'd've we've weren't what'll what're what's what've
 when's where'd where's where've who'd who'd've who'll who's who've why'll why're why's won't
 would've wouldn't wouldn't've y'all y'all'll y'all'd've you'd you'd've you'll you're you've
-""".split()
+"""
 
 
 def _misspelt(word: str) -> Iterator[str]:
@@ -47,7 +40,7 @@ def _misspelt(word: str) -> Iterator[str]:
 
 # The last entry is the official table's.
 CONTRACTIONS = {
-    **{wrong: word for word in CONTRACTED for wrong in _misspelt(word)},
+    **{wrong: word for word in _CONTRACTED.split() for wrong in _misspelt(word)},
     "somebody'd": "somebodyd",
 }
 """Contractions without an apostrophe, and with it."""

@@ -1,4 +1,4 @@
-"""Words of questions, and the answers to choose from, in one tokenizer that is saved with a model."""
+"""Words of questions and the answers to choose from, in one tokenizer."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -58,9 +58,7 @@ def ask_example(subject: Subject, part: VqaPart, number: int, asking: Asking) ->
     if picture is not None:
         return ask_picture(subject, picture, example.question, asking)
     given = part.images.lookup(torch.tensor([example.image]), 0).batch(torch.tensor([0]))
-    return look_at(
-        subject, given, example.question, asking, None, part.images.boxes(example.image)
-    )
+    return look_at(subject, given, example.question, asking, None, part.images.boxes(example.image))
 
 
 def surest_and_least_sure(subject: Subject, part: VqaPart) -> list[int]:
