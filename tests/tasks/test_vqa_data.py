@@ -122,7 +122,7 @@ def test_images_are_checked(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="float64"):
         EASY.read(str(other), "test")
     (other / "train_images.npz").unlink()
-    with pytest.raises(DataError, match="no train_images.npz"):
+    with pytest.raises(DataError, match=r"no train_images\.npz"):
         EASY.read(str(other), "train")
     pixels = np.zeros((1, 4, 4, 3), dtype=np.uint8)
     np.savez(other / "train_images.npz", ids=np.array([0]), images=pixels)
@@ -142,10 +142,8 @@ def test_made_up_shapes_are_what_the_questions_say() -> None:
     for example in part.examples[:100]:
         picture = part.images.picture(example.image)
         assert picture is not None
-        colours = {
-            name for name, value in COLOURS.items() if (picture == value).all(-1).sum() > 60
-        }
-        assert len(colours) == 2
+        colours = {name for name, value in COLOURS.items() if (picture == value).all(-1).sum() > 60}
+        assert len(colours) == 1
         if example.kind == "color":
             assert example.best in colours
     answers = [e.best for e in part.examples if e.kind == "yes/no"]

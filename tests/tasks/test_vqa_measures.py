@@ -106,6 +106,6 @@ def test_noise_is_independent_seeded_and_of_its_variance() -> None:
     assert torch.equal(one[1], other[0])
     assert float(one.var()) == pytest.approx(5, rel=0.1)
     assert abs(np.corrcoef(one[0].flatten(), one[1].flatten())[0, 1]) < 0.06
-    assert not torch.equal(FeatureNoise(5.0, 30, 100, seed=1).batch(torch.tensor([0]))[
-        "feature_noise"
-    ][0], one[0])
+    assert not torch.equal(
+        FeatureNoise(5.0, 30, 100, seed=1).batch(torch.tensor([0]))["feature_noise"][0], one[0]
+    )

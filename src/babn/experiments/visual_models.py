@@ -54,7 +54,7 @@ def make_visual_model(
     answers = task.answer_list(experiment.data, train)
     sizes = chosen_sizes(experiment)
     if vectors is not None:
-        sizes["embedding_size"] = vectors.size
+        sizes |= {"embedding_size": vectors.size, "initializer_range": float(vectors.vectors.std())}
     config = McanConfig(
         **{**sizes, **train.images.model_fields(sizes)},
         vocab_size=len(tokenizer),

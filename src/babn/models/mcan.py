@@ -4,6 +4,7 @@ The encoder-decoder form: all layers of the question come first, and every layer
 guided by the last of them.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -73,10 +74,19 @@ class McanForQuestionAnswering(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
+        """Scales that keep signals as large as they are; at first no answer is likely."""
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
-        elif isinstance(module, nn.Linear | nn.LSTM | nn.Conv2d | nn.GroupNorm | nn.LayerNorm):
+        elif isinstance(module, nn.LSTM | nn.GroupNorm | nn.LayerNorm):
             module.reset_parameters()
+        elif isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+        if module is self.classifier:
+            nn.init.constant_(module.bias, -math.log(max(module.out_features - 1, 1)))
 
     def get_input_embeddings(self) -> nn.Module:
         """The words' vectors."""

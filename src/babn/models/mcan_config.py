@@ -52,9 +52,9 @@ class McanConfig(PreTrainedConfig):
         stem_channels: Sequence[int] = (),
         image_size: Sequence[int] = (),
         dropout: float = 0.1,
-        initializer_range: float = 0.1,
+        initializer_range: float = 1.0,
         pad_token_id: int = 0,
-        problem_type: str = "multi_label_classification",
+        problem_type: Any = "multi_label_classification",
         **kwargs: Any,
     ) -> None:
         if "id2label" not in kwargs:

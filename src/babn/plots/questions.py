@@ -93,12 +93,12 @@ def _blank(boxes: Any) -> Float[np.ndarray, "height width 3"]:
 
 def _draw_answers(panel: Axes, answers: Sequence[tuple[str, float, float]]) -> None:
     places = np.arange(len(answers))
-    shares, spreads = ([each[i] for each in answers] for i in (1, 2))
+    shares = np.array([share for _, share, _ in answers])
+    spreads = np.array([spread for _, _, spread in answers])
     panel.barh(places, shares, 0.6, color=BLUE)
     # A probability stays between 0 and 1.
-    lower = [min(std, share) for share, std in zip(shares, spreads, strict=True)]
-    upper = [min(std, 1 - share) for share, std in zip(shares, spreads, strict=True)]
-    panel.errorbar(shares, places, xerr=[lower, upper], fmt="none", ecolor="black", elinewidth=0.8)
+    ends = np.stack([np.minimum(spreads, shares), np.minimum(spreads, 1 - shares)])
+    panel.errorbar(shares, places, xerr=ends, fmt="none", ecolor="black", elinewidth=0.8)
     panel.set_yticks(places, [readable([each[0]])[0] for each in answers])
     panel.set_xlim(0, 1)
     panel.invert_yaxis()

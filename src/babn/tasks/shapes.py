@@ -1,4 +1,4 @@
-"""Made-up images of two shapes with questions about them, in place of a data set."""
+"""Made-up images of a coloured shape with questions about it, in place of a data set."""
 
 import random
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from babn.tasks.vqa_data import RawImages, VqaExample, VqaPart
 SIDE = 64
 """Height and width."""
 
-COUNTS = {"train": 1000, "test": 120}
+COUNTS = {"train": 1000, "test": 80}
 """Images of each split."""
 
 COLOURS = {
@@ -30,7 +30,7 @@ SHAPES = ("circle", "square", "triangle")
 
 @dataclass(frozen=True)
 class Shape:
-    """One shape of an image: what it is, and where."""
+    """The shape of an image: what it is, and where."""
 
     name: str
     colour: str
@@ -51,62 +51,52 @@ class Shape:
 def generated(split: str) -> VqaPart:
     """Images and questions, the same each time.
 
-    Every image has two shapes side by side, of different forms and colours.
+    Every image has one shape, in one half of it.
 
     Args:
         split: `"train"` or `"test"`.
     """
     chance = random.Random(f"babn shapes {split}")
-    scenes = [_scene(chance) for _ in range(COUNTS[split])]
-    pixels = torch.from_numpy(np.stack([draw(scene, chance) for scene in scenes]))
+    shapes = [_shape(chance) for _ in range(COUNTS[split])]
+    pixels = torch.from_numpy(np.stack([draw(shape, chance) for shape in shapes]))
     examples = [
         VqaExample(question, image, {answer: 1.0}, answer, kind)
-        for image, scene in enumerate(scenes)
-        for question, answer, kind in _questions(scene, chance)
+        for image, shape in enumerate(shapes)
+        for question, answer, kind in _questions(shape, chance)
     ]
-    images = RawImages(pixels, tuple(map(str, range(len(scenes)))), halvings=4)
-    return VqaPart(split, examples, "generated", f"shapes-1-{split}", images)
+    images = RawImages(pixels, tuple(map(str, range(len(shapes)))), halvings=4)
+    return VqaPart(split, examples, "generated", f"shapes-2-{split}", images)
 
 
-def draw(scene: tuple[Shape, ...], chance: random.Random) -> UInt8[np.ndarray, "row column 3"]:
-    """The image of a scene, on a ground that is nearly white."""
-    ground = [chance.randint(225, 255) for _ in range(3)]
+def draw(shape: Shape, chance: random.Random) -> UInt8[np.ndarray, "row column 3"]:
+    """The image of a shape, on a ground that is nearly white."""
     image = np.empty((SIDE, SIDE, 3), dtype=np.uint8)
-    image[:] = ground
+    image[:] = [chance.randint(225, 255) for _ in range(3)]
     rows, columns = np.mgrid[:SIDE, :SIDE] + 0.5
-    for shape in scene:
-        image[shape.inside(rows, columns)] = COLOURS[shape.colour]
+    image[shape.inside(rows, columns)] = COLOURS[shape.colour]
     return image
 
 
-def _scene(chance: random.Random) -> tuple[Shape, ...]:
-    names, colours = chance.sample(SHAPES, 2), chance.sample(sorted(COLOURS), 2)
-    middles = (0.26 * SIDE, 0.74 * SIDE)
-    return tuple(
-        Shape(
-            name,
-            colour,
-            chance.uniform(0.25, 0.75) * SIDE,
-            middle + chance.uniform(-2, 2),
-            chance.uniform(9, 13),
-        )
-        for name, colour, middle in zip(names, colours, middles, strict=True)
+def _shape(chance: random.Random) -> Shape:
+    return Shape(
+        chance.choice(SHAPES),
+        chance.choice(sorted(COLOURS)),
+        chance.uniform(0.25, 0.75) * SIDE,
+        chance.choice((0.28, 0.72)) * SIDE + chance.uniform(-3, 3),
+        chance.uniform(9, 14),
     )
 
 
-def _questions(scene: tuple[Shape, ...], chance: random.Random) -> Iterator[tuple[str, str, str]]:
+def _questions(shape: Shape, chance: random.Random) -> Iterator[tuple[str, str, str]]:
     """Questions with their answers and kinds."""
-    one, other = chance.sample(scene, 2)
-    yield f"What color is the {one.name}?", one.colour, "color"
-    yield f"What shape is the {other.colour} thing?", other.name, "shape"
-    side = chance.choice(("left", "right"))
-    there = scene[0] if side == "left" else scene[1]
-    yield f"What is on the {side}?", there.name, "shape"
-    colour = one.colour if chance.random() < 0.5 else chance.choice(sorted(COLOURS))
-    right = "yes" if colour == one.colour else "no"
-    yield f"Is the {one.name} {colour}?", right, "yes/no"
-    name = chance.choice(SHAPES)
-    yield f"Is there a {name}?", _yes(any(s.name == name for s in scene)), "yes/no"
+    yield f"What color is the {chance.choice(('shape', shape.name))}?", shape.colour, "color"
+    yield f"What shape is {chance.choice(('this', shape.colour))}?", shape.name, "shape"
+    side = "left" if shape.column < SIDE / 2 else "right"
+    yield f"On which side is the {chance.choice(('shape', shape.name))}?", side, "side"
+    name = shape.name if chance.random() < 0.5 else chance.choice(SHAPES)
+    yield f"Is there a {name}?", _yes(name == shape.name), "yes/no"
+    colour = shape.colour if chance.random() < 0.5 else chance.choice(sorted(COLOURS))
+    yield f"Is the shape {colour}?", _yes(colour == shape.colour), "yes/no"
 
 
 def _yes(truth: bool) -> str:

@@ -120,7 +120,7 @@ def collected(asked: Asked, labels: SoftLabels, kinds: Sequence[str], examples: 
     """
     names = sorted(set(kinds))
     kept = min(KEPT, labels.count)
-    found: dict[str, Tensor] = {}
+    found: dict[str, Any] = {}
     for rows, outputs in asked:
         for name, value in _reduced(outputs.detach(), labels, rows.cpu(), kept).items():
             axis = value.ndim - 2 if name == "logits" else 0

@@ -1,6 +1,5 @@
 """One question about one image: the answers, how sure they are, and where the model looked."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,7 @@ def load_run(folder: str | Path) -> Subject:
 def ask_file(subject: Subject, image: Path, question: str, asking: Asking) -> Look:
     """Asks about an image file, or about an `.npz` with features for a model that needs those."""
     size = subject.model.config.image_size  # type: ignore[union-attr]
-    if size:  # type: ignore[truthy-bool]
+    if size:
         if not image.is_file():
             raise DataError(f"image {image} does not exist. Give a JPEG or PNG file.")
         return ask_picture(subject, decoded(image, str(image)), question, asking)
@@ -204,7 +203,7 @@ def _last(maps: dict[str, AttentionMap], side: str, kind: str) -> AttentionMap:
 
 def together(map: AttentionMap, queries: bool = True) -> AttentionMap:
     """A map with heads made one, and queries as well: means, and std/mean by weight."""
-    axes: Sequence[int] = (1, 2) if queries else (1,)
+    axes = [1, 2] if queries else [1]
     mean = map.mean.double().mean(axes, keepdim=True)
     spread = (map.mean * map.relative_std).double().mean(axes, keepdim=True)
     return AttentionMap(map.name, mean, spread / mean.clamp(min=1e-30))

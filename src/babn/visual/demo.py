@@ -13,18 +13,21 @@ from babn.watch import Watch
 RULES = {"softmax": "softmax", "belief": "BABN"}
 """The rules, and what they are called."""
 
-NOISE = (0.0, 1.0, 2.0, 5.0, 10.0)
-"""Variances of noise on image features at which the models are asked."""
+PARTS = {"test": 0.0, "noisy=2": 2.0, "noisy": 5.0, "noisy=10": 10.0}
+FURTHER = ["noisy=2", "noisy=10"]
+"""Parts with their variances of noise, and those among them that no run is tested on by itself."""
+
+NOISE = tuple(PARTS.values())
 
 EXPERIMENT: dict[str, Any] = {
     "task": "easy-vqa",
     "model": "small",
     "data": "generated",
-    "steps": 600,
+    "steps": 300,
     "batch_size": 32,
     "learning_rate": 2e-3,
     "weight_decay": 0.0,
-    "samples": 8,
+    "samples": 6,
 }
 QUICK = {"steps": 12, "batch_size": 16, "samples": 2}
 
@@ -74,18 +77,18 @@ def run_visual(folder: Path, seed: int, quick: bool, watch: Watch) -> VisualOutc
     rows: list[Row] = []
     for rule in RULES:
         experiment = Experiment.from_dict({**fields, "rule": rule})
-        run(experiment, folder / rule, overwrite=True, watch=_Named(watch, RULES[rule]))
-        rows += _rows(folder / rule, rule, _Named(watch, RULES[rule]))
+        named = _Named(watch, RULES[rule])
+        found = run(experiment, folder / rule, overwrite=True, watch=named)["measures"]
+        found |= evaluate(folder / rule, parts=FURTHER, watch=named)["measures"]
+        rows += _rows(found, rule)
     return VisualOutcome(rows, looks(folder / "belief", seed), fields)
 
 
-def _rows(folder: Path, rule: str, watch: Watch) -> list[Row]:
-    parts = {f"noisy={noise:g}" if noise else "test": noise for noise in NOISE}
-    found = evaluate(folder, parts=list(parts), watch=watch)["measures"]
+def _rows(found: dict[str, dict[str, dict[str, float]]], rule: str) -> list[Row]:
     return [
-        Row(rule, mode, parts[part], measures)
-        for part, modes in found.items()
-        for mode, measures in modes.items()
+        Row(rule, mode, noise, measures)
+        for part, noise in PARTS.items()
+        for mode, measures in found[part].items()
     ]
 
 

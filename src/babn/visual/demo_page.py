@@ -67,9 +67,10 @@ def page(outcome: VisualOutcome, versions: dict[str, str]) -> str:
 def introduction(outcome: VisualOutcome) -> str:
     """What was done."""
     return (
-        "Two small co-attention networks (MCAN) learned to answer questions about images of two "
-        "shapes. One has softmax attention; in the other (BABN) attention weights are random, "
-        "and each has a spread of its own. Then both were asked about images whose features had "
+        "Two small co-attention networks (MCAN) learned to answer questions about images of "
+        "coloured shapes. One has softmax attention; in the other (BABN) attention weights are "
+        "random, and each has a spread of its own. Then both were asked about images whose "
+        "features had "
         "Gaussian noise added, which neither has seen in training. One run of each is too little "
         "to say which rule is better; it shows what can be asked."
     )
