@@ -64,6 +64,7 @@ def test_every_link_inside_the_documents_leads_somewhere() -> None:
         "docs/attacks.md",
         "docs/experiments.md",
         "docs/gotchas.md",
+        "docs/vqa.md",
     ):
         path = ROOT / document
         for link in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):
@@ -83,7 +84,7 @@ def test_the_configurations_in_the_documents_are_real(tmp_path: Path) -> None:
 
 
 def test_every_command_in_the_documents_exists() -> None:
-    for document in ("README.md", "docs/attacks.md", "docs/experiments.md"):
+    for document in ("README.md", "docs/attacks.md", "docs/experiments.md", "docs/vqa.md"):
         text = (ROOT / document).read_text()
         blocks = "\n".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
         for command, options in re.findall(r"^babn (\w+)([^#\n]*)", blocks, re.MULTILINE):
