@@ -15,7 +15,7 @@ from babn.experiments.experiment import Experiment
 from babn.experiments.run import run
 from babn.prediction.attention_maps import AttentionMap
 from babn.visual.ask import Asking, ask_file, ask_picture, load_run, read_question, together
-from babn.visual.figure import ask_example, surest_and_least_sure, tested_part
+from babn.visual.figure import ask_example, surest_and_least_sure, questions_of
 
 FEW = Asking(samples=3)
 
@@ -58,7 +58,7 @@ def test_a_look_holds_answers_and_where_the_model_looked(finished: Path, image: 
 
 def test_answers_are_those_of_the_same_question_in_the_test_data(finished: Path) -> None:
     subject = load_run(finished)
-    part = tested_part(subject)
+    part = questions_of(subject)
     example = part.examples[7]
     look = ask_example(subject, part, 7, FEW)
     data = subject.task.encode(part, subject.tokenizer, subject.max_length, training=False)

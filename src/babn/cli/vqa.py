@@ -33,7 +33,7 @@ def vqa(
     from babn.cli._errors import CommandError
     from babn.cli._look import show
     from babn.visual.ask import Asking, ask_file, load_run
-    from babn.visual.figure import ask_example, save_figure, tested_part
+    from babn.visual.figure import ask_example, save_figure, questions_of
 
     asking = Asking(samples=samples, noise=noise or 0.0, seed=seed)
     if asking.noise < 0:
@@ -45,7 +45,7 @@ def vqa(
         look = ask_file(subject, Path(image), question, asking)
     else:
         assert example is not None
-        look = ask_example(subject, tested_part(subject), example, asking)
+        look = ask_example(subject, questions_of(subject), example, asking)
     console = Console(highlight=False)
     show(console, look)
     if out is not None:

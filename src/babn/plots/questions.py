@@ -48,11 +48,11 @@ def question_figure(
     figure = new_figure((DOUBLE, 0.62 * DOUBLE))
     figure.suptitle(question, fontsize=9)
     panels = figure.subplots(2, 3, width_ratios=[1, 1.1, 1.1])
-    _draw_image(figure, panels[0], region_map, image, boxes)
+    _draw_image(figure, list(panels[0]), region_map, image, boxes)
     _draw_answers(panels[1, 0], answers)
     values = choose(word_map, 0, [0])
     shown = values.mean[0], values.spread[0]
-    for panel, matrix, shading in zip(panels[1, 1:], shown, _shadings(*shown), strict=True):
+    for panel, matrix, shading in zip(list(panels[1, 1:]), shown, _shadings(*shown), strict=True):
         _draw_words(figure, panel, matrix, readable(words), shading)
     return arranged(figure)
 

@@ -16,6 +16,7 @@ from babn.experiments.stage import Subject, load_subject
 from babn.prediction.attention_maps import AttentionMap
 from babn.tasks.encoded import Batch
 from babn.tasks.lookups import FeatureNoise, Pixels
+from babn.tasks.pretrained import quiet
 from babn.tasks.vqa import VqaTask
 from babn.tasks.vqa_features import MOST
 from babn.tasks.vqa_images import decoded
@@ -87,7 +88,8 @@ def load_run(folder: str | Path) -> Subject:
     experiment = place.experiment()
     if not place.model.is_dir():
         raise RunError(f"{folder} has no model. Finish it with babn train --resume.")
-    subject = load_subject(experiment, place.model)
+    with quiet():
+        subject = load_subject(experiment, place.model)
     if not isinstance(subject.task, VqaTask):
         raise ConfigError(
             f"{folder} is a run of {experiment.task!r}, which has no images. Give one of vqa2, "

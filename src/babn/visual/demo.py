@@ -7,7 +7,7 @@ from typing import Any
 from babn.experiments.experiment import Experiment
 from babn.experiments.run import evaluate, run
 from babn.visual.ask import Asking, Look, load_run
-from babn.visual.figure import ask_example, surest_and_least_sure, tested_part
+from babn.visual.figure import ask_example, surest_and_least_sure, questions_of
 from babn.watch import Watch
 
 RULES = {"softmax": "softmax", "belief": "BABN"}
@@ -95,7 +95,7 @@ def _rows(found: dict[str, dict[str, dict[str, float]]], rule: str) -> list[Row]
 def looks(folder: Path, seed: int) -> list[tuple[str, Look]]:
     """A clear and an unclear question, and the clear one again with noise."""
     subject = load_run(folder)
-    part = tested_part(subject)
+    part = questions_of(subject)
     clear, unclear = surest_and_least_sure(subject, part)
     asked = [
         ("A question that the model is sure of", clear, 0.0),

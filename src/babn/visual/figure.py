@@ -39,7 +39,7 @@ def save_figure(look: Look, path: Path) -> Path:
     return save(draw(look), path)
 
 
-def tested_part(subject: Subject) -> VqaPart:
+def questions_of(subject: Subject) -> VqaPart:
     """The questions that the run's model was tested on."""
     found = subject.task.read(subject.experiment.data, "test")
     if not isinstance(found, VqaPart):
@@ -80,7 +80,7 @@ def figure3(
     subject: Subject, folder: Path, asking: Asking, tell: Callable[[str], None]
 ) -> list[Path]:
     """Draws two test questions as the paper's Figure 3 does, and returns the files."""
-    part = tested_part(subject)
+    part = questions_of(subject)
     paths = []
     for number, name in zip(
         surest_and_least_sure(subject, part), ("surest", "least-sure"), strict=True
