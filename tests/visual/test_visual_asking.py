@@ -15,7 +15,7 @@ from babn.experiments.experiment import Experiment
 from babn.experiments.run import run
 from babn.prediction.attention_maps import AttentionMap
 from babn.visual.ask import Asking, ask_file, ask_picture, load_run, read_question, together
-from babn.visual.figure import ask_example, surest_and_least_sure, questions_of
+from babn.visual.figure import ask_example, questions_of, surest_and_least_sure
 
 FEW = Asking(samples=3)
 

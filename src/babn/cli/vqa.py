@@ -33,7 +33,7 @@ def vqa(
     from babn.cli._errors import CommandError
     from babn.cli._look import show
     from babn.visual.ask import Asking, ask_file, load_run
-    from babn.visual.figure import ask_example, save_figure, questions_of
+    from babn.visual.figure import ask_example, questions_of, save_figure
 
     asking = Asking(samples=samples, noise=noise or 0.0, seed=seed)
     if asking.noise < 0:

@@ -81,9 +81,9 @@ class McanForQuestionAnswering(PreTrainedModel):
             module.reset_parameters()
         elif isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-            nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
+        if isinstance(module, nn.Linear | nn.Conv2d) and module.bias is not None:
             nn.init.zeros_(module.bias)
         if module is self.classifier:
             nn.init.constant_(module.bias, -math.log(max(module.out_features - 1, 1)))

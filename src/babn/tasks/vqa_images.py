@@ -38,7 +38,7 @@ def decoded(
             colours = image.convert("RGB")
             if size is not None:
                 colours = colours.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-            return np.asarray(colours)
+            return np.array(colours)  # a copy, which torch may write to
     except (
         UnidentifiedImageError,
         Image.DecompressionBombError,

@@ -7,7 +7,7 @@ from typing import Any
 from babn.experiments.experiment import Experiment
 from babn.experiments.run import evaluate, run
 from babn.visual.ask import Asking, Look, load_run
-from babn.visual.figure import ask_example, surest_and_least_sure, questions_of
+from babn.visual.figure import ask_example, questions_of, surest_and_least_sure
 from babn.watch import Watch
 
 RULES = {"softmax": "softmax", "belief": "BABN"}
