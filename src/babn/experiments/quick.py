@@ -24,7 +24,7 @@ FIELDS: Mapping[str, Any] = {
 VISUAL: Mapping[str, Any] = {
     "data": "generated",
     "steps": 60,
-    "learning_rate": 2e-3,
+    "learning_rate": 1e-3,
     "rate_schedule": "linear",
     "sizes": {},
     "vectors": "",

@@ -23,9 +23,9 @@ EXPERIMENT: dict[str, Any] = {
     "task": "easy-vqa",
     "model": "small",
     "data": "generated",
-    "steps": 300,
+    "steps": 400,
     "batch_size": 32,
-    "learning_rate": 2e-3,
+    "learning_rate": 7e-4,
     "weight_decay": 0.0,
     "samples": 6,
 }
