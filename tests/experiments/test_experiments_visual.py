@@ -80,7 +80,7 @@ def test_shapes_can_be_learnt(rule: str) -> None:
         loss = stage.model(**batch).loss
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     assert losses[-1] < losses[0] / 4
 
 
