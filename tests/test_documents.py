@@ -66,6 +66,7 @@ def test_every_link_inside_the_documents_leads_somewhere() -> None:
         "docs/gotchas.md",
         "docs/posterior.md",
         "docs/translation.md",
+        "docs/vqa.md",
     ):
         path = ROOT / document
         for link in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):
@@ -85,7 +86,8 @@ def test_the_configurations_in_the_documents_are_real(tmp_path: Path) -> None:
 
 
 def test_every_command_in_the_documents_exists() -> None:
-    for document in ("README.md", "docs/attacks.md", "docs/experiments.md", "docs/translation.md"):
+    names = ("attacks", "experiments", "translation", "vqa")
+    for document in ("README.md", *(f"docs/{name}.md" for name in names)):
         text = (ROOT / document).read_text()
         blocks = "\n".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
         for command, options in re.findall(r"^babn (\w+)([^#\n]*)", blocks, re.MULTILINE):

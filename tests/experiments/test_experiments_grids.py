@@ -107,7 +107,7 @@ def test_tables_are_in_the_papers_order() -> None:
     assert [c.label for c in chosen(grid, "rte").cells] == ["rte-softmax", "rte-bam", "rte-belief"]
     with pytest.raises(ConfigError, match="no task tre"):
         chosen(grid, "tre")
-    with pytest.raises(ConfigError, match="Known tables: efficiency, table1"):
+    with pytest.raises(ConfigError, match="Known tables: ablation, efficiency, table1"):
         table_grid("table9", [0])
 
 

@@ -40,10 +40,33 @@ def run_grid(
         raise CommandError(f"{len(failed)} of {len(wanted)} runs failed. {' '.join(lines[:3])}")
 
 
+def run_figure(grid: Grid, overrides: Mapping[str, Any], under: Path) -> None:
+    """Draws Figure 3 from the first BABN run of a grid, which is run if it is not there."""
+    from babn.visual.ask import Asking, load_run
+    from babn.visual.figure import figure3
+
+    console = Console(highlight=False)
+    job = next(job for job in grid.jobs(overrides, under) if job.experiment.rule == "belief")
+    with Bars(console) as bars:
+        failed = run_all([job], 1, bars)
+    if failed:
+        raise CommandError(f"{job.folder}: {failed[job.folder]}")
+    asking = Asking(samples=job.experiment.samples)
+    figure3(
+        load_run(job.folder),
+        under / "figure3",
+        asking,
+        lambda line: console.print(line, markup=False, soft_wrap=True),
+    )
+
+
 def _shown(table: Table) -> TerminalTable:
     """The columns of a table that fit a terminal; the file has all of them."""
     made = TerminalTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    hidden = "NLL", "measure", "ECE + TS", "AURC", "OOD", "chrF ~", "sacreBLEU", "sentences"
+    hidden = (
+        *("NLL", "measure", "ECE + TS", "AURC", "OOD", "chrF ~", "sacreBLEU", "sentences"),
+        "error AUROC",
+    )
     kept = [i for i, name in enumerate(table.columns) if not name.startswith(hidden)]
     for i in kept:
         side: Literal["left", "right"] = "left" if i < 2 else "right"

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+ATTACKS, FIGURE = "table3", "figure3"
+
 
 def reproduce(
     table: str,
@@ -20,8 +22,10 @@ def reproduce(
     """Run the cells of one of the paper's tables, and set ours beside the paper's numbers.
 
     Tables: table1 (language understanding), table2 (generalisation across domains), table3
-    (attacks on the models of table1, by TextAttack), table4 (translation), efficiency (parameters
-    and seconds per step). What is done is left alone and what was interrupted goes on.
+    (attacks on the models of table1, by TextAttack), table4 (translation), table5 (visual question
+    answering), ablation (of rho and sigma), efficiency (parameters and seconds per step); figure3
+    draws attention for two visual questions. What is done is left alone and what was interrupted
+    goes on.
 
     Args:
         table: Name of the table.
@@ -38,20 +42,21 @@ def reproduce(
     """
     from babn.attacks.table import TASKS
     from babn.cli._attacks import reproduce_attacks
-    from babn.cli._grids import run_grid
+    from babn.cli._grids import run_figure, run_grid
     from babn.experiments.config_files import parse_overrides
     from babn.experiments.grids import chosen, table_grid
     from babn.experiments.quick import quick as made_quick
 
-    attacked = table == "table3"
-    if attacked and only is None:
+    if table == ATTACKS and only is None:
         only = ",".join(TASKS)
-    trained = "table1" if attacked else table
+    trained = {ATTACKS: "table1", FIGURE: "table5"}.get(table, table)
     grid = chosen(table_grid(trained, range(min(seeds, 2) if quick else seeds)), only)
     if quick:
         grid, out = made_quick(grid), out / "quick"
     overrides = parse_overrides(set_) | ({} if data is None else {"data": data})
-    if attacked:
+    if table == ATTACKS:
         reproduce_attacks(grid, overrides, out, jobs, show, examples, resources)
+    elif table == FIGURE:
+        run_figure(grid, overrides, out)
     else:
         run_grid(grid, overrides, out, jobs=jobs, show=show)

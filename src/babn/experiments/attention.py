@@ -23,13 +23,13 @@ from babn.training.annealing import KLAnnealing
 def with_attention(
     model: nn.Module, experiment: Experiment, example: Batch, max_length: int
 ) -> nn.Module:
-    """The model with the experiment's rule, whose maps are as long as the longest text.
+    """The model with the experiment's rule, whose maps are as long as what it looks at.
 
     Args:
         model: The model, not converted.
         experiment: Has the rule.
         example: Arguments for the dry run.
-        max_length: Tokens at which texts are cut.
+        max_length: Tokens at which texts are cut, or regions of an image if there are more.
     """
     config = experiment.rule_config()
     if isinstance(config, LatentConfig):

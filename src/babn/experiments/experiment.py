@@ -14,6 +14,8 @@ PAIR_MODELS = ("decomposable", "esim")
 
 TRANSLATOR = "lstm"
 """The translation model, which is made on the spot."""
+VISUAL_MODELS = ("mcan", "mcan-small")
+"""Models for questions about images that are made on the spot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +26,12 @@ class Experiment:
         task: Name of the task.
         model: Name on the Hugging Face hub, or a folder; or one made on the spot with random
             weights: `"small"`, `"albert-base"` of that size, for two texts `"decomposable"` or
-            `"esim"`, or for translation `"lstm"`.
-        sizes: Fields of the configuration of `"lstm"` that differ from its defaults.
+            `"esim"`, for translation `"lstm"`, or for questions about images `"mcan"` or
+            `"mcan-small"`.
+        sizes: Fields of the configuration of `"lstm"` or `"mcan"` that differ from its defaults.
         options: Settings of the task that differ from its own, such as `beam` of translation.
-        vectors: File with words' vectors for `"decomposable"` or `"esim"`: GloVe's or word2vec's
-            text, plain or `.gz`, or `.npz`; `""` to learn them.
+        vectors: File with words' vectors for `"decomposable"`, `"esim"` or `"mcan"`: GloVe's or
+            word2vec's text, plain or `.gz`, or `.npz`; `""` to learn them.
         rule: How attention becomes random: `"softmax"`, `"bam"`, `"belief"` or `"mc-dropout"`; for
             `"lstm"` also `"va-enum"` or `"va-sample"`, variational attention.
         settings: Fields of the rule's configuration that differ from its defaults.
@@ -45,6 +48,9 @@ class Experiment:
         belief_rate: Highest learning rate of the parameters that conversion adds; 0 for the same.
         warmup_steps: Steps over which rates grow, before they fall linearly to zero.
         warmup: The same as a share of all steps, if there are no `warmup_steps`.
+        rate_schedule: `"linear"`: as just said; or `"mcan"`: in thirteenths of training, growing
+            over three of them, constant until the tenth, and a fifth of that after every second.
+        beta2: AdamW's decay of squared gradients.
         weight_decay: AdamW's.
         clip: Largest norm of the gradient; 0 for any.
         max_length: Tokens at which texts are cut; 0 for the task's own.
@@ -81,6 +87,8 @@ class Experiment:
     belief_rate: float = 0.0
     warmup_steps: int = 0
     warmup: float = 0.1
+    rate_schedule: Literal["linear", "mcan"] = "linear"
+    beta2: float = 0.999
     weight_decay: float = 0.01
     clip: float = 1.0
     max_length: int = 0
@@ -123,15 +131,22 @@ class Experiment:
             raise ConfigError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}."
             )
-        if self.vectors and self.model not in PAIR_MODELS:
+        if not 0 <= self.beta2 < 1:
+            raise ConfigError(f"beta2={self.beta2!r} is not possible. Give a share below 1.")
+        if self.vectors and self.model not in PAIR_MODELS + VISUAL_MODELS:
             raise ConfigError(
                 f"vectors={self.vectors!r} has no use with model={self.model!r}, only with "
-                f"{' or '.join(PAIR_MODELS)}."
+                f"{' or '.join(PAIR_MODELS + VISUAL_MODELS)}."
             )
-        if self.model != TRANSLATOR and (self.sizes or self.rule in LATENT_RULES):
+        if self.sizes and self.model not in (*VISUAL_MODELS, TRANSLATOR):
             raise ConfigError(
-                f"sizes={dict(self.sizes)!r} and rule={self.rule!r} do not go with "
-                f"model={self.model!r}. Sizes and variational attention belong to {TRANSLATOR!r}."
+                f"sizes={dict(self.sizes)!r} has no use with model={self.model!r}, only with "
+                f"{' or '.join([*VISUAL_MODELS, TRANSLATOR])}."
+            )
+        if self.model != TRANSLATOR and self.rule in LATENT_RULES:
+            raise ConfigError(
+                f"rule={self.rule!r} does not go with model={self.model!r}. Variational attention "
+                f"belongs to {TRANSLATOR!r}."
             )
         self.rule_config()
         self.annealing()

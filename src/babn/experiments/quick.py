@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from babn.experiments.config_files import merged
-from babn.experiments.experiment import PAIR_MODELS, TRANSLATOR
+from babn.experiments.experiment import PAIR_MODELS, TRANSLATOR, VISUAL_MODELS
 from babn.experiments.grids import Cell, Grid
 
 FIELDS: Mapping[str, Any] = {
@@ -36,6 +36,18 @@ TRANSLATION: Mapping[str, Any] = {
     },
     "options": {"beam": 3, "test_limit": 30, "tokenized": False},
 }
+"""What differs for translation."""
+
+VISUAL: Mapping[str, Any] = {
+    "data": "generated",
+    "steps": 60,
+    "learning_rate": 1e-3,
+    "rate_schedule": "linear",
+    "sizes": {},
+    "vectors": "",
+    "max_length": 14,
+}
+"""What differs for questions about images."""
 
 
 def quick(grid: Grid) -> Grid:
@@ -48,4 +60,6 @@ def _fields(cell: Cell) -> dict[str, Any]:
     model = cell.values["model"]
     if model == TRANSLATOR:
         return {**FIELDS, **TRANSLATION, "model": model}
+    if model in VISUAL_MODELS:
+        return {**FIELDS, **VISUAL}
     return {**FIELDS, "model": model} if model in PAIR_MODELS else dict(FIELDS)

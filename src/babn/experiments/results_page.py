@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.evaluation.tables import Table
-from babn.experiments.domain_tables import domains_table
+from babn.experiments.paired_tables import layout_of, paired_table
 from babn.experiments.records import Record, save_records
 from babn.experiments.result_tables import efficiency_table, results_table
 from babn.experiments.translation_tables import translation_table
@@ -53,13 +53,15 @@ def page(records: Sequence[Record], title: str, command: str) -> str:
 
 
 def main_table(records: Sequence[Record], caption: str = "") -> Table:
-    """The table of a grid: of translation, of costs, of two domains if it has two, or of scores."""
+    """The table of a grid: of translation, of costs, of two parts if it has two, or of scores."""
     if _translates(records):
         return translation_table(records, caption)
     if all("s/step" in record.experiment["paper"] for record in _single(records)):
         return efficiency_table(records, caption)
-    across = any("out" in record.results.get("measures", {}) for record in records)
-    return domains_table(records, caption) if across else results_table(records, caption)
+    layout = layout_of(records)
+    if layout is None:
+        return results_table(records, caption)
+    return paired_table(records, layout, caption)
 
 
 def _translates(records: Sequence[Record]) -> bool:

@@ -65,6 +65,7 @@ def evaluate(
     *,
     samples: int | None = None,
     data: str | None = None,
+    parts: Sequence[str] = (),
     watch: Watch | None = None,
 ) -> Results:
     """Asks the model of a finished run again.
@@ -76,6 +77,7 @@ def evaluate(
         folder: The run's folder.
         samples: Samples of attention in sampled mode; by default as before.
         data: Where to read the test data; by default where the run did.
+        parts: Parts of the data to ask about; by default all that the task is tested on.
         watch: Is told how far it has come.
     """
     place = RunFolder(folder)
@@ -90,8 +92,9 @@ def evaluate(
                 "configuration says keep_model = false."
             )
         subject = load_subject(experiment, place.model)
-        target = RunFolder(place.evaluations / label(other)) if other else place
-        return finish(subject, place, watch or Unwatched(), target)
+        changes = other | ({"parts": "_".join(parts)} if parts else {})
+        target = RunFolder(place.evaluations / label(changes)) if changes else place
+        return finish(subject, place, watch or Unwatched(), target, parts)
 
 
 def remeasure(folder: str | Path) -> Results:
@@ -111,7 +114,11 @@ def remeasure(folder: str | Path) -> Results:
 
 
 def finish(
-    subject: Subject, place: RunFolder, watch: Watch, target: RunFolder | None = None
+    subject: Subject,
+    place: RunFolder,
+    watch: Watch,
+    target: RunFolder | None = None,
+    parts: Sequence[str] = (),
 ) -> Results:
     """Asks a trained model about every part of its task's test data, and keeps all of it.
 
@@ -120,10 +127,11 @@ def finish(
         place: Its run.
         watch: Is told of every example.
         target: Where to keep answers and results; by default in the run.
+        parts: Parts to ask about; by default all that the task is tested on.
     """
     target = target or place
     found: dict[tuple[str, str], Answers] = {}
-    for part in present_parts(subject):
+    for part in parts or present_parts(subject):
         for mode in modes(subject.experiment):
             method = method_name(subject.experiment.rule, mode)
             answers = answer(subject, part, mode, watch).named(method, subject.experiment.seed)

@@ -135,7 +135,8 @@ def set_up(experiment: Experiment) -> Stage:
             f"label_smoothing={experiment.label_smoothing} has no meaning for {task.title}, whose "
             "answers are not classes. Leave it at 0."
         )
-    model = with_attention(base.to(device), experiment, task.dry_run(data), max_length)
+    longest = max([max_length, *(lookup.keys for lookup in data.lookups)])
+    model = with_attention(base.to(device), experiment, task.dry_run(data), longest)
     return Stage(
         experiment=experiment,
         task=task,

@@ -117,7 +117,8 @@ class _Sums:
 
 def _note_step(stage: Stage, step: int, sums: _Sums) -> None:
     """Takes a step, and notes its loss."""
-    set_rates(stage.optimizer, step, stage.steps, stage.warmup)
+    schedule = stage.experiment.rate_schedule
+    set_rates(stage.optimizer, step, stage.steps, stage.warmup, schedule)
     set_weight(stage.model, stage.annealing, step, stage.steps)
     stage.optimizer.zero_grad()
     for terms in _backward(stage, step):

@@ -25,6 +25,9 @@ HOMES = {
     "iwslt14": "babn.tasks.translation.task",
     "tatoeba": "babn.tasks.translation.task",
     "translation": "babn.tasks.translation.task",
+    "vqa2": "babn.tasks.vqa",
+    "easy-vqa": "babn.tasks.vqa",
+    "daquar": "babn.tasks.vqa",
 }
 
 

@@ -87,6 +87,7 @@ class Task(ABC, Generic[Example]):
         max_length: The most tokens that the task needs, unless a configuration says otherwise.
         multiple: Lengths of batches are multiples of this; 0 for what the device prefers.
         asked_together: Examples in a batch of test data.
+        cached: Whether encoded data is worth keeping on disk.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Task(ABC, Generic[Example]):
     max_length: int = 128
     multiple: int = 0
     asked_together: int = 64
+    cached: bool = True
 
     def configured(self, options: Mapping[str, Any]) -> "Task[Example]":
         """The task with options of a configuration; most tasks have none.

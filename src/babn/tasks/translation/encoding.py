@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from babn.errors import DataError
 from babn.models.translation_parts import IGNORED
-from babn.tasks.encoded import Encoded, Ragged
+from babn.tasks.encoded import Encoded
+from babn.tasks.ragged import Ragged
 from babn.tasks.task import Part, Tokenizer
 from babn.tasks.text_encoding import encode_texts
 from babn.tasks.translation.pairs import SentencePair
