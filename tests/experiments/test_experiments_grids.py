@@ -48,6 +48,14 @@ def grid_of(text: str, folder: Path) -> Grid:
     return read_grid(path)
 
 
+def test_a_rule_may_have_seeds_of_its_own(tmp_path: Path) -> None:
+    text = GRID.replace("[rules.softmax]\n", "[rules.softmax]\nseeds = [5, 6, 7]\n")
+    jobs = grid_of(text, tmp_path).jobs({})
+    seeds = {rule: {job.experiment.seed for job in jobs if job.experiment.rule == rule}
+             for rule in ("softmax", "belief")}  # fmt: skip
+    assert seeds == {"softmax": {5, 6, 7}, "belief": {0, 1}}
+
+
 def test_a_grid_is_tasks_by_rules_by_values_to_try(tmp_path: Path) -> None:
     grid = grid_of(GRID, tmp_path)
     cells = {cell.label: cell.values for cell in grid.cells}
@@ -71,6 +79,7 @@ def test_a_grid_is_tasks_by_rules_by_values_to_try(tmp_path: Path) -> None:
         ("[colours]\n[tasks.mrpc]\n[rules.bam]", "colours"),
         ("[tasks", "cannot be read"),
         ("seeds = 3\n[tasks.mrpc]\n[rules.bam]", "seeds=3"),
+        ("[tasks.mrpc]\n[rules.bam]\nseeds = 3", "seeds=3"),
         ("tasks.mrpc = 3\n[rules.bam]", "tasks.mrpc is not a table"),
         ("[tasks.mrpc]\n[rules.bam]\n[search]\nsteps = 3", "search steps=3"),
         ("[tasks.mrpc]\n[rules.bam]\n[search.bam]\nmodel = 'ab'", "search model='ab'"),
