@@ -148,7 +148,7 @@ def test_table_4_has_the_papers_settings() -> None:
 
 def test_what_cannot_be_is_refused_before_work() -> None:
     for fields, words in (
-        ({"model": "small"}, "do not go with"),
+        ({"model": "small"}, "has no use with"),
         ({"task": "mrpc", "options": {}}, "is no translation"),
         ({"sizes": {"vocab": 3}}, "sizes has no field vocab"),
         ({"rule": "va-enum", "settings": {"rho": 1}}, "has no field rho"),
