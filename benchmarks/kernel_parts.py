@@ -43,6 +43,7 @@ KERNELS = {
     "attend_forward": "forward",
     "attend_backward_rows": "rows",
     "attend_backward_columns": "columns",
+    "attend_backward_queries": "queries",
     "lift_heads": "heads",
     "lift_heads_backward": "heads backward",
     "sum_products": "sums",
@@ -131,7 +132,7 @@ def kernel_times(run: Callable[[], torch.Tensor]) -> dict[str, float]:
 
 def candidates() -> dict[str, list[tuple[int, ...]]]:
     """Tiles to try for each kernel."""
-    tiles = {"forward": FORWARD, "rows": ROWS, "columns": COLUMNS}
+    tiles = {"forward": FORWARD, "rows": ROWS, "columns": COLUMNS, "queries": COLUMNS}
     found: dict[str, list[tuple[int, ...]]] = {
         kernel: [(*tile, 3, most) for tile, most in itertools.product(each, (0, 128, 168))]
         for kernel, each in tiles.items()

@@ -36,6 +36,7 @@ KERNELS = {
     "forward": ("forward", "attend_forward"),
     "rows": ("backward", "attend_backward_rows"),
     "columns": ("backward", "attend_backward_columns"),
+    "queries": ("backward", "attend_backward_queries"),
     "softmax": ("top", "write_softmax"),
 }
 VARIANTS = {

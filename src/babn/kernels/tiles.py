@@ -46,6 +46,14 @@ def load_rows(
 
 
 @triton.jit
+def store_rows(X, rows, columns, stride, row_count, values, SIZE: tl.constexpr):
+    """Stores whole rows in the precision of the tensor."""
+    inside = (rows[:, None] < row_count) & (columns[None, :] < SIZE)
+    at = X + rows[:, None] * stride + columns[None, :]
+    tl.store(at, values.to(X.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def pair_offsets(rows, keys, row_stride, key_stride):
     """Offsets of a tile's pairs, in 64 bits since there may be more than 32 can count."""
     return rows[:, None].to(tl.int64) * row_stride + keys[None, :] * key_stride
@@ -79,7 +87,7 @@ def pack(low, high, HALF: tl.constexpr):
     if INTERPRETED:
         low = low.to(HALF).to(tl.uint16, bitcast=True).to(tl.uint32)
         return low | (high.to(HALF).to(tl.uint16, bitcast=True).to(tl.uint32) << 16)
-    elif HALF == tl.bfloat16:
+    elif tl.bfloat16 == HALF:
         return tl.inline_asm_elementwise(
             "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [low, high],
             dtype=tl.uint32, is_pure=True, pack=1,
