@@ -34,8 +34,7 @@ def signature(kernel: Any, options: dict[str, Any], dtype: str) -> dict[str, Any
         elif name.endswith("_strides"):
             types[name] = ("i32",) * LENGTHS.get(name, 4)
         elif name.isupper():
-            paired = name in IN_PAIRS or (name == "Y" and options.get("PAIRED"))
-            packed = paired and dtype != "fp32"
+            packed = name in IN_PAIRS and dtype != "fp32"
             usual = "*i32" if packed else f"*{dtype}"
             types[name] = TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else usual)
         else:
