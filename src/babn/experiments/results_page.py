@@ -74,8 +74,9 @@ def _single(records: Sequence[Record]) -> list[Record]:
 
 
 def circumstances(records: Sequence[Record]) -> list[str]:
-    """Model, seeds, versions and machines of the runs, each in a line."""
-    done = [record for record in records if record.results]
+    """Model, seeds, data, versions and machines of the runs, each in a line."""
+    single = _single(records)
+    done = [record for record in single if record.results]
     if not done:
         return ["Nothing was run."]
     machines = {_machine(record.environment) for record in done}
@@ -86,9 +87,16 @@ def circumstances(records: Sequence[Record]) -> list[str]:
     return [
         f"Models: {', '.join(Path(model).name for model in models)}. "
         f"Seeds: {', '.join(map(str, seeds))}. "
-        f"{len(done)} of {len(records)} runs, {dates[0]} to {dates[-1]}.",
+        f"{len(done)} of {len(single)} runs, {dates[0]} to {dates[-1]}.",
+        f"Trained on: {'; '.join(dict.fromkeys(map(_data, done)))}.",
         f"Machine: {'; '.join(sorted(machines))}. Versions: {'; '.join(sorted(versions))}.",
     ]
+
+
+def _data(record: Record) -> str:
+    """What a run was trained on; a file by its name and folder."""
+    origin = str(record.environment.get("training_data", {}).get("origin", "unknown"))
+    return f"{record.experiment['task']} from {'/'.join(Path(origin).parts[-2:])}"
 
 
 def _machine(environment: dict[str, Any]) -> str:
