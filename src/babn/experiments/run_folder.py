@@ -107,7 +107,7 @@ LOCK = ".lock"
 def write_json(path: Path, values: Any) -> None:
     """Writes plain values, the old file whole until the new one is."""
     text = json.dumps(_without_nan(values), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    replace_text(path, text)
 
 
 def _without_nan(values: Any) -> Any:
