@@ -11,7 +11,7 @@ from typing import Any, Literal
 from babn.errors import BabnError, FormatError
 from babn.experiments.config_files import read_experiment, write_experiment
 from babn.experiments.experiment import Experiment
-from babn.files import replace_file
+from babn.files import replace_file, replace_text
 
 State = Literal["absent", "unfinished", "done"]
 
