@@ -1,5 +1,6 @@
 """`babn reproduce`."""
 
+import os
 from pathlib import Path
 
 
@@ -7,7 +8,7 @@ def reproduce(
     table: str,
     *,
     seeds: int = 5,
-    jobs: int = 1,
+    jobs: int | None = None,
     only: str | None = None,
     data: str | None = None,
     set_: list[str] = [],  # noqa: B006  (typer asks for a list)
@@ -28,7 +29,7 @@ def reproduce(
     Args:
         table: Name of the table.
         seeds: Runs of each cell, with seeds from 0 on.
-        jobs: How many runs at a time.
+        jobs: How many runs at a time; by default 1, or with --quick one for each core, up to four.
         only: Tasks to run, separated by commas, or tables in case of all; by default every one.
         data: Where to read the data of all runs, builtin, hub or a folder.
         set_: A field to override in all runs as NAME=VALUE; may be repeated.
@@ -45,6 +46,8 @@ def reproduce(
 
     if quick:
         seeds = min(seeds, 1 if table == NAME else 2)
+    if jobs is None:  # small models are fastest on one thread each
+        jobs = min(os.cpu_count() or 1, 4) if quick else 1
     overrides = parse_overrides(set_) | ({} if data is None else {"data": data})
     request = Request(seeds, jobs, overrides, out, quick, show, examples, resources)
     if table == NAME:
