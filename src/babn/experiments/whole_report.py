@@ -59,13 +59,10 @@ def write_report(sections: Sequence[Section], folder: Path, command: str, quick:
     return folder / PAGE
 
 
-def _overview(sections: Sequence[Section]) -> Table:
-    return Table(["table", "state"], [[each.title, each.state] for each in sections])
-
-
 def _markdown(sections: Sequence[Section], folder: Path, command: str, quick: bool) -> str:
     parts = [f"# {TITLE}", f"```console\n{command}\n```", *([QUICK] if quick else [])]
-    parts += [EXPLANATION.strip(), _overview(sections).markdown().strip()]
+    states = Table(["table", "state"], [[each.title, each.state] for each in sections])
+    parts += [EXPLANATION.strip(), states.markdown().strip()]
     for each in sections:
         parts += [f"## {each.title}", f"```console\n{each.command}\n```", f"State: {each.state}"]
         if each.table is not None:
@@ -80,7 +77,7 @@ def _html(sections: Sequence[Section], command: str, quick: bool) -> str:
     body = join(
         *head,
         element("p", element("code", command)),
-        _scrolling(_overview(sections)),
+        element("dl", *(join(element("dt", s.title), element("dd", s.state)) for s in sections)),
         element("p", explanation, class_="muted"),
         *(_section(each) for each in sections),
     )
