@@ -25,6 +25,7 @@ COMMANDS = (
     "translate",
     "version",
     "view",
+    "vqa",
 )
 
 

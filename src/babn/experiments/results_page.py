@@ -9,7 +9,7 @@ from babn.experiments.paired_tables import layout_of, paired_table
 from babn.experiments.records import Record, save_records
 from babn.experiments.result_tables import efficiency_table, results_table
 from babn.experiments.translation_tables import translation_table
-from babn.files import replace_file
+from babn.files import replace_text
 from babn.tasks.catalogue import find_task
 from babn.tasks.translation.task import TranslationTask
 
@@ -30,9 +30,9 @@ def write_results(records: Sequence[Record], folder: Path, title: str, command: 
 def write_table(table: Table, page: str, folder: Path) -> Path:
     """Writes a table as LaTeX and CSV beside a page, and returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "results.tex", table.latex())
-    _write(folder / "results.csv", table.csv())
-    _write(folder / "RESULTS.md", page)
+    replace_text(folder / "results.tex", table.latex())
+    replace_text(folder / "results.csv", table.csv())
+    replace_text(folder / "RESULTS.md", page)
     return folder / "RESULTS.md"
 
 
@@ -107,7 +107,3 @@ def _machine(environment: dict[str, Any]) -> str:
 def _versions(environment: dict[str, Any]) -> str:
     found = environment.get("versions", {})
     return ", ".join(f"{name} {found[name]}" for name in ("torch", "transformers") if name in found)
-
-
-def _write(path: Path, text: str) -> None:
-    replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
