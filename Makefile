@@ -19,7 +19,7 @@ install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for more r
 test test-slow test-browser test-attacks: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-slow test-gpu test-browser test-attacks lint types format bench docs clean help
+.PHONY: demo test test-slow test-gpu test-browser test-attacks lint types format bench docs site clean help
 
 demo: $(INSTALLED) $(MINILM)  ## convert a pretrained model, train it, and show what it is unsure of
 	$(BIN)/babn demo
@@ -59,9 +59,13 @@ bench: $(INSTALLED)  ## measure what stochastic attention costs beside softmax
 docs: $(INSTALLED)  ## run the examples in the docstrings and in the documentation
 	$(BIN)/pytest --doctest-modules --doctest-glob='*.md' src $(wildcard README.md docs)
 
+site: $(INSTALLED)  ## build the documentation site into build/site, warnings as errors
+	@$(call install,-c constraints.txt -e '.[docs]')
+	$(BIN)/mkdocs build --strict
+
 clean:  ## remove the virtual environment, the caches and what was built
 	rm -rf $(VENV) $(CACHES) build dist
-	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'

@@ -1,9 +1,8 @@
 """Which settings of each rule a search on development data favours.
 
-python benchmarks/choose_settings.py benchmarks/results/minilm-search.json
-python benchmarks/choose_settings.py benchmarks/results/minilm-search.json GRID.toml ...
+python benchmarks/choose_settings.py benchmarks/results/minilm-search.json ... [GRID.toml ...]
 
-With grids, it writes what was chosen into their rules.
+Several searches count as one. With grids, it writes what was chosen into their rules.
 
 The criterion was fixed before the search was run: the score at the posterior mean, averaged over
 tasks and seeds; among settings within a fifth of a point of the best, the one with the smallest NLL
@@ -26,7 +25,8 @@ NEAR = 0.002
 
 def main() -> None:
     """Prints every setting, the chosen one of each rule marked, and writes it into grids."""
-    records, _ = load_records(Path(sys.argv[1]))
+    files = [Path(name) for name in sys.argv[1:]]
+    records = [r for file in files if file.suffix == ".json" for r in load_records(file)[0]]
     rules = []
     groups: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
@@ -44,7 +44,7 @@ def main() -> None:
             print(f"  {100 * value:6.2f}  NLL {nll:.3f}  {name or 'defaults'}{mark}")
         everything = [run for runs in by_setting.values() for run in runs]
         rules.append(rule_table(rule, by_setting[chosen][0], everything))
-    for file in map(Path, sys.argv[2:]):
+    for file in (file for file in files if file.suffix == ".toml"):
         head = file.read_text(encoding="utf-8").partition("[rules.")[0]
         file.write_text(head + "\n".join(rules), encoding="utf-8")
 

@@ -43,9 +43,9 @@ KERNELS = {
     "attend_forward": "forward",
     "attend_backward_rows": "rows",
     "attend_backward_columns": "columns",
+    "attend_backward_queries": "queries",
     "lift_heads": "heads",
     "lift_heads_backward": "heads backward",
-    "sum_products": "sums",
 }
 
 
@@ -131,13 +131,13 @@ def kernel_times(run: Callable[[], torch.Tensor]) -> dict[str, float]:
 
 def candidates() -> dict[str, list[tuple[int, ...]]]:
     """Tiles to try for each kernel."""
-    tiles = {"forward": FORWARD, "rows": ROWS, "columns": COLUMNS}
+    tiles = {"forward": FORWARD, "rows": ROWS, "columns": COLUMNS, "queries": COLUMNS}
     found: dict[str, list[tuple[int, ...]]] = {
         kernel: [(*tile, 3, most) for tile, most in itertools.product(each, (0, 128, 168))]
         for kernel, each in tiles.items()
     }
     found["heads"] = list(itertools.product((128, 256, 512), (4, 8)))
-    found["sums"] = list(itertools.product((64, 128, 256, 512), (4, 8)))
+    found["heads backward"] = list(itertools.product((64, 128, 256, 512), (4, 8)))
     return found
 
 
@@ -145,7 +145,7 @@ def use(kernel: str, tile: tuple[int, ...]) -> None:
     """Sets the tile of a kernel."""
     if kernel == "heads":
         head_kernels.PAIRS, head_kernels.PAIRS_WARPS = tile
-    elif kernel == "sums":
+    elif kernel == "heads backward":
         head_kernels.SUMMED_PAIRS, head_kernels.SUMMED_WARPS = tile
     else:
         launch.TILES[kernel] = Tile(*tile)
@@ -155,7 +155,7 @@ def usual(kernel: str) -> tuple[int, ...]:
     """The tile that is set now."""
     if kernel == "heads":
         return head_kernels.PAIRS, head_kernels.PAIRS_WARPS
-    if kernel == "sums":
+    if kernel == "heads backward":
         return head_kernels.SUMMED_PAIRS, head_kernels.SUMMED_WARPS
     return TILES[kernel]
 
@@ -165,7 +165,7 @@ def time_with(kernel: str, tile: tuple[int, ...], batch: int, n: int) -> float |
     before = usual(kernel)
     use(kernel, tile)
     try:
-        upward = "heads" if kernel.startswith(("heads", "sums")) else "keys"
+        upward = "heads" if kernel.startswith("heads") else "keys"
         return kernel_times(attention("BABN", batch, n, upward))[kernel]
     except triton.runtime.errors.OutOfResources:
         return None

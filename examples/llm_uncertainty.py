@@ -168,7 +168,10 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=350, help="steps before conversion")
     options.add_argument("--noisy-steps", type=int, default=60, help="steps after conversion")
     options.add_argument("--samples", type=int, default=10, help="samples of attention")
+    options.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
     given = options.parse_args()
+    if given.quick:
+        given.steps = given.noisy_steps = given.samples = 2
     set_seed(0)
     torch.set_num_threads(1)  # the tensors are small: more threads only wait for one another
     began = time.perf_counter()

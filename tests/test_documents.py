@@ -1,13 +1,20 @@
-"""The code in README and CONTRIBUTING runs, on a tiny model in place of the one from the hub."""
+"""What the documents say is so: code runs, links lead somewhere, commands exist."""
 
+import doctest
+import importlib.util
 import inspect
 import re
+import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import transformers
+import yaml
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+import babn
 from babn.cli._app import commands
 from babn.experiments.config_files import find_config
 from babn.experiments.grids import read_grid
@@ -15,8 +22,20 @@ from babn.experiments.grids import read_grid
 ROOT = Path(__file__).parents[1]
 
 
-def python_blocks(document: str) -> str:
-    return "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL))
+DOCUMENTS = [
+    *("README.md", "CONTRIBUTING.md"),
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    text = (ROOT / document).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def python_code(document: str) -> str:
+    """The blocks of a page, one after the other, but for those that are doctests."""
+    return "\n".join(b for b in blocks(document, "python") if not b.startswith(">>>"))
 
 
 def save_tiny_albert(folder: Path) -> None:
@@ -38,57 +57,121 @@ def save_tiny_albert(folder: Path) -> None:
     transformers.AlbertForSequenceClassification(config).save_pretrained(folder)
 
 
+@pytest.fixture(scope="module")
+def tiny_albert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hub") / "albert"
+    save_tiny_albert(folder)
+    return folder
+
+
 @pytest.mark.filterwarnings("ignore:.*pin_memory.*")
-def test_the_readme_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if python_code(name)])
+def test_the_code_of_a_page_runs(
+    document: str, tiny_albert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_tiny_albert(tmp_path / "albert")
     monkeypatch.chdir(tmp_path)
-    code = python_blocks("README.md").replace("albert/albert-base-v2", str(tmp_path / "albert"))
-
-    exec(compile(code, "README.md", "exec"), {})
-
-    printed = capsys.readouterr().out
-    assert "albert.encoder.albert_layer_groups.*.albert_layers.*.attention/1" in printed
-    assert (tmp_path / "runs/belief/belief.safetensors").exists()
+    code = python_code(document).replace("albert/albert-base-v2", str(tiny_albert))
+    exec(compile(code, document, "exec"), {})
+    if document == "README.md":
+        assert Path("runs/belief/belief.safetensors").exists()
 
 
-def test_the_example_in_contributing_runs() -> None:
-    exec(compile(python_blocks("CONTRIBUTING.md"), "CONTRIBUTING.md", "exec"), {})
+@pytest.mark.parametrize("document", [n for n in DOCUMENTS if ">>>" in (ROOT / n).read_text()])
+def test_the_answers_on_a_page_are_right(document: str) -> None:
+    failed, tried = doctest.testfile(str(ROOT / document), module_relative=False)
+    assert tried and not failed
 
 
-def test_every_link_inside_the_documents_leads_somewhere() -> None:
-    for document in (
-        "README.md",
-        "CONTRIBUTING.md",
-        "docs/attacks.md",
-        "docs/experiments.md",
-        "docs/gotchas.md",
-        "docs/posterior.md",
-        "docs/scale.md",
-    ):
-        path = ROOT / document
-        for link in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):
-            assert (path.parent / link).exists(), f"{document}: {link}"
+def slug(heading: str) -> str:
+    """The anchor that the site gives to a heading."""
+    return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
 
 
-def toml_blocks(document: str) -> list[str]:
-    return re.findall(r"```toml\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+def anchors(document: Path) -> set[str]:
+    text = document.read_text()
+    for included in re.findall(r'^--8<-- "([^":]+)', text, re.MULTILINE):
+        text += (ROOT / included).read_text()
+    return {slug(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_inside_the_documents_leads_somewhere(document: str) -> None:
+    path = ROOT / document
+    prose = re.sub(r"^    .*$", "", path.read_text(), flags=re.MULTILINE)  # without formulas
+    for link in re.findall(r"\]\((?!http)([^)]+)\)", prose):
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def pages_of(entry: object) -> list[str]:
+    """The pages of a part of the navigation."""
+    if isinstance(entry, str):
+        return [entry]
+    parts = entry.values() if isinstance(entry, dict) else entry
+    return [page for part in parts for page in pages_of(part)]  # type: ignore[attr-defined]
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    listed = pages_of(settings["nav"])
+    assert len(listed) == len(set(listed))
+    assert {f"docs/{page}" for page in listed} == {d for d in DOCUMENTS if d.startswith("docs/")}
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = (ROOT / "docs/api/babn.md").read_text()
+    listed = re.findall(r"^::: babn\.(\w+)$", page, re.MULTILINE)
+    packages = {"distributions", "errors", "metrics", "plots"}  # have pages of their own
+    assert sorted(listed) == sorted(set(babn.__all__) - packages)
+    assert all((ROOT / f"docs/api/{name}.md").exists() for name in packages)
+
+
+def test_the_page_of_tables_is_what_its_script_writes() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks/make_pages.py"))
+    assert script["reproduce_page"]() == (ROOT / "docs/reproduce.md").read_text()
+    assert script["costs"]() in (ROOT / "docs/kernels.md").read_text()
+
+
+def test_the_figures_of_settings_can_be_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["plot_settings.py", "--out", str(tmp_path)])
+    runpy.run_path(str(ROOT / "benchmarks/plot_settings.py"), run_name="__main__")
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {path.name for path in (ROOT / "docs/figures").glob("settings_*.png")}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs babn[docs]")
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    assert "babn.convert" in (tmp_path / "api/babn/index.html").read_text()
 
 
 def test_the_configurations_in_the_documents_are_real(tmp_path: Path) -> None:
-    config, grid = toml_blocks("docs/experiments.md")
+    config, grid = blocks("docs/experiments.md", "toml")
     built_in = find_config("table1/mrpc-belief")
     assert config == built_in.read_text()
     (tmp_path / "grid.toml").write_text(grid)
     assert len(read_grid(tmp_path / "grid.toml").jobs({})) == 3 * 2 * (2 + 4)
 
 
-def test_every_command_in_the_documents_exists() -> None:
-    for document in ("README.md", "docs/attacks.md", "docs/experiments.md", "docs/scale.md"):
-        text = (ROOT / document).read_text()
-        blocks = "\n".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
-        for command, options in re.findall(r"^babn (\w+)([^#\n]*)", blocks, re.MULTILINE):
-            known = inspect.signature(dict(commands())[command]).parameters
-            for option in re.findall(r"--([a-z-]+)", options):
-                assert {option.replace("-", "_"), f"{option}_"} & set(known), (command, option)
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_in_the_documents_exists(document: str) -> None:
+    shown = "\n".join(blocks(document, "console"))
+    for command, options in re.findall(r"^babn (\w+)([^#\n]*)", shown, re.MULTILINE):
+        known = inspect.signature(dict(commands())[command]).parameters
+        for option in re.findall(r"--([a-z-]+)", options):
+            assert {option.replace("-", "_"), f"{option}_"} & set(known), (command, option)
+    for script in re.findall(r"^python ((?:benchmarks|examples)/\S+)", shown, re.MULTILINE):
+        assert (ROOT / script).exists(), script
+
+
+def test_every_target_in_the_documents_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for document in DOCUMENTS:
+        shown = "\n".join(blocks(document, "console"))
+        assert set(re.findall(r"^make ([a-z-]+)", shown, re.MULTILINE)) <= targets

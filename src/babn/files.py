@@ -29,3 +29,8 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Writes a text so that an interruption leaves the old one."""
+    replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))

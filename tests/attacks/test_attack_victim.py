@@ -11,8 +11,8 @@ from babn.attacks.plan import Plan, Threat, threats_for
 from babn.attacks.victim import Victim
 from babn.errors import ConfigError
 from babn.experiments.experiment import Experiment
-from babn.experiments.stage import Subject, without_answers
-from babn.tasks.task import Part
+from babn.experiments.stage import Subject
+from babn.tasks.task import Part, without_answers
 from babn.tasks.text_task import TextExample
 
 TEXT = ("a moving and wonderful film",)

@@ -9,25 +9,14 @@ from torch import Tensor
 
 from babn.attention.counters import WORD, mixed, uniform
 from babn.attention.fixed_noise import FixedNoise
-from babn.attention.mc_dropout import Bernoulli
 from babn.distributions import noise_for
 from babn.errors import SamplesError
-
-
-class Uniform:
-    """Gives the uniform numbers themselves."""
-
-    def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        return torch.rand(like.shape, generator=generator)
-
-    def from_uniform(self, u: Tensor) -> Tensor:
-        return u
 
 
 def drawn(
     noise: FixedNoise, shape: tuple[int, ...], past: int = 0, layer: int = 0, crossed: bool = False
 ) -> Tensor:
-    return noise.at(layer, past, crossed).draw(Uniform(), torch.empty(shape))
+    return noise.at(layer, past, crossed).uniform(torch.empty(shape))
 
 
 SEEDS = FixedNoise((5, 6))
@@ -121,8 +110,3 @@ def test_uniform_numbers_become_the_noise_that_generators_draw(family: str, name
     made = noise.from_uniform(u)
     assert made.isfinite().all()
     assert stats.ks_2samp(made.numpy(), fresh.numpy()).pvalue > 1e-3
-
-
-def test_dropped_weights_can_be_fixed_too() -> None:
-    kept = Bernoulli(0.25).from_uniform(torch.tensor([0.2, 0.3]))
-    assert kept.tolist() == [1.0, 0.0]

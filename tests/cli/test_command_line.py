@@ -23,8 +23,10 @@ COMMANDS = (
     "serve",
     "sweep",
     "train",
+    "translate",
     "version",
     "view",
+    "vqa",
 )
 
 

@@ -48,6 +48,14 @@ def grid_of(text: str, folder: Path) -> Grid:
     return read_grid(path)
 
 
+def test_a_rule_may_have_seeds_of_its_own(tmp_path: Path) -> None:
+    text = GRID.replace("[rules.softmax]\n", "[rules.softmax]\nseeds = [5, 6, 7]\n")
+    jobs = grid_of(text, tmp_path).jobs({})
+    seeds = {rule: {job.experiment.seed for job in jobs if job.experiment.rule == rule}
+             for rule in ("softmax", "belief")}  # fmt: skip
+    assert seeds == {"softmax": {5, 6, 7}, "belief": {0, 1}}
+
+
 def test_a_grid_is_tasks_by_rules_by_values_to_try(tmp_path: Path) -> None:
     grid = grid_of(GRID, tmp_path)
     cells = {cell.label: cell.values for cell in grid.cells}
@@ -71,6 +79,7 @@ def test_a_grid_is_tasks_by_rules_by_values_to_try(tmp_path: Path) -> None:
         ("[colours]\n[tasks.mrpc]\n[rules.bam]", "colours"),
         ("[tasks", "cannot be read"),
         ("seeds = 3\n[tasks.mrpc]\n[rules.bam]", "seeds=3"),
+        ("[tasks.mrpc]\n[rules.bam]\nseeds = 3", "seeds=3"),
         ("tasks.mrpc = 3\n[rules.bam]", "tasks.mrpc is not a table"),
         ("[tasks.mrpc]\n[rules.bam]\n[search]\nsteps = 3", "search steps=3"),
         ("[tasks.mrpc]\n[rules.bam]\n[search.bam]\nmodel = 'ab'", "search model='ab'"),
@@ -107,7 +116,7 @@ def test_tables_are_in_the_papers_order() -> None:
     assert [c.label for c in chosen(grid, "rte").cells] == ["rte-softmax", "rte-bam", "rte-belief"]
     with pytest.raises(ConfigError, match="no task tre"):
         chosen(grid, "tre")
-    with pytest.raises(ConfigError, match="Known tables: efficiency, table1"):
+    with pytest.raises(ConfigError, match="Known tables: ablation, efficiency, table1"):
         table_grid("table9", [0])
 
 
@@ -189,6 +198,17 @@ def test_a_killed_worker_costs_one_run_which_the_same_call_finishes(tmp_path: Pa
     assert "ended with -9" in failed[jobs[0].folder]
     assert run_all(jobs, 1, Unwatched()) == {}
     assert all(RunFolder(job.folder).state == "done" for job in jobs)
+
+
+def test_the_last_words_of_a_process_that_dies_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nread folder\necho no memory >&2\necho >&2\nexit 7\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("babn.experiments.jobs.sys.executable", str(python))
+    jobs = grid_of(SIDE_BY_SIDE, tmp_path).jobs({}, tmp_path)[:1]
+    assert "ended with 7 (no memory); go on" in run_all(jobs, 1, Unwatched())[jobs[0].folder]
 
 
 def test_records_of_runs_that_are_not_done_are_empty(tmp_path: Path) -> None:

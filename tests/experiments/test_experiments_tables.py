@@ -95,6 +95,7 @@ def test_the_page_says_what_was_run_where_and_how(tmp_path: Path) -> None:
     text = page(RECORDS, "Table 1", "babn reproduce table1")
     assert "babn reproduce table1" in text
     assert "Seeds: 0, 1. 4 of 6 runs, 2026-01-02 to 2026-01-02." in text
+    assert "Trained on: " in text
     assert "Machine: a GPU. Versions: torch 2." in text
     written = write_results(RECORDS, tmp_path, "Table 1", "babn reproduce table1")
     assert written.read_text() == text

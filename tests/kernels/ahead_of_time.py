@@ -34,8 +34,7 @@ def signature(kernel: Any, options: dict[str, Any], dtype: str) -> dict[str, Any
         elif name.endswith("_strides"):
             types[name] = ("i32",) * LENGTHS.get(name, 4)
         elif name.isupper():
-            paired = name in IN_PAIRS or (name == "Y" and options.get("PAIRED"))
-            packed = paired and dtype != "fp32"
+            packed = name in IN_PAIRS and dtype != "fp32"
             usual = "*i32" if packed else f"*{dtype}"
             types[name] = TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else usual)
         else:
@@ -58,13 +57,20 @@ def compiled(
     module: str, name: str, options: dict[str, Any], dtype: str, warps: int, registers: int = 0
 ) -> dict[str, int]:
     """Registers and bytes of spilled ones of a kernel, compiled for Hopper."""
+    return resources(machine_code(module, name, options, dtype, warps, registers))
+
+
+def machine_code(
+    module: str, name: str, options: dict[str, Any], dtype: str, warps: int, registers: int = 0
+) -> bytes:
+    """A kernel compiled for Hopper."""
     kernel = getattr(importlib.import_module(f"babn.kernels.{module}"), name)
     wanted = {key: value for key, value in options.items() if key in kernel.arg_names}
     types = signature(kernel, wanted, dtype)
     source = ASTSource(kernel, types, wanted, alignments(kernel, types))
     how = {"num_warps": warps} | ({"maxnreg": registers} if registers else {})
-    binary = triton.compile(source, target=HOPPER, options=how).asm["cubin"]
-    return resources(binary)
+    code: bytes = triton.compile(source, target=HOPPER, options=how).asm["cubin"]
+    return code
 
 
 def resources(binary: bytes) -> dict[str, int]:

@@ -28,14 +28,15 @@ DEFAULT = {
     "D": 64, "DV": 64, "BD": 64, "BDV": 64, "SHAPE": LIFTED, "LIFT": True, "NORMALIZED": True,
     "SAMPLE": True, "TRUNCATED": True, "OWN_MOMENT": True, "PRIORS": CONTEXTUAL,
     "MASKED": 0, "BIASED": False, "IEEE": False, "FULL": True,
-    "HEADS": 12, "OUTS": 24, "BH": 16, "BO": 32, "SOFTPLUS": True,
-    "SLOPE": False, "POSITIVE": False, "LIFTS": PACKED, "PAIRED": True,
+    "HEADS": 12, "OUTS": 12, "BH": 16, "BO": 16, "SOFTPLUS": True,
+    "POSITIVE": False, "LIFTS": PACKED,
     "LARGE_K": True,
 }  # fmt: skip
 KERNELS = {
     "forward": ("forward", "attend_forward"),
     "rows": ("backward", "attend_backward_rows"),
     "columns": ("backward", "attend_backward_columns"),
+    "queries": ("backward", "attend_backward_queries"),
     "softmax": ("top", "write_softmax"),
 }
 VARIANTS = {
@@ -72,7 +73,9 @@ def test_the_default_fits_the_registers(
     ("kernel", "pairs", "warps"),
     [
         ("map_heads", PAIRS, PAIRS_WARPS),
-        ("sum_products", SUMMED_PAIRS, SUMMED_WARPS),
+        ("map_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
+        ("lift_heads", PAIRS, PAIRS_WARPS),
+        ("lift_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
     ],
 )
 def test_maps_over_heads_fit_the_registers(

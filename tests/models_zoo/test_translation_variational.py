@@ -28,7 +28,7 @@ def tables(model: Any, source: list[int], target: list[int]) -> tuple[Tensor, Te
     """Prior and words' probabilities of one sentence for all alignments, target by source."""
     memory = model.encode(torch.tensor([source]))
     labels = torch.tensor([target])
-    states, _ = model.decoder(model.embedding(model._shifted(labels)), memory.start)
+    states, _ = model.decoder(model.embedding(model.shifted(labels)), memory.start)
     query, own = model.state_projection(states).split([3, 6], -1)
     prior = torch.stack([(memory.key[0] @ q).softmax(0) for q in query[0]])
     words = torch.stack([model.words(own[0] + value) for value in memory.value[0]], 1)
@@ -203,7 +203,7 @@ def test_gumbel_samples_are_alignments() -> None:
     prior, words = tables(model, SOURCES[0], TARGETS[0])
     memory = model.encode(**sources(SOURCES[:1]))
     labels = batch(rows=[0])["labels"]
-    states, _ = model.decoder(model.embedding(model._shifted(labels)), memory.start)
+    states, _ = model.decoder(model.embedding(model.shifted(labels)), memory.start)
     query, own = model._split(model.state_projection(states))
     log_p = log_attention(query, memory.key, memory.text.seen)
     aligned = Aligned(model.words, own, memory, labels)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import babn
 from babn.models import DecomposableConfig, EsimConfig
 from babn.tasks.domains import COMMONSENSE, NLI
-from babn.tasks.encoded import Encoded, Ragged
+from babn.tasks.encoded import Encoded
+from babn.tasks.ragged import Ragged
 from babn.tasks.small import small_sizes, word_tokenizer
 from babn.tasks.task import Part
 from babn.tasks.text_task import TextExample

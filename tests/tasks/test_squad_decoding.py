@@ -14,7 +14,8 @@ from squad_cases import ask
 from torch import Tensor
 
 from babn.errors import ConfigError, NonFiniteError
-from babn.tasks.encoded import Encoded, Ragged
+from babn.tasks.encoded import Encoded
+from babn.tasks.ragged import Ragged
 from babn.tasks.span_answer import TEMPERATURES, SpanAnswer
 from babn.tasks.span_decoding import decode
 from babn.tasks.span_search import BEST, LONGEST

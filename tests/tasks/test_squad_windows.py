@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from squad_cases import ODD_TEXTS, TOKENIZERS, ask, builtin, byte_pairs, pieces, words
 
 from babn.errors import ConfigError
-from babn.tasks.encoded import Encoded, Ragged
+from babn.tasks.encoded import Encoded
+from babn.tasks.ragged import Ragged
 from babn.tasks.squad_files import Answer, Question
 from babn.tasks.squad_windows import encode_windows
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from babn.errors import ConfigError
 from babn.tasks import text_encoding
-from babn.tasks.encoded import Encoded, Ragged
+from babn.tasks.encoded import Encoded
+from babn.tasks.ragged import Ragged
 from babn.tasks.small import word_tokenizer
 from babn.tasks.text_encoding import encode_texts
 

@@ -12,7 +12,7 @@ from babn.evaluation.markup import Markup, element, join
 from babn.evaluation.page import document
 from babn.evaluation.tables import Table
 from babn.experiments.naming import rule_name
-from babn.files import replace_file
+from babn.files import replace_text
 from babn.tasks.catalogue import find_task
 
 AUTHOR = "babn attack"
@@ -37,7 +37,7 @@ def write_page(place: AttackFolder, records: Sequence[AttackRecord]) -> None:
     description = place.describe()
     title = _title(description)
     html = document(title, _body(title, description, records), AUTHOR)
-    replace_file(place.page, lambda partial: partial.write_text(html, encoding="utf-8"))
+    replace_text(place.page, html)
 
 
 def numbers(summary: Summary) -> dict[str, str]:

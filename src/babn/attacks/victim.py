@@ -10,12 +10,13 @@ import babn
 from babn.attacks.plan import Plan
 from babn.attention.randomness import Randomness, mix_seed
 from babn.conversion.passes import overriding
-from babn.experiments.stage import Subject, without_answers
-from babn.experiments.testing import MEMORY, autocast
+from babn.experiments.stage import Subject
+from babn.experiments.testing import autocast
 from babn.prediction.predict import Prediction, evaluating
 from babn.prediction.temperature import get_temperature
+from babn.tasks.asking import MEMORY
 from babn.tasks.encoded import Batch
-from babn.tasks.task import Part
+from babn.tasks.task import Part, without_answers
 from babn.tasks.text_task import TextExample
 
 

@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.attention.counters import uniform
-from babn.attention.randomness import Source, mix_seed
+from babn.attention.randomness import mix_seed
+from babn.distributions.noise import Noise
 from babn.errors import SamplesError
 
 
@@ -69,17 +70,23 @@ class FixedNoise:
 class PlacedNoise:
     """The noise of one attention call under `FixedNoise`."""
 
-    noise: FixedNoise
+    text: FixedNoise
     layer: int
     past: int
     crossed: bool
 
-    def draw(
-        self, source: Source, like: Float[Tensor, "batch head query key"]
+    def noise(
+        self, noise: Noise, like: Float[Tensor, "batch head query key"]
     ) -> Float[Tensor, "batch head query key"]:
-        """Noise with the shape of `like`."""
+        """Standard noise with the shape of `like`."""
+        return noise.from_uniform(self.uniform(like))
+
+    def uniform(
+        self, like: Float[Tensor, "batch head query key"]
+    ) -> Float[Tensor, "batch head query key"]:
+        """Numbers between 0 and 1 with the shape of `like`."""
         batch, heads, queries, keys = like.shape
-        low, high, padding = self.noise.rows(batch, like.device)
+        low, high, padding = self.text.rows(batch, like.device)
         numbers = torch.arange(max(heads, self.past + queries, keys), device=like.device)
         # A sliding window's cache has dropped the keys before these; a static one has room left.
         first_key = 0 if self.crossed else max(self.past + queries - keys, 0)
@@ -87,4 +94,4 @@ class PlacedNoise:
         key = numbers[:keys] + first_key - (0 if self.crossed else padding)
         layer = torch.full_like(low, self.layer)
         drawn = uniform((low, high, layer, numbers[:heads, None, None], query), key)
-        return source.from_uniform(drawn.to(like.dtype))
+        return drawn.to(like.dtype)

@@ -44,21 +44,6 @@ class McDropoutConfig(RuleConfig):
 
 
 @dataclass(frozen=True)
-class Bernoulli:
-    """One with probability `p`, else zero."""
-
-    p: float
-
-    def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Draws with the shape of `like`."""
-        return torch.empty_like(like).bernoulli_(self.p, generator=generator)
-
-    def from_uniform(self, u: Tensor) -> Tensor:
-        """Draws from uniform numbers."""
-        return (u < self.p).to(u.dtype)
-
-
-@dataclass(frozen=True)
 class DroppedWeights(PointMass):
     """Softmax weights times independent Bernoulli variables over their mean."""
 
@@ -67,7 +52,7 @@ class DroppedWeights(PointMass):
     def sample_weights(self, randomness: Drawing) -> Float[Tensor, "batch head query key"]:
         """Softmax weights, some dropped, the others scaled up."""
         weights = self.mean_weights()
-        kept = randomness.draw(Bernoulli(1 - self.p), weights.detach())
+        kept = randomness.uniform(weights.detach()) >= self.p
         return weights * kept / (1 - self.p)
 
     def relative_std(self) -> Float[Tensor, "batch head query key"]:

@@ -1,34 +1,27 @@
 """Where noise comes from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from babn.distributions.noise import Noise
 
-@runtime_checkable
-class Source(Protocol):
-    """A standard variable."""
-
-    def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Draws with the shape, dtype and device of `like`."""
-        ...
-
-    def from_uniform(self, u: Tensor) -> Tensor:
-        """Draws from uniform numbers."""
-        ...
+Sampler = Callable[[Tensor, torch.Generator | None], Tensor]
 
 
 @runtime_checkable
 class Drawing(Protocol):
     """Where the noise of an attention call comes from."""
 
-    def draw(
-        self, source: Source, like: Float[Tensor, "batch head query key"]
-    ) -> Float[Tensor, "batch head query key"]:
-        """Noise with the shape of `like`."""
+    def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Standard noise with the shape of `like`."""
+        ...
+
+    def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Numbers between 0 and 1 with the shape of `like`."""
         ...
 
 
@@ -42,13 +35,21 @@ class Randomness:
         self.seeds = seeds
         self._generators: dict[torch.device, list[torch.Generator]] = {}
 
-    def draw(self, source: Source, like: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
-        """Noise with the shape of `like`, block by block along its first axis."""
+    def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Standard noise with the shape of `like`."""
+        return self.draw(noise.sample, like)
+
+    def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Numbers between 0 and 1 with the shape of `like`."""
+        return self.draw(_uniform, like)
+
+    def draw(self, sampler: Sampler, like: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+        """Draws with the shape of `like`, block by block along its first axis."""
         if self.seeds is None:
-            return source.sample(like, None)
+            return sampler(like, None)
         generators = self._on(like.device)
         blocks = like.unflatten(0, (len(generators), -1))
-        return torch.cat([source.sample(b, g) for b, g in zip(blocks, generators, strict=True)])
+        return torch.cat([sampler(b, g) for b, g in zip(blocks, generators, strict=True)])
 
     def draw_seeds(self, device: torch.device) -> Int[Tensor, " block"]:
         """One seed for each block, for kernels that make their noise themselves."""
@@ -63,6 +64,38 @@ class Randomness:
         return self._generators[device]
 
 
+class RowRandomness(Randomness):
+    """Noise that knows nothing of a row's neighbours, nor of padding.
+
+    The number at a place follows from the row's seed, from how often was drawn before, and from the
+    place alone (a hash of these), so that a sentence has the same noise in every batch.
+
+    Args:
+        seeds: One for each row of the batch.
+    """
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        super().__init__(seeds)
+        self._rows = torch.tensor(seeds, dtype=torch.int64)
+        self._drawn = 0
+
+    def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Standard noise with the shape of `like`."""
+        return noise.from_uniform(self.uniform(like))
+
+    def uniform(self, like: Float[Tensor, "row ..."]) -> Float[Tensor, "row ..."]:
+        """Numbers between 0 and 1 with the shape of `like`."""
+        self._rows = self._rows.to(like.device)
+        hashed = _mixed(_mixed(self._rows) + self._drawn)
+        self._drawn += 1
+        for size in like.shape[1:]:
+            places = torch.arange(1, size + 1, device=like.device)
+            hashed = _mixed(hashed.unsqueeze(-1) + places * _GOLDEN)
+        digits = 53 if like.dtype == torch.float64 else 23
+        whole = (hashed >> (64 - digits)) & ((1 << digits) - 1)
+        return (whole.to(like.dtype) + 0.5) * 2.0**-digits
+
+
 GLOBAL_RANDOMNESS = Randomness()
 """Noise from torch's global generator."""
 
@@ -70,3 +103,27 @@ GLOBAL_RANDOMNESS = Randomness()
 def mix_seed(seed: int, number: int) -> int:
     """The seed of one of many samples or sequences."""
     return (seed * 1_000_003 + number) % 2**63
+
+
+def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    return torch.empty_like(like).uniform_(generator=generator)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64)
+
+
+_GOLDEN = _signed(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
+
+
+def _mixed(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """The finaliser of SplitMix64 (Steele et al. 2014), which every bit of x changes."""
+    x = (x ^ _shifted(x, 30)) * _FIRST
+    x = (x ^ _shifted(x, 27)) * _SECOND
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Int[Tensor, "..."], bits: int) -> Int[Tensor, "..."]:
+    """A shift to the right that brings in zeros."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

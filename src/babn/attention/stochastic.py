@@ -33,7 +33,7 @@ class NormalizedPosterior(Posterior):
 
     def sample_weights(self, randomness: Drawing) -> Float[Tensor, "batch head query key"]:
         """Normalised draws: a softmax of logits with noise."""
-        noise = randomness.draw(self.variables.noise, self.variables.loc.detach())
+        noise = randomness.noise(self.variables.noise, self.variables.loc.detach())
         return normalize(self.variables.log_sample_from(noise), self.mask)
 
     def relative_std(self) -> Float[Tensor, "batch head query key"]:

@@ -14,7 +14,7 @@ from babn.attacks.package import check_installed
 from babn.attacks.plan import RECIPES, Recipe
 from babn.attacks.table import attack_table
 from babn.cli._errors import CommandError
-from babn.cli._grids import run_grid
+from babn.cli._grids import check_jobs, refuse, run_missing
 from babn.cli._progress import Bars
 from babn.experiments.grids import Grid
 
@@ -52,7 +52,9 @@ def reproduce_attacks(
         tabulate(console, [run for run in runs if run.is_dir()], under / "table3")
         return
     check_installed()
-    run_grid(grid, overrides, under, jobs=jobs, show=False)
+    check_jobs(jobs)
+    # Trained without writing the table of the grid: these are only some of its tasks.
+    refuse(run_missing(console, grid.jobs(overrides, under), jobs), len(runs))
     settings = {"examples": examples, "resources": resources}
     attack_and_tabulate(console, runs, list(RECIPES), jobs, under / "table3", **settings)
 

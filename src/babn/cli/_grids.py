@@ -1,7 +1,7 @@
 """Running many experiments from the command line."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from babn.cli._errors import CommandError
 from babn.cli._progress import Bars
 from babn.evaluation.tables import Table
 from babn.experiments.grids import Grid
-from babn.experiments.jobs import run_all
+from babn.experiments.jobs import Job, run_all
 from babn.experiments.records import collect
 from babn.experiments.results_page import main_table, write_results
 
@@ -22,28 +22,61 @@ def run_grid(
     grid: Grid, overrides: Mapping[str, Any], under: Path, *, jobs: int, show: bool
 ) -> None:
     """Runs what is missing of a grid, writes its tables and says what failed."""
-    if jobs < 1:
-        raise CommandError(f"--jobs {jobs} is not possible. Give a whole number from 1 on.")
     console = Console(highlight=False)
     wanted = grid.jobs(overrides, under)
-    failed: dict[Path, str] = {}
-    if not show:
-        with Bars(console) as bars:
-            failed = run_all(wanted, jobs, bars)
+    check_jobs(jobs)
+    failed = {} if show else run_missing(console, wanted, jobs)
     command = " ".join(["babn", *sys.argv[1:]])
     records = collect(wanted)
     page = write_results(records, under / grid.name, grid.name, command)
     console.print(_shown(main_table(records)))
     console.print(f"{page}, with LaTeX, CSV and JSON beside it", markup=False, soft_wrap=True)
+    refuse(failed, len(wanted))
+
+
+def check_jobs(jobs: int) -> None:
+    """Refuses a number of jobs that cannot be."""
+    if jobs < 1:
+        raise CommandError(f"--jobs {jobs} is not possible. Give a whole number from 1 on.")
+
+
+def run_missing(console: Console, wanted: Sequence[Job], jobs: int) -> dict[Path, str]:
+    """Runs what has not been run yet, and returns what went wrong where."""
+    with Bars(console) as bars:
+        return run_all(wanted, jobs, bars)
+
+
+def refuse(failed: Mapping[Path, str], wanted: int) -> None:
+    """Ends the command if runs have failed."""
     if failed:
         lines = [f"{folder}: {error}" for folder, error in failed.items()]
-        raise CommandError(f"{len(failed)} of {len(wanted)} runs failed. {' '.join(lines[:3])}")
+        raise CommandError(f"{len(failed)} of {wanted} runs failed. {' '.join(lines[:3])}")
+
+
+def run_figure(grid: Grid, overrides: Mapping[str, Any], under: Path) -> None:
+    """Draws Figure 3 from the first BABN run of a grid, which is run if it is not there."""
+    from babn.visual.ask import Asking, load_run
+    from babn.visual.figure import figure3
+
+    console = Console(highlight=False)
+    job = next(job for job in grid.jobs(overrides, under) if job.experiment.rule == "belief")
+    refuse(run_missing(console, [job], 1), 1)
+    asking = Asking(samples=job.experiment.samples)
+    figure3(
+        load_run(job.folder),
+        under / "figure3",
+        asking,
+        lambda line: console.print(line, markup=False, soft_wrap=True),
+    )
 
 
 def _shown(table: Table) -> TerminalTable:
     """The columns of a table that fit a terminal; the file has all of them."""
     made = TerminalTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    hidden = ("NLL", "measure", "ECE + TS", "AURC", "OOD")
+    hidden = (
+        *("NLL", "measure", "ECE + TS", "AURC", "OOD", "chrF ~", "sacreBLEU", "sentences"),
+        "error AUROC",
+    )
     kept = [i for i, name in enumerate(table.columns) if not name.startswith(hidden)]
     for i in kept:
         side: Literal["left", "right"] = "left" if i < 2 else "right"

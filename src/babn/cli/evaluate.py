@@ -9,6 +9,7 @@ def evaluate(
     again: bool = False,
     samples: int | None = None,
     data: str | None = None,
+    parts: str | None = None,
 ) -> None:
     """Show the numbers of a finished run, computed from its saved answers.
 
@@ -18,6 +19,7 @@ def evaluate(
         samples: Samples of attention in sampled mode; asks the model again, and keeps the answers
             under evaluations in the run.
         data: Folder of other test data, builtin or hub; likewise.
+        parts: Parts of the data, separated by commas, such as test or noisy=2; likewise.
     """
     from rich.console import Console
 
@@ -27,9 +29,10 @@ def evaluate(
     from babn.experiments.run_folder import RunFolder
 
     console = Console(highlight=False)
-    if again or samples is not None or data is not None:
+    chosen = [part.strip() for part in parts.split(",")] if parts else []
+    if again or samples is not None or data is not None or chosen:
         with Bars(console) as bars:
-            results = runs.evaluate(run, samples=samples, data=data, watch=bars)
+            results = runs.evaluate(run, samples=samples, data=data, parts=chosen, watch=bars)
     else:
         results = runs.remeasure(run)
     show(console, results, RunFolder(run).experiment())

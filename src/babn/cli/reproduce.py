@@ -1,5 +1,6 @@
 """`babn reproduce`."""
 
+import os
 from pathlib import Path
 
 
@@ -7,7 +8,7 @@ def reproduce(
     table: str,
     *,
     seeds: int = 5,
-    jobs: int = 1,
+    jobs: int | None = None,
     only: str | None = None,
     data: str | None = None,
     set_: list[str] = [],  # noqa: B006  (typer asks for a list)
@@ -17,41 +18,39 @@ def reproduce(
     examples: int = 1000,
     resources: str | None = None,
 ) -> None:
-    """Run the cells of one of the paper's tables, and set ours beside the paper's numbers.
+    """Run the cells of one of the paper's tables, or all, and set ours beside the paper's numbers.
 
     Tables: table1 (language understanding), table2 (generalisation across domains), table3
-    (attacks on the models of table1, by TextAttack), efficiency (parameters and seconds per step).
-    What is done is left alone and what was interrupted goes on.
+    (attacks on the models of table1, by TextAttack), table4 (translation), table5 (visual question
+    answering), ablation (of rho and sigma), efficiency (parameters and seconds per step); figure3
+    draws attention for two visual questions; all makes every one of them and one report. What is
+    done is left alone and what was interrupted goes on.
 
     Args:
         table: Name of the table.
         seeds: Runs of each cell, with seeds from 0 on.
-        jobs: How many runs at a time.
-        only: Tasks to run, separated by commas; by default all.
+        jobs: How many runs at a time; by default 1, or with --quick one for each core, up to four.
+        only: Tasks to run, separated by commas, or tables in case of all; by default every one.
         data: Where to read the data of all runs, builtin, hub or a folder.
         set_: A field to override in all runs as NAME=VALUE; may be repeated.
         out: Folder for the runs.
-        quick: Small models on built-in data, to see that everything works; two seeds.
+        quick: Small models on built-in data, to see that everything works; two seeds, or one
+            in case of all.
         show: Only collect what has been run.
         examples: For table3, how many examples are attacked.
         resources: For table3, a folder with what attacks need, as `babn attack` takes it.
     """
-    from babn.attacks.table import TASKS
-    from babn.cli._attacks import reproduce_attacks
-    from babn.cli._grids import run_grid
+    from babn.cli._all_tables import NAME, make_all
+    from babn.cli._tables import Request, make_table
     from babn.experiments.config_files import parse_overrides
-    from babn.experiments.grids import chosen, table_grid
-    from babn.experiments.quick import quick as made_quick
 
-    attacked = table == "table3"
-    if attacked and only is None:
-        only = ",".join(TASKS)
-    trained = "table1" if attacked else table
-    grid = chosen(table_grid(trained, range(min(seeds, 2) if quick else seeds)), only)
     if quick:
-        grid, out = made_quick(grid), out / "quick"
+        seeds = min(seeds, 1 if table == NAME else 2)
+    if jobs is None:  # small models are fastest on one thread each
+        jobs = min(os.cpu_count() or 1, 4) if quick else 1
     overrides = parse_overrides(set_) | ({} if data is None else {"data": data})
-    if attacked:
-        reproduce_attacks(grid, overrides, out, jobs, show, examples, resources)
+    request = Request(seeds, jobs, overrides, out, quick, show, examples, resources)
+    if table == NAME:
+        make_all(request, only)
     else:
-        run_grid(grid, overrides, out, jobs=jobs, show=show)
+        make_table(table, request, only)

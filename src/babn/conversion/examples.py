@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from babn.errors import ExampleInputsError
 
-TOKENS, DECODER_TOKENS = 9, 5
+TOKENS, DECODER_TOKENS, REGIONS = 9, 5, 7
 
 PREMISE = 4
 """Tokens of the first text, where a model reads two that a separator divides."""
@@ -76,6 +76,8 @@ def _made(config: Any) -> dict[str, Tensor]:
             .expand(2, -1, -1, -1)
             .clone()
         )
+    if region := getattr(config, "region_size", None):
+        made["regions"] = torch.linspace(-1, 1, 2 * REGIONS * region).reshape(2, REGIONS, region)
     if mel := getattr(config, "num_mel_bins", None):
         frames = 2 * getattr(config, "max_source_positions", 50)
         made["input_features"] = (

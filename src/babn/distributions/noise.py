@@ -41,7 +41,7 @@ class Noise(Protocol):
         ...
 
     def from_uniform(self, u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Draws of $g$ from numbers that are uniform on the open unit interval."""
+        """Draws of $g$ made of draws between 0 and 1, by its quantile function."""
         ...
 
     def log_moment(self, scale: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -62,7 +62,7 @@ class LogExponential:
         return draws.clamp_(min=torch.finfo(draws.dtype).tiny).log_()
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Draws by the quantile function."""
+        """The quantiles at `u`."""
         return log_exponential_quantile(u)
 
     def log_moment(self, scale: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ class StandardNormal:
         return torch.empty_like(like).normal_(generator=generator)
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Draws by the quantile function."""
+        """The quantiles at `u`."""
         return torch.special.ndtri(u)
 
     def log_moment(self, scale: Tensor) -> Tensor:
@@ -154,7 +154,7 @@ class Truncated:
         return self.quantile(torch.empty_like(like).uniform_(LOW, HIGH, generator=generator))
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Draws by the quantile function."""
+        """The quantiles at `u`, once it is between the bounds."""
         return self.quantile(LOW + (HIGH - LOW) * u)
 
     def log_moment(self, scale: Tensor) -> Tensor:
@@ -175,8 +175,7 @@ class TruncatedPaper:
     """
 
     def __init__(self, exact: Noise, truncated: Noise) -> None:
-        self.sample = truncated.sample
-        self.from_uniform = truncated.from_uniform
+        self.sample, self.from_uniform = truncated.sample, truncated.from_uniform
         self.log_moment = exact.log_moment
         self.relative_std = exact.relative_std
 

@@ -61,10 +61,12 @@ def fit_temperature(
         )
     answers = Prediction(prediction.sample_logits.double())
 
-    def loss(log_temperature: float) -> float:
-        return metrics.nll(answers.tempered(math.exp(log_temperature)).probs, labels)
+    return best_temperature(lambda t: metrics.nll(answers.tempered(t).probs, labels))
 
-    return math.exp(_minimum(loss))
+
+def best_temperature(loss: Callable[[float], float]) -> float:
+    """The temperature at which a loss is smallest."""
+    return math.exp(_minimum(lambda log_temperature: loss(math.exp(log_temperature))))
 
 
 def _minimum(loss: Callable[[float], float]) -> float:

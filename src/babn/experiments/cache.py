@@ -19,7 +19,7 @@ def encoded(
     task: Task[Any], part: Part[Any], tokenizer: Tokenizer, max_length: int, training: bool
 ) -> Encoded:
     """A part as tensors, from the cache where it was encoded before."""
-    path = cache_path(task.name, part, tokenizer, max_length, training)
+    path = cache_path(task.name, part, tokenizer, max_length, training) if task.cached else None
     if path is None:
         return task.encode(part, tokenizer, max_length, training)
     try:

@@ -6,10 +6,16 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from babn.attention.rule import RuleConfig, check_at_least, check_choices, check_count
 from babn.errors import ConfigError
+from babn.experiments.latent import LATENT_RULES, LatentConfig
 from babn.training.annealing import KLAnnealing
 
 PAIR_MODELS = ("decomposable", "esim")
 """Models for two texts that are made on the spot."""
+
+TRANSLATOR = "lstm"
+"""The translation model, which is made on the spot."""
+VISUAL_MODELS = ("mcan", "mcan-small")
+"""Models for questions about images that are made on the spot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,11 +25,15 @@ class Experiment:
     Attributes:
         task: Name of the task.
         model: Name on the Hugging Face hub, or a folder; or one made on the spot with random
-            weights: `"small"`, `"albert-base"` of that size, or for two texts `"decomposable"` or
-            `"esim"`.
-        vectors: File with words' vectors for `"decomposable"` or `"esim"`: GloVe's or word2vec's
-            text, plain or `.gz`, or `.npz`; `""` to learn them.
-        rule: How attention becomes random: `"softmax"`, `"bam"`, `"belief"` or `"mc-dropout"`.
+            weights: `"small"`, `"albert-base"` of that size, for two texts `"decomposable"` or
+            `"esim"`, for translation `"lstm"`, or for questions about images `"mcan"` or
+            `"mcan-small"`.
+        sizes: Fields of the configuration of `"lstm"` or `"mcan"` that differ from its defaults.
+        options: Settings of the task that differ from its own, such as `beam` of translation.
+        vectors: File with words' vectors for `"decomposable"`, `"esim"` or `"mcan"`: GloVe's or
+            word2vec's text, plain or `.gz`, or `.npz`; `""` to learn them.
+        rule: How attention becomes random: `"softmax"`, `"bam"`, `"belief"` or `"mc-dropout"`; for
+            `"lstm"` also `"va-enum"` or `"va-sample"`, variational attention.
         settings: Fields of the rule's configuration that differ from its defaults.
         paper: The paper's number for each measure, as printed there.
         seed: Decides the new weights, the order of the examples and all noise.
@@ -31,11 +41,16 @@ class Experiment:
         steps: Training steps; 0 to count epochs instead.
         epochs: Passes over the training data, if there are no `steps`.
         batch_size: Examples in one step.
+        batch_tokens: Tokens in one step, counted in the longer text with padding, in place of a
+            number of examples; 0 for that.
         accumulation: Parts that a step's batch is cut into, to need less memory.
         learning_rate: Highest learning rate.
         belief_rate: Highest learning rate of the parameters that conversion adds; 0 for the same.
         warmup_steps: Steps over which rates grow, before they fall linearly to zero.
         warmup: The same as a share of all steps, if there are no `warmup_steps`.
+        rate_schedule: `"linear"`: as just said; or `"mcan"`: in thirteenths of training, growing
+            over three of them, constant until the tenth, and a fifth of that after every second.
+        beta2: AdamW's decay of squared gradients.
         weight_decay: AdamW's.
         clip: Largest norm of the gradient; 0 for any.
         max_length: Tokens at which texts are cut; 0 for the task's own.
@@ -55,6 +70,8 @@ class Experiment:
 
     task: str
     model: str
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     vectors: str = ""
     rule: str = "belief"
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -64,11 +81,14 @@ class Experiment:
     steps: int = 0
     epochs: float = 3.0
     batch_size: int = 32
+    batch_tokens: int = 0
     accumulation: int = 1
     learning_rate: float = 2e-5
     belief_rate: float = 0.0
     warmup_steps: int = 0
     warmup: float = 0.1
+    rate_schedule: Literal["linear", "mcan"] = "linear"
+    beta2: float = 0.999
     weight_decay: float = 0.01
     clip: float = 1.0
     max_length: int = 0
@@ -90,7 +110,14 @@ class Experiment:
         check_choices(self)
         for name in ("batch_size", "accumulation", "buckets", "samples"):
             check_count(name, getattr(self, name))
-        for name in ("seed", "steps", "warmup_steps", "max_length", "checkpoint_every"):
+        for name in (
+            "seed",
+            "steps",
+            "warmup_steps",
+            "max_length",
+            "checkpoint_every",
+            "batch_tokens",
+        ):
             check_at_least(name, getattr(self, name), 0)
         for name in ("learning_rate", "epochs"):
             check_at_least(name, getattr(self, name), 0.0, strictly=True)
@@ -104,17 +131,32 @@ class Experiment:
             raise ConfigError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}."
             )
-        if self.vectors and self.model not in PAIR_MODELS:
+        if not 0 <= self.beta2 < 1:
+            raise ConfigError(f"beta2={self.beta2!r} is not possible. Give a share below 1.")
+        if self.vectors and self.model not in PAIR_MODELS + VISUAL_MODELS:
             raise ConfigError(
                 f"vectors={self.vectors!r} has no use with model={self.model!r}, only with "
-                f"{' or '.join(PAIR_MODELS)}."
+                f"{' or '.join(PAIR_MODELS + VISUAL_MODELS)}."
+            )
+        if self.sizes and self.model not in (*VISUAL_MODELS, TRANSLATOR):
+            raise ConfigError(
+                f"sizes={dict(self.sizes)!r} has no use with model={self.model!r}, only with "
+                f"{' or '.join([*VISUAL_MODELS, TRANSLATOR])}."
+            )
+        if self.model != TRANSLATOR and self.rule in LATENT_RULES:
+            raise ConfigError(
+                f"rule={self.rule!r} does not go with model={self.model!r}. Variational attention "
+                f"belongs to {TRANSLATOR!r}."
             )
         self.rule_config()
         self.annealing()
 
-    def rule_config(self) -> RuleConfig:
+    def rule_config(self) -> RuleConfig | LatentConfig:
         """The rule with its settings."""
-        return RuleConfig.from_dict({"rule": self.rule, **self.settings})
+        values = {"rule": self.rule, **self.settings}
+        if self.rule in LATENT_RULES:
+            return LatentConfig.from_dict(values)
+        return RuleConfig.from_dict(values)
 
     def annealing(self) -> KLAnnealing:
         """The schedule of the divergence's weight."""

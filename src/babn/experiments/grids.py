@@ -17,7 +17,7 @@ from babn.tasks.catalogue import task_names
 SWEEPS = BUILT_IN.with_name("sweeps")
 """Grids that come with the package."""
 
-RULES = ("softmax", "bam", "belief")
+RULES = ("softmax", "va-enum", "va-sample", "bam", "belief")
 
 KNOWN = {"every", "tasks", "rules", "cells", "search", "seeds"}
 
@@ -29,10 +29,12 @@ class Cell:
     Attributes:
         label: Its name within the grid: task, rule and what was searched over.
         values: Its fields.
+        seeds: Seeds that it is run with; by default the grid's.
     """
 
     label: str
     values: Mapping[str, Any]
+    seeds: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Grid:
                 f"babn train {folder}/experiment.toml --out {folder} --resume",
             )
             for cell in self.cells
-            for seed in self.seeds
+            for seed in (self.seeds if cell.seeds is None else cell.seeds)
         ]
 
 
@@ -104,7 +106,8 @@ def read_grid(path: Path) -> Grid:
 
     `[every]` holds fields of every experiment, `[tasks.NAME]` and `[rules.NAME]` those of a task
     and of a rule, `[cells.TASK.RULE]` those of both together. Every list in `[search]`, and in
-    `[search.RULE]` for one rule, is tried value by value. `seeds` is a list.
+    `[search.RULE]` for one rule, is tried value by value. `seeds` is a list; a task, a rule or a
+    cell may have its own.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -123,16 +126,21 @@ def read_grid(path: Path) -> Grid:
 
 def _check(values: Mapping[str, Any], path: Path) -> None:
     """Refuses what is not a table or a list where there has to be one."""
-    seeds = values.get("seeds", [0])
-    if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
-        raise ConfigError(f"{path}: seeds={seeds!r} is not possible. Give a list of numbers.")
+    _check_seeds(values.get("seeds", [0]), path)
     for kind in ("tasks", "rules"):
-        if bad := [n for n, fields in values[kind].items() if not isinstance(fields, Mapping)]:
-            raise ConfigError(f"{path}: {kind}.{bad[0]} is not a table. Write [{kind}.{bad[0]}].")
+        for name, fields in values[kind].items():
+            if not isinstance(fields, Mapping):
+                raise ConfigError(f"{path}: {kind}.{name} is not a table. Write [{kind}.{name}].")
+            _check_seeds(fields.get("seeds", [0]), path)
     for rule in values["rules"]:
         for name, tried in _lists(values.get("search", {}), rule, values["rules"]).items():
             if not isinstance(tried, list) or not tried:
                 raise ConfigError(f"{path}: search {name}={tried!r} is not possible. Give a list.")
+
+
+def _check_seeds(seeds: Any, path: Path) -> None:
+    if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
+        raise ConfigError(f"{path}: seeds={seeds!r} is not possible. Give a list of numbers.")
 
 
 def _cells(values: Mapping[str, Any]) -> Iterator[Cell]:
@@ -143,9 +151,10 @@ def _cells(values: Mapping[str, Any]) -> Iterator[Cell]:
         fields: dict[str, Any] = {"task": task, "rule": rule}
         for each in (values.get("every", {}), of_task, of_rule, of_both):
             fields = merged(fields, each)
+        seeds = fields.pop("seeds", None)
         for choice in _choices(values.get("search", {}), rule, values["rules"]):
             name = "+".join(filter(None, [f"{task}-{rule}", label(choice)]))
-            yield Cell(name, merged(fields, choice))
+            yield Cell(name, merged(fields, choice), seeds)
 
 
 def _choices(

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -89,6 +90,7 @@ class _Worker:
         self.waiting, self.failed, self.watch = waiting, failed, watch
         self.threads = max(1, (os.cpu_count() or 1) // parallel)
         self.process: Any = None
+        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the worker)
 
     def work(self) -> None:
         """Runs what is waiting."""
@@ -106,6 +108,7 @@ class _Worker:
                 self.watch.step(1, f"{job.folder}: {error}" if error else str(job.folder))
         finally:
             self._stop()
+            self.complaints.close()
 
     def _run(self, job: Job) -> str:
         if self.process is None:
@@ -117,7 +120,8 @@ class _Worker:
         except BrokenPipeError:
             answer = ""
         if not answer:
-            return f"its process ended with {self._stop()}; go on with the same command"
+            end = f"{self._stop()}{self._last_words()}"
+            return f"its process ended with {end}; go on with the same command"
         return str(answer.rstrip("\n"))
 
     def _start(self) -> Any:
@@ -125,10 +129,17 @@ class _Worker:
             [sys.executable, "-m", "babn.experiments.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self.complaints,
             text=True,
             env={"OMP_NUM_THREADS": str(self.threads), **os.environ},
         )
+
+    def _last_words(self) -> str:
+        """The last line that a process wrote before it died, if it wrote any."""
+        self.complaints.seek(0)
+        lines = self.complaints.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f" ({last[:200]})" if last else ""
 
     def _stop(self) -> int:
         """Waits for the process to end, and returns its code."""

@@ -6,11 +6,14 @@ import torch
 from torch import nn
 
 from babn.errors import ConfigError
-from babn.experiments.experiment import PAIR_MODELS, Experiment
+from babn.experiments.experiment import PAIR_MODELS, TRANSLATOR, VISUAL_MODELS, Experiment
 from babn.experiments.pair_models import make_pair_model
+from babn.experiments.translator import make_translator
+from babn.experiments.visual_models import make_visual_model
 from babn.tasks.installed import model_source
 from babn.tasks.small import ALBERT_BASE, small_sizes, word_tokenizer
 from babn.tasks.task import Part, Task, Tokenizer
+from babn.tasks.vqa import VqaTask
 
 MADE = ("small", "albert-base")
 """Models that are made on the spot with random weights."""
@@ -36,8 +39,14 @@ def load_model(
 ) -> tuple[nn.Module, Tokenizer]:
     """Model and tokenizer, the same for the same seed."""
     torch.manual_seed(experiment.seed)
+    if experiment.model in VISUAL_MODELS or (
+        isinstance(task, VqaTask) and experiment.model in MADE
+    ):
+        return make_visual_model(experiment, task, train)
     if experiment.model in PAIR_MODELS:
         return make_pair_model(experiment, task, train)
+    if experiment.model == TRANSLATOR:
+        return make_translator(experiment, task, train)
     if experiment.model in MADE:
         tokenizer = word_tokenizer(task.texts(train.examples))
         small = experiment.model == "small"

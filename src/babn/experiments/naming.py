@@ -15,6 +15,8 @@ PLACES = ("seed", "data")
 
 RULES = {
     "softmax": "softmax",
+    "va-enum": "VA + enum",
+    "va-sample": "VA + sample",
     "bam": "BAM",
     "belief": "BABN",
     "mc-dropout": "MC dropout",

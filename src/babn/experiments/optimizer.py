@@ -3,13 +3,14 @@
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
-from babn.conversion.state import belief_states
+from babn.conversion.state import own_state
 from babn.experiments.experiment import Experiment
 
 
 def make_optimizer(model: nn.Module, experiment: Experiment) -> Optimizer:
     """AdamW with a rate of its own for what conversion added, and no decay of biases and scales."""
-    belief = {id(p) for state in belief_states(model) for p in state.parameters()}
+    states = [state for module in model.modules() if (state := own_state(module)) is not None]
+    belief = {id(p) for state in states for p in state.parameters()}
     rates = {False: experiment.learning_rate, True: experiment.belief_rate}
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for parameter in model.parameters():
@@ -24,12 +25,17 @@ def make_optimizer(model: nn.Module, experiment: Experiment) -> Optimizer:
         }
         for (added, matrix), parameters in groups.items()
     ]
-    return AdamW(settings, lr=0.0, fused=True)
+    return AdamW(settings, lr=0.0, betas=(0.9, experiment.beta2), fused=True)
 
 
-def set_rates(optimizer: Optimizer, step: int, steps: int, warmup: int) -> float:
+def set_rates(
+    optimizer: Optimizer, step: int, steps: int, warmup: int, schedule: str = "linear"
+) -> float:
     """Sets every group's rate for a step, and returns the share of its peak."""
-    share = rise_and_fall(step, steps, warmup)
+    if schedule == "mcan":
+        share = in_thirteenths(step, steps)
+    else:
+        share = rise_and_fall(step, steps, warmup)
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * share
     return share
@@ -39,3 +45,14 @@ def rise_and_fall(step: int, steps: int, warmup: int) -> float:
     """The share of its peak that a rate has at a step: growing over the warmup, then falling."""
     warmup = max(1, min(warmup, steps))
     return min((step + 1) / warmup, (steps - step) / (steps - warmup + 1))
+
+
+def in_thirteenths(step: int, steps: int) -> float:
+    """MCAN's schedule: with 13 epochs, one quarter of the peak in the first, two in the second ...
+
+    From the fourth epoch on the rate is at its peak; after the tenth it is a fifth of what it was
+    before, and so after every second one.
+    """
+    epoch = 1 + 13 * step // steps
+    falls = max(0, -(-(epoch - 10) // 2))
+    return float(min(1.0, epoch / 4) * 0.2**falls)

@@ -58,7 +58,7 @@ def _ensemble(jobs: Sequence[Job]) -> list[Record]:
     done = [job for job in jobs if RunFolder(job.folder).state == "done"]
     if len(done) < 2:
         return []
-    task = find_task(done[0].experiment.task)
+    task = find_task(done[0].experiment.task, done[0].experiment.options)
     measures = {}
     for part in RunFolder(done[0].folder).read_results()["measures"]:
         first, *others = [

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from babn.evaluation.tables import Table
-from babn.experiments.domain_tables import domains_table
+from babn.experiments.paired_tables import layout_of, paired_table
 from babn.experiments.records import Record, save_records
 from babn.experiments.result_tables import efficiency_table, results_table
-from babn.files import replace_file
+from babn.experiments.translation_tables import translation_table
+from babn.files import replace_text
+from babn.tasks.catalogue import find_task
+from babn.tasks.translation.task import TranslationTask
 
 EXPLANATION = """\
 Mean ± standard deviation over seeds; the best of a task is bold. *mean* asks the model once with
@@ -27,9 +30,9 @@ def write_results(records: Sequence[Record], folder: Path, title: str, command: 
 def write_table(table: Table, page: str, folder: Path) -> Path:
     """Writes a table as LaTeX and CSV beside a page, and returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "results.tex", table.latex())
-    _write(folder / "results.csv", table.csv())
-    _write(folder / "RESULTS.md", page)
+    replace_text(folder / "results.tex", table.latex())
+    replace_text(folder / "results.csv", table.csv())
+    replace_text(folder / "RESULTS.md", page)
     return folder / "RESULTS.md"
 
 
@@ -37,6 +40,9 @@ def page(records: Sequence[Record], title: str, command: str) -> str:
     """The results of a grid in Markdown, with the command and what they depend on."""
     table, costs = main_table(records), efficiency_table(records)
     parts = [f"## {title}\n", f"```console\n{command}\n```\n"]
+    if _translates(records):  # has its own explanation, and costs among its columns
+        lines = [f"{line}\n" for line in circumstances(records)]
+        return "\n".join([*parts, f"{table.caption}\n", table.markdown(), *lines])
     if table != costs:
         parts += [EXPLANATION, f"{table.caption}\n"] if table.caption else [EXPLANATION]
     parts.append(table.markdown())
@@ -47,11 +53,20 @@ def page(records: Sequence[Record], title: str, command: str) -> str:
 
 
 def main_table(records: Sequence[Record], caption: str = "") -> Table:
-    """The table of a grid: of what it costs, of two domains if its tasks have two, or of scores."""
+    """The table of a grid: of translation, of costs, of two parts if it has two, or of scores."""
+    if _translates(records):
+        return translation_table(records, caption)
     if all("s/step" in record.experiment["paper"] for record in _single(records)):
         return efficiency_table(records, caption)
-    across = any("out" in record.results.get("measures", {}) for record in records)
-    return domains_table(records, caption) if across else results_table(records, caption)
+    layout = layout_of(records)
+    if layout is None:
+        return results_table(records, caption)
+    return paired_table(records, layout, caption)
+
+
+def _translates(records: Sequence[Record]) -> bool:
+    tasks = {record.experiment["task"] for record in records}
+    return any(isinstance(find_task(task), TranslationTask) for task in tasks)
 
 
 def _single(records: Sequence[Record]) -> list[Record]:
@@ -59,8 +74,9 @@ def _single(records: Sequence[Record]) -> list[Record]:
 
 
 def circumstances(records: Sequence[Record]) -> list[str]:
-    """Model, seeds, versions and machines of the runs, each in a line."""
-    done = [record for record in records if record.results]
+    """Model, seeds, data, versions and machines of the runs, each in a line."""
+    single = _single(records)
+    done = [record for record in single if record.results]
     if not done:
         return ["Nothing was run."]
     machines = {_machine(record.environment) for record in done}
@@ -71,9 +87,16 @@ def circumstances(records: Sequence[Record]) -> list[str]:
     return [
         f"Models: {', '.join(Path(model).name for model in models)}. "
         f"Seeds: {', '.join(map(str, seeds))}. "
-        f"{len(done)} of {len(records)} runs, {dates[0]} to {dates[-1]}.",
+        f"{len(done)} of {len(single)} runs, {dates[0]} to {dates[-1]}.",
+        f"Trained on: {'; '.join(dict.fromkeys(map(_data, done)))}.",
         f"Machine: {'; '.join(sorted(machines))}. Versions: {'; '.join(sorted(versions))}.",
     ]
+
+
+def _data(record: Record) -> str:
+    """What a run was trained on; a file by its name and folder."""
+    origin = str(record.environment.get("training_data", {}).get("origin", "unknown"))
+    return f"{record.experiment['task']} from {'/'.join(Path(origin).parts[-2:])}"
 
 
 def _machine(environment: dict[str, Any]) -> str:
@@ -84,7 +107,3 @@ def _machine(environment: dict[str, Any]) -> str:
 def _versions(environment: dict[str, Any]) -> str:
     found = environment.get("versions", {})
     return ", ".join(f"{name} {found[name]}" for name in ("torch", "transformers") if name in found)
-
-
-def _write(path: Path, text: str) -> None:
-    replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))

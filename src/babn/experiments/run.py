@@ -2,7 +2,7 @@
 
 import shutil
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,7 @@ def evaluate(
     *,
     samples: int | None = None,
     data: str | None = None,
+    parts: Sequence[str] = (),
     watch: Watch | None = None,
 ) -> Results:
     """Asks the model of a finished run again.
@@ -76,6 +77,7 @@ def evaluate(
         folder: The run's folder.
         samples: Samples of attention in sampled mode; by default as before.
         data: Where to read the test data; by default where the run did.
+        parts: Parts of the data to ask about; by default all that the task is tested on.
         watch: Is told how far it has come.
     """
     place = RunFolder(folder)
@@ -90,14 +92,16 @@ def evaluate(
                 "configuration says keep_model = false."
             )
         subject = load_subject(experiment, place.model)
-        target = RunFolder(place.evaluations / label(other)) if other else place
-        return finish(subject, place, watch or Unwatched(), target)
+        changes = other | ({"parts": "_".join(parts)} if parts else {})
+        target = RunFolder(place.evaluations / label(changes)) if changes else place
+        return finish(subject, place, watch or Unwatched(), target, parts)
 
 
 def remeasure(folder: str | Path) -> Results:
     """Computes the results of a run again from its saved answers, without the model."""
     place = RunFolder(folder)
-    task = find_task(place.experiment().task)
+    experiment = place.experiment()
+    task = find_task(experiment.task, experiment.options)
     results = place.read_results()
     found = {
         (part, mode): task.load_answers(place.answers / f"{part}-{mode}")
@@ -110,7 +114,11 @@ def remeasure(folder: str | Path) -> Results:
 
 
 def finish(
-    subject: Subject, place: RunFolder, watch: Watch, target: RunFolder | None = None
+    subject: Subject,
+    place: RunFolder,
+    watch: Watch,
+    target: RunFolder | None = None,
+    parts: Sequence[str] = (),
 ) -> Results:
     """Asks a trained model about every part of its task's test data, and keeps all of it.
 
@@ -119,17 +127,21 @@ def finish(
         place: Its run.
         watch: Is told of every example.
         target: Where to keep answers and results; by default in the run.
+        parts: Parts to ask about; by default all that the task is tested on.
     """
     target = target or place
     found: dict[tuple[str, str], Answers] = {}
-    for part in present_parts(subject):
+    for part in parts or present_parts(subject):
         for mode in modes(subject.experiment):
             method = method_name(subject.experiment.rule, mode)
             answers = answer(subject, part, mode, watch).named(method, subject.experiment.seed)
             found[part, mode] = answers
             shutil.rmtree(target.answers / f"{part}-{mode}", ignore_errors=True)
             answers.save(target.answers / f"{part}-{mode}")
-    results = _summary(subject, place) | {"measures": measured(subject.task, found)}
+    results = _summary(subject, place) | {
+        "measures": measured(subject.task, found),
+        "notes": {name: text for each in found.values() for name, text in each.notes().items()},
+    }
     write_json(target.results, results)
     return results
 
@@ -198,7 +210,7 @@ def _save_model(stage: Stage, folder: Path) -> None:
 
 def _summary(subject: Subject, place: RunFolder) -> Results:
     experiment, lines = subject.experiment, read_log(place)
-    seconds = [line["seconds_per_step"] for line in lines if "seconds_per_step" in line]
+    seconds = _median(lines, "seconds_per_step")
     return {
         "task": experiment.task,
         "model": experiment.model,
@@ -209,6 +221,12 @@ def _summary(subject: Subject, place: RunFolder) -> Results:
         "scores": list(subject.task.scores),
         "parameters": sum(p.numel() for p in subject.model.parameters()),
         "steps": lines[-1]["step"] if lines else 0,
-        # The first line holds what happens only once: compiling, allocating.
-        "seconds_per_step": statistics.median(seconds[1:] or seconds) if seconds else None,
+        "seconds_per_step": seconds,
+        "words_per_second": _median(lines, "words_per_second"),
     }
+
+
+def _median(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """The median of what the log says, without what happens only once: compiling, allocating."""
+    found = [line[name] for line in lines if name in line]
+    return statistics.median(found[1:] or found) if found else None

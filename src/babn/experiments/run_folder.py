@@ -11,7 +11,7 @@ from typing import Any, Literal
 from babn.errors import BabnError, FormatError
 from babn.experiments.config_files import read_experiment, write_experiment
 from babn.experiments.experiment import Experiment
-from babn.files import replace_file
+from babn.files import replace_file, replace_text
 
 State = Literal["absent", "unfinished", "done"]
 
@@ -107,7 +107,7 @@ LOCK = ".lock"
 def write_json(path: Path, values: Any) -> None:
     """Writes plain values, the old file whole until the new one is."""
     text = json.dumps(_without_nan(values), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    replace_text(path, text)
 
 
 def _without_nan(values: Any) -> Any:

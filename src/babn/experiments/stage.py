@@ -2,23 +2,22 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
-import babn
 from babn.errors import ConfigError
+from babn.experiments.attention import load_trained, with_attention
 from babn.experiments.cache import encoded
 from babn.experiments.experiment import Experiment
 from babn.experiments.models import load_model, load_tokenizer
 from babn.experiments.optimizer import make_optimizer
-from babn.prediction.predict import ANSWERS
-from babn.tasks.batching import bucketed
+from babn.tasks.batching import bucketed, by_tokens
 from babn.tasks.catalogue import find_task
 from babn.tasks.encoded import Batch, Encoded
 from babn.tasks.task import Part, Task, Tokenizer
@@ -51,7 +50,7 @@ class Subject:
     @property
     def multiple(self) -> int:
         """Lengths of batches are multiples of this; kernels of a GPU are made for 16."""
-        return 16 if self.device.type == "cuda" else 8
+        return self.task.multiple or (16 if self.device.type == "cuda" else 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +72,18 @@ class Stage(Subject):
         """The schedule of the divergence's weight."""
         return self.experiment.annealing()
 
-    @property
+    @cached_property
     def steps_per_epoch(self) -> int:
         """Steps in one pass over the data."""
+        if self.experiment.batch_tokens:
+            return len(self._order(0))
         return math.ceil(len(self.data) / self.experiment.batch_size)
+
+    @cached_property
+    def words_per_step(self) -> float | None:
+        """Words, or pieces of them, that a model of texts learns to write in a step."""
+        labels = self.data.ragged.get("labels")
+        return None if labels is None else int(labels.lengths.sum()) / self.steps_per_epoch
 
     @property
     def steps(self) -> int:
@@ -100,11 +107,13 @@ class Stage(Subject):
         for part in rows.split(size):
             yield len(part) / len(rows), self.data.batch(part, self.multiple)
 
-    @lru_cache(maxsize=1)  # noqa: B019  (a stage lives as long as its run)
+    @lru_cache(maxsize=2)  # noqa: B019  (a stage lives as long as its run)
     def _order(self, epoch: int) -> list[list[int]]:
         seed = self.experiment.seed * 1_000_003 + epoch
         generator = torch.Generator().manual_seed(seed)
         lengths = self.data.lengths.tolist()
+        if self.experiment.batch_tokens:
+            return by_tokens(lengths, self.experiment.batch_tokens, generator)
         return bucketed(lengths, self.experiment.batch_size, generator, self.experiment.buckets)
 
     def __hash__(self) -> int:
@@ -113,7 +122,8 @@ class Stage(Subject):
 
 def set_up(experiment: Experiment) -> Stage:
     """Reads and encodes the data, loads and converts the model."""
-    task = find_task(experiment.task)
+    task = find_task(experiment.task, experiment.options)
+    task.check_ready()
     train = task.read(experiment.data, "train")
     max_length = experiment.max_length or task.max_length
     base, tokenizer = load_model(experiment, task, train, max_length)
@@ -125,7 +135,8 @@ def set_up(experiment: Experiment) -> Stage:
             f"label_smoothing={experiment.label_smoothing} has no meaning for {task.title}, whose "
             "answers are not classes. Leave it at 0."
         )
-    model = convert(base.to(device), experiment, data, max_length)
+    longest = max([max_length, *(lookup.keys for lookup in data.lookups)])
+    model = with_attention(base.to(device), experiment, task.dry_run(data), longest)
     return Stage(
         experiment=experiment,
         task=task,
@@ -140,11 +151,12 @@ def set_up(experiment: Experiment) -> Stage:
 
 def load_subject(experiment: Experiment, folder: Path) -> Subject:
     """A trained model from the folder it was saved to."""
-    task = find_task(experiment.task)
+    task = find_task(experiment.task, experiment.options)
+    task.check_ready()
     return Subject(
         experiment=experiment,
         task=task,
-        model=babn.load(folder).to(default_device()),
+        model=load_trained(folder).to(default_device()),
         tokenizer=load_tokenizer(str(folder)),
         max_length=experiment.max_length or task.max_length,
     )
@@ -153,22 +165,3 @@ def load_subject(experiment: Experiment, folder: Path) -> Subject:
 def default_device() -> torch.device:
     """The GPU if there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def convert(model: nn.Module, experiment: Experiment, data: Encoded, max_length: int) -> nn.Module:
-    """The model with the experiment's rule, whose maps are as long as the longest text."""
-    config = experiment.rule_config()
-    if isinstance(config, babn.BeliefConfig) and "max_length" not in experiment.settings:
-        config = replace(config, max_length=max_length)
-    if config.max_keys is not None and config.max_keys < max_length:
-        raise ConfigError(
-            f"settings.max_length={config.max_keys} is shorter than max_length={max_length}. "
-            "Make them equal, or take settings.upward=heads."
-        )
-    example = data.batch(torch.tensor([0]))
-    return babn.convert(model, config, without_answers(example))
-
-
-def without_answers(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A batch as the model gets it when nobody tells it the answers."""
-    return {name: value for name, value in batch.items() if name not in ANSWERS}

@@ -1,28 +1,18 @@
 """Asking a trained model: at the posterior mean, or by samples of attention."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-import babn
 from babn.experiments.cache import encoded
 from babn.experiments.experiment import Experiment
-from babn.experiments.stage import Subject, without_answers
-from babn.prediction.predict import evaluating
-from babn.tasks.encoded import Batch, Encoded
-from babn.tasks.task import Answers, Asked
+from babn.experiments.stage import Subject
+from babn.tasks.asking import Asking, Mode
+from babn.tasks.encoded import Encoded
+from babn.tasks.task import Answers, Asked, without_answers
 from babn.watch import Unwatched, Watch
-
-BATCH = 64
-"""Examples that are asked together."""
-
-MEMORY = 4.0
-"""Gigabytes of a GPU that attention may take in one pass, since other runs may be beside this."""
-
-Mode = Literal["mean", "sampled", "dropout"]
-"""How a model is asked: once at the posterior mean, or by samples of attention or of dropout."""
 
 
 def modes(experiment: Experiment) -> tuple[Mode, ...]:
@@ -49,31 +39,25 @@ def answer(subject: Subject, part: str, mode: Mode = "mean", watch: Watch | None
 def ask(subject: Subject, data: Encoded, mode: Mode, watch: Watch) -> Asked:
     """The model's outputs for all examples, those of similar lengths together."""
     order = data.lengths.argsort(descending=True, stable=True)
-    moved = data.to(subject.device)
-    for number, rows in enumerate(order.split(BATCH)):
+    moved, asking = data.to(subject.device), asking_of(subject, mode)
+    for number, rows in enumerate(order.split(subject.task.asked_together)):
         batch = without_answers(moved.batch(rows, subject.multiple))
         with torch.no_grad(), autocast(subject.experiment, subject.device):
-            found = _outputs(subject, batch, mode, number)
+            found = subject.task.ask(asking, batch, rows, number)
         watch.step(len(rows))
-        yield rows, found.float()
+        yield rows, found.float() if isinstance(found, Tensor) else found
 
 
-def _outputs(subject: Subject, batch: Batch, mode: Mode, number: int) -> Tensor:
-    if mode == "mean":
-        with evaluating(subject.model):
-            return subject.task.output(subject.model(**batch)).unsqueeze(0)
-    # Every batch has noise of its own: examples in different ones are independent.
-    seed = subject.experiment.seed * 1_000_003 + number
-    found = babn.predict(
-        subject.model,
-        batch,
-        subject.experiment.samples,
-        seed,
-        dropout=mode == "dropout",
-        memory=MEMORY if subject.device.type == "cuda" else None,
-        output=subject.task.output,
+def asking_of(subject: Subject, mode: Mode) -> Asking:
+    """The subject's model, and how to ask it."""
+    return Asking(
+        model=subject.model,
+        tokenizer=subject.tokenizer,
+        mode=mode,
+        samples=subject.experiment.samples,
+        seed=subject.experiment.seed,
+        max_length=subject.max_length,
     )
-    return found.sample_logits
 
 
 def autocast(experiment: Experiment, device: torch.device) -> AbstractContextManager[Any]:

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import babn
 from babn.errors import BabnError
+from babn.experiments.attention import divergences, get_weight, set_weight
 from babn.experiments.checkpoints import find_checkpoints, load_checkpoint, save_checkpoint
 from babn.experiments.interrupts import Interrupts
 from babn.experiments.log import Log
@@ -117,8 +117,9 @@ class _Sums:
 
 def _note_step(stage: Stage, step: int, sums: _Sums) -> None:
     """Takes a step, and notes its loss."""
-    set_rates(stage.optimizer, step, stage.steps, stage.warmup)
-    stage.annealing.apply(stage.model, step, stage.steps)
+    schedule = stage.experiment.rate_schedule
+    set_rates(stage.optimizer, step, stage.steps, stage.warmup, schedule)
+    set_weight(stage.model, stage.annealing, step, stage.steps)
     stage.optimizer.zero_grad()
     for terms in _backward(stage, step):
         sums.add(terms)
@@ -135,7 +136,7 @@ def _backward(stage: Stage, step: int) -> Iterator[dict[str, Tensor]]:
             output = stage.model(**batch)  # the divergence is in its loss already
             loss = (output.loss + _smoothing(stage, output, batch)) * share
         loss.backward()
-        layers = babn.kl_per_layer(stage.model).items()
+        layers = divergences(stage.model, output).items()
         yield {"loss": loss, **{f"kl/{name}": value * share for name, value in layers}}
 
 
@@ -157,7 +158,7 @@ def _write_line(stage: Stage, step: int, sums: _Sums, log: Log) -> None:
             "weight, or look for a damaged example; the last checkpoint is from before."
         )
     kl = sum(value for name, value in means.items() if name.startswith("kl/"))
-    weight = babn.get_kl_weight(stage.model)
+    weight = get_weight(stage.model)
     line: dict[str, Any] = {
         "step": step,
         "epoch": step / stage.steps_per_epoch,
@@ -168,6 +169,8 @@ def _write_line(stage: Stage, step: int, sums: _Sums, log: Log) -> None:
         "learning_rate": float(stage.optimizer.param_groups[0]["lr"]),
         "seconds_per_step": (time.perf_counter() - sums.since) / sums.steps,
     }
+    if stage.words_per_step is not None:
+        line["words_per_second"] = stage.words_per_step / line["seconds_per_step"]
     log.write(line | {name: value for name, value in means.items() if name.startswith("kl/")})
     sums.note = f"loss {means['loss']:.3f}  kl {kl:.3f}"
     sums.clear()

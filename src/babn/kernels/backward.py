@@ -1,9 +1,9 @@
 """The backward kernels.
 
 The first draws the noise again, evaluates the posterior once more, and stores two numbers for each
-pair: its weight, and the gradient of its score before normalisation. The second finishes the
-gradient of scores and sums over queries for keys, values and prior. Queries get theirs from one
-product of the finished gradient with the keys.
+pair: its weight, and the gradient of its score before normalisation. From these the second sums
+over queries for keys, values and prior, and the third over keys for queries; both finish the
+gradient of scores as they go.
 """
 
 import triton
@@ -36,6 +36,7 @@ from babn.kernels.tiles import (
     scores,
     store_lift,
     store_pairs,
+    store_rows,
     visible,
     where_seen,
 )
@@ -275,14 +276,14 @@ def attend_backward_rows(
 def attend_backward_columns(
     Q, K, PRIOR, MASK, BIAS, SCORE_LSE, PRIOR_LSE, ROW_END, DOUT, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM,
     DK, DVALUE, DPRIOR,
-    q_strides, k_strides, dout_strides, mask_strides, bias_strides,
+    q_strides, k_strides, dout_strides, dk_strides, dv_strides, mask_strides, bias_strides,
     heads, groups, n, m, factor,
     D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
     NORMALIZED: tl.constexpr, PRIORS: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
     IEEE: tl.constexpr, FULL: tl.constexpr,
 ):  # fmt: skip
-    """One block of keys of one head; leaves the finished gradient of scores in DPHI."""
+    """One block of keys of one head."""
     ALL: tl.constexpr = FULL and MASKED == 0
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
@@ -323,21 +324,71 @@ def attend_backward_columns(
                 )
                 score_lse = tl.load(SCORE_LSE + row_places, mask=rows < n, other=0.0)
                 row_sum = tl.load(ROW_SUM + row_places, mask=rows < n, other=0.0)
-                p = exp2(where_seen(seen, s - score_lse[:, None], LOWEST, ALL))
-                ds = (ds.to(tl.float32) - p * row_sum[:, None]).to(w.dtype)
-                store_pairs(DPHI, at, ds, inside, FULL)
+                ds = finished(ds, s, score_lse, row_sum, seen, ALL)
             dkey += dot(tl.trans(ds), q.to(ds.dtype), IEEE)
             if PRIORS == ROWWISE:
                 prior_lse = tl.load(PRIOR_LSE + row_places, mask=rows < n, other=0.0)
                 prior_sum = tl.load(PRIOR_SUM + row_places, mask=rows < n, other=0.0)
                 alpha = exp2(log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, ALL))
                 dprior += tl.sum(where_seen(seen, alpha * prior_sum[:, None], 0.0, ALL), 0)
-    places = plane.to(tl.int64) * m + keys
-    inside = (keys < m)[:, None] & (columns < D)[None, :]
-    dkey = dkey * (factor * LN2)
-    tl.store(DK + places[:, None] * D + columns[None, :], dkey.to(DK.dtype.element_ty), mask=inside)
-    inside = (keys < m)[:, None] & (value_columns < DV)[None, :]
-    at = DVALUE + places[:, None] * DV + value_columns[None, :]
-    tl.store(at, dvalue.to(DVALUE.dtype.element_ty), mask=inside)
+    DK = at_head(DK, dk_strides, batch, head)
+    store_rows(DK, keys, columns, dk_strides[2], m, dkey * (factor * LN2), D)
+    DVALUE = at_head(DVALUE, dv_strides, batch, head)
+    store_rows(DVALUE, keys, value_columns, dv_strides[2], m, dvalue, DV)
     if PRIORS == ROWWISE:
-        tl.store(DPRIOR + places, dprior, mask=keys < m)
+        tl.store(DPRIOR + plane.to(tl.int64) * m + keys, dprior, mask=keys < m)
+
+
+@triton.jit
+def finished(dphi, s, score_lse, row_sum, seen, ALL: tl.constexpr):
+    """The gradient of scores, from that of their normalised logarithms."""
+    p = exp2(where_seen(seen, s - score_lse[:, None], LOWEST, ALL))
+    return (dphi.to(tl.float32) - p * row_sum[:, None]).to(dphi.dtype)
+
+
+@triton.jit
+def attend_backward_queries(
+    Q, K, MASK, BIAS, SCORE_LSE, ROW_END, DPHI, ROW_SUM, DQ,
+    q_strides, k_strides, dq_strides, mask_strides, bias_strides,
+    heads, groups, n, m, factor,
+    D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    NORMALIZED: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
+    IEEE: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
+    """One block of queries of one head; for a bias, leaves the gradient of scores in DPHI."""
+    ALL: tl.constexpr = FULL and MASKED == 0
+    plane = tl.program_id(1)
+    batch, head = plane // heads, plane % heads
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    in_rows = rows < n
+    row_places = plane.to(tl.int64) * n + rows
+    columns = tl.arange(0, BD)
+    K = at_head(K, k_strides, batch, head // groups)
+    MASK = at_head(MASK, mask_strides, batch, head)
+    BIAS = at_head(BIAS, bias_strides, batch, head)
+    DPHI += plane.to(tl.int64) * n * m
+    q = load_rows(at_head(Q, q_strides, batch, head), rows, columns, q_strides[2], n, D, BD, FULL)
+    score_lse = tl.zeros([BM], tl.float32)
+    row_sum = tl.zeros([BM], tl.float32)
+    if NORMALIZED:
+        score_lse = tl.load(SCORE_LSE + row_places, mask=in_rows, other=0.0)
+        row_sum = tl.load(ROW_SUM + row_places, mask=in_rows, other=0.0)
+    end = m
+    if MASKED:
+        end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0))
+    dquery = tl.zeros([BM, BD], tl.float32)
+    for start in range(0, end, BN):
+        keys = start + tl.arange(0, BN)
+        inside = in_rows[:, None] & (keys < m)[None, :]
+        key = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
+        at = pair_offsets(rows, keys, m, 1)
+        ds = load_as_is(DPHI, at, inside, FULL)
+        if NORMALIZED:
+            seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
+            s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
+            ds = finished(ds, s, score_lse, row_sum, seen, ALL)
+            if BIASED:
+                store_pairs(DPHI, at, ds, inside, FULL)
+        dquery += dot(ds, key.to(ds.dtype), IEEE)
+    DQ = at_head(DQ, dq_strides, batch, head)
+    store_rows(DQ, rows, columns, dq_strides[2], n, dquery * (factor * LN2), D)

@@ -29,6 +29,7 @@ from babn.kernels.tiles import (
     load_rows,
     log_prior,
     scores,
+    store_rows,
     visible,
     where_seen,
 )
@@ -234,9 +235,7 @@ def attend_forward(
     found = total > 0
     out = out / tl.where(found, total, 1.0)[:, None]
     tl.store(LSE + row_places, tl.where(found, top + log2(total), 0.0), mask=in_rows)
-    inside = in_rows[:, None] & (value_columns < DV)[None, :]
     OUT = at_head(OUT, out_strides, batch, head)
-    at = rows[:, None] * out_strides[2] + value_columns[None, :]
-    tl.store(OUT + at, out.to(OUT.dtype.element_ty), mask=inside)
+    store_rows(OUT, rows, value_columns, out_strides[2], n, out, DV)
     if PRIORS != 0:
         tl.store(KL + row_places, kl, mask=in_rows)

@@ -4,7 +4,7 @@ Matrices of a dozen rows against hundreds of thousands of columns are not what l
 products are made for; here each program takes all heads of a block of query-key pairs.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -18,11 +18,11 @@ from babn.kernels.tiles import dot, pack
 PAIRS, PAIRS_WARPS = 128, 4
 """Query-key pairs in a block of the map, and the warps that work on it."""
 
-SUMMED_PAIRS, SUMMED_WARPS = 256, 4
-"""The same for sums over pairs."""
+SUMMED_PAIRS, SUMMED_WARPS = 64, 4
+"""The same for its gradients."""
 
 PROGRAMS = 1056
-"""Programs that share the blocks of sums over pairs: eight for each multiprocessor of an H200."""
+"""Programs that share the blocks of a map's gradients: eight for each multiprocessor of an H200."""
 
 
 @triton.jit
@@ -42,27 +42,17 @@ def store_heads(X, heads, pairs, pair_count, values, HEADS: tl.constexpr):
 
 @triton.jit
 def map_heads(
-    X, WEIGHT, BIAS, VALUE, SLOPED, OUT, weight_strides, pair_count,
+    X, WEIGHT, BIAS, OUT, weight_strides, pair_count,
     HEADS: tl.constexpr, OUTS: tl.constexpr, BH: tl.constexpr, BO: tl.constexpr, BP: tl.constexpr,
-    BIASED: tl.constexpr, SOFTPLUS: tl.constexpr, SLOPE: tl.constexpr, IEEE: tl.constexpr,
+    SOFTPLUS: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
-    """One block of pairs of one example; before the map a softplus' slope, or after it softplus."""
+    """One block of pairs of one example."""
     pairs = tl.program_id(0) * BP + tl.arange(0, BP)
     heads, outs = tl.arange(0, BH), tl.arange(0, BO)
     example = tl.program_id(1).to(tl.int64)
     x = load_heads(X + example * HEADS * pair_count, heads, pairs, pair_count, HEADS)
-    if SLOPE:
-        # In terms of softplus' value h its slope is 1 - e^-h.
-        at = example * HEADS * pair_count
-        h = load_heads(VALUE + at, heads, pairs, pair_count, HEADS).to(tl.float32)
-        slope = tl.where(h < 1e-3, h - 0.5 * h * h, 1.0 - exp2(-h * LOG2_E))
-        x = (x.to(tl.float32) * slope).to(x.dtype)
-        store_heads(SLOPED + at, heads, pairs, pair_count, x, HEADS)
-    inside = (outs < OUTS)[:, None] & (heads < HEADS)[None, :]
-    at = outs[:, None] * weight_strides[0] + heads[None, :] * weight_strides[1]
-    u = dot(tl.load(WEIGHT + at, mask=inside, other=0.0).to(x.dtype), x, IEEE)
-    if BIASED:
-        u += tl.load(BIAS + outs, mask=outs < OUTS, other=0.0).to(tl.float32)[:, None]
+    w = load_weight(WEIGHT, outs, heads, weight_strides, OUTS, HEADS).to(x.dtype)
+    u = dot(w, x, IEEE) + tl.load(BIAS + outs, mask=outs < OUTS, other=0.0).to(tl.float32)[:, None]
     if SOFTPLUS:
         value, _ = softplus_and_slope(u, IEEE)
         u = value * LN2
@@ -83,9 +73,9 @@ def load_two(X, heads, pairs, pair_count, HEADS: tl.constexpr, HALF: tl.constexp
 
 
 @triton.jit
-def load_weight(WEIGHT, outs, heads, strides, HEADS: tl.constexpr):
-    """A square part of a weight."""
-    inside = (outs < HEADS)[:, None] & (heads < HEADS)[None, :]
+def load_weight(WEIGHT, outs, heads, strides, OUTS: tl.constexpr, HEADS: tl.constexpr):
+    """A weight, zero outside."""
+    inside = (outs < OUTS)[:, None] & (heads < HEADS)[None, :]
     at = outs[:, None] * strides[0] + heads[None, :] * strides[1]
     return tl.load(WEIGHT + at, mask=inside, other=0.0)
 
@@ -101,8 +91,8 @@ def lift_heads(
     example = tl.program_id(1).to(tl.int64)
     x = load_heads(X + example * HEADS * pair_count, heads, pairs, pair_count, HEADS)
     half = HEADS * weight_strides[0]
-    w1 = load_weight(WEIGHT, heads, heads, weight_strides, HEADS).to(x.dtype)
-    w2 = load_weight(WEIGHT + half, heads, heads, weight_strides, HEADS).to(x.dtype)
+    w1 = load_weight(WEIGHT, heads, heads, weight_strides, HEADS, HEADS).to(x.dtype)
+    w2 = load_weight(WEIGHT + half, heads, heads, weight_strides, HEADS, HEADS).to(x.dtype)
     b1 = tl.load(BIAS + heads, mask=heads < HEADS, other=0.0).to(tl.float32)
     b2 = tl.load(BIAS + HEADS + heads, mask=heads < HEADS, other=0.0).to(tl.float32)
     v1, _ = softplus_and_slope(dot(w1, x, IEEE) + b1[:, None], IEEE)
@@ -118,125 +108,148 @@ def lift_heads(
 
 
 @triton.jit
-def lift_heads_backward(
-    DLIFT, WEIGHT, DX, weight_strides, pair_count,
-    HEADS: tl.constexpr, BH: tl.constexpr, BP: tl.constexpr, IEEE: tl.constexpr,
-):  # fmt: skip
-    """The gradient of what two maps were applied to."""
-    pairs = tl.program_id(0) * BP + tl.arange(0, BP)
-    heads = tl.arange(0, BH)
-    HALF: tl.constexpr = DX.dtype.element_ty
-    at = tl.program_id(1).to(tl.int64) * HEADS * pair_count
-    start = DLIFT + at * 2 if IEEE else DLIFT + at
-    du1, du2 = load_two(start, heads, pairs, pair_count, HEADS, HALF)
-    half = HEADS * weight_strides[0]
-    w1 = load_weight(WEIGHT, heads, heads, weight_strides, HEADS).to(HALF)
-    w2 = load_weight(WEIGHT + half, heads, heads, weight_strides, HEADS).to(HALF)
-    dx = dot(tl.trans(w1), du1, IEEE) + dot(tl.trans(w2), du2, IEEE)
-    store_heads(DX + at, heads, pairs, pair_count, dx, HEADS)
+def with_ones(x, heads, HEADS: tl.constexpr):
+    """Heads of a block of pairs with a row of ones after them, for sums."""
+    return tl.where((heads == HEADS)[:, None], 1.0, x).to(x.dtype)
 
 
 @triton.jit
-def sum_products(
-    X, Y, SUMS, pair_count, blocks,
-    HEADS: tl.constexpr, OUTS: tl.constexpr, BH: tl.constexpr, BO: tl.constexpr, BP: tl.constexpr,
-    PAIRED: tl.constexpr, IEEE: tl.constexpr,
-):  # fmt: skip
-    """Sums over several blocks of pairs of one example, of products of each row of Y with X and 1.
+def store_sums(SUMS, part, outs, heads, sums, OUTS: tl.constexpr, HEADS: tl.constexpr):
+    """Stores sums of products; the last column is that of sums alone."""
+    inside = (outs < OUTS)[:, None] & (heads <= HEADS)[None, :]
+    at = (part * OUTS + outs)[:, None] * (HEADS + 1) + heads[None, :]
+    tl.store(SUMS + at, sums, mask=inside)
 
-    The last column of sums is that of Y itself. If paired, Y has two numbers side by side.
+
+@triton.jit
+def map_heads_backward(
+    DOUT, VALUE, X, WEIGHT, DX, SUMS, weight_strides, pair_count, blocks,
+    HEADS: tl.constexpr, OUTS: tl.constexpr, BH: tl.constexpr, BO: tl.constexpr, BP: tl.constexpr,
+    SOFTPLUS: tl.constexpr, IEEE: tl.constexpr,
+):  # fmt: skip
+    """Several blocks of pairs of one example: the gradient of X, and sums for weight and bias.
+
+    VALUE is what the map gave after softplus.
     """
     heads, outs = tl.arange(0, BH), tl.arange(0, BO)
     example = tl.program_id(1).to(tl.int64)
+    DOUT += example * OUTS * pair_count
+    VALUE += example * OUTS * pair_count
     X += example * HEADS * pair_count
-    Y += example * OUTS * pair_count * (2 if PAIRED and IEEE else 1)
+    DX += example * HEADS * pair_count
+    w = load_weight(WEIGHT, outs, heads, weight_strides, OUTS, HEADS).to(DX.dtype.element_ty)
     sums = tl.zeros([BO, BH], tl.float32)
-    more = tl.zeros([BO, BH], tl.float32)
     for block in range(blocks):
         pairs = (tl.program_id(0) * blocks + block) * BP + tl.arange(0, BP)
+        g = load_heads(DOUT, outs, pairs, pair_count, OUTS)
         x = load_heads(X, heads, pairs, pair_count, HEADS)
-        x = tl.where((heads == HEADS)[:, None], 1.0, x).to(x.dtype)
-        if PAIRED:
-            y, second = load_two(Y, outs, pairs, pair_count, OUTS, x.dtype)
-            more += dot(second, tl.trans(x), IEEE)
-        else:
-            y = load_heads(Y, outs, pairs, pair_count, OUTS)
-        sums += dot(y, tl.trans(x), IEEE)
+        if SOFTPLUS:
+            # In terms of softplus' value h its slope is 1 - e^-h.
+            h = load_heads(VALUE, outs, pairs, pair_count, OUTS).to(tl.float32)
+            slope = tl.where(h < 1e-3, h - 0.5 * h * h, 1.0 - exp2(-h * LOG2_E))
+            g = (g.to(tl.float32) * slope).to(g.dtype)
+        store_heads(DX, heads, pairs, pair_count, dot(tl.trans(w), g, IEEE), HEADS)
+        sums += dot(g, tl.trans(with_ones(x, heads, HEADS)), IEEE)
     part = example * tl.num_programs(0) + tl.program_id(0)
-    inside = (outs < OUTS)[:, None] & (heads <= HEADS)[None, :]
-    at = (part * OUTS * (2 if PAIRED else 1) + outs)[:, None] * (HEADS + 1) + heads[None, :]
-    tl.store(SUMS + at, sums, mask=inside)
-    if PAIRED:
-        tl.store(SUMS + at + OUTS * (HEADS + 1), more, mask=inside)
+    store_sums(SUMS, part, outs, heads, sums, OUTS, HEADS)
+
+
+@triton.jit
+def lift_heads_backward(
+    DLIFT, X, WEIGHT, DX, SUMS, weight_strides, pair_count, blocks,
+    HEADS: tl.constexpr, BH: tl.constexpr, BP: tl.constexpr, IEEE: tl.constexpr,
+):  # fmt: skip
+    """The same for two maps, whose gradients lie side by side."""
+    heads = tl.arange(0, BH)
+    HALF: tl.constexpr = DX.dtype.element_ty
+    example = tl.program_id(1).to(tl.int64)
+    DLIFT += example * HEADS * pair_count * (2 if IEEE else 1)
+    X += example * HEADS * pair_count
+    DX += example * HEADS * pair_count
+    half = HEADS * weight_strides[0]
+    w1 = load_weight(WEIGHT, heads, heads, weight_strides, HEADS, HEADS).to(HALF)
+    w2 = load_weight(WEIGHT + half, heads, heads, weight_strides, HEADS, HEADS).to(HALF)
+    sums1 = tl.zeros([BH, BH], tl.float32)
+    sums2 = tl.zeros([BH, BH], tl.float32)
+    for block in range(blocks):
+        pairs = (tl.program_id(0) * blocks + block) * BP + tl.arange(0, BP)
+        du1, du2 = load_two(DLIFT, heads, pairs, pair_count, HEADS, HALF)
+        x = load_heads(X, heads, pairs, pair_count, HEADS)
+        dx = dot(tl.trans(w1), du1, IEEE) + dot(tl.trans(w2), du2, IEEE)
+        store_heads(DX, heads, pairs, pair_count, dx, HEADS)
+        x = tl.trans(with_ones(x, heads, HEADS))
+        sums1 += dot(du1, x, IEEE)
+        sums2 += dot(du2, x, IEEE)
+    part = 2 * (example * tl.num_programs(0) + tl.program_id(0))
+    store_sums(SUMS, part, heads, heads, sums1, HEADS, HEADS)
+    store_sums(SUMS, part + 1, heads, heads, sums2, HEADS, HEADS)
 
 
 launch_map = Launcher(map_heads)
-launch_sums = Launcher(sum_products)
+launch_map_backward = Launcher(map_heads_backward)
 launch_lift = Launcher(lift_heads)
 launch_lift_backward = Launcher(lift_heads_backward)
 
 
-def _sizes(outs: int, heads: int, more: int = 0) -> dict[str, int]:
-    block, out_block = (max(16, triton.next_power_of_2(size)) for size in (heads + more, outs))
-    return {"HEADS": heads, "OUTS": outs, "BH": block, "BO": out_block}
-
-
-def _map(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    softplus: bool = False,
-    value: Tensor | None = None,
-    sloped: Tensor | None = None,
-) -> Tensor:
-    batch, heads, n, m = x.shape
-    out = x.new_empty(batch, len(weight), n, m)
-    launch_map(
-        (triton.cdiv(n * m, PAIRS), batch),
-        (x, weight, weight if bias is None else bias, x if value is None else value,
-         x if sloped is None else sloped, out),
-        (weight.stride(), n * m),
-        **_sizes(len(weight), heads), BP=PAIRS, BIASED=bias is not None, SOFTPLUS=softplus,
-        SLOPE=value is not None, IEEE=x.dtype == torch.float32, num_warps=PAIRS_WARPS,
-    )  # fmt: skip
-    return out
+def _block(size: int) -> int:
+    return max(16, triton.next_power_of_2(size))
 
 
 def mapped(h: Tensor, weight: Tensor, bias: Tensor, softplus: bool) -> Tensor:
     """A linear map over heads, in the precision of `h`; followed by softplus if asked."""
-    return _map(h.contiguous(), weight, bias, softplus)
+    batch, heads, n, m = h.shape
+    h, outs = h.contiguous(), len(weight)
+    out = h.new_empty(batch, outs, n, m)
+    launch_map(
+        (triton.cdiv(n * m, PAIRS), batch),
+        (h, weight, bias, out),
+        (weight.stride(), n * m),
+        HEADS=heads, OUTS=outs, BH=_block(heads), BO=_block(outs), BP=PAIRS, SOFTPLUS=softplus,
+        IEEE=h.dtype == torch.float32, num_warps=PAIRS_WARPS,
+    )  # fmt: skip
+    return out
 
 
 def mapped_backward(
     h: Tensor, weight: Tensor, out: Tensor, dout: Tensor, softplus: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of tensor, weight and bias, the latter two in float32."""
-    h, dout = h.contiguous(), dout.contiguous()
-    if softplus:
-        sloped = torch.empty_like(dout)
-        dh = _map(dout, weight.T, value=out, sloped=sloped)
-        dout = sloped
-    else:
-        dh = _map(dout, weight.T)
-    return dh, *_sums(h, dout, paired=False)
-
-
-def _sums(h: Tensor, dout: Tensor, paired: bool) -> tuple[Tensor, Tensor]:
-    """Gradients of weight and bias in float32."""
-    batch, heads, n, m = h.shape
-    outs = dout.shape[1]
-    all_blocks = triton.cdiv(n * m, SUMMED_PAIRS)
-    blocks = triton.cdiv(all_blocks * batch, PROGRAMS)
-    programs = triton.cdiv(all_blocks, blocks)
-    rows = 2 * outs if paired else outs
-    parts = h.new_empty(batch * programs, rows, heads + 1, dtype=torch.float32)
-    launch_sums(
-        (programs, batch), (h, dout, parts), (n * m, blocks),
-        **_sizes(outs, heads, more=1), BP=SUMMED_PAIRS, PAIRED=paired,
-        IEEE=h.dtype == torch.float32, num_warps=SUMMED_WARPS,
+    heads, outs = h.shape[1], len(weight)
+    h, dh, shares = h.contiguous(), torch.empty_like(h), _Shares.of(h)
+    parts = h.new_empty(shares.parts, outs, heads + 1, dtype=torch.float32)
+    launch_map_backward(
+        shares.grid,
+        (dout.contiguous(), out, h, weight, dh, parts),
+        (weight.stride(), shares.pairs, shares.blocks),
+        HEADS=heads, OUTS=outs, BH=_block(heads + 1), BO=_block(outs), BP=SUMMED_PAIRS,
+        SOFTPLUS=softplus, IEEE=h.dtype == torch.float32, num_warps=SUMMED_WARPS,
     )  # fmt: skip
+    return dh, *_added(parts)
+
+
+class _Shares(NamedTuple):
+    """How programs share the pairs of a tensor: a few blocks for each."""
+
+    grid: tuple[int, int]
+    pairs: int
+    blocks: int
+
+    @classmethod
+    def of(cls, h: Tensor) -> "_Shares":
+        batch, pairs = h.shape[0], h.shape[2] * h.shape[3]
+        everything = triton.cdiv(pairs, SUMMED_PAIRS)
+        blocks = triton.cdiv(everything * batch, PROGRAMS)
+        return cls((triton.cdiv(everything, blocks), batch), pairs, blocks)
+
+    @property
+    def parts(self) -> int:
+        return self.grid[0] * self.grid[1]
+
+
+def _added(parts: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of weight and bias, from those of each program."""
     sums = parts.sum(0)
-    return sums[:, :heads].clone(), sums[:, heads].clone()
+    return sums[:, :-1].clone(), sums[:, -1].clone()
 
 
 def lifted_by_heads(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -250,7 +263,8 @@ def lifted_by_heads(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         (triton.cdiv(n * m, PAIRS), batch),
         (h, weight, bias, _packed(out)),
         (weight.stride(), n * m),
-        **_square(heads), BP=PAIRS, IEEE=h.dtype == torch.float32, num_warps=PAIRS_WARPS,
+        HEADS=heads, BH=_block(heads), BP=PAIRS, IEEE=h.dtype == torch.float32,
+        num_warps=PAIRS_WARPS,
     )  # fmt: skip
     return out
 
@@ -259,22 +273,19 @@ def lifted_by_heads_backward(
     h: Tensor, weight: Tensor, dlift: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of tensor, weight and bias, for the gradient before softplus."""
-    batch, heads, n, m = h.shape
+    heads = h.shape[1]
     if len(weight) == heads:
         return mapped_backward(h, weight, h, dlift, False)
-    h, dlift = h.contiguous(), _packed(dlift)
-    dh = torch.empty_like(h)
+    h, dh, shares = h.contiguous(), torch.empty_like(h), _Shares.of(h)
+    parts = h.new_empty(shares.parts, 2 * heads, heads + 1, dtype=torch.float32)
     launch_lift_backward(
-        (triton.cdiv(n * m, PAIRS), batch),
-        (dlift, weight, dh),
-        (weight.stride(), n * m),
-        **_square(heads), BP=PAIRS, IEEE=h.dtype == torch.float32, num_warps=PAIRS_WARPS,
+        shares.grid,
+        (_packed(dlift), h, weight, dh, parts),
+        (weight.stride(), shares.pairs, shares.blocks),
+        HEADS=heads, BH=_block(heads + 1), BP=SUMMED_PAIRS, IEEE=h.dtype == torch.float32,
+        num_warps=SUMMED_WARPS,
     )  # fmt: skip
-    return dh, *_sums(h, dlift, paired=True)
-
-
-def _square(heads: int) -> dict[str, int]:
-    return {"HEADS": heads, "BH": max(16, triton.next_power_of_2(heads))}
+    return dh, *_added(parts)
 
 
 def _packed(lift: Tensor) -> Tensor:

@@ -101,6 +101,7 @@ TILES = {
     "forward": Tile(64, 32, 4, registers=168),
     "rows": Tile(64, 16, 4, registers=168),
     "columns": Tile(64, 64, 4),
+    "queries": Tile(64, 64, 4),
     "softmax": Tile(64, 64, 4),
 }
 """For each kernel the largest tile that fits its registers with heads of 64."""

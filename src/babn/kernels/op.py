@@ -16,6 +16,7 @@ from torch import Tensor
 from babn.kernels.backward import (
     ROWS_OF_A_PART,
     attend_backward_columns,
+    attend_backward_queries,
     attend_backward_rows,
 )
 from babn.kernels.forward import attend_forward
@@ -35,6 +36,7 @@ from babn.kernels.launch import (
 launch_forward = Launcher(attend_forward)
 launch_rows = Launcher(attend_backward_rows)
 launch_columns = Launcher(attend_backward_columns)
+launch_queries = Launcher(attend_backward_queries)
 
 TENSORS = 10
 """How many of the operator's arguments are tensors; the others are settings."""
@@ -140,8 +142,11 @@ def weibull_attention_backward(
     truncated: bool,
     own_moment: bool,
     with_kl: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of scores, keys, values, lift (or state, weight and bias) and prior."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of queries, keys, values, lift (or state), prior, weight and bias, and of scores.
+
+    Those of scores are empty unless a bias was added to them.
+    """
     settings = Settings(
         scale, rho, fixed_k, sigma, beta, alpha, normalized, sample, truncated, own_moment, with_kl
     )
@@ -172,42 +177,66 @@ def weibull_attention_backward(
          heads, groups, n, m, 1 if seeds is None else batch // len(seeds), *numbers),
         **sizes, **tiles, **options, POSITIVE=head_weight is not None, LIFTS=lifted.kind,
     )  # fmt: skip
-    dk, dv = (q.new_empty(batch, heads, m, x.shape[-1]) for x in (k, v))
+    dq = _token_by_token(q, n, q.shape[-1])
+    dk, dv = (_token_by_token(q, m, x.shape[-1]) for x in (k, v))
     dprior = q.new_empty(batch, heads, m, dtype=torch.float32)
     tiles = tile_options("columns", q, m, mask, bias)
     launch_columns(
         (triton.cdiv(m, tiles["BN"]), batch * heads),
         (q, k, prior_or_any, pairs.mask, pairs.bias, *normalizers[1:3], row_end, dout,
          weights, dscores, row_sum, prior_sum, dk, dv, dprior),
-        (q.stride(), k.stride(), dout.stride(), pairs.mask_strides, pairs.bias_strides,
-         heads, groups, n, m, numbers[0]),
+        (q.stride(), k.stride(), dout.stride(), dk.stride(), dv.stride(), pairs.mask_strides,
+         pairs.bias_strides, heads, groups, n, m, numbers[0]),
         **sizes, **tiles, NORMALIZED=normalized, PRIORS=options["PRIORS"],
+    )  # fmt: skip
+    tiles = tile_options("queries", q, m, mask, bias)
+    launch_queries(
+        (triton.cdiv(n, tiles["BM"]), batch * heads),
+        (q, k, pairs.mask, pairs.bias, normalizers[1], row_end, dscores, row_sum, dq),
+        (q.stride(), k.stride(), dq.stride(), pairs.mask_strides, pairs.bias_strides,
+         heads, groups, n, m, numbers[0]),
+        D=sizes["D"], BD=sizes["BD"], **tiles, NORMALIZED=normalized,
     )  # fmt: skip
     if options["PRIORS"] == CONTEXTUAL:
         dprior = parts.sum(2)
     elif options["PRIORS"] == ROWWISE:
         dprior = parts.sum(2) - dprior
     if groups > 1:
-        dk, dv, dprior = (x.unflatten(1, (-1, groups)).sum(2) for x in (dk, dv, dprior))
+        dk, dv, dprior = (
+            x.unflatten(1, (-1, groups)).sum(2).contiguous() for x in (dk, dv, dprior)
+        )
     dweight, dbias = q.new_empty(0), q.new_empty(0)
     if state is not None and head_weight is not None:
         dlift, dweight, dbias = lifted_by_heads_backward(state, head_weight, dlift)
-    return dscores, dk, dv, dlift, dprior, dweight, dbias
+    dscores = q.new_empty(0) if bias is None else dscores
+    return dq, dk, dv, dlift, dprior, dweight, dbias, dscores
+
+
+def _token_by_token(q: Tensor, tokens: int, size: int) -> Tensor:
+    """Room for a tensor in which the heads of a token lie side by side, as linear maps take it."""
+    return q.new_empty(q.shape[0], tokens, q.shape[1], size).transpose(1, 2)
 
 
 @weibull_attention_backward.register_fake
 def _(
     dout: Tensor, dkl: Tensor, q: Tensor, k: Tensor, v: Tensor, lift: Tensor | None,
-    head_weight: Tensor | None, *rest: Any,
+    head_weight: Tensor | None, head_bias: Tensor | None, prior: Tensor | None,
+    mask: Tensor | None, bias: Tensor | None, *rest: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    dk, dv = (torch.empty(x.shape, dtype=q.dtype, device=x.device) for x in (k, v))
+    n, m = q.shape[2], k.shape[2]
+    dq = _token_by_token(q, n, q.shape[-1])
+    if k.shape[1] == q.shape[1]:
+        dk, dv = (_token_by_token(q, m, x.shape[-1]) for x in (k, v))
+    else:
+        dk, dv = (q.new_empty(x.shape) for x in (k, v))
     dlift = q.new_empty(0) if lift is None else torch.empty_like(lift)
     dprior = q.new_empty(*k.shape[:3], dtype=torch.float32)
     dweight, dbias = q.new_empty(0), q.new_empty(0)
     if head_weight is not None:
         dweight = torch.empty_like(head_weight, dtype=torch.float32)
         dbias = dweight.new_empty(len(head_weight))
-    return q.new_empty(*q.shape[:3], k.shape[2]), dk, dv, dlift, dprior, dweight, dbias
+    dscores = q.new_empty(0) if bias is None else q.new_empty(*q.shape[:3], m)
+    return dq, dk, dv, dlift, dprior, dweight, dbias, dscores
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -217,13 +246,11 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 
 def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...]:
-    _, k, _, lift, head_weight, head_bias, prior, _, bias, *_ = ctx.saved_tensors
+    _, _, _, lift, head_weight, head_bias, prior, _, bias, *_ = ctx.saved_tensors
     dout = dout if dout.stride(-1) == 1 else dout.contiguous()
-    dscores, dk, dv, dlift, dprior, dweight, dbias = weibull_attention_backward(
+    dq, dk, dv, dlift, dprior, dweight, dbias, dscores = weibull_attention_backward(
         dout, dkl.contiguous(), *ctx.saved_tensors, *ctx.settings
     )
-    grouped = dscores.unflatten(1, (k.shape[1], -1))
-    dq = (grouped @ k.unsqueeze(2)).flatten(1, 2) * ctx.settings[0]
     return (
         dq,
         dk,

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from babn.kernels.special import LOG2_E, exp2
+from babn.kernels.special import INTERPRETED, LOG2_E, exp2
 
 CONTEXTUAL = tl.constexpr(1)
 CONSTANT = tl.constexpr(2)
@@ -46,6 +46,14 @@ def load_rows(
 
 
 @triton.jit
+def store_rows(X, rows, columns, stride, row_count, values, SIZE: tl.constexpr):
+    """Stores whole rows in the precision of the tensor."""
+    inside = (rows[:, None] < row_count) & (columns[None, :] < SIZE)
+    at = X + rows[:, None] * stride + columns[None, :]
+    tl.store(at, values.to(X.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def pair_offsets(rows, keys, row_stride, key_stride):
     """Offsets of a tile's pairs, in 64 bits since there may be more than 32 can count."""
     return rows[:, None].to(tl.int64) * row_stride + keys[None, :] * key_stride
@@ -75,9 +83,20 @@ def unpack(x, HALF: tl.constexpr):
 
 @triton.jit
 def pack(low, high, HALF: tl.constexpr):
-    """Two numbers in half precision in 32 bits."""
-    low = low.to(HALF).to(tl.uint16, bitcast=True).to(tl.uint32)
-    return low | (high.to(HALF).to(tl.uint16, bitcast=True).to(tl.uint32) << 16)
+    """Two numbers in half precision in 32 bits, by one instruction where there is a machine."""
+    if INTERPRETED:
+        low = low.to(HALF).to(tl.uint16, bitcast=True).to(tl.uint32)
+        return low | (high.to(HALF).to(tl.uint16, bitcast=True).to(tl.uint32) << 16)
+    elif tl.bfloat16 == HALF:
+        return tl.inline_asm_elementwise(
+            "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [low, high],
+            dtype=tl.uint32, is_pure=True, pack=1,
+        )  # fmt: skip
+    else:
+        return tl.inline_asm_elementwise(
+            "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [low, high],
+            dtype=tl.uint32, is_pure=True, pack=1,
+        )  # fmt: skip
 
 
 @triton.jit

@@ -1,6 +1,6 @@
 """Attention models from before transformers, as models of transformers.
 
-Two are for tasks of two texts and one translates.
+Two are for tasks of two texts, one translates, and one answers questions about images.
 
 Importing this package makes them known to transformers' `Auto` classes.
 """
@@ -10,6 +10,7 @@ from transformers import (
     AutoModelForMultipleChoice,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoModelForVisualQuestionAnswering,
 )
 
 from babn.models.decomposable import (
@@ -18,6 +19,8 @@ from babn.models.decomposable import (
     DecomposableForSequenceClassification,
 )
 from babn.models.esim import EsimConfig, EsimForMultipleChoice, EsimForSequenceClassification
+from babn.models.mcan import McanForQuestionAnswering
+from babn.models.mcan_config import McanConfig
 from babn.models.translate import Translations, translate
 from babn.models.translation import TranslationModel
 from babn.models.translation_config import TranslationConfig
@@ -30,6 +33,8 @@ __all__ = [
     "EsimConfig",
     "EsimForMultipleChoice",
     "EsimForSequenceClassification",
+    "McanConfig",
+    "McanForQuestionAnswering",
     "TranslationConfig",
     "TranslationModel",
     "Translations",
@@ -48,3 +53,6 @@ for _config, _classifier, _chooser in (
 
 AutoConfig.register(TranslationConfig.model_type, TranslationConfig, exist_ok=True)
 AutoModelForSeq2SeqLM.register(TranslationConfig, TranslationModel, exist_ok=True)
+
+AutoConfig.register(McanConfig.model_type, McanConfig, exist_ok=True)
+AutoModelForVisualQuestionAnswering.register(McanConfig, McanForQuestionAnswering, exist_ok=True)

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from babn.attention.randomness import Randomness
 from babn.models.translation_parts import IGNORED, Memory, WordLayer
 
 AT_ONCE = 2**25
@@ -59,8 +60,12 @@ class Aligned:
 
     def soft(self, weights: Float[Tensor, "batch target source"]) -> Float[Tensor, "batch target"]:
         """Log-probabilities of words at weighted means of source positions; zero at padding."""
-        logits = self.logits(weights).transpose(1, 2)
-        return -F.cross_entropy(logits, self.labels, ignore_index=IGNORED, reduction="none")
+        return self.gold(self.logits(weights))
+
+    def gold(self, logits: Float[Tensor, "batch target word"]) -> Float[Tensor, "batch target"]:
+        """Log-probabilities of words; zero at padding."""
+        found = logits.transpose(1, 2)
+        return -F.cross_entropy(found, self.labels, ignore_index=IGNORED, reduction="none")
 
 
 def enumerated(
@@ -107,6 +112,18 @@ def relaxed(
     scores = log_q.masked_fill(padding.unsqueeze(1), -torch.inf)
     drawn = (F.gumbel_softmax(scores, temperature, hard=True) for _ in range(samples))
     return torch.stack([words.soft(weights) for weights in drawn]).mean(0)
+
+
+def drawn(
+    memory: Memory, log_p: Float[Tensor, "batch target source"], randomness: Randomness
+) -> Float[Tensor, "batch target source"]:
+    """One alignment for each target position, as weights of zero and one (Gumbel-max)."""
+    uniform = randomness.uniform(log_p.detach())
+    scores = (log_p - torch.log(-torch.log(uniform))).masked_fill(
+        ~memory.text.seen.unsqueeze(1), -torch.inf
+    )
+    weights = F.one_hot(scores.argmax(-1), scores.shape[-1]).to(log_p.dtype)
+    return weights * memory.text.seen.unsqueeze(1)
 
 
 def marginal(

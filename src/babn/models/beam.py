@@ -109,12 +109,14 @@ class BeamSearch:
 
     def _candidates(self, log_probs: Tensor) -> tuple[Hypotheses, Tensor]:
         """The best continuations, twice as many as the beam is wide, since some may be ends."""
-        total = (self.growing.scores.unsqueeze(-1) + log_probs).flatten(1)
+        # The best of all are among the best of each, which a GPU finds for all rows side by side.
+        each, words = log_probs.topk(min(2 * self.beam, log_probs.shape[-1]))
+        total = (self.growing.scores.unsqueeze(-1) + each).flatten(1)
         scores, numbers = total.topk(min(2 * self.beam, total.shape[1]))
-        parents, words = numbers // log_probs.shape[-1], numbers % log_probs.shape[-1]
+        parents = numbers // each.shape[-1]
         grown = self.growing.chosen(parents)
-        grown.words[..., self.length] = words
-        grown.log_probs[..., self.length] = log_probs.flatten(1).gather(1, numbers)
+        grown.words[..., self.length] = words.flatten(1).gather(1, numbers)
+        grown.log_probs[..., self.length] = each.flatten(1).gather(1, numbers)
         return Hypotheses(grown.words, grown.log_probs, scores), parents
 
     def _finish(self, candidates: Hypotheses, ended: Bool[Tensor, "batch candidate"]) -> None:

@@ -1,11 +1,22 @@
 """LSTMs over texts of different lengths."""
 
+from contextlib import AbstractContextManager
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from babn.models.texts import Text
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[None]:
+    """No autocast, which runs an LSTM of cuDNN in float16 whatever it is asked for.
+
+    Gradients of a mean over thousands of words would vanish there. In float32 cuDNN multiplies in
+    TF32, and what an LSTM waits for is the step before, not arithmetic.
+    """
+    return torch.autocast(device.type, enabled=False)
 
 
 class BiLstm(nn.Module):
@@ -33,10 +44,12 @@ class BiLstm(nn.Module):
         self, x: Float[Tensor, "batch token dim"], text: Text
     ) -> Float[Tensor, "batch token size"]:
         """Both directions side by side; zero at padding."""
-        lengths = text.seen.sum(1).clamp(min=1).cpu()
-        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        self.lstm.flatten_parameters()
-        output, _ = self.lstm(packed)
+        lengths = text.lengths.clamp(min=1)
+        with full_precision(x.device):
+            x = x.to(next(self.lstm.parameters()).dtype)
+            packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            self.lstm.flatten_parameters()
+            output, _ = self.lstm(packed)
         padded: Tensor
         padded, _ = pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])
         return padded

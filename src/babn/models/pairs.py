@@ -18,7 +18,7 @@ from babn.models.vectors import WordVectors
 class WordEmbedding(nn.Embedding):
     """Words' vectors, which training leaves alone if the configuration says so."""
 
-    def __init__(self, config: PairConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__(config.vocab_size, config.embedding_size)
         self.fixed = config.fixed_vectors
         self.weight.requires_grad_(not self.fixed)
@@ -27,6 +27,17 @@ class WordEmbedding(nn.Embedding):
         """One vector for each word."""
         # Loading makes a trainable parameter of everything.
         return F.embedding(ids, self.weight.detach() if self.fixed else self.weight)
+
+
+@torch.no_grad()
+def fill_vectors(
+    model: Any, vectors: WordVectors, vocabulary: Mapping[str, int], seed: int = 0
+) -> int:
+    """Gives a model's words the vectors of a file, and returns how many were found there."""
+    filled, found = vectors.fill(vocabulary, seed, model.config.initializer_range)
+    model.network.embedding.weight.copy_(filled)
+    model.config.words_found = found
+    return found
 
 
 class PairModel(PreTrainedModel):
@@ -69,11 +80,7 @@ class PairModel(PreTrainedModel):
             vocabulary: The number of each word, as a tokenizer's `get_vocab` gives it.
             seed: Decides the vectors of words that are not in the file.
         """
-        filled, found = vectors.fill(vocabulary, seed, self.config.initializer_range)
-        with torch.no_grad():
-            self.network.embedding.weight.copy_(filled)
-        self.config.words_found = found
-        return found
+        return fill_vectors(self, vectors, vocabulary, seed)
 
     def _outputs(
         self, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None

@@ -1,6 +1,7 @@
 """Two texts out of one row of tokens, and attention from one text to another."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,11 @@ class Text:
 
     ids: Int[Tensor, "batch token"]
     seen: Bool[Tensor, "batch token"]
+
+    @cached_property
+    def lengths(self) -> Int[Tensor, "batch"]:
+        """How many tokens there are, in main memory; a GPU is waited for once."""
+        return self.seen.sum(1).cpu()
 
 
 def split(
@@ -55,9 +61,12 @@ def split(
 def left_aligned(ids: Int[Tensor, "batch token"], chosen: Bool[Tensor, "batch token"]) -> Text:
     """The chosen tokens of each row, in their order, padded on the right as far as needed."""
     lengths = chosen.sum(-1, keepdim=True)
-    longest = max(1, int(lengths.max()))
+    known = lengths.squeeze(-1).cpu()
+    longest = max(1, int(known.max()))
     order = chosen.byte().argsort(dim=-1, descending=True, stable=True)[:, :longest]
-    return Text(ids.gather(-1, order), torch.arange(longest, device=ids.device) < lengths)
+    text = Text(ids.gather(-1, order), torch.arange(longest, device=ids.device) < lengths)
+    vars(text)["lengths"] = known  # so that nobody waits for the device again
+    return text
 
 
 class TextAttention(nn.Module):

@@ -1,20 +1,22 @@
 """Translations by beam search."""
 
 import math
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from babn.attention.randomness import Randomness, RowRandomness, mix_seed
 from babn.attention.rule import check_count
+from babn.conversion.passes import overriding
+from babn.errors import ConfigError
 from babn.models.beam import BeamSearch
 from babn.models.translation import TranslationModel
 from babn.models.translation_parts import Memory, State
 from babn.prediction.predict import evaluating
-from babn.prediction.sampling import sampling
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def translate(
     max_length: int = 125,
     samples: int | None = None,
     seed: int | None = 0,
+    numbers: Sequence[int] | None = None,
 ) -> Translations:
     """The targets that a model finds most probable; those of greedy search with a beam of 1.
 
@@ -61,33 +64,69 @@ def translate(
         length_penalty: How much longer targets are preferred (Wu et al., 2016); 0 for not at all.
         max_length: Words of the longest target, with its end.
         samples: How many samples of attention each word's probability is the mean of, drawn anew
-            for each hypothesis at each word, by a converted model; by default attention is at its
-            mean.
-        seed: Makes samples reproducible for one and the same batch; `None` uses torch's global
-            state.
+            for each hypothesis at each word, by a converted model or by variational attention; by
+            default attention is at its mean.
+        seed: Makes samples reproducible; `None` uses torch's global state.
+        numbers: Numbers of the sentences, from 0 on by default. A sentence's noise follows from
+            `seed` and its number, whatever batch it is in.
     """
     for name, value in (("beam", beam), ("max_length", max_length), ("samples", samples or 1)):
         check_count(name, value)
-    drawing: AbstractContextManager[None] = nullcontext()
-    if samples is not None:
-        drawing = sampling(model, seed)
-    config = model.config
-    with torch.no_grad(), evaluating(model, False), drawing:
+    config, rows = model.config, len(batch["input_ids"])
+    randomness = None if samples is None else sentence_noise(rows, seed, numbers)
+    with torch.no_grad(), evaluating(model, False), drawing(model, randomness) as given:
         memory = model.encode(batch["input_ids"], batch.get("attention_mask"))
         special = config.pad_token_id, config.eos_token_id
         like = memory.value.new_empty(len(memory.value), dtype=_precise(memory.value))
         search = BeamSearch(like, beam, max_length, length_penalty, *special)
-        _run(model, memory, search, samples or 1)
+        _run(model, memory, search, samples or 1, given)
     found = search.finished.cut(search.length)
     return Translations(found.words, found.log_probs, found.scores, *special)
 
 
-def _run(model: TranslationModel, memory: Memory, search: BeamSearch, samples: int) -> None:
+def sentence_noise(rows: int, seed: int | None, numbers: Sequence[int] | None) -> Randomness:
+    """A source of noise in which each sentence has its own, whatever batch it is in.
+
+    Args:
+        rows: Sentences of the batch.
+        seed: Of all sentences; `None` for torch's global state, in which sentences share noise.
+        numbers: Of the sentences; from 0 on by default.
+    """
+    if seed is None:
+        return Randomness()
+    if numbers is not None and len(numbers) != rows:
+        raise ConfigError(f"There are {len(numbers)} numbers for {rows} sentences. Give as many.")
+    return RowRandomness([mix_seed(seed, i) for i in numbers or range(rows)])
+
+
+@contextmanager
+def drawing(model: TranslationModel, randomness: Randomness | None) -> Iterator[Randomness | None]:
+    """Makes passes draw samples, and yields what variational attention has to be given for that."""
+    if randomness is None or model.config.variational:
+        yield randomness
+        return
+    with overriding(model, mode="sample", randomness=randomness):
+        yield None
+
+
+def _run(
+    model: TranslationModel,
+    memory: Memory,
+    search: BeamSearch,
+    samples: int,
+    randomness: Randomness | None,
+) -> None:
     outputs, cells = memory.start
     state: State = _repeated(outputs, search.beam), _repeated(cells, search.beam)
     words = torch.full_like(search.last_words, model.config.bos_token_id)
     while not search.over:
-        output = model(memory=memory, decoder_input_ids=words, state=state, samples=samples)
+        output = model(
+            memory=memory,
+            decoder_input_ids=words,
+            state=state,
+            samples=samples,
+            randomness=randomness,
+        )
         parents = search.grow(_log_probs(output.logits, samples, model))
         words, state = search.last_words, _taken(output.state, parents)
 

@@ -8,9 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from babn.attention.randomness import Randomness
 from babn.errors import DataError
-from babn.models.alignments import Aligned, marginal
-from babn.models.lstm import BiLstm, ends
+from babn.models.alignments import Aligned, drawn, marginal
+from babn.models.lstm import BiLstm, ends, full_precision
 from babn.models.texts import Text, TextAttention, left_aligned
 from babn.models.translation_config import TranslationConfig
 from babn.models.translation_parts import (
@@ -80,6 +81,7 @@ class TranslationModel(PreTrainedModel):
         memory: Memory | None = None,
         state: State | None = None,
         samples: int = 1,
+        randomness: Randomness | None = None,
     ) -> TranslationOutput:
         """Logits of next words, and the loss if labels are given.
 
@@ -93,18 +95,20 @@ class TranslationModel(PreTrainedModel):
             state: The decoder's state for each of a source's hypotheses, source by source.
                 `decoder_input_ids` are then their last words, not a sequence.
             samples: How often each hypothesis attends; its logits stand side by side.
+            randomness: Makes variational attention draw one alignment for each query, in place of
+                what `prediction` says; converted models take theirs from `babn.sampling`.
         """
         if memory is None:
             memory = self.encode(input_ids, attention_mask)
         if decoder_input_ids is None:
-            decoder_input_ids = self._shifted(labels)
+            decoder_input_ids = self.shifted(labels)
         if state is not None:
-            return self._next(decoder_input_ids, memory, state, samples)
+            return self._next(decoder_input_ids, memory, state, samples, randomness)
         states, _ = self._decode(decoder_input_ids, memory.start)
         if labels is not None and self.inference is not None and self.training:
             return self._bound(self.inference, states, memory, labels)
         counted = _counted(decoder_input_ids, decoder_attention_mask, labels)
-        logits = self._logits(states, memory, counted)
+        logits = self._logits(states, memory, counted, randomness)
         loss: Any = None if labels is None else _cross_entropy(logits, labels)
         return TranslationOutput(loss=loss, logits=logits)
 
@@ -148,7 +152,8 @@ class TranslationModel(PreTrainedModel):
         )
         return compared, contributed
 
-    def _shifted(self, labels: Tensor | None) -> Tensor:
+    def shifted(self, labels: Tensor | None) -> Tensor:
+        """Targets with their first token and without their last, as the decoder reads them."""
         if labels is None:
             raise DataError("labels=None and decoder_input_ids=None: there is no target. Give one.")
         before = labels[:, :-1].masked_fill(labels[:, :-1] == IGNORED, self.config.pad_token_id)
@@ -156,22 +161,37 @@ class TranslationModel(PreTrainedModel):
 
     def _decode(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         self.decoder.flatten_parameters()
-        return self.decoder(self._vectors(ids), state)
+        with full_precision(ids.device):
+            vectors = self._vectors(ids)
+            outputs, cells = (each.to(vectors.dtype) for each in state)
+            return self.decoder(vectors, (outputs, cells))
 
-    def _next(self, ids: Tensor, memory: Memory, state: State, samples: int) -> TranslationOutput:
+    def _next(
+        self,
+        ids: Tensor,
+        memory: Memory,
+        state: State,
+        samples: int,
+        randomness: Randomness | None,
+    ) -> TranslationOutput:
         """One word more for each hypothesis."""
         states, state = self._decode(ids.reshape(-1, 1), state)
         states = states.reshape(*ids.shape, -1).repeat_interleave(samples, 1)
         counted = torch.ones(states.shape[:2], dtype=torch.bool, device=ids.device)
-        return TranslationOutput(logits=self._logits(states, memory, counted), state=state)
+        logits = self._logits(states, memory, counted, randomness)
+        return TranslationOutput(logits=logits, state=state)
 
-    def _logits(self, states: Tensor, memory: Memory, counted: Tensor) -> Tensor:
+    def _logits(
+        self, states: Tensor, memory: Memory, counted: Tensor, randomness: Randomness | None
+    ) -> Tensor:
         query, own = self._split(self.state_projection(states))
         if self.cross_attention is not None:
             seen = memory.text.seen
             context = self.cross_attention(query, memory.key, memory.value, counted, seen)
             return self.words(own + context)
         log_p = log_attention(query, memory.key, memory.text.seen)
+        if randomness is not None:
+            return self.words(own + memory.context(drawn(memory, log_p, randomness)))
         if self.config.prediction == "enum":
             return marginal(self.words, own, memory, log_p)
         return self.words(own + memory.context(memory.probabilities(log_p)))

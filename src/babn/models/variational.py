@@ -84,9 +84,9 @@ def lower_bound(
         config: How the first term is computed, and the second one's weight.
     """
     kl = divergence(log_q, log_p, words.memory.text.seen)[words.counted].mean()
-    expected = likelihood(words, log_q, log_p, config)[words.counted].mean()
     with torch.no_grad():
         logits = words.logits(words.memory.probabilities(log_p))
+    expected = likelihood(words, log_q, logits, config)[words.counted].mean()
     loss: Any = config.kl_weight * kl - expected
     return TranslationOutput(loss=loss, logits=logits, likelihood=expected, kl=kl)
 
@@ -94,16 +94,22 @@ def lower_bound(
 def likelihood(
     words: Aligned,
     log_q: Float[Tensor, "batch target source"],
-    log_p: Float[Tensor, "batch target source"],
+    logits: Float[Tensor, "batch target word"],
     config: TranslationConfig,
 ) -> Float[Tensor, "batch target"]:
-    """The bound's first term for each word, as the configuration computes it; zero at padding."""
+    """The bound's first term for each word, as the configuration computes it; zero at padding.
+
+    Args:
+        words: Targets, given alignments.
+        log_q: The posterior of alignments.
+        logits: With soft attention, for the baseline.
+        config: How to compute it.
+    """
     if config.attention == "va-enum":
         return enumerated(words, log_q)
     if config.estimator == "gumbel":
         return relaxed(words, log_q, config.gumbel_temperature, config.train_samples)
-    baseline = torch.zeros_like(log_p[..., 0])
+    baseline = torch.zeros_like(log_q[..., 0])
     if config.baseline:
-        with torch.no_grad():
-            baseline = words.soft(words.memory.probabilities(log_p))
+        baseline = words.gold(logits)
     return reinforced(words, log_q, baseline, config.train_samples)

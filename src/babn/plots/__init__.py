@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from babn.plots.inline import as_svg
     from babn.plots.posteriors import encoder_agreement, posterior_checks
     from babn.plots.probabilities import class_probabilities
+    from babn.plots.questions import question_figure
     from babn.plots.regions import attention_on_image
     from babn.plots.selective import risk_coverage
 
@@ -34,6 +35,7 @@ __all__ = [
     "entropy_histogram",
     "kl_history",
     "posterior_checks",
+    "question_figure",
     "reliability_diagram",
     "risk_coverage",
     "save",
@@ -49,6 +51,7 @@ _HOMES = {
     "entropy_histogram": "entropies",
     "kl_history": "divergence",
     "posterior_checks": "posteriors",
+    "question_figure": "questions",
     "reliability_diagram": "calibration",
     "risk_coverage": "selective",
     "save": "files",

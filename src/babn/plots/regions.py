@@ -70,9 +70,9 @@ def attention_on_image(
     shadings = mean_shading(weights[0]), spread_shading(weights[1])
     for panel, values, shading in zip(panels, weights, shadings, strict=True):
         panel.imshow(faded(picture))
-        _paint(panel, places[order], values[order], shading, picture.shape[:2])
+        paint(panel, places[order], values[order], shading, picture.shape[:2])
         if not isinstance(boxes, tuple):
-            _outline(panel, places[order][-OUTLINED:], values[order][-OUTLINED:])
+            outline(panel, places[order][-OUTLINED:], values[order][-OUTLINED:])
         colour_bar(figure, shading, panel.bbox.x0 / figure.dpi, panel.bbox.width / figure.dpi)
     if word:
         below = EDGE / figure.get_figheight()
@@ -114,7 +114,7 @@ def _panels(shape: Shape, size: Size, below: float) -> tuple[Figure, list[Axes]]
     return figure, panels
 
 
-def _paint(
+def paint(
     panel: Axes,
     places: Int[np.ndarray, "region 4"],
     values: Float[np.ndarray, "region"],
@@ -131,7 +131,7 @@ def _paint(
     panel.imshow(painted, interpolation="nearest")
 
 
-def _outline(
+def outline(
     panel: Axes, places: Int[np.ndarray, "region 4"], values: Float[np.ndarray, "region"]
 ) -> None:
     """Frames with the values in their upper left corners."""

@@ -232,7 +232,7 @@ def following_seed(seed: int | None, model: nn.Module) -> Iterator[None]:
     if seed is None:
         yield
         return
-    device = belief_states(model)[0].kl_weight.device
+    device = next(model.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

@@ -21,3 +21,20 @@ def bucketed(
         batches += [bucket[i : i + size] for i in range(0, len(bucket), size)]
     shuffled = torch.randperm(len(batches), generator=generator).tolist()
     return [batches[i] for i in shuffled]
+
+
+def by_tokens(lengths: Sequence[int], tokens: int, generator: torch.Generator) -> list[list[int]]:
+    """Random batches of indices with so many tokens each, padding included, or a single example.
+
+    Examples of one length meet in another order each time, but batches have the same sizes, so that
+    every epoch has as many of them.
+    """
+    order = torch.randperm(len(lengths), generator=generator).tolist()
+    order.sort(key=lengths.__getitem__)
+    batches: list[list[int]] = [[]]
+    for index in order:
+        if batches[-1] and (len(batches[-1]) + 1) * lengths[index] > tokens:
+            batches.append([])
+        batches[-1].append(index)
+    shuffled = torch.randperm(len(batches), generator=generator).tolist()
+    return [batches[i] for i in shuffled]

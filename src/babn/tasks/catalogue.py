@@ -1,5 +1,6 @@
 """All tasks by name, each loaded when it is first asked for."""
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -21,6 +22,12 @@ HOMES = {
     "nli": "babn.tasks.domains",
     "paraphrase": "babn.tasks.domains",
     "commonsense": "babn.tasks.domains",
+    "iwslt14": "babn.tasks.translation.task",
+    "tatoeba": "babn.tasks.translation.task",
+    "translation": "babn.tasks.translation.task",
+    "vqa2": "babn.tasks.vqa",
+    "easy-vqa": "babn.tasks.vqa",
+    "daquar": "babn.tasks.vqa",
 }
 
 
@@ -29,9 +36,14 @@ def task_names() -> tuple[str, ...]:
     return tuple(HOMES)
 
 
-def find_task(name: str) -> Task[Any]:
-    """The task of that name."""
+def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task[Any]:
+    """The task of that name.
+
+    Args:
+        name: One of `task_names`.
+        options: The task's own settings, by name, where they are not the usual ones.
+    """
     if name not in HOMES:
         raise ConfigError(f"task={name!r} is not known. Give one of {list(HOMES)}.")
     found: Task[Any] = import_module(HOMES[name]).TASKS[name]
-    return found
+    return found.configured(options or {})

@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from babn.files import replace_file
-
-Batch = dict[str, Tensor]
+from babn.tasks.lookups import Batch as Batch
+from babn.tasks.lookups import Lookup
+from babn.tasks.ragged import Ragged
 
 Item = TypeVar("Item")
 
@@ -23,51 +24,6 @@ SIDE = "side/"
 
 CHOICES = "/choices"
 """Where a file says how many rows belong to one example; no argument is called so."""
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """Rows of different lengths, one after the other.
-
-    Attributes:
-        values: All rows joined.
-        offsets: Where each row begins, and where the last one ends.
-        padding: What fills up shorter rows of a batch.
-    """
-
-    values: Int[Tensor, "total"]
-    offsets: Int[Tensor, "ends"]
-    padding: int = 0
-
-    @classmethod
-    def of(cls, rows: Sequence[Sequence[int]], padding: int = 0) -> "Ragged":
-        """Joins rows."""
-        lengths = torch.tensor([0, *map(len, rows)])
-        values = torch.tensor([value for row in rows for value in row], dtype=torch.int32)
-        return cls(values, lengths.cumsum(0), padding)
-
-    @cached_property
-    def lengths(self) -> Int[Tensor, "row"]:
-        """How long each row is; always in main memory, where sizes of batches are decided."""
-        return self.offsets.cpu().diff()
-
-    @cached_property
-    def longest(self) -> int:
-        """The length of the longest row."""
-        return int(self.lengths.max()) if len(self.lengths) else 0
-
-    def pad(self, rows: Int[Tensor, "row"], length: int) -> Int[Tensor, "row length"]:
-        """Some rows, filled up to a length, on the device of the values."""
-        rows, device = rows.cpu(), self.values.device
-        places = torch.arange(length, device=device)
-        inside = places < self.lengths[rows, None].to(device)
-        where = self.offsets[rows.to(device), None] + places
-        where = where.clamp(max=max(len(self.values) - 1, 0))
-        return torch.where(inside, self.values[where], self.padding).long()
-
-    def to(self, device: torch.device) -> "Ragged":
-        """The same on another device."""
-        return Ragged(self.values.to(device), self.offsets.to(device), self.padding)
 
 
 @dataclass(frozen=True)
@@ -80,12 +36,14 @@ class Encoded:
         side: What the task needs to make sense of outputs; the model never sees it.
         choices: Rows of the ragged arguments that belong to one example, one after the other; with
             more than one, those arguments of a batch have the shape (example, choice, token).
+        lookups: Make further arguments for a batch; they are not saved.
     """
 
     ragged: Mapping[str, Ragged]
     fixed: Mapping[str, Tensor]
     side: Mapping[str, Ragged | Tensor] = field(default_factory=dict)
     choices: int = 1
+    lookups: Sequence[Lookup] = ()
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -112,7 +70,8 @@ class Encoded:
             for length in [int(each.lengths[lines].max())]
         }
         fixed = {name: each[rows.to(each.device)] for name, each in self.fixed.items()}
-        return padded | fixed
+        made = {name: each for lookup in self.lookups for name, each in lookup.batch(rows).items()}
+        return padded | fixed | made
 
     def to(self, device: torch.device) -> "Encoded":
         """The same on another device."""
@@ -121,6 +80,7 @@ class Encoded:
             {name: each.to(device) for name, each in self.fixed.items()},
             {name: each.to(device) for name, each in self.side.items()},
             self.choices,
+            [lookup.to(device) for lookup in self.lookups],
         )
 
     def save(self, path: Path) -> None:

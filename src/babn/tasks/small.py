@@ -43,7 +43,10 @@ def small_sizes(vocabulary: int, length: int) -> dict[str, Any]:
 
 
 def word_tokenizer(
-    texts: Iterable[str], most: int | None = None, further: Iterable[str] = ()
+    texts: Iterable[str],
+    most: int | None = None,
+    further: Iterable[str] = (),
+    marked: bool = True,
 ) -> PreTrainedTokenizerFast:
     """A tokenizer for texts and pairs of them, whose vocabulary is the words of `texts`.
 
@@ -53,6 +56,7 @@ def word_tokenizer(
         texts: From which words are taken.
         most: Words in the vocabulary; the most frequent ones, if there are more.
         further: Words that fill it up to `most`, the first ones first.
+        marked: Whether special tokens mark where a text begins and ends.
     """
     normalizer, splitter = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     counts = Counter(
@@ -68,9 +72,11 @@ def word_tokenizer(
     index = {word: i for i, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(index, unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(name, index[name]) for name in ("[CLS]", "[SEP]")],
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=INPUTS, **SPECIAL)
+    if marked:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+            special_tokens=[(name, index[name]) for name in ("[CLS]", "[SEP]")],
+        )
+    names = INPUTS if marked else [name for name in INPUTS if name != "token_type_ids"]
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=names, **SPECIAL)

@@ -13,7 +13,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from babn.errors import ConfigError
-from babn.tasks.encoded import Encoded, Ragged
+from babn.tasks.encoded import Encoded
+from babn.tasks.ragged import Ragged
 from babn.tasks.span_answer import TEMPERATURES, SpanAnswer
 from babn.tasks.span_places import answer_spans
 from babn.tasks.span_search import BEST, Found, find

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from babn.errors import ConfigError
-from babn.tasks.encoded import Encoded, Ragged
+from babn.tasks.encoded import Encoded
+from babn.tasks.ragged import Ragged
 from babn.tasks.span_places import answer_spans, locate
 from babn.tasks.squad_files import Question
 from babn.tasks.task import Tokenizer

@@ -9,19 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from babn.errors import ConfigError
-from babn.tasks.encoded import Encoded
+from babn.prediction.predict import ANSWERS
+from babn.tasks.asking import Asking, ask_once
+from babn.tasks.encoded import Batch, Encoded
 
 Example = TypeVar("Example")
 
 Tokenizer = Any
 """A tokenizer of transformers, which has no type of its own."""
 
-Asked = Iterator[tuple[Int[Tensor, "row"], Float[Tensor, "sample row *output"]]]
-"""Places of examples, and the model's outputs for them: one sample in mean mode, else several."""
+Asked = Iterator[tuple[Int[Tensor, "row"], Any]]
+"""Places of examples, and what `Task.ask` made of them: for most tasks outputs of the model for
+each sample and row, with one sample in mean mode, else several."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,10 @@ class Answers(ABC):
         Shares are fractions of one, as everywhere in babn; tables make percentages of them.
         """
 
+    def notes(self) -> dict[str, str]:
+        """What one has to know about the numbers, such as a metric's signature, by name."""
+        return {}
+
     def named(self, method: str, seed: int) -> "Answers":
         """The answers under the name by which comparisons and reports tell methods apart."""
         return self
@@ -77,6 +85,9 @@ class Task(ABC, Generic[Example]):
         scores: Names of the measures that the paper's table shows.
         test_parts: Parts that a model is tested on after training.
         max_length: The most tokens that the task needs, unless a configuration says otherwise.
+        multiple: Lengths of batches are multiples of this; 0 for what the device prefers.
+        asked_together: Examples in a batch of test data.
+        cached: Whether encoded data is worth keeping on disk.
     """
 
     name: str
@@ -84,6 +95,24 @@ class Task(ABC, Generic[Example]):
     scores: tuple[str, ...]
     test_parts: tuple[str, ...] = ("dev",)
     max_length: int = 128
+    multiple: int = 0
+    asked_together: int = 64
+    cached: bool = True
+
+    def configured(self, options: Mapping[str, Any]) -> "Task[Example]":
+        """The task with options of a configuration; most tasks have none.
+
+        Args:
+            options: By name.
+        """
+        if options:
+            raise ConfigError(
+                f"task={self.name!r} has no options, but {sorted(options)} are given. Drop them."
+            )
+        return self
+
+    def check_ready(self) -> None:
+        """Refuses to begin where a package is missing that testing will need."""
 
     @abstractmethod
     def read(self, data: str, part: str) -> Part[Example]:
@@ -137,6 +166,21 @@ class Task(ABC, Generic[Example]):
     ) -> Encoded:
         """Examples as tensors: the arguments of the model, and in training its answers."""
 
+    def dry_run(self, encoded: Encoded) -> Batch:
+        """Arguments for the dry run of conversion, which finds the model's attention."""
+        return without_answers(encoded.batch(torch.tensor([0])))
+
+    def ask(self, asking: Asking, batch: Batch, rows: Int[Tensor, "row"], number: int) -> Any:
+        """What a model says of a batch.
+
+        Args:
+            asking: The model, and how to ask it.
+            batch: Its arguments, without answers.
+            rows: Places of the examples.
+            number: Of the batch.
+        """
+        return ask_once(asking, batch, number, self.output)
+
     @abstractmethod
     def output(self, output: Any) -> Tensor:
         """The tensor of a model's output that holds the answers, one row for each input."""
@@ -156,3 +200,8 @@ class Task(ABC, Generic[Example]):
     @abstractmethod
     def load_answers(self, folder: Path) -> Answers:
         """Reads what `Answers.save` wrote."""
+
+
+def without_answers(batch: Batch) -> Batch:
+    """A batch as the model gets it when nobody tells it the answers."""
+    return {name: value for name, value in batch.items() if name not in ANSWERS}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from babn.errors import ConfigError
-from babn.tasks.encoded import Ragged
+from babn.tasks.ragged import Ragged
 from babn.tasks.task import Tokenizer
 
 CHUNK = 1024

@@ -1,0 +1,140 @@
+"""Writes what the documentation quotes from committed results: python benchmarks/make_pages.py.
+
+`docs/reproduce.md` is written whole; `docs/kernels.md` gets the figures between its marks. Results
+of a table are read from `benchmarks/results/TABLE.json`, a copy of the `results.json` that `babn
+reproduce` leaves in the table's folder.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from babn.attacks.table import attack_table
+from babn.benchmark.report import COLUMNS, TITLES, table
+from babn.benchmark.suite import Row
+from babn.benchmark.timing import Cost
+from babn.benchmark.workload import Size
+from babn.cli._all_tables import TITLES as TABLES
+from babn.cli._tables import ATTACKS, FIGURE
+from babn.evaluation.tables import Table
+from babn.experiments.grids import table_grid
+from babn.experiments.naming import rule_name
+from babn.experiments.records import load_records
+from babn.experiments.result_tables import NONE, NOT_RUN
+from babn.experiments.results_page import circumstances, main_table
+from babn.tasks.catalogue import find_task
+
+ROOT = Path(__file__).parents[1]
+RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"
+
+HEAD = """# Reproduce the paper
+
+Every table of the paper is one command. `--quick` runs all of its cells with tiny models on built-
+in data, to see that everything works; without it the paper's models, data and settings are used.
+What is done is left alone and what was interrupted goes on.
+
+```console
+babn reproduce all --quick                # all in miniature; report: runs/quick/all/index.html
+babn reproduce table1 --seeds 5 --jobs 4  # one table for real
+babn reproduce all --data DIR --jobs 4    # all of them: days on one GPU
+babn reproduce all --show                 # the report of what has been run
+```
+
+Below, the paper's numbers stand beside ours where the repository holds results of the same models
+and data; all else says *not run*. Results with other models are on the [results page](results.md):
+a pretrained MiniLM on the tasks of Table 1, over seeds, where the paper's gains in accuracy do not
+show. Formats of data and all options are in [Experiments](experiments.md). `python
+benchmarks/make_pages.py` writes this page.
+"""
+
+REMARKS = {
+    "table1": "ALBERT-base, fine-tuned; 5 seeds. See [Experiments](experiments.md).",
+    "table2": "Trained in one domain, tested in it (test) and in another (out).",
+    ATTACKS: "Percentages of attacks that fail; more is better. See [Attacks](attacks.md).",
+    "table4": "German to English by an LSTM with attention. See [Translation](translation.md).",
+    "table5": "Original (test) and noisy images. See [Questions about images](vqa.md).",
+    "ablation": "The weights of the upward path in shape and scale, set to zero in turn.",
+    "efficiency": "ALBERT-base at 512 tokens, batches of 32. See [Kernels](kernels.md).",
+    FIGURE: "The figure is drawn from a model of Table 5: the surest and the least sure answer.",
+}
+
+
+def main() -> None:
+    """Writes both pages."""
+    (DOCS / "reproduce.md").write_text(reproduce_page(), encoding="utf-8")
+    page = DOCS / "kernels.md"
+    text = re.sub(
+        "<!-- bench -->.*?<!-- /bench -->",
+        lambda _: f"<!-- bench -->\n{costs()}\n<!-- /bench -->",
+        page.read_text(encoding="utf-8"),
+        flags=re.DOTALL,
+    )
+    page.write_text(text, encoding="utf-8")
+
+
+def reproduce_page() -> str:
+    """The page with every table."""
+    parts = [HEAD]
+    for name, title in TABLES.items():
+        parts += [f"## {title}", f"```console\nbabn reproduce {name}\n```", REMARKS[name]]
+        if name == ATTACKS:
+            parts += [attack_table([], caption="").markdown(), "Ours: not run."]
+        elif name != FIGURE:
+            parts.append(section(name))
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def section(name: str) -> str:
+    """A table of the paper: its numbers, and ours as far as there are any."""
+    file = RESULTS / f"{name}.json"
+    if not file.exists():
+        return papers_numbers(name).markdown()
+    records, command = load_records(file)
+    shown = main_table(records).markdown()
+    return "\n\n".join([f"Ours: `{command}`", shown, *circumstances(records)])
+
+
+def papers_numbers(name: str) -> Table:
+    """A table of the paper of which nothing was run."""
+    cells = [cell.values for cell in table_grid(name, [0]).cells]
+    measures = list(dict.fromkeys(measure for cell in cells for measure in cell["paper"]))
+    rows = [
+        [
+            find_task(cell["task"]).title,
+            str(cell["model"]).rpartition("/")[2],
+            rule_name(cell["rule"]) + changed(cell.get("settings", {})),
+            *(cell["paper"].get(measure, NONE) for measure in measures),
+            NOT_RUN,
+        ]
+        for cell in cells
+    ]
+    return Table(["task", "model", "attention", *measures, "ours"], rows)
+
+
+def changed(settings: dict[str, Any]) -> str:
+    """Settings of the upward path that are switched off, as the ablation has them."""
+    off = [name for name, value in settings.items() if value == 0]
+    return "".join(f", {name} 0" for name in off)
+
+
+def costs() -> str:
+    """The figures of `babn bench`, if they are committed."""
+    file = RESULTS / "bench.json"
+    if not file.exists():
+        return "Not measured yet: the repository holds no results of `babn bench`."
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    rows = [_row(each) for each in found["rows"]]
+    parts = [", ".join(f"{name} {value}" for name, value in found["versions"].items())]
+    for task, title in TITLES.items():
+        parts.append(Table(COLUMNS, table(rows, task), title).markdown())
+    return "\n\n".join(parts)
+
+
+def _row(each: dict[str, Any]) -> Row:
+    cost = None if each["cost"] is None else Cost(**each["cost"])
+    return Row(**{**each, "size": Size(**each["size"]), "cost": cost})
+
+
+if __name__ == "__main__":
+    main()

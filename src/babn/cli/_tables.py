@@ -1,0 +1,73 @@
+"""The paper's tables from the command line, one at a time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from babn.attacks.table import TASKS
+from babn.cli._attacks import reproduce_attacks
+from babn.cli._grids import run_figure, run_grid
+from babn.experiments.grids import Grid, chosen, table_grid
+from babn.experiments.quick import quick
+
+ATTACKS, FIGURE = "table3", "figure3"
+
+TRAINED = {ATTACKS: "table1", FIGURE: "table5"}
+"""Whose models are used by what trains none of its own."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """How tables are to be made.
+
+    Attributes:
+        seeds: Runs of each cell.
+        jobs: How many runs at a time.
+        overrides: Fields of all runs that are replaced.
+        out: Folder for the runs.
+        quick: Whether models are small and data built in.
+        show: Whether only to collect what has been run.
+        examples: How many examples are attacked.
+        resources: A folder with what attacks need.
+    """
+
+    seeds: int
+    jobs: int
+    overrides: Mapping[str, Any]
+    out: Path
+    quick: bool
+    show: bool
+    examples: int
+    resources: str | None
+
+    @property
+    def under(self) -> Path:
+        """The folder of the tables."""
+        return self.out / "quick" if self.quick else self.out
+
+    def grid(self, table: str, only: str | None = None) -> Grid:
+        """The runs behind a table or a figure."""
+        if table == ATTACKS and only is None:
+            only = ",".join(TASKS)
+        found = chosen(table_grid(TRAINED.get(table, table), range(self.seeds)), only)
+        return quick(found) if self.quick else found
+
+
+def make_table(table: str, request: Request, only: str | None = None) -> None:
+    """Runs what is missing of a table, shows it and writes it."""
+    grid = request.grid(table, only)
+    if table == ATTACKS:
+        reproduce_attacks(
+            grid,
+            request.overrides,
+            request.under,
+            request.jobs,
+            request.show,
+            request.examples,
+            request.resources,
+        )
+    elif table == FIGURE:
+        run_figure(grid, request.overrides, request.under)
+    else:
+        run_grid(grid, request.overrides, request.under, jobs=request.jobs, show=request.show)

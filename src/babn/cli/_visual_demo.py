@@ -1,0 +1,40 @@
+"""The visual demo in the terminal."""
+
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from babn.cli._look import show
+from babn.cli._progress import Bars
+from babn.cli.version import versions
+from babn.visual.demo import run_visual
+from babn.visual.demo_page import COLUMNS, PAGE, prepare, table_rows, write
+
+
+def visual_demo(out: Path, seed: int, quick: bool, force: bool) -> None:
+    """Trains and asks two models, prints what came of it, and writes a page."""
+    console = Console(highlight=False)
+    prepare(out, force)
+    console.print("Two small networks learn to answer questions about images of shapes:")
+    console.print("one with softmax attention, one with BABN. Then they meet noisy images.\n")
+    with Bars(console) as bars:
+        outcome = run_visual(out / "runs", seed, quick, bars)
+    write(out, outcome, versions())
+    made = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for name in ("attention", "noise"):
+        made.add_column(name, no_wrap=True)
+    for name in COLUMNS.values():
+        made.add_column(f"{name}, %", justify="right")
+    for row in table_rows(outcome):
+        made.add_row(*row)
+    console.print(made)
+    console.print()
+    show(console, outcome.looks[0][1])
+    console.print(f"\nPage with pictures: {out / PAGE}", markup=False, soft_wrap=True)
+    console.print(
+        f"Next: babn vqa {out / 'runs' / 'belief'} --example 3 --out look.png",
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,79 @@
+"""A model's attention in an experiment: put in by conversion, or a part of the model.
+
+Variational attention of the translation model is the one that is part of a model; its divergence
+stands in the model's output, and the weight in its configuration.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+import babn
+from babn.errors import ConfigError
+from babn.experiments.experiment import Experiment
+from babn.experiments.latent import LatentConfig
+from babn.tasks.encoded import Batch
+from babn.tasks.pretrained import quiet
+from babn.training.annealing import KLAnnealing
+
+
+def with_attention(
+    model: nn.Module, experiment: Experiment, example: Batch, max_length: int
+) -> nn.Module:
+    """The model with the experiment's rule, whose maps are as long as what it looks at.
+
+    Args:
+        model: The model, not converted.
+        experiment: Has the rule.
+        example: Arguments for the dry run.
+        max_length: Tokens at which texts are cut, or regions of an image if there are more.
+    """
+    config = experiment.rule_config()
+    if isinstance(config, LatentConfig):
+        return model
+    if isinstance(config, babn.BeliefConfig) and "max_length" not in experiment.settings:
+        config = replace(config, max_length=max_length)
+    if config.max_keys is not None and config.max_keys < max_length:
+        raise ConfigError(
+            f"settings.max_length={config.max_keys} is shorter than max_length={max_length}. "
+            "Make them equal, or take settings.upward=heads."
+        )
+    return babn.convert(model, config, example)
+
+
+def load_trained(folder: Path) -> Any:
+    """The model of a run."""
+    from babn.models import TranslationModel
+
+    with quiet():
+        if "babn" in json.loads((folder / "config.json").read_text()):
+            return babn.load(folder)
+        return TranslationModel.from_pretrained(folder)
+
+
+def set_weight(model: nn.Module, annealing: KLAnnealing, step: int, steps: int) -> None:
+    """Sets the divergence's weight for a step."""
+    if is_latent(model):
+        model.config.kl_weight = annealing.at(step, steps)  # type: ignore[union-attr]
+    else:
+        annealing.apply(model, step, steps)
+
+
+def get_weight(model: nn.Module) -> float:
+    """The divergence's weight."""
+    if is_latent(model):
+        return float(model.config.kl_weight)  # type: ignore[union-attr,arg-type]
+    return babn.get_kl_weight(model)
+
+
+def divergences(model: nn.Module, output: Any) -> dict[str, Tensor]:
+    """The divergence of each attention call of a training pass, by name."""
+    return {"alignments": output.kl} if is_latent(model) else babn.kl_per_layer(model)
+
+
+def is_latent(model: nn.Module) -> bool:
+    """Whether attention is variational, and so a part of the model."""
+    return bool(getattr(model.config, "variational", False))

@@ -1,0 +1,54 @@
+"""Variational attention, which is part of the translation model and no rule of conversion."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from babn.attention.rule import check_at_least, check_choices, check_count
+from babn.errors import ConfigError
+
+LATENT_RULES = ("va-enum", "va-sample")
+"""Alignments enumerated, or sampled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentConfig:
+    """Settings of variational attention (Deng et al. 2018).
+
+    Attributes:
+        rule: `"va-enum"` or `"va-sample"`.
+        kl_weight: Weight of the divergence, until a schedule changes it; 1 for the bound.
+        estimator: How `"va-sample"` gets gradients: `"reinforce"` or `"gumbel"`.
+        baseline: Whether `"reinforce"` subtracts the log-probability under soft attention.
+        train_samples: Alignments that `"va-sample"` draws for each target position.
+        gumbel_temperature: Of `"gumbel"`.
+        prediction: By words' probabilities under all alignments (`"enum"`) or at their mean
+            (`"soft"`).
+    """
+
+    rule: Literal["va-enum", "va-sample"]
+    kl_weight: float = 1.0
+    estimator: Literal["reinforce", "gumbel"] = "reinforce"
+    baseline: bool = True
+    train_samples: int = 1
+    gumbel_temperature: float = 0.5
+    prediction: Literal["enum", "soft"] = "enum"
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work."""
+        check_choices(self)
+        check_at_least("kl_weight", self.kl_weight, 0.0)
+        check_at_least("gumbel_temperature", self.gumbel_temperature, 0.0, strictly=True)
+        check_count("train_samples", self.train_samples)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "LatentConfig":
+        """From plain values, such as those of a file."""
+        if unknown := sorted(set(values) - {field.name for field in fields(cls)}):
+            raise ConfigError(f"{cls.__name__} has no field {', '.join(unknown)}.")
+        return cls(**values)
+
+    def sizes(self) -> dict[str, Any]:
+        """The fields of the translation model's configuration that make it so."""
+        values = asdict(self)
+        return {"attention": values.pop("rule"), **values}

@@ -1,0 +1,150 @@
+"""VQA-v2 (Goyal et al. 2017): the official files, with features of image regions.
+
+A folder holds, for train2014 and val2014,
+
+    v2_OpenEnded_mscoco_train2014_questions.json
+    v2_mscoco_train2014_annotations.json
+    features/train2014/COCO_train2014_000000000009.jpg.npz, or features/train2014.h5
+
+or, in place of the two JSON files, `train.jsonl` and `val.jsonl` with the columns image_id,
+question, answers, answer and answer_type. `features` may hold the files of both splits as well.
+Training is on train2014 and never on val2014, which is what is tested on, as in the paper, since
+the test set has no public answers.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from babn.errors import DataError
+from babn.tasks.lines import Row, find_file, find_files, fingerprint, read_rows, task_folder
+from babn.tasks.shapes import generated
+from babn.tasks.vqa_data import VqaExample, VqaPart
+from babn.tasks.vqa_features import FeatureFiles
+from babn.tasks.vqa_rules import normalized, soft_scores
+
+YEARS = {"train": "train2014", "test": "val2014"}
+"""Which official split a part is."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with what people answered."""
+
+    image: int
+    text: str
+    answers: list[str]
+    best: str
+    kind: str
+
+
+def read_vqa2(data: str, split: str) -> VqaPart:
+    """Questions of a split, with the features of their images."""
+    if data in ("builtin", "generated"):
+        return generated(split)
+    folder = task_folder(data, "vqa2")
+    questions, paths = _questions(folder, split)
+    names = tuple(f"COCO_{YEARS[split]}_{image:012d}" for image in _images(questions))
+    source = _features(folder, YEARS[split])
+    files = FeatureFiles(source, names if source.is_dir() else _plain(questions))
+    files.check()
+    numbers = {image: number for number, image in enumerate(_images(questions))}
+    examples = [
+        VqaExample(q.text, numbers[q.image], soft_scores(q.answers), normalized(q.best), q.kind)
+        for q in questions
+    ]
+    return VqaPart(split, examples, str(paths[0]), fingerprint(*paths), files)
+
+
+def read_answers(data: str) -> list[str] | None:
+    """The list of answers of `answer_dict.json`, where the folder has one.
+
+    The file is MCAN's, a dictionary from answers to numbers and its inverse, or a plain list.
+    """
+    path = Path(data) / "answer_dict.json"
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found[0], dict):
+            return sorted(found[0], key=found[0].__getitem__)
+        return [str(answer) for answer in found]
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise DataError(f"{path} is no list of answers: {error!r}. Mend or drop it.") from error
+
+
+def _questions(folder: Path, split: str) -> tuple[list[Question], tuple[Path, ...]]:
+    names = (split,) if split == "train" else ("val", "valid", "dev", "test")
+    if find_files(folder, split, names=names):
+        path = find_file(folder, split, names=names)
+        return [_of_row(row) for row in read_rows(path)], (path,)
+    year = YEARS[split]
+    asked = folder / f"v2_OpenEnded_mscoco_{year}_questions.json"
+    answered = folder / f"v2_mscoco_{year}_annotations.json"
+    for path in (asked, answered):
+        if not path.is_file():
+            raise DataError(f"{folder} has no {path.name}. Put the official file there.")
+    return list(_official(asked, answered)), (asked, answered)
+
+
+def _official(asked: Path, answered: Path) -> Iterator[Question]:
+    texts = {each["question_id"]: each["question"] for each in _list(asked, "questions")}
+    for each in _list(answered, "annotations"):
+        if each["question_id"] not in texts:
+            raise DataError(
+                f"{asked} has no question {each['question_id']}, which {answered.name} answers. "
+                "Get both files again."
+            )
+        yield Question(
+            int(each["image_id"]),
+            texts[each["question_id"]],
+            [answer["answer"] for answer in each["answers"]],
+            each["multiple_choice_answer"],
+            each["answer_type"],
+        )
+
+
+def _list(path: Path, name: str) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))[name]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is no file of {name}: {error!r}. Get it again.") from error
+    if not found:
+        raise DataError(f"{path} has no {name}. Get it again.")
+    return found
+
+
+def _of_row(row: Row) -> Question:
+    answers = row.get("answers")
+    if not isinstance(answers, list) or not all(isinstance(each, str) for each in answers):
+        raise DataError(f"{row.place}: answers={answers!r} is not a list of texts.")
+    if not answers:
+        raise DataError(f"{row.place}: answers is empty. Give what people answered.")
+    return Question(
+        int(row.get("image_id")),
+        row.text("question"),
+        answers,
+        row.text("answer"),
+        row.text("answer_type"),
+    )
+
+
+def _images(questions: list[Question]) -> list[int]:
+    return sorted({question.image for question in questions})
+
+
+def _plain(questions: list[Question]) -> tuple[str, ...]:
+    return tuple(map(str, _images(questions)))
+
+
+def _features(folder: Path, year: str) -> Path:
+    features = folder / "features"
+    for path in (features / year, features / f"{year}.h5", features / f"{year}.hdf5", features):
+        if path.exists():
+            return path
+    raise DataError(
+        f"{folder} has no features/{year}. Put one .npz for each image there, or "
+        f"features/{year}.h5."
+    )

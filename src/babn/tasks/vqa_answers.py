@@ -1,0 +1,145 @@
+"""What a model answered to questions about images, kept so that numbers can be computed again.
+
+Of thousands of answers only the most probable ones of each question are kept, with their logits
+under every sample.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from babn.errors import FormatError
+from babn.files import replace_file
+from babn.prediction.predict import Prediction
+from babn.tasks.lookups import SoftLabels
+from babn.tasks.task import Answers, Asked
+from babn.tasks.vqa_measures import measure
+
+FORMAT = 1
+KEPT = 10
+"""Answers to each question that are kept."""
+
+DESCRIPTION, TENSORS = "answers.json", "answers.safetensors"
+
+
+@dataclass(frozen=True)
+class VqaAnswers(Answers):
+    """The most probable answers to all questions of a part.
+
+    Attributes:
+        logits: Of each kept answer under each sample; the most probable answer first.
+        answers: Numbers of the kept answers.
+        scores: How right each of them is.
+        information: Mutual information of samples and answers, over all answers.
+        kinds: What sort of question each is, by number.
+        names: What the kinds are called.
+        method: What comparisons call it.
+        seed: The seed of training.
+    """
+
+    logits: Float[Tensor, "sample example kept"]
+    answers: Int[Tensor, "example kept"]
+    scores: Float[Tensor, "example kept"]
+    information: Float[Tensor, "example"]
+    kinds: Int[Tensor, "example"]
+    names: Sequence[str]
+    method: str = ""
+    seed: int = 0
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """The kept answers, each with a probability of its own."""
+        return Prediction(self.logits, "sigmoid")
+
+    def measure(self) -> dict[str, float]:
+        """Scores by the official rule, and how well the model knows when it is right."""
+        kinds = {name: self.kinds == number for number, name in enumerate(self.names)}
+        return measure(self.prediction, self.scores, self.information, kinds)
+
+    def named(self, method: str, seed: int) -> "VqaAnswers":
+        """The answers with another method and seed."""
+        return replace(self, method=method, seed=seed)
+
+    def save(self, folder: Path) -> None:
+        """Writes `answers.json` and `answers.safetensors`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: getattr(self, name).contiguous() for name in FIELDS}
+        replace_file(folder / TENSORS, lambda path: save_file(tensors, path))
+        description = {
+            "format": FORMAT,
+            "kind": "visual questions",
+            "method": self.method,
+            "seed": self.seed,
+            "names": list(self.names),
+        }
+        text = json.dumps(description, indent=2) + "\n"
+        replace_file(folder / DESCRIPTION, lambda path: path.write_text(text))
+
+    @classmethod
+    def load(cls, folder: Path) -> "VqaAnswers":
+        """Reads what `save` wrote."""
+        try:
+            found = json.loads((folder / DESCRIPTION).read_text())
+            if (found["format"], found["kind"]) != (FORMAT, "visual questions"):
+                raise FormatError(
+                    f"{folder / DESCRIPTION} has format {found['format']!r} of {found['kind']!r}; "
+                    f"this version of babn reads {FORMAT} of 'visual questions'. Test the model "
+                    "again."
+                )
+            tensors = load_file(folder / TENSORS)
+            own: dict[str, Any] = {name: tensors[name] for name in FIELDS}
+            return cls(**own, names=found["names"], method=found["method"], seed=found["seed"])
+        except FileNotFoundError as error:
+            raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
+        except (KeyError, TypeError, ValueError, SafetensorError) as error:
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"{folder} is damaged: {error!r}. Test the model again.") from error
+
+
+FIELDS = ("logits", "answers", "scores", "information", "kinds")
+
+
+def collected(asked: Asked, labels: SoftLabels, kinds: Sequence[str], examples: int) -> VqaAnswers:
+    """What is kept of a model's outputs, in the order of the data.
+
+    Args:
+        asked: Places of examples, and the outputs for them.
+        labels: How right each answer is.
+        kinds: What sort of question each example is.
+        examples: How many there are.
+    """
+    names = sorted(set(kinds))
+    kept = min(KEPT, labels.count)
+    found: dict[str, Any] = {}
+    for rows, outputs in asked:
+        for name, value in _reduced(outputs.detach(), labels, rows.cpu(), kept).items():
+            axis = value.ndim - 2 if name == "logits" else 0
+            if name not in found:
+                shape = [*value.shape]
+                shape[axis] = examples
+                found[name] = torch.zeros(shape, dtype=value.dtype)
+            found[name].index_copy_(axis, rows.cpu(), value.cpu())
+    numbers = torch.tensor([names.index(kind) for kind in kinds])
+    return VqaAnswers(**found, kinds=numbers, names=names)
+
+
+def _reduced(outputs: Tensor, labels: SoftLabels, rows: Tensor, kept: int) -> dict[str, Tensor]:
+    prediction = Prediction(outputs, "sigmoid")
+    best = prediction.probs.topk(kept, dim=-1).indices
+    chosen = best.expand(len(outputs), -1, -1)
+    return {
+        "logits": outputs.gather(-1, chosen).float(),
+        "answers": best,
+        "scores": labels.dense(rows).to(best.device).gather(-1, best),
+        "information": prediction.mutual_information,
+    }

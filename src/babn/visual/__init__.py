@@ -1,0 +1,1 @@
+"""Asking trained models about images: answers, how sure they are, and where the model looked."""

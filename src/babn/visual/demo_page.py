@@ -1,0 +1,139 @@
+"""The page of the visual demo: one file that needs nothing but itself."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from babn.evaluation.markup import Markup, element, join
+from babn.evaluation.page import check_target, document
+from babn.experiments.naming import MODES, rule_name
+from babn.visual.demo import NOISE, VisualOutcome
+from babn.visual.figure import draw
+
+AUTHOR = "babn demo --vqa"
+"""Stands in the page, to tell it from one that someone else made."""
+
+TITLE = "How sure is attention to an image?"
+PAGE, NUMBERS, PICTURE = "index.html", "results.json", "noise.png"
+
+COLUMNS = {
+    "accuracy": "accuracy",
+    "ECE-10": "ECE",
+    "PAvPU (p<0.05)": "PAvPU",
+    "error AUROC (confidence)": "error AUROC",
+}
+"""Measures that are shown, and what they are called."""
+
+SHOWN = (0.0, 5.0)
+
+
+def prepare(folder: Path, force: bool) -> None:
+    """Makes the folder, unless it exists and holds what the demo did not write."""
+    check_target(folder, PAGE, AUTHOR, force)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PAGE).write_text(document(TITLE, element("p", "Not finished yet."), AUTHOR))
+
+
+def write(folder: Path, outcome: VisualOutcome, versions: dict[str, str]) -> None:
+    """Writes the page, the noise curve and the numbers."""
+    from babn.plots import save
+
+    save(noise_figure(outcome), folder / PICTURE)
+    (folder / PAGE).write_text(page(outcome, versions), encoding="utf-8")
+    numbers = {
+        "versions": versions,
+        "experiment": outcome.experiment,
+        "rows": [asdict(row) for row in outcome.rows],
+    }
+    text = json.dumps(numbers, indent=2)
+    (folder / NUMBERS).write_text(text + "\n", encoding="utf-8")
+
+
+def page(outcome: VisualOutcome, versions: dict[str, str]) -> str:
+    """The whole page."""
+    body = join(
+        element("h1", TITLE),
+        element("p", introduction(outcome)),
+        element("h2", "Clean and noisy images"),
+        element("div", _table(outcome), class_="scroll"),
+        _svg(noise_figure(outcome), "Accuracy and confidence over noise"),
+        *(_section(heading, look) for heading, look in outcome.looks),
+        element("p", _footer(outcome, versions), class_="muted"),
+    )
+    return document(f"{TITLE} (babn)", body, AUTHOR)
+
+
+def introduction(outcome: VisualOutcome) -> str:
+    """What was done."""
+    return (
+        "Two small co-attention networks (MCAN) learned to answer questions about images of "
+        "coloured shapes. One has softmax attention; in the other (BABN) attention weights are "
+        "random, and each has a spread of its own. Then both were asked about images whose "
+        "features had "
+        "Gaussian noise added, which neither has seen in training. One run of each is too little "
+        "to say which rule is better; it shows what can be asked."
+    )
+
+
+def table_rows(outcome: VisualOutcome) -> list[list[str]]:
+    """Name, noise and shown measures of each row, clean and with the paper's noise."""
+    return [
+        [
+            f"{rule_name(row.rule)}, {MODES.get(row.mode, row.mode)}",
+            f"{row.noise:g}",
+            *(_percent(row.measures.get(name)) for name in COLUMNS),
+        ]
+        for row in outcome.rows
+        if row.noise in SHOWN
+    ]
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def noise_figure(outcome: VisualOutcome) -> Any:
+    """Accuracy of both rules and their ECE, over the variance of noise."""
+    from babn.plots.noise import noise_curves
+
+    curves: dict[str, dict[str, list[float]]] = {}
+    for row in outcome.rows:
+        name = f"{rule_name(row.rule)}, {MODES.get(row.mode, row.mode)}"
+        of_rule = curves.setdefault(name, {measure: [] for measure in ("accuracy", "ECE-10")})
+        for measure, values in of_rule.items():
+            values.append(row.measures[measure])
+    return noise_curves(NOISE, curves)
+
+
+def _table(outcome: VisualOutcome) -> Markup:
+    names = ["attention", "noise", *(f"{name}, %" for name in COLUMNS.values())]
+    head = element("tr", *(element("th", name, scope="col") for name in names))
+    rows = [
+        element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
+        for first, *rest in table_rows(outcome)
+    ]
+    return element("table", element("thead", head), element("tbody", *rows))
+
+
+def _section(heading: str, look: Any) -> Markup:
+    answer = look.answers[0]
+    said = (
+        f"“{look.question}” “{answer.answer}”, with probability {answer.probability:.2f} ± "
+        f"{answer.std:.2f} over samples of attention; mutual information {look.information:.3f} "
+        "nats."
+    )
+    figure = _svg(draw(look), f"{look.question} {answer.answer}")
+    return join(element("h2", heading), element("p", said), figure)
+
+
+def _svg(figure: Any, label: str) -> Markup:
+    from babn.plots import as_svg
+
+    return element("figure", Markup(as_svg(figure, label)))
+
+
+def _footer(outcome: VisualOutcome, versions: dict[str, str]) -> str:
+    parts = ", ".join(f"{name} {value}" for name, value in versions.items())
+    steps, seed = outcome.experiment["steps"], outcome.experiment["seed"]
+    return f"Written by {AUTHOR} with seed {seed} and {steps} steps. {parts}."

@@ -1,0 +1,158 @@
+"""Runs of questions about images, from configuration to table."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_experiments import StopsAt, same_weights
+
+from babn.errors import ConfigError, DataError
+from babn.experiments.config_files import built_in, find_config, read_experiment
+from babn.experiments.experiment import Experiment
+from babn.experiments.grids import read_grid, table_grid
+from babn.experiments.optimizer import in_thirteenths
+from babn.experiments.quick import quick
+from babn.experiments.records import Record
+from babn.experiments.results_page import main_table
+from babn.experiments.run import evaluate, remeasure, run
+from babn.experiments.stage import set_up
+
+ROOT = Path(__file__).parents[2]
+
+TINY: dict[str, Any] = {
+    "task": "easy-vqa",
+    "model": "small",
+    "data": "generated",
+    "steps": 4,
+    "batch_size": 8,
+    "learning_rate": 1e-3,
+    "samples": 2,
+}
+
+
+def tiny(**fields: Any) -> Experiment:
+    return Experiment.from_dict(TINY | fields)
+
+
+def test_a_run_has_both_parts_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    experiment = tiny(rule="belief", checkpoint_every=2)
+    results = run(experiment, tmp_path / "whole")
+    measures = results["measures"]
+
+    assert list(measures) == ["test", "noisy", "dev"]
+    assert {"accuracy", "ECE-10", "NLL", "accuracy (color)"} <= set(measures["test"]["mean"])
+    assert {"PAvPU (p<0.05)", "error AUROC (mutual information)"} <= set(
+        measures["noisy"]["sampled"]
+    )
+    assert measures["test"]["mean"]["NLL"] != measures["noisy"]["mean"]["NLL"]
+    again = remeasure(tmp_path / "whole")["measures"]["test"]["sampled"]
+    assert again == pytest.approx(measures["test"]["sampled"], nan_ok=True)
+    with pytest.raises(RuntimeError, match="crash"):
+        run(experiment, tmp_path / "cut", watch=StopsAt(3))
+    run(experiment, tmp_path / "cut", resume=True)
+    assert same_weights(tmp_path / "whole", tmp_path / "cut")
+
+    more = evaluate(tmp_path / "whole", parts=["noisy=1"], samples=3)
+    assert list(more["measures"]) == ["noisy=1"]
+    assert (tmp_path / "whole/results.json").exists()
+
+
+def test_belief_maps_are_as_long_as_images_have_regions() -> None:
+    stage = set_up(tiny(rule="belief"))
+    assert stage.model.babn.config.max_length == 16  # 4 by 4 regions, more than words
+    batch = next(stage.batches(0))[1]
+    assert batch["pixel_values"].shape == (8, 3, 64, 64)
+    assert batch["labels"].sum(-1).tolist() == [1.0] * 8
+    assert set(batch) == {"input_ids", "attention_mask", "pixel_values", "labels"}
+
+
+@pytest.mark.parametrize("rule", ["softmax", "bam", "belief"])
+def test_shapes_can_be_learnt(rule: str) -> None:
+    """Twenty questions by heart, with attention of every kind."""
+    torch.manual_seed(0)
+    stage = set_up(tiny(rule=rule, settings={} if rule == "softmax" else {"kl_weight": 0.0}))
+    batch = stage.data.batch(torch.arange(20))
+    optimizer = torch.optim.Adam(stage.model.parameters(), 1e-3)
+    losses = []
+    for _ in range(50):
+        optimizer.zero_grad()
+        loss = stage.model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] / 4
+
+
+def test_table_5_and_the_ablation_have_the_papers_cells() -> None:
+    cells = {name: read_experiment(find_config(name)) for name in built_in("table5")}
+    assert {each.rule for each in cells.values()} == {"softmax", "bam", "belief"}
+    belief = cells["table5/vqa2-belief"]
+    assert (belief.task, belief.model, belief.batch_size, belief.beta2) == (
+        "vqa2",
+        "mcan",
+        64,
+        0.98,
+    )
+    ablation = [read_experiment(find_config(name)) for name in built_in("ablation")]
+    pairs = {(e.settings["rho"], e.settings["sigma"]) for e in ablation}
+    assert pairs == {(0.0, 1e-6), (1.5, 0.0), (1.5, 1e-6)}
+    for cell in quick(table_grid("table5", [0])).cells:
+        assert Experiment.from_dict(cell.values).data == "generated"
+
+
+def test_the_rates_are_those_of_mcan() -> None:
+    rates = [round(1e-4 * in_thirteenths(epoch * 100, 1300), 8) for epoch in range(13)]
+    assert rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, *[1e-4] * 7, 2e-5, 2e-5, 4e-6], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["easy-vqa", "daquar", "vqa-ablation"])
+def test_sweeps_can_be_read(name: str) -> None:
+    grid = read_grid(ROOT / "benchmarks" / "sweeps" / f"{name}.toml")
+    jobs = grid.jobs({"data": "DIR"})
+    assert len(jobs) == (24 if name == "vqa-ablation" else 9)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"task": "mrpc", "model": "mcan", "data": "builtin"}, "asks no questions about images"),
+        ({"model": "albert-base"}, "knows no images"),
+        ({"model": "mcan-small", "sizes": {"width": 3}}, "sizes.width=3"),
+        ({"model": "mcan-small", "sizes": {"num_labels": 3}}, "sizes.num_labels=3"),
+        ({"data": "hub"}, "data='hub'"),
+        ({"data": "nowhere"}, "not a folder"),
+        ({"rule": "belief", "settings": {"max_length": 15}}, "settings.max_length=15"),
+    ],
+)
+def test_what_cannot_work_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=message):
+        set_up(tiny(**fields))
+
+
+def test_sizes_are_for_images_only() -> None:
+    with pytest.raises(ConfigError, match="sizes="):
+        tiny(sizes={"hidden_size": 32})
+    with pytest.raises(ConfigError, match="beta2"):
+        tiny(beta2=1.0)
+
+
+def record(label: str, rule: str, mode: str, accuracy: float, pavpu: float) -> Record:
+    paper = {"accuracy (test)": "66.92", "accuracy (noisy)": "64.40", "PAvPU (test)": "72.21"}
+    experiment = {"task": "vqa2", "model": "mcan", "rule": rule, "seed": 0, "paper": paper}
+    values = {"accuracy": accuracy, "PAvPU (p<0.05)": pavpu}
+    measures = {part: {mode: values} for part in ("test", "noisy")}
+    return Record(label, experiment, {"measures": measures, "parameters": 1}, {})
+
+
+def test_the_table_shows_original_and_noisy_data_beside_the_papers() -> None:
+    table = main_table(
+        [
+            record("vqa2+rho=0-belief", "belief", "sampled", 0.5, 0.6),
+            record("vqa2-softmax", "softmax", "mean", 0.6, 0.6),
+        ]
+    )
+    belief, softmax = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    assert belief["attention"] == "BABN, rho=0"
+    assert belief["PAvPU"] == "60.0 / 60.0" and belief["PAvPU, paper"] == "72.21 / –"
+    assert belief["accuracy, paper"] == "–" and softmax["accuracy, paper"] == "66.92 / 64.40"
