@@ -23,6 +23,11 @@ class Counted(Watch):
         self.done += count
 
 
+def copied_run(run: Path, place: Path) -> Path:
+    """A run without the attacks of other tests."""
+    return Path(shutil.copytree(run, place, ignore=shutil.ignore_patterns("attacks")))
+
+
 def test_recipes_are_named_one_by_one_or_all_together() -> None:
     assert recipes_of("all") == ["textfooler", "textbugger", "bae"]
     assert recipes_of("bae, textfooler") == ["textfooler", "bae"]
@@ -35,8 +40,8 @@ def test_what_fails_does_not_stop_the_others(
     softmax_run: Path, belief_run: Path, tmp_path: Path, jobs: int
 ) -> None:
     watch = Counted()
-    copied = Path(shutil.copytree(belief_run, tmp_path / "belief"))
-    runs = [tmp_path / "nothing", Path(shutil.copytree(softmax_run, tmp_path / "softmax")), copied]
+    copied = copied_run(belief_run, tmp_path / "belief")
+    runs = [tmp_path / "nothing", copied_run(softmax_run, tmp_path / "softmax"), copied]
     settings = {"examples": 2, "make_attacker": repeater}
     failures = attack_many(runs, ["textfooler", "bae"], jobs, watch, **settings)
     assert sorted(failures) == [
@@ -52,7 +57,7 @@ def test_several_recipes_end_in_a_table(
     softmax_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("babn.attacks.run._textattack", repeater)
-    copied = shutil.copytree(softmax_run, tmp_path / "run")
+    copied = copied_run(softmax_run, tmp_path / "run")
     code, output = run(
         "attack", str(copied), "--recipe", "all", "--examples", "3", "--out", str(tmp_path)
     )
