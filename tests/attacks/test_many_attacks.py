@@ -77,7 +77,7 @@ def test_table_3_trains_attacks_and_collects(
     monkeypatch.setattr("babn.cli._attacks.check_installed", lambda: None)
     arguments = ("reproduce", "table3", "--quick", "--seeds", "1", "--only", "sst2",
                  "--set", "steps=2", "--set", "samples=2", "--out", str(tmp_path),
-                 "--examples", "2")  # fmt: skip
+                 "--examples", "2", "--jobs", "1")  # fmt: skip
     code, output = run(*arguments)
     assert code == 0
     page = tmp_path / "quick" / "table3" / "RESULTS.md"
