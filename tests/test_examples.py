@@ -16,6 +16,7 @@ def story(script: str, folder: Path, *options: str) -> str:
     return run.stdout
 
 
+@pytest.mark.slow
 def test_uncertainty_of_a_language_model(tmp_path: Path) -> None:
     told = story("llm_uncertainty.py", tmp_path)
     assert "characters shuffled" in told

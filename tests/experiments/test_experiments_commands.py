@@ -62,6 +62,7 @@ def test_errors_are_one_line(config: Path) -> None:
         assert len(errors) == 1 and part in errors[0], (words, output)
 
 
+@pytest.mark.slow
 def test_a_quick_table_has_every_row(config: Path) -> None:
     words = ["reproduce", "table1", "--quick", "--only", "mrpc", "--seeds", "1"]
     code, output = invoke(*words, "--set", "steps=2")

@@ -135,6 +135,7 @@ samples = 2
 """
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_are_done_once_and_failures_stay_alone(tmp_path: Path) -> None:
     jobs = grid_of(SIDE_BY_SIDE, tmp_path).jobs({}, tmp_path)
     bad = grid_of(SIDE_BY_SIDE.replace('"builtin"', '"/nowhere"'), tmp_path)

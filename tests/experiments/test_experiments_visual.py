@@ -35,6 +35,7 @@ def tiny(**fields: Any) -> Experiment:
     return Experiment.from_dict(TINY | fields)
 
 
+@pytest.mark.slow
 def test_a_run_has_both_parts_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     experiment = tiny(rule="belief", checkpoint_every=2)
     results = run(experiment, tmp_path / "whole")
@@ -67,7 +68,14 @@ def test_belief_maps_are_as_long_as_images_have_regions() -> None:
     assert set(batch) == {"input_ids", "attention_mask", "pixel_values", "labels"}
 
 
-@pytest.mark.parametrize("rule", ["softmax", "bam", "belief"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "softmax",
+        pytest.param("bam", marks=pytest.mark.slow),
+        pytest.param("belief", marks=pytest.mark.slow),
+    ],
+)
 def test_shapes_can_be_learnt(rule: str) -> None:
     """Twenty questions by heart, with attention of every kind."""
     torch.manual_seed(0)

@@ -47,7 +47,12 @@ def vectors(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("model", "rule"), [("decomposable", "softmax"), ("esim", "softmax"), ("esim", "belief")]
+    ("model", "rule"),
+    [
+        ("decomposable", "softmax"),
+        pytest.param("esim", "softmax", marks=pytest.mark.slow),
+        ("esim", "belief"),
+    ],
 )
 def test_from_beginning_to_end(model: str, rule: str, tmp_path: Path) -> None:
     results = run(tiny(model=model, rule=rule), tmp_path / "run")

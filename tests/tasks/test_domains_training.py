@@ -66,6 +66,7 @@ def test_tasks_train_answer_and_measure(task: DomainTask, rule: str, tmp_path: P
     assert remeasure(folder)["measures"] == before
 
 
+@pytest.mark.slow
 def test_a_saved_model_answers_alike(tmp_path: Path) -> None:
     task = TASKS["commonsense"]
     run(experiment("commonsense", "belief"), tmp_path)

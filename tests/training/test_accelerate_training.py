@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 import babn
 
 
-@pytest.mark.parametrize("precision", ["no", "bf16"])
+@pytest.mark.parametrize("precision", ["no", pytest.param("bf16", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16
 def test_loop_trains_likelihood_and_divergence(tmp_path: Path, precision: str) -> None:
     accelerator = Accelerator(cpu=True, mixed_precision=precision)
