@@ -17,22 +17,9 @@ from babn.experiments.records import Record
 from babn.experiments.results_page import main_table
 from babn.experiments.run import evaluate, remeasure, run
 from babn.experiments.stage import set_up
+from vqa_cases import tiny
 
 ROOT = Path(__file__).parents[2]
-
-TINY: dict[str, Any] = {
-    "task": "easy-vqa",
-    "model": "small",
-    "data": "generated",
-    "steps": 4,
-    "batch_size": 8,
-    "learning_rate": 1e-3,
-    "samples": 2,
-}
-
-
-def tiny(**fields: Any) -> Experiment:
-    return Experiment.from_dict(TINY | fields)
 
 
 @pytest.mark.slow
@@ -54,7 +41,7 @@ def test_a_run_has_both_parts_and_goes_on_where_it_stopped(tmp_path: Path) -> No
     run(experiment, tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
 
-    more = evaluate(tmp_path / "whole", parts=["noisy=1"], samples=3)
+    more = evaluate(tmp_path / "whole", parts=["noisy=1"], samples=2)
     assert list(more["measures"]) == ["noisy=1"]
     assert (tmp_path / "whole/results.json").exists()
 
