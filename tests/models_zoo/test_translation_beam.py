@@ -219,3 +219,34 @@ def test_what_cannot_be_is_refused() -> None:
             translate(translator(), sources(SOURCES), **fields)
     with pytest.raises(babn.errors.NotConvertedError):
         translate(translator(), sources(SOURCES), samples=2)
+
+
+@pytest.mark.parametrize("rule", ["belief", "va-enum"])
+@pytest.mark.parametrize("samples", [None, 3])
+def test_sentences_that_are_done_are_put_aside(
+    rule: str, samples: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One source that never ends beside three that do at once: all find what they find alone."""
+    model, longest = model_of(rule, end=3.0), 12
+    texts = [*SOURCES, [5, 6, EOS]]
+    alone = [
+        translate(model, sources([text]), 2, 1.0, longest, samples, 5, [number])
+        for number, text in enumerate(texts)
+    ]
+    sizes: list[int] = []
+    inner = type(model)._next
+
+    def counted(self: Any, ids: Tensor, *rest: Any) -> Any:
+        sizes.append(len(ids))
+        output = inner(self, ids, *rest)
+        first = rest[0].text.ids[:, 0] == texts[0][0]
+        output.logits[first, :, EOS] = -100.0
+        return output
+
+    monkeypatch.setattr(type(model), "_next", counted)
+    together = translate(model, sources(texts), 2, 1.0, longest, samples, 5)
+    assert sizes[0] == len(texts) and sizes[-1] == 1 and len(sizes) == longest
+    for number in range(1, len(texts)):
+        own = alone[number].words.shape[-1]
+        torch.testing.assert_close(together.words[number, :, :own], alone[number].words[0])
+        torch.testing.assert_close(together.scores[number], alone[number].scores[0])

@@ -57,6 +57,9 @@ class Randomness:
         drawn = [torch.randint(2**62, (1,), generator=g, device=device) for g in generators]
         return torch.cat(drawn)
 
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        """Goes on with some rows of the batch alone; shared noise knows no rows."""
+
     def _on(self, device: torch.device) -> list[torch.Generator]:
         if device not in self._generators:
             assert self.seeds is not None
@@ -78,6 +81,10 @@ class RowRandomness(Randomness):
         super().__init__(seeds)
         self._rows = torch.tensor(seeds, dtype=torch.int64)
         self._drawn = 0
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        """Goes on with some rows of the batch alone, each with the noise that it would have had."""
+        self._rows = self._rows.to(rows.device)[rows]
 
     def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Standard noise with the shape of `like`."""

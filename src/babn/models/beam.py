@@ -47,6 +47,15 @@ class Hypotheses:
         """The best, best first."""
         return self.chosen(self.scores.topk(count).indices)
 
+    def of(self, rows: Int[Tensor, " other"]) -> "Hypotheses":
+        """Those of some sentences."""
+        return Hypotheses(*(each[rows] for each in vars(self).values()))
+
+    def put(self, rows: Int[Tensor, " other"], others: "Hypotheses") -> None:
+        """Replaces those of some sentences."""
+        for own, other in zip(vars(self).values(), vars(others).values(), strict=True):
+            own[rows] = other
+
     def cut(self, length: int) -> "Hypotheses":
         """The first words."""
         return Hypotheses(self.words[..., :length], self.log_probs[..., :length], self.scores)
@@ -57,7 +66,7 @@ class BeamSearch:
 
     A sentence is done when no growing hypothesis scores better, at its present length, than the
     worst of as many finished ones as the beam is wide. What a sentence finds does not depend on the
-    others.
+    others, and those that are done can be put aside while others go on.
 
     Args:
         like: A tensor with one row for each sentence, for device and precision.
@@ -77,12 +86,21 @@ class BeamSearch:
         self.growing = Hypotheses.none(empty, pad)
         self.growing.scores[:, 0] = 0.0
         self.finished = Hypotheses.none(empty, pad)
+        self.aside = Hypotheses.none(empty, pad)
+        self.rows = torch.arange(len(like), device=like.device)
         self.done = torch.zeros(len(like), dtype=torch.bool, device=like.device)
+        self.left = len(like)
 
     @property
     def over(self) -> bool:
         """Whether nothing is left to do."""
-        return self.length == self.max_length or bool(self.done.all())
+        return self.length == self.max_length or not self.left
+
+    @property
+    def found(self) -> Hypotheses:
+        """The finished hypotheses of all sentences, cut to the length of the longest."""
+        self.aside.put(self.rows, self.finished)
+        return self.aside.cut(self.length)
 
     @property
     def last_words(self) -> Int[Tensor, "batch hypothesis"]:
@@ -105,7 +123,24 @@ class BeamSearch:
         self.growing = candidates.chosen(going_on)
         best = self.growing.scores.amax(-1) / penalty(self.length, self.strength)
         self.done = self.done | (best <= self.finished.scores.amin(-1))
+        self.left = int((~self.done).sum())
         return parents.gather(1, going_on)
+
+    def put_aside(self) -> Int[Tensor, " kept"] | None:
+        """Goes on without the sentences that are done, if these are half of them or more.
+
+        A few long sentences would otherwise make all the others wait, and be computed with them.
+
+        Returns:
+            Places of those that go on, or `None` if all of them do.
+        """
+        if self.over or 2 * self.left > len(self.done):
+            return None
+        kept = (~self.done).nonzero().squeeze(-1)
+        self.aside.put(self.rows, self.finished)
+        self.rows, self.done = self.rows[kept], self.done[kept]
+        self.growing, self.finished = self.growing.of(kept), self.finished.of(kept)
+        return kept
 
     def _candidates(self, log_probs: Tensor) -> tuple[Hypotheses, Tensor]:
         """The best continuations, twice as many as the beam is wide, since some may be ends."""

@@ -79,8 +79,8 @@ def translate(
         special = config.pad_token_id, config.eos_token_id
         like = memory.value.new_empty(len(memory.value), dtype=_precise(memory.value))
         search = BeamSearch(like, beam, max_length, length_penalty, *special)
-        _run(model, memory, search, samples or 1, given)
-    found = search.finished.cut(search.length)
+        _run(model, memory, search, samples or 1, randomness, given)
+    found = search.found
     return Translations(found.words, found.log_probs, found.scores, *special)
 
 
@@ -115,6 +115,7 @@ def _run(
     search: BeamSearch,
     samples: int,
     randomness: Randomness | None,
+    given: Randomness | None,
 ) -> None:
     outputs, cells = memory.start
     state: State = _repeated(outputs, search.beam), _repeated(cells, search.beam)
@@ -125,20 +126,27 @@ def _run(
             decoder_input_ids=words,
             state=state,
             samples=samples,
-            randomness=randomness,
+            randomness=given,
         )
         parents = search.grow(_log_probs(output.logits, samples, model))
         words, state = search.last_words, _taken(output.state, parents)
+        if (kept := search.put_aside()) is not None:
+            memory, words = memory.of(kept), words[kept]
+            state = _kept(state[0], kept, search.beam), _kept(state[1], kept, search.beam)
+            if randomness is not None:
+                randomness.keep(kept)
 
 
 def _log_probs(
     logits: Float[Tensor, "batch attended word"], samples: int, model: TranslationModel
 ) -> Float[Tensor, "batch hypothesis word"]:
     """Logs of mean probabilities; a target has neither padding nor a second beginning."""
-    each = logits.to(_precise(logits)).log_softmax(-1).unflatten(1, (-1, samples))
-    mean = each.logsumexp(2) - math.log(samples)
-    mean[..., [model.config.pad_token_id, model.config.bos_token_id]] = -torch.inf
-    return mean
+    found = logits.log_softmax(-1, dtype=_precise(logits))
+    if samples > 1:
+        found = found.unflatten(1, (-1, samples)).logsumexp(2) - math.log(samples)
+    for never in (model.config.pad_token_id, model.config.bos_token_id):
+        found[..., never] = -torch.inf
+    return found
 
 
 def _precise(x: Tensor) -> torch.dtype:
@@ -156,3 +164,8 @@ def _taken(state: State, parents: Int[Tensor, "batch hypothesis"]) -> State:
     rows = (first + parents).flatten()
     outputs, cells = state
     return outputs[:, rows], cells[:, rows]
+
+
+def _kept(x: Tensor, sentences: Int[Tensor, " kept"], beam: int) -> Tensor:
+    """What belongs to some sentences of the decoder's outputs or cells."""
+    return x.unflatten(1, (-1, beam))[:, sentences].flatten(1, 2)

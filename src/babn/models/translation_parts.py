@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers.utils.generic import ModelOutput
 
@@ -32,6 +32,12 @@ class Memory:
     value: Float[Tensor, "batch source size"]
     text: Text
     start: State
+
+    def of(self, rows: Int[Tensor, " kept"]) -> "Memory":
+        """That of some sources."""
+        outputs, cells = self.start
+        text = Text(self.text.ids[rows], self.text.seen[rows])
+        return Memory(self.key[rows], self.value[rows], text, (outputs[:, rows], cells[:, rows]))
 
     def probabilities(
         self, log_weights: Float[Tensor, "batch target source"]

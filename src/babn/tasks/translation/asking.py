@@ -105,6 +105,7 @@ def _ask(
         numbers,
     )
     targets = found.words[:, 0]
+    targets = targets[:, : int((targets != found.pad).sum(1).max())]
     judged = _judged(asking, batch, targets.masked_fill(targets == found.pad, IGNORED), numbers)
     texts = asking.tokenizer.batch_decode(found.best, skip_special_tokens=True)
     measures = _measures(judged, asking.mode != "mean")
