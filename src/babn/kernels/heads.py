@@ -18,11 +18,13 @@ from babn.kernels.tiles import dot, pack
 PAIRS, PAIRS_WARPS = 128, 4
 """Query-key pairs in a block of the map, and the warps that work on it."""
 
-SUMMED_PAIRS, SUMMED_WARPS = 64, 4
-"""The same for its gradients."""
+SUMMED_PAIRS, SUMMED_WARPS = 64, 1
+"""The same for its gradients. Each warp of a program computes the whole of what a product over pairs
+takes in, so there is one; several would do the same work several times."""
 
-PROGRAMS = 1056
-"""Programs that share the blocks of a map's gradients: eight for each multiprocessor of an H200."""
+PROGRAMS = 1848
+"""Programs that share the blocks of a map's gradients: fourteen for each multiprocessor of an H200,
+as many as its registers allow."""
 
 
 @triton.jit
@@ -146,7 +148,9 @@ def map_heads_backward(
         if SOFTPLUS:
             # In terms of softplus' value h its slope is 1 - e^-h.
             h = load_heads(VALUE, outs, pairs, pair_count, OUTS).to(tl.float32)
-            slope = tl.where(h < 1e-3, h - 0.5 * h * h, 1.0 - exp2(-h * LOG2_E))
+            slope = 1.0 - exp2(-h * LOG2_E)
+            if IEEE:
+                slope = tl.where(h < 1e-3, h - 0.5 * h * h, slope)
             g = (g.to(tl.float32) * slope).to(g.dtype)
         store_heads(DX, heads, pairs, pair_count, dot(tl.trans(w), g, IEEE), HEADS)
         sums += dot(g, tl.trans(with_ones(x, heads, HEADS)), IEEE)

@@ -45,7 +45,7 @@ def average_precision(
     over the scores $s_j$ of the $m$ outside examples.
     """
     familiar, foreign = both(inside, outside)
-    found = reaching(foreign, foreign)
+    found = reaching(foreign, foreign).double()
     return (found / (found + reaching(familiar, foreign))).mean().item()
 
 
