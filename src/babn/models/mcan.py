@@ -77,7 +77,7 @@ class McanForQuestionAnswering(PreTrainedModel):
         """Scales that keep signals as large as they are; at first no answer is likely."""
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
-        elif isinstance(module, nn.LSTM | nn.GroupNorm | nn.LayerNorm):
+        elif isinstance(module, nn.LSTM | nn.BatchNorm2d | nn.LayerNorm):
             module.reset_parameters()
         elif isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")

@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 
 from babn.tasks.vqa_data import RawImages, VqaExample, VqaPart
 
-SIDE = 64
+SIDE = 32
 """Height and width."""
 
 COUNTS = {"train": 1000, "test": 80}
@@ -64,8 +64,8 @@ def generated(split: str) -> VqaPart:
         for image, shape in enumerate(shapes)
         for question, answer, kind in _questions(shape, chance)
     ]
-    images = RawImages(pixels, tuple(map(str, range(len(shapes)))), halvings=4)
-    return VqaPart(split, examples, "generated", f"shapes-2-{split}", images)
+    images = RawImages(pixels, tuple(map(str, range(len(shapes)))), halvings=3)
+    return VqaPart(split, examples, "generated", f"shapes-3-{split}", images)
 
 
 def draw(shape: Shape, chance: random.Random) -> UInt8[np.ndarray, "row column 3"]:
@@ -82,8 +82,8 @@ def _shape(chance: random.Random) -> Shape:
         chance.choice(SHAPES),
         chance.choice(sorted(COLOURS)),
         chance.uniform(0.25, 0.75) * SIDE,
-        chance.choice((0.28, 0.72)) * SIDE + chance.uniform(-3, 3),
-        chance.uniform(9, 14),
+        chance.choice((0.28, 0.72)) * SIDE + chance.uniform(-1.5, 1.5),
+        chance.uniform(5, 7),
     )
 
 

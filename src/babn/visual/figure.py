@@ -10,7 +10,7 @@ from babn.errors import ConfigError, DataError
 from babn.experiments.stage import Subject
 from babn.prediction.predict import evaluating
 from babn.tasks.task import without_answers
-from babn.tasks.vqa_data import VqaPart
+from babn.tasks.vqa_data import RawImages, VqaPart
 from babn.visual.ask import Asking, Look, ask_picture, look_at
 
 EXAMPLES = 200
@@ -56,10 +56,12 @@ def ask_example(subject: Subject, part: VqaPart, number: int, asking: Asking) ->
         )
     example = part.examples[number]
     picture = part.images.picture(example.image)
-    if picture is not None:
+    if picture is not None and isinstance(part.images, RawImages):
         return ask_picture(subject, picture, example.question, asking)
     given = part.images.lookup(torch.tensor([example.image]), 0).batch(torch.tensor([0]))
-    return look_at(subject, given, example.question, asking, None, part.images.boxes(example.image))
+    return look_at(
+        subject, given, example.question, asking, picture, part.images.boxes(example.image)
+    )
 
 
 def surest_and_least_sure(subject: Subject, part: VqaPart) -> list[int]:
