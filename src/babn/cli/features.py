@@ -26,11 +26,11 @@ def features(
         size: Height and width that images are brought to.
         batch: Images at a time.
     """
+    import torch
     from rich.console import Console
 
     from babn.cli._errors import CommandError
     from babn.cli._progress import Bars
-    from babn.experiments.stage import default_device
     from babn.visual.backbones import torchvision_backbone
     from babn.visual.extract import Wish, extract
 
@@ -41,8 +41,10 @@ def features(
         )
     if batch < 1:
         raise CommandError(f"--batch {batch} is not possible. Give a whole number above 0.")
-    wish = Wish(_height_and_width(size), batch, default_device())
+    shape = _height_and_width(size)
     network = torchvision_backbone(backbone, weights)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    wish = Wish(shape, batch, device)
     console = Console(highlight=False)
     with Bars(console) as bars:
         count = extract(images, out, network, wish, bars)

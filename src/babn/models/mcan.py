@@ -111,7 +111,7 @@ class McanForQuestionAnswering(PreTrainedModel):
         regions: Float[Tensor, "batch region feature"] | None = None,
         region_mask: Tensor | None = None,
         pixel_values: Float[Tensor, "batch 3 height width"] | None = None,
-        feature_noise: Float[Tensor, "batch region feature"] | None = None,
+        feature_noise: Float[Tensor, "batch most feature"] | None = None,
         labels: Float[Tensor, "batch answer"] | None = None,
     ) -> SequenceClassifierOutput:
         """A logit for each answer, and the loss if labels are given.
@@ -123,7 +123,7 @@ class McanForQuestionAnswering(PreTrainedModel):
             region_mask: Where there are regions; by default everywhere.
             pixel_values: Raw images, for a model with convolutions.
             feature_noise: Is added to the features of regions: those given, or those that the
-                convolutions make, which are standardised.
+                convolutions make, which are standardised. May be for more regions than there are.
             labels: How right each answer is, from 0 to 1.
         """
         features = self._features(regions, pixel_values)

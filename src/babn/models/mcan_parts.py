@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from babn.models.mcan_config import McanConfig
 
-
 COLOURS = 5
 """Red, green, blue, and height and width of a pixel."""
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from babn.errors import ConfigError, DataError
 from babn.files import replace_file, replace_text
+from babn.tasks.lookups import CPU
 from babn.tasks.vqa_features import DESCRIPTION, MOST
 from babn.tasks.vqa_images import contents, decoded, image_names
 from babn.visual.backbones import Backbone
@@ -31,7 +32,7 @@ class Wish:
 
     size: tuple[int, int] = (224, 224)
     batch: int = 16
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ def _grid(backbone: Backbone, wish: Wish) -> tuple[int, int]:
     backbone.network.to(wish.device)
     try:
         found = backbone.maps(torch.zeros(1, 3, *wish.size, device=wish.device))
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(
             f"size={wish.size} cannot be used with backbone={backbone.name!r}: {reason}. Give a "
