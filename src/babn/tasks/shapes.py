@@ -63,7 +63,7 @@ def generated(split: str) -> VqaPart:
         for question, answer, kind in _questions(shape, chance)
     ]
     images = RawImages(pixels, tuple(map(str, range(len(shapes)))), halvings=3)
-    return VqaPart(split, examples, "generated", f"shapes-4-{split}", images)
+    return VqaPart(split, examples, "generated", f"shapes-5-{split}", images)
 
 
 def draw(shape: Shape, chance: random.Random) -> UInt8[np.ndarray, "row column 3"]:
@@ -89,8 +89,11 @@ def _questions(shape: Shape, chance: random.Random) -> Iterator[tuple[str, str, 
     """Questions with their answers and kinds."""
     yield f"What color is the {chance.choice(('shape', shape.name))}?", shape.colour, "color"
     yield f"What shape is {chance.choice(('this', shape.colour))}?", shape.name, "shape"
-    side = "left" if shape.column < SIDE / 2 else "right"
-    yield f"On which side is the {chance.choice(('shape', shape.name))}?", side, "side"
+    if chance.random() < 0.5:
+        yield "Which shape is there?", shape.name, "shape"
+    else:
+        side = "left" if shape.column < SIDE / 2 else "right"
+        yield f"On which side is the {chance.choice(('shape', shape.name))}?", side, "side"
     yield _doubted(shape, chance)
 
 

@@ -22,11 +22,11 @@ EXPERIMENT: dict[str, Any] = {
     "task": "easy-vqa",
     "model": "small",
     "data": "generated",
-    "steps": 600,
+    "steps": 700,
     "batch_size": 32,
     "learning_rate": 1e-3,
     "weight_decay": 0.0,
-    "dropout": 0.05,
+    "dropout": 0.02,
     "samples": 6,
     "options": {"noise": [2.0, 10.0]},
 }
