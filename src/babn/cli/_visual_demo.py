@@ -26,9 +26,10 @@ def visual_demo(out: Path, seed: int, quick: bool, force: bool) -> None:
     for name in ("attention", "noise"):
         made.add_column(name, no_wrap=True)
     for name in COLUMNS.values():
-        made.add_column(f"{name}, %", justify="right")
+        made.add_column(name, justify="right")
     for row in table_rows(outcome):
         made.add_row(*row)
+    console.print("Percentages, without noise on image features and with variance 5:\n")
     console.print(made)
     console.print(f"\n{finding(outcome)}\n", markup=False)
     show(console, outcome.looks[0][1])
