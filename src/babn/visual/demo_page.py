@@ -98,7 +98,7 @@ def finding(outcome: VisualOutcome) -> str:
     )
     return (
         f"With noise of variance {SHOWN[1]:g}, BABN is right in {right_noisy:.0%} of the questions "
-        f"in place of {right:.0%}. It notices: its mean confidence goes from {sure:.0%} to "
+        f"in place of {right:.0%}. Its mean confidence goes from {sure:.0%} to "
         f"{sure_noisy:.0%}, and the mutual information of samples and answers, which is what "
         f"random attention contributes to its doubt, from {doubt:.4f} to {doubt_noisy:.4f} nats."
     )
