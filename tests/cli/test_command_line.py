@@ -17,6 +17,7 @@ COMMANDS = (
     "demo",
     "estimate",
     "evaluate",
+    "features",
     "inspect",
     "report",
     "reproduce",

@@ -17,6 +17,8 @@ from babn.experiments.records import Record
 from babn.experiments.results_page import main_table
 from babn.experiments.run import evaluate, remeasure, run
 from babn.experiments.stage import set_up
+from babn.experiments.visual_tables import visual_tables
+from babn.tasks.catalogue import find_task
 from vqa_cases import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +52,7 @@ def test_belief_maps_are_as_long_as_images_have_regions() -> None:
     stage = set_up(tiny(rule="belief"))
     assert stage.model.babn.config.max_length == 16  # 4 by 4 regions, more than words
     batch = next(stage.batches(0))[1]
-    assert batch["pixel_values"].shape == (8, 3, 64, 64)
+    assert batch["pixel_values"].shape == (8, 3, 32, 32)
     assert batch["labels"].sum(-1).tolist() == [1.0] * 8
     assert set(batch) == {"input_ids", "attention_mask", "pixel_values", "labels"}
 
@@ -151,3 +153,36 @@ def test_the_table_shows_original_and_noisy_data_beside_the_papers() -> None:
     assert belief["attention"] == "BABN, rho=0"
     assert belief["PAvPU"] == "60.0 / 60.0" and belief["PAvPU, paper"] == "72.21 / –"
     assert belief["accuracy, paper"] == "–" and softmax["accuracy, paper"] == "66.92 / 64.40"
+
+
+def test_further_tables_show_kinds_of_questions_and_levels_of_noise() -> None:
+    values = {
+        "accuracy": 0.5,
+        "accuracy (color)": 0.25,
+        "accuracy (one answer for all)": 0.3,
+        "mean confidence": 0.75,
+        "ECE-10": 0.125,
+    }
+    experiment = {"task": "easy-vqa", "model": "mcan", "rule": "belief", "seed": 0, "paper": {}}
+    measures = {part: {"sampled": values} for part in ("test", "noisy", "noisy=2", "dev")}
+    kinds, noise = visual_tables(
+        [Record("easy-vqa-belief", experiment, {"measures": measures}, {})]
+    )
+
+    assert list(kinds.columns) == ["attention", "asked", "color", "one answer for all"]
+    assert list(kinds.rows[0]) == ["BABN", "sampled", "25.0 / 25.0", "30.0"]
+    assert list(noise.columns) == ["attention", "asked", "0", "2", "5"]
+    assert noise.rows[0][2] == "50.0 / 75.0 / 12.5"
+    assert not visual_tables([Record("mrpc-belief", experiment | {"task": "mrpc"}, {}, {})])
+
+
+def test_levels_of_noise_are_an_option() -> None:
+    task = find_task("easy-vqa", {"noise": [1, 2.5]})
+    assert task.test_parts == ("test", "noisy", "dev", "noisy=1", "noisy=2.5")
+    for options, message in (
+        ({"noise": 3}, "options.noise=3"),
+        ({"noise": [-1]}, "noisy=-1"),
+        ({"beam": 3}, "options.beam"),
+    ):
+        with pytest.raises((ConfigError, DataError), match=message):
+            find_task("easy-vqa", options)

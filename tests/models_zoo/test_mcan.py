@@ -229,6 +229,8 @@ def test_noise_is_added_to_given_features() -> None:
     moved = given | {"regions": given["regions"] + noise}
 
     assert torch.equal(net(**given, feature_noise=noise).logits, net(**moved).logits)
+    longer = torch.cat([noise, torch.ones_like(noise)], 1)  # for more regions than there are
+    assert torch.equal(net(**given, feature_noise=longer).logits, net(**moved).logits)
 
 
 def test_vectors_from_a_file() -> None:

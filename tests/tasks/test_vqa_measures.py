@@ -89,6 +89,10 @@ def test_what_is_kept_gives_the_same_numbers(tmp_path: Path) -> None:
     found = answers.measure()
     assert found["accuracy"] == pytest.approx(float(dense[torch.arange(4), best].mean()))
     assert found["accuracy (yes/no)"] == pytest.approx(float(dense[1, best[1]]))
+    assert found["accuracy (one answer for all)"] == pytest.approx(float(dense.mean(0).max()))
+    assert found["mean confidence"] == pytest.approx(float(whole.probs.amax(-1).mean()), rel=1e-5)
+    information = float(whole.mutual_information.mean())
+    assert found["mean mutual information"] == pytest.approx(information, rel=1e-5)
 
     answers.save(tmp_path)
     again = VqaAnswers.load(tmp_path)

@@ -1,12 +1,21 @@
 """The official score, against its definition written out."""
 
+import hashlib
 from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from babn.tasks.vqa_rules import accuracy, frequent, human_answers, normalized, soft_scores
+from babn.tasks.vqa_rules import (
+    CONTRACTIONS,
+    accuracy,
+    frequent,
+    human_answers,
+    normalized,
+    plain_scores,
+    soft_scores,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,10 +36,59 @@ from babn.tasks.vqa_rules import accuracy, frequent, human_answers, normalized, 
         ("\tA  Cat\n", "cat"),
         ("whats up?", "what's up"),
         ("", ""),
+        # The official table has no entry for these.
+        ("noone", "noone"),
+        ("twenty", "twenty"),
+        ("eleven", "eleven"),
+        ("lets go", "lets go"),
+        # These are taken by words that are no contractions.
+        ("the hed of a shes", "he'd of shes"),
+        ("Im", "im"),
+        ("Ive", "ive"),
+        # One entry takes an apostrophe away.
+        ("somebody'd", "somebodyd"),
+        ("somebodyd", "somebodyd"),
+        ("'ows'at", "'ow's'at"),
+        ("twas", "'twas"),
+        ("yall'd've", "y'all'd've"),
+        # Apostrophes, colons, percent and other signs stay.
+        ("dog's", "dog's"),
+        ("10:30", "10:30"),
+        ("50%", "50%"),
+        ("$5 & #1", "$5 & #1"),
+        # A sign goes if it stands beside a space anywhere, and else makes room.
+        ("a-b - c-d", "ab cd"),
+        ("a-b-c", "b c"),
+        ("right? left?", "right left"),
+        ("(left)", "left"),
+        ("5-6", "5 6"),
+        ("1,000-2,000", "10002000"),
+        ("red,white", "red white"),
+        ("red, white,blue", "red whiteblue"),
+        # A period stays before a digit only, whatever is before it.
+        ("5.", "5"),
+        (".5", ".5"),
+        ("v.2", "v.2"),
+        ("p.m.", "pm"),
+        ("." * 40, "." * 8),
+        # Number words become digits before articles go; a digit is no article.
+        ("one of the two", "1 of 2"),
+        ("A", ""),
+        ("Ten-Four", "10 4"),
     ],
 )
 def test_answers_are_compared_in_a_plain_form(answer: str, expected: str) -> None:
     assert normalized(answer) == expected
+
+
+def test_contractions_are_the_official_ones() -> None:
+    """Their number and a digest of all of them, taken from the official program."""
+    lines = "\n".join(f"{wrong} {right}" for wrong, right in sorted(CONTRACTIONS.items()))
+    assert len(CONTRACTIONS) == 114
+    assert hashlib.sha256(lines.encode()).hexdigest().startswith("f2c800b1132e7930")
+    assert {wrong.replace("'", "") for wrong in CONTRACTIONS} == {
+        right.replace("'", "") for right in CONTRACTIONS.values()
+    }
 
 
 ANSWERS = st.lists(st.sampled_from(["a dog", "dog", "cat", "2", "two"]), min_size=10, max_size=10)
@@ -53,6 +111,12 @@ def test_known_scores() -> None:
     assert accuracy("The Cat!", people) == 1.0
     assert accuracy("A cat", ["a cat"] * 10) == 0.0  # the official program compares as it is
     assert accuracy("a cat", ["a cat"] * 10) == 1.0
+
+
+def test_training_takes_answers_in_plain_form_even_where_all_agree() -> None:
+    assert plain_scores(["two"] * 10) == {"2": 1.0}
+    assert soft_scores(["two"] * 10) == {"two": 1.0}
+    assert plain_scores(["a dog"] * 2 + ["cat"] * 8) == pytest.approx({"dog": 0.6, "cat": 1.0})
 
 
 def test_frequent_answers_come_first() -> None:

@@ -149,3 +149,7 @@ def test_figure_3_in_quick_mode(tmp_path: Path) -> None:
     code, shown = invoke(*words)
     assert code == 0, shown
     assert len(list((tmp_path / "quick" / "figure3").glob("*.pdf"))) == 2
+    code, shown = invoke(*words, "--only", "3, 11")
+    assert code == 0 and (tmp_path / "quick" / "figure3" / "figure3-question-11.png").exists()
+    code, shown = invoke(*words, "--only", "vqa2")
+    assert code == 2 and "--only vqa2 is not the number" in shown

@@ -53,7 +53,17 @@ def refuse(failed: Mapping[Path, str], wanted: int) -> None:
         raise CommandError(f"{len(failed)} of {wanted} runs failed. {' '.join(lines[:3])}")
 
 
-def run_figure(grid: Grid, overrides: Mapping[str, Any], under: Path) -> None:
+def question_numbers(only: str | None) -> list[int]:
+    """Numbers of test questions, as they stand in an option."""
+    parts = [part.strip() for part in (only or "").split(",") if part.strip()]
+    if strange := next((part for part in parts if not part.isdigit()), None):
+        raise CommandError(f"--only {strange} is not the number of a test question. Give some.")
+    return [int(part) for part in parts]
+
+
+def run_figure(
+    grid: Grid, overrides: Mapping[str, Any], under: Path, numbers: Sequence[int]
+) -> None:
     """Draws Figure 3 from the first BABN run of a grid, which is run if it is not there."""
     from babn.visual.ask import Asking, load_run
     from babn.visual.figure import figure3
@@ -66,6 +76,7 @@ def run_figure(grid: Grid, overrides: Mapping[str, Any], under: Path) -> None:
         load_run(job.folder),
         under / "figure3",
         asking,
+        numbers,
         lambda line: console.print(line, markup=False, soft_wrap=True),
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from babn.attacks.table import TASKS
 from babn.cli._attacks import reproduce_attacks
-from babn.cli._grids import run_figure, run_grid
+from babn.cli._grids import question_numbers, run_figure, run_grid
 from babn.experiments.grids import Grid, chosen, table_grid
 from babn.experiments.quick import quick
 
@@ -56,6 +56,9 @@ class Request:
 
 def make_table(table: str, request: Request, only: str | None = None) -> None:
     """Runs what is missing of a table, shows it and writes it."""
+    if table == FIGURE:
+        run_figure(request.grid(table), request.overrides, request.under, question_numbers(only))
+        return
     grid = request.grid(table, only)
     if table == ATTACKS:
         reproduce_attacks(
@@ -67,7 +70,5 @@ def make_table(table: str, request: Request, only: str | None = None) -> None:
             request.examples,
             request.resources,
         )
-    elif table == FIGURE:
-        run_figure(grid, request.overrides, request.under)
     else:
         run_grid(grid, request.overrides, request.under, jobs=request.jobs, show=request.show)

@@ -10,7 +10,7 @@ from babn.cli._look import show
 from babn.cli._progress import Bars
 from babn.cli.version import versions
 from babn.visual.demo import run_visual
-from babn.visual.demo_page import COLUMNS, PAGE, prepare, table_rows, write
+from babn.visual.demo_page import COLUMNS, PAGE, finding, prepare, table_rows, write
 
 
 def visual_demo(out: Path, seed: int, quick: bool, force: bool) -> None:
@@ -26,11 +26,12 @@ def visual_demo(out: Path, seed: int, quick: bool, force: bool) -> None:
     for name in ("attention", "noise"):
         made.add_column(name, no_wrap=True)
     for name in COLUMNS.values():
-        made.add_column(f"{name}, %", justify="right")
+        made.add_column(name, justify="right")
     for row in table_rows(outcome):
         made.add_row(*row)
+    console.print("Percentages, without noise on image features and with variance 5:\n")
     console.print(made)
-    console.print()
+    console.print(f"\n{finding(outcome)}\n", markup=False)
     show(console, outcome.looks[0][1])
     console.print(f"\nPage with pictures: {out / PAGE}", markup=False, soft_wrap=True)
     console.print(

@@ -23,14 +23,15 @@ def reproduce(
     Tables: table1 (language understanding), table2 (generalisation across domains), table3
     (attacks on the models of table1, by TextAttack), table4 (translation), table5 (visual question
     answering), ablation (of rho and sigma), efficiency (parameters and seconds per step); figure3
-    draws attention for two visual questions; all makes every one of them and one report. What is
+    draws attention for some visual questions; all makes every one of them and one report. What is
     done is left alone and what was interrupted goes on.
 
     Args:
         table: Name of the table.
         seeds: Runs of each cell, with seeds from 0 on.
         jobs: How many runs at a time; by default 1, or with --quick one for each core, up to four.
-        only: Tasks to run, separated by commas, or tables in case of all; by default every one.
+        only: Tasks to run, separated by commas, or tables in case of all; by default every one. For
+            figure3, numbers of test questions; by default the surest one and the least sure.
         data: Where to read the data of all runs, builtin, hub or a folder.
         set_: A field to override in all runs as NAME=VALUE; may be repeated.
         out: Folder for the runs.

@@ -9,6 +9,7 @@ from babn.experiments.paired_tables import layout_of, paired_table
 from babn.experiments.records import Record, save_records
 from babn.experiments.result_tables import efficiency_table, results_table
 from babn.experiments.translation_tables import translation_table
+from babn.experiments.visual_tables import visual_tables
 from babn.files import replace_text
 from babn.tasks.catalogue import find_task
 from babn.tasks.translation.task import TranslationTask
@@ -46,6 +47,8 @@ def page(records: Sequence[Record], title: str, command: str) -> str:
     if table != costs:
         parts += [EXPLANATION, f"{table.caption}\n"] if table.caption else [EXPLANATION]
     parts.append(table.markdown())
+    for further in visual_tables(records):
+        parts += [f"{further.caption}\n", further.markdown()]
     if table != costs and len({record.experiment["task"] for record in records}) == 1:
         parts.append(costs.markdown())  # steps of one task can be compared
     parts += [f"{line}\n" for line in circumstances(records)]

@@ -26,7 +26,7 @@ TINY: Mapping[str, int] = {
     "embedding_size": 32,
     "hidden_size": 64,
     "num_hidden_layers": 2,
-    "num_attention_heads": 4,
+    "num_attention_heads": 2,
     "intermediate_size": 128,
     "fused_size": 64,
 }

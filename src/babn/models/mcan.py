@@ -77,7 +77,7 @@ class McanForQuestionAnswering(PreTrainedModel):
         """Scales that keep signals as large as they are; at first no answer is likely."""
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
-        elif isinstance(module, nn.LSTM | nn.GroupNorm | nn.LayerNorm):
+        elif isinstance(module, nn.LSTM | nn.BatchNorm2d | nn.LayerNorm):
             module.reset_parameters()
         elif isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
@@ -111,7 +111,7 @@ class McanForQuestionAnswering(PreTrainedModel):
         regions: Float[Tensor, "batch region feature"] | None = None,
         region_mask: Tensor | None = None,
         pixel_values: Float[Tensor, "batch 3 height width"] | None = None,
-        feature_noise: Float[Tensor, "batch region feature"] | None = None,
+        feature_noise: Float[Tensor, "batch most feature"] | None = None,
         labels: Float[Tensor, "batch answer"] | None = None,
     ) -> SequenceClassifierOutput:
         """A logit for each answer, and the loss if labels are given.
@@ -123,7 +123,7 @@ class McanForQuestionAnswering(PreTrainedModel):
             region_mask: Where there are regions; by default everywhere.
             pixel_values: Raw images, for a model with convolutions.
             feature_noise: Is added to the features of regions: those given, or those that the
-                convolutions make, which are standardised.
+                convolutions make, which are standardised. May be for more regions than there are.
             labels: How right each answer is, from 0 to 1.
         """
         features = self._features(regions, pixel_values)

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from babn.models.mcan_config import McanConfig
 
+COLOURS = 5
+"""Red, green, blue, and height and width of a pixel."""
+
 
 @dataclass(frozen=True)
 class Sequence:
@@ -27,31 +30,47 @@ class Sequence:
 class GridStem(nn.Module):
     """Regions of raw images: a grid of standardised features, row by row.
 
-    Convolutions with stride 2 see the coordinates of each pixel beside its colours. The features of
-    a region are standardised, so that noise of one variance means the same for every model.
+    Each stage halves height and width; the first sees the coordinates of each pixel beside its
+    colours. The features of a region are standardised, so that noise of one variance means the same
+    for every model.
     """
 
     def __init__(self, config: McanConfig) -> None:
         super().__init__()
-        sizes = [5, *config.stem_channels]
-        self.convolutions = nn.ModuleList(
-            nn.Conv2d(i, o, 3, stride=2, padding=1) for i, o in pairwise(sizes)
+        sizes = [COLOURS, *config.stem_channels]
+        # The first maps are the largest, and refining them costs more than all that follows.
+        self.stages = nn.Sequential(
+            *(Halving(i, o, refined=place > 0) for place, (i, o) in enumerate(pairwise(sizes)))
         )
-        self.norms = nn.ModuleList(nn.GroupNorm(_groups(size), size) for size in sizes[1:])
 
     def forward(
         self, pixels: Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch region size"]:
         """The features."""
-        x = torch.cat([pixels, _coordinates(pixels)], 1)
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            x = F.relu(norm(convolution(x)))
-        features = x.flatten(2).transpose(1, 2)
+        found = self.stages(torch.cat([pixels, _coordinates(pixels)], 1))
+        features = found.flatten(2).transpose(1, 2)
         return F.layer_norm(features, features.shape[-1:])
 
 
-def _groups(channels: int) -> int:
-    return next(count for count in (8, 4, 2, 1) if channels % count == 0)
+class Halving(nn.Module):
+    r"""Maps $x$ of half the height and width, or $x + \mathrm{ReLU}(Wx)$ of them if refined.
+
+    Batch statistics and the residual step teach a few convolutions shapes from some thousand
+    questions; without them the other layers wait long for the image's.
+    """
+
+    def __init__(self, inputs: int, outputs: int, refined: bool) -> None:
+        super().__init__()
+        self.halve = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(outputs)
+        self.refine = nn.Conv2d(outputs, outputs, 3, padding=1) if refined else None
+
+    def forward(
+        self, x: Float[Tensor, "batch inputs height width"]
+    ) -> Float[Tensor, "batch outputs half_height half_width"]:
+        """The maps."""
+        halved = F.relu(self.norm(self.halve(x)))
+        return halved if self.refine is None else halved + F.relu(self.refine(halved))
 
 
 def _coordinates(pixels: Tensor) -> Float[Tensor, "batch 2 height width"]:

@@ -26,10 +26,10 @@ def noise_curves(
             panel.plot(
                 variances, of_method[measure], label=name, marker="o", ms=3, **line_look(index)
             )
-        panel.set_xlabel("variance of noise on image features")
+        panel.set_xlabel("variance of noise")
         panel.set_ylabel(f"{measure} (%)")
         panel.set_xticks(list(variances))
-        panel.margins(0.03)
+        panel.margins(0.03, 0.08)
         panel.set_ylim(bottom=0)
         in_percent(panel.yaxis)
     panels[0].legend()

@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 
 from babn.tasks.vqa_data import RawImages, VqaExample, VqaPart
 
-SIDE = 64
+SIDE = 32
 """Height and width."""
 
 COUNTS = {"train": 1000, "test": 80}
@@ -21,8 +21,6 @@ COLOURS = {
     "green": (44, 160, 44),
     "blue": (31, 80, 200),
     "yellow": (240, 210, 30),
-    "black": (20, 20, 20),
-    "gray": (128, 128, 128),
 }
 
 SHAPES = ("circle", "square", "triangle")
@@ -64,8 +62,8 @@ def generated(split: str) -> VqaPart:
         for image, shape in enumerate(shapes)
         for question, answer, kind in _questions(shape, chance)
     ]
-    images = RawImages(pixels, tuple(map(str, range(len(shapes)))), halvings=4)
-    return VqaPart(split, examples, "generated", f"shapes-2-{split}", images)
+    images = RawImages(pixels, tuple(map(str, range(len(shapes)))), halvings=3)
+    return VqaPart(split, examples, "generated", f"shapes-5-{split}", images)
 
 
 def draw(shape: Shape, chance: random.Random) -> UInt8[np.ndarray, "row column 3"]:
@@ -82,8 +80,8 @@ def _shape(chance: random.Random) -> Shape:
         chance.choice(SHAPES),
         chance.choice(sorted(COLOURS)),
         chance.uniform(0.25, 0.75) * SIDE,
-        chance.choice((0.28, 0.72)) * SIDE + chance.uniform(-3, 3),
-        chance.uniform(9, 14),
+        chance.choice((0.28, 0.72)) * SIDE + chance.uniform(-1.5, 1.5),
+        chance.uniform(6, 8),
     )
 
 
@@ -91,12 +89,21 @@ def _questions(shape: Shape, chance: random.Random) -> Iterator[tuple[str, str, 
     """Questions with their answers and kinds."""
     yield f"What color is the {chance.choice(('shape', shape.name))}?", shape.colour, "color"
     yield f"What shape is {chance.choice(('this', shape.colour))}?", shape.name, "shape"
-    side = "left" if shape.column < SIDE / 2 else "right"
-    yield f"On which side is the {chance.choice(('shape', shape.name))}?", side, "side"
-    name = shape.name if chance.random() < 0.5 else chance.choice(SHAPES)
-    yield f"Is there a {name}?", _yes(name == shape.name), "yes/no"
+    if chance.random() < 0.5:
+        yield "Which shape is there?", shape.name, "shape"
+    else:
+        side = "left" if shape.column < SIDE / 2 else "right"
+        yield f"On which side is the {chance.choice(('shape', shape.name))}?", side, "side"
+    yield _doubted(shape, chance)
+
+
+def _doubted(shape: Shape, chance: random.Random) -> tuple[str, str, str]:
+    """A question for yes or no, about the shape or its colour."""
+    if chance.random() < 0.5:
+        name = shape.name if chance.random() < 0.5 else chance.choice(SHAPES)
+        return f"Is there a {name}?", _yes(name == shape.name), "yes/no"
     colour = shape.colour if chance.random() < 0.5 else chance.choice(sorted(COLOURS))
-    yield f"Is the shape {colour}?", _yes(colour == shape.colour), "yes/no"
+    return f"Is the shape {colour}?", _yes(colour == shape.colour), "yes/no"
 
 
 def _yes(truth: bool) -> str:

@@ -62,6 +62,20 @@ class VqaTask(Task[VqaExample]):
     max_length: int = 14
     cached: bool = False
 
+    def configured(self, options: Mapping[str, Any]) -> "VqaTask":
+        """The task with further levels of noise to be tested at, as variances in `noise`."""
+        if unknown := sorted(set(options) - {"noise"}):
+            raise ConfigError(f"options.{unknown[0]} is not known to {self.name!r}. Give noise.")
+        levels = options.get("noise", [])
+        if not isinstance(levels, list) or not all(isinstance(v, int | float) for v in levels):
+            raise ConfigError(
+                f"options.noise={levels!r} is not possible. Give variances, as in [1, 2, 10]."
+            )
+        further = tuple(f"noisy={variance:g}" for variance in levels)
+        for part in further:
+            noise_of(part)
+        return replace(self, test_parts=(*self.test_parts, *further))
+
     def has(self, data: str, part: str) -> bool:
         """Whether there is the part: all but `"dev"` of VQA-v2, whose training set stays whole."""
         return part != "dev" or self.held_out
@@ -70,7 +84,7 @@ class VqaTask(Task[VqaExample]):
         """The questions of a part, with their images."""
         if data == "hub":
             raise DataError(f"data='hub' has no {self.title}. Give a folder, or builtin.")
-        noise = _noise(part)
+        noise = noise_of(part)
         split = "test" if noise else part
         if split not in ("train", "dev", "test") or not self.has(data, part):
             raise DataError(
@@ -157,8 +171,8 @@ def soft_labels(part: VqaPart, answers: Sequence[str]) -> SoftLabels:
     return SoftLabels(Ragged.of([[*each] for each in known]), scores.float(), len(answers))
 
 
-def _noise(part: str) -> float:
-    """The variance that a part's name stands for."""
+def noise_of(part: str) -> float:
+    """The variance of noise that a part's name stands for."""
     if part == "noisy":
         return NOISE
     name, equals, value = part.partition("=")

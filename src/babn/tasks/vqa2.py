@@ -8,6 +8,7 @@ A folder holds, for train2014 and val2014,
 
 or, in place of the two JSON files, `train.jsonl` and `val.jsonl` with the columns image_id,
 question, answers, answer and answer_type. `features` may hold the files of both splits as well.
+Images in `images/val2014` are shown where attention is drawn, and used for nothing else.
 Training is on train2014 and never on val2014, which is what is tested on, as in the paper, since
 the test set has no public answers.
 """
@@ -23,7 +24,7 @@ from babn.tasks.lines import Row, find_file, find_files, fingerprint, read_rows,
 from babn.tasks.shapes import generated
 from babn.tasks.vqa_data import VqaExample, VqaPart
 from babn.tasks.vqa_features import FeatureFiles
-from babn.tasks.vqa_rules import normalized, soft_scores
+from babn.tasks.vqa_rules import normalized, plain_scores, soft_scores
 
 YEARS = {"train": "train2014", "test": "val2014"}
 """Which official split a part is."""
@@ -48,11 +49,15 @@ def read_vqa2(data: str, split: str) -> VqaPart:
     questions, paths = _questions(folder, split)
     names = tuple(f"COCO_{YEARS[split]}_{image:012d}" for image in _images(questions))
     source = _features(folder, YEARS[split])
-    files = FeatureFiles(source, names if source.is_dir() else _plain(questions))
+    files = FeatureFiles(
+        source, names if source.is_dir() else _plain(questions), _pictures(folder, YEARS[split])
+    )
     files.check()
     numbers = {image: number for number, image in enumerate(_images(questions))}
+    # The answers to choose from are in plain form, so that is what a model learns.
+    score = plain_scores if split == "train" else soft_scores
     examples = [
-        VqaExample(q.text, numbers[q.image], soft_scores(q.answers), normalized(q.best), q.kind)
+        VqaExample(q.text, numbers[q.image], score(q.answers), normalized(q.best), q.kind)
         for q in questions
     ]
     return VqaPart(split, examples, str(paths[0]), fingerprint(*paths), files)
@@ -137,6 +142,12 @@ def _images(questions: list[Question]) -> list[int]:
 
 def _plain(questions: list[Question]) -> tuple[str, ...]:
     return tuple(map(str, _images(questions)))
+
+
+def _pictures(folder: Path, year: str) -> Path | None:
+    """The images themselves, if they are there to look at."""
+    path = folder / "images" / year
+    return path if path.is_dir() else None
 
 
 def _features(folder: Path, year: str) -> Path:

@@ -5,6 +5,7 @@ under every sample.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,9 +25,12 @@ from babn.tasks.lookups import SoftLabels
 from babn.tasks.task import Answers, Asked
 from babn.tasks.vqa_measures import measure
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 10
 """Answers to each question that are kept."""
+
+CONSTANT = "accuracy (one answer for all)"
+"""What a model that looks at nothing can come to, as a measure."""
 
 DESCRIPTION, TENSORS = "answers.json", "answers.safetensors"
 
@@ -42,6 +46,7 @@ class VqaAnswers(Answers):
         information: Mutual information of samples and answers, over all answers.
         kinds: What sort of question each is, by number.
         names: What the kinds are called.
+        constant: Score of the one answer that does best if given to all questions.
         method: What comparisons call it.
         seed: The seed of training.
     """
@@ -52,6 +57,7 @@ class VqaAnswers(Answers):
     information: Float[Tensor, "example"]
     kinds: Int[Tensor, "example"]
     names: Sequence[str]
+    constant: float = math.nan
     method: str = ""
     seed: int = 0
 
@@ -63,7 +69,8 @@ class VqaAnswers(Answers):
     def measure(self) -> dict[str, float]:
         """Scores by the official rule, and how well the model knows when it is right."""
         kinds = {name: self.kinds == number for number, name in enumerate(self.names)}
-        return measure(self.prediction, self.scores, self.information, kinds)
+        found = measure(self.prediction, self.scores, self.information, kinds)
+        return found | {CONSTANT: self.constant}
 
     def named(self, method: str, seed: int) -> "VqaAnswers":
         """The answers with another method and seed."""
@@ -80,6 +87,7 @@ class VqaAnswers(Answers):
             "method": self.method,
             "seed": self.seed,
             "names": list(self.names),
+            "constant": self.constant,
         }
         text = json.dumps(description, indent=2) + "\n"
         replace_file(folder / DESCRIPTION, lambda path: path.write_text(text))
@@ -97,7 +105,8 @@ class VqaAnswers(Answers):
                 )
             tensors = load_file(folder / TENSORS)
             own: dict[str, Any] = {name: tensors[name] for name in FIELDS}
-            return cls(**own, names=found["names"], method=found["method"], seed=found["seed"])
+            further = {name: found[name] for name in ("names", "constant", "method", "seed")}
+            return cls(**own, **further)
         except FileNotFoundError as error:
             raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
         except (KeyError, TypeError, ValueError, SafetensorError) as error:
@@ -121,7 +130,9 @@ def collected(asked: Asked, labels: SoftLabels, kinds: Sequence[str], examples: 
     names = sorted(set(kinds))
     kept = min(KEPT, labels.count)
     found: dict[str, Any] = {}
+    total = torch.zeros(labels.count)
     for rows, outputs in asked:
+        total += labels.dense(rows.cpu()).sum(0).cpu()
         for name, value in _reduced(outputs.detach(), labels, rows.cpu(), kept).items():
             axis = value.ndim - 2 if name == "logits" else 0
             if name not in found:
@@ -130,7 +141,8 @@ def collected(asked: Asked, labels: SoftLabels, kinds: Sequence[str], examples: 
                 found[name] = torch.zeros(shape, dtype=value.dtype)
             found[name].index_copy_(axis, rows.cpu(), value.cpu())
     numbers = torch.tensor([names.index(kind) for kind in kinds])
-    return VqaAnswers(**found, kinds=numbers, names=names)
+    constant = float(total.max()) / examples
+    return VqaAnswers(**found, kinds=numbers, names=names, constant=constant)
 
 
 def _reduced(outputs: Tensor, labels: SoftLabels, rows: Tensor, kept: int) -> dict[str, Tensor]:

@@ -2,9 +2,11 @@
 
 An `.npz` holds `x`, features of 10 to 100 regions, region by feature or the other way round as in
 the bottom-up files of MCAN, and `bbox` with their corners if known. An HDF5 file holds one data set
-for each image, called like the image, region by feature.
+for each image, called like the image, region by feature. `features.json` in a folder says how the
+features were made, where `babn features` made them.
 """
 
+import json
 import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -16,18 +18,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from babn.errors import DataError, MissingExtraError
 from babn.tasks.lookups import CPU, Batch, Lookup
 from babn.tasks.vqa_data import ImageSource
+from babn.tasks.vqa_images import contents, decoded
 
 THREADS = 8
 """Files that are read at a time."""
 
 MOST = 100
 """Regions of an image that are used; detectors give at most as many."""
+
+DESCRIPTION = "features.json"
+
+DAMAGES = (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile)
+"""What reading a damaged file may raise."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +45,24 @@ class FeatureFiles(ImageSource):
     Attributes:
         source: The folder of `.npz` files, or the HDF5 file.
         names: What the images are called there.
-        size: Size of a region's features.
+        pictures: Folder or tar file of the images themselves, to look at.
     """
 
     source: Path
     names: Sequence[str]
-    size: int = 2048
+    pictures: Path | None = None
+
+    @cached_property
+    def size(self) -> int:
+        """Size of a region's features, as the first image has it."""
+        try:
+            x, boxes = self._arrays(self.names[0])
+        except DAMAGES as error:
+            raise DataError(
+                f"features of {self.names[0]} in {self.source} cannot be read: {error}. Extract "
+                "them again."
+            ) from error
+        return feature_size(x, boxes)
 
     def check(self) -> None:
         """Refuses files that are missing or no archives, before anything is trained."""
@@ -53,16 +73,24 @@ class FeatureFiles(ImageSource):
                 f"{self.source} lacks the features of {len(lost)} of {len(self.names)} images, "
                 f"such as {lost[0]!r}. Extract them, or leave out the questions about them."
             )
-        first = self.read(0)
-        if first.shape[-1] != self.size:
-            raise DataError(
-                f"{self.source}: features have the size {first.shape[-1]}, not {self.size}. Set "
-                f"sizes.region_size={first.shape[-1]}."
-            )
         if self.source.is_dir():
             for name in self.names:
                 if not zipfile.is_zipfile(there[name]):
                     raise DataError(f"{there[name]} is damaged. Extract the features again.")
+        if self.size < 1:
+            raise DataError(f"{self.source}: features are empty. Extract them again.")
+
+    @property
+    def origin(self) -> str:
+        """How the features were made, where that is known."""
+        path = self.source / DESCRIPTION
+        if not path.is_file():
+            return "features from files"
+        try:
+            made = json.loads(path.read_text(encoding="utf-8"))
+            return f"features of {made['backbone']} with weights {made['weights']}"
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is damaged: {error!r}. Extract the features again.") from error
 
     def model_fields(self, sizes: Mapping[str, Any]) -> dict[str, Any]:
         """The size of features."""
@@ -80,7 +108,7 @@ class FeatureFiles(ImageSource):
         """The features of an image; a file that cannot be read counts as one empty region."""
         try:
             return self._read(self.names[image])
-        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except DAMAGES as error:
             # Hours into training, one damaged image among many is no reason to stop.
             warnings.warn(
                 f"features of {self.names[image]} in {self.source} cannot be read and count as "
@@ -91,22 +119,34 @@ class FeatureFiles(ImageSource):
 
     def boxes(self, image: int) -> Float[np.ndarray, "region 4"] | None:
         """Corners of an image's regions, where the file has them."""
-        if not self.source.is_dir():
+        try:
+            boxes = self._arrays(self.names[image])[1]
+        except DAMAGES:
             return None
-        with np.load(self._there[self.names[image]], allow_pickle=False) as file:
-            return np.asarray(file["bbox"])[:MOST] if "bbox" in file else None
+        return None if boxes is None else boxes[:MOST]
+
+    def picture(self, image: int) -> UInt8[np.ndarray, "height width 3"] | None:
+        """The image itself, where it is at hand."""
+        if self.pictures is None:
+            return None
+        name = self.names[image]
+        found = next(iter(contents(self.pictures, {name})), None)
+        return None if found is None else decoded(found[1], f"{self.pictures}: {name}")
 
     def _read(self, name: str) -> Float[np.ndarray, "region feature"]:
-        if not self.source.is_dir():
-            return self._whole(np.asarray(self._archive[name], dtype=np.float32))
-        with np.load(self._there[name], allow_pickle=False) as file:
-            return self._whole(np.asarray(file["x"], dtype=np.float32))
-
-    def _whole(self, x: np.ndarray) -> Float[np.ndarray, "region feature"]:
-        if x.ndim != 2 or not x.size or not np.isfinite(x).all():
-            raise ValueError(f"features of shape {x.shape} are empty or not finite")
-        turned = x.T if x.shape[0] == self.size and x.shape[1] != self.size else x
+        x = self._arrays(name)[0]
+        if x.ndim != 2 or not x.size or not np.isfinite(x).all() or self.size not in x.shape:
+            raise ValueError(
+                f"features of shape {x.shape} are empty, not finite or of another size"
+            )
+        turned = x.T if x.shape[1] != self.size else x
         return np.ascontiguousarray(turned[:MOST])
+
+    def _arrays(self, name: str) -> tuple[np.ndarray, np.ndarray | None]:
+        """Features and corners as they are in the file."""
+        if not self.source.is_dir():
+            return np.asarray(self._archive[name], dtype=np.float32), None
+        return read_npz(self._there[name])
 
     @cached_property
     def _there(self) -> dict[str, Path]:
@@ -125,6 +165,25 @@ class FeatureFiles(ImageSource):
                 f"Reading {self.source} needs h5py: pip install 'babn[vqa]'"
             ) from error
         return h5py.File(self.source, "r")
+
+
+def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """Features of an image and the corners of its regions, as they are in the file."""
+    with np.load(path, allow_pickle=False) as file:
+        boxes = np.asarray(file["bbox"], dtype=np.float32) if "bbox" in file else None
+        return np.asarray(file["x"], dtype=np.float32), boxes
+
+
+def feature_size(x: np.ndarray, boxes: np.ndarray | None) -> int:
+    """Size of a region's features, whichever way round the array is.
+
+    There are as many regions as corners; where these are unknown, the axis of features is the one
+    that is too long for regions, or else the second.
+    """
+    if x.ndim != 2:
+        return 0
+    turned = len(boxes) == x.shape[1] if boxes is not None else x.shape[1] <= MOST < x.shape[0]
+    return int(x.shape[0] if turned and x.shape[0] != x.shape[1] else x.shape[1])
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import io
 import tarfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def read_images(
     wanted = {name: number for number, name in enumerate(names)}
     found = torch.zeros(len(names), *size, 3, dtype=torch.uint8)
     missing = set(wanted)
-    for name, content in _contents(source, wanted):
+    for name, content in contents(source, wanted):
         found[wanted[name]] = torch.tensor(decoded(content, f"{source}: {name}", size))
         missing.discard(name)
     if missing:
@@ -76,22 +76,43 @@ def read_images(
     return found
 
 
-def _contents(source: Path, wanted: dict[str, int]) -> Iterator[tuple[str, bytes | Path]]:
+def contents(source: Path, wanted: Container[str]) -> Iterator[tuple[str, bytes | Path]]:
+    """Names and files of the wanted images in a folder or a tar file."""
     if source.is_dir():
         for path in sorted(source.iterdir()):
-            if path.stem in wanted and path.suffix.lower() in ENDINGS:
+            if path.stem in wanted and _is_image(path):
                 yield path.stem, path
         return
+    for member, archive in _members(source):
+        path = Path(member.name)
+        if path.stem in wanted and _is_image(path):
+            content = archive.extractfile(member)
+            if content is not None:
+                yield path.stem, content.read()
+
+
+def image_names(source: Path) -> list[str]:
+    """What the images of a folder or of a tar file are called, without ending."""
+    if source.is_dir():
+        paths = [*source.iterdir()]
+    elif source.is_file():
+        paths = [Path(member.name) for member, _ in _members(source)]
+    else:
+        raise DataError(f"{source} does not exist. Give a folder or a tar file of images.")
+    return sorted({path.stem for path in paths if _is_image(path)})
+
+
+def _members(source: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
     try:
         with tarfile.open(source) as archive:
             for member in archive:
-                path = Path(member.name)
-                if path.stem in wanted and path.suffix.lower() in ENDINGS:
-                    content = archive.extractfile(member)
-                    if content is not None:
-                        yield path.stem, content.read()
+                yield member, archive
     except (tarfile.TarError, EOFError) as error:
         raise DataError(f"{source} is damaged: {error}. Get it again.") from error
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in ENDINGS
 
 
 @lru_cache(maxsize=4)

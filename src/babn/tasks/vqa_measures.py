@@ -43,11 +43,13 @@ def measure(
     if len(kinds) > 1:
         found |= {f"accuracy ({name})": float(right[own].mean()) for name, own in kinds.items()}
     found |= {
+        "mean confidence": float(confidence.mean()),
         "NLL": likelihood(prediction, scores),
         "ECE-10": ece(confidence, right),
         "error AUROC (confidence)": error_auroc(1 - confidence, right),
     }
     if len(prediction.sample_logits) > 1:
+        found["mean mutual information"] = float(information.double().mean())
         found["error AUROC (mutual information)"] = error_auroc(information.double(), right)
         found["PAvPU (p<0.05)"] = pavpu(prediction.p_value, right)
     tempered = cross_tempered(prediction, scores)

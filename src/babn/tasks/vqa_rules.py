@@ -38,7 +38,8 @@ def _misspelt(word: str) -> Iterator[str]:
             yield word[:place] + word[place + 1 :]
 
 
-# The last entry is the official table's.
+# The last entry is the official table's. What else that has cannot make a difference: entries with
+# capitals, which no word has by then, and words that stand for themselves.
 CONTRACTIONS = {
     **{wrong: word for word in _CONTRACTED.split() for wrong in _misspelt(word)},
     "somebody'd": "somebodyd",
@@ -84,6 +85,12 @@ def human_answers(answers: Sequence[str]) -> list[str]:
 def soft_scores(answers: Sequence[str]) -> dict[str, float]:
     """The official score of every answer that somebody gave."""
     counts = Counter(human_answers(answers))
+    return {answer: _score(count, len(answers)) for answer, count in counts.items()}
+
+
+def plain_scores(answers: Sequence[str]) -> dict[str, float]:
+    """The same with every answer in plain form, even where all people agree: for training."""
+    counts = Counter(map(normalized, answers))
     return {answer: _score(count, len(answers)) for answer, count in counts.items()}
 
 

@@ -9,6 +9,7 @@ from babn.errors import DataError
 from babn.tasks.lines import Row, find_file, fingerprint, read_rows, task_folder
 from babn.tasks.shapes import generated
 from babn.tasks.vqa_data import RawImages, VqaExample, VqaPart
+from babn.tasks.vqa_features import FeatureFiles
 from babn.tasks.vqa_images import read_arrays, read_images
 
 Reader = Callable[[str, str], VqaPart]
@@ -74,8 +75,9 @@ def read_daquar(data: str, split: str) -> VqaPart:
     """DAQUAR (Malinowski & Fritz 2014): photographs of rooms.
 
     A folder has `train.jsonl` and `test.jsonl` with the columns image, question and answer, and the
-    images in a folder `images` or in one tar file. An answer that lists several things is right as
-    a whole, in any order.
+    images in a folder `images` or in one tar file. Where there is a folder `features`, as `babn
+    features` makes it, the model is given those in place of raw images. An answer that lists
+    several things is right as a whole, in any order.
     """
     if data in ("builtin", "generated"):
         return generated(split)
@@ -83,9 +85,15 @@ def read_daquar(data: str, split: str) -> VqaPart:
     path = find_file(folder, split)
     rows = [(row.text("question"), _listed(row), _image(row)) for row in read_rows(path)]
     names = tuple(sorted({image for _, _, image in rows}))
-    pixels = read_images(_images_of(folder), names, DAQUAR_SIZE)
     examples = _examples(rows, names, daquar_kind, str(path))
-    images = RawImages(pixels, names, halvings=4)
+    if (folder / "features").is_dir():
+        files = FeatureFiles(folder / "features", names, _images_of(folder, needed=False))
+        files.check()
+        origin, mark = f"{path}, {files.origin}", f"{fingerprint(path)}, {files.origin}"
+        return VqaPart(split, examples, origin, mark, files)
+    source = _images_of(folder)
+    assert source is not None
+    images = RawImages(read_images(source, names, DAQUAR_SIZE), names, halvings=4)
     return VqaPart(split, examples, str(path), fingerprint(path), images)
 
 
@@ -110,10 +118,12 @@ def _image(row: Row) -> str:
     return name
 
 
-def _images_of(folder: Path) -> Path:
+def _images_of(folder: Path, needed: bool = True) -> Path | None:
     if (folder / "images").is_dir():
         return folder / "images"
     found = sorted(folder.glob("images*.tar"))
+    if len(found) != 1 and not needed:
+        return None
     if len(found) != 1:
         raise DataError(
             f"{folder} has {len(found)} files images*.tar and no folder images. Put the images "

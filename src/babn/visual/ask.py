@@ -18,7 +18,7 @@ from babn.tasks.encoded import Batch
 from babn.tasks.lookups import FeatureNoise, Pixels
 from babn.tasks.pretrained import quiet
 from babn.tasks.vqa import VqaTask
-from babn.tasks.vqa_features import MOST
+from babn.tasks.vqa_features import DAMAGES, MOST, feature_size, read_npz
 from babn.tasks.vqa_images import decoded
 from babn.tasks.vqa_vocabulary import choices_of, question_words
 
@@ -105,7 +105,7 @@ def ask_file(subject: Subject, image: Path, question: str, asking: Asking) -> Lo
         if not image.is_file():
             raise DataError(f"image {image} does not exist. Give a JPEG or PNG file.")
         return ask_picture(subject, decoded(image, str(image)), question, asking)
-    features, boxes = _read_features(image)
+    features, boxes = _read_features(image, choices_of(subject.tokenizer).size)
     mask = torch.ones(features.shape[:2], dtype=torch.long)
     given = {"regions": features, "region_mask": mask}
     return look_at(subject, given, question, asking, None, boxes)
@@ -122,17 +122,19 @@ def ask_picture(subject: Subject, picture: Picture, question: str, asking: Askin
     return look_at(subject, given, question, asking, picture, config.grid)
 
 
-def _read_features(path: Path) -> tuple[Tensor, Any]:
+def _read_features(path: Path, size: int) -> tuple[Tensor, Any]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            x = np.asarray(file["x"], dtype=np.float32)
-            boxes = np.asarray(file["bbox"])[:MOST] if "bbox" in file else None
-    except (OSError, ValueError, KeyError, EOFError) as error:
+        x, boxes = read_npz(path)
+    except DAMAGES as error:
         raise DataError(
             f"image {path} holds no features: {error}. This model needs an .npz with x."
         ) from error
-    x = x.T if boxes is not None and len(boxes) == x.shape[1] else x
-    return torch.from_numpy(x[:MOST].copy())[None], boxes
+    if x.ndim != 2 or feature_size(x, boxes) != size:
+        raise DataError(
+            f"image {path} has features of shape {x.shape}. This model needs regions by {size}."
+        )
+    x = x.T if x.shape[1] != size else x
+    return torch.from_numpy(x[:MOST].copy())[None], None if boxes is None else boxes[:MOST]
 
 
 def look_at(

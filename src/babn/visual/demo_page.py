@@ -19,6 +19,7 @@ PAGE, NUMBERS, PICTURE = "index.html", "results.json", "noise.png"
 
 COLUMNS = {
     "accuracy": "accuracy",
+    "mean confidence": "confidence",
     "ECE-10": "ECE",
     "PAvPU (p<0.05)": "PAvPU",
     "error AUROC (confidence)": "error AUROC",
@@ -26,6 +27,15 @@ COLUMNS = {
 """Measures that are shown, and what they are called."""
 
 SHOWN = (0.0, 5.0)
+
+CURVES = ("accuracy", "mean confidence", "ECE-10")
+"""Measures that are drawn over the variance of noise."""
+
+LEGEND = (
+    "Above: the image; how much the regions together attend to each region in the last layer, at "
+    "the posterior mean; and how random that is (standard deviation by mean). Below: the most "
+    "probable answers, and the same two maps for attention from each word (row) to each (column)."
+)
 
 
 def prepare(folder: Path, force: bool) -> None:
@@ -57,7 +67,10 @@ def page(outcome: VisualOutcome, versions: dict[str, str]) -> str:
         element("p", introduction(outcome)),
         element("h2", "Clean and noisy images"),
         element("div", _table(outcome), class_="scroll"),
-        _svg(noise_figure(outcome), "Accuracy and confidence over noise"),
+        element("p", finding(outcome)),
+        _svg(noise_figure(outcome), "Accuracy, confidence and calibration over noise"),
+        element("h2", "Where the model with BABN looked"),
+        element("p", LEGEND),
         *(_section(heading, look) for heading, look in outcome.looks),
         element("p", _footer(outcome, versions), class_="muted"),
     )
@@ -73,6 +86,21 @@ def introduction(outcome: VisualOutcome) -> str:
         "features had "
         "Gaussian noise added, which neither has seen in training. One run of each is too little "
         "to say which rule is better; it shows what can be asked."
+    )
+
+
+def finding(outcome: VisualOutcome) -> str:
+    """What noise does to the model with BABN, in one sentence."""
+    clean, noisy = (outcome.measures("belief", "sampled", noise) for noise in SHOWN)
+    names = ("accuracy", "mean confidence", "mean mutual information")
+    (right, sure, doubt), (right_noisy, sure_noisy, doubt_noisy) = (
+        [measures[name] for name in names] for measures in (clean, noisy)
+    )
+    return (
+        f"With noise of variance {SHOWN[1]:g}, BABN is right in {right_noisy:.0%} of the questions "
+        f"in place of {right:.0%}. Its mean confidence goes from {sure:.0%} to "
+        f"{sure_noisy:.0%}, and the mutual information of samples and answers, which is what "
+        f"random attention contributes to its doubt, from {doubt:.4f} to {doubt_noisy:.4f} nats."
     )
 
 
@@ -94,13 +122,13 @@ def _percent(value: float | None) -> str:
 
 
 def noise_figure(outcome: VisualOutcome) -> Any:
-    """Accuracy of both rules and their ECE, over the variance of noise."""
+    """Accuracy, confidence and ECE of both rules, over the variance of noise."""
     from babn.plots.noise import noise_curves
 
     curves: dict[str, dict[str, list[float]]] = {}
     for row in outcome.rows:
         name = f"{rule_name(row.rule)}, {MODES.get(row.mode, row.mode)}"
-        of_rule = curves.setdefault(name, {measure: [] for measure in ("accuracy", "ECE-10")})
+        of_rule = curves.setdefault(name, {measure: [] for measure in CURVES})
         for measure, values in of_rule.items():
             values.append(row.measures[measure])
     return noise_curves(NOISE, curves)
@@ -119,12 +147,12 @@ def _table(outcome: VisualOutcome) -> Markup:
 def _section(heading: str, look: Any) -> Markup:
     answer = look.answers[0]
     said = (
-        f"“{look.question}” “{answer.answer}”, with probability {answer.probability:.2f} ± "
+        f"“{look.question}” – “{answer.answer}”, with probability {answer.probability:.2f} ± "
         f"{answer.std:.2f} over samples of attention; mutual information {look.information:.3f} "
         "nats."
     )
     figure = _svg(draw(look), f"{look.question} {answer.answer}")
-    return join(element("h2", heading), element("p", said), figure)
+    return join(element("h3", heading), element("p", said), figure)
 
 
 def _svg(figure: Any, label: str) -> Markup:

@@ -1,6 +1,6 @@
 """Figures of questions about images, and the paper's Figure 3."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from babn.errors import ConfigError, DataError
 from babn.experiments.stage import Subject
 from babn.prediction.predict import evaluating
 from babn.tasks.task import without_answers
-from babn.tasks.vqa_data import VqaPart
+from babn.tasks.vqa_data import RawImages, VqaPart
 from babn.visual.ask import Asking, Look, ask_picture, look_at
 
 EXAMPLES = 200
@@ -56,10 +56,12 @@ def ask_example(subject: Subject, part: VqaPart, number: int, asking: Asking) ->
         )
     example = part.examples[number]
     picture = part.images.picture(example.image)
-    if picture is not None:
+    if picture is not None and isinstance(part.images, RawImages):
         return ask_picture(subject, picture, example.question, asking)
     given = part.images.lookup(torch.tensor([example.image]), 0).batch(torch.tensor([0]))
-    return look_at(subject, given, example.question, asking, None, part.images.boxes(example.image))
+    return look_at(
+        subject, given, example.question, asking, picture, part.images.boxes(example.image)
+    )
 
 
 def surest_and_least_sure(subject: Subject, part: VqaPart) -> list[int]:
@@ -78,14 +80,28 @@ def surest_and_least_sure(subject: Subject, part: VqaPart) -> list[int]:
 
 
 def figure3(
-    subject: Subject, folder: Path, asking: Asking, tell: Callable[[str], None]
+    subject: Subject,
+    folder: Path,
+    asking: Asking,
+    numbers: Sequence[int],
+    tell: Callable[[str], None],
 ) -> list[Path]:
-    """Draws two test questions as the paper's Figure 3 does, and returns the files."""
+    """Draws test questions as the paper's Figure 3 does, and returns the files.
+
+    Args:
+        subject: The model.
+        folder: For the files.
+        asking: How to ask.
+        numbers: Of the questions; if there are none, the surest one and the least sure are drawn.
+        tell: Is told of each file.
+    """
     part = questions_of(subject)
+    chosen = {f"question-{number}": number for number in numbers}
+    if not chosen:
+        names = ("surest", "least-sure")
+        chosen = dict(zip(names, surest_and_least_sure(subject, part), strict=True))
     paths = []
-    for number, name in zip(
-        surest_and_least_sure(subject, part), ("surest", "least-sure"), strict=True
-    ):
+    for name, number in chosen.items():
         look = ask_example(subject, part, number, asking)
         paths.append(save_figure(look, folder / f"figure3-{name}.pdf"))
         save_figure(look, folder / f"figure3-{name}.png")
