@@ -136,8 +136,8 @@ def candidates() -> dict[str, list[tuple[int, ...]]]:
         kernel: [(*tile, 3, most) for tile, most in itertools.product(each, (0, 128, 168))]
         for kernel, each in tiles.items()
     }
-    found["heads"] = list(itertools.product((128, 256, 512), (4, 8)))
-    found["heads backward"] = list(itertools.product((64, 128, 256, 512), (4, 8)))
+    found["heads"] = list(itertools.product((64, 128, 256, 512), (1, 4)))
+    found["heads backward"] = list(itertools.product((32, 64, 128), (1, 2)))
     return found
 
 

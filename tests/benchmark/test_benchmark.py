@@ -93,4 +93,4 @@ def test_the_command_prints_tables_and_writes_numbers(tmp_path: Path) -> None:
     assert "Training step" in result.output and "BABN keys" in result.output
     found = json.loads(out.read_text())
     assert found["versions"]["torch"] == torch.__version__
-    assert {r["task"] for r in found["rows"]} == {"train", "mean", "sample"}
+    assert {r["task"] for r in found["rows"]} == {"train", "mean", "sample", "attention"}

@@ -17,6 +17,7 @@ from babn.benchmark.timing import Cost, Step, free, measure, measure_in_turns
 from babn.benchmark.workload import (
     Form,
     Size,
+    attention_alone,
     inference,
     make_batch,
     make_model,
@@ -24,7 +25,7 @@ from babn.benchmark.workload import (
     training_step,
 )
 
-Task = Literal["train", "mean", "sample"]
+Task = Literal["train", "mean", "sample", "attention"]
 
 SAMPLES = 20
 
@@ -47,7 +48,7 @@ class Row:
     """One measurement.
 
     Attributes:
-        task: A training step, a pass at the posterior mean, or samples.
+        task: A training step, a pass at the posterior mean, samples, or one attention call alone.
         name: The rule.
         form: How it was run.
         size: Sizes of model and batch.
@@ -115,6 +116,10 @@ def run(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iter
         _compile([(size, c) for size, entered in groups for c in entered], device)
     for size, entered in groups:
         yield from _measured(plan, size, device, entered, report)
+    for size, _ in plan.sizes:
+        report(f"attention alone, {size.length} tokens")
+        cost = measure(attention_alone(size, device), device, plan.repeats)
+        yield Row("attention", "softmax", "eager", size, cost)
 
 
 def _training(plan: Plan, size: Size, form: Form, device: torch.device) -> list[Contestant]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import babn
@@ -136,5 +137,18 @@ def sampled(
             with torch.no_grad(), babn.sampling(model, seed=0):
                 for _ in range(samples):
                     model(**inputs)
+
+    return step
+
+
+def attention_alone(size: Size, device: torch.device) -> Callable[[], None]:
+    """Softmax attention of one layer by torch's own kernel, with gradients."""
+    shape = (size.batch, size.heads, size.length, size.width // size.heads)
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    q, k, v = (torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
+    gradient = torch.randn(shape, device=device, dtype=dtype)
+
+    def step() -> None:
+        F.scaled_dot_product_attention(q, k, v).backward(gradient)
 
     return step

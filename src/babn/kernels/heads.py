@@ -19,8 +19,8 @@ PAIRS, PAIRS_WARPS = 128, 4
 """Query-key pairs in a block of the map, and the warps that work on it."""
 
 SUMMED_PAIRS, SUMMED_WARPS = 64, 1
-"""The same for its gradients. Each warp of a program computes the whole of what a product over pairs
-takes in, so there is one; several would do the same work several times."""
+"""The same for its gradients. Each warp of a program computes all that a product over pairs takes
+in, so there is one; several would do the same work several times."""
 
 PROGRAMS = 1848
 """Programs that share the blocks of a map's gradients: fourteen for each multiprocessor of an H200,
