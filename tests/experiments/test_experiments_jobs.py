@@ -182,3 +182,18 @@ def test_nothing_is_begun_where_a_folder_holds_another_run(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match=r"begun with batch_size=4 \(now 8\)"):
         run_all(wanted, 2, Listening(), engine=engine)
     assert not engine.tried
+
+
+def test_sweeps_that_begin_at_once_prepare_each_run_once(tmp_path: Path) -> None:
+    wanted = some_jobs(tmp_path, 8)
+    engines = [Scripted(lambda *_: "") for _ in range(3)]
+    threads = [
+        threading.Thread(target=run_all, args=(wanted, 2, Listening()), kwargs={"engine": engine})
+        for engine in engines
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert all(RunFolder(job.folder).state == "done" for job in wanted)

@@ -4,13 +4,15 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
+from babn.experiments.claims import BusyError
 from babn.experiments.engines.engine import Engine, Resources, Slot, WorkerDiedError
 from babn.experiments.engines.local import LocalEngine
 from babn.experiments.experiment import Experiment
+from babn.experiments.interrupts import Interrupts
 from babn.experiments.run import check_same
 from babn.experiments.run_folder import RunFolder
 from babn.experiments.worker import BUSY, INTERRUPTED
@@ -69,9 +71,9 @@ def run_all(
     engine = engine or LocalEngine(Resources(jobs=parallel))
     queue = _Queue(wanted, retries, watch)
     slots = [engine.slot(number) for number in range(min(parallel, len(wanted)))]
-    with ThreadPoolExecutor(len(slots)) as pool:
+    with Interrupts() as interrupts, ThreadPoolExecutor(len(slots)) as pool:
         futures = [pool.submit(_work, slot, queue) for slot in slots]
-        _wait(futures, lambda: queue.stop(slots))
+        _wait(futures, interrupts, lambda: queue.stop(slots))
     if queue.stopped:
         raise KeyboardInterrupt
     return queue.failed
@@ -82,22 +84,34 @@ def _by_seed(jobs: Iterable[Job]) -> list[Job]:
 
 
 def _prepare(job: Job) -> None:
+    """Begins a run, or makes sure that the one that is there is the same."""
     folder = RunFolder(job.folder)
-    if folder.state == "absent":
-        folder.begin(job.experiment, job.command)
-    else:
-        check_same(folder.experiment(), job.experiment, job.folder)
+    while folder.state == "absent":
+        try:
+            with folder.locked():
+                if folder.state == "absent":
+                    folder.begin(job.experiment, job.command)
+        except BusyError:  # another sweep does the same at this moment
+            time.sleep(PAUSE)
+    check_same(folder.experiment(), job.experiment, job.folder)
 
 
-def _wait(futures: Sequence["Future[None]"], stop: Callable[[], None]) -> None:
+def _wait(
+    futures: Sequence["Future[None]"], interrupts: Interrupts, stop: Callable[[], None]
+) -> None:
     """Waits for all, and passes every Ctrl-C on."""
+    told = False
     while True:
         try:
-            for future in futures:
-                future.result()
-            return
-        except KeyboardInterrupt:
+            if not wait(futures, timeout=PAUSE / 5).not_done:
+                break
+            if interrupts.asked and not told:
+                told = True
+                stop()
+        except KeyboardInterrupt:  # the second Ctrl-C, and every one after it
             stop()
+    for future in futures:
+        future.result()
 
 
 def _work(slot: Slot, queue: "_Queue") -> None:

@@ -42,6 +42,7 @@ def work(parent: int) -> None:
 
 def outcome(folder: Path) -> str:
     """Runs an experiment, and returns what went wrong, if anything did."""
+    os.environ.pop("WORLD_SIZE", None)  # a run of a grid has one process, whatever started us
     try:
         run(RunFolder(folder).experiment(), folder, resume=True)
     except KeyboardInterrupt:
