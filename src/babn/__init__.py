@@ -34,6 +34,7 @@ from babn.training.divergence import (
     weighted_kl,
 )
 from babn.training.freezing import freeze_base
+from babn.training.processes import across_processes
 
 if TYPE_CHECKING:
     from babn.training.trainer import BeliefTrainer, BeliefTrainerMixin
@@ -59,6 +60,7 @@ __all__ = [
     "SoftmaxConfig",
     "SoftmaxSpec",
     "TokenUncertainty",
+    "across_processes",
     "attention",
     "belief_kl",
     "calibrate",

@@ -80,3 +80,7 @@ class DataError(BabnError, ValueError):
 
 class ModelError(BabnError, ValueError):
     """The model that was asked for cannot be had."""
+
+
+class LeaderError(BabnError, RuntimeError):
+    """The first of several processes has failed, and says why."""

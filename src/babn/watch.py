@@ -14,6 +14,10 @@ class Watch(ABC):
     def step(self, count: int, note: str = "") -> None:
         """Some of the task's steps are done."""
 
+    def say(self, line: str) -> None:
+        """Something has happened that should stay in view; does nothing unless overridden."""
+        return None
+
 
 class Unwatched(Watch):
     """Nobody looks."""

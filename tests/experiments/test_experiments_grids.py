@@ -1,11 +1,6 @@
 """Many experiments from one file, run side by side."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -165,73 +160,8 @@ def test_a_folder_with_another_run_is_refused(tmp_path: Path) -> None:
         run_all(grid.jobs({"batch_size": 4}, tmp_path), 1, Unwatched())
 
 
-class KillsTheFirst(Unwatched):
-    """Kills the worker of the first run as soon as there is one."""
-
-    def begin(self, task: str, total: int, done: int = 0) -> None:
-        import threading
-
-        threading.Thread(target=self.kill, daemon=True).start()
-
-    def kill(self) -> None:
-        import time
-
-        me = os.getpid()
-        for _ in range(600):
-            time.sleep(0.05)
-            for entry in Path("/proc").iterdir():
-                try:
-                    parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
-                    ours = b"babn.experiments.worker" in (entry / "cmdline").read_bytes()
-                except (OSError, IndexError):
-                    continue
-                if ours and int(parent) == me:
-                    time.sleep(1.0)
-                    os.kill(int(entry.name), signal.SIGKILL)
-                    return
-
-
-@pytest.mark.slow
-def test_a_killed_worker_costs_one_run_which_the_same_call_finishes(tmp_path: Path) -> None:
-    jobs = grid_of(SIDE_BY_SIDE, tmp_path).jobs({}, tmp_path)
-    failed = run_all(jobs, 1, KillsTheFirst())
-    assert list(failed) == [jobs[0].folder]
-    assert "ended with -9" in failed[jobs[0].folder]
-    assert run_all(jobs, 1, Unwatched()) == {}
-    assert all(RunFolder(job.folder).state == "done" for job in jobs)
-
-
-def test_the_last_words_of_a_process_that_dies_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nread folder\necho no memory >&2\necho >&2\nexit 7\n")
-    python.chmod(0o755)
-    monkeypatch.setattr("babn.experiments.jobs.sys.executable", str(python))
-    jobs = grid_of(SIDE_BY_SIDE, tmp_path).jobs({}, tmp_path)[:1]
-    assert "ended with 7 (no memory); go on" in run_all(jobs, 1, Unwatched())[jobs[0].folder]
-
-
 def test_records_of_runs_that_are_not_done_are_empty(tmp_path: Path) -> None:
     jobs = grid_of(SIDE_BY_SIDE, tmp_path).jobs({}, tmp_path)
     assert [record.results for record in collect(jobs)] == [{}] * 4
     assert json.dumps([record.experiment for record in collect(jobs)])
     assert TINY["task"] == collect(jobs)[0].experiment["task"]
-
-
-@pytest.mark.slow
-def test_ctrl_c_stops_a_sweep_which_the_same_command_finishes(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SIDE_BY_SIDE.replace("steps = 2", "steps = 300"))
-    command = [sys.executable, "-m", "babn", "sweep", "small.toml", "--jobs", "2"]
-    group = subprocess.Popen(
-        command, cwd=tmp_path, start_new_session=True, stdout=subprocess.DEVNULL
-    )
-    until = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/*/*/*/checkpoints/step-*")) and time.monotonic() < until:
-        time.sleep(0.05)
-    os.killpg(group.pid, signal.SIGINT)
-    assert group.wait(timeout=60) == 130
-    folders = [RunFolder(path.parent) for path in tmp_path.glob("runs/*/*/*/experiment.toml")]
-    assert len(folders) == 4 and all(folder.state == "unfinished" for folder in folders)
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    assert all(folder.state == "done" for folder in folders)

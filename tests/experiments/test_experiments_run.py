@@ -173,7 +173,7 @@ def test_overwriting_begins_again_and_takes_only_what_is_its_own(
 
 def test_a_second_process_is_kept_away(tmp_path: Path) -> None:
     place = RunFolder(tmp_path / "run")
-    with place.locked(), pytest.raises(RunError, match="being written by another process"):
+    with place.locked(), pytest.raises(RunError, match=r"being written by process \d+ of"):
         run(tiny(), place.path)
 
 
@@ -223,8 +223,8 @@ def results_of(folder: Path) -> dict[str, Any]:
 def test_label_smoothing_changes_the_loss_as_torch_does(tmp_path: Path) -> None:
     stage = set_up(tiny(rule="softmax", label_smoothing=0.2, steps=1))
     stage.model.eval()  # no dropout
-    (terms,) = training._backward(stage, 0)
-    ((_, batch),) = stage.batches(0)
+    (portion,) = stage.batches(0)
+    terms, batch = training._backward(stage, portion, stage.model), portion.batch
     logits = stage.model(**batch).logits
     expected = F.cross_entropy(logits, batch["labels"], label_smoothing=0.2)
     torch.testing.assert_close(terms["loss"], expected)

@@ -51,7 +51,7 @@ def test_a_run_has_both_parts_and_goes_on_where_it_stopped(tmp_path: Path) -> No
 def test_belief_maps_are_as_long_as_images_have_regions() -> None:
     stage = set_up(tiny(rule="belief"))
     assert stage.model.babn.config.max_length == 16  # 4 by 4 regions, more than words
-    batch = next(stage.batches(0))[1]
+    batch = next(stage.batches(0)).batch
     assert batch["pixel_values"].shape == (8, 3, 32, 32)
     assert batch["labels"].sum(-1).tolist() == [1.0] * 8
     assert set(batch) == {"input_ids", "attention_mask", "pixel_values", "labels"}

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from babn.errors import BabnError, one_line
+from babn.errors import BabnError, LeaderError, one_line
 
 FAILED, INTERRUPTED = 2, 130
 
@@ -24,6 +24,8 @@ def failing_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
     def run(**kwargs: Any) -> None:
         try:
             command(**kwargs)
+        except LeaderError:  # the first process tells
+            raise typer.Exit(FAILED) from None
         except (BabnError, ImportError, OSError) as error:
             stop(f"error: {one_line(error)}", FAILED)
         except KeyboardInterrupt:

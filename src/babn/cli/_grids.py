@@ -12,20 +12,28 @@ from rich.table import Table as TerminalTable
 from babn.cli._errors import CommandError
 from babn.cli._progress import Bars
 from babn.evaluation.tables import Table
+from babn.experiments.engines.engine import Engine
 from babn.experiments.grids import Grid
-from babn.experiments.jobs import Job, run_all
+from babn.experiments.jobs import RETRIES, Job, run_all
 from babn.experiments.records import collect
 from babn.experiments.results_page import main_table, write_results
 
 
 def run_grid(
-    grid: Grid, overrides: Mapping[str, Any], under: Path, *, jobs: int, show: bool
+    grid: Grid,
+    overrides: Mapping[str, Any],
+    under: Path,
+    *,
+    jobs: int,
+    show: bool,
+    engine: Engine | None = None,
+    retries: int = RETRIES,
 ) -> None:
     """Runs what is missing of a grid, writes its tables and says what failed."""
     console = Console(highlight=False)
     wanted = grid.jobs(overrides, under)
     check_jobs(jobs)
-    failed = {} if show else run_missing(console, wanted, jobs)
+    failed = {} if show else run_missing(console, wanted, jobs, engine, retries)
     command = " ".join(["babn", *sys.argv[1:]])
     records = collect(wanted)
     page = write_results(records, under / grid.name, grid.name, command)
@@ -40,10 +48,16 @@ def check_jobs(jobs: int) -> None:
         raise CommandError(f"--jobs {jobs} is not possible. Give a whole number from 1 on.")
 
 
-def run_missing(console: Console, wanted: Sequence[Job], jobs: int) -> dict[Path, str]:
+def run_missing(
+    console: Console,
+    wanted: Sequence[Job],
+    jobs: int,
+    engine: Engine | None = None,
+    retries: int = RETRIES,
+) -> dict[Path, str]:
     """Runs what has not been run yet, and returns what went wrong where."""
     with Bars(console) as bars:
-        return run_all(wanted, jobs, bars)
+        return run_all(wanted, jobs, bars, engine=engine, retries=retries)
 
 
 def refuse(failed: Mapping[Path, str], wanted: int) -> None:

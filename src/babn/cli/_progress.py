@@ -49,3 +49,7 @@ class Bars(Watch):
     def step(self, count: int, note: str = "") -> None:
         """Moves the newest bar on."""
         self.progress.update(self.task, advance=count, note=note)
+
+    def say(self, line: str) -> None:
+        """Prints a line above the bars."""
+        self.progress.console.print(line, markup=False, soft_wrap=True)

@@ -7,6 +7,11 @@ def sweep(
     grid: str,
     *,
     jobs: int = 1,
+    engine: str = "local",
+    cpus: int | None = None,
+    gpus: float | None = None,
+    slurm: list[str] = [],  # noqa: B006
+    retries: int = 2,
     data: str | None = None,
     set_: list[str] = [],  # noqa: B006  (typer asks for a list)
     out: Path = Path("runs"),
@@ -15,20 +20,52 @@ def sweep(
     """Run the experiments of a grid, several side by side, and write one table of them.
 
     What is done is left alone and what was interrupted goes on, so the same command finishes a
-    sweep that stopped. The table goes to RESULTS.md beside the runs, with LaTeX, CSV and JSON.
+    sweep that stopped. A run whose process dies is started again and goes on from its checkpoint. A
+    run that another process works on is left to it and waited for. The table goes to RESULTS.md
+    beside the runs, with LaTeX, CSV and JSON.
 
     Args:
         grid: A TOML file with tasks, rules, fields and lists of values to try; or the name of a
             built-in one, glue-bert or glue-roberta.
         jobs: How many runs at a time.
+        engine: Where to run them: local, ray (the cluster that RAY_ADDRESS names, or this machine)
+            or slurm (one job for each run).
+        cpus: Cores for each run; by default a fair share, with slurm one.
+        gpus: GPUs for each run, from 0 to 1; by default a fair share, with slurm none.
+        slurm: A parameter of Slurm as NAME=VALUE, such as partition=gpu or time=240 (minutes); may
+            be repeated.
+        retries: How often a run is started again whose process has died.
         data: Where to read the data of all runs, builtin, hub or a folder.
         set_: A field to override in all runs as NAME=VALUE; may be repeated.
         out: Folder for the runs.
         show: Only collect what has been run.
     """
-    from babn.cli._grids import run_grid
+    from babn.attention.rule import check_at_least
+    from babn.cli._grids import check_jobs, run_grid
     from babn.experiments.config_files import parse_overrides
+    from babn.experiments.engines import make_engine
+    from babn.experiments.engines.engine import Resources
     from babn.experiments.grids import find_grid, read_grid
 
+    found = read_grid(find_grid(grid))
     overrides = parse_overrides(set_) | ({} if data is None else {"data": data})
-    run_grid(read_grid(find_grid(grid)), overrides, out, jobs=jobs, show=show)
+    check_jobs(jobs)
+    check_at_least("retries", retries, 0)
+    resources = Resources(jobs=jobs, cpus=cpus, gpus=gpus)
+    logs = out / found.name / "jobs"
+    made = make_engine("local" if show else engine, resources, logs, named(slurm))
+    try:
+        run_grid(found, overrides, out, jobs=jobs, show=show, engine=made, retries=retries)
+    finally:
+        made.close()
+
+
+def named(values: list[str]) -> dict[str, str]:
+    """Texts NAME=VALUE as names and values."""
+    from babn.cli._errors import CommandError
+
+    pairs = [value.partition("=") for value in values]
+    for name, sign, value in pairs:
+        if not name or not sign or not value:
+            raise CommandError(f"--slurm {name}{sign}{value} is not possible. Give NAME=VALUE.")
+    return {name: value for name, _, value in pairs}

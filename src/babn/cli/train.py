@@ -17,6 +17,8 @@ def train(
 
     The folder holds the configuration, versions, log, model, answers and results. An interrupted
     run loses at most the work since its last checkpoint; --resume goes on to the same weights.
+    Started by torchrun -m babn train, several processes share each batch; where torchrun starts
+    them again, they go on from the last checkpoint.
 
     Args:
         config: A TOML file, or the name of a built-in configuration such as table1/mrpc-belief.
@@ -34,6 +36,7 @@ def train(
     from babn.cli._results import show
     from babn.experiments.config_files import find_config, parse_overrides, read_experiment
     from babn.experiments.naming import command, run_path
+    from babn.experiments.processes import process_group
     from babn.experiments.run import run
 
     path = find_config(config)
@@ -42,11 +45,12 @@ def train(
     overrides |= {} if data is None else {"data": data}
     experiment = read_experiment(path, overrides)
     folder = Path(out) if out else run_path(path, overrides, experiment.seed)
-    console = Console(highlight=False)
-    console.print(f"run folder: {folder}", markup=False, soft_wrap=True)
     heading = command(config, overrides)
-    with Bars(console) as bars:
-        results = run(
-            experiment, folder, resume=resume, overwrite=overwrite, heading=heading, watch=bars
-        )
+    with process_group() as own:
+        console = Console(highlight=False, quiet=not own.first)
+        console.print(f"run folder: {folder}", markup=False, soft_wrap=True)
+        with Bars(console) as bars:
+            results = run(
+                experiment, folder, resume=resume, overwrite=overwrite, heading=heading, watch=bars
+            )
     show(console, results, experiment)

@@ -27,6 +27,9 @@ from babn.errors import (
 
 Mode = Literal["mean", "sample"]
 
+Counted = Callable[[Tensor | int], Tensor]
+"""Makes a number that counts what is averaged over of another one."""
+
 BYTES_PER_PAIR = 4 * 12
 """Memory of one query-key pair in the reference: float32, and a dozen tensors alive at a time."""
 
@@ -43,6 +46,8 @@ class Override:
         randomness: Where samples take their noise from.
         fixed_noise: Takes its place where the noise belongs to a text and not to a pass.
         record_kl: Whether divergences are computed although nothing else asks for them.
+        counted: Makes of the number that a divergence is divided by another one, which stands for
+            the batches of several processes.
         add_kl: Whether the divergence is added to the loss in training.
         posteriors: A list to which every call's posterior is added.
         memory: A list to which the bytes are added that every call takes while it works.
@@ -52,6 +57,7 @@ class Override:
     randomness: Randomness = GLOBAL_RANDOMNESS
     fixed_noise: FixedNoise | None = None
     record_kl: bool = False
+    counted: Counted | None = None
     add_kl: bool = True
     posteriors: list[tuple[str, Posterior]] | None = None
     memory: list[int] | None = None
@@ -93,6 +99,7 @@ class Pass:
         self.sizes: dict[int, tuple[int, int]] = {}
         self.kl: dict[tuple[int, int], Tensor] = {}
         self.tokens: dict[str, Tensor | None] = {}
+        self.totals: dict[tuple[int, int], Tensor] = {}
 
     def weights(self, site: Site, scores: Scores) -> Tensor:
         """The attention weights of the next call of `site`; keeps its divergence."""
@@ -235,12 +242,28 @@ class Pass:
             mask = rows.unsqueeze(-1) if mask is None else mask & rows.unsqueeze(-1)
             mask = mask.expand(*mask.shape[:-1], keys)
         # Recomputation under checkpointing comes here again and finds the same value.
-        self.kl[place] = reduce_divergence(divergence, mask, self.state.config.kl_reduction)
+        reduction = self.state.config.kl_reduction
+        self.kl[place] = reduce_divergence(divergence, mask, reduction, self._counted(place))
 
     def _keep_rows(self, place: tuple[int, int], kl_rows: Tensor, inputs: Inputs) -> None:
         rows = self._rows_that_count(place, inputs.mask, *inputs.pairs[-2:])
         reduction = self.state.config.kl_reduction
-        self.kl[place] = reduce_rows(kl_rows, rows, inputs.mask, inputs.pairs, reduction)
+        self.kl[place] = reduce_rows(
+            kl_rows, rows, inputs.mask, inputs.pairs, reduction, self._counted(place)
+        )
+
+    def _counted(self, place: tuple[int, int]) -> Counted | None:
+        """What the override makes of counts; asks other processes once, not in recomputation."""
+        across = self.override.counted
+        if across is None:
+            return None
+
+        def counted(count: Tensor | int) -> Tensor:
+            if place not in self.totals:
+                self.totals[place] = across(count)
+            return self.totals[place]
+
+        return counted
 
     def _rows_that_count(
         self, place: tuple[int, int], mask: Tensor | None, queries: int, keys: int
@@ -282,15 +305,22 @@ def nearest(path: str, others: Iterable[str]) -> str:
     return max(reversed([*others]), key=shared)
 
 
-def reduce_divergence(divergence: Tensor, mask: Tensor | None, reduction: str) -> Tensor:
+def reduce_divergence(
+    divergence: Tensor, mask: Tensor | None, reduction: str, counted: Counted | None = None
+) -> Tensor:
     """Mean over the pairs that take part, or the sum for each example averaged over the batch."""
+    count: Tensor | int = divergence.shape[0]
+    if reduction != "sum":
+        count = divergence.numel() if mask is None else mask.expand_as(divergence).sum()
     if mask is not None:
         divergence = divergence.masked_fill(~mask, 0.0)
-    if reduction == "sum":
-        return divergence.sum() / divergence.shape[0]
-    if mask is None:
-        return divergence.mean()
-    return divergence.sum() / mask.expand_as(divergence).sum().clamp(min=1)
+    return _divided(divergence.sum(), count, counted)
+
+
+def _divided(total: Tensor, count: Tensor | int, counted: Counted | None) -> Tensor:
+    if counted is not None:
+        return total / counted(count)
+    return total / (count.clamp(min=1) if isinstance(count, Tensor) else count)
 
 
 def reduce_rows(
@@ -299,18 +329,19 @@ def reduce_rows(
     mask: Tensor | None,
     pairs: tuple[int, int, int, int],
     reduction: str,
+    counted: Counted | None = None,
 ) -> Tensor:
     """The same from sums over keys, with the rows and pairs that take part."""
     if rows is not None:
         kl_rows = kl_rows.masked_fill(~rows, 0.0)
     if reduction == "sum":
-        return kl_rows.sum() / pairs[0]
+        return _divided(kl_rows.sum(), pairs[0], counted)
     if mask is None and rows is None:
-        return kl_rows.sum() / math.prod(pairs)
+        return _divided(kl_rows.sum(), math.prod(pairs), counted)
     seen = torch.ones(pairs[-1:], dtype=torch.bool, device=kl_rows.device) if mask is None else mask
     seen = seen if rows is None else seen & rows.unsqueeze(-1)
     count = seen.sum() * (math.prod(pairs) // seen.numel())
-    return kl_rows.sum() / count.clamp(min=1)
+    return _divided(kl_rows.sum(), count, counted)
 
 
 class _Local(threading.local):

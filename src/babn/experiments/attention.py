@@ -5,6 +5,7 @@ stands in the model's output, and the weight in its configuration.
 """
 
 import json
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,16 @@ def get_weight(model: nn.Module) -> float:
 def divergences(model: nn.Module, output: Any) -> dict[str, Tensor]:
     """The divergence of each attention call of a training pass, by name."""
     return {"alignments": output.kl} if is_latent(model) else babn.kl_per_layer(model)
+
+
+def joint_divergence(model: nn.Module, weight: float) -> AbstractContextManager[None]:
+    """Where divergences are averaged over all processes; variational attention's need not be.
+
+    Args:
+        model: The model.
+        weight: What the loss of this process is multiplied by.
+    """
+    return nullcontext() if is_latent(model) else babn.across_processes(model, weight)
 
 
 def is_latent(model: nn.Module) -> bool:

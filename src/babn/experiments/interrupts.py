@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish that long work grants at its next good place."""
+"""Ctrl-C, or SIGTERM, as a wish that long work grants at its next good place."""
 
 import signal
 import threading
@@ -9,6 +9,8 @@ from typing import Any
 class Interrupts:
     """Notes the first Ctrl-C within its block; the second one interrupts as usual.
 
+    SIGTERM, by which batch systems and torchrun end processes, counts as well.
+
     Example:
         with Interrupts() as interrupts:
             while not interrupts.asked:
@@ -17,11 +19,12 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.asked = False
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._note)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(
@@ -30,8 +33,8 @@ class Interrupts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.asked:

@@ -1,22 +1,28 @@
-"""Several runs side by side on one machine."""
+"""Several runs side by side, each once, whatever becomes of the processes that run them."""
 
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any
 
+from babn.experiments.claims import BusyError
+from babn.experiments.engines.engine import Engine, Resources, Slot, WorkerDiedError
+from babn.experiments.engines.local import LocalEngine
 from babn.experiments.experiment import Experiment
+from babn.experiments.interrupts import Interrupts
 from babn.experiments.run import check_same
 from babn.experiments.run_folder import RunFolder
-from babn.experiments.worker import INTERRUPTED
+from babn.experiments.worker import BUSY, INTERRUPTED
 from babn.watch import Watch
+
+RETRIES = 2
+"""How often a run is started again whose process has died."""
+
+PAUSE = 1.0
+"""Seconds between looks at runs that another process works on."""
 
 
 @dataclass(frozen=True)
@@ -34,117 +40,146 @@ class Job:
     command: str
 
 
-def run_all(jobs: Sequence[Job], parallel: int, watch: Watch) -> dict[Path, str]:
+def run_all(
+    jobs: Sequence[Job],
+    parallel: int,
+    watch: Watch,
+    *,
+    engine: Engine | None = None,
+    retries: int = RETRIES,
+) -> dict[Path, str]:
     """Runs what is not done yet, each in its own folder, and returns what went wrong where.
 
-    Finished runs are left alone and unfinished ones go on. A run that fails does not stop others.
-    All first seeds go before all second ones, so that a sweep cut short has whole tables.
+    Finished runs are left alone and unfinished ones go on. A run that fails does not stop others;
+    one whose process dies is started again and goes on from its checkpoint. Runs that another
+    process works on are waited for. All first seeds go before all second ones, so that a sweep cut
+    short has whole tables.
 
     Args:
         jobs: The runs.
         parallel: How many at a time, each in a process of its own.
         watch: Is told of every run that ends.
+        engine: Where they are run; by default on this machine.
+        retries: How often a run is started again whose process has died.
     """
-    waiting: SimpleQueue[Job] = SimpleQueue()
-    for job in sorted(jobs, key=lambda job: job.experiment.seed):
+    for job in jobs:
         _prepare(job)
-        if RunFolder(job.folder).state != "done":
-            waiting.put(job)
-    watch.begin("runs", len(jobs), len(jobs) - waiting.qsize())
-    failed: dict[Path, str] = {}
-    workers = [_Worker(waiting, failed, watch, parallel) for _ in range(parallel)]
-    with ThreadPoolExecutor(parallel) as pool:
-        futures = [pool.submit(worker.work) for worker in workers]
-        try:
-            for future in futures:
-                future.result()
-        except KeyboardInterrupt:
-            # The terminal has told the workers as well; they write a checkpoint and stop.
-            _drain(waiting)
-            raise
-    if INTERRUPTED in failed.values():
+    wanted = [job for job in _by_seed(jobs) if RunFolder(job.folder).state != "done"]
+    watch.begin("runs", len(jobs), len(jobs) - len(wanted))
+    if not wanted:
+        return {}
+    engine = engine or LocalEngine(Resources(jobs=parallel))
+    queue = _Queue(wanted, retries, watch)
+    slots = [engine.slot(number) for number in range(min(parallel, len(wanted)))]
+    with Interrupts() as interrupts, ThreadPoolExecutor(len(slots)) as pool:
+        futures = [pool.submit(_work, slot, queue) for slot in slots]
+        _wait(futures, interrupts, lambda: queue.stop(slots))
+    if queue.stopped:
         raise KeyboardInterrupt
-    return failed
+    return queue.failed
 
 
-def _drain(waiting: "SimpleQueue[Job]") -> None:
-    with suppress(Empty):
-        while True:
-            waiting.get_nowait()
+def _by_seed(jobs: Iterable[Job]) -> list[Job]:
+    return sorted(jobs, key=lambda job: job.experiment.seed)
 
 
 def _prepare(job: Job) -> None:
+    """Begins a run, or makes sure that the one that is there is the same."""
     folder = RunFolder(job.folder)
-    if folder.state == "absent":
-        folder.begin(job.experiment, job.command)
-    else:
-        check_same(folder.experiment(), job.experiment, job.folder)
-
-
-class _Worker:
-    """Hands runs to a process, one at a time, and starts another process if it dies."""
-
-    def __init__(
-        self, waiting: "SimpleQueue[Job]", failed: dict[Path, str], watch: Watch, parallel: int
-    ) -> None:
-        self.waiting, self.failed, self.watch = waiting, failed, watch
-        self.threads = max(1, (os.cpu_count() or 1) // parallel)
-        self.process: Any = None
-        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the worker)
-
-    def work(self) -> None:
-        """Runs what is waiting."""
+    while folder.state == "absent":
         try:
-            while True:
-                try:
-                    job = self.waiting.get_nowait()
-                except Empty:
-                    return
-                error = self._run(job)
-                if error == INTERRUPTED:
-                    _drain(self.waiting)
-                if error:
-                    self.failed[job.folder] = error
-                self.watch.step(1, f"{job.folder}: {error}" if error else str(job.folder))
-        finally:
-            self._stop()
-            self.complaints.close()
+            with folder.locked():
+                if folder.state == "absent":
+                    folder.begin(job.experiment, job.command)
+        except BusyError:  # another sweep does the same at this moment
+            time.sleep(PAUSE)
+    check_same(folder.experiment(), job.experiment, job.folder)
 
-    def _run(self, job: Job) -> str:
-        if self.process is None:
-            self.process = self._start()
+
+def _wait(
+    futures: Sequence["Future[None]"], interrupts: Interrupts, stop: Callable[[], None]
+) -> None:
+    """Waits for all, and passes every Ctrl-C on."""
+    told = False
+    while True:
         try:
-            self.process.stdin.write(f"{job.folder}\n")
-            self.process.stdin.flush()
-            answer = self.process.stdout.readline()
-        except BrokenPipeError:
-            answer = ""
-        if not answer:
-            end = f"{self._stop()}{self._last_words()}"
-            return f"its process ended with {end}; go on with the same command"
-        return str(answer.rstrip("\n"))
+            if not wait(futures, timeout=PAUSE / 5).not_done:
+                break
+            if interrupts.asked and not told:
+                told = True
+                stop()
+        except KeyboardInterrupt:  # the second Ctrl-C, and every one after it
+            stop()
+    for future in futures:
+        future.result()
 
-    def _start(self) -> Any:
-        return subprocess.Popen(
-            [sys.executable, "-m", "babn.experiments.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.complaints,
-            text=True,
-            env={"OMP_NUM_THREADS": str(self.threads), **os.environ},
-        )
 
-    def _last_words(self) -> str:
-        """The last line that a process wrote before it died, if it wrote any."""
-        self.complaints.seek(0)
-        lines = self.complaints.read().decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f" ({last[:200]})" if last else ""
+def _work(slot: Slot, queue: "_Queue") -> None:
+    """Runs what is waiting in one slot."""
+    try:
+        while (job := queue.take()) is not None:
+            try:
+                queue.note(job, slot.run(job.folder))
+            except WorkerDiedError as death:
+                queue.note_death(job, str(death))
+    finally:
+        slot.close()
 
-    def _stop(self) -> int:
-        """Waits for the process to end, and returns its code."""
-        if self.process is None:
-            return 0
-        with self.process as process:  # closes its pipes
-            self.process = None
-        return int(process.returncode)
+
+class _Queue:
+    """Runs that wait for a slot, and what became of the others."""
+
+    def __init__(self, jobs: Iterable[Job], retries: int, watch: Watch) -> None:
+        self.waiting = deque(jobs)
+        self.retries, self.watch = retries, watch
+        self.deaths: Counter[Path] = Counter()
+        self.failed: dict[Path, str] = {}
+        self.stopped = False
+        self._lock = threading.Lock()
+
+    def take(self) -> Job | None:
+        """The next run that nobody works on, once there is one; `None` if no run waits."""
+        while True:
+            with self._lock:
+                if self.stopped or not self.waiting:
+                    return None
+                for job in list(self.waiting):
+                    folder = RunFolder(job.folder)
+                    if folder.holder is None:
+                        self.waiting.remove(job)
+                        if folder.state != "done":
+                            return job
+                        self.watch.step(1, f"{job.folder}: done by another process")
+            time.sleep(PAUSE)
+
+    def note(self, job: Job, answer: str) -> None:
+        """Keeps a worker's answer to a run."""
+        with self._lock:
+            if answer == INTERRUPTED:
+                self.stopped = True
+            elif answer == BUSY:
+                self.waiting.append(job)
+                return
+            elif answer:
+                self.failed[job.folder] = answer
+        self.watch.step(1, f"{job.folder}: {answer}" if answer else str(job.folder))
+
+    def note_death(self, job: Job, end: str) -> None:
+        """Puts a run whose process has died back, unless that has happened too often."""
+        with self._lock:
+            self.deaths[job.folder] += 1
+            count = self.deaths[job.folder]
+            if self.stopped:
+                return
+            if count <= self.retries:
+                self.waiting.appendleft(job)
+                self.watch.say(f"{job.folder}: {end}; started again ({count} of {self.retries})")
+                return
+            self.failed[job.folder] = f"{end}; go on with the same command"
+        self.watch.step(1, f"{job.folder}: {self.failed[job.folder]}")
+
+    def stop(self, slots: Iterable[Slot]) -> None:
+        """Starts nothing more, and interrupts what runs."""
+        self.stopped = True
+        for slot in slots:
+            slot.interrupt()

@@ -3,6 +3,7 @@
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from babn.experiments.environment import environment
 from babn.experiments.experiment import Experiment
 from babn.experiments.log import read_log
 from babn.experiments.naming import label, method_name
+from babn.experiments.processes import Processes, process_group, processes, restarted
 from babn.experiments.run_folder import RunError, RunFolder, write_json
 from babn.experiments.stage import Stage, Subject, load_subject, set_up
 from babn.experiments.testing import answer, modes
@@ -44,18 +46,31 @@ def run(
     """
     watch = watch or Unwatched()
     place = RunFolder(folder)
-    with place.locked():
+    if restarted():  # torchrun repeats the command as it was
+        resume, overwrite = True, False
+
+    def open_folder(stack: ExitStack) -> Results | None:
+        stack.enter_context(place.locked())
         _prepare(place, experiment, resume, overwrite, heading)
-        if place.state == "done":
-            return place.read_results()
-        stage = set_up(experiment)
-        if not place.environment.exists():
-            data = {"origin": stage.train.origin, "fingerprint": stage.train.fingerprint}
-            write_json(place.environment, environment() | {"training_data": data})
-        train(stage, place, watch)
-        if experiment.keep_model:
-            _save_model(stage, place.model)
-        results = finish(stage, place, watch)
+        return place.read_results() if place.state == "done" else None
+
+    with process_group() as own, ExitStack() as stack:
+        results = own.lead(lambda: open_folder(stack))
+        return _run(experiment, place, watch, own) if results is None else results
+
+
+def _run(experiment: Experiment, place: RunFolder, watch: Watch, own: Processes) -> Results:
+    """Trains and tests; one of several processes writes."""
+    stage = set_up(experiment)
+    if own.first and not place.environment.exists():
+        data = {"origin": stage.train.origin, "fingerprint": stage.train.fingerprint}
+        about = {"training_data": data, "processes": own.count}
+        write_json(place.environment, environment() | about)
+    train(stage, place, watch)
+    if own.first and experiment.keep_model:
+        _save_model(stage, place.model)
+    results = finish(stage, place, watch)
+    if own.first:
         shutil.rmtree(place.checkpoints, ignore_errors=True)
     return results
 
@@ -129,15 +144,25 @@ def finish(
         target: Where to keep answers and results; by default in the run.
         parts: Parts to ask about; by default all that the task is tested on.
     """
-    target = target or place
+    target, own = target or place, processes()
     found: dict[tuple[str, str], Answers] = {}
     for part in parts or present_parts(subject):
         for mode in modes(subject.experiment):
             method = method_name(subject.experiment.rule, mode)
             answers = answer(subject, part, mode, watch).named(method, subject.experiment.seed)
             found[part, mode] = answers
-            shutil.rmtree(target.answers / f"{part}-{mode}", ignore_errors=True)
-            answers.save(target.answers / f"{part}-{mode}")
+            if own.first:
+                shutil.rmtree(target.answers / f"{part}-{mode}", ignore_errors=True)
+                answers.save(target.answers / f"{part}-{mode}")
+    return own.lead(lambda: _keep_results(subject, place, target, found))
+
+
+def _keep_results(
+    subject: Subject,
+    place: RunFolder,
+    target: RunFolder,
+    found: Mapping[tuple[str, str], Answers],
+) -> Results:
     results = _summary(subject, place) | {
         "measures": measured(subject.task, found),
         "notes": {name: text for each in found.values() for name, text in each.notes().items()},

@@ -8,16 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from babn.errors import BabnError, FormatError
+from babn.errors import FormatError
+from babn.experiments.claims import HOLDER, LOCK, claimed, holder
+from babn.experiments.claims import RunError as RunError
 from babn.experiments.config_files import read_experiment, write_experiment
 from babn.experiments.experiment import Experiment
 from babn.files import replace_file, replace_text
 
 State = Literal["absent", "unfinished", "done"]
-
-
-class RunError(BabnError, RuntimeError):
-    """A run's folder is not what the command expects."""
 
 
 class RunFolder:
@@ -50,7 +48,7 @@ class RunFolder:
 
     def begin(self, experiment: Experiment, heading: str) -> None:
         """Makes the folder, which must not hold anything yet."""
-        if self.path.is_dir() and any(p.name != LOCK for p in self.path.iterdir()):
+        if self.path.is_dir() and any(p.name not in (LOCK, HOLDER) for p in self.path.iterdir()):
             raise RunError(f"{self.path} holds other files. Give another folder with --out.")
         self.path.mkdir(parents=True, exist_ok=True)
         self._write_config(experiment, heading)
@@ -84,24 +82,16 @@ class RunFolder:
                 f"{self.results} is damaged: {error!r}. Run babn evaluate --again."
             ) from error
 
+    @property
+    def holder(self) -> str | None:
+        """The process that works on the run, in words; `None` if none does."""
+        return holder(self.path)
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keeps a second process away; ends with the process, however that ends."""
-        try:
-            import fcntl
-        except ImportError:  # not on Windows
+        with claimed(self.path):
             yield
-            return
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / LOCK).open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunError(f"{self.path} is being written by another process.") from error
-            yield
-
-
-LOCK = ".lock"
 
 
 def write_json(path: Path, values: Any) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from babn.errors import ConfigError
@@ -17,6 +17,7 @@ from babn.experiments.cache import encoded
 from babn.experiments.experiment import Experiment
 from babn.experiments.models import load_model, load_tokenizer
 from babn.experiments.optimizer import make_optimizer
+from babn.experiments.processes import ALONE, Processes
 from babn.tasks.batching import bucketed, by_tokens
 from babn.tasks.catalogue import find_task
 from babn.tasks.encoded import Batch, Encoded
@@ -51,6 +52,22 @@ class Subject:
     def multiple(self) -> int:
         """Lengths of batches are multiples of this; kernels of a GPU are made for 16."""
         return self.task.multiple or (16 if self.device.type == "cuda" else 8)
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What falls to a process of a part of a step's batch.
+
+    Attributes:
+        share: The part's share of the step's examples.
+        weight: What the loss of this batch is multiplied by, so that the mean over processes is the
+            loss of the whole part.
+        batch: The model's arguments.
+    """
+
+    share: float
+    weight: float
+    batch: Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,16 +113,25 @@ class Stage(Subject):
         """Steps over which learning rates grow."""
         return self.experiment.warmup_steps or round(self.experiment.warmup * self.steps)
 
-    def batches(self, step: int) -> Iterator[tuple[float, Batch]]:
-        """The parts of a step's batch, each with its share of the examples.
+    def batches(self, step: int, own: Processes = ALONE) -> Iterator["Portion"]:
+        """The parts of a step's batch, of each what falls to this process.
 
-        They depend on nothing but the experiment and the step.
+        The parts depend on nothing but the experiment and the step.
         """
         epoch, place = divmod(step, self.steps_per_epoch)
         rows = torch.tensor(self._order(epoch)[place])
         size = math.ceil(len(rows) / self.experiment.accumulation)
         for part in rows.split(size):
-            yield len(part) / len(rows), self.data.batch(part, self.multiple)
+            mine = part[own.rank :: own.count]
+            weight = own.count * self._terms(mine) / self._terms(part)
+            # Who has nothing to do takes part all the same, since others wait; it counts for zero.
+            batch = self.data.batch(mine if len(mine) else part[:1], self.multiple)
+            yield Portion(len(part) / len(rows), weight, batch)
+
+    def _terms(self, rows: Tensor) -> int:
+        """How many terms the loss of some examples is the mean of: examples, or words."""
+        labels = self.data.ragged.get("labels")
+        return len(rows) if labels is None else int(labels.lengths[rows.cpu()].sum())
 
     @lru_cache(maxsize=2)  # noqa: B019  (a stage lives as long as its run)
     def _order(self, epoch: int) -> list[list[int]]:
@@ -163,5 +189,5 @@ def load_subject(experiment: Experiment, folder: Path) -> Subject:
 
 
 def default_device() -> torch.device:
-    """The GPU if there is one."""
+    """The GPU if there is one; of several, this process's."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

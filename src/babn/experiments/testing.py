@@ -1,13 +1,17 @@
 """Asking a trained model: at the posterior mean, or by samples of attention."""
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from babn.experiments.cache import encoded
 from babn.experiments.experiment import Experiment
+from babn.experiments.processes import Processes, processes
 from babn.experiments.stage import Subject
 from babn.tasks.asking import Asking, Mode
 from babn.tasks.encoded import Encoded
@@ -37,15 +41,36 @@ def answer(subject: Subject, part: str, mode: Mode = "mean", watch: Watch | None
 
 
 def ask(subject: Subject, data: Encoded, mode: Mode, watch: Watch) -> Asked:
-    """The model's outputs for all examples, those of similar lengths together."""
+    """The model's outputs for all examples, those of similar lengths together.
+
+    Several processes take turns over the batches, whose noise depends on their number alone.
+    """
+    own = processes()
+    found = _ask(subject, data, mode, watch, own)
+    if own.count > 1:
+        found = iter(sorted(own.gathered([_on_cpu(each) for each in found]), key=itemgetter(0)))
+    for _, rows, answers in found:
+        yield rows, answers
+
+
+def _ask(
+    subject: Subject, data: Encoded, mode: Mode, watch: Watch, own: Processes
+) -> Iterator[tuple[int, Tensor, Any]]:
+    """Number, places and outputs of the batches that fall to this process."""
     order = data.lengths.argsort(descending=True, stable=True)
     moved, asking = data.to(subject.device), asking_of(subject, mode)
-    for number, rows in enumerate(order.split(subject.task.asked_together)):
+    batches = order.split(subject.task.asked_together)
+    for number in range(own.rank, len(batches), own.count):
+        rows = batches[number]
         batch = without_answers(moved.batch(rows, subject.multiple))
         with torch.no_grad(), autocast(subject.experiment, subject.device):
             found = subject.task.ask(asking, batch, rows, number)
-        watch.step(len(rows))
-        yield rows, found.float() if isinstance(found, Tensor) else found
+        watch.step(sum(map(len, batches[number : number + own.count])))
+        yield number, rows, found.float() if isinstance(found, Tensor) else found
+
+
+def _on_cpu(found: Any) -> Any:
+    return pytree.tree_map_only(Tensor, Tensor.cpu, found)
 
 
 def asking_of(subject: Subject, mode: Mode) -> Asking:

@@ -11,13 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from babn.errors import BabnError
-from babn.experiments.attention import divergences, get_weight, set_weight
+from babn.experiments.attention import divergences, get_weight, joint_divergence, set_weight
 from babn.experiments.checkpoints import find_checkpoints, load_checkpoint, save_checkpoint
 from babn.experiments.interrupts import Interrupts
 from babn.experiments.log import Log
 from babn.experiments.optimizer import set_rates
+from babn.experiments.processes import Processes, processes
 from babn.experiments.run_folder import RunFolder
-from babn.experiments.stage import Stage
+from babn.experiments.stage import Portion, Stage
 from babn.experiments.testing import answer, autocast
 from babn.tasks.encoded import Batch
 from babn.watch import Watch
@@ -35,47 +36,54 @@ def train(stage: Stage, run: RunFolder, watch: Watch) -> None:
 
     The first Ctrl-C writes a checkpoint and stops, the second one stops at once.
     """
-    start = _restore(stage, run)
-    log = Log(run, start)
+    own = processes()
+    start = _restore(stage, run, own)
+    log = Log(run, start) if own.first else None
     sums = _Sums()
     stage.model.train()
+    model = own.joined(stage.model)
     watch.begin("training", stage.steps, start)
     try:
         with Interrupts() as interrupts:
             for step in range(start, stage.steps):
-                _note_step(stage, step, sums)
-                done = step + 1
+                _note_step(stage, step, sums, model, own)
+                done, asked = step + 1, own.any(interrupts.asked)
                 if done % max(1, stage.steps // LINES) == 0 or done == stage.steps:
-                    _write_line(stage, done, sums, log)
+                    _write_line(stage, done, sums, log, own)
                 with sums.paused():
                     if _is_due(done, stage.experiment.test_every, stage.steps):
-                        log.write({"step": done, **_tested(stage)})
-                    if interrupts.asked or _is_due(done, _checkpoint_every(stage), stage.steps):
-                        _save(stage, run, done)
-                if interrupts.asked and done < stage.steps:
+                        tested = _tested(stage)
+                        if log is not None:
+                            log.write({"step": done, **tested})
+                    if asked or _is_due(done, _checkpoint_every(stage), stage.steps):
+                        _save(stage, run, done, own)
+                if asked and done < stage.steps:
                     raise KeyboardInterrupt
                 watch.step(1, sums.note)
     finally:
-        log.close()
+        if log is not None:
+            log.close()
 
 
-def _restore(stage: Stage, run: RunFolder) -> int:
+def _restore(stage: Stage, run: RunFolder, own: Processes) -> int:
     """Goes back to the newest checkpoint, and returns its step."""
-    for step, folder in find_checkpoints(run.checkpoints):
+    # The first process says which: others may see an older state of a shared folder.
+    for step, folder in own.lead(lambda: find_checkpoints(run.checkpoints)):
         load_checkpoint(folder, stage.model, stage.optimizer)
         return step
     torch.manual_seed(stage.experiment.seed)
     return 0
 
 
-def _save(stage: Stage, run: RunFolder, step: int) -> None:
+def _save(stage: Stage, run: RunFolder, step: int, own: Processes) -> None:
     bad = [name for name, p in stage.model.named_parameters() if not p.isfinite().all()]
     if bad:
         raise TrainingError(
             f"{bad[0]} is NaN or infinite after step {step}. Lower learning_rate, or look for a "
             "damaged example; the last checkpoint is from before."
         )
-    save_checkpoint(run.checkpoints, step, stage.model, stage.optimizer)
+    if own.first:
+        save_checkpoint(run.checkpoints, step, stage.model, stage.optimizer)
 
 
 def _is_due(step: int, every: int, steps: int) -> bool:
@@ -110,34 +118,38 @@ class _Sums:
         values = torch.stack([term.detach().float() for term in terms.values()])
         self.total = values if self.total is None else self.total + values
 
-    def means(self) -> dict[str, float]:
+    def means(self, own: Processes) -> dict[str, float]:
         assert self.total is not None
-        return dict(zip(self.names, (self.total / self.steps).tolist(), strict=True))
+        means = own.mean(self.total) / self.steps
+        return dict(zip(self.names, means.tolist(), strict=True))
 
 
-def _note_step(stage: Stage, step: int, sums: _Sums) -> None:
+def _note_step(stage: Stage, step: int, sums: _Sums, model: nn.Module, own: Processes) -> None:
     """Takes a step, and notes its loss."""
+    own.seed_step(stage.experiment.seed, step)
     schedule = stage.experiment.rate_schedule
     set_rates(stage.optimizer, step, stage.steps, stage.warmup, schedule)
     set_weight(stage.model, stage.annealing, step, stage.steps)
     stage.optimizer.zero_grad()
-    for terms in _backward(stage, step):
-        sums.add(terms)
+    portions = list(stage.batches(step, own))
+    for place, portion in enumerate(portions, 1):
+        with own.accumulating(model, more=place < len(portions)):
+            sums.add(_backward(stage, portion, model))
     if stage.experiment.clip:
         nn.utils.clip_grad_norm_(stage.model.parameters(), stage.experiment.clip)
     stage.optimizer.step()
     sums.steps += 1
 
 
-def _backward(stage: Stage, step: int) -> Iterator[dict[str, Tensor]]:
-    """Adds up the gradients of a step's batch, and yields the terms of the loss."""
-    for share, batch in stage.batches(step):
-        with autocast(stage.experiment, stage.device):
-            output = stage.model(**batch)  # the divergence is in its loss already
-            loss = (output.loss + _smoothing(stage, output, batch)) * share
-        loss.backward()
-        layers = divergences(stage.model, output).items()
-        yield {"loss": loss, **{f"kl/{name}": value * share for name, value in layers}}
+def _backward(stage: Stage, portion: Portion, model: nn.Module) -> dict[str, Tensor]:
+    """Adds the gradients of a part of a step's batch, and returns the terms of the loss."""
+    share = portion.share * portion.weight
+    with autocast(stage.experiment, stage.device), joint_divergence(stage.model, portion.weight):
+        output = model(**portion.batch)  # the divergence is in its loss already
+        loss = (output.loss + _smoothing(stage, output, portion.batch)) * share
+    loss.backward()
+    layers = divergences(stage.model, output).items()
+    return {"loss": loss, **{f"kl/{name}": value * share for name, value in layers}}
 
 
 def _smoothing(stage: Stage, output: Any, batch: Batch) -> Tensor | float:
@@ -150,8 +162,8 @@ def _smoothing(stage: Stage, output: Any, batch: Batch) -> Tensor | float:
     return amount * (even - F.cross_entropy(logits, labels))
 
 
-def _write_line(stage: Stage, step: int, sums: _Sums, log: Log) -> None:
-    means = sums.means()
+def _write_line(stage: Stage, step: int, sums: _Sums, log: Log | None, own: Processes) -> None:
+    means = sums.means(own)
     if not math.isfinite(means["loss"]):
         raise TrainingError(
             f"The loss is {means['loss']} at step {step}. Lower learning_rate or the divergence's "
@@ -171,7 +183,8 @@ def _write_line(stage: Stage, step: int, sums: _Sums, log: Log) -> None:
     }
     if stage.words_per_step is not None:
         line["words_per_second"] = stage.words_per_step / line["seconds_per_step"]
-    log.write(line | {name: value for name, value in means.items() if name.startswith("kl/")})
+    if log is not None:
+        log.write(line | {name: value for name, value in means.items() if name.startswith("kl/")})
     sums.note = f"loss {means['loss']:.3f}  kl {kl:.3f}"
     sums.clear()
 

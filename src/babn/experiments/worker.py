@@ -1,25 +1,40 @@
 """A process that runs experiments one after the other, as another process tells it.
 
 Reads folders of prepared runs from standard input, one a line, and answers each with one line:
-nothing for a run that came to its end, or what went wrong.
+nothing for a run that came to its end, or what went wrong. When the process that tells it ends, the
+run in hand writes a checkpoint and stops.
 """
 
+import os
+import signal
 import sys
+import threading
+import time
 import traceback
 from pathlib import Path
 
 from babn.errors import BabnError, one_line
+from babn.experiments.claims import BusyError
 from babn.experiments.run import run
 from babn.experiments.run_folder import RunFolder
 
 INTERRUPTED = "interrupted"
 """The answer of a run that Ctrl-C has stopped."""
 
+BUSY = "another process works on it"
+"""The answer of a run that is not ours to run."""
 
-def work() -> None:
-    """Runs what comes, until nothing comes."""
+
+def work(parent: int) -> None:
+    """Runs what comes, until nothing comes.
+
+    Args:
+        parent: The process that tells what to run.
+    """
+    _hear_ctrl_c()
     reply = sys.stdout
     sys.stdout = sys.stderr  # whatever prints must not be taken for an answer
+    threading.Thread(target=_stop_when_alone, args=(parent,), daemon=True).start()
     for line in sys.stdin:
         folder = Path(line.rstrip("\n"))
         print(outcome(folder), file=reply, flush=True)
@@ -27,10 +42,13 @@ def work() -> None:
 
 def outcome(folder: Path) -> str:
     """Runs an experiment, and returns what went wrong, if anything did."""
+    os.environ.pop("WORLD_SIZE", None)  # a run of a grid has one process, whatever started us
     try:
         run(RunFolder(folder).experiment(), folder, resume=True)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BusyError:
+        return BUSY
     except Exception as error:  # one run must not stop the others
         RunFolder(folder).trace.write_text(traceback.format_exc())
         known = isinstance(error, BabnError | OSError)
@@ -38,5 +56,18 @@ def outcome(folder: Path) -> str:
     return ""
 
 
+def _hear_ctrl_c() -> None:
+    """Undoes what a parent may have done to keep Ctrl-C from its children, as Ray does."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _stop_when_alone(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 if __name__ == "__main__":
-    work()
+    work(int(sys.argv[1]))

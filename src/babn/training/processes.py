@@ -1,0 +1,53 @@
+"""Training in several processes: the divergence of the joined batch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from babn.attention.rule import check_at_least
+from babn.conversion.passes import overriding
+from babn.conversion.state import belief_states
+
+
+@contextmanager
+def across_processes(
+    model: nn.Module, weight: float = 1.0, group: dist.ProcessGroup | None = None
+) -> Iterator[None]:
+    r"""Averages divergences over the batches of all processes, in training passes within the block.
+
+    DDP and FSDP average gradients over processes. With $T_r$ the sum of a layer's divergences in
+    process $r$ of $R$ and $N_r$ the number of pairs (or of examples, with `kl_reduction="sum"`)
+    that it is divided by, each process then adds
+
+    $$T_r \Big/ \frac1R \sum_q N_q$$
+
+    to its loss, whose average over processes is the divergence of the joined batch,
+    $\sum_r T_r / \sum_r N_r$, however texts of different lengths are spread over them. Without
+    this each process divides by its own number. Nothing changes outside of a process group.
+
+    Args:
+        model: A converted model; or a wrapper of it, such as DDP's.
+        weight: What the caller multiplies this process's loss by, where batches have different
+            sizes: the divergence is divided by it beforehand. With 0 the process does not count.
+        group: The processes; by default all.
+
+    Example:
+        with babn.across_processes(model):
+            model(**batch).loss.backward()
+    """
+    check_at_least("weight", weight, 0.0)
+    if not dist.is_initialized():
+        yield
+        return
+    device = belief_states(model)[0].kl_weight.device
+
+    def counted(count: Tensor | int) -> Tensor:
+        total = torch.as_tensor(count, device=device).to(torch.float64) * (weight > 0)
+        dist.all_reduce(total, group=group)
+        return (total.clamp(min=1) / dist.get_world_size(group) * (weight or 1.0)).float()
+
+    with overriding(model, counted=counted):
+        yield
