@@ -6,13 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from vqa_cases import (
-    random_image,
-    write_daquar,
-    write_easy,
-    write_easy_package,
-    write_vqa2,
-)
 
 from babn.errors import DataError
 from babn.tasks.shapes import COLOURS, generated
@@ -20,6 +13,13 @@ from babn.tasks.vqa import DAQUAR, EASY, VQA2
 from babn.tasks.vqa2 import read_answers
 from babn.tasks.vqa_features import FeatureFiles
 from babn.tasks.vqa_vocabulary import question_words
+from vqa_cases import (
+    random_image,
+    write_daquar,
+    write_easy,
+    write_easy_package,
+    write_vqa2,
+)
 
 
 def test_easy_vqa_from_tables(tmp_path: Path) -> None:

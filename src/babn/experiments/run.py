@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from babn.errors import ConfigError
+from babn.errors import ConfigError, DataError
+from babn.experiments.checkpoints import find_checkpoints
 from babn.experiments.environment import environment
 from babn.experiments.experiment import Experiment
 from babn.experiments.log import read_log
@@ -15,6 +16,7 @@ from babn.experiments.run_folder import RunError, RunFolder, write_json
 from babn.experiments.stage import Stage, Subject, load_subject, set_up
 from babn.experiments.testing import answer, modes
 from babn.experiments.training import train
+from babn.files import PARTIAL, note_files
 from babn.tasks.catalogue import find_task
 from babn.tasks.pretrained import quiet
 from babn.tasks.task import Answers, Task
@@ -49,9 +51,7 @@ def run(
         if place.state == "done":
             return place.read_results()
         stage = set_up(experiment)
-        if not place.environment.exists():
-            data = {"origin": stage.train.origin, "fingerprint": stage.train.fingerprint}
-            write_json(place.environment, environment() | {"training_data": data})
+        _note_environment(stage, place)
         train(stage, place, watch)
         if experiment.keep_model:
             _save_model(stage, place.model)
@@ -136,14 +136,22 @@ def finish(
             method = method_name(subject.experiment.rule, mode)
             answers = answer(subject, part, mode, watch).named(method, subject.experiment.seed)
             found[part, mode] = answers
-            shutil.rmtree(target.answers / f"{part}-{mode}", ignore_errors=True)
-            answers.save(target.answers / f"{part}-{mode}")
+            _keep_answers(answers, target.answers / f"{part}-{mode}")
     results = _summary(subject, place) | {
         "measures": measured(subject.task, found),
         "notes": {name: text for each in found.values() for name, text in each.notes().items()},
     }
     write_json(target.results, results)
     return results
+
+
+def _keep_answers(answers: Answers, folder: Path) -> None:
+    """Writes answers beside those that are there, and moves them into their place."""
+    partial = folder.with_name(f".{folder.name}{PARTIAL}")
+    shutil.rmtree(partial, ignore_errors=True)
+    answers.save(partial)
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
 
 
 def measured(
@@ -197,6 +205,20 @@ def check_same(before: Experiment, now: Experiment, path: Path) -> None:
         )
 
 
+def _note_environment(stage: Stage, place: RunFolder) -> None:
+    """Writes down what the run depends on, or refuses to go on with other training data."""
+    data = {"origin": stage.train.origin, "fingerprint": stage.train.fingerprint}
+    before = place.read_environment().get("training_data")
+    same = isinstance(before, dict) and before.get("fingerprint") == data["fingerprint"]
+    if before is not None and not same and find_checkpoints(place.checkpoints):
+        raise DataError(
+            f"{place.path} was begun with other training data: {before} (now {data}). Resume with "
+            "the same, or give another folder with --out."
+        )
+    if not same:
+        write_json(place.environment, environment() | {"training_data": data})
+
+
 def _save_model(stage: Stage, folder: Path) -> None:
     """Writes model and tokenizer beside, and moves them into place."""
     partial = folder.with_name(".model")
@@ -204,6 +226,7 @@ def _save_model(stage: Stage, folder: Path) -> None:
     with quiet():
         stage.model.save_pretrained(partial)  # type: ignore[operator]
         stage.tokenizer.save_pretrained(partial)
+    note_files(partial)
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
 

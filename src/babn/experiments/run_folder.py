@@ -11,7 +11,7 @@ from typing import Any, Literal
 from babn.errors import BabnError, FormatError
 from babn.experiments.config_files import read_experiment, write_experiment
 from babn.experiments.experiment import Experiment
-from babn.files import replace_file, replace_text
+from babn.files import PARTIAL, replace_file, replace_text
 
 State = Literal["absent", "unfinished", "done"]
 
@@ -50,7 +50,7 @@ class RunFolder:
 
     def begin(self, experiment: Experiment, heading: str) -> None:
         """Makes the folder, which must not hold anything yet."""
-        if self.path.is_dir() and any(p.name != LOCK for p in self.path.iterdir()):
+        if self.path.is_dir() and any(not _is_trace(p.name) for p in self.path.iterdir()):
             raise RunError(f"{self.path} holds other files. Give another folder with --out.")
         self.path.mkdir(parents=True, exist_ok=True)
         self._write_config(experiment, heading)
@@ -84,6 +84,14 @@ class RunFolder:
                 f"{self.results} is damaged: {error!r}. Run babn evaluate --again."
             ) from error
 
+    def read_environment(self) -> dict[str, Any]:
+        """What the run was begun with; nothing if that was never written or is damaged."""
+        try:
+            found = json.loads(self.environment.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keeps a second process away; ends with the process, however that ends."""
@@ -102,6 +110,11 @@ class RunFolder:
 
 
 LOCK = ".lock"
+
+
+def _is_trace(name: str) -> bool:
+    """Whether a file is what a process leaves that was ended before its run began."""
+    return name == LOCK or (name.startswith(".") and name.endswith(PARTIAL))
 
 
 def write_json(path: Path, values: Any) -> None:

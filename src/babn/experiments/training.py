@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from babn.errors import BabnError
+from babn.errors import BabnError, BabnWarning
 from babn.experiments.attention import divergences, get_weight, set_weight
-from babn.experiments.checkpoints import find_checkpoints, load_checkpoint, save_checkpoint
+from babn.experiments.checkpoints import find_checkpoints, restore_newest, save_checkpoint
 from babn.experiments.interrupts import Interrupts
 from babn.experiments.log import Log
 from babn.experiments.optimizer import set_rates
@@ -46,12 +47,12 @@ def train(stage: Stage, run: RunFolder, watch: Watch) -> None:
                 _note_step(stage, step, sums)
                 done = step + 1
                 if done % max(1, stage.steps // LINES) == 0 or done == stage.steps:
-                    _write_line(stage, done, sums, log)
+                    _write_line(stage, run, done, sums, log)
                 with sums.paused():
                     if _is_due(done, stage.experiment.test_every, stage.steps):
                         log.write({"step": done, **_tested(stage)})
                     if interrupts.asked or _is_due(done, _checkpoint_every(stage), stage.steps):
-                        _save(stage, run, done)
+                        _save(stage, run, done, sums)
                 if interrupts.asked and done < stage.steps:
                     raise KeyboardInterrupt
                 watch.step(1, sums.note)
@@ -60,22 +61,33 @@ def train(stage: Stage, run: RunFolder, watch: Watch) -> None:
 
 
 def _restore(stage: Stage, run: RunFolder) -> int:
-    """Goes back to the newest checkpoint, and returns its step."""
-    for step, folder in find_checkpoints(run.checkpoints):
-        load_checkpoint(folder, stage.model, stage.optimizer)
-        return step
-    torch.manual_seed(stage.experiment.seed)
-    return 0
+    """Goes back to the newest whole checkpoint, and returns its step."""
+    step, damaged = restore_newest(run.checkpoints, stage.model, stage.optimizer)
+    for error in damaged:
+        warnings.warn(f"{error} Going on from step {step}.", BabnWarning, stacklevel=2)
+    if not step:
+        torch.manual_seed(stage.experiment.seed)
+    return step
 
 
-def _save(stage: Stage, run: RunFolder, step: int) -> None:
+def _save(stage: Stage, run: RunFolder, step: int, sums: "_Sums") -> None:
+    """Writes a checkpoint, unless the model has left the finite numbers."""
     bad = [name for name, p in stage.model.named_parameters() if not p.isfinite().all()]
-    if bad:
-        raise TrainingError(
-            f"{bad[0]} is NaN or infinite after step {step}. Lower learning_rate, or look for a "
-            "damaged example; the last checkpoint is from before."
-        )
+    since = sums.first_bad()
+    if bad or since:
+        what = f"{bad[0]} is NaN or infinite" if bad else "The loss is not finite"
+        raise _left(stage, run, what, since or step)
     save_checkpoint(run.checkpoints, step, stage.model, stage.optimizer)
+
+
+def _left(stage: Stage, run: RunFolder, what: str, step: int, also: str = "") -> TrainingError:
+    """What to say when training has left the finite numbers."""
+    kept = [kept for kept, _ in find_checkpoints(run.checkpoints)]
+    good = f"the checkpoint of step {kept[0]} is from before" if kept else "no checkpoint has it"
+    return TrainingError(
+        f"{what} at step {step}{also}, under rule={stage.experiment.rule!r}. Lower learning_rate "
+        f"or kl_weight, or look for a damaged example in that step's batch; {good}."
+    )
 
 
 def _is_due(step: int, every: int, steps: int) -> bool:
@@ -96,6 +108,7 @@ class _Sums:
 
     def clear(self) -> None:
         self.total: Tensor | None = None
+        self.bad: Tensor | None = None
         self.steps, self.since = 0, time.perf_counter()
 
     @contextmanager
@@ -105,10 +118,17 @@ class _Sums:
         yield
         self.since += time.perf_counter() - begin
 
-    def add(self, terms: dict[str, Tensor]) -> None:
+    def add(self, step: int, terms: dict[str, Tensor]) -> None:
         self.names = list(terms)
         values = torch.stack([term.detach().float() for term in terms.values()])
         self.total = values if self.total is None else self.total + values
+        bad = torch.where(values.isfinite().all(), torch.inf, float(step))
+        self.bad = bad if self.bad is None else self.bad.minimum(bad)
+
+    def first_bad(self) -> int | None:
+        """The first step whose terms were not all finite, if there was one."""
+        found = math.inf if self.bad is None else float(self.bad)
+        return None if found == math.inf else int(found)
 
     def means(self) -> dict[str, float]:
         assert self.total is not None
@@ -122,7 +142,7 @@ def _note_step(stage: Stage, step: int, sums: _Sums) -> None:
     set_weight(stage.model, stage.annealing, step, stage.steps)
     stage.optimizer.zero_grad()
     for terms in _backward(stage, step):
-        sums.add(terms)
+        sums.add(step + 1, terms)
     if stage.experiment.clip:
         nn.utils.clip_grad_norm_(stage.model.parameters(), stage.experiment.clip)
     stage.optimizer.step()
@@ -150,13 +170,12 @@ def _smoothing(stage: Stage, output: Any, batch: Batch) -> Tensor | float:
     return amount * (even - F.cross_entropy(logits, labels))
 
 
-def _write_line(stage: Stage, step: int, sums: _Sums, log: Log) -> None:
+def _write_line(stage: Stage, run: RunFolder, step: int, sums: _Sums, log: Log) -> None:
     means = sums.means()
-    if not math.isfinite(means["loss"]):
-        raise TrainingError(
-            f"The loss is {means['loss']} at step {step}. Lower learning_rate or the divergence's "
-            "weight, or look for a damaged example; the last checkpoint is from before."
-        )
+    if bad := [name for name, value in means.items() if not math.isfinite(value)]:
+        layer = next((name.removeprefix("kl/") for name in bad if name != "loss"), "")
+        also = f", with the divergence of {layer}" if layer else ""
+        raise _left(stage, run, f"The loss is {means['loss']}", sums.first_bad() or step, also)
     kl = sum(value for name, value in means.items() if name.startswith("kl/"))
     weight = get_weight(stage.model)
     line: dict[str, Any] = {
