@@ -56,7 +56,8 @@ def read_tensors(path: Path, remedy: str = "") -> tuple[dict[str, Tensor], dict[
         raise FormatError(f"{path} is damaged: {error}. {remedy}".rstrip()) from error
     found = about.pop(CHECKSUM, None)
     if found is not None and found != checksum(tensors, about):
-        raise FormatError(f"{path} is damaged: it does not hold what was written. Write it again.")
+        what = "it does not hold what was written"
+        raise FormatError(f"{path} is damaged: {what}. {remedy}".rstrip())
     return tensors, about
 
 

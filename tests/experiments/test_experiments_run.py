@@ -169,7 +169,9 @@ def test_a_loss_that_is_not_finite_stops_the_run(
         return real(optimizer, step, *others)
 
     monkeypatch.setattr(training, "set_rates", explode)
-    with pytest.raises(training.TrainingError, match="loss is nan at step 4"):
+    with pytest.raises(
+        training.TrainingError, match=r"not finite at step 4, under rule='belief'.*step 3 is from"
+    ):
         run(tiny(checkpoint_every=1), tmp_path / "run")
     assert [step for step, _ in find_checkpoints(tmp_path / "run/checkpoints")] == [3, 2]
 

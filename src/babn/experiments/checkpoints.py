@@ -36,8 +36,9 @@ def save_checkpoint(folder: Path, step: int, model: nn.Module, optimizer: Optimi
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)  # gives back what little room there is
         raise StorageError(
-            f"The checkpoint of step {step} cannot be written: {error} Checkpoints before it are "
-            "whole; --resume goes on from them."
+            f"The checkpoint of step {step} cannot be written to {folder}: "
+            f"{one_line(error.__cause__ or error)}. Make room or allow writing there; checkpoints "
+            "before it are whole, and --resume goes on from them."
         ) from error
     for _, old in find_checkpoints(folder)[KEPT:]:
         shutil.rmtree(old, ignore_errors=True)

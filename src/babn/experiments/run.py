@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from babn.errors import ConfigError, DataError
+from babn.errors import ConfigError, DataError, StorageError
 from babn.experiments.checkpoints import find_checkpoints
 from babn.experiments.environment import environment
 from babn.experiments.experiment import Experiment
@@ -49,15 +49,20 @@ def run(
     with place.locked():
         _prepare(place, experiment, resume, overwrite, heading)
         if place.state == "done":
-            return place.read_results()
-        stage = set_up(experiment)
-        _note_environment(stage, place)
-        train(stage, place, watch)
-        if experiment.keep_model:
-            _save_model(stage, place.model)
-        results = finish(stage, place, watch)
+            results = place.read_results()
+        else:
+            results = _train_and_finish(experiment, place, watch)
         shutil.rmtree(place.checkpoints, ignore_errors=True)
     return results
+
+
+def _train_and_finish(experiment: Experiment, place: RunFolder, watch: Watch) -> Results:
+    stage = set_up(experiment)
+    _note_environment(stage, place)
+    train(stage, place, watch)
+    if experiment.keep_model:
+        _save_model(stage, place.model)
+    return finish(stage, place, watch)
 
 
 def evaluate(
@@ -223,10 +228,14 @@ def _save_model(stage: Stage, folder: Path) -> None:
     """Writes model and tokenizer beside, and moves them into place."""
     partial = folder.with_name(".model")
     shutil.rmtree(partial, ignore_errors=True)
-    with quiet():
-        stage.model.save_pretrained(partial)  # type: ignore[operator]
-        stage.tokenizer.save_pretrained(partial)
-    note_files(partial)
+    try:
+        with quiet():
+            stage.model.save_pretrained(partial)  # type: ignore[operator]
+            stage.tokenizer.save_pretrained(partial)
+        note_files(partial)
+    except Exception as error:  # a full disk shows in transformers in many ways
+        shutil.rmtree(partial, ignore_errors=True)
+        raise StorageError.of(folder, error) from error
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from babn.errors import BabnError, FormatError
+from babn.errors import BabnError, FormatError, one_line
 from babn.experiments.config_files import read_experiment, write_experiment
 from babn.experiments.experiment import Experiment
 from babn.files import PARTIAL, replace_file, replace_text
@@ -78,17 +78,20 @@ class RunFolder:
         if self.state != "done":
             raise RunError(f"{self.path} has no results yet. Run babn train with --resume.")
         try:
-            return with_nan(json.loads(self.results.read_text()))
-        except (ValueError, KeyError, AttributeError) as error:
+            found = json.loads(self.results.read_text(encoding="utf-8"))
+            if not isinstance(found, dict) or not found.get("measures"):
+                raise ValueError("it holds no measures")
+            return with_nan(found)
+        except (ValueError, KeyError, AttributeError, RecursionError) as error:
             raise FormatError(
-                f"{self.results} is damaged: {error!r}. Run babn evaluate --again."
+                f"{self.results} is damaged: {one_line(error)}. Run babn evaluate --again."
             ) from error
 
     def read_environment(self) -> dict[str, Any]:
         """What the run was begun with; nothing if that was never written or is damaged."""
         try:
             found = json.loads(self.environment.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

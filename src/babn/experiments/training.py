@@ -72,21 +72,25 @@ def _restore(stage: Stage, run: RunFolder) -> int:
 
 def _save(stage: Stage, run: RunFolder, step: int, sums: "_Sums") -> None:
     """Writes a checkpoint, unless the model has left the finite numbers."""
+    if sums.first_bad():
+        raise _left(stage, run, sums)
     bad = [name for name, p in stage.model.named_parameters() if not p.isfinite().all()]
-    since = sums.first_bad()
-    if bad or since:
-        what = f"{bad[0]} is NaN or infinite" if bad else "The loss is not finite"
-        raise _left(stage, run, what, since or step)
+    if bad:
+        raise _left(stage, run, sums, f"{bad[0]} is not finite after step {step}")
     save_checkpoint(run.checkpoints, step, stage.model, stage.optimizer)
 
 
-def _left(stage: Stage, run: RunFolder, what: str, step: int, also: str = "") -> TrainingError:
+def _left(stage: Stage, run: RunFolder, sums: "_Sums", what: str = "") -> TrainingError:
     """What to say when training has left the finite numbers."""
+    if found := sums.first_bad():
+        step, name = found
+        term = "loss" if name == "loss" else f"divergence of {name.removeprefix('kl/')}"
+        what = f"The {term} is not finite at step {step}"
     kept = [kept for kept, _ in find_checkpoints(run.checkpoints)]
     good = f"the checkpoint of step {kept[0]} is from before" if kept else "no checkpoint has it"
     return TrainingError(
-        f"{what} at step {step}{also}, under rule={stage.experiment.rule!r}. Lower learning_rate "
-        f"or kl_weight, or look for a damaged example in that step's batch; {good}."
+        f"{what}, under rule={stage.experiment.rule!r}. Lower learning_rate or kl_weight, or look "
+        f"for a damaged example in that step's batch; {good}."
     )
 
 
@@ -122,13 +126,17 @@ class _Sums:
         self.names = list(terms)
         values = torch.stack([term.detach().float() for term in terms.values()])
         self.total = values if self.total is None else self.total + values
-        bad = torch.where(values.isfinite().all(), torch.inf, float(step))
+        bad = torch.where(values.isfinite(), torch.inf, float(step))
         self.bad = bad if self.bad is None else self.bad.minimum(bad)
 
-    def first_bad(self) -> int | None:
-        """The first step whose terms were not all finite, if there was one."""
-        found = math.inf if self.bad is None else float(self.bad)
-        return None if found == math.inf else int(found)
+    def first_bad(self) -> tuple[int, str] | None:
+        """The first step whose terms were not all finite, and which of them, if there was one."""
+        found = [] if self.bad is None else self.bad.tolist()
+        step = min(found, default=math.inf)
+        if step == math.inf:
+            return None
+        # The loss is the sum of the others, so that one of those says more.
+        return int(step), self.names[len(found) - 1 - found[::-1].index(step)]
 
     def means(self) -> dict[str, float]:
         assert self.total is not None
@@ -172,10 +180,8 @@ def _smoothing(stage: Stage, output: Any, batch: Batch) -> Tensor | float:
 
 def _write_line(stage: Stage, run: RunFolder, step: int, sums: _Sums, log: Log) -> None:
     means = sums.means()
-    if bad := [name for name, value in means.items() if not math.isfinite(value)]:
-        layer = next((name.removeprefix("kl/") for name in bad if name != "loss"), "")
-        also = f", with the divergence of {layer}" if layer else ""
-        raise _left(stage, run, f"The loss is {means['loss']}", sums.first_bad() or step, also)
+    if sums.first_bad():
+        raise _left(stage, run, sums)
     kl = sum(value for name, value in means.items() if name.startswith("kl/"))
     weight = get_weight(stage.model)
     line: dict[str, Any] = {
