@@ -1,5 +1,6 @@
 """Reading lines with their numbers, and writing so that an interruption leaves old files whole."""
 
+import codecs
 import gzip
 import hashlib
 import json
@@ -9,7 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from babn.errors import BabnError, DataError, FormatError, StorageError
+import numpy as np
+
+from babn.errors import BabnError, DataError, FormatError, StorageError, one_line
 
 CHECKSUMS = "checksums.json"
 """Beside a folder's files, their checksums."""
@@ -24,11 +27,40 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with open_file(path, "rb") as file:
             for number, line in enumerate(file, 1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)  # some editors put it there
                 yield number, line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8: {error}. Save it as UTF-8.") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged: {error}. Get it again.") from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a text of JSON says; anything that is wrong with it is a `ValueError`."""
+    text = text if isinstance(text, str) else text.decode("utf-8-sig")
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if "\\u" in text:  # half a sign, as in "\ud800", is no text that anything else can read
+        json.dumps(found, ensure_ascii=False).encode("utf-8")
+    return found
+
+
+def read_npz(path: Path, remedy: str) -> dict[str, Any]:
+    """The arrays of an `.npz` file.
+
+    Args:
+        path: The file.
+        remedy: What to do about one that cannot be read, for the error.
+    """
+    try:
+        # numpy would leave a file open that it cannot read.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # damage shows in numpy and zipfile in many ways
+        raise DataError(f"{path} cannot be read: {one_line(error)}. {remedy}") from error
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def save_checkpoint(folder: Path, step: int, model: nn.Module, optimizer: Optimi
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         write_tensors(partial / FILE, tensors, {"step": str(step)})
-        shutil.rmtree(final, ignore_errors=True)
+        _drop(final)
         partial.rename(final)
         flush(folder)
     except OSError as error:
@@ -41,7 +42,16 @@ def save_checkpoint(folder: Path, step: int, model: nn.Module, optimizer: Optimi
             "before it are whole, and --resume goes on from them."
         ) from error
     for _, old in find_checkpoints(folder)[KEPT:]:
-        shutil.rmtree(old, ignore_errors=True)
+        _drop(old)
+
+
+def _drop(checkpoint: Path) -> None:
+    """Takes the name away first, so that what has one is always whole."""
+    dropped = checkpoint.with_name(".dropped")
+    shutil.rmtree(dropped, ignore_errors=True)
+    with suppress(OSError):
+        checkpoint.rename(dropped)
+    shutil.rmtree(dropped, ignore_errors=True)
 
 
 def find_checkpoints(folder: Path) -> list[tuple[int, Path]]:

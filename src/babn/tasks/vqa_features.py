@@ -79,8 +79,11 @@ class FeatureFiles(ImageSource):
     def read(self, image: int) -> Float[np.ndarray, "region feature"]:
         """The features of an image; a file that cannot be read counts as one empty region."""
         try:
-            return self._read(self.names[image])
-        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            found = self._read(self.names[image])
+            if image and found.shape[1] != self.size:  # `check` speaks of the first one
+                raise ValueError(f"features have the size {found.shape[1]}, not {self.size}")
+            return found
+        except Exception as error:  # damage shows in numpy and zipfile in many ways
             # Hours into training, one damaged image among many is no reason to stop.
             warnings.warn(
                 f"features of {self.names[image]} in {self.source} cannot be read and count as "
@@ -99,7 +102,8 @@ class FeatureFiles(ImageSource):
     def _read(self, name: str) -> Float[np.ndarray, "region feature"]:
         if not self.source.is_dir():
             return self._whole(np.asarray(self._archive[name], dtype=np.float32))
-        with np.load(self._there[name], allow_pickle=False) as file:
+        path = self._there[name]
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return self._whole(np.asarray(file["x"], dtype=np.float32))
 
     def _whole(self, x: np.ndarray) -> Float[np.ndarray, "region feature"]:

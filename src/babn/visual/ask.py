@@ -13,6 +13,7 @@ import babn
 from babn.errors import ConfigError, DataError
 from babn.experiments.run_folder import RunError, RunFolder
 from babn.experiments.stage import Subject, load_subject
+from babn.files import read_npz
 from babn.prediction.attention_maps import AttentionMap
 from babn.tasks.encoded import Batch
 from babn.tasks.lookups import FeatureNoise, Pixels
@@ -123,14 +124,13 @@ def ask_picture(subject: Subject, picture: Picture, question: str, asking: Askin
 
 
 def _read_features(path: Path) -> tuple[Tensor, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            x = np.asarray(file["x"], dtype=np.float32)
-            boxes = np.asarray(file["bbox"])[:MOST] if "bbox" in file else None
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise DataError(
-            f"image {path} holds no features: {error}. This model needs an .npz with x."
-        ) from error
+    remedy = "This model needs an .npz with x, region by feature."
+    found = read_npz(path, remedy)
+    x = found.get("x", np.zeros(0))
+    if x.ndim != 2 or not x.size or x.dtype.kind not in "fiu" or not np.isfinite(x).all():
+        raise DataError(f"image {path} holds no features: x has the shape {x.shape}. {remedy}")
+    x, boxes = x.astype(np.float32), found.get("bbox")
+    boxes = None if boxes is None else boxes[:MOST]
     x = x.T if boxes is not None and len(boxes) == x.shape[1] else x
     return torch.from_numpy(x[:MOST].copy())[None], boxes
 
