@@ -8,6 +8,7 @@ from broken_files import damaged, fuzzed, result_or_error, texts, toml, values
 from hypothesis import given
 from hypothesis import strategies as st
 
+from babn.errors import ConfigError
 from babn.experiments.config_files import (
     find_config,
     merged,
@@ -131,3 +132,51 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", ".", "/", "a\0b", "x" * 5000, "table1"])
 def test_configurations_of_any_name(name: str) -> None:
     assert result_or_error(lambda: find_config(name)) is None
+
+
+# What fuzzing has found.
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tasks = 1\nrules = 1",
+        "every = 0\n[tasks.mrpc]\n[rules.bam]",
+        "cells = 0\n[tasks.mrpc]\n[rules.bam]",
+        "cells.mrpc = 0\n[tasks.mrpc]\n[rules.bam]",
+        "cells.mrpc.bam = 0\n[tasks.mrpc]\n[rules.bam]",
+        "search = [1]\n[tasks.mrpc]\n[rules.bam]",
+        "search.bam = 1\n[tasks.mrpc]\n[rules.bam]",
+        "x = " + "[" * 3000,
+        "x = " + "9" * 5000,
+    ],
+)
+def test_grids_that_were_no_tables(line: str, tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text(line)
+    with pytest.raises(ConfigError, match=r"grid\.toml"):
+        read_grid(tmp_path / "grid.toml")
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *({name: 10**400} for name in ("steps", "epochs", "learning_rate", "clip", "batch_size")),
+        *({"seed": 2**63}, {"max_length": 2**31}, {"settings": {"rho": 10**400}}),
+    ],
+    ids=str,
+)
+def test_numbers_without_end_are_refused(field: dict[str, Any]) -> None:
+    (name,) = field
+    with pytest.raises(ConfigError, match=r"rho|" + name) as found:
+        Experiment.from_dict(TINY | field)
+    assert len(str(found.value)) < 300
+
+
+def test_whole_numbers_are_as_good_as_broken_ones() -> None:
+    made = Experiment.from_dict(TINY | {"beta2": 0, "settings": {"rho": 2**63}})
+    assert type(made.rule_config().to_dict()["rho"]) is float
+
+
+def test_a_field_and_a_table_of_one_name() -> None:
+    with pytest.raises(ConfigError, match=r"settings is set to 3 too"):
+        parse_overrides(["settings=3", "settings.rho=4"])

@@ -13,6 +13,7 @@ from broken_files import damaged, fuzzed, result_or_error
 from hypothesis import given
 from hypothesis import strategies as st
 
+from babn.errors import DataError
 from babn.models.vectors import read_vectors
 from babn.tasks.catalogue import find_task
 from babn.tasks.lines import read_rows
@@ -218,3 +219,14 @@ def test_nothing_is_left_of_a_folder(tmp_path: Path) -> None:
     for task in ("mrpc", "squad1.1", "nli", "translation", "easy-vqa", "daquar", "vqa2"):
         read = find_task(task).read
         assert result_or_error(lambda read=read: read(str(tmp_path), "train")) is None
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 10_000, "9" * 5000, r'"\ud800"', "NaN" * 3], ids=["deep", "long", "half", "no"]
+)
+@pytest.mark.parametrize("task", ["mrpc", "squad1.1"])
+def test_json_that_nothing_can_read(task: str, value: str, tmp_path: Path) -> None:
+    name = "train.json" if task == "squad1.1" else "train.jsonl"
+    (tmp_path / name).write_text(f'{{"sentence1": {value}}}')
+    with pytest.raises(DataError, match=name):
+        find_task(task).read(str(tmp_path), "train")

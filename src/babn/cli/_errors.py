@@ -29,6 +29,11 @@ def failing_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
                 command(**kwargs)
         except (BabnError, ImportError, OSError) as error:
             stop(f"error: {one_line(error)}", FAILED)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            remedy = "Ask for less: a smaller batch_size, max_length or number of samples."
+            stop(f"error: out of memory: {one_line(error)[:200]} {remedy}", FAILED)
         except KeyboardInterrupt:
             stop("interrupted", INTERRUPTED)
 
@@ -50,6 +55,14 @@ def warning_in_one_line() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show  # type: ignore[assignment]
         yield
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is that of a machine without enough memory, or of its GPU."""
+    told = str(error).lower()
+    return isinstance(error, MemoryError) or any(
+        sign in told for sign in ("out of memory", "not enough memory", "can't allocate memory")
+    )
 
 
 def stop(message: str, code: int) -> None:

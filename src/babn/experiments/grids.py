@@ -129,7 +129,7 @@ def _check(values: Mapping[str, Any], path: Path) -> None:
     _check_seeds(values.get("seeds", [0]), path)
     for name, fields in _tables(values):
         if not isinstance(fields, Mapping):
-            raise ConfigError(f"{path}: {name}={fields!r} is not a table. Write [{name}].")
+            raise ConfigError(f"{path}: {name} is not a table. Write [{name}].")
         if "search" not in name:
             _check_seeds(fields.get("seeds", [0]), path)
     for rule in values["rules"]:
