@@ -196,7 +196,7 @@ def check_at_least(name: str, value: Any, least: float, strictly: bool = False) 
 
 def check_count(name: str, value: Any) -> None:
     """Refuses what is not a whole number from 1 on."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= value <= MOST:
+    if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) <= MOST:
         raise ConfigError(
             f"{name}={shown(value)} is not possible. Give a whole number from 1 to {MOST}."
         )

@@ -78,7 +78,7 @@ def _read_npz(path: Path) -> tuple[list[str], Any]:
     remedy = "Give a file with the arrays words and vectors."
     found = read_npz(path, remedy)
     if not {"words", "vectors"} <= found.keys() or found["vectors"].dtype.kind not in "fiu":
-        raise DataError(f"{path} has the arrays {sorted(found)}, or no numbers. {remedy}")
+        raise DataError(f"{path} cannot be read: {sorted(found)} are its arrays. {remedy}")
     words, vectors = found["words"], _single(found["vectors"])
     if words.ndim != 1 or words.dtype.kind != "U":
         raise DataError(f"{path}: words is not a list of texts. Save an array of strings.")
