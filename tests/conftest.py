@@ -4,6 +4,12 @@ from collections.abc import Iterator
 
 import jaxtyping
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "slow", max_examples=500, deadline=None, suppress_health_check=list(HealthCheck)
+)
+"""`--hypothesis-profile=slow`, as in `make fuzz`: many more examples, others each time."""
 
 
 @pytest.fixture

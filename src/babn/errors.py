@@ -1,8 +1,14 @@
 """The errors that babn raises, each with the value that was wrong and the remedy."""
 
+from pathlib import Path
+
 
 class BabnError(Exception):
     """Base of all errors raised on purpose by babn."""
+
+
+class BabnWarning(UserWarning):
+    """Something was not as it should be, and work goes on all the same."""
 
 
 def one_line(error: BaseException) -> str:
@@ -84,3 +90,15 @@ class ModelError(BabnError, ValueError):
 
 class LeaderError(BabnError, RuntimeError):
     """The first of several processes has failed, and says why."""
+
+
+class StorageError(BabnError, OSError):
+    """A file cannot be written: the disk is full, or the folder may not be written to."""
+
+    @classmethod
+    def of(cls, path: Path, error: Exception) -> "StorageError":
+        """What to say of a file and why it could not be written."""
+        return cls(
+            f"{path} cannot be written: {one_line(error)}. Make room or allow writing there; the "
+            "file is as it was before."
+        )

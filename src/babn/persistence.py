@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from babn.attention.rule import RuleConfig
@@ -26,8 +25,9 @@ from babn.conversion.discover import discover
 from babn.conversion.fingerprint import differing, fingerprint
 from babn.conversion.plan import Call, Chain, from_list
 from babn.conversion.state import ATTRIBUTE, BeliefState, belief_states, converted_roots
-from babn.errors import ExampleInputsError, FormatError, MismatchError, MissingExtraError
-from babn.files import replace_file
+from babn.errors import ExampleInputsError, FormatError, MismatchError, MissingExtraError, one_line
+from babn.files import check_files, replace_text
+from babn.tensor_files import CHECKSUM, checksum, read_tensors, write_tensors
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -50,6 +50,7 @@ def load(
         **kwargs: Passed on to `from_pretrained`.
     """
     folder = Path(folder)
+    check_files(folder)
     description = _read_json(folder / "config.json").get(ATTRIBUTE)
     if description is None:
         raise FormatError(
@@ -75,12 +76,14 @@ def save_belief(model: nn.Module, folder: str | Path) -> Path:
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: t.detach().cpu().contiguous() for name, t in states[0].state_dict().items()}
-    replace_file(folder / WEIGHTS, lambda path: save_file(tensors, path))
     (root,) = converted_roots(model)
     described = {**describe(states[0]), "base": fingerprint(root, states[0])}
-    text = json.dumps(described, indent=2)
-    replace_file(folder / DESCRIPTION, lambda path: path.write_text(text + "\n"))
+    # The weights hold their description too: an interruption may leave an old one beside them.
+    written = write_tensors(
+        folder / WEIGHTS, states[0].state_dict(), {ATTRIBUTE: json.dumps(described)}
+    )
+    text = json.dumps({**described, CHECKSUM: written}, indent=2)
+    replace_text(folder / DESCRIPTION, text + "\n")
     return folder
 
 
@@ -97,8 +100,10 @@ def load_belief(
             `False` allows a base that has been trained since.
     """
     folder = Path(folder)
-    tensors = _read_tensors(folder / WEIGHTS, prefix="")
+    tensors, about = read_tensors(folder / WEIGHTS, "Save the model again.")
     description = _read_json(folder / DESCRIPTION)
+    if ATTRIBUTE in about and description.get(CHECKSUM) != checksum(tensors, about):
+        description = json.loads(about[ATTRIBUTE])  # the other file is of an earlier saving
     state = _make_state(description, tensors, folder / DESCRIPTION)
     check_convertible(model, state.config)
     found = discover(model, example_inputs, state.config.layers)
@@ -167,18 +172,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _read_tensors(path: Path, prefix: str) -> dict[str, Tensor]:
-    """The tensors of a safetensors file whose names begin with `prefix`, without it."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
-            return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
-    except FileNotFoundError as error:
-        raise FormatError(f"{path} does not exist. Check the folder.") from error
-    except SafetensorError as error:
-        raise FormatError(f"{path} is damaged: {error}. Save the model again.") from error
-
-
 def _belief_tensors(folder: Path) -> dict[str, Tensor]:
     """The belief parameters inside a transformers folder, in one file or several."""
     files = sorted(folder.glob("model*.safetensors"))
@@ -186,8 +179,18 @@ def _belief_tensors(folder: Path) -> dict[str, Tensor]:
         raise FormatError(f"{folder} has no model*.safetensors; other formats are not read.")
     tensors: dict[str, Tensor] = {}
     for file in files:
-        tensors |= _read_tensors(file, prefix=f"{ATTRIBUTE}.")
+        tensors |= _tensors_under(f"{ATTRIBUTE}.", file)
     return tensors
+
+
+def _tensors_under(prefix: str, path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file whose names begin with `prefix`, without it."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+            return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+    except (OSError, SafetensorError) as error:
+        raise FormatError(f"{path} is damaged: {error}. Save the model again.") from error
 
 
 def _load_base(folder: Path, model_class: type[Any] | None, kwargs: dict[str, Any]) -> Any:
@@ -209,6 +212,11 @@ def _load_base(folder: Path, model_class: type[Any] | None, kwargs: dict[str, An
     transformers.logging.set_verbosity_error()  # it would warn of the belief parameters
     try:
         model, report = model_class.from_pretrained(folder, output_loading_info=True, **kwargs)
+    except Exception as error:  # damaged files show in transformers in many ways
+        raise FormatError(
+            f"{folder} cannot be loaded as {model_class.__name__}: {one_line(error)} Save the "
+            "model again, or load it with the arguments that fit it."
+        ) from error
     finally:
         transformers.logging.set_verbosity(level)
     if missing := sorted(report["missing_keys"]):

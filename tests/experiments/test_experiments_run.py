@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from small_experiments import StopsAt, same_weights, tiny, weights
 
 import babn
-from babn.errors import ConfigError, FormatError, ModelError
+from babn.errors import ConfigError, ModelError
 from babn.experiments import training
 from babn.experiments.checkpoints import find_checkpoints
 from babn.experiments.log import read_log
@@ -125,25 +125,6 @@ def test_ctrl_c_writes_a_checkpoint_first(
     assert same_weights(done, tmp_path / "run")
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_whole(
-    done: Path, tmp_path: Path
-) -> None:
-    experiment, folder = tiny(checkpoint_every=1), tmp_path / "run"
-    with pytest.raises(RuntimeError, match="crash"):
-        run(experiment, folder, watch=StopsAt(4))
-    (_, newest), (_, older) = find_checkpoints(folder / "checkpoints")
-    file = newest / "state.safetensors"
-    file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(FormatError, match=rf"{newest.name} is damaged.*Delete it"):
-        run(experiment, folder, resume=True)
-    for path in newest.iterdir():
-        path.unlink()
-    newest.rmdir()
-    assert older.exists()
-    run(experiment, folder, resume=True)
-    assert same_weights(done, folder)
-
-
 def test_nothing_is_overwritten_unasked(done: Path, tmp_path: Path) -> None:
     before = weights(done)
     with pytest.raises(RunError, match=r"holds a run that is done: --overwrite begins again"):
@@ -188,7 +169,9 @@ def test_a_loss_that_is_not_finite_stops_the_run(
         return real(optimizer, step, *others)
 
     monkeypatch.setattr(training, "set_rates", explode)
-    with pytest.raises(training.TrainingError, match="loss is nan at step 4"):
+    with pytest.raises(
+        training.TrainingError, match=r"not finite at step 4, under rule='belief'.*step 3 is from"
+    ):
         run(tiny(checkpoint_every=1), tmp_path / "run")
     assert [step for step, _ in find_checkpoints(tmp_path / "run/checkpoints")] == [3, 2]
 

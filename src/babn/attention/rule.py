@@ -4,13 +4,13 @@ A rule serves one chain of attention calls (the self-attention layers of an enco
 rule means adding one file to this folder with a configuration and a rule class.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -19,6 +19,12 @@ from babn.attention.inputs import Inputs, Scores
 from babn.attention.layers import ALL, normalized_layers
 from babn.attention.randomness import Drawing
 from babn.errors import ConfigError
+
+LARGEST = torch.finfo(torch.float32).max
+"""The largest number that models compute with."""
+
+MOST = 2**31 - 1
+"""The most of anything that can be counted."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,14 @@ class RuleConfig(ABC):
         check_choices(self)
         object.__setattr__(self, "layers", normalized_layers(self.layers))
         check_at_least("kl_weight", self.kl_weight, 0.0)
+        self._take_whole_numbers()
+
+    def _take_whole_numbers(self) -> None:
+        """Makes broken numbers of whole ones, which torch computes with otherwise."""
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if hint is float and type(value) is int and abs(value) <= LARGEST:
+                object.__setattr__(self, name, float(value))
 
     @property
     def max_keys(self) -> int | None:
@@ -173,12 +187,22 @@ def check_choices(config: Any) -> None:
 def check_at_least(name: str, value: Any, least: float, strictly: bool = False) -> None:
     """Refuses what is not a number, or one that is too small, infinite or NaN."""
     number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not (value > least if strictly else value >= least) or value == math.inf:
+    if not number or not (value > least if strictly else value >= least) or value > LARGEST:
         bound = "greater than" if strictly else "at least"
-        raise ConfigError(f"{name}={value!r} is not possible. Give a number {bound} {least:g}.")
+        raise ConfigError(
+            f"{name}={shown(value)} is not possible. Give a number {bound} {least:g}."
+        )
 
 
 def check_count(name: str, value: Any) -> None:
     """Refuses what is not a whole number from 1 on."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{name}={value!r} is not possible. Give a whole number from 1 on.")
+    if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) <= MOST:
+        raise ConfigError(
+            f"{name}={shown(value)} is not possible. Give a whole number from 1 to {MOST}."
+        )
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it, cut if it is endless."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:80]}..."

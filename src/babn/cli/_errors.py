@@ -1,14 +1,16 @@
 """How commands fail: one line in red and an exit code, never a traceback."""
 
 import functools
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from babn.errors import BabnError, LeaderError, one_line
+from babn.errors import BabnError, BabnWarning, LeaderError, one_line
 
 FAILED, INTERRUPTED = 2, 130
 
@@ -23,15 +25,46 @@ def failing_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**kwargs: Any) -> None:
         try:
-            command(**kwargs)
+            with warning_in_one_line():
+                command(**kwargs)
         except LeaderError:  # the first process tells
             raise typer.Exit(FAILED) from None
         except (BabnError, ImportError, OSError) as error:
             stop(f"error: {one_line(error)}", FAILED)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            remedy = "Ask for less: a smaller batch_size, max_length or number of samples."
+            stop(f"error: out of memory: {one_line(error)[:200]} {remedy}", FAILED)
         except KeyboardInterrupt:
             stop("interrupted", INTERRUPTED)
 
     return run
+
+
+@contextmanager
+def warning_in_one_line() -> Iterator[None]:
+    """Shows babn's own warnings without the place in the source that they come from."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *others: Any) -> None:
+        if not issubclass(category, BabnWarning):
+            usual(message, category, *others)
+            return
+        text = Text(f"warning: {message}", style="yellow")
+        Console(stderr=True).print(text, soft_wrap=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is that of a machine without enough memory, or of its GPU."""
+    told = str(error).lower()
+    return isinstance(error, MemoryError) or any(
+        sign in told for sign in ("out of memory", "not enough memory", "can't allocate memory")
+    )
 
 
 def stop(message: str, code: int) -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float, Real
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from babn.errors import ConfigError, FormatError
-from babn.files import replace_file
+from babn.files import replace_text
 from babn.prediction.predict import Prediction
+from babn.tensor_files import read_tensors, write_tensors
 
 FORMAT = 1
 DESCRIPTION, TENSORS = "evaluation.json", "answers.safetensors"
@@ -64,8 +63,7 @@ class Evaluation:
         tensors = {"sample_logits": self.prediction.sample_logits, "labels": self.labels}
         if self.outside is not None:
             tensors["outside"] = self.outside.sample_logits
-        tensors = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
-        replace_file(folder / TENSORS, lambda path: save_file(tensors, path))
+        write_tensors(folder / TENSORS, tensors)
         description = {
             "format": FORMAT,
             "method": self.method,
@@ -74,7 +72,7 @@ class Evaluation:
             "details": dict(self.details),
         }
         text = json.dumps(description, indent=2) + "\n"
-        replace_file(folder / DESCRIPTION, lambda path: path.write_text(text))
+        replace_text(folder / DESCRIPTION, text)
         return folder
 
     @classmethod
@@ -88,7 +86,7 @@ class Evaluation:
                     f"{folder / DESCRIPTION} has format {found.get('format')!r}; this version of "
                     f"babn reads format {FORMAT}. Save the evaluation again."
                 )
-            tensors = load_file(folder / TENSORS)
+            tensors, _ = read_tensors(folder / TENSORS, "Save it again.")
             activation = found["activation"]
             outside = tensors.get("outside")
             return cls(
@@ -101,7 +99,7 @@ class Evaluation:
             )
         except FileNotFoundError as error:
             raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
-        except (KeyError, AttributeError, ValueError, SafetensorError) as error:
+        except (KeyError, AttributeError, TypeError, ValueError) as error:
             if isinstance(error, FormatError | ConfigError):
                 raise
             raise FormatError(f"{folder} is damaged: {error!r}. Save it again.") from error

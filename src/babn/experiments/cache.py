@@ -3,11 +3,11 @@
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
+from babn.errors import FormatError
 from babn.tasks.encoded import Encoded
 from babn.tasks.task import Part, Task, Tokenizer
 
@@ -24,9 +24,10 @@ def encoded(
         return task.encode(part, tokenizer, max_length, training)
     try:
         return Encoded.load(path)
-    except (OSError, SafetensorError, KeyError):
+    except FormatError:
         made = task.encode(part, tokenizer, max_length, training)
-        made.save(path)
+        with suppress(OSError):  # a run can do without the cache
+            made.save(path)
         return made
 
 

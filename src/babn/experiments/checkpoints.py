@@ -3,16 +3,17 @@
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from babn.errors import FormatError
+from babn.errors import FormatError, MismatchError, StorageError, one_line
+from babn.files import flush
+from babn.tensor_files import read_tensors, write_tensors
 
 FILE, KEPT = "state.safetensors", 2
 NAME = re.compile(r"step-(\d+)")
@@ -24,15 +25,38 @@ def save_checkpoint(folder: Path, step: int, model: nn.Module, optimizer: Optimi
     tensors |= {f"optimizer/{name}": x for name, x in _optimizer_tensors(optimizer).items()}
     tensors |= {f"random/{name}": x for name, x in _random_states().items()}
     # Tied weights share memory, which the format does not allow.
-    tensors = {name: x.detach().cpu().clone().contiguous() for name, x in tensors.items()}
-    partial, final = folder / ".partial", folder / f"step-{step}"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    save_file(tensors, partial / FILE, {"step": str(step)})
-    shutil.rmtree(final, ignore_errors=True)
-    partial.rename(final)
+    tensors = {name: x.detach().cpu().clone() for name, x in tensors.items()}
+    partial, final = folder / ".partial", checkpoint_folder(folder, step)
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        write_tensors(partial / FILE, tensors, {"step": str(step)})
+        _drop(final)
+        partial.rename(final)
+        flush(folder)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)  # gives back what little room there is
+        raise StorageError(
+            f"The checkpoint of step {step} cannot be written to {folder}: "
+            f"{one_line(error.__cause__ or error)}. Make room or allow writing there; checkpoints "
+            "before it are whole, and --resume goes on from them."
+        ) from error
     for _, old in find_checkpoints(folder)[KEPT:]:
-        shutil.rmtree(old, ignore_errors=True)
+        _drop(old)
+
+
+def checkpoint_folder(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return folder / f"step-{step}"
+
+
+def _drop(checkpoint: Path) -> None:
+    """Takes the name away first, so that what has one is always whole."""
+    dropped = checkpoint.with_name(".dropped")
+    shutil.rmtree(dropped, ignore_errors=True)
+    with suppress(OSError):
+        checkpoint.rename(dropped)
+    shutil.rmtree(dropped, ignore_errors=True)
 
 
 def find_checkpoints(folder: Path) -> list[tuple[int, Path]]:
@@ -42,19 +66,43 @@ def find_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     return sorted(((int(match[1]), path) for match, path in found), reverse=True)
 
 
+def restore_newest(
+    folder: Path, model: nn.Module, optimizer: Optimizer
+) -> tuple[int, list[FormatError]]:
+    """Goes back to the newest checkpoint that is whole.
+
+    Returns:
+        Its step, 0 if there is none at all, and what is wrong with newer ones.
+    """
+    damaged: list[FormatError] = []
+    for step, checkpoint in find_checkpoints(folder):
+        try:
+            load_checkpoint(checkpoint, model, optimizer)
+            return step, damaged
+        except FormatError as error:
+            damaged.append(error)
+    if damaged:
+        found = " ".join(str(error) for error in damaged)
+        raise FormatError(
+            f"No checkpoint in {folder} is whole. {found} Begin again with --overwrite."
+        )
+    return 0, []
+
+
 def load_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> None:
     """Puts model, optimizer and random numbers back to where they were."""
+    tensors, about = read_tensors(folder / FILE)
+    if f"step-{about.get('step')}" != folder.name:
+        raise FormatError(f"{folder} holds the checkpoint of step {about.get('step')}.")
     try:
-        with safe_open(folder / FILE, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise FormatError(
-            f"{folder} is damaged: {error}. Delete it to go on from the checkpoint before it, or "
-            "begin again with --overwrite."
+        model.load_state_dict(_under("model/", tensors))
+        _load_optimizer(optimizer, _under("optimizer/", tensors))
+        _set_random_states(_under("random/", tensors))
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise MismatchError(
+            f"{folder} does not fit the model: {one_line(error)} Resume with the versions and the "
+            "data that the run was begun with, or begin again with --overwrite."
         ) from error
-    model.load_state_dict(_under("model/", tensors))
-    _load_optimizer(optimizer, _under("optimizer/", tensors))
-    _set_random_states(_under("random/", tensors))
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from babn.errors import ConfigError
+from babn.errors import ConfigError, one_line
 from babn.experiments.experiment import Experiment, field_types
 
 BUILT_IN = Path(str(files("babn.experiments").joinpath("configs")))
@@ -41,8 +41,8 @@ def read_values(path: Path) -> dict[str, Any]:
     """The fields that a file sets."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}.") from error
+    except (ValueError, RecursionError) as error:  # wrong signs, encodings, depths, huge numbers
+        raise ConfigError(f"{path} is not TOML: {one_line(error)}.") from error
 
 
 def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
@@ -71,7 +71,10 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"{text!r} is not possible. Write NAME=VALUE.")
         table, dot, inner = name.partition(".")
         if dot:
-            overrides.setdefault(table, {})[inner] = _parse(value)
+            within = overrides.setdefault(table, {})
+            if not isinstance(within, dict):
+                raise ConfigError(f"{text!r} is not possible: {table} is set to {within!r} too.")
+            within[inner] = _parse(value)
         else:
             overrides[name] = value if field_types().get(name) is str else _parse(value)
     return overrides
@@ -92,7 +95,7 @@ def _parse(text: str) -> Any:
     """A value as TOML writes it, or else a text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from babn.attention.rule import RuleConfig, check_at_least, check_choices, check_count
+from babn.attention.rule import (
+    LARGEST,
+    MOST,
+    RuleConfig,
+    check_at_least,
+    check_choices,
+    check_count,
+    shown,
+)
 from babn.errors import ConfigError
 from babn.experiments.latent import LATENT_RULES, LatentConfig
 from babn.training.annealing import KLAnnealing
@@ -180,6 +188,9 @@ class Experiment:
         return cls(**values)
 
 
+LIMITS = {"max_length": 2**20, "seed": 2**32 - 1}
+"""The most that some fields can be."""
+
 KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
@@ -204,4 +215,7 @@ def _check_types(experiment: Experiment) -> None:
                 str: "a text",
                 bool: "true or false",
             }.get(kind, "a table")
-            raise ConfigError(f"{name}={value!r} is not possible. Give {wanted}.")
+            raise ConfigError(f"{name}={shown(value)} is not possible. Give {wanted}.")
+        most = LIMITS.get(name, {int: MOST, float: LARGEST}.get(kind))
+        if most is not None and value > most:
+            raise ConfigError(f"{name}={shown(value)} is too much. Give at most {most}.")

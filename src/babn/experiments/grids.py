@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from babn.errors import ConfigError
+from babn.errors import ConfigError, one_line
 from babn.experiments.config_files import BUILT_IN, built_in, merged, read_values
 from babn.experiments.experiment import Experiment
 from babn.experiments.jobs import Job
@@ -111,8 +111,8 @@ def read_grid(path: Path) -> Grid:
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"grid {path} cannot be read: {error}.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"grid {path} cannot be read: {one_line(error)}.") from error
     if unknown := sorted(set(values) - KNOWN):
         raise ConfigError(f"{path} has {unknown}; a grid has {sorted(KNOWN)}.")
     if not values.get("tasks") or not values.get("rules"):
@@ -127,15 +127,27 @@ def read_grid(path: Path) -> Grid:
 def _check(values: Mapping[str, Any], path: Path) -> None:
     """Refuses what is not a table or a list where there has to be one."""
     _check_seeds(values.get("seeds", [0]), path)
-    for kind in ("tasks", "rules"):
-        for name, fields in values[kind].items():
-            if not isinstance(fields, Mapping):
-                raise ConfigError(f"{path}: {kind}.{name} is not a table. Write [{kind}.{name}].")
+    for name, fields in _tables(values):
+        if not isinstance(fields, Mapping):
+            raise ConfigError(f"{path}: {name} is not a table. Write [{name}].")
+        if "search" not in name:
             _check_seeds(fields.get("seeds", [0]), path)
     for rule in values["rules"]:
         for name, tried in _lists(values.get("search", {}), rule, values["rules"]).items():
             if not isinstance(tried, list) or not tried:
                 raise ConfigError(f"{path}: search {name}={tried!r} is not possible. Give a list.")
+
+
+def _tables(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What has to be a table, the outer ones before those within them."""
+    for kind in ("every", "search", "tasks", "rules", "cells"):
+        yield kind, values.get(kind, {})
+    for kind in ("tasks", "rules", "cells"):
+        yield from ((f"{kind}.{name}", each) for name, each in values.get(kind, {}).items())
+    for task, rules in values.get("cells", {}).items():
+        yield from ((f"cells.{task}.{name}", each) for name, each in rules.items())
+    for rule in values["rules"]:
+        yield f"search.{rule}", values.get("search", {}).get(rule, {})
 
 
 def _check_seeds(seeds: Any, path: Path) -> None:

@@ -39,13 +39,16 @@ class Log:
 
 
 def read_log(run: RunFolder) -> list[dict[str, Any]]:
-    """The lines of a run's log; a last line that was cut off is left out."""
-    lines = []
-    for text in run.log.read_text().splitlines() if run.log.exists() else []:
+    """The lines of a run's log, up to one that was cut off or is damaged."""
+    lines: list[dict[str, Any]] = []
+    for text in run.log.read_bytes().splitlines() if run.log.exists() else []:
         try:
-            lines.append(json.loads(text))
-        except ValueError:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(line, dict) or type(line.get("step")) is not int:
+            break
+        lines.append(line)
     return lines
 
 

@@ -25,7 +25,7 @@ def make_optimizer(model: nn.Module, experiment: Experiment) -> Optimizer:
         }
         for (added, matrix), parameters in groups.items()
     ]
-    return AdamW(settings, lr=0.0, betas=(0.9, experiment.beta2), fused=True)
+    return AdamW(settings, lr=0.0, betas=(0.9, float(experiment.beta2)), fused=True)
 
 
 def set_rates(

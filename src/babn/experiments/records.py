@@ -79,8 +79,8 @@ def _record(job: Job) -> Record:
     folder, label = RunFolder(job.folder), job.folder.parent.name
     if folder.state != "done":
         return Record(label, job.experiment.to_dict(), {}, {})
-    environment = json.loads(folder.environment.read_text()) if folder.environment.exists() else {}
-    return Record(label, folder.experiment().to_dict(), folder.read_results(), environment)
+    results, environment = folder.read_results(), folder.read_environment()
+    return Record(label, folder.experiment().to_dict(), results, environment)
 
 
 def save_records(records: Sequence[Record], path: Path, command: str) -> None:

@@ -4,10 +4,12 @@ import shutil
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from babn.errors import ConfigError
+from babn.errors import ConfigError, DataError, FormatError, StorageError
+from babn.experiments.checkpoints import find_checkpoints
 from babn.experiments.environment import environment
 from babn.experiments.experiment import Experiment
 from babn.experiments.log import read_log
@@ -17,6 +19,7 @@ from babn.experiments.run_folder import RunError, RunFolder, write_json
 from babn.experiments.stage import Stage, Subject, load_subject, set_up
 from babn.experiments.testing import answer, modes
 from babn.experiments.training import train
+from babn.files import PARTIAL, note_files
 from babn.tasks.catalogue import find_task
 from babn.tasks.pretrained import quiet
 from babn.tasks.task import Answers, Task
@@ -56,23 +59,23 @@ def run(
 
     with process_group() as own, ExitStack() as stack:
         results = own.lead(lambda: open_folder(stack))
-        return _run(experiment, place, watch, own) if results is None else results
+        if results is None:
+            results = _train_and_finish(experiment, place, watch, own)
+        if own.first:
+            shutil.rmtree(place.checkpoints, ignore_errors=True)
+    return results
 
 
-def _run(experiment: Experiment, place: RunFolder, watch: Watch, own: Processes) -> Results:
-    """Trains and tests; one of several processes writes."""
+def _train_and_finish(
+    experiment: Experiment, place: RunFolder, watch: Watch, own: Processes
+) -> Results:
+    """One of several processes writes."""
     stage = set_up(experiment)
-    if own.first and not place.environment.exists():
-        data = {"origin": stage.train.origin, "fingerprint": stage.train.fingerprint}
-        about = {"training_data": data, "processes": own.count}
-        write_json(place.environment, environment() | about)
+    own.lead(lambda: _note_environment(stage, place, own.count))
     train(stage, place, watch)
     if own.first and experiment.keep_model:
         _save_model(stage, place.model)
-    results = finish(stage, place, watch)
-    if own.first:
-        shutil.rmtree(place.checkpoints, ignore_errors=True)
-    return results
+    return finish(stage, place, watch, resume=True)
 
 
 def evaluate(
@@ -134,6 +137,7 @@ def finish(
     watch: Watch,
     target: RunFolder | None = None,
     parts: Sequence[str] = (),
+    resume: bool = False,
 ) -> Results:
     """Asks a trained model about every part of its task's test data, and keeps all of it.
 
@@ -143,17 +147,22 @@ def finish(
         watch: Is told of every example.
         target: Where to keep answers and results; by default in the run.
         parts: Parts to ask about; by default all that the task is tested on.
+        resume: Take the answers that are there already, from before an interruption.
     """
     target, own = target or place, processes()
     found: dict[tuple[str, str], Answers] = {}
     for part in parts or present_parts(subject):
         for mode in modes(subject.experiment):
+            folder = target.answers / f"{part}-{mode}"
+            kept = own.lead(partial(_kept_answers, subject.task, folder)) if resume else None
+            if kept is not None:
+                found[part, mode] = kept
+                continue
             method = method_name(subject.experiment.rule, mode)
             answers = answer(subject, part, mode, watch).named(method, subject.experiment.seed)
             found[part, mode] = answers
             if own.first:
-                shutil.rmtree(target.answers / f"{part}-{mode}", ignore_errors=True)
-                answers.save(target.answers / f"{part}-{mode}")
+                _keep_answers(answers, folder)
     return own.lead(lambda: _keep_results(subject, place, target, found))
 
 
@@ -169,6 +178,23 @@ def _keep_results(
     }
     write_json(target.results, results)
     return results
+
+
+def _kept_answers(task: Task[Any], folder: Path) -> Answers | None:
+    """The answers in a folder, if it has whole ones."""
+    try:
+        return task.load_answers(folder) if folder.is_dir() else None
+    except (FormatError, OSError):
+        return None
+
+
+def _keep_answers(answers: Answers, folder: Path) -> None:
+    """Writes answers beside those that are there, and moves them into their place."""
+    beside = folder.with_name(f".{folder.name}{PARTIAL}")
+    shutil.rmtree(beside, ignore_errors=True)
+    answers.save(beside)
+    shutil.rmtree(folder, ignore_errors=True)
+    beside.rename(folder)
 
 
 def measured(
@@ -222,15 +248,35 @@ def check_same(before: Experiment, now: Experiment, path: Path) -> None:
         )
 
 
+def _note_environment(stage: Stage, place: RunFolder, processes: int) -> None:
+    """Writes down what the run depends on, or refuses to go on with other training data."""
+    data = {"origin": stage.train.origin, "fingerprint": stage.train.fingerprint}
+    before = place.read_environment().get("training_data")
+    same = isinstance(before, dict) and before.get("fingerprint") == data["fingerprint"]
+    if before is not None and not same and find_checkpoints(place.checkpoints):
+        raise DataError(
+            f"{place.path} was begun with other training data: {before} (now {data}). Resume with "
+            "the same, or give another folder with --out."
+        )
+    if not same:
+        about = {"training_data": data, "processes": processes}
+        write_json(place.environment, environment() | about)
+
+
 def _save_model(stage: Stage, folder: Path) -> None:
     """Writes model and tokenizer beside, and moves them into place."""
-    partial = folder.with_name(".model")
-    shutil.rmtree(partial, ignore_errors=True)
-    with quiet():
-        stage.model.save_pretrained(partial)  # type: ignore[operator]
-        stage.tokenizer.save_pretrained(partial)
+    beside = folder.with_name(".model")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        with quiet():
+            stage.model.save_pretrained(beside)  # type: ignore[operator]
+            stage.tokenizer.save_pretrained(beside)
+        note_files(beside)
+    except Exception as error:  # a full disk shows in transformers in many ways
+        shutil.rmtree(beside, ignore_errors=True)
+        raise StorageError.of(folder, error) from error
     shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    beside.rename(folder)
 
 
 def _summary(subject: Subject, place: RunFolder) -> Results:

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from babn.errors import FormatError
+from babn.errors import FormatError, one_line
 from babn.experiments.claims import HOLDER, LOCK, claimed, holder
 from babn.experiments.claims import RunError as RunError
 from babn.experiments.config_files import read_experiment, write_experiment
 from babn.experiments.experiment import Experiment
-from babn.files import replace_file, replace_text
+from babn.files import PARTIAL, replace_file, replace_text
 
 State = Literal["absent", "unfinished", "done"]
 
@@ -48,7 +48,7 @@ class RunFolder:
 
     def begin(self, experiment: Experiment, heading: str) -> None:
         """Makes the folder, which must not hold anything yet."""
-        if self.path.is_dir() and any(p.name not in (LOCK, HOLDER) for p in self.path.iterdir()):
+        if self.path.is_dir() and any(not _is_trace(p.name) for p in self.path.iterdir()):
             raise RunError(f"{self.path} holds other files. Give another folder with --out.")
         self.path.mkdir(parents=True, exist_ok=True)
         self._write_config(experiment, heading)
@@ -76,10 +76,13 @@ class RunFolder:
         if self.state != "done":
             raise RunError(f"{self.path} has no results yet. Run babn train with --resume.")
         try:
-            return with_nan(json.loads(self.results.read_text()))
-        except (ValueError, KeyError, AttributeError) as error:
+            found = json.loads(self.results.read_text(encoding="utf-8"))
+            if not isinstance(found, dict) or not found.get("measures"):
+                raise ValueError("it holds no measures")
+            return with_nan(found)
+        except (ValueError, KeyError, AttributeError, RecursionError) as error:
             raise FormatError(
-                f"{self.results} is damaged: {error!r}. Run babn evaluate --again."
+                f"{self.results} is damaged: {one_line(error)}. Run babn evaluate --again."
             ) from error
 
     @property
@@ -87,11 +90,24 @@ class RunFolder:
         """The process that works on the run, in words; `None` if none does."""
         return holder(self.path)
 
+    def read_environment(self) -> dict[str, Any]:
+        """What the run was begun with; nothing if that was never written or is damaged."""
+        try:
+            found = json.loads(self.environment.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keeps a second process away; ends with the process, however that ends."""
         with claimed(self.path):
             yield
+
+
+def _is_trace(name: str) -> bool:
+    """Whether a file is what a process leaves that was ended before its run began."""
+    return name in (LOCK, HOLDER) or (name.startswith(".") and name.endswith(PARTIAL))
 
 
 def write_json(path: Path, values: Any) -> None:

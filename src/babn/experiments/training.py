@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,9 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from babn.errors import BabnError
+from babn.errors import BabnError, BabnWarning
 from babn.experiments.attention import divergences, get_weight, joint_divergence, set_weight
-from babn.experiments.checkpoints import find_checkpoints, load_checkpoint, save_checkpoint
+from babn.experiments.checkpoints import (
+    checkpoint_folder,
+    find_checkpoints,
+    load_checkpoint,
+    restore_newest,
+    save_checkpoint,
+)
 from babn.experiments.interrupts import Interrupts
 from babn.experiments.log import Log
 from babn.experiments.optimizer import set_rates
@@ -49,14 +56,14 @@ def train(stage: Stage, run: RunFolder, watch: Watch) -> None:
                 _note_step(stage, step, sums, model, own)
                 done, asked = step + 1, own.any(interrupts.asked)
                 if done % max(1, stage.steps // LINES) == 0 or done == stage.steps:
-                    _write_line(stage, done, sums, log, own)
+                    _write_line(stage, run, done, sums, log, own)
                 with sums.paused():
                     if _is_due(done, stage.experiment.test_every, stage.steps):
                         tested = _tested(stage)
                         if log is not None:
                             log.write({"step": done, **tested})
                     if asked or _is_due(done, _checkpoint_every(stage), stage.steps):
-                        _save(stage, run, done, own)
+                        _save(stage, run, done, sums, own)
                 if asked and done < stage.steps:
                     raise KeyboardInterrupt
                 watch.step(1, sums.note)
@@ -66,24 +73,47 @@ def train(stage: Stage, run: RunFolder, watch: Watch) -> None:
 
 
 def _restore(stage: Stage, run: RunFolder, own: Processes) -> int:
-    """Goes back to the newest checkpoint, and returns its step."""
+    """Goes back to the newest whole checkpoint, and returns its step."""
     # The first process says which: others may see an older state of a shared folder.
-    for step, folder in own.lead(lambda: find_checkpoints(run.checkpoints)):
-        load_checkpoint(folder, stage.model, stage.optimizer)
-        return step
-    torch.manual_seed(stage.experiment.seed)
-    return 0
+    step, damaged = own.lead(lambda: restore_newest(run.checkpoints, stage.model, stage.optimizer))
+    if not step:
+        torch.manual_seed(stage.experiment.seed)
+    elif not own.first:
+        load_checkpoint(checkpoint_folder(run.checkpoints, step), stage.model, stage.optimizer)
+    for error in damaged if own.first else []:
+        warnings.warn(f"{error} Going on from step {step}.", BabnWarning, stacklevel=2)
+    return step
 
 
-def _save(stage: Stage, run: RunFolder, step: int, own: Processes) -> None:
+def _save(stage: Stage, run: RunFolder, step: int, sums: "_Sums", own: Processes) -> None:
+    """Writes a checkpoint, unless the model has left the finite numbers."""
+    _check_finite(stage, run, step, sums, own)
     bad = [name for name, p in stage.model.named_parameters() if not p.isfinite().all()]
     if bad:
-        raise TrainingError(
-            f"{bad[0]} is NaN or infinite after step {step}. Lower learning_rate, or look for a "
-            "damaged example; the last checkpoint is from before."
-        )
+        raise _left(stage, run, sums, f"{bad[0]} is not finite after step {step}")
     if own.first:
         save_checkpoint(run.checkpoints, step, stage.model, stage.optimizer)
+
+
+def _check_finite(stage: Stage, run: RunFolder, step: int, sums: "_Sums", own: Processes) -> None:
+    """Stops all processes if one of them has left the finite numbers."""
+    if own.any(sums.first_bad() is not None):
+        elsewhere = f"The loss of another process is not finite by step {step}"
+        raise _left(stage, run, sums, elsewhere)
+
+
+def _left(stage: Stage, run: RunFolder, sums: "_Sums", what: str = "") -> TrainingError:
+    """What to say when training has left the finite numbers."""
+    if found := sums.first_bad():
+        step, name = found
+        term = "loss" if name == "loss" else f"divergence of {name.removeprefix('kl/')}"
+        what = f"The {term} is not finite at step {step}"
+    kept = [kept for kept, _ in find_checkpoints(run.checkpoints)]
+    good = f"the checkpoint of step {kept[0]} is from before" if kept else "no checkpoint has it"
+    return TrainingError(
+        f"{what}, under rule={stage.experiment.rule!r}. Lower learning_rate or kl_weight, or look "
+        f"for a damaged example in that step's batch; {good}."
+    )
 
 
 def _is_due(step: int, every: int, steps: int) -> bool:
@@ -104,6 +134,7 @@ class _Sums:
 
     def clear(self) -> None:
         self.total: Tensor | None = None
+        self.bad: Tensor | None = None
         self.steps, self.since = 0, time.perf_counter()
 
     @contextmanager
@@ -113,10 +144,21 @@ class _Sums:
         yield
         self.since += time.perf_counter() - begin
 
-    def add(self, terms: dict[str, Tensor]) -> None:
+    def add(self, step: int, terms: dict[str, Tensor]) -> None:
         self.names = list(terms)
         values = torch.stack([term.detach().float() for term in terms.values()])
         self.total = values if self.total is None else self.total + values
+        bad = torch.where(values.isfinite(), torch.inf, float(step))
+        self.bad = bad if self.bad is None else self.bad.minimum(bad)
+
+    def first_bad(self) -> tuple[int, str] | None:
+        """The first step whose terms were not all finite, and which of them, if there was one."""
+        found = [] if self.bad is None else self.bad.tolist()
+        step = min(found, default=math.inf)
+        if step == math.inf:
+            return None
+        # The loss is the sum of the others, so that one of those says more.
+        return int(step), self.names[len(found) - 1 - found[::-1].index(step)]
 
     def means(self, own: Processes) -> dict[str, float]:
         assert self.total is not None
@@ -134,7 +176,7 @@ def _note_step(stage: Stage, step: int, sums: _Sums, model: nn.Module, own: Proc
     portions = list(stage.batches(step, own))
     for place, portion in enumerate(portions, 1):
         with own.accumulating(model, more=place < len(portions)):
-            sums.add(_backward(stage, portion, model))
+            sums.add(step + 1, _backward(stage, portion, model))
     if stage.experiment.clip:
         nn.utils.clip_grad_norm_(stage.model.parameters(), stage.experiment.clip)
     stage.optimizer.step()
@@ -162,13 +204,11 @@ def _smoothing(stage: Stage, output: Any, batch: Batch) -> Tensor | float:
     return amount * (even - F.cross_entropy(logits, labels))
 
 
-def _write_line(stage: Stage, step: int, sums: _Sums, log: Log | None, own: Processes) -> None:
+def _write_line(
+    stage: Stage, run: RunFolder, step: int, sums: _Sums, log: Log | None, own: Processes
+) -> None:
     means = sums.means(own)
-    if not math.isfinite(means["loss"]):
-        raise TrainingError(
-            f"The loss is {means['loss']} at step {step}. Lower learning_rate or the divergence's "
-            "weight, or look for a damaged example; the last checkpoint is from before."
-        )
+    _check_finite(stage, run, step, sums, own)
     kl = sum(value for name, value in means.items() if name.startswith("kl/"))
     weight = get_weight(stage.model)
     line: dict[str, Any] = {

@@ -1,6 +1,5 @@
 """Words' vectors from files: GloVe's and word2vec's text files, and `.npz`."""
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.errors import DataError
-from babn.files import numbered_lines
+from babn.files import numbered_lines, read_npz
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,11 @@ def read_vectors(path: str | Path) -> WordVectors:
 
 
 def _read_npz(path: Path) -> tuple[list[str], Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            words, vectors = file["words"], _single(file["vectors"])
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise DataError(
-            f"{path} cannot be read: {error}. Give a file with the arrays words and vectors."
-        ) from error
+    remedy = "Give a file with the arrays words and vectors."
+    found = read_npz(path, remedy)
+    if not {"words", "vectors"} <= found.keys() or found["vectors"].dtype.kind not in "fiu":
+        raise DataError(f"{path} cannot be read: {sorted(found)} are its arrays. {remedy}")
+    words, vectors = found["words"], _single(found["vectors"])
     if words.ndim != 1 or words.dtype.kind != "U":
         raise DataError(f"{path}: words is not a list of texts. Save an array of strings.")
     if vectors.ndim != 2 or len(vectors) != len(words) or not vectors.size:

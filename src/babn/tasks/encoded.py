@@ -8,14 +8,12 @@ from typing import TypeVar
 
 import torch
 from jaxtyping import Int
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from babn.files import replace_file
 from babn.tasks.lookups import Batch as Batch
 from babn.tasks.lookups import Lookup
 from babn.tasks.ragged import Ragged
+from babn.tensor_files import read_tensors, write_tensors
 
 Item = TypeVar("Item")
 
@@ -95,15 +93,13 @@ class Encoded:
             else:
                 tensors[f"fixed/{name}"] = each
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, lambda partial: save_file(tensors, partial, padding))
+        write_tensors(path, tensors, padding)
 
     @classmethod
     def load(cls, path: Path) -> "Encoded":
         """Reads what `save` wrote."""
-        with safe_open(path, "pt") as file:
-            padding = dict(file.metadata() or {})
+        tensors, padding = read_tensors(path)
         choices = int(padding.pop(CHOICES, 1))
-        tensors = load_file(path)
         ragged = {
             name: Ragged(tensors[f"values/{name}"], tensors[f"offsets/{name}"], int(padding[name]))
             for name in padding

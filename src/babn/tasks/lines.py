@@ -6,14 +6,13 @@ have a header and no quoting; `.jsonl` files hold one object a line. Both may be
 """
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from babn.errors import DataError
-from babn.files import numbered_lines
+from babn.files import numbered_lines, parse_json
 
 ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 
@@ -126,8 +125,8 @@ def _table(path: Path) -> Iterator[Row]:
 def _objects(path: Path) -> Iterator[Row]:
     for number, line in numbered_lines(path):
         try:
-            values = json.loads(line)
-        except json.JSONDecodeError as error:
+            values = parse_json(line)
+        except ValueError as error:
             raise DataError(
                 f"{path}:{number}: not JSON: {error}. Mend or drop the line."
             ) from error

@@ -6,12 +6,13 @@ question a line.
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from babn.errors import FormatError
-from babn.files import replace_file
+from babn.files import replace_file, replace_text
 from babn.tasks.span_answer import TEMPERATURES, SpanAnswer
 from babn.tasks.span_measures import measure
 from babn.tasks.task import Answers
@@ -49,7 +50,7 @@ class SpanAnswers(Answers):
             "temperatures": TEMPERATURES,
         }
         text = json.dumps(description, indent=2) + "\n"
-        replace_file(folder / DESCRIPTION, lambda path: path.write_text(text))
+        replace_text(folder / DESCRIPTION, text)
 
     def _lines(self) -> Iterator[str]:
         for answer in self.questions:
@@ -75,7 +76,7 @@ class SpanAnswers(Answers):
             return cls(tuple(map(SpanAnswer.parse, lines)), found["unanswerable"])
         except FileNotFoundError as error:
             raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
-        except (KeyError, TypeError, ValueError, EOFError, OSError) as error:
+        except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error) as error:
             if isinstance(error, FormatError):
                 raise
             raise FormatError(f"{folder} is damaged: {error!r}. Test the model again.") from error

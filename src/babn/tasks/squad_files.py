@@ -11,7 +11,7 @@ All may be gzipped (`.gz`).
 """
 
 import gzip
-import json
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.errors import DataError
+from babn.files import parse_json
 from babn.tasks.lines import Row, read_rows
 
 QUESTIONS, PARAGRAPHS = ".questions.jsonl", ".paragraphs.jsonl"
@@ -173,8 +174,8 @@ def _answer(row: Row, context: str) -> Answer:
 def _content(path: Path) -> dict[str, Any]:
     try:
         packed = path.read_bytes()
-        content = json.loads(gzip.decompress(packed) if path.suffix == ".gz" else packed)
-    except (ValueError, EOFError, gzip.BadGzipFile) as error:
+        content = parse_json(gzip.decompress(packed) if path.suffix == ".gz" else packed)
+    except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged: {error}. Get it again.") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} is not a JSON object. Give a file in SQuAD's format.")

@@ -13,13 +13,13 @@ Training is on train2014 and never on val2014, which is what is tested on, as in
 the test set has no public answers.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from babn.errors import DataError
+from babn.files import parse_json
 from babn.tasks.lines import Row, find_file, find_files, fingerprint, read_rows, task_folder
 from babn.tasks.shapes import generated
 from babn.tasks.vqa_data import VqaExample, VqaPart
@@ -72,7 +72,7 @@ def read_answers(data: str) -> list[str] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_bytes())
         if isinstance(found[0], dict):
             return sorted(found[0], key=found[0].__getitem__)
         return [str(answer) for answer in found]
@@ -95,29 +95,43 @@ def _questions(folder: Path, split: str) -> tuple[list[Question], tuple[Path, ..
 
 
 def _official(asked: Path, answered: Path) -> Iterator[Question]:
-    texts = {each["question_id"]: each["question"] for each in _list(asked, "questions")}
-    for each in _list(answered, "annotations"):
-        if each["question_id"] not in texts:
+    texts = {str(row.get("question_id")): row.text("question") for row in _rows(asked, "questions")}
+    for row in _rows(answered, "annotations"):
+        number = str(row.get("question_id"))
+        if number not in texts:
             raise DataError(
-                f"{asked} has no question {each['question_id']}, which {answered.name} answers. "
-                "Get both files again."
+                f"{asked} has no question {number}, which {answered.name} answers. Get both files "
+                "again."
             )
-        yield Question(
-            int(each["image_id"]),
-            texts[each["question_id"]],
-            [answer["answer"] for answer in each["answers"]],
-            each["multiple_choice_answer"],
-            each["answer_type"],
+        given = row.get("answers")
+        if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+            raise DataError(f"{row.place}: answers is not a list of objects. Get it again.")
+        yield _of_row(
+            Row(
+                {
+                    **row.values,
+                    "question": texts[number],
+                    "answers": [each.get("answer") for each in given],
+                    "answer": row.get("multiple_choice_answer"),
+                },
+                row.place,
+            )
         )
+
+
+def _rows(path: Path, name: str) -> Iterator[Row]:
+    """The objects of an official file, each with its place."""
+    for number, values in enumerate(_list(path, name)):
+        yield Row(values, f"{path}: {name}[{number}]")
 
 
 def _list(path: Path, name: str) -> list[dict[str, Any]]:
     try:
-        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))[name]
+        found = parse_json(path.read_bytes())[name]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} is no file of {name}: {error!r}. Get it again.") from error
-    if not found:
-        raise DataError(f"{path} has no {name}. Get it again.")
+    if not found or not isinstance(found, list) or not all(isinstance(e, dict) for e in found):
+        raise DataError(f"{path} has no list of {name}. Get it again.")
     return found
 
 
@@ -128,12 +142,19 @@ def _of_row(row: Row) -> Question:
     if not answers:
         raise DataError(f"{row.place}: answers is empty. Give what people answered.")
     return Question(
-        int(row.get("image_id")),
+        _number(row, "image_id"),
         row.text("question"),
         answers,
         row.text("answer"),
         row.text("answer_type"),
     )
+
+
+def _number(row: Row, column: str) -> int:
+    value = str(row.get(column))
+    if not value.isascii() or not value.isdigit() or len(value) > 12:
+        raise DataError(f"{row.place}: {column}={value[:20]!r} is not the number of an image.")
+    return int(value)
 
 
 def _images(questions: list[Question]) -> list[int]:

@@ -14,16 +14,15 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from babn.errors import FormatError
-from babn.files import replace_file
+from babn.files import replace_text
 from babn.prediction.predict import Prediction
 from babn.tasks.lookups import SoftLabels
 from babn.tasks.task import Answers, Asked
 from babn.tasks.vqa_measures import measure
+from babn.tensor_files import read_tensors, write_tensors
 
 FORMAT = 2
 KEPT = 10
@@ -79,8 +78,7 @@ class VqaAnswers(Answers):
     def save(self, folder: Path) -> None:
         """Writes `answers.json` and `answers.safetensors`."""
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {name: getattr(self, name).contiguous() for name in FIELDS}
-        replace_file(folder / TENSORS, lambda path: save_file(tensors, path))
+        write_tensors(folder / TENSORS, {name: getattr(self, name) for name in FIELDS})
         description = {
             "format": FORMAT,
             "kind": "visual questions",
@@ -90,7 +88,7 @@ class VqaAnswers(Answers):
             "constant": self.constant,
         }
         text = json.dumps(description, indent=2) + "\n"
-        replace_file(folder / DESCRIPTION, lambda path: path.write_text(text))
+        replace_text(folder / DESCRIPTION, text)
 
     @classmethod
     def load(cls, folder: Path) -> "VqaAnswers":
@@ -103,13 +101,13 @@ class VqaAnswers(Answers):
                     f"this version of babn reads {FORMAT} of 'visual questions'. Test the model "
                     "again."
                 )
-            tensors = load_file(folder / TENSORS)
+            tensors, _ = read_tensors(folder / TENSORS, "Test the model again.")
             own: dict[str, Any] = {name: tensors[name] for name in FIELDS}
             further = {name: found[name] for name in ("names", "constant", "method", "seed")}
             return cls(**own, **further)
         except FileNotFoundError as error:
             raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
-        except (KeyError, TypeError, ValueError, SafetensorError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, FormatError):
                 raise
             raise FormatError(f"{folder} is damaged: {error!r}. Test the model again.") from error

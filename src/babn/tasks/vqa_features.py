@@ -22,6 +22,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from babn.errors import DataError, MissingExtraError
+from babn.files import read_npz
 from babn.tasks.lookups import CPU, Batch, Lookup
 from babn.tasks.vqa_data import ImageSource
 from babn.tasks.vqa_images import contents, decoded
@@ -34,7 +35,7 @@ MOST = 100
 
 DESCRIPTION = "features.json"
 
-DAMAGES = (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile)
+DAMAGES = (OSError, KeyError, ValueError)
 """What reading a damaged file may raise."""
 
 
@@ -146,7 +147,7 @@ class FeatureFiles(ImageSource):
         """Features and corners as they are in the file."""
         if not self.source.is_dir():
             return np.asarray(self._archive[name], dtype=np.float32), None
-        return read_npz(self._there[name])
+        return read_regions(self._there[name])
 
     @cached_property
     def _there(self) -> dict[str, Path]:
@@ -167,11 +168,16 @@ class FeatureFiles(ImageSource):
         return h5py.File(self.source, "r")
 
 
-def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """Features of an image and the corners of its regions, as they are in the file."""
-    with np.load(path, allow_pickle=False) as file:
-        boxes = np.asarray(file["bbox"], dtype=np.float32) if "bbox" in file else None
-        return np.asarray(file["x"], dtype=np.float32), boxes
+def read_regions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """Features of an image and the corners of its regions, as they are in an `.npz`."""
+    remedy = "Extract the features again: an .npz with x, region by feature."
+    found = read_npz(path, remedy)
+    x, boxes = found.get("x", np.zeros(0)), found.get("bbox")
+    if any(array is not None and array.dtype.kind not in "fiu" for array in (x, boxes)):
+        raise DataError(f"{path} holds features or corners that are not numbers. {remedy}")
+    if not x.size:
+        raise DataError(f"{path} holds no features under x. {remedy}")
+    return x.astype(np.float32), None if boxes is None else boxes.astype(np.float32)
 
 
 def feature_size(x: np.ndarray, boxes: np.ndarray | None) -> int:

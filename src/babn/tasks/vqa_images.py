@@ -1,8 +1,9 @@
 """Reading images: files in a folder, in a tar file, or arrays of `.npz`."""
 
 import io
+import struct
 import tarfile
-import zipfile
+import zlib
 from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from babn.errors import DataError, MissingExtraError
+from babn.files import read_npz
 
 ENDINGS = (".jpg", ".jpeg", ".png")
 
@@ -45,6 +47,8 @@ def decoded(
         OSError,
         SyntaxError,
         ValueError,
+        struct.error,
+        zlib.error,
     ) as error:
         raise DataError(
             f"image {name} cannot be read: {error}. Give a JPEG or PNG file, or get it again."
@@ -118,18 +122,16 @@ def _is_image(path: Path) -> bool:
 @lru_cache(maxsize=4)
 def read_arrays(path: Path) -> tuple[tuple[str, ...], UInt8[Tensor, "image height width 3"]]:
     """Names and colours from an `.npz` with the arrays `ids` and `images`."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            ids, images = file["ids"], file["images"]
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(
-            f"{path} cannot be read: {error}. Give a file with the arrays ids and images."
-        ) from error
+    remedy = "Give a file with the arrays ids and images."
+    found = read_npz(path, remedy)
+    if not {"ids", "images"} <= found.keys():
+        raise DataError(f"{path} has the arrays {sorted(found)}. {remedy}")
+    ids, images = found["ids"], found["images"]
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
         raise DataError(
             f"{path}: images is {images.dtype} of shape {images.shape}. Give whole numbers from 0 "
             "to 255: image, height, width, three colours."
         )
-    if len(ids) != len(images) or not len(ids):
-        raise DataError(f"{path}: {len(ids)} ids for {len(images)} images. Give one for each.")
+    if ids.ndim != 1 or len(ids) != len(images) or not len(ids):
+        raise DataError(f"{path}: {ids.size} ids for {len(images)} images. Give one for each.")
     return tuple(map(str, ids.tolist())), torch.from_numpy(images)

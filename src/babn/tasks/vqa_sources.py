@@ -1,11 +1,11 @@
 """The data sets of visual questions: easy-VQA and DAQUAR."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from babn.errors import DataError
+from babn.files import parse_json
 from babn.tasks.lines import Row, find_file, fingerprint, read_rows, task_folder
 from babn.tasks.shapes import generated
 from babn.tasks.vqa_data import RawImages, VqaExample, VqaPart
@@ -62,9 +62,11 @@ def easy_kind(question: str, answer: str) -> str:
 def _read_easy_package(folder: Path, split: str) -> VqaPart:
     path = folder / "questions.json"
     try:
-        rows = [(q, a, str(i)) for q, a, i in json.loads(path.read_text(encoding="utf-8"))]
+        rows = [(q, a, str(i)) for q, a, i in parse_json(path.read_bytes())]
     except (ValueError, TypeError) as error:
         raise DataError(f"{path} is damaged: {error}. Get it again.") from error
+    if not rows or not all(isinstance(text, str) for row in rows for text in row):
+        raise DataError(f"{path} is damaged: a question or an answer is no text. Get it again.")
     names = tuple(sorted({image for _, _, image in rows}, key=lambda n: (len(n), n)))
     pixels = read_images(folder / "images", names, EASY_SIZE)
     examples = _examples(rows, names, easy_kind, str(path))

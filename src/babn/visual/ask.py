@@ -18,7 +18,7 @@ from babn.tasks.encoded import Batch
 from babn.tasks.lookups import FeatureNoise, Pixels
 from babn.tasks.pretrained import quiet
 from babn.tasks.vqa import VqaTask
-from babn.tasks.vqa_features import DAMAGES, MOST, feature_size, read_npz
+from babn.tasks.vqa_features import MOST, feature_size, read_regions
 from babn.tasks.vqa_images import decoded
 from babn.tasks.vqa_vocabulary import choices_of, question_words
 
@@ -123,15 +123,11 @@ def ask_picture(subject: Subject, picture: Picture, question: str, asking: Askin
 
 
 def _read_features(path: Path, size: int) -> tuple[Tensor, Any]:
-    try:
-        x, boxes = read_npz(path)
-    except DAMAGES as error:
+    x, boxes = read_regions(path)
+    if x.ndim != 2 or feature_size(x, boxes) != size or not np.isfinite(x).all():
         raise DataError(
-            f"image {path} holds no features: {error}. This model needs an .npz with x."
-        ) from error
-    if x.ndim != 2 or feature_size(x, boxes) != size:
-        raise DataError(
-            f"image {path} has features of shape {x.shape}. This model needs regions by {size}."
+            f"image {path} has features of shape {x.shape}. This model needs regions by {size}, "
+            "of finite numbers."
         )
     x = x.T if x.shape[1] != size else x
     return torch.from_numpy(x[:MOST].copy())[None], None if boxes is None else boxes[:MOST]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from babn.errors import FormatError, MissingExtraError
+from babn.files import replace_text
 from babn.tasks.scores import pearson, spearman
 from babn.tasks.task import Answers
 from babn.tasks.translation.bleu import multi_bleu
@@ -53,9 +54,9 @@ class TranslationAnswers(Answers):
         """Writes one line of JSON for each sentence."""
         folder.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps(asdict(each), ensure_ascii=False) for each in self.translated]
-        (folder / LINES).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        replace_text(folder / LINES, "\n".join(lines) + "\n")
         about = {"tokenized": self.tokenized, **self.about}
-        (folder / ABOUT).write_text(json.dumps(about) + "\n", encoding="utf-8")
+        replace_text(folder / ABOUT, json.dumps(about) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> "TranslationAnswers":
