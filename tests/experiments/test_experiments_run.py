@@ -12,6 +12,7 @@ from small_experiments import StopsAt, same_weights, tiny, weights
 
 import babn
 from babn.errors import ConfigError, ModelError
+from babn.experiments import run as run_module
 from babn.experiments import training
 from babn.experiments.checkpoints import find_checkpoints
 from babn.experiments.log import read_log
@@ -104,6 +105,29 @@ def test_a_resumed_run_comes_to_the_same_weights(crash: int, done: Path, tmp_pat
     assert same_weights(done, folder)
     assert results_of(folder)["measures"] == results_of(done)["measures"]
     assert [line["step"] for line in read_log(RunFolder(folder))] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_was_answered_before_an_interruption_is_not_asked_again(
+    damaged: bool, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    inner = run_module.answer
+
+    def counted(subject: Any, part: str, mode: Any, watch: Any) -> Any:
+        asked.append(mode)
+        if asked == ["mean", "sampled"]:
+            raise RuntimeError("crash")
+        return inner(subject, part, mode, watch)
+
+    monkeypatch.setattr(run_module, "answer", counted)
+    with pytest.raises(RuntimeError, match="crash"):
+        run(tiny(), tmp_path / "run")
+    if damaged:
+        (tmp_path / "run/answers/dev-mean/evaluation.json").unlink()
+    run(tiny(), tmp_path / "run", resume=True)
+    assert asked[2:] == (["mean", "sampled"] if damaged else ["sampled"])
+    assert results_of(tmp_path / "run")["measures"] == results_of(done)["measures"]
 
 
 def test_ctrl_c_writes_a_checkpoint_first(
