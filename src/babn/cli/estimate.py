@@ -21,6 +21,7 @@ def estimate(
     reference: bool = False,
     bandwidth: float | None = None,
     tflops: float | None = None,
+    tips: float | None = None,
     hidden: int | None = None,
     heads: int | None = None,
     kv_heads: int | None = None,
@@ -32,9 +33,9 @@ def estimate(
 ) -> None:
     """Estimate memory, work and time of softmax, BAM and BABN with a model, from formulas.
 
-    Only the model's configuration is read. Time is the longer of computing and moving data, part by
-    part, at the machine's peaks: a lower bound to compare rules by, not a measurement.
-    docs/scale.md has the formulas.
+    Only the model's configuration is read. Passes are of samples. Time is the longest of products,
+    arithmetic and moving data, part by part, at the machine's peaks: a lower bound to compare rules
+    by, not a measurement. docs/scale.md has the formulas.
 
     Args:
         model: A folder with a config.json, a name on the Hugging Face hub, or one of the shapes
@@ -51,6 +52,7 @@ def estimate(
         reference: Memory without fused kernels.
         bandwidth: Memory bandwidth in TB/s; 4.8 by default, an H200.
         tflops: Matrix products in TFLOP/s; 989 by default, an H200.
+        tips: Instructions for single numbers in trillions a second; 29.7 by default, an H200.
         hidden: Size of the hidden states, for a model of your own.
         heads: Attention heads.
         kv_heads: Heads of keys and values; as many as heads by default.
@@ -88,7 +90,7 @@ def estimate(
         train=train,
         frozen=frozen,
     )
-    peaks = {"bandwidth": bandwidth, "tflops": tflops}
+    peaks = {"bandwidth": bandwidth, "tflops": tflops, "tips": tips}
     machine = Machine(**{name: value for name, value in peaks.items() if value is not None})
     axes = (upward,) if upward else ("keys", "heads")
     found = estimates(

@@ -7,6 +7,8 @@ $t$ tokens, $P$ pairs of query and key over all heads, $m$ keys, $H$ heads of si
 - softmax attention: $4 P d$ in each layer, scores and values;
 - maps of the upward path, three in each chosen layer ($f_3$, and $f_1$, $f_2$ for shape and scale):
   $2 P m$ each over keys ($4 P r$ with rank $r$), $2 P H$ each over heads;
+- random attention: instructions for each pair of the chosen layers, counted in the kernels' machine
+  code (`benchmarks/count_instructions.py`); products leave these units to others;
 - the prior's network, where the divergence is wanted: $2 (d w + w)$ for each key and key head;
 - the language-model head: $2 t$ times its weights.
 
@@ -28,6 +30,9 @@ HALF = 2
 WHOLE = 4
 """Bytes of a belief parameter."""
 
+INSTRUCTIONS = {"belief": (94, 156), "bam": (62, 82)}
+"""Of a query-key pair forward and backward, by rule: shape, scale, noise, weights, divergence."""
+
 ADAM_TRAFFIC = 7 * WHOLE
 """Bytes that Adam moves for a parameter: gradient, weight and two moments read, three written."""
 
@@ -40,15 +45,24 @@ class Part:
         name: What it is.
         flops: Operations of matrix products.
         bytes: Bytes read and written.
+        instructions: Of elementwise arithmetic, for single numbers.
     """
 
     name: str
     flops: float
     bytes: float
+    instructions: float = 0.0
 
-    def seconds(self, bandwidth: float, tflops: float) -> float:
-        """The longer of computing and moving, at a machine's peaks in TB/s and TFLOP/s."""
-        return max(self.flops / (tflops * 1e12), self.bytes / (bandwidth * 1e12))
+    def seconds(self, bandwidth: float, tflops: float, tips: float) -> float:
+        """The longest of products, moving and arithmetic, at a machine's peaks.
+
+        Args:
+            bandwidth: Of memory in TB/s.
+            tflops: Of products in TFLOP/s.
+            tips: Of instructions for single numbers, in trillions a second.
+        """
+        peaks = (self.flops, tflops), (self.bytes, bandwidth), (self.instructions, tips)
+        return max(amount / (peak * 1e12) for amount, peak in peaks)
 
 
 @dataclass(frozen=True)
@@ -120,9 +134,16 @@ def belief_parameters(config: RuleConfig, shape: Shape, layers: int) -> int:
 
 def parts(plan: Plan) -> list[Part]:
     """Work of all parts."""
-    found = [_linear(plan), _attention(plan), _upward(plan), _prior(plan), _head(plan)]
-    found.append(Part("optimizer", 0.0, ADAM_TRAFFIC * plan.trained))
-    return [part for part in found if part.flops or part.bytes]
+    found = [
+        _linear(plan),
+        _attention(plan),
+        _arithmetic(plan),
+        _upward(plan),
+        _prior(plan),
+        _head(plan),
+        Part("optimizer", 0.0, ADAM_TRAFFIC * plan.trained),
+    ]
+    return [part for part in found if part.flops or part.bytes or part.instructions]
 
 
 def _linear(plan: Plan) -> Part:
@@ -142,6 +163,14 @@ def _attention(plan: Plan) -> Part:
     passes = shape.layers + 2 * plan.layers_backward
     flops = passes * 4.0 * plan.pairs * shape.head_dim
     return Part("attention", flops, passes * HALF * float(moved) * shape.head_dim)
+
+
+def _arithmetic(plan: Plan) -> Part:
+    if plan.config is None:
+        return Part("random attention", 0.0, 0.0)
+    forward, backward = INSTRUCTIONS.get(plan.config.rule, (0, 0))
+    each = forward + (backward if plan.work.train else 0)
+    return Part("random attention", 0.0, 0.0, float(each) * len(plan.chosen) * plan.pairs)
 
 
 def _upward(plan: Plan) -> Part:

@@ -26,15 +26,19 @@ class Machine:
     Attributes:
         bandwidth: Memory bandwidth in TB/s.
         tflops: Matrix products in half precision in TFLOP/s.
+        tips: Instructions for single numbers in trillions a second: multiprocessors times 128 times
+            their clock rate.
     """
 
     bandwidth: float = 4.8
     tflops: float = 989.0
+    tips: float = 29.7
 
     def __post_init__(self) -> None:
         """Refuses a machine that does nothing."""
         check_at_least("bandwidth", self.bandwidth, 0.0, strictly=True)
         check_at_least("tflops", self.tflops, 0.0, strictly=True)
+        check_at_least("tips", self.tips, 0.0, strictly=True)
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,8 @@ def estimates(
         done = work if rule else replace(work, frozen=False)
         plan = Plan(shape, done, rule, chosen)
         listed = parts(plan)
-        seconds = sum(part.seconds(machine.bandwidth, machine.tflops) for part in listed)
+        peaks = machine.bandwidth, machine.tflops, machine.tips
+        seconds = sum(part.seconds(*peaks) for part in listed)
         found.append(Estimate(name, plan, listed, memory(plan, kernels), seconds))
     return found
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -133,17 +133,24 @@ class Stage(Subject):
         labels = self.data.ragged.get("labels")
         return len(rows) if labels is None else int(labels.lengths[rows.cpu()].sum())
 
-    @lru_cache(maxsize=2)  # noqa: B019  (a stage lives as long as its run)
     def _order(self, epoch: int) -> list[list[int]]:
+        """The batches of an epoch, as numbers of examples; those of the last epoch stay."""
+        if epoch not in self._orders:
+            self._orders.clear()
+            self._orders[epoch] = self._drawn_order(epoch)
+        return self._orders[epoch]
+
+    @cached_property
+    def _orders(self) -> dict[int, list[list[int]]]:
+        return {}
+
+    def _drawn_order(self, epoch: int) -> list[list[int]]:
         seed = self.experiment.seed * 1_000_003 + epoch
         generator = torch.Generator().manual_seed(seed)
         lengths = self.data.lengths.tolist()
         if self.experiment.batch_tokens:
             return by_tokens(lengths, self.experiment.batch_tokens, generator)
         return bucketed(lengths, self.experiment.batch_size, generator, self.experiment.buckets)
-
-    def __hash__(self) -> int:
-        return id(self)
 
 
 def set_up(experiment: Experiment) -> Stage:
