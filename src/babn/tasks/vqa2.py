@@ -4,7 +4,7 @@ A folder holds, for train2014 and val2014,
 
     v2_OpenEnded_mscoco_train2014_questions.json
     v2_mscoco_train2014_annotations.json
-    features/train2014/COCO_train2014_000000000009.jpg.npz, or features/train2014.h5
+    features/train2014/COCO_train2014_000000000009.jpg.npz, or features/train2014.h5 or .lmdb
 
 or, in place of the two JSON files, `train.jsonl` and `val.jsonl` with the columns image_id,
 question, answers, answer and answer_type. `features` may hold the files of both splits as well.
@@ -29,6 +29,9 @@ from babn.tasks.vqa_rules import normalized, plain_scores, soft_scores
 YEARS = {"train": "train2014", "test": "val2014"}
 """Which official split a part is."""
 
+ENDINGS = (".h5", ".hdf5", ".lmdb", ".mdb")
+"""Of files that hold the features of all images."""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -48,10 +51,8 @@ def read_vqa2(data: str, split: str) -> VqaPart:
     folder = task_folder(data, "vqa2")
     questions, paths = _questions(folder, split)
     names = tuple(f"COCO_{YEARS[split]}_{image:012d}" for image in _images(questions))
-    source = _features(folder, YEARS[split])
-    files = FeatureFiles(
-        source, names if source.is_dir() else _plain(questions), _pictures(folder, YEARS[split])
-    )
+    year = YEARS[split]
+    files = FeatureFiles(_features(folder, year), names, _pictures(folder, year))
     files.check()
     numbers = {image: number for number, image in enumerate(_images(questions))}
     # The answers to choose from are in plain form, so that is what a model learns.
@@ -140,10 +141,6 @@ def _images(questions: list[Question]) -> list[int]:
     return sorted({question.image for question in questions})
 
 
-def _plain(questions: list[Question]) -> tuple[str, ...]:
-    return tuple(map(str, _images(questions)))
-
-
 def _pictures(folder: Path, year: str) -> Path | None:
     """The images themselves, if they are there to look at."""
     path = folder / "images" / year
@@ -151,11 +148,12 @@ def _pictures(folder: Path, year: str) -> Path | None:
 
 
 def _features(folder: Path, year: str) -> Path:
-    features = folder / "features"
-    for path in (features / year, features / f"{year}.h5", features / f"{year}.hdf5", features):
-        if path.exists():
-            return path
+    """Features of a split, or of both splits together."""
+    for path in (folder / "features" / year, folder / "features"):
+        for found in (path, *(path.with_name(path.name + ending) for ending in ENDINGS)):
+            if found.exists():
+                return found
     raise DataError(
-        f"{folder} has no features/{year}. Put one .npz for each image there, or "
-        f"features/{year}.h5."
+        f"{folder} has no features/{year}. Put one .npz for each image there, or one file "
+        f"features/{year}.h5 or .lmdb."
     )
