@@ -7,10 +7,10 @@ A folder holds, for train2014 and val2014,
     features/train2014/COCO_train2014_000000000009.jpg.npz, or features/train2014.h5 or .lmdb
 
 or, in place of the two JSON files, `train.jsonl` and `val.jsonl` with the columns image_id,
-question, answers, answer and answer_type. `features` may hold the files of both splits as well.
-Images in `images/val2014` are shown where attention is drawn, and used for nothing else.
-Training is on train2014 and never on val2014, which is what is tested on, as in the paper, since
-the test set has no public answers.
+question, answers, answer, answer_type and perhaps question_type. `features` may hold the files of
+both splits as well. Images in `images/val2014` are shown where attention is drawn, and used for
+nothing else. Training is on train2014 and never on val2014, which is what is tested on, as in the
+paper, since the test set has no public answers.
 """
 
 import json
@@ -42,6 +42,7 @@ class Question:
     answers: list[str]
     best: str
     kind: str
+    question_type: str
 
 
 def read_vqa2(data: str, split: str) -> VqaPart:
@@ -58,7 +59,14 @@ def read_vqa2(data: str, split: str) -> VqaPart:
     # The answers to choose from are in plain form, so that is what a model learns.
     score = plain_scores if split == "train" else soft_scores
     examples = [
-        VqaExample(q.text, numbers[q.image], score(q.answers), normalized(q.best), q.kind)
+        VqaExample(
+            q.text,
+            numbers[q.image],
+            score(q.answers),
+            normalized(q.best),
+            q.kind,
+            q.question_type,
+        )
         for q in questions
     ]
     return VqaPart(split, examples, str(paths[0]), fingerprint(*paths), files)
@@ -109,6 +117,7 @@ def _official(asked: Path, answered: Path) -> Iterator[Question]:
             [answer["answer"] for answer in each["answers"]],
             each["multiple_choice_answer"],
             each["answer_type"],
+            str(each.get("question_type") or ""),
         )
 
 
@@ -134,6 +143,7 @@ def _of_row(row: Row) -> Question:
         answers,
         row.text("answer"),
         row.text("answer_type"),
+        str(row.values.get("question_type") or ""),
     )
 
 
