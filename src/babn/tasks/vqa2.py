@@ -73,18 +73,19 @@ def read_vqa2(data: str, split: str) -> VqaPart:
 
 
 def read_answers(data: str) -> list[str] | None:
-    """The list of answers of `answer_dict.json`, where the folder has one.
+    """The list of answers of `answer_dict.json`, where the folder has one, in plain form.
 
     The file is MCAN's, a dictionary from answers to numbers and its inverse, or a plain list.
     """
-    path = Path(data) / "answer_dict.json"
+    folders = (Path(data) / "vqa2", Path(data))
+    path = next((f for f in folders if f.is_dir()), Path(data)) / "answer_dict.json"
     if not path.is_file():
         return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(found[0], dict):
-            return sorted(found[0], key=found[0].__getitem__)
-        return [str(answer) for answer in found]
+            found = sorted(found[0], key=found[0].__getitem__)
+        return [*dict.fromkeys(normalized(str(answer)) for answer in found)]
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise DataError(f"{path} is no list of answers: {error!r}. Mend or drop it.") from error
 
