@@ -17,7 +17,7 @@ def show(console: Console, results: dict[str, Any], experiment: Experiment) -> N
         console.print(f"\n{experiment.task}, {part}", markup=False)
         console.print(_table(modes, results["scores"], experiment.paper))
         if types := type_rows(next(iter(modes.values()), {})):
-            console.print(_types_table(modes, types))
+            console.print("", _types_table(modes, types), sep="\n")
     seconds = results["seconds_per_step"]
     console.print(
         f"{results['parameters']:,} parameters, {results['steps']} steps"
