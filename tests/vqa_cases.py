@@ -95,6 +95,7 @@ def write_vqa2(folder: Path, questions: int = 24, images: int = 3) -> Path:
                     "answers": [{"answer": a, "answer_id": k} for k, a in enumerate(given)],
                     "multiple_choice_answer": given[0] if i % 2 else "2",
                     "answer_type": "yes/no" if i % 2 else "number",
+                    "question_type": ("how many", "is it", "is the")[i % 4 % 3],
                 }
             )
         (folder / f"v2_OpenEnded_mscoco_{split}_questions.json").write_text(

@@ -176,6 +176,31 @@ def test_further_tables_show_kinds_of_questions_and_levels_of_noise() -> None:
     assert not visual_tables([Record("mrpc-belief", experiment | {"task": "mrpc"}, {}, {})])
 
 
+def typed(label: str, seed: int, counts: dict[str, float], accuracy: float) -> Record:
+    values = {"accuracy": 0.5}
+    for name, count in counts.items():
+        values |= {f"accuracy [{name}]": accuracy, f"questions [{name}]": count}
+    experiment = {"task": "vqa2", "model": "mcan", "rule": "belief", "seed": seed, "paper": {}}
+    measures = {part: {"sampled": values} for part in ("test", "noisy")}
+    return Record(label, experiment, {"measures": measures}, {})
+
+
+def test_a_further_table_shows_types_of_questions() -> None:
+    counts = {f"type {i}": 40.0 - i for i in range(20)}
+    seeds = [typed("vqa2-belief", seed, counts, 0.25 + seed / 2) for seed in (0, 1)]
+    before = typed("vqa2+rho=0-belief", 0, {}, 0.0)  # was tested when there were no types
+    (table,) = visual_tables([*seeds, before])
+
+    assert list(table.columns) == [
+        *("question type", "questions", "BABN, sampled", "BABN, rho=0, sampled")
+    ]
+    assert len(table.rows) == 15
+    assert list(table.rows[0]) == ["type 0", "40", "50.0 ± 35.4 / 50.0 ± 35.4", "– / –"]
+    assert [row[1] for row in table.rows[:14]] == [str(40 - i) for i in range(14)]
+    rest = sum(40 - i for i in range(14, 20))
+    assert list(table.rows[14][:2]) == ["other (6 types)", str(rest)]
+
+
 def test_levels_of_noise_are_an_option() -> None:
     task = find_task("easy-vqa", {"noise": [1, 2.5]})
     assert task.test_parts == ("test", "noisy", "dev", "noisy=1", "noisy=2.5")

@@ -47,6 +47,9 @@ def test_a_run_survives_odd_questions_and_a_damaged_file(tmp_path: Path) -> None
     assert list(results["measures"]) == ["test", "noisy"]
     for measures in (results["measures"]["test"]["mean"], results["measures"]["noisy"]["sampled"]):
         assert 0 <= measures["accuracy"] <= 1 and math.isfinite(measures["NLL"])
+        types = {name: n for name, n in measures.items() if name.startswith("questions [")}
+        assert list(types.values()) == [12, 6, 6]
+        assert list(types) == [f"questions [{name}]" for name in ("how many", "is it", "is the")]
 
     subject = load_run(tmp_path / "run")
     npz = folder / "features" / "val2014" / "COCO_val2014_000000000002.jpg.npz"

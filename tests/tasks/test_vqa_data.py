@@ -59,6 +59,8 @@ def test_vqa2_from_the_official_files(tmp_path: Path) -> None:
 
     assert train.examples[0].scores == pytest.approx({"2": 1.0})  # "two" is the same answer
     assert train.examples[1].scores == pytest.approx({"yes": 1.0, "no": 0.9})
+    types = [example.question_type for example in train.examples[:4]]
+    assert types == ["how many", "is it", "is the", "how many"]
     assert "train2014" in train.origin and "val2014" in test.origin
     assert VQA2.answer_list(str(folder), train) == ["2", "yes"]
     assert not VQA2.has(str(folder), "dev")
@@ -76,7 +78,11 @@ def test_vqa2_from_lines(tmp_path: Path) -> None:
     folder = write_vqa2(tmp_path)
     row = {"image_id": 1, "question": "Is it?", "answers": ["yes"] * 10, "answer": "yes"}
     (folder / "val.jsonl").write_text(json.dumps(row | {"answer_type": "yes/no"}) + "\n")
-    assert [e.best for e in VQA2.read(str(folder), "test").examples] == ["yes"]
+    (example,) = VQA2.read(str(folder), "test").examples
+    assert (example.best, example.question_type) == ("yes", "")
+    row |= {"answer_type": "yes/no", "question_type": "is it"}
+    (folder / "val.jsonl").write_text(json.dumps(row) + "\n")
+    assert VQA2.read(str(folder), "test").examples[0].question_type == "is it"
 
 
 def test_missing_and_damaged_files_are_refused_before_training(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Measures of answers that may be right in part, against other implementations."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
 
 from babn import metrics
@@ -77,7 +79,8 @@ def test_what_is_kept_gives_the_same_numbers(tmp_path: Path) -> None:
     rows = torch.tensor([2, 0, 3, 1])
     asked = ((part, outputs[:, part]) for part in rows.split(3))
     kinds = ["number", "yes/no", "number", "number"]
-    answers = collected(asked, LABELS, kinds, 4).named("BABN, sampled", 3)
+    types = ["how many", "is it", "what number", "how many"]
+    answers = collected(asked, LABELS, kinds, types).named("BABN, sampled", 3)
     whole = Prediction(outputs, "sigmoid")
 
     assert answers.logits.shape == (5, 4, KEPT)
@@ -89,6 +92,9 @@ def test_what_is_kept_gives_the_same_numbers(tmp_path: Path) -> None:
     found = answers.measure()
     assert found["accuracy"] == pytest.approx(float(dense[torch.arange(4), best].mean()))
     assert found["accuracy (yes/no)"] == pytest.approx(float(dense[1, best[1]]))
+    many = dense[torch.arange(4), best][[0, 3]].mean()
+    assert found["accuracy [how many]"] == pytest.approx(float(many))
+    assert found["questions [how many]"] == 2 and "accuracy [is it]" in found
     assert found["accuracy (one answer for all)"] == pytest.approx(float(dense.mean(0).max()))
     assert found["mean confidence"] == pytest.approx(float(whole.probs.amax(-1).mean()), rel=1e-5)
     information = float(whole.mutual_information.mean())
@@ -98,9 +104,23 @@ def test_what_is_kept_gives_the_same_numbers(tmp_path: Path) -> None:
     again = VqaAnswers.load(tmp_path)
     assert again.measure() == pytest.approx(found, nan_ok=True)
     assert (again.method, again.seed) == ("BABN, sampled", 3)
+    assert again.type_names == ["how many", "is it", "what number"]
     (tmp_path / "answers.safetensors").write_bytes(b"no")
     with pytest.raises(FormatError, match="damaged"):
         VqaAnswers.load(tmp_path)
+
+
+def test_answers_without_types_of_questions_can_still_be_read(tmp_path: Path) -> None:
+    """As they were saved before there were types."""
+    asked = iter([(torch.arange(4), torch.randn(2, 4, 12))])
+    collected(asked, LABELS, ["number"] * 4).save(tmp_path)
+    path = tmp_path / "answers.json"
+    before = {n: v for n, v in json.loads(path.read_text()).items() if n != "type_names"}
+    path.write_text(json.dumps(before))
+    assert "types" not in load_file(tmp_path / "answers.safetensors")
+
+    again = VqaAnswers.load(tmp_path)
+    assert again.types is None and again.measure()["accuracy"] >= 0
 
 
 def test_noise_is_independent_seeded_and_of_its_variance() -> None:

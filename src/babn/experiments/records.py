@@ -38,8 +38,12 @@ class Record:
 
     def measure(self, part: str, mode: str, name: str) -> float | None:
         """One measure of one part, if the run has it."""
-        value: float | None = self.results.get("measures", {}).get(part, {}).get(mode, {}).get(name)
-        return value
+        return self.of(part, mode).get(name)
+
+    def of(self, part: str, mode: str) -> dict[str, float]:
+        """All measures of one part; empty if the run has none."""
+        found: dict[str, float] = self.results.get("measures", {}).get(part, {}).get(mode, {})
+        return found
 
 
 def collect(jobs: Sequence[Job]) -> list[Record]:

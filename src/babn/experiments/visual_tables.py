@@ -1,4 +1,4 @@
-"""What tables of questions about images have beside the main one: kinds of questions, and noise."""
+"""Further tables of questions about images: by kind and type of question, and by noise."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +10,7 @@ from babn.experiments.result_tables import NONE, by_label, mean_and_deviation, t
 from babn.tasks.catalogue import find_task
 from babn.tasks.vqa import NOISE, VqaTask, noise_of
 from babn.tasks.vqa_answers import CONSTANT
+from babn.tasks.vqa_types import is_of_type, type_accuracy, type_count, type_rows
 
 KIND = re.compile(r"accuracy \((.+)\)")
 
@@ -21,12 +22,13 @@ LEVELS = ("accuracy", "mean confidence", "ECE-10")
 
 
 def visual_tables(records: Sequence[Record]) -> list[Table]:
-    """Accuracy by kind of question, and measures at every level of noise, for each task."""
+    """Accuracy by kind and type of question, and measures by level of noise, for each task."""
     tables = []
     for task in dict.fromkeys(record.experiment["task"] for record in records):
         own = [r for r in records if r.experiment["task"] == task and r.results]
         if own and isinstance(find_task(task), VqaTask):
-            tables += [table for table in (kinds_table(own), noise_table(own)) if table.rows]
+            made = (kinds_table(own), types_table(own), noise_table(own))
+            tables += [table for table in made if table.rows]
     return tables
 
 
@@ -37,6 +39,29 @@ def kinds_table(records: Sequence[Record]) -> Table:
     title = find_task(records[0].experiment["task"]).title
     caption = f"{title}, accuracy by kind of question, original / noisy."
     return _table(records, columns, caption) if kinds else Table([], [], caption)
+
+
+def types_table(records: Sequence[Record]) -> Table:
+    """Accuracy by VQA-v2's types of questions, the most frequent first."""
+    known = [of for r in records for of in r.measures.values() if any(map(is_of_type, of))]
+    rows = type_rows(known[0]) if known else {}
+    lines = [*_lines(records)]
+    columns = [f"{name}, {MODES.get(mode, mode)}" for name, _, mode in lines]
+    cells = [
+        [row, str(type_count(known[0], types)), *(_of_type(g, mode, types) for _, g, mode in lines)]
+        for row, types in rows.items()
+    ]
+    title = find_task(records[0].experiment["task"]).title
+    caption = f"{title}, accuracy by type of question, original / noisy."
+    return Table(["question type", "questions", *columns], cells, caption)
+
+
+def _of_type(group: list[Record], mode: str, types: list[str]) -> str:
+    return " / ".join(
+        mean_and_deviation([value for value in found if value is not None], percent=True)
+        for part in ("test", "noisy")
+        for found in [[type_accuracy(record.of(part, mode), types) for record in group]]
+    )
 
 
 def noise_table(records: Sequence[Record]) -> Table:

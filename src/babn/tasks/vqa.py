@@ -28,6 +28,7 @@ from babn.tasks.vqa_answers import VqaAnswers, collected
 from babn.tasks.vqa_data import VqaExample, VqaPart
 from babn.tasks.vqa_rules import frequent
 from babn.tasks.vqa_sources import Reader, read_daquar, read_easy
+from babn.tasks.vqa_types import UNKNOWN
 from babn.tasks.vqa_vocabulary import choices_of, question_words
 
 NOISE = 5.0
@@ -143,7 +144,9 @@ class VqaTask(Task[VqaExample]):
         """The most probable answers, with their scores."""
         labels = next(each for each in encoded.lookups if isinstance(each, SoftLabels))
         kinds = [each.kind for each in part.examples]
-        return collected(asked, labels, kinds, len(part.examples))
+        types = [each.question_type or UNKNOWN for each in part.examples]
+        known = any(each.question_type for each in part.examples)
+        return collected(asked, labels, kinds, types if known else ())
 
     def load_answers(self, folder: Path) -> VqaAnswers:
         """Reads what `VqaAnswers.save` wrote."""

@@ -4,13 +4,13 @@ A folder holds, for train2014 and val2014,
 
     v2_OpenEnded_mscoco_train2014_questions.json
     v2_mscoco_train2014_annotations.json
-    features/train2014/COCO_train2014_000000000009.jpg.npz, or features/train2014.h5
+    features/train2014/COCO_train2014_000000000009.jpg.npz, or features/train2014.h5 or .lmdb
 
 or, in place of the two JSON files, `train.jsonl` and `val.jsonl` with the columns image_id,
-question, answers, answer and answer_type. `features` may hold the files of both splits as well.
-Images in `images/val2014` are shown where attention is drawn, and used for nothing else.
-Training is on train2014 and never on val2014, which is what is tested on, as in the paper, since
-the test set has no public answers.
+question, answers, answer, answer_type and perhaps question_type. `features` may hold the files of
+both splits as well. Images in `images/val2014` are shown where attention is drawn, and used for
+nothing else. Training is on train2014 and never on val2014, which is what is tested on, as in the
+paper, since the test set has no public answers.
 """
 
 from collections.abc import Iterator
@@ -29,6 +29,9 @@ from babn.tasks.vqa_rules import normalized, plain_scores, soft_scores
 YEARS = {"train": "train2014", "test": "val2014"}
 """Which official split a part is."""
 
+ENDINGS = (".h5", ".hdf5", ".lmdb", ".mdb")
+"""Of files that hold the features of all images."""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -39,6 +42,7 @@ class Question:
     answers: list[str]
     best: str
     kind: str
+    question_type: str
 
 
 def read_vqa2(data: str, split: str) -> VqaPart:
@@ -48,34 +52,40 @@ def read_vqa2(data: str, split: str) -> VqaPart:
     folder = task_folder(data, "vqa2")
     questions, paths = _questions(folder, split)
     names = tuple(f"COCO_{YEARS[split]}_{image:012d}" for image in _images(questions))
-    source = _features(folder, YEARS[split])
-    files = FeatureFiles(
-        source, names if source.is_dir() else _plain(questions), _pictures(folder, YEARS[split])
-    )
+    year = YEARS[split]
+    files = FeatureFiles(_features(folder, year), names, _pictures(folder, year))
     files.check()
     numbers = {image: number for number, image in enumerate(_images(questions))}
     # The answers to choose from are in plain form, so that is what a model learns.
     score = plain_scores if split == "train" else soft_scores
     examples = [
-        VqaExample(q.text, numbers[q.image], score(q.answers), normalized(q.best), q.kind)
+        VqaExample(
+            q.text,
+            numbers[q.image],
+            score(q.answers),
+            normalized(q.best),
+            q.kind,
+            q.question_type,
+        )
         for q in questions
     ]
     return VqaPart(split, examples, str(paths[0]), fingerprint(*paths), files)
 
 
 def read_answers(data: str) -> list[str] | None:
-    """The list of answers of `answer_dict.json`, where the folder has one.
+    """The list of answers of `answer_dict.json`, where the folder has one, in plain form.
 
     The file is MCAN's, a dictionary from answers to numbers and its inverse, or a plain list.
     """
-    path = Path(data) / "answer_dict.json"
+    folders = (Path(data) / "vqa2", Path(data))
+    path = next((f for f in folders if f.is_dir()), Path(data)) / "answer_dict.json"
     if not path.is_file():
         return None
     try:
         found = parse_json(path.read_bytes())
         if isinstance(found[0], dict):
-            return sorted(found[0], key=found[0].__getitem__)
-        return [str(answer) for answer in found]
+            found = sorted(found[0], key=found[0].__getitem__)
+        return [*dict.fromkeys(normalized(str(answer)) for answer in found)]
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise DataError(f"{path} is no list of answers: {error!r}. Mend or drop it.") from error
 
@@ -147,6 +157,7 @@ def _of_row(row: Row) -> Question:
         answers,
         row.text("answer"),
         row.text("answer_type"),
+        str(row.values.get("question_type") or ""),
     )
 
 
@@ -161,10 +172,6 @@ def _images(questions: list[Question]) -> list[int]:
     return sorted({question.image for question in questions})
 
 
-def _plain(questions: list[Question]) -> tuple[str, ...]:
-    return tuple(map(str, _images(questions)))
-
-
 def _pictures(folder: Path, year: str) -> Path | None:
     """The images themselves, if they are there to look at."""
     path = folder / "images" / year
@@ -172,11 +179,12 @@ def _pictures(folder: Path, year: str) -> Path | None:
 
 
 def _features(folder: Path, year: str) -> Path:
-    features = folder / "features"
-    for path in (features / year, features / f"{year}.h5", features / f"{year}.hdf5", features):
-        if path.exists():
-            return path
+    """Features of a split, or of both splits together."""
+    for path in (folder / "features" / year, folder / "features"):
+        for found in (path, *(path.with_name(path.name + ending) for ending in ENDINGS)):
+            if found.exists():
+                return found
     raise DataError(
-        f"{folder} has no features/{year}. Put one .npz for each image there, or "
-        f"features/{year}.h5."
+        f"{folder} has no features/{year}. Put one .npz for each image there, or one file "
+        f"features/{year}.h5 or .lmdb."
     )

@@ -22,6 +22,7 @@ from babn.prediction.predict import Prediction
 from babn.tasks.lookups import SoftLabels
 from babn.tasks.task import Answers, Asked
 from babn.tasks.vqa_measures import measure
+from babn.tasks.vqa_types import type_measures
 from babn.tensor_files import read_tensors, write_tensors
 
 FORMAT = 2
@@ -45,6 +46,8 @@ class VqaAnswers(Answers):
         information: Mutual information of samples and answers, over all answers.
         kinds: What sort of question each is, by number.
         names: What the kinds are called.
+        types: The question type of VQA-v2, by number; `None` where there are no types.
+        type_names: What the types are called.
         constant: Score of the one answer that does best if given to all questions.
         method: What comparisons call it.
         seed: The seed of training.
@@ -56,6 +59,8 @@ class VqaAnswers(Answers):
     information: Float[Tensor, "example"]
     kinds: Int[Tensor, "example"]
     names: Sequence[str]
+    types: Int[Tensor, "example"] | None = None
+    type_names: Sequence[str] = ()
     constant: float = math.nan
     method: str = ""
     seed: int = 0
@@ -69,7 +74,10 @@ class VqaAnswers(Answers):
         """Scores by the official rule, and how well the model knows when it is right."""
         kinds = {name: self.kinds == number for number, name in enumerate(self.names)}
         found = measure(self.prediction, self.scores, self.information, kinds)
-        return found | {CONSTANT: self.constant}
+        found[CONSTANT] = self.constant
+        if self.types is not None:
+            found |= type_measures(self.scores[:, 0].double(), self.types, self.type_names)
+        return found
 
     def named(self, method: str, seed: int) -> "VqaAnswers":
         """The answers with another method and seed."""
@@ -78,13 +86,17 @@ class VqaAnswers(Answers):
     def save(self, folder: Path) -> None:
         """Writes `answers.json` and `answers.safetensors`."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(folder / TENSORS, {name: getattr(self, name) for name in FIELDS})
+        tensors = {name: getattr(self, name) for name in FIELDS}
+        if self.types is not None:
+            tensors["types"] = self.types
+        write_tensors(folder / TENSORS, tensors)
         description = {
             "format": FORMAT,
             "kind": "visual questions",
             "method": self.method,
             "seed": self.seed,
             "names": list(self.names),
+            "type_names": list(self.type_names),
             "constant": self.constant,
         }
         text = json.dumps(description, indent=2) + "\n"
@@ -103,6 +115,7 @@ class VqaAnswers(Answers):
                 )
             tensors, _ = read_tensors(folder / TENSORS, "Test the model again.")
             own: dict[str, Any] = {name: tensors[name] for name in FIELDS}
+            own |= {"types": tensors.get("types"), "type_names": found.get("type_names", ())}
             further = {name: found[name] for name in ("names", "constant", "method", "seed")}
             return cls(**own, **further)
         except FileNotFoundError as error:
@@ -116,16 +129,18 @@ class VqaAnswers(Answers):
 FIELDS = ("logits", "answers", "scores", "information", "kinds")
 
 
-def collected(asked: Asked, labels: SoftLabels, kinds: Sequence[str], examples: int) -> VqaAnswers:
+def collected(
+    asked: Asked, labels: SoftLabels, kinds: Sequence[str], types: Sequence[str] = ()
+) -> VqaAnswers:
     """What is kept of a model's outputs, in the order of the data.
 
     Args:
         asked: Places of examples, and the outputs for them.
         labels: How right each answer is.
         kinds: What sort of question each example is.
-        examples: How many there are.
+        types: The question type of each, where there are types.
     """
-    names = sorted(set(kinds))
+    examples = len(kinds)
     kept = min(KEPT, labels.count)
     found: dict[str, Any] = {}
     total = torch.zeros(labels.count)
@@ -138,9 +153,18 @@ def collected(asked: Asked, labels: SoftLabels, kinds: Sequence[str], examples: 
                 shape[axis] = examples
                 found[name] = torch.zeros(shape, dtype=value.dtype)
             found[name].index_copy_(axis, rows.cpu(), value.cpu())
-    numbers = torch.tensor([names.index(kind) for kind in kinds])
-    constant = float(total.max()) / examples
-    return VqaAnswers(**found, kinds=numbers, names=names, constant=constant)
+    numbers, names = _numbered(kinds)
+    of_type, type_names = _numbered(types) if types else (None, ())
+    sorts: dict[str, Any] = {"kinds": numbers, "names": names}
+    sorts |= {"types": of_type, "type_names": type_names}
+    return VqaAnswers(**found, **sorts, constant=float(total.max()) / examples)
+
+
+def _numbered(sorts: Sequence[str]) -> tuple[Tensor, list[str]]:
+    """The sort of each question by number, and what the numbers mean."""
+    names = sorted(set(sorts))
+    number = {name: place for place, name in enumerate(names)}
+    return torch.tensor([number[each] for each in sorts]), names
 
 
 def _reduced(outputs: Tensor, labels: SoftLabels, rows: Tensor, kept: int) -> dict[str, Tensor]:

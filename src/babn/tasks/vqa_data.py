@@ -23,6 +23,7 @@ class VqaExample:
         scores: How right each answer is that somebody gave, from 0 to 1.
         best: The answer that most people gave.
         kind: What sort of question it is, for scores by kind.
+        question_type: How it begins, as VQA-v2 sorts questions; empty if nobody says.
     """
 
     question: str
@@ -30,6 +31,7 @@ class VqaExample:
     scores: Mapping[str, float]
     best: str
     kind: str
+    question_type: str = ""
 
 
 class ImageSource(ABC):

@@ -1,14 +1,11 @@
-"""Features of image regions in files: one `.npz` for each image, or one HDF5 file.
+"""Features of image regions in files, read when they are needed.
 
-An `.npz` holds `x`, features of 10 to 100 regions, region by feature or the other way round as in
-the bottom-up files of MCAN, and `bbox` with their corners if known. An HDF5 file holds one data set
-for each image, called like the image, region by feature. `features.json` in a folder says how the
-features were made, where `babn features` made them.
+`vqa_stores.py` says what the files are. `features.json` in a folder says how the features were
+made, where `babn features` made them.
 """
 
 import json
 import warnings
-import zipfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,11 +18,12 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from babn.errors import DataError, MissingExtraError
-from babn.files import read_npz
+from babn.errors import DataError
 from babn.tasks.lookups import CPU, Batch, Lookup
 from babn.tasks.vqa_data import ImageSource
 from babn.tasks.vqa_images import contents, decoded
+from babn.tasks.vqa_lmdb import Lmdb, is_lmdb
+from babn.tasks.vqa_stores import DAMAGES, Arrays, Hdf5File, NpzFolder, Store, image_of
 
 THREADS = 8
 """Files that are read at a time."""
@@ -35,16 +33,13 @@ MOST = 100
 
 DESCRIPTION = "features.json"
 
-DAMAGES = (OSError, KeyError, ValueError)
-"""What reading a damaged file may raise."""
-
 
 @dataclass(frozen=True)
 class FeatureFiles(ImageSource):
     """Features of images in files.
 
     Attributes:
-        source: The folder of `.npz` files, or the HDF5 file.
+        source: The folder of `.npz` files, the HDF5 file or the LMDB.
         names: What the images are called there.
         pictures: Folder or tar file of the images themselves, to look at.
     """
@@ -66,18 +61,15 @@ class FeatureFiles(ImageSource):
         return feature_size(x, boxes)
 
     def check(self) -> None:
-        """Refuses files that are missing or no archives, before anything is trained."""
-        there = self._there
-        lost = [name for name in self.names if name not in there]
+        """Refuses features that are missing or damaged, before anything is trained."""
+        there = self._keys
+        lost = [name for name in self.names if image_of(name) not in there]
         if lost:
             raise DataError(
                 f"{self.source} lacks the features of {len(lost)} of {len(self.names)} images, "
                 f"such as {lost[0]!r}. Extract them, or leave out the questions about them."
             )
-        if self.source.is_dir():
-            for name in self.names:
-                if not zipfile.is_zipfile(there[name]):
-                    raise DataError(f"{there[name]} is damaged. Extract the features again.")
+        self.store.check(there[image_of(name)] for name in self.names)
         if self.size < 1:
             raise DataError(f"{self.source}: features are empty. Extract them again.")
 
@@ -143,41 +135,20 @@ class FeatureFiles(ImageSource):
         turned = x.T if x.shape[1] != self.size else x
         return np.ascontiguousarray(turned[:MOST])
 
-    def _arrays(self, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-        """Features and corners as they are in the file."""
-        if not self.source.is_dir():
-            return np.asarray(self._archive[name], dtype=np.float32), None
-        return read_regions(self._there[name])
+    def _arrays(self, name: str) -> Arrays:
+        return self.store.arrays(self._keys[image_of(name)])
 
     @cached_property
-    def _there(self) -> dict[str, Path]:
-        """What there is of each image: its file, or the file of all."""
-        if not self.source.is_dir():
-            return dict.fromkeys(self._archive.keys(), self.source)
-        files = self.source.glob("*.npz")
-        return {path.name.removesuffix(".npz").removesuffix(".jpg"): path for path in files}
+    def store(self) -> Store:
+        """What holds the features."""
+        if is_lmdb(self.source):
+            return Lmdb(self.source)
+        return NpzFolder(self.source) if self.source.is_dir() else Hdf5File(self.source)
 
     @cached_property
-    def _archive(self) -> Any:
-        try:
-            import h5py
-        except ImportError as error:
-            raise MissingExtraError(
-                f"Reading {self.source} needs h5py: pip install 'babn[vqa]'"
-            ) from error
-        return h5py.File(self.source, "r")
-
-
-def read_regions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """Features of an image and the corners of its regions, as they are in an `.npz`."""
-    remedy = "Extract the features again: an .npz with x, region by feature."
-    found = read_npz(path, remedy)
-    x, boxes = found.get("x", np.zeros(0)), found.get("bbox")
-    if any(array is not None and array.dtype.kind not in "fiu" for array in (x, boxes)):
-        raise DataError(f"{path} holds features or corners that are not numbers. {remedy}")
-    if not x.size:
-        raise DataError(f"{path} holds no features under x. {remedy}")
-    return x.astype(np.float32), None if boxes is None else boxes.astype(np.float32)
+    def _keys(self) -> dict[str, str]:
+        """What each image is called there."""
+        return {image_of(key): key for key in self.store.names()}
 
 
 def feature_size(x: np.ndarray, boxes: np.ndarray | None) -> int:
@@ -211,7 +182,7 @@ class Features(Lookup):
     def batch(self, rows: Int[Tensor, "row"]) -> Batch:
         """Features, padded to the most regions of the batch, and where there are regions."""
         images = self.index[rows].tolist()
-        if self.files.source.is_dir():
+        if self.files.store.parallel:
             with ThreadPoolExecutor(THREADS) as pool:
                 found = list(pool.map(self.files.read, images))
         else:

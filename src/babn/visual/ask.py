@@ -18,8 +18,9 @@ from babn.tasks.encoded import Batch
 from babn.tasks.lookups import FeatureNoise, Pixels
 from babn.tasks.pretrained import quiet
 from babn.tasks.vqa import VqaTask
-from babn.tasks.vqa_features import MOST, feature_size, read_regions
+from babn.tasks.vqa_features import MOST, feature_size
 from babn.tasks.vqa_images import decoded
+from babn.tasks.vqa_stores import DAMAGES, read_arrays
 from babn.tasks.vqa_vocabulary import choices_of, question_words
 
 Picture = UInt8[np.ndarray, "height width 3"]
@@ -123,7 +124,12 @@ def ask_picture(subject: Subject, picture: Picture, question: str, asking: Askin
 
 
 def _read_features(path: Path, size: int) -> tuple[Tensor, Any]:
-    x, boxes = read_regions(path)
+    try:
+        x, boxes = read_arrays(path)
+    except DAMAGES as error:
+        raise DataError(
+            f"image {path} holds no features: {error}. This model needs an .npz with x."
+        ) from error
     if x.ndim != 2 or feature_size(x, boxes) != size or not np.isfinite(x).all():
         raise DataError(
             f"image {path} has features of shape {x.shape}. This model needs regions by {size}, "

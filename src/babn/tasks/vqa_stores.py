@@ -1,0 +1,143 @@
+"""Where features of image regions are kept: `.npz` files in a folder, one HDF5 file or one LMDB.
+
+An `.npz` holds `x`, features of 10 to 100 regions, region by feature or the other way round as in
+the bottom-up files of MCAN, and `bbox` with their corners if known. An HDF5 file holds one data set
+for each image, region by feature. An LMDB is described in `vqa_lmdb.py`.
+"""
+
+import re
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from babn.errors import DataError, MissingExtraError, one_line
+
+Arrays = tuple[np.ndarray, np.ndarray | None]
+"""Features of an image and the corners of its regions, as they are in a file."""
+
+DAMAGES = (OSError, KeyError, ValueError, RuntimeError)
+"""What reading damaged features may raise."""
+
+_COCO = re.compile(r"(?:coco_\w+_)?(\d{12})", re.IGNORECASE)
+_ENDING = re.compile(r"(\.jpg|\.npz|\.npy)+$")
+
+
+@dataclass(frozen=True)
+class Store(ABC):
+    """Features of many images.
+
+    Attributes:
+        path: The file or folder.
+    """
+
+    path: Path
+
+    parallel = True
+    """Whether several threads may read at once."""
+
+    @abstractmethod
+    def names(self) -> Iterable[str]:
+        """What images are called there."""
+
+    @abstractmethod
+    def arrays(self, key: str) -> Arrays:
+        """Features and corners of an image."""
+
+    @abstractmethod
+    def check(self, keys: Iterable[str]) -> None:
+        """Refuses what is damaged, as far as a short look can tell."""
+
+
+class NpzFolder(Store):
+    """One `.npz` for each image."""
+
+    def names(self) -> list[str]:
+        """Names of the files."""
+        return [path.name for path in self.path.glob("*.npz")]
+
+    def arrays(self, key: str) -> Arrays:
+        """The arrays `x` and `bbox`."""
+        return read_arrays(self.path / key)
+
+    def check(self, keys: Iterable[str]) -> None:
+        """Refuses files that are no archives."""
+        for key in keys:
+            if not zipfile.is_zipfile(self.path / key):
+                raise DataError(f"{self.path / key} is damaged. Extract the features again.")
+
+
+class Hdf5File(Store):
+    """One data set for each image, region by feature."""
+
+    parallel = False
+
+    def names(self) -> list[str]:
+        """Names of the data sets."""
+        return [*self._file.keys()]
+
+    def arrays(self, key: str) -> Arrays:
+        """The data set; nothing is known of corners."""
+        return np.asarray(self._file[key], dtype=np.float32), None
+
+    def check(self, keys: Iterable[str]) -> None:
+        """Refuses what has not two axes."""
+        for key in keys:
+            if getattr(self._file[key], "ndim", 0) != 2:
+                raise DataError(
+                    f"{self.path}: {key!r} is no table of regions by features. Extract them again."
+                )
+
+    @cached_property
+    def _file(self) -> Any:
+        try:
+            import h5py
+        except ImportError as error:
+            raise MissingExtraError(
+                f"Reading {self.path} needs h5py: pip install 'babn[vqa]'"
+            ) from error
+        try:
+            return h5py.File(self.path, "r")
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read: {error}. Get it again.") from error
+
+
+def read_arrays(file: Path | BytesIO) -> Arrays:
+    """Features and corners of an `.npz`, or the features that are all of an `.npy`.
+
+    Raises:
+        ValueError: The content is damaged, or is no such file.
+    """
+    try:
+        if isinstance(file, BytesIO):
+            return _loaded(file)
+        # numpy would leave a file open that it cannot read.
+        with file.open("rb") as opened:
+            return _loaded(opened)
+    except Exception as error:  # numpy, zipfile, zlib and tokenize raise a dozen kinds
+        raise ValueError(one_line(error)) from error
+
+
+def _loaded(file: IO[bytes]) -> Arrays:
+    found = np.load(file, allow_pickle=False)
+    if isinstance(found, np.ndarray):
+        return np.asarray(found, dtype=np.float32), None
+    with found:
+        boxes = np.asarray(found["bbox"], dtype=np.float32) if "bbox" in found else None
+        return np.asarray(found["x"], dtype=np.float32), boxes
+
+
+def image_of(key: str) -> str:
+    """Which image a key means: the plain number of one of COCO's, however that is written.
+
+    `COCO_train2014_000000000009.jpg.npz`, `000000000009` and `9` are all `9`.
+    """
+    name = _ENDING.sub("", key.rsplit("/", 1)[-1])
+    coco = _COCO.fullmatch(name)
+    return str(int(coco[1])) if coco else name
