@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import os
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,8 +66,9 @@ def read_npz(path: Path, remedy: str) -> dict[str, Any]:
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """Writes beside the file and moves over it, once what was written has reached the disk."""
-    # Several processes may write the same file, such as one of the cache.
-    partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    # Several processes and threads may write the same file, such as one of the cache.
+    writer = f"{os.getpid()}-{threading.get_ident()}"
+    partial = path.with_name(f".{path.name}.{writer}{PARTIAL}")
     try:
         write(partial)
         flush(partial)

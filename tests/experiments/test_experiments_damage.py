@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -220,10 +221,11 @@ def test_the_step_of_a_bad_batch_is_named_and_no_checkpoint_has_it(
     """Lines of the log come every fourth step: the bad one is the third of them."""
     real = Stage.batches
 
-    def batches(stage: Stage, step: int) -> Any:
-        for share, batch in real(stage, step):
-            bad = {"labels": torch.full_like(batch["labels"], torch.nan)} if step == 22 else {}
-            yield share, batch | bad
+    def batches(stage: Stage, step: int, *processes: Any) -> Any:
+        for portion in real(stage, step, *processes):
+            labels = torch.full_like(portion.batch["labels"], torch.nan)
+            bad = {"labels": labels} if step == 22 else {}
+            yield replace(portion, batch=portion.batch | bad)
 
     monkeypatch.setattr(Stage, "batches", batches)
     monkeypatch.setattr(training, "LINES", 10)

@@ -165,7 +165,7 @@ def test_daquar_learns_from_features_where_there_are_some(tmp_path: Path) -> Non
     assert picture is not None and np.array_equal(picture, random_image(1, 30, 40))
     assert boxes is not None and boxes[-1] == pytest.approx([80 / 3, 15, 40, 30])
     stage = set_up(tiny(task="daquar", data=str(folder)))
-    _, batch = next(stage.batches(0))
+    batch = next(stage.batches(0)).batch
     assert batch["regions"].shape[1:] == (6, 3)
     assert torch.isfinite(stage.model(**batch).loss)
     assert stage.model.config.stem_channels == [] and stage.model.config.region_size == 3

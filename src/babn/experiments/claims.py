@@ -43,7 +43,7 @@ def claimed(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         locked = stack.enter_context(_locked(folder))
         _take(folder / HOLDER, locked)
-        stack.callback((folder / HOLDER).unlink, missing_ok=True)
+        stack.callback(_leave, folder / HOLDER)
         stack.enter_context(_heartbeat(folder / HOLDER))
         yield
 
@@ -95,6 +95,12 @@ def _take(path: Path, locked: bool) -> None:
                 ) from None
             path.unlink(missing_ok=True)
     raise BusyError(f"{path.parent} is being written by another process.")
+
+
+def _leave(path: Path) -> None:
+    """Gives a claim up; one that cannot be removed expires."""
+    with suppress(OSError):
+        path.unlink()
 
 
 def _other(path: Path, locked: bool) -> str | None:
