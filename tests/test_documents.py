@@ -1,11 +1,9 @@
 """What the documents say is so: code runs, links lead somewhere, commands exist."""
 
 import doctest
-import importlib.util
 import inspect
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -141,14 +139,6 @@ def test_the_figures_of_settings_can_be_drawn(
     runpy.run_path(str(ROOT / "benchmarks/plot_settings.py"), run_name="__main__")
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {path.name for path in (ROOT / "docs/figures").glob("settings_*.png")}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs babn[docs]")
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    assert "babn.convert" in (tmp_path / "api/babn/index.html").read_text()
 
 
 def test_the_configurations_in_the_documents_are_real(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def test_several_recipes_end_in_a_table(
     assert (tmp_path / "results.tex").exists()
 
 
+@pytest.mark.slow
 def test_table_3_trains_attacks_and_collects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

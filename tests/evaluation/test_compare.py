@@ -32,6 +32,7 @@ def test_numbers_are_those_of_the_metrics() -> None:
     assert {name: estimate.mean for name, estimate in found.items()} == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_normal_approximation() -> None:
     found = compare([evaluation("x")], resamples=2000).estimates["x"]["accuracy"]
     error = math.sqrt(found.mean * (1 - found.mean) / SIZE)

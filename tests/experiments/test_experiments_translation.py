@@ -99,7 +99,7 @@ def test_the_saved_model_answers_alike(runs: Path) -> None:
             assert new == old
 
 
-@pytest.mark.parametrize("rule", ["belief", "va-sample"])
+@pytest.mark.parametrize("rule", ["belief", pytest.param("va-sample", marks=pytest.mark.slow)])
 def test_a_run_that_goes_on_comes_to_the_same_weights(
     runs: Path, tmp_path: Path, rule: str
 ) -> None:
@@ -192,7 +192,7 @@ def test_a_file_keeps_its_lines(runs: Path, tmp_path: Path) -> None:
     assert (done.lines, out.read_text()) == (0, "")
 
 
-@pytest.mark.parametrize("rule", ["belief", "va-enum"])
+@pytest.mark.parametrize("rule", ["belief", pytest.param("va-enum", marks=pytest.mark.slow)])
 def test_samples_do_not_depend_on_batches(runs: Path, tmp_path: Path, rule: str) -> None:
     file = tmp_path / "in.txt"
     file.write_text(ODD, encoding="utf-8", newline="")
@@ -233,6 +233,7 @@ def test_the_command_translates_and_refuses_in_one_line(runs: Path, tmp_path: Pa
 
 # Some processors have no bfloat16 for such odd sizes, and torch says that it goes another way.
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["va-enum", "va-sample", "belief"])
 def test_mixed_precision_trains_and_translates(tmp_path: Path, rule: str) -> None:
     options = {**TINY["options"], "test_limit": 2}

@@ -59,12 +59,9 @@ def test_belief_maps_are_as_long_as_images_have_regions() -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [
-        "softmax",
-        pytest.param("bam", marks=pytest.mark.slow),
-        pytest.param("belief", marks=pytest.mark.slow),
-    ],
+    ["softmax", "bam", "belief"],
 )
+@pytest.mark.slow
 def test_shapes_can_be_learnt(rule: str) -> None:
     """Twenty questions by heart, with attention of every kind."""
     torch.manual_seed(0)

@@ -80,6 +80,7 @@ def with_damage(
         path.write_bytes(content)
 
 
+@pytest.mark.slow
 @fuzzed
 @given(data=st.data())
 def test_results_of_damaged_runs(done: Path, data: st.DataObject) -> None:

@@ -104,6 +104,7 @@ def test_compiled_models_take_the_kernels_too(
         assert unchecked.submit(compiled_gap, name, upward).result() < 1e-5
 
 
+@pytest.mark.slow
 def test_samples_vary_follow_the_seed_and_not_the_memory() -> None:
     case = BY_NAME["bert"]
     model = case.converted(kernel="triton", rho=0.5)

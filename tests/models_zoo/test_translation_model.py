@@ -274,7 +274,9 @@ def test_what_is_missing_is_named() -> None:
             TranslationConfig(**{name: "none"})
 
 
-@pytest.mark.parametrize("rule", [None, babn.BeliefConfig(max_length=9)])
+@pytest.mark.parametrize(
+    "rule", [babn.BeliefConfig(max_length=9), pytest.param(None, marks=pytest.mark.slow)]
+)
 def test_learning_to_reverse(rule: Any) -> None:
     torch.manual_seed(0)
     sizes = {"embedding_size": 24, "encoder_size": 24, "decoder_size": 32, "attention_size": 16}

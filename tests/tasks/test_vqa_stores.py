@@ -236,7 +236,8 @@ def test_pickled_databases_can_be_converted(tmp_path: Path) -> None:
 
 
 def test_an_hdf5_file_holds_the_features_of_all_images(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     folder = write_vqa2(tmp_path)
     shutil.rmtree(folder / "features" / "train2014")
     path = folder / "features" / "train2014.h5"

@@ -47,7 +47,6 @@ def test_what_cannot_work_is_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=part):
         make_engine("slurm", Resources(gpus=gpus), tmp_path, options)
@@ -55,7 +54,6 @@ def test_what_cannot_work_is_refused(
 
 def test_parameters_reach_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file that sbatch would be given says what was asked for."""
-    pytest.importorskip("submitit")
     for command in ("srun", "sbatch"):
         (tmp_path / command).write_text("#!/bin/sh\n")
         (tmp_path / command).chmod(0o755)
@@ -69,7 +67,6 @@ def test_parameters_reach_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_a_killed_job_costs_nothing(tmp_path: Path, undisturbed: Path) -> None:
-    pytest.importorskip("submitit")
     sweep = start_sweep(tmp_path, *LOCAL)
     _, process = worker_in_training(tmp_path)
     kill(process)
@@ -79,7 +76,6 @@ def test_a_killed_job_costs_nothing(tmp_path: Path, undisturbed: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_stops_all_jobs_with_a_checkpoint(tmp_path: Path) -> None:
-    pytest.importorskip("submitit")
     sweep = start_sweep(tmp_path, *LOCAL)
     run, _ = worker_in_training(tmp_path)
     assert interrupt_sweep(sweep) == 130
