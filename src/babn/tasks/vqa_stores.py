@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from io import BytesIO
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -124,7 +124,7 @@ def read_arrays(file: Path | BytesIO) -> Arrays:
         raise ValueError(one_line(error)) from error
 
 
-def _loaded(file: IO[bytes]) -> Arrays:
+def _loaded(file: BufferedIOBase) -> Arrays:
     found = np.load(file, allow_pickle=False)
     if isinstance(found, np.ndarray):
         return np.asarray(found, dtype=np.float32), None
