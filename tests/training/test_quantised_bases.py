@@ -1,5 +1,6 @@
 """Beliefs trained on a base whose weights are whole numbers."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,3 +114,22 @@ def test_bases_of_bitsandbytes(bits: int, tmp_path: Path) -> None:
     for loaded in (babn.load_belief(base(), tmp_path / "belief"), babn.load(tmp_path / "whole")):
         assert isinstance(loaded.model.layers[0].self_attn.q_proj, kind)
         assert torch.equal(samples(loaded.eval(), case), samples(model, case))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_block_of_the_document(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    page = (Path(__file__).parents[2] / "docs/scale.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```py\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    CASES["llama"].model().save_pretrained(tmp_path)
+    names = {"babn": babn, "name": str(tmp_path), "config": babn.BeliefConfig(upward="heads")}
+    kinds = {
+        "BitsAndBytesConfig": transformers.BitsAndBytesConfig,
+        "LlamaForCausalLM": transformers.LlamaForCausalLM,
+    }
+    made: dict[str, Any] = {**names, **kinds}
+    exec(compile(code, "docs/scale.md", "exec"), made)
+    learnt = {name for name, p in made["model"].named_parameters() if p.requires_grad}
+    assert learnt and all(name.startswith("babn.") for name in learnt)
