@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from resource_folders import WORDS, save_bert, write_nltk, write_vectors
+from resource_folders import WORDS, save_bert, write_all, write_nltk, write_vectors
 
 from babn.attacks.local import LocalResources, fingerprint
 from babn.attacks.neighbours import Nearest, read_embedding, read_vectors
 from babn.attacks.package import import_textattack
+from babn.attacks.plan import RECIPES
 from babn.attacks.resources import Downloads, ResourceError
 from babn.attacks.transformer_resources import MeanPooled, load_masked_lm
+from babn.cli._tables import Request
 from babn.errors import MissingExtraError
 
 
@@ -203,3 +205,30 @@ def test_textattack_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatc
     )
     with pytest.raises(MissingExtraError, match=r"pip install --no-deps textattack==0\.3\.11"):
         import_textattack()
+
+
+def test_tiny_resources_are_whole_and_say_what_they_are(tmp_path: Path) -> None:
+    folder = write_all(tmp_path / "tiny")
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    found = LocalResources(write_all(folder))
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    for recipe in RECIPES:
+        used = found.describe(recipe)
+        assert all(resource.substituted for resource in used.values())
+    assert used["nltk"].name == "a tagger to which every word is a noun"
+    assert found.nltk_data.is_dir()
+    encoded = found.encoder()(["the plot was thin", "a joy"])
+    assert np.isfinite(np.asarray(encoded)).all() and len(encoded) == 2
+    model, tokenizer = found.masked_lm()
+    assert tokenizer.mask_token_id < model.config.vocab_size
+
+
+def test_a_quick_table_takes_tiny_resources_unless_others_are_given(tmp_path: Path) -> None:
+    def asked(quick: bool, resources: str | None, examples: int = 1000) -> tuple[int, str | None]:
+        return Request(1, 1, {}, tmp_path, quick, False, examples, resources).attack_settings
+
+    assert asked(False, None) == (1000, None)
+    assert asked(True, "mine", 7) == (7, "mine")
+    count, folder = asked(True, None)
+    assert count < 10 and folder == str(tmp_path / "quick/attack_resources")
+    assert asked(True, None, 2) == (2, folder)

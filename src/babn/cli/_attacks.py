@@ -1,7 +1,7 @@
 """Many attacks from the command line."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,18 @@ def reproduce_attacks(
     under: Path,
     jobs: int,
     show: bool,
-    examples: int,
-    resources: str | None,
+    find_settings: Callable[[], tuple[int, str | None]],
 ) -> None:
-    """Trains what is missing of a grid, attacks every model by every recipe, and writes a table."""
+    """Trains what is missing of a grid, attacks every model by every recipe, and writes a table.
+
+    Args:
+        grid: The models.
+        overrides: Fields of all runs that are replaced.
+        under: Folder of the tables.
+        jobs: Runs, or attacks, at a time.
+        show: Whether only to collect what there is.
+        find_settings: How many examples are attacked, and the folder of resources.
+    """
     console = Console(highlight=False)
     runs = [job.folder for job in grid.jobs(overrides, under)]
     if show:
@@ -55,6 +63,7 @@ def reproduce_attacks(
     check_jobs(jobs)
     # Trained without writing the table of the grid: these are only some of its tasks.
     refuse(run_missing(console, grid.jobs(overrides, under), jobs), len(runs))
+    examples, resources = find_settings()
     settings = {"examples": examples, "resources": resources}
     attack_and_tabulate(console, runs, list(RECIPES), jobs, under / "table3", **settings)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from babn.attacks.miniature import write_miniature
 from babn.attacks.table import TASKS
 from babn.cli._attacks import reproduce_attacks
 from babn.cli._grids import question_numbers, run_figure, run_grid
@@ -15,6 +16,10 @@ ATTACKS, FIGURE = "table3", "figure3"
 
 TRAINED = {ATTACKS: "table1", FIGURE: "table5"}
 """Whose models are used by what trains none of its own."""
+
+
+QUICK_EXAMPLES = 4
+"""Examples that are attacked with `--quick`."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Request:
         quick: Whether models are small and data built in.
         show: Whether only to collect what has been run.
         examples: How many examples are attacked.
-        resources: A folder with what attacks need.
+        resources: A folder with what attacks need; with `quick` tiny ones are made by default.
     """
 
     seeds: int
@@ -40,6 +45,14 @@ class Request:
     show: bool
     examples: int
     resources: str | None
+
+    @property
+    def attack_settings(self) -> tuple[int, str | None]:
+        """How many examples are attacked, and with which resources; both small for a quick look."""
+        if not self.quick or self.resources is not None:
+            return self.examples, self.resources
+        folder = write_miniature(self.under / "attack_resources")
+        return min(self.examples, QUICK_EXAMPLES), str(folder)
 
     @property
     def under(self) -> Path:
@@ -67,8 +80,7 @@ def make_table(table: str, request: Request, only: str | None = None) -> None:
             request.under,
             request.jobs,
             request.show,
-            request.examples,
-            request.resources,
+            lambda: request.attack_settings,
         )
     else:
         run_grid(grid, request.overrides, request.under, jobs=request.jobs, show=request.show)
