@@ -39,7 +39,8 @@ def reproduce(
             in case of all.
         show: Only collect what has been run.
         examples: For table3, how many examples are attacked.
-        resources: For table3, a folder with what attacks need, as `babn attack` takes it.
+        resources: For table3, a folder with what attacks need, as `babn attack` takes it; with
+            --quick tiny ones are made by default.
     """
     from babn.cli._all_tables import NAME, make_all
     from babn.cli._tables import Request, make_table
