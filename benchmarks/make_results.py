@@ -42,8 +42,8 @@ Without dropout BAM is where softmax is (both searches together: 57.1 and 57.1 i
 the three tasks, NLL 0.685 and 0.685), at so small a weight of the divergence and so little noise
 that it hardly differs from softmax. BABN was tried without dropout only with a rate of 1e-3 for its
 own parameters and a weight of 0.1, which were wrong: BAM loses five points by that weight too. The
-upward path over 128 keys grows within fifty steps at that rate until shapes k reach their floor and
-the divergence overflows; of the settings with rho = 12, one seed of RTE ended in NaN each time, the
+upward path over 128 keys grows at that rate until shapes k reach their floor and the divergence
+overflows; of the settings with rho = 12, one seed of RTE ended in NaN each time, the
 four runs that are missing. So BABN's best setting is still one of the first search (55.2, 0.629),
 and with dropout BAM's best was the same (55.4, 0.628).
 """

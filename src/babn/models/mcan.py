@@ -5,21 +5,18 @@ guided by the last of them.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from babn.errors import ConfigError
 from babn.models.mcan_config import McanConfig
 from babn.models.mcan_parts import Flatten, GridStem, ImageLayer, QuestionLayer, Sequence
-from babn.models.pairs import WordEmbedding, fill_vectors
-from babn.models.vectors import WordVectors
+from babn.models.pairs import WordEmbedding, WordModel
 
 
 class Mcan(nn.Module):
@@ -59,10 +56,9 @@ class Mcan(nn.Module):
         return self.norm(self.flatten_image(places) + self.flatten_question(words))
 
 
-class McanForQuestionAnswering(PreTrainedModel):
+class McanForQuestionAnswering(WordModel):
     """MCAN that gives each answer of a fixed list a probability of its own."""
 
-    base_model_prefix = "network"
     config_class = McanConfig
     config: McanConfig
 
@@ -87,22 +83,6 @@ class McanForQuestionAnswering(PreTrainedModel):
             nn.init.zeros_(module.bias)
         if module is self.classifier:
             nn.init.constant_(module.bias, -math.log(max(module.out_features - 1, 1)))
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The words' vectors."""
-        return self.network.embedding
-
-    def set_vectors(
-        self, vectors: WordVectors, vocabulary: Mapping[str, int], seed: int = 0
-    ) -> int:
-        """Gives words the vectors of a file, and returns how many were found there.
-
-        Args:
-            vectors: Of the model's `embedding_size`.
-            vocabulary: The number of each word, as a tokenizer's `get_vocab` gives it.
-            seed: Decides the vectors of words that are not in the file.
-        """
-        return fill_vectors(self, vectors, vocabulary, seed)
 
     def forward(
         self,

@@ -29,25 +29,42 @@ class WordEmbedding(nn.Embedding):
         return F.embedding(ids, self.weight.detach() if self.fixed else self.weight)
 
 
-@torch.no_grad()
-def fill_vectors(
-    model: Any, vectors: WordVectors, vocabulary: Mapping[str, int], seed: int = 0
-) -> int:
-    """Gives a model's words the vectors of a file, and returns how many were found there."""
-    filled, found = vectors.fill(vocabulary, seed, model.config.initializer_range)
-    model.network.embedding.weight.copy_(filled)
-    model.config.words_found = found
-    return found
+class WordModel(PreTrainedModel):
+    """A model whose `network` has an `embedding` of words that a file may fill."""
+
+    base_model_prefix = "network"
+    config: Any
+    network: Any
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The words' vectors."""
+        embedding: WordEmbedding = self.network.embedding
+        return embedding
+
+    @torch.no_grad()
+    def set_vectors(
+        self, vectors: WordVectors, vocabulary: Mapping[str, int], seed: int = 0
+    ) -> int:
+        """Gives words the vectors of a file, and returns how many were found there.
+
+        Args:
+            vectors: Of the model's `embedding_size`.
+            vocabulary: The number of each word, as a tokenizer's `get_vocab` gives it.
+            seed: Decides the vectors of words that are not in the file.
+        """
+        filled, found = vectors.fill(vocabulary, seed, self.config.initializer_range)
+        self.network.embedding.weight.copy_(filled)
+        self.config.words_found = found
+        return found
 
 
-class PairModel(PreTrainedModel):
+class PairModel(WordModel):
     """A network that makes one vector of two texts, and a linear layer on top of it.
 
     A network is a module made from the configuration, with an `embedding` of words and the number
     of its `features`, which maps two `Text`s to the vector.
     """
 
-    base_model_prefix = "network"
     config: PairConfig
     network_class: ClassVar[Any]
 
@@ -64,23 +81,6 @@ class PairModel(PreTrainedModel):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
         elif isinstance(module, nn.Linear | nn.LSTM):
             module.reset_parameters()
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The words' vectors."""
-        embedding: WordEmbedding = self.network.embedding
-        return embedding
-
-    def set_vectors(
-        self, vectors: WordVectors, vocabulary: Mapping[str, int], seed: int = 0
-    ) -> int:
-        """Gives words the vectors of a file, and returns how many were found there.
-
-        Args:
-            vectors: Of the model's `embedding_size`.
-            vocabulary: The number of each word, as a tokenizer's `get_vocab` gives it.
-            seed: Decides the vectors of words that are not in the file.
-        """
-        return fill_vectors(self, vectors, vocabulary, seed)
 
     def _outputs(
         self, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None
