@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.attacks.table import attack_table
-from babn.benchmark.report import COLUMNS, TITLES, table
-from babn.benchmark.suite import Row
-from babn.benchmark.timing import Cost
-from babn.benchmark.workload import Size
+from babn.benchmark.report import COLUMNS, TITLES, rows_of, table
 from babn.cli._all_tables import TITLES as TABLES
 from babn.cli._tables import ATTACKS, FIGURE
 from babn.evaluation.tables import Table
@@ -124,16 +121,11 @@ def costs() -> str:
     if not file.exists():
         return "Not measured yet: the repository holds no results of `babn bench`."
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    rows = [_row(each) for each in found["rows"]]
+    rows = rows_of(found)
     parts = [", ".join(f"{name} {value}" for name, value in found["versions"].items())]
     for task, title in TITLES.items():
         parts.append(Table(COLUMNS, table(rows, task), title).markdown())
     return "\n\n".join(parts)
-
-
-def _row(each: dict[str, Any]) -> Row:
-    cost = None if each["cost"] is None else Cost(**each["cost"])
-    return Row(**{**each, "size": Size(**each["size"]), "cost": cost})
 
 
 if __name__ == "__main__":

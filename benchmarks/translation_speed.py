@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import babn
-from babn.benchmark.timing import Cost, free, measure, measure_in_turns
+from babn.benchmark.timing import Cost, free, measure, measure_in_turns, warm_up
 from babn.evaluation.tables import Table
 from babn.experiments.environment import machine, versions
 from babn.experiments.naming import rule_name
@@ -101,6 +101,7 @@ def measure_all(steps: Mapping[str, Callable[[], None]], repeats: int) -> dict[s
     costs = {}
     for name, step in steps.items():
         free(device)
+        warm_up(step, device)
         costs[name] = measure(step, device, repeats)
     return costs
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import babn
 from babn.benchmark import report, suite
 from babn.benchmark.suite import Plan, Row
-from babn.benchmark.timing import Cost, measure, measure_in_turns
+from babn.benchmark.timing import Cost, Kernel, measure, measure_in_turns
 from babn.benchmark.workload import Size, make_batch, make_model, sampled, training_step
 from babn.cli._app import app
 
@@ -25,7 +25,7 @@ def row(name: str, form: str, seconds: float | None, memory: int | None = None) 
 
 
 def test_measured_time_is_the_time_a_step_takes() -> None:
-    cost = measure(lambda: time.sleep(0.02), CPU, repeats=3, warmup=0)
+    cost = measure(lambda: time.sleep(0.02), CPU, repeats=3)
     assert 0.02 <= cost.seconds < 0.2 and cost.memory is None
 
 
@@ -76,13 +76,21 @@ def test_the_faster_form_is_compared_with_the_faster_softmax() -> None:
         row("BABN", "compiled", 1.5, 3 * 2**30),
     ]
     first, second = report.table(rows, "train")
-    assert first == ("softmax", "12", "2", "compiled", "1000.0", "1.00", "1.0", "1.00")
-    assert second == ("BABN", "12", "2", "compiled", "1500.0", "1.50", "3.0", "3.00")
+    assert first == ("softmax", "12", "2", "compiled", "1000.0", "1.00", "-", "1.0", "1.00")
+    assert second == ("BABN", "12", "2", "compiled", "1500.0", "1.50", "-", "3.0", "3.00")
 
 
 def test_what_does_not_fit_says_so() -> None:
     rows = [row("softmax", "eager", 1.0, 2**30), row("BABN", "eager", None)]
-    assert report.table(rows, "train")[1][4:] == ("out of memory", "-", "-", "-")
+    assert report.table(rows, "train")[1][4:] == ("out of memory", "-", "-", "-", "-")
+
+
+def test_plain_values_are_read_back() -> None:
+    cost = Cost(0.5, 0.1, 2**30, 0.4, (Kernel("attend", 0.3, 12),))
+    rows = [row("softmax", "eager", None), Row("train", "BABN", "graphs", TINY, cost)]
+    written = json.dumps(report.plain(rows, {}))
+    assert report.rows_of(json.loads(written)) == rows
+    assert report.table(rows, "train")[1][6] == "400.0"
 
 
 def test_the_command_prints_tables_and_writes_numbers(tmp_path: Path) -> None:

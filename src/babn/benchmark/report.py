@@ -5,6 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from babn.benchmark.suite import SAMPLES, Row, Task
+from babn.benchmark.timing import Cost, Kernel
+from babn.benchmark.workload import Size
 
 TITLES: dict[Task, str] = {
     "train": "Training step, optimiser included",
@@ -12,7 +14,7 @@ TITLES: dict[Task, str] = {
     "sample": f"{SAMPLES} samples of one text, in a loop and batched",
     "attention": "Softmax attention of one layer alone, with gradients",
 }
-COLUMNS = ("rule", "tokens", "batch", "form", "ms", "x softmax", "GiB", "x softmax")
+COLUMNS = ("rule", "tokens", "batch", "form", "ms", "x softmax", "GPU ms", "GiB", "x softmax")
 
 
 def table(rows: list[Row], task: Task) -> list[tuple[str, ...]]:
@@ -30,6 +32,7 @@ def _line(row: Row, base: Row | None) -> tuple[str, ...]:
         row.form,
         "out of memory" if seconds is None else f"{1e3 * seconds:.1f}",
         _ratio(seconds, base_seconds),
+        "-" if row.cost is None or row.cost.busy is None else f"{1e3 * row.cost.busy:.1f}",
         "-" if memory is None else f"{memory / 2**30:.1f}",
         _ratio(memory, base_memory),
     )
@@ -71,3 +74,18 @@ def _ratio(value: float | None, base: float | None) -> str:
 def plain(rows: Iterable[Row], versions: dict[str, str]) -> dict[str, Any]:
     """Plain values, for a JSON file."""
     return {"versions": versions, "rows": [asdict(row) for row in rows]}
+
+
+def rows_of(found: dict[str, Any]) -> list[Row]:
+    """The measurements in such plain values."""
+    return [
+        Row(**{**each, "size": Size(**each["size"]), "cost": _cost(each["cost"])})
+        for each in found["rows"]
+    ]
+
+
+def _cost(found: dict[str, Any] | None) -> Cost | None:
+    if found is None:
+        return None
+    kernels = tuple(Kernel(**each) for each in found.get("kernels", ()))
+    return Cost(**{**found, "kernels": kernels})

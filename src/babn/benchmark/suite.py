@@ -1,11 +1,8 @@
 """All measurements of the benchmark, one after the other."""
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from typing import Any, Literal
 
 import torch
@@ -13,7 +10,8 @@ from torch import Tensor
 
 import babn
 from babn.attention.rule import RuleConfig
-from babn.benchmark.timing import Cost, Step, free, measure, measure_in_turns
+from babn.benchmark.processes import measured
+from babn.benchmark.timing import Cost, Step, measure, measure_in_turns, warm_up
 from babn.benchmark.workload import (
     Form,
     Size,
@@ -79,7 +77,7 @@ class Plan:
 
 GPU = Plan(
     ((Size(128, 32), "graphs"), (Size(512, 32), "graphs"), (Size(2048, 4), "graphs")),
-    repeats=20,
+    repeats=50,
 )
 """ALBERT-base in the sizes that the documents quote, compiled into CUDA graphs, since
 launches by the CPU would bound them otherwise."""
@@ -95,102 +93,94 @@ class Contestant:
     task: Task
     name: str
     form: Form
+    size: Size
     rule: RuleConfig | None
     make_step: Callable[[Any, dict[str, Tensor]], Step]
 
-    def step(self, size: Size, device: torch.device) -> Step:
+    def step(self, device: torch.device) -> Step:
         """Its step on a new model."""
-        return self.make_step(make_model(size, self.rule, device), make_batch(size, device))
+        model = make_model(self.size, self.rule, device)
+        return self.make_step(model, make_batch(self.size, device))
+
+    def row(self, cost: Cost | None) -> Row:
+        """Its measurement."""
+        return Row(self.task, self.name, self.form, self.size, cost)
+
+    @property
+    def by_reference(self) -> bool:
+        """Whether it does without the kernels; it takes most of the memory then."""
+        return self.rule is not None and self.rule.kernel == "reference"
 
 
 def run(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iterator[Row]:
-    """Measures everything in the plan; says before each measurement what it is."""
-    groups = []
-    for size, form in plan.sizes:
-        groups.append((size, _training(plan, size, form, device)))
-        groups.append((size, _asking(form)))
-    single = replace(plan.sizes[0][0], batch=1)
-    groups.append((single, _sampling()))
-    if device.type == "cuda":
-        report("compiling everything on all cores")
-        _compile([(size, c) for size, entered in groups for c in entered], device)
-    for size, entered in groups:
-        yield from _measured(plan, size, device, entered, report)
+    """Measures everything in the plan; says what it does."""
+    if device.type == "cpu":
+        yield from _in_turns(plan, report)
+    else:
+        yield from _in_processes(plan, device, report)
     for size, _ in plan.sizes:
         report(f"attention alone, {size.length} tokens")
-        cost = measure(attention_alone(size, device), device, plan.repeats)
-        yield Row("attention", "softmax", "eager", size, cost)
+        step = attention_alone(size, device)
+        warm_up(step, device)
+        yield Row("attention", "softmax", "eager", size, measure(step, device, plan.repeats))
 
 
-def _training(plan: Plan, size: Size, form: Form, device: torch.device) -> list[Contestant]:
+def _in_turns(plan: Plan, report: Callable[[str], None]) -> Iterator[Row]:
+    """What is compared takes its steps in turns, since other work slows a CPU down."""
+    for group in _groups(plan):
+        entered = [c for c in group if not c.by_reference]
+        report(f"{entered[0].task}, {entered[0].size.length} tokens")
+        steps = [c.step(torch.device("cpu")) for c in entered]
+        costs = measure_in_turns(steps, plan.repeats)
+        yield from (c.row(cost) for c, cost in zip(entered, costs, strict=True))
+
+
+def _in_processes(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iterator[Row]:
+    """All that uses the kernels waits in memory together; what does without comes alone."""
+    everything = [c for group in _groups(plan) for c in group]
+    waves = [[c for c in everything if not c.by_reference]]
+    waves += [[c] for c in everything if c.by_reference]
+    for wave in waves:
+        costs = measured([c.step for c in wave], device, plan.repeats, report)
+        for c, cost in zip(wave, costs, strict=True):
+            report(f"measured: {c.task}, {c.size.length} tokens, {c.name}")
+            yield c.row(cost)
+
+
+def _groups(plan: Plan) -> list[list[Contestant]]:
+    """What is compared with each other."""
+    found = []
+    for size, form in plan.sizes:
+        found.append(_training(plan, size, form))
+        found.append(_asking(size, form))
+    return [*found, _sampling(replace(plan.sizes[0][0], batch=1))]
+
+
+def _training(plan: Plan, size: Size, form: Form) -> list[Contestant]:
     found = []
     for name, rule in TRAINED.items():
         by_reference = rule is not None and rule.kernel == "reference"
-        if by_reference and (device.type == "cpu" or size.length > plan.reference_up_to):
+        if by_reference and size.length > plan.reference_up_to:
             continue
         taken: Form = "eager" if by_reference else form
-        found.append(Contestant("train", name, taken, rule, partial(training_step, form=taken)))
+        make = partial(training_step, form=taken)
+        found.append(Contestant("train", name, taken, size, rule, make))
     return found
 
 
-def _asking(form: Form) -> list[Contestant]:
+def _asking(size: Size, form: Form) -> list[Contestant]:
     return [
-        Contestant("mean", name, form, rule, partial(inference, form=form))
+        Contestant("mean", name, form, size, rule, partial(inference, form=form))
         for name, rule in ASKED.items()
     ]
 
 
-def _sampling() -> list[Contestant]:
+def _sampling(size: Size) -> list[Contestant]:
     forms: tuple[Form, ...] = ("loop", "batched")
     rule = babn.BeliefConfig()
     return [
-        Contestant("sample", "BABN keys", form, rule, partial(sampled, samples=SAMPLES, form=form))
+        Contestant(
+            "sample", "BABN keys", form, size, rule, partial(sampled, samples=SAMPLES, form=form)
+        )
         for form in forms
     ]
-
-
-def _compile(entered: list[tuple[Size, Contestant]], device: torch.device) -> None:
-    """Fills the compilers' caches on disk, since measuring is one after the other."""
-    jobs = [(size, c, device) for size, c in entered if c.form in ("compiled", "graphs")]
-    workers = min(len(jobs), max(1, (os.cpu_count() or 2) - 2), 10)
-    context = get_context("spawn")
-    with ProcessPoolExecutor(workers, context, initializer=_one_thread) as pool:
-        # What fails here fails again when it is measured, and is reported there.
-        wait([pool.submit(_take_a_step, *job) for job in jobs])
-
-
-def _one_thread() -> None:
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-
-
-def _take_a_step(size: Size, contestant: Contestant, device: torch.device) -> None:
-    contestant.step(size, device)()
-
-
-def _measured(
-    plan: Plan,
-    size: Size,
-    device: torch.device,
-    entered: list[Contestant],
-    report: Callable[[str], None],
-) -> Iterator[Row]:
-    """On a GPU one after the other, since memory counts; on a CPU in turns, for fair times."""
-    if device.type == "cpu":
-        report(f"{entered[0].task}, {size.length} tokens")
-        costs = measure_in_turns([c.step(size, device) for c in entered], plan.repeats)
-        yield from (
-            Row(c.task, c.name, c.form, size, cost) for c, cost in zip(entered, costs, strict=True)
-        )
-        return
-    for c in entered:
-        report(f"{c.task}, {size.length} tokens, {c.name}, {c.form}")
-        yield Row(c.task, c.name, c.form, size, _cost(c, size, device, plan.repeats))
-
-
-def _cost(contestant: Contestant, size: Size, device: torch.device, repeats: int) -> Cost | None:
-    free(device)
-    torch.compiler.reset()
-    try:
-        return measure(contestant.step(size, device), device, repeats)
-    except torch.OutOfMemoryError:
-        return None

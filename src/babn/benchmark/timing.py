@@ -10,6 +10,18 @@ import torch
 
 Step = Callable[[], None]
 
+LISTED = 12
+"""Kernels that are listed by name, the longest first."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What one of the GPU's kernels takes of a step: its name, seconds, and how often it runs."""
+
+    name: str
+    seconds: float
+    calls: int
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -19,28 +31,41 @@ class Cost:
         seconds: Median time.
         spread: Half of the range between the quartiles.
         memory: Largest memory in use on the GPU in bytes; `None` on a CPU.
+        busy: Seconds of work on the GPU, without waiting for launches; `None` on a CPU.
+        kernels: The longest kernels among it.
     """
 
     seconds: float
     spread: float
     memory: int | None
+    busy: float | None = None
+    kernels: tuple[Kernel, ...] = ()
 
 
-def measure(step: Step, device: torch.device, repeats: int, warmup: int = 5) -> Cost:
-    """The cost of one step by itself.
+def warm_up(step: Step, device: torch.device, steps: int = 5) -> None:
+    """Takes steps until everything is compiled and recorded.
 
     Memory is counted from the second step on: the first compiles, and CUDA graphs, which keep
     their memory to themselves, are recorded after it.
     """
-    for index in range(warmup):
+    for index in range(steps):
         if index == 1 and device.type == "cuda":
             free(device)
             torch.cuda.reset_peak_memory_stats(device)
         step()
     _synchronize(device)
+
+
+def measure(step: Step, device: torch.device, repeats: int) -> Cost:
+    """The cost of one step by itself, once it is warmed up."""
     times = [_seconds(step, device) for _ in range(repeats)]
-    memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-    return Cost(statistics.median(times), _half_range(times), memory)
+    median, spread = statistics.median(times), _half_range(times)
+    if device.type == "cpu":
+        return Cost(median, spread, None)
+    memory = torch.cuda.max_memory_allocated(device)
+    kernels = _kernels(step, device)
+    busy = sum(kernel.seconds for kernel in kernels)
+    return Cost(median, spread, memory, busy, tuple(kernels[:LISTED]))
 
 
 def measure_in_turns(steps: Sequence[Step], repeats: int) -> list[Cost]:
@@ -70,6 +95,21 @@ def _half_range(times: list[float]) -> float:
         return 0.0
     low, _, high = statistics.quantiles(times, n=4)
     return (high - low) / 2
+
+
+def _kernels(step: Step, device: torch.device) -> list[Kernel]:
+    """The kernels of a step, the longest first."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        step()
+        _synchronize(device)
+    found = [
+        Kernel(row.key, row.self_device_time_total / 1e6, row.count)
+        for row in seen.key_averages()
+        if row.self_device_time_total
+    ]
+    return sorted(found, key=lambda kernel: -kernel.seconds)
 
 
 def _synchronize(device: torch.device) -> None:

@@ -1,0 +1,97 @@
+"""Measuring on a GPU: each contestant in a process of its own, all compiled at the same time.
+
+Compiling takes a minute or two for each model, and a process at a time would leave all cores but
+one idle. So all of them compile and warm up side by side; then each is measured in its turn, while
+the others wait without touching the GPU.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+
+from babn.benchmark.timing import Cost, Step, measure, warm_up
+from babn.errors import BabnError
+
+MakeStep = Callable[[torch.device], Step]
+
+READY = "ready"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A process that waits for its turn."""
+
+    process: BaseProcess
+    line: Connection
+
+    def told(self) -> Any:
+        """What it says next."""
+        try:
+            return self.line.recv()
+        except EOFError as error:
+            self.process.join()
+            raise BabnError(
+                "a process of the benchmark ended by itself with exit code "
+                f"{self.process.exitcode}: look above for its error, and at the machine's memory"
+            ) from error
+
+
+def measured(
+    makers: Sequence[MakeStep],
+    device: torch.device,
+    repeats: int,
+    report: Callable[[str], None] = lambda text: None,
+) -> Iterator[Cost | None]:
+    """The cost of each step, in order; `None` where the GPU's memory was too small."""
+    started = [_start(maker, device) for maker in makers]
+    try:
+        fits = _prepare(started, report)
+        for each, fitting in zip(started, fits, strict=True):
+            if not fitting:
+                yield None
+                continue
+            each.line.send(repeats)
+            yield each.told()
+            each.process.join()
+    finally:
+        for each in started:
+            each.process.terminate()
+            each.process.join()
+
+
+def _prepare(started: Sequence[Waiting], report: Callable[[str], None]) -> list[bool]:
+    """Waits until all have warmed up, and says which of them fit into the memory."""
+    fits: dict[Connection, bool] = {}
+    while len(fits) < len(started):
+        report(f"compiling on all cores, {len(fits)} of {len(started)} done")
+        left = [each for each in started if each.line not in fits]
+        spoken = wait([each.line for each in left])
+        fits |= {each.line: each.told() == READY for each in left if each.line in spoken}
+    return [fits[each.line] for each in started]
+
+
+def _start(maker: MakeStep, device: torch.device) -> Waiting:
+    context = get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_work, args=(maker, device, there), daemon=True)
+    process.start()
+    there.close()
+    return Waiting(process, here)
+
+
+def _work(maker: MakeStep, device: torch.device, line: Connection) -> None:
+    """Compiles and warms up, waits for its turn, and measures."""
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    try:
+        step = maker(device)
+        warm_up(step, device)
+        line.send(READY)
+        line.send(measure(step, device, repeats=line.recv()))
+    except torch.OutOfMemoryError:
+        line.send(None)
