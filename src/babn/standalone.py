@@ -12,7 +12,7 @@ from babn.attention.inputs import Inputs, repeat_heads
 from babn.attention.randomness import GLOBAL_RANDOMNESS
 from babn.attention.rule import ChainShape, Posterior, RuleConfig
 from babn.conversion.attend import read_mask
-from babn.conversion.passes import reduce_divergence
+from babn.conversion.divergence import reduce_divergence
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from babn.attention.randomness import Randomness
 from babn.attention.rule import Posterior
-from babn.conversion.passes import overriding
+from babn.conversion.override import overriding
 from models import Batch, Case, cases
 
 CAUSAL = cases("torch-transformer", kinds=("decoder", "seq2seq"))

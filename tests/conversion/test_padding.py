@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import babn
 from babn.attention.rule import Posterior
-from babn.conversion.passes import overriding
+from babn.conversion.override import overriding
 from models import CASES, Batch, Case, cases, gap, outputs
 
 MASKS = {

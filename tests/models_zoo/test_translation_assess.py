@@ -50,7 +50,7 @@ def test_samples_are_those_of_attention(rule: str) -> None:
     labels = inputs.pop("labels")
     found = assess(model, inputs, labels, samples=5, seed=1)
     from babn.attention.randomness import mix_seed
-    from babn.conversion.passes import overriding
+    from babn.conversion.override import overriding
 
     noise = RowRandomness([mix_seed(1, i) for i in range(3)])
     with overriding(model, mode="sample", randomness=noise), torch.no_grad():

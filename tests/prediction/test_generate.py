@@ -10,7 +10,7 @@ from torch import Tensor
 import babn
 from babn.attention.fixed_noise import FixedNoise
 from babn.attention.randomness import mix_seed
-from babn.conversion.passes import overriding
+from babn.conversion.override import overriding
 from babn.errors import ConfigError, NotConvertedError, SamplesError
 from models import CASES, GROUPED, Case, cases, enlarge
 

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import babn
 from babn.attention.randomness import RowRandomness
-from babn.conversion.passes import overriding
+from babn.conversion.override import overriding
 
 CONFIGS = {
     "softmax": babn.SoftmaxConfig(),

@@ -9,7 +9,7 @@ from torch import Tensor
 import babn
 from babn.attacks.plan import Plan
 from babn.attention.randomness import Randomness, mix_seed
-from babn.conversion.passes import overriding
+from babn.conversion.override import overriding
 from babn.experiments.stage import Subject
 from babn.experiments.testing import autocast
 from babn.prediction.predict import Prediction, evaluating

@@ -9,7 +9,8 @@ from babn.attention.fused import softmax_attention, takes_softmax
 from babn.attention.inputs import Inputs, Scores, repeat_heads
 from babn.attention.masking import normalize
 from babn.conversion.hooks import check_not_reentrant
-from babn.conversion.passes import Pass, active_pass, current_pass
+from babn.conversion.pass_stack import active_pass, current_pass
+from babn.conversion.passes import Pass
 from babn.conversion.recorder import recorder
 from babn.conversion.state import Site
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from babn.conversion.passes import Pass, active_pass, begin, end, resumed
+from babn.conversion.pass_stack import active_pass, begin, end, resumed
+from babn.conversion.passes import Pass
 from babn.conversion.state import BeliefState, own_state
 from babn.errors import CheckpointingError, DeviceError
 
@@ -65,7 +66,7 @@ class Leave:
         finished = end(module)
         if finished is None or not finished.with_kl:
             return output
-        per_layer = finished.kl_per_layer()
+        per_layer = finished.divergences.per_layer()
         finished.state.last_kl = per_layer
         if not per_layer:
             return output

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from babn.attention.randomness import Randomness, RowRandomness, mix_seed
 from babn.attention.rule import check_count
-from babn.conversion.passes import overriding
+from babn.conversion.override import overriding
 from babn.errors import ConfigError
 from babn.models.beam import BeamSearch
 from babn.models.translation import TranslationModel

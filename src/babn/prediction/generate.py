@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from babn.attention.fixed_noise import FixedNoise
 from babn.attention.randomness import mix_seed
-from babn.conversion.passes import overriding
+from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError
 from babn.prediction.predict import check_samples, evaluating, following_seed

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from babn.attention.randomness import Randomness, mix_seed
 from babn.conversion.convert import check_finite
 from babn.conversion.examples import as_call
-from babn.conversion.passes import overriding
+from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import SamplesError
 from babn.prediction.temperature import get_temperature

@@ -7,7 +7,7 @@ from torch import nn
 
 from babn.attention.fixed_noise import FixedNoise
 from babn.attention.randomness import Randomness
-from babn.conversion.passes import overriding
+from babn.conversion.override import overriding
 from babn.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from babn.attention.rule import check_at_least
-from babn.conversion.passes import overriding
+from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 
 

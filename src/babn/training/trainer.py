@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer
 
-from babn.conversion.passes import overriding
+from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError
 from babn.training.annealing import KLAnnealing

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from babn.attention.randomness import Randomness, mix_seed
 from babn.attention.rule import Posterior
-from babn.conversion.passes import overriding
+from babn.conversion.override import overriding
 from babn.conversion.plan import Chain
 from babn.conversion.state import belief_states
 from babn.prediction.attention_maps import AttentionMap, attention
