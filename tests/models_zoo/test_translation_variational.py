@@ -136,20 +136,29 @@ def test_the_inference_network_sees_the_whole_target() -> None:
     torch.testing.assert_close(seen[0].sum(-1), torch.ones(1, 5).double())
 
 
-def test_enumeration_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("limit", "trained", "asked"),
+    [
+        pytest.param(110, 5 * 2 * 11, 3 * 5 * 11, id="two positions of one sentence"),
+        pytest.param(600, 2 * 5 * 5 * 11, 3 * 5 * 3 * 11, id="two sentences"),
+    ],
+)
+def test_enumeration_in_parts_changes_nothing(
+    limit: int, trained: int, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = sharp()
     whole, predicted = gradients(model), model.eval()(**batch()).logits
     widths: list[int] = []
     model.words.output.register_forward_hook(lambda *args: widths.append(args[-1].numel()))
-    monkeypatch.setattr(alignments, "AT_ONCE", 44)
+    monkeypatch.setattr(alignments, "logits_at_once", lambda device: limit)
     parts = gradients(model.train())
-    assert sorted(set(widths))[-2] == 44  # the largest are the soft logits, batch by target by word
-    assert max(widths) == 3 * 5 * 11
-
+    # Soft logits, batch by target by word, are made as well.
+    assert max(width for width in widths if width != 3 * 5 * 11) == trained
     torch.testing.assert_close(parts, whole)
+
     widths.clear()
     torch.testing.assert_close(model.eval()(**batch()).logits, predicted)
-    assert max(widths) == 3 * 5 * 11  # one source position at a time
+    assert max(widths) == asked
 
 
 def relative_gap(found: dict[str, Tensor], expected: dict[str, Tensor], part: str) -> float:

@@ -10,10 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from babn.attention.randomness import Randomness
-from babn.models.translation_parts import IGNORED, Memory, WordLayer
-
-AT_ONCE = 2**25
-"""Logits that are alive at one time where alignments are enumerated: 128 megabytes in float32."""
+from babn.models.translation_parts import IGNORED, Memory, WordLayer, logits_at_once
 
 
 @dataclass(frozen=True)
@@ -37,20 +34,30 @@ class Aligned:
         """Where there are words, and source positions to read them from."""
         return (self.labels != IGNORED) & self.memory.text.seen.any(-1, keepdim=True)
 
-    def log_probs(
-        self, row: Int[Tensor, "pair"], target: Int[Tensor, "pair"], source: Int[Tensor, "pair"]
-    ) -> Float[Tensor, "pair"]:
-        """Log-probabilities of words with chosen alignments, some at a time.
+    def log_probs(self) -> Float[Tensor, "batch target source"]:
+        """Log-probabilities of words at every source position, some at a time.
 
         What backward needs of logits is computed once more there, so that they are never all kept.
         """
-        size = max(1, AT_ONCE // self.words.output.out_features)
-        chunks = zip(row.split(size), target.split(size), source.split(size), strict=True)
-        return torch.cat([checkpoint(self._chunk, *each, use_reentrant=False) for each in chunks])
+        each = self.labels.shape[1] * self.words.output.out_features
+        together = max(1, logits_at_once(self.own.device) // each)
+        sources = self.memory.value.shape[1]
+        rows, positions = max(1, together // sources), min(together, sources)
+        own, labels = self.own.split(rows), self.labels.clamp(min=0).split(rows)
+        chunks = zip(own, labels, self.memory.value.split(rows), strict=True)
+        return torch.cat([torch.cat(self._at_some(*each, positions), -1) for each in chunks])
 
-    def _chunk(self, row: Tensor, target: Tensor, source: Tensor) -> Tensor:
-        logits = self.words(self.own[row, target] + self.memory.value[row, source])
-        return -F.cross_entropy(logits, self.labels[row, target], reduction="none")
+    def _at_some(self, own: Tensor, labels: Tensor, value: Tensor, positions: int) -> list[Tensor]:
+        return [
+            checkpoint(self._at, own, labels, some, use_reentrant=False)
+            for some in value.split(positions, 1)
+        ]
+
+    def _at(self, own: Tensor, labels: Tensor, value: Tensor) -> Tensor:
+        logits = self.words(own.unsqueeze(2) + value.unsqueeze(1))
+        precise = torch.promote_types(logits.dtype, torch.float32)
+        wanted = labels[..., None, None].expand(*logits.shape[:-1], 1)
+        return logits.log_softmax(-1, dtype=precise).gather(-1, wanted).squeeze(-1)
 
     def logits(
         self, weights: Float[Tensor, "batch target source"]
@@ -73,9 +80,7 @@ def enumerated(
 ) -> Float[Tensor, "batch target"]:
     r"""$\sum_s q(z_t = s) \log p(y_t \mid z_t = s)$; zero at padding."""
     chosen = words.counted.unsqueeze(-1) & words.memory.text.seen.unsqueeze(1)
-    pairs = chosen.nonzero(as_tuple=True)
-    terms = log_q[pairs].exp() * words.log_probs(*pairs)
-    return torch.zeros_like(log_q).index_put(pairs, terms).sum(-1)
+    return (log_q.exp() * words.log_probs()).masked_fill(~chosen, 0.0).sum(-1)
 
 
 def reinforced(
@@ -91,16 +96,18 @@ def reinforced(
 
     with the baseline $B_t$, which may not depend on $z_t$.
     """
-    row, target = words.counted.nonzero(as_tuple=True)
-    own_q = words.memory.probabilities(log_q)[row, target]
-    drawn = torch.multinomial(own_q.detach(), samples, replacement=True)
-    places = (row.repeat_interleave(samples), target.repeat_interleave(samples), drawn.flatten())
-    log_prob = words.log_probs(*places).view_as(drawn)
-    reward = (log_prob - baseline[row, target].unsqueeze(-1)).detach()
-    score = log_q[row, target].gather(-1, drawn)
-    # The second term has a gradient and no value, so that values are those of the bound.
-    terms = log_prob + reward * (score - score.detach())
-    return torch.zeros_like(log_q[..., 0]).index_put((row, target), terms.mean(-1))
+    counted = words.counted
+    q = words.memory.probabilities(log_q.detach())
+    q = q.masked_fill(~counted.unsqueeze(-1), 1.0)  # anything that can be drawn from
+    drawn = torch.multinomial(q.flatten(0, 1), samples, replacement=True).view(*counted.shape, -1)
+    total = torch.zeros_like(log_q[..., 0])
+    for place in drawn.split(1, -1):
+        log_prob = words.soft(torch.zeros_like(log_q).scatter(-1, place, 1.0))
+        reward = (log_prob - baseline).detach()
+        score = log_q.gather(-1, place).squeeze(-1)
+        # The second term has a gradient and no value, so that values are those of the bound.
+        total = total + log_prob + reward * (score - score.detach())
+    return (total / samples).masked_fill(~counted, 0.0)
 
 
 def relaxed(
@@ -134,7 +141,7 @@ def marginal(
 ) -> Float[Tensor, "batch target word"]:
     r"""$\log \sum_s p(z_t = s)\, p(y \mid z_t = s)$ for every word, some positions at a time."""
     log_p = log_p.masked_fill(~memory.text.seen.unsqueeze(1), torch.finfo(log_p.dtype).min)
-    size = max(1, AT_ONCE // (own[..., 0].numel() * words.output.out_features))
+    size = max(1, logits_at_once(own.device) // (own[..., 0].numel() * words.output.out_features))
     chunks = zip(memory.value.split(size, 1), log_p.split(size, 2), strict=True)
     return reduce(torch.logaddexp, (_mixed(words, own, *chunk) for chunk in chunks))
 

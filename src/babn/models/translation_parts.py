@@ -13,8 +13,21 @@ from babn.models.translation_config import TranslationConfig
 IGNORED = -100
 """The label of positions that do not count."""
 
+MEMORY = 2**35
+"""Bytes that a CPU is taken to have."""
+
 State = tuple[Float[Tensor, "layer row decoder"], Float[Tensor, "layer row decoder"]]
 """Outputs and cells of the decoder's layers after some words."""
+
+
+def logits_at_once(device: torch.device) -> int:
+    """How many logits of words may be alive together: a 64th of the memory, in float32.
+
+    The more there are, the fewer and larger are the steps that a GPU is given.
+    """
+    if device.type != "cuda":
+        return MEMORY // 64 // 4
+    return int(torch.cuda.get_device_properties(device).total_memory) // 64 // 4
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,10 @@ from torch import Tensor
 from babn.attention.randomness import mix_seed
 from babn.models.assess import Assessment, assess
 from babn.models.translate import translate
-from babn.models.translation_parts import IGNORED
+from babn.models.translation_parts import IGNORED, logits_at_once
 from babn.tasks.asking import Asking
 from babn.tasks.encoded import Batch
 from babn.tasks.translation.subwords import SPACE
-
-AT_ONCE = 2**27
-"""Logits of next words that are made together: half a gigabyte in single precision."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ def ask_translations(
     """
     model: Any = asking.model
     samples = asking.samples if asking.mode == "sampled" else 1
-    size = max(1, AT_ONCE // (search.beam * samples * model.config.vocab_size))
+    size = max(1, logits_at_once(model.device) // (search.beam * samples * model.config.vocab_size))
     places = torch.arange(len(numbers)).split(size)
     return [
         found
@@ -125,7 +122,7 @@ def _judged(
 ) -> Assessment:
     """How sure the model is of targets, by as many at a time as memory allows."""
     model: Any = asking.model
-    size = max(1, AT_ONCE // (targets.shape[1] * model.config.vocab_size))
+    size = max(1, logits_at_once(targets.device) // (targets.shape[1] * model.config.vocab_size))
     samples = None if asking.mode == "mean" else asking.samples
     dropout, parts = asking.mode == "dropout", []
     for some in torch.arange(len(numbers), device=targets.device).split(size):

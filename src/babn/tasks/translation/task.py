@@ -80,7 +80,7 @@ class TranslationTask(Task[SentencePair]):
     test_parts: tuple[str, ...] = ("dev", "test", "out-dev", "out-test")
     max_length: int = 125
     multiple: int = 1
-    asked_together: int = 256
+    asked_together: int = 1024
 
     def configured(self, options: Mapping[str, Any]) -> "TranslationTask":
         """The task with other languages, another preparation, limits or search."""
