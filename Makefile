@@ -28,7 +28,7 @@ test: $(INSTALLED)  ## run the fast tests; PYTEST_ARGS="-k weibull" picks some o
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 test-slow: $(INSTALLED)  ## run the slow tests
-	@$(call install,-c constraints.txt -e '.[ray,quantised]')
+	@$(call install,-c constraints.txt -e '.[ray]' -e '.[quantised]')
 	$(BIN)/pytest -m slow $(PYTEST_ARGS)
 
 test-gpu: $(INSTALLED)  ## run the kernels' tests on a CUDA device

@@ -76,7 +76,7 @@ class SoftLabels(Lookup):
         lengths = self.answers.lengths[rows]
         found = torch.zeros(len(rows), self.count, device=self.scores.device)
         line = torch.arange(len(rows)).repeat_interleave(lengths)
-        starts = self.answers.offsets.cpu()[rows]
+        starts = self.answers.starts[rows]
         within = torch.arange(int(lengths.sum())) - (lengths.cumsum(0) - lengths)[line]
         places = (starts[line] + within).to(self.scores.device)
         found[line.to(found.device), self.answers.values[places].long()] = self.scores[places]

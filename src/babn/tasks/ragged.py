@@ -36,6 +36,11 @@ class Ragged:
         return self.offsets.cpu().diff()
 
     @cached_property
+    def starts(self) -> Int[Tensor, "row"]:
+        """Where each row begins; in main memory as well."""
+        return self.offsets.cpu()[:-1]
+
+    @cached_property
     def longest(self) -> int:
         """The length of the longest row."""
         return int(self.lengths.max()) if len(self.lengths) else 0
