@@ -10,6 +10,7 @@ from small_evaluations import evaluation, labels, logits
 import babn
 from babn.errors import ConfigError
 from babn.evaluation import calibrate, fit_temperature
+from babn.evaluation.calibration import HIGHEST, LOWEST, best_temperatures, nll_losses
 from babn.prediction.predict import Prediction
 from babn.prediction.temperature import get_temperature, set_temperature
 from models import ALL
@@ -35,6 +36,24 @@ def test_it_minimises_the_negative_log_likelihood(samples: int) -> None:
     best = optimize.minimize_scalar(loss, bounds=(-3, 3), method="bounded").x
     found = fit_temperature(Prediction(drawn), right)
     assert loss(float(torch.tensor(found).log())) <= loss(best) + 1e-9
+
+
+def test_sets_of_examples_have_temperatures_of_their_own() -> None:
+    drawn, right = logits(samples=2, scale=3.0), labels()
+    drawn[:, ::2] *= 4.0
+    even = torch.arange(len(right)) % 2 == 0
+    sets = torch.stack([even, ~even, torch.ones_like(even)])
+    together = best_temperatures(nll_losses(drawn, right), sets)
+    alone = [fit_temperature(Prediction(drawn[:, own]), right[own]) for own in sets]
+    assert together == pytest.approx(alone, rel=1e-6)
+    assert together[0] > 3 * together[1]
+
+
+@pytest.mark.parametrize(("sign", "end"), [(1, LOWEST), (-1, HIGHEST)])
+def test_where_no_temperature_is_best_it_is_the_last_of_the_range(sign: int, end: float) -> None:
+    sure = sign * torch.tensor([[3.0, 0.0], [0.0, 2.0]])
+    found = fit_temperature(sure, torch.tensor([0, 1]))
+    assert found == pytest.approx(float(torch.tensor(end).exp()), rel=1e-3)
 
 
 def test_calibration_improves_what_it_should_and_keeps_the_answers() -> None:

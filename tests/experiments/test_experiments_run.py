@@ -12,13 +12,13 @@ from small_experiments import StopsAt, same_weights, tiny, weights
 
 import babn
 from babn.errors import ConfigError, ModelError
-from babn.experiments import run as run_module
 from babn.experiments import training
 from babn.experiments.checkpoints import find_checkpoints
 from babn.experiments.log import read_log
 from babn.experiments.run import evaluate, remeasure, run
 from babn.experiments.run_folder import RunError, RunFolder
 from babn.experiments.stage import set_up
+from babn.experiments.testing import Questions
 from babn.tasks import installed
 from babn.watch import Unwatched
 
@@ -112,15 +112,15 @@ def test_what_was_answered_before_an_interruption_is_not_asked_again(
     damaged: bool, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    inner = run_module.answer
+    inner = Questions.answered
 
-    def counted(subject: Any, part: str, mode: Any, watch: Any) -> Any:
+    def counted(self: Questions, subject: Any, mode: Any, watch: Any) -> Any:
         asked.append(mode)
         if asked == ["mean", "sampled"]:
             raise RuntimeError("crash")
-        return inner(subject, part, mode, watch)
+        return inner(self, subject, mode, watch)
 
-    monkeypatch.setattr(run_module, "answer", counted)
+    monkeypatch.setattr(Questions, "answered", counted)
     with pytest.raises(RuntimeError, match="crash"):
         run(tiny(), tmp_path / "run")
     if damaged:
@@ -231,7 +231,7 @@ def test_label_smoothing_changes_the_loss_as_torch_does(tmp_path: Path) -> None:
     stage = set_up(tiny(rule="softmax", label_smoothing=0.2, steps=1))
     stage.model.eval()  # no dropout
     (portion,) = stage.batches(0)
-    terms, batch = training._backward(stage, portion, stage.model), portion.batch
+    terms, batch = training._backward(stage, stage.model, portion), portion.batch
     logits = stage.model(**batch).logits
     expected = F.cross_entropy(logits, batch["labels"], label_smoothing=0.2)
     torch.testing.assert_close(terms["loss"], expected)

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from babn import metrics
 from babn.errors import ConfigError
 from babn.prediction.predict import Prediction
 from babn.prediction.temperature import get_temperature, set_temperature
@@ -17,10 +17,14 @@ Model = TypeVar("Model", bound=nn.Module)
 LOWEST, HIGHEST = -4.0, 4.0
 """Logarithms of the temperatures among which the best is looked for, 0.018 to 55."""
 
-GRID, STEPS = 33, 40
-"""Temperatures that are tried first, and steps that then narrow the interval down to 1e-9."""
+COARSE, FINE = 0.25, 1e-3
+"""Distances between temperatures that are tried, of their logarithms, at first and in the end."""
 
-GOLDEN = (5**0.5 - 1) / 2
+PARTS = 16
+"""Into how many parts each distance is divided by the next round."""
+
+Losses = Callable[[float], Float[Tensor, "example"]]
+"""The loss of each example at a temperature."""
 
 
 def calibrate(
@@ -59,23 +63,52 @@ def fit_temperature(
             f"activation={prediction.activation!r} has no temperature. Pass the prediction of a "
             "classifier whose classes exclude each other."
         )
-    answers = Prediction(prediction.sample_logits.double())
-
-    return best_temperature(lambda t: metrics.nll(answers.tempered(t).probs, labels))
-
-
-def best_temperature(loss: Callable[[float], float]) -> float:
-    """The temperature at which a loss is smallest."""
-    return math.exp(_minimum(lambda log_temperature: loss(math.exp(log_temperature))))
+    everything = torch.ones(1, labels.numel(), dtype=torch.bool)
+    return best_temperatures(nll_losses(prediction.sample_logits, labels), everything)[0]
 
 
-def _minimum(loss: Callable[[float], float]) -> float:
-    """Where a function of one number is smallest: a grid, then golden sections."""
-    step = (HIGHEST - LOWEST) / (GRID - 1)
-    places = [LOWEST + i * step for i in range(GRID)]
-    best = min(places, key=loss)
-    low, high = best - step, best + step
-    for _ in range(STEPS):
-        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        low, high = (low, right) if loss(left) <= loss(right) else (left, high)
-    return (low + high) / 2
+def nll_losses(
+    logits: Float[Tensor, "sample *example label"], labels: Int[Tensor, "*example"]
+) -> Losses:
+    """Negative log likelihoods of the right answers under the mean of samples."""
+    flat = logits.double().flatten(1, -2)
+    right = labels.to(flat.device).flatten()[None, :, None].expand(len(flat), -1, 1)
+
+    def losses(temperature: float) -> Float[Tensor, "example"]:
+        chosen = (flat / temperature).log_softmax(-1).gather(-1, right).squeeze(-1)
+        return math.log(len(chosen)) - chosen.logsumexp(0)
+
+    return losses
+
+
+def best_temperatures(losses: Losses, sets: Bool[Tensor, "set example"]) -> list[float]:
+    """For each of some sets of examples the temperature at which their mean loss is smallest.
+
+    A grid that becomes finer in each round where the sets' best temperatures are; then the vertex
+    of the parabola through the best and its neighbours. All sets share what is computed.
+    """
+    weights = sets.double()
+    step, low, high = COARSE, LOWEST, HIGHEST
+    while True:
+        places = torch.arange(round((high - low) / step) + 1, dtype=torch.float64) * step + low
+        each = torch.stack([losses(math.exp(place)).double().cpu() for place in places.tolist()])
+        found = each @ weights.T
+        # An end of the range has a neighbour on one side only.
+        best = found.argmin(0).clamp(1, len(places) - 2)
+        if step <= FINE:
+            return [
+                math.exp(_vertex(places[at - 1 : at + 2], column[at - 1 : at + 2]))
+                for at, column in zip(best.tolist(), found.T, strict=True)
+            ]
+        low, high = float(places[best.min()]) - step, float(places[best.max()]) + step
+        step /= PARTS
+
+
+def _vertex(places: Float[Tensor, "3"], losses: Float[Tensor, "3"]) -> float:
+    """Where the parabola through three evenly spaced points is lowest; between the outer ones."""
+    left, middle, right = losses.tolist()
+    first, second = (right - left) / 2, right - 2 * middle + left
+    shift = max(-1.0, min(1.0, -first / second)) if second > 0 else 0.0
+    if second <= 0 and left != right:
+        shift = -1.0 if left < right else 1.0
+    return float(places[1] + shift * (places[2] - places[1]))

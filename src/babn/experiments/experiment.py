@@ -69,6 +69,9 @@ class Experiment:
             `"constant"`.
         kl_warmup: Share of training, or of each cycle, over which it grows.
         precision: `"float32"`, or `"bfloat16"` for mixed precision.
+        graphs: Whether steps are recorded as CUDA graphs and replayed, which takes off what
+            launching kernels costs; without effect on a CPU or with several processes. Not for
+            models that pack texts: `"lstm"`, `"decomposable"`, `"esim"`.
         buckets: Batches whose examples are sorted by length together; 1 for none.
         samples: Samples of attention in sampled mode.
         checkpoint_every: Steps between checkpoints; 0 for twenty in all.
@@ -106,6 +109,7 @@ class Experiment:
     kl_schedule: Literal["linear", "sigmoid", "cyclic", "constant"] = "linear"
     kl_warmup: float = 0.5
     precision: Literal["float32", "bfloat16"] = "float32"
+    graphs: bool = False
     buckets: int = 8
     samples: int = 20
     checkpoint_every: int = 0
@@ -145,6 +149,11 @@ class Experiment:
             raise ConfigError(
                 f"vectors={self.vectors!r} has no use with model={self.model!r}, only with "
                 f"{' or '.join(PAIR_MODELS + VISUAL_MODELS)}."
+            )
+        if self.graphs and self.model in (*PAIR_MODELS, TRANSLATOR):
+            raise ConfigError(
+                f"graphs=true is not possible with model={self.model!r}, which packs texts by "
+                "their lengths. Leave it at false."
             )
         if self.sizes and self.model not in (*VISUAL_MODELS, TRANSLATOR):
             raise ConfigError(

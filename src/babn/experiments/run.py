@@ -4,7 +4,7 @@ import shutil
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from babn.experiments.naming import label, method_name
 from babn.experiments.processes import Processes, process_group, processes, restarted
 from babn.experiments.run_folder import RunError, RunFolder, write_json
 from babn.experiments.stage import Stage, Subject, load_subject, set_up
-from babn.experiments.testing import answer, modes
+from babn.experiments.testing import Questions, modes
 from babn.experiments.training import train
 from babn.files import PARTIAL, note_files
 from babn.tasks.catalogue import find_task
@@ -152,6 +152,7 @@ def finish(
     target, own = target or place, processes()
     found: dict[tuple[str, str], Answers] = {}
     for part in parts or present_parts(subject):
+        questions = cache(partial(Questions.of, subject, part))
         for mode in modes(subject.experiment):
             folder = target.answers / f"{part}-{mode}"
             kept = own.lead(partial(_kept_answers, subject.task, folder)) if resume else None
@@ -159,7 +160,8 @@ def finish(
                 found[part, mode] = kept
                 continue
             method = method_name(subject.experiment.rule, mode)
-            answers = answer(subject, part, mode, watch).named(method, subject.experiment.seed)
+            answers = questions().answered(subject, mode, watch)
+            answers = answers.named(method, subject.experiment.seed)
             found[part, mode] = answers
             if own.first:
                 _keep_answers(answers, folder)

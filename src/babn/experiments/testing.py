@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -15,7 +16,7 @@ from babn.experiments.processes import Processes, processes
 from babn.experiments.stage import Subject
 from babn.tasks.asking import Asking, Mode
 from babn.tasks.encoded import Encoded
-from babn.tasks.task import Answers, Asked, without_answers
+from babn.tasks.task import Answers, Asked, Part, without_answers
 from babn.watch import Unwatched, Watch
 
 
@@ -33,11 +34,32 @@ def answer(subject: Subject, part: str, mode: Mode = "mean", watch: Watch | None
         mode: How to ask.
         watch: Is told of every example.
     """
-    watch = watch or Unwatched()
-    read = subject.task.read(subject.experiment.data, part)
-    data = encoded(subject.task, read, subject.tokenizer, subject.max_length, training=False)
-    watch.begin(f"{part}, {mode}", len(data))
-    return subject.task.answers(read, data, ask(subject, data, mode, watch))
+    return Questions.of(subject, part).answered(subject, mode, watch or Unwatched())
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A part of the test data, read and encoded.
+
+    Attributes:
+        part: The examples.
+        data: The same as tensors.
+    """
+
+    part: Part[Any]
+    data: Encoded
+
+    @classmethod
+    def of(cls, subject: Subject, name: str) -> "Questions":
+        """Reads and encodes a part."""
+        part = subject.task.read(subject.experiment.data, name)
+        data = encoded(subject.task, part, subject.tokenizer, subject.max_length, training=False)
+        return cls(part, data)
+
+    def answered(self, subject: Subject, mode: Mode, watch: Watch) -> Answers:
+        """What a trained model answers."""
+        watch.begin(f"{self.part.name}, {mode}", len(self.data))
+        return subject.task.answers(self.part, self.data, ask(subject, self.data, mode, watch))
 
 
 def ask(subject: Subject, data: Encoded, mode: Mode, watch: Watch) -> Asked:

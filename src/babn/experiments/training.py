@@ -4,7 +4,9 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +26,7 @@ from babn.experiments.interrupts import Interrupts
 from babn.experiments.log import Log
 from babn.experiments.optimizer import set_rates
 from babn.experiments.processes import Processes, processes
+from babn.experiments.replay import Replayed, Take, own_stream
 from babn.experiments.run_folder import RunFolder
 from babn.experiments.stage import Portion, Stage
 from babn.experiments.testing import answer, autocast
@@ -48,12 +51,12 @@ def train(stage: Stage, run: RunFolder, watch: Watch) -> None:
     log = Log(run, start) if own.first else None
     sums = _Sums()
     stage.model.train()
-    model = own.joined(stage.model)
     watch.begin("training", stage.steps, start)
     try:
-        with Interrupts() as interrupts:
+        with Interrupts() as interrupts, ExitStack() as stack:
+            taker = _taker(stage, own, stack)
             for step in range(start, stage.steps):
-                _note_step(stage, step, sums, model, own)
+                _note_step(stage, step, sums, taker, own)
                 done, asked = step + 1, own.any(interrupts.asked)
                 if done % max(1, stage.steps // LINES) == 0 or done == stage.steps:
                     _write_line(stage, run, done, sums, log, own)
@@ -166,24 +169,48 @@ class _Sums:
         return dict(zip(self.names, means.tolist(), strict=True))
 
 
-def _note_step(stage: Stage, step: int, sums: _Sums, model: nn.Module, own: Processes) -> None:
+@dataclass(frozen=True)
+class _Taker:
+    """Adds the gradients of a part of a step's batch.
+
+    Attributes:
+        model: The model, joined with those of other processes.
+        take: Adds the gradients, and returns the terms of the loss.
+        replayed: Whether gradients have to stay where they are.
+    """
+
+    model: nn.Module
+    take: Take
+    replayed: bool = False
+
+
+def _taker(stage: Stage, own: Processes, stack: ExitStack) -> _Taker:
+    model = own.joined(stage.model)
+    take = partial(_backward, stage, model)
+    if not stage.experiment.graphs or stage.device.type != "cuda" or own.count > 1:
+        return _Taker(model, take)
+    stack.enter_context(own_stream(stage.device))
+    return _Taker(model, Replayed(take), replayed=True)
+
+
+def _note_step(stage: Stage, step: int, sums: _Sums, taker: _Taker, own: Processes) -> None:
     """Takes a step, and notes its loss."""
     own.seed_step(stage.experiment.seed, step)
     schedule = stage.experiment.rate_schedule
     set_rates(stage.optimizer, step, stage.steps, stage.warmup, schedule)
     set_weight(stage.model, stage.annealing, step, stage.steps)
-    stage.optimizer.zero_grad()
+    stage.optimizer.zero_grad(set_to_none=not taker.replayed)
     portions = list(stage.batches(step, own))
     for place, portion in enumerate(portions, 1):
-        with own.accumulating(model, more=place < len(portions)):
-            sums.add(step + 1, _backward(stage, portion, model))
+        with own.accumulating(taker.model, more=place < len(portions)):
+            sums.add(step + 1, taker.take(portion))
     if stage.experiment.clip:
         nn.utils.clip_grad_norm_(stage.model.parameters(), stage.experiment.clip)
     stage.optimizer.step()
     sums.steps += 1
 
 
-def _backward(stage: Stage, portion: Portion, model: nn.Module) -> dict[str, Tensor]:
+def _backward(stage: Stage, model: nn.Module, portion: Portion) -> dict[str, Tensor]:
     """Adds the gradients of a part of a step's batch, and returns the terms of the loss."""
     share = portion.share * portion.weight
     with autocast(stage.experiment, stage.device), joint_divergence(stage.model, portion.weight):

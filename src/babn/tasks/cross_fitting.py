@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from babn.evaluation.calibration import fit_temperature
+from babn.evaluation.calibration import Losses, best_temperatures, nll_losses
 from babn.prediction.predict import Prediction
 
 FOLDS = 10
@@ -32,9 +32,21 @@ def cross_tempered(prediction: Prediction, labels: Int[Tensor, "example"]) -> Pr
     The temperature of each tenth of the examples is fitted on the other nine tenths. A single
     example keeps its answer.
     """
-    logits = prediction.sample_logits
-    tempered = logits.clone()
-    for own, others in folds(len(labels)):
-        temperature = fit_temperature(Prediction(logits[:, others]), labels[others])
-        tempered[:, own] = logits[:, own] / temperature
-    return Prediction(tempered)
+    losses = nll_losses(prediction.sample_logits, labels)
+    return with_temperatures(prediction, losses)
+
+
+def with_temperatures(prediction: Prediction, losses: Losses) -> Prediction:
+    """Each tenth of the answers divided by the temperature that is best for the other nine tenths.
+
+    Args:
+        prediction: The answers.
+        losses: The loss of each of them at a temperature.
+    """
+    tempered = prediction.sample_logits.clone()
+    tenths = list(folds(tempered.shape[1]))
+    if tenths:
+        found = best_temperatures(losses, torch.stack([others for _, others in tenths]))
+        for (own, _), temperature in zip(tenths, found, strict=True):
+            tempered[:, own] = tempered[:, own] / temperature
+    return Prediction(tempered, prediction.activation)

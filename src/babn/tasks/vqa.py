@@ -51,6 +51,7 @@ class VqaTask(Task[VqaExample]):
         test_parts: Parts that a model is tested on after training.
         max_length: Words at which questions are cut.
         cached: Questions are short, and images are files already.
+        asked_together: Questions in a batch of test data.
     """
 
     name: str
@@ -62,6 +63,7 @@ class VqaTask(Task[VqaExample]):
     test_parts: tuple[str, ...] = ("test", "noisy", "dev")
     max_length: int = 14
     cached: bool = False
+    asked_together: int = 256
 
     def configured(self, options: Mapping[str, Any]) -> "VqaTask":
         """The task with further levels of noise to be tested at, as variances in `noise`."""

@@ -12,10 +12,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from babn.evaluation.calibration import best_temperature
 from babn.metrics.bins import cell_sums, mean_gap, places
 from babn.prediction.predict import Prediction
-from babn.tasks.cross_fitting import folds
+from babn.tasks.cross_fitting import with_temperatures
 
 BINS = 10
 ALPHA = 0.05
@@ -60,9 +59,16 @@ def measure(
 
 def likelihood(prediction: Prediction, scores: Float[Tensor, "example answer"]) -> float:
     """Mean over examples of the negative log likelihood of their kept answers, in nats."""
+    return float(likelihoods(prediction, scores).mean())
+
+
+def likelihoods(
+    prediction: Prediction, scores: Float[Tensor, "example answer"]
+) -> Float[Tensor, "example"]:
+    """Negative log likelihoods of each example's kept answers, in nats."""
     p = prediction.probs.double().clamp(FLOOR, 1 - FLOOR)
     y = scores.double()
-    return float(-(y * p.log() + (1 - y) * (1 - p).log()).sum(-1).mean())
+    return -(y * p.log() + (1 - y) * (1 - p).log()).sum(-1)
 
 
 def ece(confidence: Float[Tensor, "example"], right: Float[Tensor, "example"]) -> float:
@@ -92,10 +98,4 @@ def error_auroc(doubt: Float[Tensor, "example"], right: Float[Tensor, "example"]
 
 def cross_tempered(prediction: Prediction, scores: Float[Tensor, "example answer"]) -> Prediction:
     """Answers divided by temperatures that have not seen them, fitted on the other nine tenths."""
-    logits = prediction.sample_logits
-    tempered = logits.clone()
-    for own, others in folds(len(scores)):
-        rest, right = Prediction(logits[:, others], "sigmoid"), scores[others]
-        temperature = best_temperature(lambda t, p=rest, y=right: likelihood(p.tempered(t), y))  # type: ignore[misc]
-        tempered[:, own] = logits[:, own] / temperature
-    return Prediction(tempered, "sigmoid")
+    return with_temperatures(prediction, lambda t: likelihoods(prediction.tempered(t), scores))
