@@ -1,6 +1,7 @@
 """Writes what the documentation quotes from committed results: python benchmarks/make_pages.py.
 
-`docs/reproduce.md` is written whole; `docs/kernels.md` gets the figures between its marks. Results
+`docs/reproduce.md` is written whole; `docs/kernels.md` and `docs/scale.md` get figures between
+their marks. Results
 of a table are read from `benchmarks/results/TABLE.json`, a copy of the `results.json` that `babn
 reproduce` leaves in the table's folder.
 """
@@ -12,8 +13,13 @@ from typing import Any
 
 from babn.attacks.table import attack_table
 from babn.benchmark.report import COLUMNS, TITLES, rows_of, table
+from babn.benchmark.suite import Row
+from babn.benchmark.workload import Size, model_config
 from babn.cli._all_tables import TITLES as TABLES
 from babn.cli._tables import ATTACKS, FIGURE
+from babn.estimate.shapes import shape_of
+from babn.estimate.table import Estimate, estimates
+from babn.estimate.workload import Workload
 from babn.evaluation.tables import Table
 from babn.experiments.grids import table_grid
 from babn.experiments.naming import rule_name
@@ -58,16 +64,22 @@ REMARKS = {
 
 
 def main() -> None:
-    """Writes both pages."""
+    """Writes the pages."""
     (DOCS / "reproduce.md").write_text(reproduce_page(), encoding="utf-8")
-    page = DOCS / "kernels.md"
-    text = re.sub(
-        "<!-- bench -->.*?<!-- /bench -->",
-        lambda _: f"<!-- bench -->\n{costs()}\n<!-- /bench -->",
-        page.read_text(encoding="utf-8"),
+    put("kernels.md", "bench", costs())
+    put("scale.md", "compared", compared())
+
+
+def put(page: str, mark: str, text: str) -> None:
+    """Puts text between the marks of a page."""
+    file = DOCS / page
+    whole = re.sub(
+        f"<!-- {mark} -->.*?<!-- /{mark} -->",
+        lambda _: f"<!-- {mark} -->\n{text}\n<!-- /{mark} -->",
+        file.read_text(encoding="utf-8"),
         flags=re.DOTALL,
     )
-    page.write_text(text, encoding="utf-8")
+    file.write_text(whole, encoding="utf-8")
 
 
 def reproduce_page() -> str:
@@ -115,17 +127,68 @@ def changed(settings: dict[str, Any]) -> str:
     return "".join(f", {name} 0" for name in off)
 
 
-def costs() -> str:
+def bench() -> dict[str, Any] | None:
     """The figures of `babn bench`, if they are committed."""
     file = RESULTS / "bench.json"
-    if not file.exists():
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def costs() -> str:
+    """What was measured, as tables."""
+    found = bench()
+    if found is None:
         return "Not measured yet: the repository holds no results of `babn bench`."
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     rows = rows_of(found)
     parts = [", ".join(f"{name} {value}" for name, value in found["versions"].items())]
+    parts += [found["note"]] if "note" in found else []
     for task, title in TITLES.items():
-        parts.append(Table(COLUMNS, table(rows, task), title).markdown())
+        if lines := table(rows, task):
+            parts += [f"{title}:", Table(COLUMNS, lines).markdown().strip()]
     return "\n\n".join(parts)
+
+
+def compared() -> str:
+    """Training steps as they were measured, beside estimates of them."""
+    found = bench()
+    if found is None:
+        return "None are committed yet."
+    steps = [
+        row for row in rows_of(found) if row.task == "train" and row.name in RULES and row.cost
+    ]
+    lines = [_compared(row, estimated(row.size)) for row in steps]
+    return Table(["rule", "tokens", *COMPARED], lines).markdown()
+
+
+RULES = {
+    "softmax": "softmax",
+    "BAM": "BAM",
+    "BABN heads": "BABN, heads",
+    "BABN keys": "BABN, keys",
+}
+"""Rules as `babn bench` calls them, and `babn estimate`."""
+
+COMPARED = ("GiB, estimate", "GiB", "ms, estimate", "GPU ms", "estimate / GPU")
+
+
+def estimated(size: Size) -> dict[str, Estimate]:
+    """Estimates of a training step of the model that the benchmark runs, by rule."""
+    config = model_config(size)
+    work = Workload(batch=size.batch, length=size.length, train=True)
+    return {each.name: each for each in estimates(shape_of(config, "ALBERT-base"), work)}
+
+
+def _compared(row: Row, found: dict[str, Estimate]) -> list[str]:
+    estimate, cost = found[RULES[row.name]], row.cost
+    assert cost is not None and cost.busy is not None and cost.memory is not None
+    return [
+        row.name,
+        str(row.size.length),
+        f"{estimate.memory.total / 2**30:.2f}",
+        f"{cost.memory / 2**30:.2f}",
+        f"{1e3 * estimate.seconds:.1f}",
+        f"{1e3 * cost.busy:.1f}",
+        f"{estimate.seconds / cost.busy:.2f}",
+    ]
 
 
 if __name__ == "__main__":

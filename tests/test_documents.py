@@ -130,6 +130,7 @@ def test_the_page_of_tables_is_what_its_script_writes() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks/make_pages.py"))
     assert script["reproduce_page"]() == (ROOT / "docs/reproduce.md").read_text()
     assert script["costs"]() in (ROOT / "docs/kernels.md").read_text()
+    assert script["compared"]() in (ROOT / "docs/scale.md").read_text()
 
 
 def test_the_figures_of_settings_can_be_drawn(

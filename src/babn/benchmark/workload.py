@@ -36,19 +36,25 @@ class Size:
     heads: int = 12
 
 
-def make_model(size: Size, rule: RuleConfig | None, device: torch.device) -> Any:
-    """A classifier converted by `rule`; softmax by torch's own kernels without one."""
+def model_config(size: Size) -> Any:
+    """The configuration of an ALBERT."""
     import transformers
 
-    torch.manual_seed(0)
-    config = transformers.AlbertConfig(
+    return transformers.AlbertConfig(
         num_hidden_layers=size.layers,
         num_attention_heads=size.heads,
         hidden_size=size.width,
         intermediate_size=4 * size.width,
         max_position_embeddings=max(512, size.length),
     )
-    model: Any = transformers.AlbertForSequenceClassification(config)
+
+
+def make_model(size: Size, rule: RuleConfig | None, device: torch.device) -> Any:
+    """A classifier converted by `rule`; softmax by torch's own kernels without one."""
+    import transformers
+
+    torch.manual_seed(0)
+    model: Any = transformers.AlbertForSequenceClassification(model_config(size))
     model.to(device)
     if rule is None:
         return without_mask(model)
