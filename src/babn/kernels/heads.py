@@ -216,8 +216,8 @@ def mapped(h: Tensor, weight: Tensor, bias: Tensor, softplus: bool) -> Tensor:
 
 def mapped_backward(
     h: Tensor, weight: Tensor, out: Tensor, dout: Tensor, softplus: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of tensor, weight and bias, the latter two in float32."""
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the tensor, and of weight and bias side by side in float32."""
     heads, outs = h.shape[1], len(weight)
     h, dh, shares = h.contiguous(), torch.empty_like(h), _Shares.of(h)
     parts = h.new_empty(shares.parts, outs, heads + 1, dtype=torch.float32)
@@ -228,7 +228,7 @@ def mapped_backward(
         HEADS=heads, OUTS=outs, BH=_block(heads + 1), BO=_block(outs), BP=SUMMED_PAIRS,
         SOFTPLUS=softplus, IEEE=h.dtype == torch.float32, num_warps=SUMMED_WARPS,
     )  # fmt: skip
-    return dh, *_added(parts)
+    return dh, parts.sum(0)
 
 
 class _Shares(NamedTuple):
@@ -250,12 +250,6 @@ class _Shares(NamedTuple):
         return self.grid[0] * self.grid[1]
 
 
-def _added(parts: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of weight and bias, from those of each program."""
-    sums = parts.sum(0)
-    return sums[:, :-1].clone(), sums[:, -1].clone()
-
-
 def lifted_by_heads(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """One or two maps over heads with softplus, their results side by side for each pair."""
     batch, heads, n, m = h.shape
@@ -273,10 +267,8 @@ def lifted_by_heads(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return out
 
 
-def lifted_by_heads_backward(
-    h: Tensor, weight: Tensor, dlift: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of tensor, weight and bias, for the gradient before softplus."""
+def lifted_by_heads_backward(h: Tensor, weight: Tensor, dlift: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of one or two maps, for the gradient before softplus."""
     heads = h.shape[1]
     if len(weight) == heads:
         return mapped_backward(h, weight, h, dlift, False)
@@ -289,7 +281,7 @@ def lifted_by_heads_backward(
         HEADS=heads, BH=_block(heads + 1), BP=SUMMED_PAIRS, IEEE=h.dtype == torch.float32,
         num_warps=SUMMED_WARPS,
     )  # fmt: skip
-    return dh, *_added(parts)
+    return dh, parts.sum(0)
 
 
 def _packed(lift: Tensor) -> Tensor:
@@ -311,17 +303,17 @@ def _(h: Tensor, weight: Tensor, bias: Tensor, softplus: bool) -> Tensor:
 @torch.library.custom_op("babn::head_map_backward", mutates_args=())
 def head_map_backward(
     h: Tensor, weight: Tensor, out: Tensor, dout: Tensor, softplus: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of tensor, weight and bias, the latter two in float32."""
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the tensor, and of weight and bias side by side in float32."""
     return mapped_backward(h, weight, out, dout, softplus)
 
 
 @head_map_backward.register_fake
 def _(
     h: Tensor, weight: Tensor, out: Tensor, dout: Tensor, softplus: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    dweight = torch.empty_like(weight, dtype=torch.float32)
-    return h.new_empty(h.shape), dweight, dweight.new_empty(len(weight))
+) -> tuple[Tensor, Tensor]:
+    outs, heads = weight.shape
+    return h.new_empty(h.shape), h.new_empty(outs, heads + 1, dtype=torch.float32)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -332,8 +324,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, dout: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
     h, weight, out = ctx.saved_tensors
-    dh, dweight, dbias = head_map_backward(h, weight, out, dout, ctx.softplus)
-    return dh, dweight.to(weight.dtype), dbias.to(ctx.bias_dtype), None
+    dh, dmap = head_map_backward(h, weight, out, dout, ctx.softplus)
+    return dh, dmap[:, :-1].to(weight.dtype), dmap[:, -1].to(ctx.bias_dtype), None
 
 
 head_map.register_autograd(_backward, setup_context=_setup)

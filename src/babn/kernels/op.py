@@ -142,8 +142,8 @@ def weibull_attention_backward(
     truncated: bool,
     own_moment: bool,
     with_kl: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys, values, lift (or state), prior, weight and bias, and of scores.
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of queries, keys, values, lift (or state), prior, maps over heads, and scores.
 
     Those of scores are empty unless a bias was added to them.
     """
@@ -205,11 +205,11 @@ def weibull_attention_backward(
         dk, dv, dprior = (
             x.unflatten(1, (-1, groups)).sum(2).contiguous() for x in (dk, dv, dprior)
         )
-    dweight, dbias = q.new_empty(0), q.new_empty(0)
+    dmaps = q.new_empty(0)
     if state is not None and head_weight is not None:
-        dlift, dweight, dbias = lifted_by_heads_backward(state, head_weight, dlift)
+        dlift, dmaps = lifted_by_heads_backward(state, head_weight, dlift)
     dscores = q.new_empty(0) if bias is None else dscores
-    return dq, dk, dv, dlift, dprior, dweight, dbias, dscores
+    return dq, dk, dv, dlift, dprior, dmaps, dscores
 
 
 def _token_by_token(q: Tensor, tokens: int, size: int) -> Tensor:
@@ -231,12 +231,12 @@ def _(
         dk, dv = (q.new_empty(x.shape) for x in (k, v))
     dlift = q.new_empty(0) if lift is None else torch.empty_like(lift)
     dprior = q.new_empty(*k.shape[:3], dtype=torch.float32)
-    dweight, dbias = q.new_empty(0), q.new_empty(0)
+    dmaps = q.new_empty(0)
     if head_weight is not None:
-        dweight = torch.empty_like(head_weight, dtype=torch.float32)
-        dbias = dweight.new_empty(len(head_weight))
+        outs, heads = head_weight.shape
+        dmaps = q.new_empty(outs, heads + 1, dtype=torch.float32)
     dscores = q.new_empty(0) if bias is None else q.new_empty(*q.shape[:3], m)
-    return dq, dk, dv, dlift, dprior, dweight, dbias, dscores
+    return dq, dk, dv, dlift, dprior, dmaps, dscores
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -248,7 +248,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...]:
     _, _, _, lift, head_weight, head_bias, prior, _, bias, *_ = ctx.saved_tensors
     dout = dout if dout.stride(-1) == 1 else dout.contiguous()
-    dq, dk, dv, dlift, dprior, dweight, dbias, dscores = weibull_attention_backward(
+    dq, dk, dv, dlift, dprior, dmaps, dscores = weibull_attention_backward(
         dout, dkl.contiguous(), *ctx.saved_tensors, *ctx.settings
     )
     return (
@@ -256,8 +256,8 @@ def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...
         dk,
         dv,
         None if lift is None else dlift,
-        None if head_weight is None else dweight.to(head_weight.dtype),
-        None if head_bias is None else dbias.to(head_bias.dtype),
+        None if head_weight is None else dmaps[:, :-1].to(head_weight.dtype),
+        None if head_bias is None else dmaps[:, -1].to(head_bias.dtype),
         None if prior is None else dprior,
         None,
         None if bias is None else dscores.sum_to_size(bias.shape).to(bias.dtype),

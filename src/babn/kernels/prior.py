@@ -80,7 +80,7 @@ def read_keys(
 
 @triton.jit
 def read_keys_backward(
-    K, W1, B1, W2, MASK, OUT, DOUT, DK, DW1, DB1, DW2, DB2, k_strides, mask_strides, heads, m,
+    K, W1, B1, W2, MASK, OUT, DOUT, DK, SUMS, k_strides, mask_strides, heads, m,
     D: tl.constexpr, BD: tl.constexpr, HIDDEN: tl.constexpr, BH: tl.constexpr, BN: tl.constexpr,
     MASKED: tl.constexpr, NORMALIZED: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
@@ -123,11 +123,11 @@ def read_keys_backward(
         at = DK + keys[:, None] * D + columns[None, :]
         tl.store(at, dk.to(DK.dtype.element_ty), mask=inside)
     inside = (units < HIDDEN)[:, None] & (columns < D)[None, :]
-    at = (plane * HIDDEN + units)[:, None] * D + columns[None, :]
-    tl.store(DW1 + at, dw1, mask=inside)
-    tl.store(DB1 + plane * HIDDEN + units, db1, mask=units < HIDDEN)
-    tl.store(DW2 + plane * HIDDEN + units, dw2, mask=units < HIDDEN)
-    tl.store(DB2 + plane + tl.arange(0, 1), db2)
+    SUMS += plane * (HIDDEN * (D + 2) + 1)
+    tl.store(SUMS + units[:, None] * D + columns[None, :], dw1, mask=inside)
+    tl.store(SUMS + HIDDEN * D + units, db1, mask=units < HIDDEN)
+    tl.store(SUMS + HIDDEN * (D + 1) + units, dw2, mask=units < HIDDEN)
+    tl.store(SUMS + HIDDEN * (D + 2) + tl.arange(0, 1), db2)
 
 
 launch_read = Launcher(read_keys)
@@ -200,30 +200,25 @@ def key_prior_backward(
     w2: Tensor,
     mask: Tensor | None,
     normalized: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of keys, and of weights and biases in float32."""
+) -> tuple[Tensor, Tensor]:
+    """Gradients of keys, and of all weights and biases, one after the other in float32."""
     batch, heads, m, d = key.shape
-    planes, hidden = batch * heads, len(w1)
-    dkey = key.new_empty(batch, heads, m, d)
-    sizes = ((hidden, d), (hidden,), (1, hidden), (1,))
-    parts = [key.new_empty(planes, *size, dtype=torch.float32) for size in sizes]
+    planes, dkey = batch * heads, key.new_empty(batch, heads, m, d)
+    parts = key.new_empty(planes, len(w1) * (d + 2) + 1, dtype=torch.float32)
     seen, strides = _mask_of(key, mask)
     launch_read_backward(
         (planes, 1),
-        (key, w1.contiguous(), b1, w2, seen, out, dout.contiguous(), dkey, *parts),
+        (key, w1.contiguous(), b1, w2, seen, out, dout.contiguous(), dkey, parts),
         (key.stride(), strides, heads, m),
         **_options(key, w1, mask, normalized),
     )
-    dw1, db1, dw2, db2 = (part.sum(0) for part in parts)
-    return dkey, dw1, db1, dw2, db2
+    return dkey, parts.sum(0)
 
 
 @key_prior_backward.register_fake
-def _(
-    dout: Tensor, out: Tensor, key: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, *rest: Any
-) -> tuple[Tensor, ...]:
-    sums = [torch.empty_like(x, dtype=torch.float32) for x in (w1, b1, w2)]
-    return key.new_empty(key.shape), *sums, sums[0].new_empty(1)
+def _(dout: Tensor, out: Tensor, key: Tensor, w1: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    hidden, d = w1.shape
+    return key.new_empty(key.shape), key.new_empty(hidden * (d + 2) + 1, dtype=torch.float32)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -234,12 +229,13 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
     _, _, w1, b1, w2, _ = ctx.saved_tensors
-    dkey, dw1, db1, dw2, db2 = key_prior_backward(dout, *ctx.saved_tensors, ctx.normalized)
+    dkey, sums = key_prior_backward(dout, *ctx.saved_tensors, ctx.normalized)
+    dw1, db1, dw2, db2 = sums.split([w1.numel(), b1.numel(), w2.numel(), 1])
     return (
         dkey,
-        dw1.to(w1.dtype),
+        dw1.view_as(w1).to(w1.dtype),
         db1.to(b1.dtype),
-        dw2.to(w2.dtype),
+        dw2.view_as(w2).to(w2.dtype),
         db2.to(ctx.last),
         None,
         None,
