@@ -42,6 +42,15 @@ def is_whole(path: Path) -> bool:
     return True
 
 
+@pytest.mark.parametrize("small", [0, 2**26], ids=["one by one", "whole"])
+def test_large_files_are_read_tensor_by_tensor(
+    path: Path, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensor_files, "SMALL", small)
+    tensors, about = read_tensors(path)
+    assert same(tensors) and about == ABOUT
+
+
 def same(tensors: dict[str, Tensor]) -> bool:
     assert tensors.keys() == TENSORS.keys()
     return all(
