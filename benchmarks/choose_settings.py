@@ -54,16 +54,22 @@ def rule_table(rule: str, run: Record, runs: Sequence[Record]) -> str:
     task = [other for other in runs if other.experiment["task"] == run.experiment["task"]]
     lines = [f"[rules.{rule}]"]
     for name, value in flat(run.experiment).items():
-        if name != "seed" and len({flat(other.experiment).get(name) for other in task}) > 1:
+        if name != "seed" and len({repr(flat(other.experiment).get(name)) for other in task}) > 1:
             lines.append(f"{name} = {value!r}")
     return "\n".join(lines) + "\n"
+
+
+def developed(run: Record) -> dict[str, dict[str, float]]:
+    """Measures of the development data by mode, whatever else a run was tested on."""
+    found: dict[str, dict[str, float]] = run.results["measures"]["dev"]
+    return found
 
 
 def score(runs: Sequence[Record]) -> float:
     """Mean score of runs, every task counted alike."""
 
     def of_run(run: Record) -> float | None:
-        return run.measures["mean"].get(find_task(run.experiment["task"]).scores[-1])
+        return developed(run)["mean"].get(find_task(run.experiment["task"]).scores[-1])
 
     return _mean_over_tasks(runs, of_run)
 
@@ -72,7 +78,8 @@ def surprise(runs: Sequence[Record]) -> float:
     """Mean NLL of runs in their fullest mode."""
 
     def of_run(run: Record) -> float | None:
-        return run.measures["sampled" if "sampled" in run.measures else "mean"].get("NLL")
+        measures = developed(run)
+        return measures["sampled" if "sampled" in measures else "mean"].get("NLL")
 
     return _mean_over_tasks(runs, of_run)
 
