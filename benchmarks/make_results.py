@@ -19,6 +19,15 @@ SECTIONS = {
     "minilm-large": "Language understanding with MiniLM: larger tasks",
     "minilm-search": "The search for settings, on development data",
     "minilm-search-2": "The second search",
+    "minilm-search-3": "The third search",
+    "minilm-domains": "Generalisation across domains with MiniLM",
+    "decomposable-domains": "Generalisation across domains with decomposable attention",
+    "esim-domains": "Generalisation across domains with ESIM",
+    "tatoeba": "Translation of Tatoeba, German to English",
+    "easy-vqa": "Questions about images: easy-VQA",
+    "daquar": "Questions about images: DAQUAR",
+    "vqa-ablation": "The upward path switched off, on questions about images",
+    "vqa-search": "The search for settings of questions about images, on development data",
 }
 """Files of results that `babn sweep` wrote, and their headings."""
 
