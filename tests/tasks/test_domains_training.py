@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from babn.evaluation import calibration
 from babn.experiments.experiment import Experiment
 from babn.experiments.run import evaluate, remeasure, run
 from babn.tasks.domains import TASKS, DomainTask
@@ -20,10 +19,8 @@ SAMPLED = "OOD AUROC (mutual information)"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A cache of its own, and temperatures to few digits."""
+    """A cache of its own."""
     monkeypatch.setenv("BABN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(calibration, "GRID", 9)
-    monkeypatch.setattr(calibration, "STEPS", 3)
 
 
 def experiment(task: str, rule: str) -> Experiment:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 import babn
 from babn.attention.rule import RuleConfig
-from babn.evaluation import calibration
 from babn.tasks.encoded import Encoded
 from babn.tasks.glue import SST2, TASKS
 from babn.tasks.small import small_sizes, word_tokenizer
@@ -17,13 +16,6 @@ from babn.tasks.text_task import TextTask
 
 LENGTH = 48
 RULES = {"softmax": babn.SoftmaxConfig(), "belief": babn.BeliefConfig(max_length=LENGTH)}
-
-
-@pytest.fixture(autouse=True)
-def coarse_temperatures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding a temperature to the ninth digit would take most of the time here."""
-    monkeypatch.setattr(calibration, "GRID", 9)
-    monkeypatch.setattr(calibration, "STEPS", 3)
 
 
 def prepared(task: TextTask, rule: RuleConfig) -> tuple[nn.Module, Encoded, Encoded]:

@@ -62,7 +62,8 @@ def _made(config: Any) -> dict[str, Tensor]:
     made: dict[str, Tensor] = {}
     if vocabulary:
         made |= _tokens("input_ids", "attention_mask", TOKENS, vocabulary)
-        if (separator := getattr(text, "sep_token_id", None)) is not None:
+        separator = getattr(text, "sep_token_id", None)
+        if separator is not None and separator < vocabulary:  # a default may be of a larger one
             made["input_ids"][:, PREMISE] = separator
     if vocabulary and getattr(config, "is_encoder_decoder", False):
         made |= _tokens("decoder_input_ids", "decoder_attention_mask", DECODER_TOKENS, vocabulary)
