@@ -28,7 +28,7 @@ HALF = 2
 """Bytes of a number of the base, its activations and the upward path's tensors."""
 
 WHOLE = 4
-"""Bytes of a belief parameter."""
+"""Bytes of a belief parameter, and of a number of the residual stream."""
 
 INSTRUCTIONS = {"belief": (94, 156), "bam": (62, 82)}
 """Of a query-key pair forward and backward, by rule: shape, scale, noise, weights, divergence."""
@@ -136,6 +136,7 @@ def parts(plan: Plan) -> list[Part]:
     """Work of all parts."""
     found = [
         _linear(plan),
+        _between(plan),
         _attention(plan),
         _arithmetic(plan),
         _upward(plan),
@@ -155,6 +156,18 @@ def _linear(plan: Plan) -> Part:
     # Backward has one product for inputs and one for weights, which a frozen base does without.
     passes = shape.layers + plan.layers_backward * (1 if work.frozen else 2)
     return Part("linear", passes * 2.0 * work.tokens * weights, passes * HALF * float(moved))
+
+
+def _between(plan: Plan) -> Part:
+    """What lies between products, each fused into one kernel: norms with residuals, activations.
+
+    A norm reads what a product made and the residual, and writes both; residuals are in float32.
+    """
+    shape, work = plan.shape, plan.work
+    norms = 2 * (2 * HALF + 2 * WHOLE) * shape.hidden
+    activation = (3 if shape.mlp_matrices == 3 else 2) * HALF * shape.intermediate
+    passes = shape.layers + 2 * plan.layers_backward
+    return Part("between", 0.0, passes * float(work.tokens) * (norms + activation))
 
 
 def _attention(plan: Plan) -> Part:

@@ -1,0 +1,44 @@
+"""Formulas against what was measured on a GPU, as far as results of `babn bench` are committed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from babn.benchmark.report import rows_of
+from babn.benchmark.suite import Row
+from babn.benchmark.workload import model_config
+from babn.estimate.shapes import shape_of
+from babn.estimate.table import Estimate, estimates
+from babn.estimate.workload import Workload
+
+FILE = Path(__file__).parents[2] / "benchmarks/results/bench.json"
+RULES = {"BAM": "BAM", "BABN heads": "BABN, heads", "BABN keys": "BABN, keys"}
+STEPS = [row for row in rows_of(json.loads(FILE.read_text())) if row.task == "train" and row.cost]
+CASES = [(row, base) for row in STEPS for base in STEPS
+         if row.name in RULES and base.name == "softmax" and base.size == row.size]  # fmt: skip
+
+
+def estimated(row: Row) -> tuple[Estimate, Estimate]:
+    work = Workload(batch=row.size.batch, length=row.size.length, train=True)
+    found = {
+        each.name: each for each in estimates(shape_of(model_config(row.size), "ALBERT"), work)
+    }
+    return found[RULES[row.name]], found["softmax"]
+
+
+@pytest.mark.parametrize(
+    ("row", "base"), CASES, ids=[f"{row.name}, {row.size.length}" for row, _ in CASES]
+)
+def test_what_a_rule_adds_is_about_what_was_measured(row: Row, base: Row) -> None:
+    assert row.cost is not None and base.cost is not None
+    own, softmax = estimated(row)
+    added = own.memory.total - softmax.memory.total
+    assert added == pytest.approx(row.cost.memory - base.cost.memory, rel=0.2, abs=2**25)
+    ratio = own.seconds / softmax.seconds
+    assert ratio == pytest.approx(row.cost.busy / base.cost.busy, rel=0.15)
+    assert 0.45 < own.seconds / row.cost.busy < 1
+
+
+def test_several_sizes_were_measured() -> None:
+    assert {row.size.length for row, _ in CASES} >= {128, 512}
