@@ -28,13 +28,11 @@ def killed(device: torch.device) -> Step:
 
 def test_costs_come_in_order_and_what_does_not_fit_has_none() -> None:
     said: list[str] = []
-    makers = [partial(sleeper, 0.05), too_large, partial(sleeper, 0.001)]
-    slow, missing, fast = measured(makers, CPU, 3, said.append)
-    assert slow is not None and fast is not None and missing is None
-    assert slow.seconds >= 0.05 > fast.seconds
-    assert said[0] == "compiling on all cores, 0 of 3 done"
+    missing, slow = measured([too_large, partial(sleeper, 0.05)], CPU, 3, said.append)
+    assert missing is None and slow is not None and 0.05 <= slow.seconds < 0.5
+    assert said[0] == "compiling on all cores, 0 of 2 done"
 
 
 def test_a_process_that_dies_is_named() -> None:
     with pytest.raises(BabnError, match="exit code 9"):
-        list(measured([partial(sleeper, 0.001), killed], CPU, 1))
+        list(measured([killed], CPU, 1))
