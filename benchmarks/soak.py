@@ -16,6 +16,7 @@ threads may not be more at the end than they were after warming up.
 """
 
 import argparse
+import ctypes
 import gc
 import itertools
 import json
@@ -50,6 +51,7 @@ CONFIGS: tuple[babn.RuleConfig, ...] = (
     babn.McDropoutConfig(),
 )
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
+LIBC = ctypes.CDLL(None)
 KEPT = 240
 """Rounds whose numbers are written; the verdict is of all of them."""
 
@@ -212,8 +214,13 @@ def device() -> torch.device:
 
 
 def look(seconds: float, notes: int) -> Held:
-    """What the process holds now, without the notes of what it held before."""
+    """What the process holds now, without the notes of what it held before.
+
+    Free memory goes back to the system first, where that can be asked for: fragments come and go.
+    """
     gc.collect()
+    if hasattr(LIBC, "malloc_trim"):
+        LIBC.malloc_trim(0)
     own = Path("/proc/self")
     page = resource.getpagesize()
     return Held(
