@@ -16,7 +16,7 @@ CHECKSUM = "sha256"
 """Where a file's own description holds the checksum."""
 
 SMALL = 2**26
-"""Files of up to so many bytes are read whole: safetensors 0.8.0 loses some 60 bytes of memory for
+"""Files of up to so many bytes are read whole: safetensors 0.8.0 loses a little memory for
 each tensor that it takes out of an open file, which adds up where many are read."""
 
 

@@ -7,7 +7,7 @@ def bench(*, out: Path = Path("babn-bench.json"), quick: bool = False) -> None:
     """Measure what stochastic attention costs in time and memory, beside softmax in the same run.
 
     Random weights in the shape of ALBERT-base. On a GPU compiled models in bfloat16 for 128, 512
-    and 2048 tokens, some four minutes; on a CPU fewer layers and shorter texts in float32.
+    and 2048 tokens, several minutes; on a CPU fewer layers and shorter texts in float32.
     Compare the ratios: times depend on what else the machine does.
 
     Args:

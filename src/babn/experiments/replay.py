@@ -1,7 +1,7 @@
 """Gradients by CUDA graphs: recorded once for each shape of batch, and replayed from then on.
 
-Launching the kernels of a small model one by one takes the CPU several times as long as they take
-the GPU. A recording launches all of them at once. It holds addresses and no values, so that batch,
+Launching the kernels of a small model one by one can take the CPU longer than they take the GPU. A
+recording launches all of them at once. It holds addresses and no values, so that batch,
 parameters, gradients, noise and the divergence's weight stay in their places: gradients are set to
 zero and not given up, and noise comes from torch's generator, which recordings advance.
 """
