@@ -11,6 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from floors import floors
+
 from babn.attacks.table import attack_table
 from babn.benchmark.report import COLUMNS, TITLES, rows_of, table
 from babn.benchmark.suite import Row
@@ -67,6 +69,7 @@ def main() -> None:
     """Writes the pages."""
     (DOCS / "reproduce.md").write_text(reproduce_page(), encoding="utf-8")
     put("kernels.md", "bench", costs())
+    put("kernels.md", "floors", least())
     put("scale.md", "compared", compared())
 
 
@@ -145,6 +148,20 @@ def costs() -> str:
         if lines := table(rows, task):
             parts += [f"{title}:", Table(COLUMNS, lines).markdown().strip()]
     return "\n\n".join(parts)
+
+
+def least() -> str:
+    """Work of the GPU over softmax's, beside the floor of it."""
+    found = bench()
+    if found is None:
+        return "None are committed yet."
+    names = {"train": "training step", "mean": "posterior mean"}
+    lines = [
+        [names[task], rule, str(length), f"{measured:.2f}", f"{floor:.2f}"]
+        for (task, rule, length), (measured, floor) in floors(rows_of(found)).items()
+    ]
+    heading = ["", "rule", "tokens", "GPU time, x softmax", "floor, x softmax"]
+    return Table(heading, lines).markdown()
 
 
 def compared() -> str:

@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,17 @@ import torch
 from typer.testing import CliRunner
 
 import babn
-from babn.benchmark import report, suite
+from babn.benchmark import report, suite, workload
 from babn.benchmark.suite import Plan, Row
 from babn.benchmark.timing import Cost, Kernel, measure, measure_in_turns
-from babn.benchmark.workload import Size, make_batch, make_model, sampled, training_step
+from babn.benchmark.workload import (
+    Recorded,
+    Size,
+    make_batch,
+    make_model,
+    sampled,
+    training_step,
+)
 from babn.cli._app import app
 
 CPU = torch.device("cpu")
@@ -42,6 +51,37 @@ def test_a_training_step_changes_all_parameters_of_the_rule() -> None:
     changed = [n for n, p in model.babn.named_parameters() if not torch.equal(p, before[n])]
     # A common number added to all log shapes of the prior changes nothing.
     assert set(before) - set(changed) <= {n for n in before if n.endswith("outer.bias")}
+
+
+def test_a_recorded_step_is_taken_as_it_is_until_it_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+
+    class Recorder:
+        def __call__(self, call: Callable[[], None]) -> tuple[None, Callable[[], None]]:
+            return None, lambda: done.append("replayed")
+
+    monkeypatch.setattr(workload, "CudaRecorder", Recorder)
+    monkeypatch.setattr(workload, "own_stream", lambda device: nullcontext())
+    step = Recorded(lambda: done.append("taken"), CPU)
+    for _ in range(4):
+        step()
+    assert done == ["taken", "taken", "replayed", "replayed"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rule", [None, babn.BeliefConfig(upward="heads")])
+def test_a_recorded_step_trains(rule: babn.RuleConfig | None) -> None:
+    device = torch.device("cuda")
+    model = make_model(TINY, rule, device)
+    step = training_step(model, make_batch(TINY, device), form="graphs")
+    for _ in range(3):
+        step()
+    before = [p.detach().clone() for p in model.parameters()]
+    step()
+    changed = [not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True)]
+    assert sum(changed) > 0.8 * len(changed)
 
 
 def test_key_maps_are_as_large_as_the_texts_are_long() -> None:
@@ -101,4 +141,4 @@ def test_the_command_prints_tables_and_writes_numbers(tmp_path: Path) -> None:
     assert "Training step" in result.output and "BABN keys" in result.output
     found = json.loads(out.read_text())
     assert found["versions"]["torch"] == torch.__version__
-    assert {r["task"] for r in found["rows"]} == {"train", "mean", "sample", "attention"}
+    assert {r["task"] for r in found["rows"]} == {"train", "mean", "sample"}

@@ -12,7 +12,6 @@ TITLES: dict[Task, str] = {
     "train": "Training step, optimiser included",
     "mean": "A pass at the posterior mean",
     "sample": f"{SAMPLES} samples of one text, in a loop and batched",
-    "attention": "Softmax attention of one layer alone, with gradients",
 }
 COLUMNS = ("rule", "tokens", "batch", "form", "ms", "x softmax", "GPU ms", "GiB", "x softmax")
 

@@ -11,11 +11,10 @@ from torch import Tensor
 import babn
 from babn.attention.rule import RuleConfig
 from babn.benchmark.processes import measured
-from babn.benchmark.timing import Cost, Step, measure, measure_in_turns, warm_up
+from babn.benchmark.timing import Cost, Step, measure_in_turns
 from babn.benchmark.workload import (
     Form,
     Size,
-    attention_alone,
     inference,
     make_batch,
     make_model,
@@ -23,7 +22,7 @@ from babn.benchmark.workload import (
     training_step,
 )
 
-Task = Literal["train", "mean", "sample", "attention"]
+Task = Literal["train", "mean", "sample"]
 
 SAMPLES = 20
 
@@ -46,7 +45,7 @@ class Row:
     """One measurement.
 
     Attributes:
-        task: A training step, a pass at the posterior mean, samples, or one attention call alone.
+        task: A training step, a pass at the posterior mean, or samples.
         name: The rule.
         form: How it was run.
         size: Sizes of model and batch.
@@ -79,8 +78,8 @@ GPU = Plan(
     ((Size(128, 32), "graphs"), (Size(512, 32), "graphs"), (Size(2048, 4), "graphs")),
     repeats=50,
 )
-"""ALBERT-base in the sizes that the documents quote, compiled into CUDA graphs, since
-launches by the CPU would bound them otherwise."""
+"""ALBERT-base in the sizes that the documents quote, compiled, and steps recorded as CUDA
+graphs, since launches by the CPU would bound them otherwise."""
 
 CPU = Plan(((Size(128, 4, layers=4), "eager"), (Size(256, 2, layers=4), "eager")), repeats=3)
 """A third of its layers, for two cores and a few minutes."""
@@ -118,11 +117,6 @@ def run(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iter
         yield from _in_turns(plan, report)
     else:
         yield from _in_processes(plan, device, report)
-    for size, _ in plan.sizes:
-        report(f"attention alone, {size.length} tokens")
-        step = attention_alone(size, device)
-        warm_up(step, device)
-        yield Row("attention", "softmax", "eager", size, measure(step, device, plan.repeats))
 
 
 def _in_turns(plan: Plan, report: Callable[[str], None]) -> Iterator[Row]:
@@ -149,11 +143,11 @@ def _in_processes(plan: Plan, device: torch.device, report: Callable[[str], None
 
 def _groups(plan: Plan) -> list[list[Contestant]]:
     """What is compared with each other."""
-    found = []
+    found = [_sampling(replace(plan.sizes[0][0], batch=1))]
     for size, form in plan.sizes:
         found.append(_training(plan, size, form))
         found.append(_asking(size, form))
-    return [*found, _sampling(replace(plan.sizes[0][0], batch=1))]
+    return found
 
 
 def _training(plan: Plan, size: Size, form: Form) -> list[Contestant]:

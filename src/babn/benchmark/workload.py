@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import babn
 from babn.attention.rule import RuleConfig
+from babn.benchmark.timing import Step
+from babn.cuda_graphs import CudaRecorder, own_stream
 
 Form = Literal["eager", "compiled", "graphs", "loop", "batched"]
-"""How a model is run: as it is, compiled, or compiled into CUDA graphs, which take the launches off
-the CPU; samples one after the other or together."""
+"""How a model is run: as it is, compiled, or compiled and the whole step recorded as a CUDA graph,
+which takes the launches off the CPU; samples one after the other or together."""
 
 
 @dataclass(frozen=True)
@@ -89,20 +90,44 @@ def half_precision(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
 
-def in_form(model: nn.Module, form: Form) -> Callable[..., Any]:
+class Recorded:
+    """A step that is recorded the third time, and replayed from then on.
+
+    The first times compile it and choose among kernels, which no recording can hold.
+    """
+
+    def __init__(self, step: Step, device: torch.device) -> None:
+        self.step, self.device = step, device
+        self.taken = 0
+        self.replay: Step | None = None
+
+    def __call__(self) -> None:
+        """Takes the step."""
+        if self.replay is None:
+            with own_stream(self.device):
+                if self.taken < 2:
+                    self.taken += 1
+                    return self.step()
+                _, self.replay = CudaRecorder()(self.step)
+        return self.replay()
+
+
+def called(model: nn.Module, form: Form) -> Callable[..., Any]:
     """The model as it is to be called."""
-    if form == "compiled":
-        return torch.compile(model, dynamic=False)
-    if form == "graphs":
-        return torch.compile(model, dynamic=False, mode="reduce-overhead")
-    return model
+    return torch.compile(model, dynamic=False) if form in ("compiled", "graphs") else model
 
 
-def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Callable[[], None]:
+def taken(step: Step, form: Form, device: torch.device) -> Step:
+    """The step as it is to be taken."""
+    return Recorded(step, device) if form == "graphs" else step
+
+
+def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
     """A step of training, optimiser included."""
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-    run = in_form(model, form)
+    recorded = form == "graphs"
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=recorded)
+    run = called(model, form)
     device = batch["input_ids"].device
 
     def step() -> None:
@@ -112,25 +137,24 @@ def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Cal
         optimizer.step()
         optimizer.zero_grad()
 
-    return step
+    return taken(step, form, device)
 
 
-def inference(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Callable[[], None]:
+def inference(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
     """A pass at the posterior mean, without gradients."""
     model.eval()
-    run = in_form(model, form)
+    run = called(model, form)
     inputs = {"input_ids": batch["input_ids"]}
+    device = batch["input_ids"].device
 
     def step() -> None:
-        with torch.no_grad(), half_precision(inputs["input_ids"].device):
+        with torch.no_grad(), half_precision(device):
             run(**inputs)
 
-    return step
+    return taken(step, form, device)
 
 
-def sampled(
-    model: nn.Module, batch: dict[str, Tensor], samples: int, form: Form
-) -> Callable[[], None]:
+def sampled(model: nn.Module, batch: dict[str, Tensor], samples: int, form: Form) -> Step:
     """Samples for one text, drawn together or in a loop."""
     model.eval()
     inputs = {"input_ids": batch["input_ids"][:1]}
@@ -143,18 +167,5 @@ def sampled(
             with torch.no_grad(), babn.sampling(model, seed=0):
                 for _ in range(samples):
                     model(**inputs)
-
-    return step
-
-
-def attention_alone(size: Size, device: torch.device) -> Callable[[], None]:
-    """Softmax attention of one layer by torch's own kernel, with gradients."""
-    shape = (size.batch, size.heads, size.length, size.width // size.heads)
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    q, k, v = (torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
-    gradient = torch.randn(shape, device=device, dtype=dtype)
-
-    def step() -> None:
-        F.scaled_dot_product_attention(q, k, v).backward(gradient)
 
     return step

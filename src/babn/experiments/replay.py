@@ -6,15 +6,14 @@ parameters, gradients, noise and the divergence's weight stay in their places: g
 zero and not given up, and noise comes from torch's generator, which recordings advance.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from babn.attention.fixed_course import fixed_course
+from babn.cuda_graphs import CudaRecorder
 from babn.experiments.stage import Portion
 from babn.tasks.encoded import Batch
 
@@ -92,29 +91,3 @@ def _shape(portion: Portion) -> tuple[Any, ...]:
     """What a recording cannot do without: sizes, types, and numbers that are written into it."""
     each = ((name, x.shape, x.dtype) for name, x in sorted(portion.batch.items()))
     return (portion.share, portion.weight, *each)
-
-
-class CudaRecorder:
-    """Records on the current stream; all recordings share memory, since they never overlap."""
-
-    def __init__(self) -> None:
-        self.pool: Any = None
-
-    def __call__(self, call: Callable[[], Terms]) -> tuple[Terms, Callable[[], None]]:
-        """Records a call."""
-        graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.current_stream()
-        with torch.cuda.graph(graph, self.pool, stream, capture_error_mode="thread_local"):
-            terms = call()
-        self.pool = self.pool or graph.pool()
-        return terms, graph.replay
-
-
-@contextmanager
-def own_stream(device: torch.device) -> Iterator[None]:
-    """A stream that can be recorded, which the usual one of a GPU cannot."""
-    stream, usual = torch.cuda.Stream(device), torch.cuda.current_stream(device)
-    stream.wait_stream(usual)
-    with torch.cuda.stream(stream):
-        yield
-    usual.wait_stream(stream)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from babn.cuda_graphs import own_stream
 from babn.errors import BabnError, BabnWarning
 from babn.experiments.attention import divergences, get_weight, joint_divergence, set_weight
 from babn.experiments.checkpoints import (
@@ -26,7 +27,7 @@ from babn.experiments.interrupts import Interrupts
 from babn.experiments.log import Log
 from babn.experiments.optimizer import set_rates
 from babn.experiments.processes import Processes, processes
-from babn.experiments.replay import Replayed, Take, own_stream
+from babn.experiments.replay import Replayed, Take
 from babn.experiments.run_folder import RunFolder
 from babn.experiments.stage import Portion, Stage
 from babn.experiments.testing import answer, autocast
