@@ -7,7 +7,8 @@ r"""Memory of a pass, in bytes.
 - pairs: with fused kernels the upward path's states of all chosen layers, which its first layer
   makes at once, and the maps' results of one layer; the causal mask, which rules spell out. In
   training the maps over keys keep their results for all layers, and backward has weights and score
-  gradients of one layer;
+  gradients of one layer. Gradients of the states come one by one while activations go, since the
+  first layer needs all of them; the larger of what there is at both ends counts;
 - training: a gradient for each trained parameter and Adam's two moments in float32.
 """
 
@@ -78,4 +79,7 @@ def _pairs(plan: Plan, kernels: bool) -> float:
     over_keys = isinstance(config, BeliefConfig) and config.upward == "keys"
     results = plan.maps * (kept if over_keys else 1)
     backward = 2 + plan.maps if work.train else 0
-    return HALF * float(pairs) * (states + results + backward) + work.pairs_at_once
+    begins = HALF * float(pairs) * (states + results + backward)
+    ends = HALF * float(pairs) * (2 * states + plan.maps + backward) if work.train else 0.0
+    gone = _activations(plan) * (1 - 1 / max(plan.layers_backward, 1))
+    return max(begins, ends - gone) + work.pairs_at_once
