@@ -42,10 +42,10 @@ both and queries one."""
 BABN_BYTES = {**BAM_BYTES, "forward": 4, "rows": 12}
 """Forward reads two numbers of the upward path; rows read them and write their gradients."""
 
-HEAD_MAPS = 2 * 6 + 8 + 4 + 10
+HEAD_MAPS = 2 * 6 + 8 + 2 + 4
 """Bytes for each pair. Read one number and write two, forward and again backward; read three and
-write one for their gradients; read one and write one for a step of the path, read four and write
-one for its."""
+write one for their gradients; write one for a step of the path, and read it and its gradient on the
+way back."""
 
 KEY_MAPS: dict[Task, int] = {"train": 18, "mean": 6}
 """Operations for each pair and key: three maps of two, and twice as much for their gradients."""

@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 import triton
 
+from babn.kernels import climb as climb_kernels
 from babn.kernels import heads as head_kernels
 from babn.kernels import launch
-from babn.kernels.heads import head_map
 from babn.kernels.launch import TILES, Tile
 from babn.kernels.op import weibull_attention
 from babn.kernels.top import softmax_weights
@@ -100,19 +100,32 @@ def parts(batch: int, n: int) -> dict[str, tuple[float, float]]:
     q, k, v = (random(batch, HEADS, n, SIZE) for _ in range(3))
     h = F.softplus(random(batch, HEADS, n, n, grad=False)).requires_grad_()
     weight, bias = random(2 * n, n), random(2 * n)
-    head_weight, head_bias = random(HEADS, HEADS), random(HEADS)
     runs = {
         "torch softmax attention": lambda: F.scaled_dot_product_attention(q, k, v),
         "first weights": lambda: softmax_weights(q, k, None, None, SIZE**-0.5),
         "map over keys": lambda: F.linear(h, weight[:n], bias[:n]),
         "both maps over keys": lambda: F.linear(h, weight, bias),
         "softplus": lambda: F.softplus(h),
-        "map over heads": lambda: head_map(h, head_weight, head_bias, True),
         **{name: attention(name, batch, n) for name in NUMBERS},
         "BABN with maps over heads": attention("BABN", batch, n, upward="heads"),
         "BABN, padded": attention("BABN", batch, n, padded=True),
     }
     return {name: forward_and_backward(run) for name, run in runs.items()}
+
+
+def path(batch: int, n: int, steps: int, pairs: int) -> tuple[float, float]:
+    """Times of the upward path over heads through 12 layers, so many steps to a kernel."""
+    climb_kernels.STEPS, climb_kernels.SUMMED_PAIRS = steps, pairs
+    head_kernels.SUMMED_PAIRS = pairs
+    top = random(batch, HEADS, n, n).softmax(-1).detach().requires_grad_()
+    weights = (0.3 * torch.randn(12, HEADS, HEADS, device="cuda")).requires_grad_()
+    biases = torch.zeros(12, HEADS, device="cuda", requires_grad=True)
+    states = climb_kernels.climb(top, weights, biases)
+    grads = [torch.randn_like(state) for state in states]
+    leaves = [top, weights, biases]
+    back = milliseconds(lambda: torch.autograd.grad(states, leaves, grads, retain_graph=True))
+    with torch.no_grad():
+        return milliseconds(lambda: climb_kernels.climb(top, weights, biases)), back
 
 
 def kernel_times(run: Callable[[], torch.Tensor]) -> dict[str, float]:
@@ -208,6 +221,9 @@ def main() -> None:
     for upward in ("keys", "heads"):
         times = kernel_times(attention("BABN", args.batch, args.length, upward))
         print(upward, *(f"{kernel} {time:.3f}" for kernel, time in times.items()))
+    for steps, share in itertools.product((2, 3, 4, 6, 12), (32, 64)):
+        forward, backward = path(args.batch, args.length, steps, share)
+        print(f"path, {steps} steps, {share} pairs: {forward:.3f} + {backward:.3f} ms")
     tiles = try_tiles(args.batch, args.length) if args.tiles else {}
     for kernel, found in tiles.items():
         print(kernel, *(f"{'x'.join(map(str, tile))}: {time:.3f}" for tile, time in found[:8]))

@@ -10,7 +10,11 @@ from small_experiments import TINY
 
 from babn.experiments.experiment import Experiment
 from babn.experiments.records import Record, load_records
-from babn.experiments.result_tables import efficiency_table, results_table
+from babn.experiments.result_tables import (
+    efficiency_table,
+    mean_and_deviation,
+    results_table,
+)
 from babn.experiments.results_page import page, write_results
 
 
@@ -52,6 +56,19 @@ def test_cells_are_mean_and_deviation_over_seeds_beside_the_papers() -> None:
     assert rows["BAM"]["seeds"] == "0"
     assert rows["BABN"]["NLL, mean"] == "0.150 ± 0.000"
     assert rows["BABN"]["score, sampled"].startswith("87.0 ± 1.4")
+
+
+def test_a_cell_says_for_how_many_seeds_there_is_a_number() -> None:
+    assert mean_and_deviation([0.5, math.nan, 0.7], percent=True) == "60.0 ± 14.1 (2 of 3)"
+    assert mean_and_deviation([math.nan, 0.7], percent=False) == "0.700 (1 of 2)"
+    assert mean_and_deviation([math.nan], percent=False) == "undefined"
+
+
+def test_a_cell_without_a_number_for_every_seed_is_not_the_best() -> None:
+    runs = [record("softmax", 0, 0.8), record("softmax", 1, math.nan), record("bam", 0, 0.7)]
+    table = results_table(runs)
+    marked = {table.rows[row][1] for row, column in table.best if "score" in table.columns[column]}
+    assert marked == {"BAM"}
 
 
 def test_the_best_of_a_task_is_marked_in_either_mode() -> None:
@@ -110,4 +127,4 @@ def test_numbers_that_are_not_defined_survive_the_file(tmp_path: Path) -> None:
     assert "NaN" not in text and "null" in text
     (found,), _ = load_records(tmp_path / "results.json")
     assert math.isnan(found.measures["mean"]["accuracy"])
-    assert "nan" in path.read_text()
+    assert "undefined" in path.read_text()

@@ -14,6 +14,7 @@ HOPPER = GPUTarget("cuda", 90, 32)
 
 LENGTHS = {"lift_strides": 3, "weight_strides": 2}
 TENSORS = {"MASK": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
+SEVERAL = {"STATES", "GRADS"}
 IN_PAIRS = {"U1", "U2", "DU1", "DU2", "DLIFT"}
 IN_FLOAT32 = {
     "PRIOR", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL", "ROW_SUM",
@@ -31,6 +32,8 @@ def signature(kernel: Any, options: dict[str, Any], dtype: str) -> dict[str, Any
     for name in kernel.arg_names:
         if name in options:
             types[name] = "constexpr"
+        elif name in SEVERAL:
+            types[name] = (f"*{dtype}",) * options["TAKEN"]
         elif name.endswith("_strides"):
             types[name] = ("i32",) * LENGTHS.get(name, 4)
         elif name.isupper():

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ahead_of_time import compiled
 
+from babn.kernels.climb import STEPS
 from babn.kernels.heads import PAIRS, PAIRS_WARPS, SUMMED_PAIRS, SUMMED_WARPS
 from babn.kernels.launch import (
     CONSTANT,
@@ -28,7 +29,7 @@ DEFAULT = {
     "D": 64, "DV": 64, "BD": 64, "BDV": 64, "SHAPE": LIFTED, "LIFT": True, "NORMALIZED": True,
     "SAMPLE": True, "TRUNCATED": True, "OWN_MOMENT": True, "PRIORS": CONTEXTUAL,
     "MASKED": 0, "BIASED": False, "IEEE": False, "FULL": True,
-    "HEADS": 12, "OUTS": 12, "BH": 16, "BO": 16, "SOFTPLUS": True,
+    "HEADS": 12, "BH": 16, "TAKEN": STEPS, "LAST": False, "WIDE": False,
     "POSITIVE": False, "LIFTS": PACKED,
     "LARGE_K": True,
 }  # fmt: skip
@@ -70,18 +71,21 @@ def test_the_default_fits_the_registers(
 
 
 @pytest.mark.parametrize(
-    ("kernel", "pairs", "warps"),
+    ("module", "kernel", "pairs", "warps"),
     [
-        ("map_heads", PAIRS, PAIRS_WARPS),
-        ("map_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
-        ("lift_heads", PAIRS, PAIRS_WARPS),
-        ("lift_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
+        ("heads", "map_heads", PAIRS, PAIRS_WARPS),
+        ("heads", "map_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
+        ("heads", "lift_heads", PAIRS, PAIRS_WARPS),
+        ("heads", "lift_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
+        ("climb", "climb_heads", PAIRS, PAIRS_WARPS),
+        ("climb", "climb_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
     ],
 )
 def test_maps_over_heads_fit_the_registers(
-    kernel: str, pairs: int, warps: int, compile_kernel: Callable[..., dict[str, int]]
-) -> None:
-    found = compile_kernel("heads", kernel, {**DEFAULT, "BP": pairs}, "bf16", warps)
+    module: str, kernel: str, pairs: int, warps: int,
+    compile_kernel: Callable[..., dict[str, int]],
+) -> None:  # fmt: skip
+    found = compile_kernel(module, kernel, {**DEFAULT, "BP": pairs}, "bf16", warps)
     assert found["stack"] == 0, found
 
 

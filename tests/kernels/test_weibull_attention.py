@@ -15,7 +15,6 @@ from weibull_cases import (
 )
 
 from babn.distributions.special import saturating_exp
-from babn.kernels.heads import head_map
 from babn.kernels.op import weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
 
@@ -189,7 +188,8 @@ def test_maps_over_heads_may_be_left_to_the_operator(name: str, device: torch.de
         ]
         maps = [x.to(device).requires_grad_() for x in maps]
         if apart:
-            both = head_map(*maps, False).unflatten(1, (case.maps, case.heads))
+            mapped = torch.einsum("oh,bhnm->bonm", maps[1], maps[0]) + maps[2][:, None, None]
+            both = mapped.unflatten(1, (case.maps, case.heads))
             lift = (both.movedim(1, -1).flatten(-2), None, None)
         else:
             lift = maps

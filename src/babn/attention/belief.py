@@ -22,7 +22,7 @@ from babn.attention.masking import Mask, from_ranks, normalize, ranks, to_ranks
 from babn.attention.prior import KeyNetwork
 from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, check_at_least, check_count
 from babn.attention.stochastic import NormalizedPosterior, log_weights
-from babn.attention.upward import Axis, AxisMap, by_kernel, climb, joint_map
+from babn.attention.upward import Axis, AxisMap, climb, climb_by_kernels, joint_map
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
 from babn.distributions.special import log_softplus
 from babn.errors import ConfigError
@@ -198,7 +198,7 @@ class BeliefRule(AttentionRule):
         top = softmax_weights(first)
         if self.config.upward == "heads" and (first.mask is None or first.mask.shape[1] == 1):
             # Maps over heads keep pairs apart, so that what they make of masked ones goes nowhere.
-            return UpwardStates(climb(maps, top, None, step=by_kernel), None)
+            return UpwardStates(climb_by_kernels(maps, top), None)
         return self._climb(maps, top, first.mask)
 
     def _climb(self, maps: list[AxisMap], top: Tensor, mask: Mask | None) -> UpwardStates:

@@ -130,13 +130,14 @@ def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
     return kernel(query, key, inputs.mask, inputs.bias, inputs.scale)
 
 
-def softplus_over_heads(
-    h: Float[Tensor, "batch head query key"], weight: Tensor, bias: Tensor
-) -> Float[Tensor, "batch head query key"]:
-    """One step of the upward path over heads."""
-    from babn.kernels.heads import head_map
+def climb_over_heads(
+    top: Float[Tensor, "batch head query key"], weights: Tensor, biases: Tensor
+) -> list[Float[Tensor, "batch head query key"]]:
+    """The upward path over heads: the states after each step, maps in the order of steps."""
+    from babn.kernels.climb import climb
 
-    return head_map(h, weight, bias, True)
+    states: list[Tensor] = climb(top, weights, biases)
+    return states
 
 
 def key_prior(

@@ -1,6 +1,6 @@
 """The deterministic upward path: from the first layer's scores to a state for every layer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.fused import softplus_over_heads
+from babn.attention.fused import climb_over_heads
 from babn.attention.masking import Mask, zero_masked
 from babn.errors import KeyLengthError
 
@@ -73,21 +73,10 @@ def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"])
     return F.linear(h, weight, bias)
 
 
-def by_softplus(upward: AxisMap, h: Tensor, mask: Mask | None) -> Tensor:
-    """A step of the path in torch's own operations."""
-    return softplus_seen(upward(h), mask)
-
-
-def by_kernel(upward: AxisMap, h: Tensor, mask: Mask | None) -> Tensor:
-    """A step of an unmasked path over heads in one kernel."""
-    return softplus_over_heads(h, upward.weight, upward.bias)
-
-
 def climb(
     maps: list[AxisMap],
     top: Float[Tensor, "batch head query key"],
     mask: Mask | None,
-    step: Callable[[AxisMap, Tensor, Mask | None], Tensor] = by_softplus,
 ) -> list[Float[Tensor, "batch head query key"]]:
     r"""$h^{l} = \mathrm{softplus}(f_3^l(h^{l+1}))$ from the last layer to the first.
 
@@ -95,15 +84,23 @@ def climb(
         maps: $f_3^1, \ldots, f_3^L$.
         top: $h^{L+1} = \mathrm{softmax}(\Phi^1)$, zero at masked keys.
         mask: The keys that take part, in the same order as in `top`.
-        step: How one step is computed.
 
     Returns:
         $h^1, \ldots, h^L$.
     """
     states = [top]
     for upward in reversed(maps):
-        states.append(step(upward, states[-1], mask))
+        states.append(softplus_seen(upward(states[-1]), mask))
     return states[:0:-1]
+
+
+def climb_by_kernels(
+    maps: list[AxisMap], top: Float[Tensor, "batch head query key"]
+) -> list[Float[Tensor, "batch head query key"]]:
+    """The same path over heads by fused kernels, without a mask."""
+    weights = torch.stack([upward.weight for upward in reversed(maps)])
+    biases = torch.stack([upward.bias for upward in reversed(maps)])
+    return climb_over_heads(top, weights, biases)[::-1]
 
 
 def softplus_seen(

@@ -1,6 +1,5 @@
 """Tables of models that were tested twice: in two domains, or on clean and noisy images."""
 
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from babn.experiments.records import Record
 from babn.experiments.result_tables import (
     NONE,
     NOT_RUN,
+    average,
     by_label,
     mean_and_deviation,
     tried,
@@ -167,9 +167,9 @@ def _best(lines: list[_Line], head: list[str]) -> Iterator[tuple[int, int]]:
         layout = lines[rows[0]].layout
         for column in layout.columns:
             found = {
-                row: statistics.fmean(values)
+                row: mean
                 for row in rows
-                if (values := lines[row].values(layout.parts[1], column))
+                if (mean := average(lines[row].values(layout.parts[1], column))) is not None
             }
             choose: Callable[..., float] = min if column.lower_is_better else max
             if len(found) > 1:

@@ -1,5 +1,6 @@
 """Tables of many runs: mean and deviation over seeds, beside the paper's numbers."""
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from babn.experiments.records import Record
 from babn.tasks.catalogue import find_task
 from babn.tasks.task import Task
 
-NOT_RUN, NONE = "not run", "–"
+NOT_RUN, NONE, UNDEFINED = "not run", "–", "undefined"
+"""Cells of what was not run, of what is not measured, and of what has no value in any run."""
 
 
 @dataclass(frozen=True)
@@ -135,14 +137,21 @@ def _cell(line: _Line, column: Column) -> str:
 
 
 def mean_and_deviation(values: list[float], percent: bool) -> str:
-    """A cell of numbers from several seeds."""
-    if not values:
-        return NONE
+    """A cell of numbers from several seeds; it says for how many of them there is a number."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return UNDEFINED if values else NONE
     factor, digits = (100, 1) if percent else (1, 3)
-    mean = statistics.fmean(values) * factor
-    if len(values) == 1:
-        return f"{mean:.{digits}f}"
-    return f"{mean:.{digits}f} ± {statistics.stdev(values) * factor:.{digits}f}"
+    cell = f"{statistics.fmean(known) * factor:.{digits}f}"
+    if len(known) > 1:
+        cell += f" ± {statistics.stdev(known) * factor:.{digits}f}"
+    return cell if len(known) == len(values) else f"{cell} ({len(known)} of {len(values)})"
+
+
+def average(values: list[float]) -> float | None:
+    """What cells are compared by; `None` unless there is a number for every seed."""
+    found = statistics.fmean(values) if values else math.nan
+    return None if math.isnan(found) else found
 
 
 def _best(lines: list[_Line]) -> list[tuple[int, int]]:
@@ -152,10 +161,10 @@ def _best(lines: list[_Line]) -> list[tuple[int, int]]:
         rows = [i for i, line in enumerate(lines) if line.task.name == task]
         for pair in range(0, len(COLUMNS), 2):
             found = {
-                (row, 4 + place): statistics.fmean(values)
+                (row, 4 + place): mean
                 for row in rows
                 for place in (pair, pair + 1)
-                if (values := _values(lines[row], COLUMNS[place]))
+                if (mean := average(_values(lines[row], COLUMNS[place]))) is not None
             }
             if len(rows) > 1 and found:
                 choose: Callable[..., float] = min if COLUMNS[pair].lower_is_better else max

@@ -8,7 +8,14 @@ from typing import Any
 from babn.evaluation.tables import Table
 from babn.experiments.naming import MODES, rule_name
 from babn.experiments.records import Record
-from babn.experiments.result_tables import NONE, NOT_RUN, by_label, mean_and_deviation, tried
+from babn.experiments.result_tables import (
+    NONE,
+    NOT_RUN,
+    average,
+    by_label,
+    mean_and_deviation,
+    tried,
+)
 
 PARTS = ("test", "dev")
 """The first of these that a run has is the one that its scores are of."""
@@ -97,10 +104,11 @@ def _best(lines: Sequence[_Line]) -> frozenset[tuple[int, int]]:
     """Places of the best of each score."""
     places = set()
     for column, score in enumerate(SCORES, 3):
+        known = [[r.measure(line.part, line.mode, score) for r in line.group] for line in lines]
         found = {
-            row: statistics.fmean(values)
-            for row, line in enumerate(lines)
-            if (values := [v for r in line.group if (v := r.measure(line.part, line.mode, score))])
+            row: mean
+            for row, values in enumerate(known)
+            if (mean := average([value for value in values if value is not None])) is not None
         }
         if len(found) > 1:
             best = max(found.values())

@@ -4,7 +4,7 @@ Matrices of a dozen rows against hundreds of thousands of columns are not what l
 products are made for; here each program takes all heads of a block of query-key pairs.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from babn.kernels.launch import Launcher
-from babn.kernels.special import LN2, LOG2_E, exp2, softplus_and_slope
+from babn.kernels.special import LN2, softplus_and_slope
 from babn.kernels.tiles import dot, pack
 
 PAIRS, PAIRS_WARPS = 128, 4
@@ -45,20 +45,17 @@ def store_heads(X, heads, pairs, pair_count, values, HEADS: tl.constexpr):
 @triton.jit
 def map_heads(
     X, WEIGHT, BIAS, OUT, weight_strides, pair_count,
-    HEADS: tl.constexpr, OUTS: tl.constexpr, BH: tl.constexpr, BO: tl.constexpr, BP: tl.constexpr,
-    SOFTPLUS: tl.constexpr, IEEE: tl.constexpr,
+    HEADS: tl.constexpr, BH: tl.constexpr, BP: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
-    """One block of pairs of one example."""
+    """A map of one block of pairs of one example, then softplus."""
     pairs = tl.program_id(0) * BP + tl.arange(0, BP)
-    heads, outs = tl.arange(0, BH), tl.arange(0, BO)
-    example = tl.program_id(1).to(tl.int64)
-    x = load_heads(X + example * HEADS * pair_count, heads, pairs, pair_count, HEADS)
-    w = load_weight(WEIGHT, outs, heads, weight_strides, OUTS, HEADS).to(x.dtype)
-    u = dot(w, x, IEEE) + tl.load(BIAS + outs, mask=outs < OUTS, other=0.0).to(tl.float32)[:, None]
-    if SOFTPLUS:
-        value, _ = softplus_and_slope(u, IEEE)
-        u = value * LN2
-    store_heads(OUT + example * OUTS * pair_count, outs, pairs, pair_count, u, OUTS)
+    heads = tl.arange(0, BH)
+    start = tl.program_id(1).to(tl.int64) * HEADS * pair_count
+    x = load_heads(X + start, heads, pairs, pair_count, HEADS)
+    w = load_weight(WEIGHT, heads, heads, weight_strides, HEADS, HEADS).to(x.dtype)
+    b = tl.load(BIAS + heads, mask=heads < HEADS, other=0.0).to(tl.float32)
+    value, _ = softplus_and_slope(dot(w, x, IEEE) + b[:, None], IEEE)
+    store_heads(OUT + start, heads, pairs, pair_count, value * LN2, HEADS)
 
 
 @triton.jit
@@ -125,37 +122,26 @@ def store_sums(SUMS, part, outs, heads, sums, OUTS: tl.constexpr, HEADS: tl.cons
 
 @triton.jit
 def map_heads_backward(
-    DOUT, VALUE, X, WEIGHT, DX, SUMS, weight_strides, pair_count, blocks,
-    HEADS: tl.constexpr, OUTS: tl.constexpr, BH: tl.constexpr, BO: tl.constexpr, BP: tl.constexpr,
-    SOFTPLUS: tl.constexpr, IEEE: tl.constexpr,
+    DOUT, X, WEIGHT, DX, SUMS, weight_strides, pair_count, blocks,
+    HEADS: tl.constexpr, BH: tl.constexpr, BP: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
     """Several blocks of pairs of one example: the gradient of X, and sums for weight and bias.
 
-    VALUE is what the map gave after softplus.
+    DOUT is the gradient before softplus.
     """
-    heads, outs = tl.arange(0, BH), tl.arange(0, BO)
+    heads = tl.arange(0, BH)
     example = tl.program_id(1).to(tl.int64)
-    DOUT += example * OUTS * pair_count
-    VALUE += example * OUTS * pair_count
-    X += example * HEADS * pair_count
-    DX += example * HEADS * pair_count
-    w = load_weight(WEIGHT, outs, heads, weight_strides, OUTS, HEADS).to(DX.dtype.element_ty)
-    sums = tl.zeros([BO, BH], tl.float32)
+    start = example * HEADS * pair_count
+    w = load_weight(WEIGHT, heads, heads, weight_strides, HEADS, HEADS).to(DX.dtype.element_ty)
+    sums = tl.zeros([BH, BH], tl.float32)
     for block in range(blocks):
         pairs = (tl.program_id(0) * blocks + block) * BP + tl.arange(0, BP)
-        g = load_heads(DOUT, outs, pairs, pair_count, OUTS)
-        x = load_heads(X, heads, pairs, pair_count, HEADS)
-        if SOFTPLUS:
-            # In terms of softplus' value h its slope is 1 - e^-h.
-            h = load_heads(VALUE, outs, pairs, pair_count, OUTS).to(tl.float32)
-            slope = 1.0 - exp2(-h * LOG2_E)
-            if IEEE:
-                slope = tl.where(h < 1e-3, h - 0.5 * h * h, slope)
-            g = (g.to(tl.float32) * slope).to(g.dtype)
-        store_heads(DX, heads, pairs, pair_count, dot(tl.trans(w), g, IEEE), HEADS)
+        g = load_heads(DOUT + start, heads, pairs, pair_count, HEADS)
+        x = load_heads(X + start, heads, pairs, pair_count, HEADS)
+        store_heads(DX + start, heads, pairs, pair_count, dot(tl.trans(w), g, IEEE), HEADS)
         sums += dot(g, tl.trans(with_ones(x, heads, HEADS)), IEEE)
     part = example * tl.num_programs(0) + tl.program_id(0)
-    store_sums(SUMS, part, outs, heads, sums, OUTS, HEADS)
+    store_sums(SUMS, part, heads, heads, sums, HEADS, HEADS)
 
 
 @triton.jit
@@ -195,43 +181,12 @@ launch_lift = Launcher(lift_heads)
 launch_lift_backward = Launcher(lift_heads_backward)
 
 
-def _block(size: int) -> int:
+def block(size: int) -> int:
+    """The smallest size of a block that holds as many heads."""
     return max(16, triton.next_power_of_2(size))
 
 
-def mapped(h: Tensor, weight: Tensor, bias: Tensor, softplus: bool) -> Tensor:
-    """A linear map over heads, in the precision of `h`; followed by softplus if asked."""
-    batch, heads, n, m = h.shape
-    h, outs = h.contiguous(), len(weight)
-    out = h.new_empty(batch, outs, n, m)
-    launch_map(
-        (triton.cdiv(n * m, PAIRS), batch),
-        (h, weight, bias, out),
-        (weight.stride(), n * m),
-        HEADS=heads, OUTS=outs, BH=_block(heads), BO=_block(outs), BP=PAIRS, SOFTPLUS=softplus,
-        IEEE=h.dtype == torch.float32, num_warps=PAIRS_WARPS,
-    )  # fmt: skip
-    return out
-
-
-def mapped_backward(
-    h: Tensor, weight: Tensor, out: Tensor, dout: Tensor, softplus: bool
-) -> tuple[Tensor, Tensor]:
-    """Gradients of the tensor, and of weight and bias side by side in float32."""
-    heads, outs = h.shape[1], len(weight)
-    h, dh, shares = h.contiguous(), torch.empty_like(h), _Shares.of(h)
-    parts = h.new_empty(shares.parts, outs, heads + 1, dtype=torch.float32)
-    launch_map_backward(
-        shares.grid,
-        (dout.contiguous(), out, h, weight, dh, parts),
-        (weight.stride(), shares.pairs, shares.blocks),
-        HEADS=heads, OUTS=outs, BH=_block(heads + 1), BO=_block(outs), BP=SUMMED_PAIRS,
-        SOFTPLUS=softplus, IEEE=h.dtype == torch.float32, num_warps=SUMMED_WARPS,
-    )  # fmt: skip
-    return dh, parts.sum(0)
-
-
-class _Shares(NamedTuple):
+class Shares(NamedTuple):
     """How programs share the pairs of a tensor: a few blocks for each."""
 
     grid: tuple[int, int]
@@ -239,7 +194,8 @@ class _Shares(NamedTuple):
     blocks: int
 
     @classmethod
-    def of(cls, h: Tensor) -> "_Shares":
+    def of(cls, h: Tensor) -> "Shares":
+        """The shares of programs that compute gradients."""
         batch, pairs = h.shape[0], h.shape[2] * h.shape[3]
         everything = triton.cdiv(pairs, SUMMED_PAIRS)
         blocks = triton.cdiv(everything * batch, PROGRAMS)
@@ -247,85 +203,41 @@ class _Shares(NamedTuple):
 
     @property
     def parts(self) -> int:
+        """How many programs there are."""
         return self.grid[0] * self.grid[1]
 
 
 def lifted_by_heads(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """One or two maps over heads with softplus, their results side by side for each pair."""
     batch, heads, n, m = h.shape
-    if len(weight) == heads:
-        return mapped(h, weight, bias, True)
-    h = h.contiguous()
-    out = h.new_empty(batch, heads, n, 2 * m)
-    launch_lift(
+    h, maps = h.contiguous(), len(weight) // heads
+    out = h.new_empty(batch, heads, n, maps * m)
+    (launch_lift if maps == 2 else launch_map)(
         (triton.cdiv(n * m, PAIRS), batch),
-        (h, weight, bias, _packed(out)),
+        (h, weight, bias, _packed(out, maps)),
         (weight.stride(), n * m),
-        HEADS=heads, BH=_block(heads), BP=PAIRS, IEEE=h.dtype == torch.float32,
+        HEADS=heads, BH=block(heads), BP=PAIRS, IEEE=h.dtype == torch.float32,
         num_warps=PAIRS_WARPS,
     )  # fmt: skip
     return out
 
 
 def lifted_by_heads_backward(h: Tensor, weight: Tensor, dlift: Tensor) -> tuple[Tensor, Tensor]:
-    """The same of one or two maps, for the gradient before softplus."""
+    """For the gradient before softplus, those of the tensor and of weight and bias side by side."""
     heads = h.shape[1]
-    if len(weight) == heads:
-        return mapped_backward(h, weight, h, dlift, False)
-    h, dh, shares = h.contiguous(), torch.empty_like(h), _Shares.of(h)
-    parts = h.new_empty(shares.parts, 2 * heads, heads + 1, dtype=torch.float32)
-    launch_lift_backward(
+    maps = len(weight) // heads
+    h, dh, shares = h.contiguous(), torch.empty_like(h), Shares.of(h)
+    parts = h.new_empty(shares.parts, maps * heads, heads + 1, dtype=torch.float32)
+    (launch_lift_backward if maps == 2 else launch_map_backward)(
         shares.grid,
-        (_packed(dlift), h, weight, dh, parts),
+        (_packed(dlift.contiguous(), maps), h, weight, dh, parts),
         (weight.stride(), shares.pairs, shares.blocks),
-        HEADS=heads, BH=_block(heads + 1), BP=SUMMED_PAIRS, IEEE=h.dtype == torch.float32,
+        HEADS=heads, BH=block(heads + 1), BP=SUMMED_PAIRS, IEEE=h.dtype == torch.float32,
         num_warps=SUMMED_WARPS,
     )  # fmt: skip
     return dh, parts.sum(0)
 
 
-def _packed(lift: Tensor) -> Tensor:
+def _packed(lift: Tensor, maps: int) -> Tensor:
     """Two half-precision numbers side by side as one of 32 bits."""
-    return lift if lift.dtype == torch.float32 else lift.view(torch.int32)
-
-
-@torch.library.custom_op("babn::head_map", mutates_args=())
-def head_map(h: Tensor, weight: Tensor, bias: Tensor, softplus: bool) -> Tensor:
-    """A linear map over heads, in the precision of `h`; followed by softplus if asked."""
-    return mapped(h, weight, bias, softplus)
-
-
-@head_map.register_fake
-def _(h: Tensor, weight: Tensor, bias: Tensor, softplus: bool) -> Tensor:
-    return h.new_empty(h.shape[0], weight.shape[0], *h.shape[2:])
-
-
-@torch.library.custom_op("babn::head_map_backward", mutates_args=())
-def head_map_backward(
-    h: Tensor, weight: Tensor, out: Tensor, dout: Tensor, softplus: bool
-) -> tuple[Tensor, Tensor]:
-    """Gradients of the tensor, and of weight and bias side by side in float32."""
-    return mapped_backward(h, weight, out, dout, softplus)
-
-
-@head_map_backward.register_fake
-def _(
-    h: Tensor, weight: Tensor, out: Tensor, dout: Tensor, softplus: bool
-) -> tuple[Tensor, Tensor]:
-    outs, heads = weight.shape
-    return h.new_empty(h.shape), h.new_empty(outs, heads + 1, dtype=torch.float32)
-
-
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    h, weight, bias, ctx.softplus = inputs
-    ctx.bias_dtype = bias.dtype
-    ctx.save_for_backward(h, weight, output if ctx.softplus else h)
-
-
-def _backward(ctx: Any, dout: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-    h, weight, out = ctx.saved_tensors
-    dh, dmap = head_map_backward(h, weight, out, dout, ctx.softplus)
-    return dh, dmap[:, :-1].to(weight.dtype), dmap[:, -1].to(ctx.bias_dtype), None
-
-
-head_map.register_autograd(_backward, setup_context=_setup)
+    return lift if maps == 1 or lift.dtype == torch.float32 else lift.view(torch.int32)

@@ -194,18 +194,21 @@ class Launcher:
         self.compiled: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
 
     def __call__(
-        self, grid: tuple[int, int], tensors: tuple[Tensor, ...], numbers: tuple[Any, ...],
-        **options: Any,
+        self, grid: tuple[int, int], tensors: tuple[Tensor | tuple[Tensor, ...], ...],
+        numbers: tuple[Any, ...], **options: Any,
     ) -> None:  # fmt: skip
-        """Arguments in the kernel's order; `options` are its constants and how it is compiled."""
-        device = tensors[0].device
+        """Arguments in the kernel's order; `options` are its constants and how it is compiled.
+
+        Several tensors that kernels take as one argument are a tuple; the first is a tensor.
+        """
+        device = tensors[0].device  # type: ignore[union-attr]
         if device.type != "cuda":  # through the interpreter
             self.kernel[grid](*tensors, *numbers, **options)
             return
         if device.index != torch.cuda.current_device():
             with torch.cuda.device(device):
                 return self(grid, tensors, numbers, **options)
-        kinds = tuple([(t.dtype, t.data_ptr() % 16 == 0) for t in tensors])
+        kinds = tuple([_kind(each) for each in tensors])
         kind = device.index, kinds, numbers, tuple(options.items())
         found = self.compiled.get(kind)
         if found is None:
@@ -215,3 +218,10 @@ class Launcher:
             return
         compiled, constants = found
         compiled[(*grid, 1)](*tensors, *numbers, *constants)
+
+
+def _kind(tensor: Tensor | tuple[Tensor, ...]) -> Any:
+    """What Triton compiles for."""
+    if isinstance(tensor, tuple):
+        return tuple([_kind(each) for each in tensor])
+    return tensor.dtype, tensor.data_ptr() % 16 == 0

@@ -1,0 +1,193 @@
+"""The upward path with maps over heads: several of its steps in one kernel, each way.
+
+A step mixes the heads of a query-key pair and no pairs with each other. So a program takes a block
+of pairs up several steps, and backward down again, while they are in its registers.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from babn.kernels.heads import (
+    PAIRS,
+    PAIRS_WARPS,
+    SUMMED_PAIRS,
+    SUMMED_WARPS,
+    Shares,
+    block,
+    load_heads,
+    load_weight,
+    store_heads,
+    store_sums,
+    with_ones,
+)
+from babn.kernels.launch import Launcher
+from babn.kernels.special import LN2, LOG2_E, exp2, softplus_and_slope
+from babn.kernels.tiles import dot
+
+STEPS = 6
+"""Steps that a kernel takes; each has sums in registers on the way back."""
+
+
+@triton.jit
+def climb_heads(
+    X, STATES, WEIGHT, BIAS, pair_count,
+    HEADS: tl.constexpr, BH: tl.constexpr, BP: tl.constexpr, TAKEN: tl.constexpr,
+    IEEE: tl.constexpr,
+):  # fmt: skip
+    """One block of pairs of one example; a state after each step."""
+    pairs = tl.program_id(0) * BP + tl.arange(0, BP)
+    heads = tl.arange(0, BH)
+    start = tl.program_id(1).to(tl.int64) * HEADS * pair_count
+    h = load_heads(X + start, heads, pairs, pair_count, HEADS)
+    for step in tl.static_range(TAKEN):
+        at = WEIGHT + step * HEADS * HEADS
+        w = load_weight(at, heads, heads, (HEADS, 1), HEADS, HEADS).to(h.dtype)
+        b = tl.load(BIAS + step * HEADS + heads, mask=heads < HEADS, other=0.0).to(tl.float32)
+        value, _ = softplus_and_slope(dot(w, h, IEEE) + b[:, None], IEEE)
+        h = (value * LN2).to(h.dtype)
+        store_heads(STATES[step] + start, heads, pairs, pair_count, h, HEADS)
+
+
+@triton.jit
+def climb_heads_backward(
+    X, STATES, GRADS, CARRIED, WEIGHT, DX, SUMS, pair_count, blocks,
+    HEADS: tl.constexpr, BH: tl.constexpr, BP: tl.constexpr, TAKEN: tl.constexpr,
+    LAST: tl.constexpr, WIDE: tl.constexpr, IEEE: tl.constexpr,
+):  # fmt: skip
+    """Several blocks of pairs of one example: the gradient of X, and sums for weights and biases.
+
+    GRADS are gradients of the states themselves; CARRIED is what steps after these send back to
+    the last state, if they are not the LAST.
+    """
+    heads = tl.arange(0, BH)
+    start = tl.program_id(1).to(tl.int64) * HEADS * pair_count
+    sums = (tl.zeros([BH, BH], tl.float32),)
+    for _ in tl.static_range(TAKEN - 1):
+        sums += (tl.zeros([BH, BH], tl.float32),)
+    for block_index in range(blocks):
+        pairs = (tl.program_id(0) * blocks + block_index) * BP + tl.arange(0, BP)
+        inside = (heads < HEADS)[:, None] & (pairs < pair_count)[None, :]
+        rows = heads.to(tl.int64) if WIDE else heads
+        places = rows[:, None] * pair_count + pairs[None, :]
+        h = tl.load(STATES[TAKEN - 1] + start + places, inside, other=0.0)
+        g = tl.load(GRADS[TAKEN - 1] + start + places, inside, other=0.0).to(tl.float32)
+        if not LAST:
+            g += tl.load(CARRIED + start + places, inside, other=0.0).to(tl.float32)
+        summed = sums
+        for step in tl.static_range(TAKEN - 1, -1, -1):
+            if step > 0:
+                x = tl.load(STATES[step - 1] + start + places, inside, other=0.0)
+            else:
+                x = tl.load(X + start + places, inside, other=0.0)
+            at = WEIGHT + step * HEADS * HEADS
+            w = load_weight(at, heads, heads, (HEADS, 1), HEADS, HEADS).to(x.dtype)
+            du = (g * slope_of(h.to(tl.float32), IEEE)).to(x.dtype)
+            own_sum = (sums[step] + dot(du, tl.trans(with_ones(x, heads, HEADS)), IEEE),)
+            summed = own_sum if step == TAKEN - 1 else own_sum + summed
+            g = dot(tl.trans(w), du, IEEE)
+            if step > 0:
+                g += tl.load(GRADS[step - 1] + start + places, inside, other=0.0).to(tl.float32)
+            h = x
+        sums = summed
+        tl.store(DX + start + places, g.to(DX.dtype.element_ty), mask=inside)
+    part = (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)).to(tl.int64) * TAKEN
+    for step in tl.static_range(TAKEN):
+        store_sums(SUMS, part + step, heads, heads, sums[step], HEADS, HEADS)
+
+
+@triton.jit
+def slope_of(h, IEEE: tl.constexpr):
+    """The slope of softplus in terms of its value h, which is 1 - e^-h."""
+    slope = 1.0 - exp2(-h * LOG2_E)
+    if IEEE:
+        slope = tl.where(h < 1e-3, h - 0.5 * h * h, slope)
+    return slope
+
+
+launch_climb = Launcher(climb_heads)
+launch_climb_backward = Launcher(climb_heads_backward)
+
+
+@torch.library.custom_op("babn::climb", mutates_args=())
+def climb(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
+    """The states after each step of the path, in the precision of `top`.
+
+    Args:
+        top: Where the path begins.
+        weights: The steps' maps over heads, one after the other.
+        biases: Their biases.
+    """
+    batch, heads, n, m = top.shape
+    top, weights, biases = top.contiguous(), weights.contiguous(), biases.contiguous()
+    states = [torch.empty_like(top) for _ in weights]
+    for first in range(0, len(weights), STEPS):
+        taken = tuple(states[first : first + STEPS])
+        launch_climb(
+            (triton.cdiv(n * m, PAIRS), batch),
+            (states[first - 1] if first else top, taken, weights[first:], biases[first:]),
+            (n * m,),
+            HEADS=heads, BH=block(heads), BP=PAIRS, TAKEN=len(taken),
+            IEEE=top.dtype == torch.float32, num_warps=PAIRS_WARPS,
+        )  # fmt: skip
+    return states
+
+
+@climb.register_fake
+def _(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
+    return [top.new_empty(top.shape) for _ in range(weights.shape[0])]
+
+
+@torch.library.custom_op("babn::climb_backward", mutates_args=())
+def climb_backward(
+    top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the beginning, and of weights and biases side by side in float32."""
+    heads, shares = top.shape[1], Shares.of(top)
+    top, weights = top.contiguous(), weights.contiguous()
+    grads = [grad.contiguous() for grad in grads]
+    carried, sums = top, list[Tensor]()
+    for first in reversed(range(0, len(weights), STEPS)):
+        end = min(first + STEPS, len(weights))
+        taken, below = tuple(states[first:end]), states[first - 1] if first else top
+        parts = top.new_empty(shares.parts, len(taken), heads, heads + 1, dtype=torch.float32)
+        dx = torch.empty_like(top)
+        launch_climb_backward(
+            shares.grid,
+            (below, taken, tuple(grads[first:end]), carried, weights[first:], dx, parts),
+            (shares.pairs, shares.blocks),
+            HEADS=heads, BH=block(heads + 1), BP=SUMMED_PAIRS, TAKEN=len(taken),
+            LAST=end == len(weights), WIDE=heads * shares.pairs >= 2**31,
+            IEEE=top.dtype == torch.float32, num_warps=SUMMED_WARPS,
+        )  # fmt: skip
+        carried = dx
+        sums.insert(0, parts.sum(0))
+    return carried, torch.cat(sums)
+
+
+@climb_backward.register_fake
+def _(
+    top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    steps, heads, _ = weights.shape
+    return top.new_empty(top.shape), top.new_empty(steps, heads, heads + 1, dtype=torch.float32)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    top, weights, biases = inputs
+    ctx.bias_dtype = biases.dtype
+    ctx.save_for_backward(top, weights, *output)
+
+
+def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
+    top, weights, *states = ctx.saved_tensors
+    own = [torch.zeros_like(top) if grad is None else grad for grad in grads]
+    dtop, dmaps = climb_backward(top, weights, states, own)
+    return dtop, dmaps[..., :-1].to(weights.dtype), dmaps[..., -1].to(ctx.bias_dtype)
+
+
+climb.register_autograd(_backward, setup_context=_setup)
