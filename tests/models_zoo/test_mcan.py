@@ -248,3 +248,15 @@ def test_sizes_that_cannot_work_are_refused() -> None:
         McanConfig(**SIZES | {"num_attention_heads": 3})
     with pytest.raises(ConfigError, match="belong together"):
         McanConfig(stem_channels=[8])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_half_precision_is_close_and_trains(rule: str) -> None:
+    asked = converted(rule).eval()
+    full = asked(**batch()).logits
+    with torch.autocast("cpu", torch.bfloat16):
+        half = asked(**batch())
+        loss = asked.train()(**batch(), labels=labels()).loss
+    loss.backward()
+    torch.testing.assert_close(half.logits.float(), full, atol=0.05, rtol=0.05)
+    assert asked.network.reader.weight_ih_l0.grad.abs().sum() > 0

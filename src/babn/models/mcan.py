@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from babn.errors import ConfigError
+from babn.models.lstm import full_precision
 from babn.models.mcan_config import McanConfig
 from babn.models.mcan_parts import Flatten, GridStem, ImageLayer, QuestionLayer, Sequence
 from babn.models.pairs import WordEmbedding, WordModel
@@ -47,7 +48,9 @@ class Mcan(nn.Module):
             seen: Where there are words.
             regions: Features of the images.
         """
-        words = Sequence(self.reader(self.embedding(ids))[0], seen)
+        vectors = self.embedding(ids)
+        with full_precision(vectors.device):
+            words = Sequence(self.reader(vectors.to(self.reader.weight_ih_l0.dtype))[0], seen)
         for question_layer in self.question:
             words = question_layer(words)
         places = Sequence(self.projection(regions.states), regions.seen)
