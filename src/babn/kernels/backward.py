@@ -25,11 +25,14 @@ from babn.kernels.special import EULER, LN2, exp2, reciprocal
 from babn.kernels.tiles import (
     CONSTANT,
     LOWEST,
+    PACKED,
     ROWWISE,
     at_head,
+    beside,
     dot,
     load_as_is,
     load_lift,
+    load_packed,
     load_rows,
     log_prior,
     pair_offsets,
@@ -37,6 +40,7 @@ from babn.kernels.tiles import (
     store_lift,
     store_pairs,
     store_rows,
+    unpack,
     visible,
     where_seen,
 )
@@ -65,6 +69,11 @@ def row_gradients(
     row_sum = tl.zeros([BM], tl.float32)
     prior_sum = tl.zeros([BM], tl.float32)
     parts = tl.program_id(0) * (BM // ROWS_OF_A_PART) + tl.arange(0, BM // ROWS_OF_A_PART)
+    if LIFTS == PACKED:
+        # A tile ahead of its use, which the compiler does only for what goes into products.
+        keys = tl.arange(0, BN)
+        inside = in_rows[:, None] & (keys < m)[None, :]
+        ahead = load_packed(U1, rows, keys, lift_strides[2], inside, end > 0, FULL)
     for start in range(0, end, BN):
         keys = start + tl.arange(0, BN)
         seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
@@ -75,7 +84,13 @@ def row_gradients(
         raise1 = 0.0
         raise2 = 0.0
         if LIFTS:
-            u1, u2 = load_lift(U1, U2, rows, keys, lift_strides[2], inside, LIFTS, HALF, FULL)
+            if LIFTS == PACKED:
+                u1, u2 = unpack(beside(ahead, s).to(tl.uint32, bitcast=True), HALF)
+                later = in_rows[:, None] & (keys + BN < m)[None, :]
+                more = start + BN < end
+                ahead = load_packed(U1, rows, keys + BN, lift_strides[2], later, more, FULL)
+            else:
+                u1, u2 = load_lift(U1, U2, rows, keys, lift_strides[2], inside, LIFTS, HALF, FULL)
             du1, du2 = u1, u2
             if SHAPE == LIFTED:
                 raise1, slope1 = raised(u1, POSITIVE, IEEE)

@@ -116,6 +116,31 @@ def load_lift(U1, U2, rows, keys, row_stride, inside,
 
 
 @triton.jit
+def load_packed(U, rows, keys, row_stride, inside, more, FULL: tl.constexpr):
+    """Both numbers of each pair in 32 bits, unless there are no more."""
+    at = pair_offsets(rows, keys, row_stride, 1)
+    if FULL:
+        return tl.load(U + at, mask=more, other=0)
+    else:
+        return tl.load(U + at, mask=inside & more, other=0)
+
+
+@triton.jit
+def beside(x, other):
+    """32-bit numbers in the threads that have those of `other`.
+
+    Left to itself, the compiler computes with what was loaded in the threads that loaded it, and
+    moves each of several results instead.
+    """
+    if INTERPRETED:
+        return x
+    else:
+        return tl.inline_asm_elementwise(
+            "mov.b32 $0, $1;", "=r,r,f", [x, other], dtype=tl.int32, is_pure=True, pack=1
+        )
+
+
+@triton.jit
 def store_lift(U1, U2, rows, keys, row_stride, u1, u2, inside,
                LIFTS: tl.constexpr, HALF: tl.constexpr, SHAPED: tl.constexpr,
                FULL: tl.constexpr):  # fmt: skip
