@@ -39,12 +39,13 @@ def uniform_bits(first, second, keys):
 @triton.jit
 def log_exponential(bits, TRUNCATED: tl.constexpr):
     """Base-2 log of a standard exponential, its uniform number cut to (0.1, 0.9) or not."""
+    # A number from 1 to 2 by its digits, since converting an integer takes long.
+    one_to_two = ((bits >> 9) | 0x3F800000).to(tl.float32, bitcast=True)
     if TRUNCATED:
-        one_to_two = ((bits >> 9) | 0x3F800000).to(tl.float32, bitcast=True)
         return log2(-log2(1.7 - 0.8 * one_to_two)) + LOG2_LN2
     else:
         # The middles of 2^23 equal intervals, which are all below one also in float32.
-        u = (bits >> 9).to(tl.float32) * 1.1920928955078125e-07 + 5.9604644775390625e-08
+        u = (one_to_two - 1.0) + 5.9604644775390625e-08
         # For small u, -log(1 - u) by its series, which keeps all digits.
         series = u * (1.4426950 + u * (0.72134752 + u * (0.48089835 + 0.36067376 * u)))
         return log2(tl.where(u < 0.01, series, -log2(1.0 - u))) + LOG2_LN2
