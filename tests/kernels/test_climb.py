@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from babn.kernels import climb as kernels
 from babn.kernels.climb import STEPS, climb
 from babn.kernels.heads import SUMMED_PAIRS
 
@@ -56,6 +57,19 @@ def test_values_and_gradients_are_torchs(
     for x, y in zip(narrow, wide, strict=True):
         size = y.grad.abs().max()
         torch.testing.assert_close(x.grad.cpu().double() / size, y.grad / size, atol=2e-5, rtol=0)
+
+
+def test_places_of_64_bits_are_the_same(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for wide_from in (kernels.WIDE_FROM, 0):
+        monkeypatch.setattr(kernels, "WIDE_FROM", wide_from)
+        tensors = [x.to(device).requires_grad_() for x in inputs(3, 4, 5, 6)]
+        weighted(climb(*tensors), slice(None)).backward()
+        found.append([x.grad for x in tensors])
+    for x, y in zip(*found, strict=True):
+        assert torch.equal(x, y)
 
 
 @pytest.mark.parametrize("used", [slice(0, 1), slice(STEPS, None)])

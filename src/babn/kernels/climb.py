@@ -32,6 +32,9 @@ from babn.kernels.tiles import dot
 STEPS = 6
 """Steps that a kernel takes; each has sums in registers on the way back."""
 
+WIDE_FROM = 2**31
+"""Numbers of an example from which on their places take 64 bits."""
+
 
 @triton.jit
 def climb_heads(
@@ -161,7 +164,7 @@ def climb_backward(
             (below, taken, tuple(grads[first:end]), carried, weights[first:], dx, parts),
             (shares.pairs, shares.blocks),
             HEADS=heads, BH=block(heads + 1), BP=SUMMED_PAIRS, TAKEN=len(taken),
-            LAST=end == len(weights), WIDE=heads * shares.pairs >= 2**31,
+            LAST=end == len(weights), WIDE=heads * shares.pairs >= WIDE_FROM,
             IEEE=top.dtype == torch.float32, num_warps=SUMMED_WARPS,
         )  # fmt: skip
         carried = dx
