@@ -101,10 +101,14 @@ def work(rank: int, name: str, folder: str) -> None:
     """One of two processes: its half of the batch."""
     store = dist.FileStore(f"{folder}/store", 2)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    model = nn.parallel.DistributedDataParallel(noiseless(name))
-    batch = {key: value[rank : rank + 1] for key, value in joined_batch(name).items()}
-    torch.save(gradient(model, batch), f"{folder}/{rank}.pt")
+    torch.save(half_gradient(rank, name), f"{folder}/{rank}.pt")
     dist.destroy_process_group()
+
+
+def half_gradient(rank: int, name: str) -> Tensor:
+    """The averaged gradient; DDP must be gone before the group, which it may wait for in vain."""
+    model = nn.parallel.DistributedDataParallel(noiseless(name))
+    return gradient(model, {k: x[rank : rank + 1] for k, x in joined_batch(name).items()})
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The processes that train one model together, as torchrun starts them."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ Item = TypeVar("Item")
 
 PATIENCE = timedelta(hours=1)
 """How long processes wait for one that is busy; for one that has died they do not wait."""
+
+SETTLING = 0.1
+"""Seconds for threads to come to rest before the process group ends."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,9 @@ def process_group() -> Iterator[Processes]:
     try:
         yield processes()
     finally:
+        # Threads of gloo may be about to give up what they reduced, for which they need Python's
+        # lock. If DDP outlives the group, torch waits for them with that lock in hand.
+        time.sleep(SETTLING)
         dist.destroy_process_group()
 
 
