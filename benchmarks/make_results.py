@@ -59,19 +59,23 @@ four runs that are missing. So BABN's best setting is still one of the first sea
 and with dropout BAM's best was the same (55.4, 0.628).
 """
 EASY_VQA = """
-What is missing was cut off by a limit of time. Learning goes in leaps: before the last of them a
-run stays at 93.5 %, since it answers yes/no questions no better than 91 %. With two seeds softmax
-and BAM made that leap within these 12 epochs, with the third not; BABN made it with the two seeds
-that came to their end. Differences on the original data are about when that happens. On noisy data
-softmax is ahead of BABN, most of all with dropout left on, and BAM is behind both.
+Paths of folders were taken out of the commands and records afterwards, and what is missing was cut
+off by a limit of time; the ablation ran beside it. Learning goes in leaps: before the last of them
+a run stays near 93.5 %, since it answers yes/no questions no better than 91 %. Two of three runs of
+softmax and of BAM made that leap within these 12 epochs, and both of BABN that came to their end;
+of two with the same settings in the ablation below one did. So differences on the original data are
+about when that happens. On noisy data softmax is ahead of BABN, by less than seeds differ, and BAM
+is behind both.
 """
 DAQUAR = """
-Noise that hides the images costs no rule anything, so that all of them answer by the question
-alone: 800 photographs teach these convolutions nothing.
+Noise on the images costs no rule anything: all of them answer by the question, and some 800
+photographs are too few for convolutions from scratch.
 """
 ABLATION = """
 What is missing was cut off by a limit of time. Without rho the shape k of a weight is a
-probability, most of them near zero: noise leaves nothing of attention, and nothing is learnt.
+probability, most of them near zero. Noise then leaves nothing of attention, and all answers are
+worse than one for all questions. NLL is that of the ten answers that are kept, so that a model
+whose ten miss the right one is not charged for it: its small values without rho are no merit.
 """
 REMARKS = {
     "minilm-glue": HOW + DROPOUT,
