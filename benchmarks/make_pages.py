@@ -1,9 +1,8 @@
 """Writes what the documentation quotes from committed results: python benchmarks/make_pages.py.
 
-`docs/reproduce.md` is written whole; `docs/kernels.md` and `docs/scale.md` get figures between
-their marks. Results
-of a table are read from `benchmarks/results/TABLE.json`, a copy of the `results.json` that `babn
-reproduce` leaves in the table's folder.
+`docs/reproduce.md` is written whole; `docs/kernels.md`, `docs/scale.md` and `docs/translation.md`
+get figures between their marks. Results of a table are read from `benchmarks/results/TABLE.json`, a
+copy of the `results.json` that `babn reproduce` leaves in the table's folder.
 """
 
 import json
@@ -12,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from floors import floors
+from translation_speed import table as speed_table
 
 from babn.attacks.table import attack_table
 from babn.benchmark.report import COLUMNS, TITLES, rows_of, table
 from babn.benchmark.suite import Row
+from babn.benchmark.timing import Cost
 from babn.benchmark.workload import Size, model_config
 from babn.cli._all_tables import TITLES as TABLES
 from babn.cli._tables import ATTACKS, FIGURE
@@ -71,6 +72,7 @@ def main() -> None:
     put("kernels.md", "bench", costs())
     put("kernels.md", "floors", least())
     put("scale.md", "compared", compared())
+    put("translation.md", "speed", speeds())
 
 
 def put(page: str, mark: str, text: str) -> None:
@@ -162,6 +164,31 @@ def least() -> str:
     ]
     heading = ["", "rule", "tokens", "GPU time, x softmax", "floor, x softmax"]
     return Table(heading, lines).markdown()
+
+
+SPEEDS = {
+    "training": "A training step",
+    "mean": "Beam search, posterior mean",
+    "sampled": "Beam search, sampled",
+}
+
+
+def speeds() -> str:
+    """What translation costs with each rule."""
+    file = RESULTS / "translation_speed.json"
+    found = json.loads(file.read_text(encoding="utf-8"))
+    settings = found["settings"]
+    batch, length = int(settings["batch"]), int(settings["length"])
+    parts = [
+        f"{found['machine']['gpu']}, torch {found['versions']['torch']}, {settings['precision']}; "
+        f"{batch} sentences of up to {length} words."
+    ]
+    for kind, costs in found["costs"].items():
+        count = found["target_words"] if kind == "training" else batch * length
+        own = {rule: Cost(**cost) for rule, cost in costs.items()}
+        shown = speed_table(own, found["parameters"], count).markdown().strip()
+        parts += [f"{SPEEDS[kind]}:", shown]
+    return "\n\n".join(parts)
 
 
 def compared() -> str:

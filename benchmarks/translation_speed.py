@@ -1,9 +1,10 @@
 """What each attention rule costs in translation, beside softmax in a model of the same size.
 
-    python benchmarks/translation_speed.py [--batch 64] [--length 40] [--size paper] [--out FILE]
+    python benchmarks/translation_speed.py [--batch 64] [--length 40] [--size paper] [--decode]
+                                           [--out FILE]
 
-Times a training step (forward, backward, Adam) on random words, and beam search with the posterior
-mean and with samples. On a CPU the rules take turns, since others on the machine slow all.
+Times a training step (forward, backward, Adam) on random words, and with --decode beam search with
+the posterior mean and with samples. On a CPU the rules take turns, since others on the machine slow all.
 """
 
 import argparse
@@ -142,7 +143,8 @@ def main() -> None:
         settings = {k: str(v) for k, v in vars(chosen).items()} | {"precision": precision}
         numbers = {k: {r: asdict(c) for r, c in costs.items()} for k, costs in kinds.items()}
         about = {"machine": machine(), "versions": versions(), "settings": settings}
-        text = json.dumps({**about, "target_words": targets, "costs": numbers}, indent=2)
+        counts = {"parameters": sizes, "target_words": targets}
+        text = json.dumps({**about, **counts, "costs": numbers}, indent=2)
         chosen.out.write_text(text + "\n", encoding="utf-8")
 
 

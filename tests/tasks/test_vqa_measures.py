@@ -1,14 +1,14 @@
 """Measures of answers that may be right in part, against other implementations."""
 
-import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
 
 from babn import metrics
@@ -110,17 +110,37 @@ def test_what_is_kept_gives_the_same_numbers(tmp_path: Path) -> None:
         VqaAnswers.load(tmp_path)
 
 
-def test_answers_without_types_of_questions_can_still_be_read(tmp_path: Path) -> None:
-    """As they were saved before there were types."""
-    asked = iter([(torch.arange(4), torch.randn(2, 4, 12))])
-    collected(asked, LABELS, ["number"] * 4).save(tmp_path)
-    path = tmp_path / "answers.json"
-    before = {n: v for n, v in json.loads(path.read_text()).items() if n != "type_names"}
-    path.write_text(json.dumps(before))
-    assert "types" not in load_file(tmp_path / "answers.safetensors")
+def test_a_right_answer_that_is_ruled_out_costs_likelihood(tmp_path: Path) -> None:
+    """Also where it is the least probable of all, and the two most probable ones stay."""
+    outputs = torch.linspace(3, -3, 12).expand(1, 4, 12).clone()
+    outputs[:, 3, 11] = -30
+    answers = collected(iter([(torch.arange(4), outputs)]), LABELS, ["number"] * 4)
 
-    again = VqaAnswers.load(tmp_path)
-    assert again.types is None and again.measure()["accuracy"] >= 0
+    assert answers.answers[0].tolist() == list(range(10))
+    assert answers.answers[3].tolist() == [*range(9), 11]
+    assert answers.scores[3].tolist() == [0.0] * 9 + [pytest.approx(0.9)]
+    labels = LABELS.dense(torch.arange(4)).double()
+    whole = F.binary_cross_entropy_with_logits(outputs[0].double(), labels, reduction="none")
+    kept = whole.gather(1, answers.answers)
+    floored = 0.9 * -math.log(1e-7)  # in place of 0.9 times 30
+    expected = (kept.sum() - kept[3, -1] + floored) / 4
+    assert likelihood(answers.prediction, answers.scores) == pytest.approx(float(expected), 1e-5)
+    answers.save(tmp_path)
+    assert VqaAnswers.load(tmp_path).types is None
+
+
+@given(st.integers(0, 1000))
+def test_right_answers_and_the_two_most_probable_are_always_kept(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    outputs = torch.randn(3, 4, 12, generator=generator)
+    answers = collected(iter([(torch.arange(4), outputs)]), LABELS, ["number"] * 4)
+
+    probs = Prediction(outputs, "sigmoid").probs
+    for row, right in enumerate(([0], [3, 1], [], [11])):
+        kept = answers.answers[row].tolist()
+        assert {*right, *probs[row].topk(2).indices.tolist()} <= set(kept)
+        assert len(set(kept)) == KEPT
+        assert probs[row, kept].tolist() == sorted(probs[row, kept].tolist(), reverse=True)
 
 
 def test_noise_is_independent_seeded_and_of_its_variance() -> None:

@@ -29,7 +29,7 @@ from babn.kernels.launch import Launcher
 from babn.kernels.special import LN2, LOG2_E, exp2, softplus_and_slope
 from babn.kernels.tiles import dot
 
-STEPS = 6
+STEPS = 3
 """Steps that a kernel takes; each has sums in registers on the way back."""
 
 WIDE_FROM = 2**31

@@ -1,7 +1,7 @@
 """What a model answered to questions about images, kept so that numbers can be computed again.
 
-Of thousands of answers only the most probable ones of each question are kept, with their logits
-under every sample.
+Of thousands of answers only the most probable ones of each question and the right ones are kept,
+with their logits under every sample.
 """
 
 import json
@@ -25,9 +25,10 @@ from babn.tasks.vqa_measures import measure
 from babn.tasks.vqa_types import type_measures
 from babn.tensor_files import read_tensors, write_tensors
 
-FORMAT = 2
+FORMAT = 3
 KEPT = 10
-"""Answers to each question that are kept."""
+"""Answers to each question that are kept: the two most probable, those that are right, and the next
+most probable."""
 
 CONSTANT = "accuracy (one answer for all)"
 """What a model that looks at nothing can come to, as a measure."""
@@ -37,7 +38,7 @@ DESCRIPTION, TENSORS = "answers.json", "answers.safetensors"
 
 @dataclass(frozen=True)
 class VqaAnswers(Answers):
-    """The most probable answers to all questions of a part.
+    """The most probable and the right answers to all questions of a part.
 
     Attributes:
         logits: Of each kept answer under each sample; the most probable answer first.
@@ -115,9 +116,8 @@ class VqaAnswers(Answers):
                 )
             tensors, _ = read_tensors(folder / TENSORS, "Test the model again.")
             own: dict[str, Any] = {name: tensors[name] for name in FIELDS}
-            own |= {"types": tensors.get("types"), "type_names": found.get("type_names", ())}
-            further = {name: found[name] for name in ("names", "constant", "method", "seed")}
-            return cls(**own, **further)
+            own["types"] = tensors.get("types")
+            return cls(**own, **{name: found[name] for name in DESCRIBED})
         except FileNotFoundError as error:
             raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
         except (KeyError, TypeError, ValueError) as error:
@@ -127,6 +127,7 @@ class VqaAnswers(Answers):
 
 
 FIELDS = ("logits", "answers", "scores", "information", "kinds")
+DESCRIBED = ("names", "type_names", "constant", "method", "seed")
 
 
 def collected(
@@ -169,11 +170,18 @@ def _numbered(sorts: Sequence[str]) -> tuple[Tensor, list[str]]:
 
 def _reduced(outputs: Tensor, labels: SoftLabels, rows: Tensor, kept: int) -> dict[str, Tensor]:
     prediction = Prediction(outputs, "sigmoid")
-    best = prediction.probs.topk(kept, dim=-1).indices
+    probs = prediction.probs
+    scores = labels.dense(rows).to(probs.device)
+    # Without the right answers, one that was ruled out altogether would cost no likelihood.
+    urgency = torch.where(scores > 0, 1 + scores, probs)
+    two = probs.topk(min(2, kept), dim=-1).indices
+    best = urgency.scatter(-1, two, math.inf).topk(kept, dim=-1).indices
+    order = probs.gather(-1, best).argsort(dim=-1, descending=True)
+    best = best.gather(-1, order)
     chosen = best.expand(len(outputs), -1, -1)
     return {
         "logits": outputs.gather(-1, chosen).float(),
         "answers": best,
-        "scores": labels.dense(rows).to(best.device).gather(-1, best),
+        "scores": scores.gather(-1, best),
         "information": prediction.mutual_information,
     }
