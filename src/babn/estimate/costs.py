@@ -197,8 +197,10 @@ def _upward(plan: Plan) -> Part:
     else:
         each = 2.0 * plan.shape.heads * plan.work.pairs_by_keys
     times = layers * (3 if plan.work.train else 1)
-    # A state is read and written by its step, read by the maps, whose results are written and read.
-    pairs = (3 + 2 * plan.maps) * plan.pairs
+    # A state is written by its step and read by the maps, whose results are written and read; steps
+    # over keys read the one before too, those over heads have it in registers.
+    moved = (2 if config.upward == "heads" else 3) + 2 * plan.maps
+    pairs = moved * plan.pairs
     weights = len(plan.work.sizes) * WHOLE * plan.belief_parameters / max(layers, 1)
     return Part("upward path", times * (1 + plan.maps) * each, times * (HALF * pairs + weights))
 
