@@ -14,7 +14,7 @@ from floors import floors
 from translation_speed import table as speed_table
 
 from babn.attacks.table import attack_table
-from babn.benchmark.report import COLUMNS, TITLES, rows_of, table
+from babn.benchmark.report import TITLES, columns, rows_of, table
 from babn.benchmark.suite import Row
 from babn.benchmark.timing import Cost
 from babn.benchmark.workload import Size, model_config
@@ -148,7 +148,7 @@ def costs() -> str:
     parts += [found["note"]] if "note" in found else []
     for task, title in TITLES.items():
         if lines := table(rows, task):
-            parts += [f"{title}:", Table(COLUMNS, lines).markdown().strip()]
+            parts += [f"{title}:", Table(columns(task), lines).markdown().strip()]
     return "\n\n".join(parts)
 
 
@@ -176,6 +176,8 @@ SPEEDS = {
 def speeds() -> str:
     """What translation costs with each rule."""
     file = RESULTS / "translation_speed.json"
+    if not file.exists():
+        return "Not measured yet: the repository holds no results of it."
     found = json.loads(file.read_text(encoding="utf-8"))
     settings = found["settings"]
     batch, length = int(settings["batch"]), int(settings["length"])

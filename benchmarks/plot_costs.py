@@ -41,7 +41,7 @@ def measured(rows: list[Row], name: str) -> Ratios:
 @drawing
 def costs(rows: list[Row]) -> Any:
     """Steps of all rules over that of softmax, by length."""
-    figure = new_figure((plots.SINGLE * 1.3, 2.8))
+    figure = new_figure((plots.SINGLE * 1.6, 2.8))
     panel = figure.subplots()
     panel.axhline(1, color="0.6", linewidth=1, label="softmax")
     bounds = floors(rows)
@@ -60,9 +60,9 @@ def costs(rows: list[Row]) -> Any:
     ticks = sorted({row.size.length for row in rows if row.task == "train"})
     panel.set_xticks(ticks, [str(n) for n in ticks])
     panel.minorticks_off()
-    ratios_shown = [1, 1.5, 2, 3, 5, 10]
+    ratios_shown = [1, 1.5, 2, 3, 5, 10, 20, 40]
     panel.set_yticks(ratios_shown, [f"{tick:g}" for tick in ratios_shown])
-    panel.legend(fontsize=6)
+    panel.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.02, 0.5))
     return figure
 
 

@@ -4,7 +4,8 @@
                                            [--out FILE]
 
 Times a training step (forward, backward, Adam) on random words, and with --decode beam search with
-the posterior mean and with samples. On a CPU the rules take turns, since others on the machine slow all.
+the posterior mean and with samples. On a CPU the rules take turns, since others on the machine slow
+all.
 """
 
 import argparse

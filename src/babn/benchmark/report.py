@@ -13,7 +13,12 @@ TITLES: dict[Task, str] = {
     "mean": "A pass at the posterior mean",
     "sample": f"{SAMPLES} samples of one text, in a loop and batched",
 }
-COLUMNS = ("rule", "tokens", "batch", "form", "ms", "x softmax", "GPU ms", "GiB", "x softmax")
+
+
+def columns(task: Task) -> tuple[str, ...]:
+    """Headings of a table; samples are compared with those that a loop draws."""
+    ratio = "x loop" if task == "sample" else "x softmax"
+    return "rule", "tokens", "batch", "form", "ms", ratio, "GPU ms", "GiB", ratio
 
 
 def table(rows: list[Row], task: Task) -> list[tuple[str, ...]]:

@@ -37,9 +37,12 @@ def bench(*, out: Path = Path("babn-bench.json"), quick: bool = False) -> None:
             rows.append(row)
             out.write_text(json.dumps(report.plain(rows, versions()), indent=1))
     for task, title in report.TITLES.items():
-        shown = Table(*report.COLUMNS, title=title, title_justify="left", box=SIMPLE_HEAD)
+        shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for name in report.columns(task):
+            longest = max(len(word) for word in name.split())
+            shown.add_column(name, no_wrap=name == "rule", min_width=longest)
         for line in report.table(rows, task):
             shown.add_row(*line)
         console.print(shown)
-    console.print("Each rule in its faster form. Samples are compared with the loop.")
+    console.print("Each rule in its faster form.")
     console.print(f"All numbers: {out}")
