@@ -10,6 +10,7 @@ in the rule's fullest mode (sampled, or the mean for softmax), averaged likewise
 have one.
 """
 
+import json
 import statistics
 import sys
 from collections import defaultdict
@@ -53,9 +54,11 @@ def rule_table(rule: str, run: Record, runs: Sequence[Record]) -> str:
     """What was searched over, as it is in one run, as a table of a grid."""
     task = [other for other in runs if other.experiment["task"] == run.experiment["task"]]
     lines = [f"[rules.{rule}]"]
+    fields = [flat(other.experiment) for other in task]
     for name, value in flat(run.experiment).items():
-        if name != "seed" and len({repr(flat(other.experiment).get(name)) for other in task}) > 1:
-            lines.append(f"{name} = {value!r}")
+        # Fields that are younger than a search were at their defaults in it.
+        if name != "seed" and len({repr(own[name]) for own in fields if name in own}) > 1:
+            lines.append(f"{name} = {json.dumps(value)}")
     return "\n".join(lines) + "\n"
 
 

@@ -100,7 +100,7 @@ def test_the_rates_are_those_of_mcan() -> None:
     assert rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, *[1e-4] * 7, 2e-5, 2e-5, 4e-6], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["easy-vqa", "daquar"])
+@pytest.mark.parametrize("name", ["vqa-easy", "vqa-daquar"])
 def test_sweeps_can_be_read(name: str) -> None:
     """Three rules and the two parts of the ablation that take something away, thrice each."""
     grid = read_grid(ROOT / "benchmarks" / "sweeps" / f"{name}.toml")
