@@ -32,6 +32,16 @@ MEASURED = {
     "BABN mean": VARIANTS["mean"],
     "BAM": {**VARIANTS["bam"], "LARGE_K": False},
 }
+BACKWARD = ("rows", "columns", "queries")
+PASSES = {
+    "BABN keys": ("forward", *BACKWARD),
+    "BABN heads": ("forward", *BACKWARD),
+    "BABN mean": ("forward",),
+    "BAM": ("forward", "rows", "columns"),
+}
+"""Kernels of a training step, or of a pass at the posterior mean. BAM's gradients of scores need no
+finishing: rows sum over keys themselves, and columns take them as they are."""
+
 UNITS = 132 * 4
 """Schedulers of an H200."""
 
@@ -97,9 +107,9 @@ def main() -> None:
     args = parser.parse_args()
     found = {}
     for name, variant in MEASURED.items():
-        kernels = ["forward"] if name == "BABN mean" else ["forward", "rows", "columns", "queries"]
-        for kernel in kernels:
-            found[f"{name}, {kernel}"] = counted(kernel, variant)
+        for kernel in PASSES[name]:
+            finished = {"NORMALIZED": False} if (name, kernel) == ("BAM", "columns") else {}
+            found[f"{name}, {kernel}"] = counted(kernel, {**variant, **finished})
             for loop in found[f"{name}, {kernel}"]:
                 print(f"{name:11} {kernel:8}", *(f"{k} {v:6.2f}" for k, v in loop.items()))
     if args.out:

@@ -30,17 +30,13 @@ COUNTED = {
 }
 """Rules as the benchmark calls them, and as their instructions are counted."""
 
-PASSES: dict[Task, tuple[str, ...]] = {
-    "train": ("forward", "rows", "columns", "queries"),
-    "mean": ("forward",),
-}
+BAM_BYTES = {"forward": 0, "rows": 4, "columns": 4}
+"""Moved for each query-key pair by each kernel: rows write two numbers in half precision, which
+columns read."""
 
-BAM_BYTES = {"forward": 0, "rows": 4, "columns": 4, "queries": 2}
-"""Moved for each query-key pair: rows write two numbers in half precision, of which columns read
-both and queries one."""
-
-BABN_BYTES = {**BAM_BYTES, "forward": 4, "rows": 12}
-"""Forward reads two numbers of the upward path; rows read them and write their gradients."""
+BABN_BYTES = {"forward": 4, "rows": 12, "columns": 4, "queries": 2}
+"""Forward reads two numbers of the upward path; rows read them and write their gradients; queries
+read one of those that rows write."""
 
 HEAD_MAPS = 2 * 6 + 8 + 2 + 4
 """Bytes for each pair. Read one number and write two, forward and again backward; read three and
@@ -83,8 +79,9 @@ def pair_seconds(row: Row, kernels: dict[str, Any]) -> float:
     """The least time for a query-key pair of one layer."""
     moved = BAM_BYTES if row.name == "BAM" else BABN_BYTES
     total = sum(
-        max(issue_seconds(kernels, row.name, name), moved[name] / BANDWIDTH)
-        for name in PASSES[row.task]
+        max(issue_seconds(kernels, row.name, name), number / BANDWIDTH)
+        for name, number in moved.items()
+        if row.task == "train" or name == "forward"
     )
     if row.name == "BABN heads":
         total += HEAD_MAPS / BANDWIDTH
@@ -99,7 +96,7 @@ def floors(rows: Iterable[Row]) -> dict[tuple[Task, str, int], tuple[float, floa
     found = {}
     for row in rows:
         base = next((b for b in rows if b.name == "softmax" and _compared(b, row)), None)
-        if row.name not in COUNTED or row.task not in PASSES or base is None:
+        if row.name not in COUNTED or row.task == "sample" or base is None:
             continue
         if not row.cost or not base.cost or not row.cost.busy or not base.cost.busy:
             continue

@@ -47,6 +47,7 @@ def test_instructions_are_those_that_were_counted() -> None:
         loops = {
             kernel: [loop["instructions"] for loop in counted[f"{name}, {kernel}"]]
             for kernel in ("forward", "rows", "columns", "queries")
+            if f"{name}, {kernel}" in counted
         }
         first, *rest = loops.pop("forward")
         found = first + min(rest), sum(min(each) for each in loops.values())
@@ -56,7 +57,7 @@ def test_instructions_are_those_that_were_counted() -> None:
 def test_arithmetic_is_that_of_the_chosen_layers() -> None:
     found = by_name(TINY, length=16, batch=3, train=True)
     (part,) = [part for part in found["BAM"].parts if part.name == "random attention"]
-    assert part.instructions == (62 + 82) * TINY.layers * 3 * TINY.heads * 16 * 16
+    assert part.instructions == (62 + 67) * TINY.layers * 3 * TINY.heads * 16 * 16
     assert not any(part.instructions for part in found["softmax"].parts)
 
 

@@ -30,7 +30,7 @@ DEFAULT = {
     "SAMPLE": True, "TRUNCATED": True, "OWN_MOMENT": True, "PRIORS": CONTEXTUAL,
     "MASKED": 0, "BIASED": False, "IEEE": False, "FULL": True,
     "HEADS": 12, "BH": 16, "TAKEN": STEPS, "LAST": False, "WIDE": False,
-    "POSITIVE": False, "LIFTS": PACKED,
+    "POSITIVE": False, "LIFTS": PACKED, "BALANCED": False,
     "LARGE_K": True,
 }  # fmt: skip
 KERNELS = {
@@ -40,16 +40,24 @@ KERNELS = {
     "queries": ("backward", "attend_backward_queries"),
     "softmax": ("top", "write_softmax"),
 }
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "masked": {"MASKED": PAIRWISE, "FULL": False, "PRIORS": ROWWISE, "BIASED": True},
     "padded": {"MASKED": KEYWISE, "FULL": False},
     "heads": {"POSITIVE": True},
-    "bam": {"SHAPE": FIXED, "LIFT": False, "LIFTS": 0, "TRUNCATED": False, "OWN_MOMENT": False},
+    "bam": {
+        "SHAPE": FIXED,
+        "LIFT": False,
+        "LIFTS": 0,
+        "TRUNCATED": False,
+        "OWN_MOMENT": False,
+        "BALANCED": True,
+    },
     "raw": {"NORMALIZED": False, "PRIORS": CONSTANT},
     "mean": {"SAMPLE": False, "PRIORS": 0},
     "small-heads": {"D": 24, "DV": 24, "BD": 32, "BDV": 32},
     "large-heads": {"D": 256, "DV": 256, "BD": 256, "BDV": 256},
 }
+VARIANTS["bam-large-heads"] = VARIANTS["bam"] | VARIANTS["large-heads"]
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,12 @@ from weibull_cases import (
 )
 
 from babn.distributions.special import saturating_exp
+from babn.kernels.launch import Settings
 from babn.kernels.op import weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
+
+BAM_CASE = Case(fixed_k=3.0, rho=0.0, sigma=0.0, noise="exact", beta=1.0)
+"""As BAM is by default: gradients of a row's scores add up to zero."""
 
 CASES = {
     "plain": Case(),
@@ -49,6 +53,13 @@ CASES = {
     "bam": Case(fixed_k=10.0, rho=0.0, sigma=0.0, noise="exact"),
     "bam-constant-prior": Case(fixed_k=2.0, rho=0.0, sigma=0.0, noise="exact", contextual=False),
     "bam-raw-scores": Case(fixed_k=10.0, rho=0.0, sigma=0.0, normalized=False, mask="causal"),
+    "bam-balanced": replace(BAM_CASE, n=70, m=35),
+    "bam-balanced-full-tiles": replace(BAM_CASE, heads=1, n=64, m=64, d=16, dv=16),
+    "bam-balanced-padding": replace(BAM_CASE, batch=2, mask="padding", heads=4, groups=2),
+    "bam-balanced-arbitrary-mask": replace(BAM_CASE, mask="random", bias=True),
+    "bam-balanced-paper-noise": replace(BAM_CASE, noise="truncated-paper", mask="causal"),
+    "bam-balanced-mean": replace(BAM_CASE, sample=False),
+    "bam-balanced-without-divergence": replace(BAM_CASE, with_kl=False, beta=1.3),
     "fixed-k-with-sigma": Case(fixed_k=3.0, rho=0.0),
     "constant-prior": Case(contextual=False),
     "exact-noise": Case(noise="exact"),
@@ -205,3 +216,11 @@ def test_operator_is_registered_for_compilers(name: str, device: torch.device) -
     arguments = arguments_of(CASES[name], device)
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     opcheck(weibull_attention, arguments, test_utils=checks)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_of_score_gradients_add_up_to_zero_where_it_is_said(name: str) -> None:
+    case = CASES[name]
+    arguments = arguments_of(case, torch.device("cpu"))
+    prior, mask, numbers = arguments[6], arguments[7], arguments[10:]
+    assert Settings(*numbers).balanced(prior, mask) == name.startswith("bam-balanced")

@@ -91,9 +91,12 @@ def inputs_of(case: Case) -> Tensors:
 
     key_heads = case.heads // case.groups
     keys = (case.batch, key_heads, case.m)
-    prior = normal(*keys)
-    if not is_rowwise(mask_of(case)):
+    prior, mask = normal(*keys), mask_of(case)
+    if mask is None:
         prior = prior.log_softmax(-1)
+    elif not is_rowwise(mask):
+        seen = mask[:, 0]
+        prior = prior.where(seen, -math.inf).log_softmax(-1).where(seen, 0.0)
     return {
         "q": (normal(case.batch, case.heads, case.n, case.d) * case.spread).to(case.dtype),
         "k": normal(*keys, case.d),

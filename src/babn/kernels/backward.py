@@ -3,7 +3,8 @@
 The first draws the noise again, evaluates the posterior once more, and stores two numbers for each
 pair: its weight, and the gradient of its score before normalisation. From these the second sums
 over queries for keys, values and prior, and the third over keys for queries; both finish the
-gradient of scores as they go.
+gradient of scores as they go. Where there is nothing to finish, since a row's gradients add up to
+zero, the first sums for queries too.
 """
 
 import triton
@@ -61,13 +62,16 @@ def row_gradients(
     SHAPE: tl.constexpr, LIFT: tl.constexpr, NORMALIZED: tl.constexpr, SAMPLE: tl.constexpr,
     TRUNCATED: tl.constexpr, OWN_MOMENT: tl.constexpr, PRIORS: tl.constexpr,
     POSITIVE: tl.constexpr, LIFTS: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
-    IEEE: tl.constexpr, FULL: tl.constexpr, LARGE_K: tl.constexpr,
+    IEEE: tl.constexpr, FULL: tl.constexpr, LARGE_K: tl.constexpr, BALANCED: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of all pairs of the rows; their sums over keys for scores and prior."""
+    """Gradients of all pairs of the rows; their sums over keys for scores, prior and queries."""
     ALL: tl.constexpr = FULL and MASKED == 0
     HALF: tl.constexpr = V.dtype.element_ty
     row_sum = tl.zeros([BM], tl.float32)
     prior_sum = tl.zeros([BM], tl.float32)
+    dquery = row_sum
+    if BALANCED:
+        dquery = tl.zeros([BM, BD], tl.float32)
     parts = tl.program_id(0) * (BM // ROWS_OF_A_PART) + tl.arange(0, BM // ROWS_OF_A_PART)
     if LIFTS == PACKED:
         # A tile ahead of its use, which the compiler does only for what goes into products.
@@ -161,9 +165,12 @@ def row_gradients(
                 DU1, DU2, rows, keys, lift_strides[2], du1, du2, inside,
                 LIFTS, HALF, SHAPE == LIFTED, FULL,
             )  # fmt: skip
-        row_sum += tl.sum(dphi, 1)
+        if BALANCED:
+            dquery += dot(dphi.to(key.dtype), key, IEEE)
+        else:
+            row_sum += tl.sum(dphi, 1)
         store_pairs(DPHI, at, dphi, inside, FULL)
-    return row_sum, prior_sum
+    return row_sum, prior_sum, dquery
 
 
 @triton.jit
@@ -178,8 +185,8 @@ def store_parts(PRIOR_PART, parts, keys, m, values, BM: tl.constexpr, BN: tl.con
 @triton.jit
 def attend_backward_rows(
     Q, K, V, U1, U2, PRIOR, MASK, BIAS, SEEDS, OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END,
-    DOUT, DKL, DU1, DU2, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM, PRIOR_PART,
-    q_strides, k_strides, v_strides, out_strides, dout_strides, lift_strides,
+    DOUT, DKL, DU1, DU2, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM, PRIOR_PART, DQ,
+    q_strides, k_strides, v_strides, out_strides, dout_strides, dq_strides, lift_strides,
     mask_strides, bias_strides,
     heads, groups, n, m, rows_per_seed,
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
@@ -188,8 +195,8 @@ def attend_backward_rows(
     SHAPE: tl.constexpr, LIFT: tl.constexpr, NORMALIZED: tl.constexpr, SAMPLE: tl.constexpr,
     TRUNCATED: tl.constexpr, OWN_MOMENT: tl.constexpr, PRIORS: tl.constexpr,
     LARGE_K: tl.constexpr,
-    POSITIVE: tl.constexpr, LIFTS: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
-    IEEE: tl.constexpr, FULL: tl.constexpr,
+    POSITIVE: tl.constexpr, LIFTS: tl.constexpr, BALANCED: tl.constexpr,
+    MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr, FULL: tl.constexpr,
 ):  # fmt: skip
     """One block of queries of one head."""
     plane = tl.program_id(1)
@@ -243,24 +250,24 @@ def attend_backward_rows(
     if TRY_LARGE_K:
         large_k = tl.min(tl.load(SMALLEST + row_places, mask=in_rows, other=1.0)) >= 1.0
     if large_k:
-        row_sum, prior_sum = row_gradients(
+        row_sum, prior_sum, dquery = row_gradients(
             q, K, V, U1, U2, PRIOR, MASK, BIAS, DU1, DU2, WEIGHTS, DPHI, PRIOR_PART,
             rows, in_rows, columns, value_columns, first, second, dout, delta, dkl, lse, score_lse,
             prior_lse, end,
             k_strides, v_strides, lift_strides, mask_strides, bias_strides,
             n, m, factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
             D, DV, BD, BDV, BM, BN, SHAPE, LIFT, NORMALIZED, SAMPLE, TRUNCATED, OWN_MOMENT, PRIORS,
-            POSITIVE, LIFTS, MASKED, BIASED, IEEE, FULL, TRY_LARGE_K,
+            POSITIVE, LIFTS, MASKED, BIASED, IEEE, FULL, TRY_LARGE_K, BALANCED,
         )  # fmt: skip
     else:
-        row_sum, prior_sum = row_gradients(
+        row_sum, prior_sum, dquery = row_gradients(
             q, K, V, U1, U2, PRIOR, MASK, BIAS, DU1, DU2, WEIGHTS, DPHI, PRIOR_PART,
             rows, in_rows, columns, value_columns, first, second, dout, delta, dkl, lse, score_lse,
             prior_lse, end,
             k_strides, v_strides, lift_strides, mask_strides, bias_strides,
             n, m, factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
             D, DV, BD, BDV, BM, BN, SHAPE, LIFT, NORMALIZED, SAMPLE, TRUNCATED, OWN_MOMENT, PRIORS,
-            POSITIVE, LIFTS, MASKED, BIASED, IEEE, FULL, False,
+            POSITIVE, LIFTS, MASKED, BIASED, IEEE, FULL, False, BALANCED,
         )  # fmt: skip
 
     if MASKED:
@@ -281,7 +288,10 @@ def attend_backward_rows(
             if PRIORS != 0 and PRIORS != CONSTANT:
                 store_parts(PRIOR_PART, parts, keys, m, nothing, BM, BN)
 
-    if NORMALIZED:
+    if BALANCED:
+        DQ = at_head(DQ, dq_strides, batch, head)
+        store_rows(DQ, rows, columns, dq_strides[2], n, dquery * (factor * LN2), D)
+    elif NORMALIZED:
         tl.store(ROW_SUM + row_places, row_sum, mask=in_rows)
     if PRIORS == ROWWISE:
         tl.store(PRIOR_SUM + row_places, prior_sum, mask=in_rows)

@@ -57,6 +57,16 @@ class Settings(NamedTuple):
             return CONSTANT
         return ROWWISE if masks(mask) == PAIRWISE else CONTEXTUAL
 
+    def balanced(self, prior: Tensor | None, mask: Tensor | None) -> bool:
+        """Whether the gradients of a row's normalised scores always add up to zero.
+
+        Those through the logits do. The divergence's are the differences of two distributions over
+        keys, if expected weights are the scores themselves and the prior's shapes add up to one.
+        """
+        expected = self.beta == 1 and self.priors(prior, mask) in (CONTEXTUAL, ROWWISE)
+        plain = self.shape == FIXED and self.sigma == 0 and not self.own_moment
+        return plain and self.normalized and (expected or not self.with_kl)
+
     def numbers(self) -> tuple[float, ...]:
         """What kernels compute with; logarithms to base 2."""
         return (
@@ -180,6 +190,17 @@ class Lift(NamedTuple):
             return cls(lift, lift.view(-1)[maps - 1 :], lift.stride()[:3], maps)
         packed = lift.view(torch.int32)
         return cls(packed, packed, packed.stride()[:3], PACKED)
+
+
+def token_by_token(x: Tensor, tokens: int, size: int) -> Tensor:
+    """Room for a tensor in which the heads of a token lie side by side, as linear maps take it.
+
+    Args:
+        x: A tensor with as many examples and heads.
+        tokens: How many there are.
+        size: Of a head.
+    """
+    return x.new_empty(x.shape[0], tokens, x.shape[1], size).transpose(1, 2)
 
 
 class Launcher:

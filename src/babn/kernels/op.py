@@ -31,6 +31,7 @@ from babn.kernels.launch import (
     Settings,
     head_sizes,
     tile_options,
+    token_by_token,
 )
 
 launch_forward = Launcher(attend_forward)
@@ -167,18 +168,20 @@ def weibull_attention_backward(
     row_parts = row_blocks * tiles["BM"] // ROWS_OF_A_PART.value
     parts = q.new_empty(batch, heads, row_parts, m, dtype=torch.float32)
     prior_or_any = q if prior is None else prior
+    dq, balanced = token_by_token(q, n, q.shape[-1]), settings.balanced(prior, mask)
     launch_rows(
         (row_blocks, batch * heads),
         (q, k, v, lifted.first, lifted.second, prior_or_any, pairs.mask, pairs.bias,
          q if seeds is None else seeds, out, *normalizers, row_end, dout, dkl,
-         dlifted.first, dlifted.second, weights, dscores, row_sum, prior_sum, parts),
-        (q.stride(), k.stride(), v.stride(), out.stride(), dout.stride(), lifted.strides,
-         pairs.mask_strides, pairs.bias_strides,
+         dlifted.first, dlifted.second, weights, dscores, row_sum, prior_sum, parts, dq),
+        (q.stride(), k.stride(), v.stride(), out.stride(), dout.stride(), dq.stride(),
+         lifted.strides, pairs.mask_strides, pairs.bias_strides,
          heads, groups, n, m, 1 if seeds is None else batch // len(seeds), *numbers),
         **sizes, **tiles, **options, POSITIVE=head_weight is not None, LIFTS=lifted.kind,
+        BALANCED=balanced,
     )  # fmt: skip
-    dq = _token_by_token(q, n, q.shape[-1])
-    dk, dv = (_token_by_token(q, m, x.shape[-1]) for x in (k, v))
+    finish = normalized and not balanced
+    dk, dv = (token_by_token(q, m, x.shape[-1]) for x in (k, v))
     dprior = q.new_empty(batch, heads, m, dtype=torch.float32)
     tiles = tile_options("columns", q, m, mask, bias)
     launch_columns(
@@ -187,16 +190,17 @@ def weibull_attention_backward(
          weights, dscores, row_sum, prior_sum, dk, dv, dprior),
         (q.stride(), k.stride(), dout.stride(), dk.stride(), dv.stride(), pairs.mask_strides,
          pairs.bias_strides, heads, groups, n, m, numbers[0]),
-        **sizes, **tiles, NORMALIZED=normalized, PRIORS=options["PRIORS"],
+        **sizes, **tiles, NORMALIZED=finish, PRIORS=options["PRIORS"],
     )  # fmt: skip
-    tiles = tile_options("queries", q, m, mask, bias)
-    launch_queries(
-        (triton.cdiv(n, tiles["BM"]), batch * heads),
-        (q, k, pairs.mask, pairs.bias, normalizers[1], row_end, dscores, row_sum, dq),
-        (q.stride(), k.stride(), dq.stride(), pairs.mask_strides, pairs.bias_strides,
-         heads, groups, n, m, numbers[0]),
-        D=sizes["D"], BD=sizes["BD"], **tiles, NORMALIZED=normalized,
-    )  # fmt: skip
+    if not balanced:
+        tiles = tile_options("queries", q, m, mask, bias)
+        launch_queries(
+            (triton.cdiv(n, tiles["BM"]), batch * heads),
+            (q, k, pairs.mask, pairs.bias, normalizers[1], row_end, dscores, row_sum, dq),
+            (q.stride(), k.stride(), dq.stride(), pairs.mask_strides, pairs.bias_strides,
+             heads, groups, n, m, numbers[0]),
+            D=sizes["D"], BD=sizes["BD"], **tiles, NORMALIZED=finish,
+        )  # fmt: skip
     if options["PRIORS"] == CONTEXTUAL:
         dprior = parts.sum(2)
     elif options["PRIORS"] == ROWWISE:
@@ -212,11 +216,6 @@ def weibull_attention_backward(
     return dq, dk, dv, dlift, dprior, dmaps, dscores
 
 
-def _token_by_token(q: Tensor, tokens: int, size: int) -> Tensor:
-    """Room for a tensor in which the heads of a token lie side by side, as linear maps take it."""
-    return q.new_empty(q.shape[0], tokens, q.shape[1], size).transpose(1, 2)
-
-
 @weibull_attention_backward.register_fake
 def _(
     dout: Tensor, dkl: Tensor, q: Tensor, k: Tensor, v: Tensor, lift: Tensor | None,
@@ -224,9 +223,9 @@ def _(
     mask: Tensor | None, bias: Tensor | None, *rest: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     n, m = q.shape[2], k.shape[2]
-    dq = _token_by_token(q, n, q.shape[-1])
+    dq = token_by_token(q, n, q.shape[-1])
     if k.shape[1] == q.shape[1]:
-        dk, dv = (_token_by_token(q, m, x.shape[-1]) for x in (k, v))
+        dk, dv = (token_by_token(q, m, x.shape[-1]) for x in (k, v))
     else:
         dk, dv = (q.new_empty(x.shape) for x in (k, v))
     dlift = q.new_empty(0) if lift is None else torch.empty_like(lift)

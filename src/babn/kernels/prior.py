@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import Launcher
+from babn.kernels.launch import Launcher, token_by_token
 from babn.kernels.special import LN2, LOG2_E, exp2, log2
-from babn.kernels.tiles import BOTTOM, LOWEST, at_head, dot, load_rows
+from babn.kernels.tiles import BOTTOM, LOWEST, at_head, dot, load_rows, store_rows
 
 KEYS, WARPS = 64, 4
 """Keys in a block, and the warps that work on it."""
@@ -80,7 +80,7 @@ def read_keys(
 
 @triton.jit
 def read_keys_backward(
-    K, W1, B1, W2, MASK, OUT, DOUT, DK, SUMS, k_strides, mask_strides, heads, m,
+    K, W1, B1, W2, MASK, OUT, DOUT, DK, SUMS, k_strides, dk_strides, mask_strides, heads, m,
     D: tl.constexpr, BD: tl.constexpr, HIDDEN: tl.constexpr, BH: tl.constexpr, BN: tl.constexpr,
     MASKED: tl.constexpr, NORMALIZED: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
@@ -92,7 +92,7 @@ def read_keys_backward(
     MASK = at_head(MASK, mask_strides, batch, head)
     OUT += plane.to(tl.int64) * m
     DOUT += plane.to(tl.int64) * m
-    DK += plane.to(tl.int64) * m * D
+    DK = at_head(DK, dk_strides, batch, head)
     w1, b1, w2 = load_network(W1, B1, W2, columns, units, D, HIDDEN)
     total = tl.zeros([1], tl.float32)
     if NORMALIZED:
@@ -119,9 +119,7 @@ def read_keys_backward(
         db1 += tl.sum(dbefore, 0)
         dw1 += dot(tl.trans(dbefore), k, IEEE)
         dk = dot(dbefore, w1, IEEE)
-        inside = (keys < m)[:, None] & (columns < D)[None, :]
-        at = DK + keys[:, None] * D + columns[None, :]
-        tl.store(at, dk.to(DK.dtype.element_ty), mask=inside)
+        store_rows(DK, keys, columns, dk_strides[2], m, dk, D)
     inside = (units < HIDDEN)[:, None] & (columns < D)[None, :]
     SUMS += plane * (HIDDEN * (D + 2) + 1)
     tl.store(SUMS + units[:, None] * D + columns[None, :], dw1, mask=inside)
@@ -203,13 +201,13 @@ def key_prior_backward(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of keys, and of all weights and biases, one after the other in float32."""
     batch, heads, m, d = key.shape
-    planes, dkey = batch * heads, key.new_empty(batch, heads, m, d)
+    planes, dkey = batch * heads, token_by_token(key, m, d)
     parts = key.new_empty(planes, len(w1) * (d + 2) + 1, dtype=torch.float32)
     seen, strides = _mask_of(key, mask)
     launch_read_backward(
         (planes, 1),
         (key, w1.contiguous(), b1, w2, seen, out, dout.contiguous(), dkey, parts),
-        (key.stride(), strides, heads, m),
+        (key.stride(), dkey.stride(), strides, heads, m),
         **_options(key, w1, mask, normalized),
     )
     return dkey, parts.sum(0)
@@ -218,7 +216,8 @@ def key_prior_backward(
 @key_prior_backward.register_fake
 def _(dout: Tensor, out: Tensor, key: Tensor, w1: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     hidden, d = w1.shape
-    return key.new_empty(key.shape), key.new_empty(hidden * (d + 2) + 1, dtype=torch.float32)
+    sums = key.new_empty(hidden * (d + 2) + 1, dtype=torch.float32)
+    return token_by_token(key, key.shape[2], d), sums
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
