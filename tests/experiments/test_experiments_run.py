@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from small_experiments import StopsAt, same_weights, tiny, weights
 
 import babn
-from babn.errors import ConfigError, ModelError
-from babn.experiments import training
+from babn.errors import BabnWarning, ConfigError, ModelError
+from babn.experiments import stage, training
 from babn.experiments.checkpoints import find_checkpoints
 from babn.experiments.log import read_log
 from babn.experiments.run import evaluate, remeasure, run
@@ -217,9 +217,21 @@ def test_tests_during_training_are_logged_and_change_nothing(done: Path, tmp_pat
     assert same_weights(done, tmp_path / "run")
 
 
+@pytest.mark.parametrize("full_length", [True, False])
+def test_batches_may_be_padded_to_the_full_length(full_length: bool) -> None:
+    made = set_up(tiny(max_length=40, full_length=full_length))
+    batches = [portion.batch for step in range(4) for portion in made.batches(step)]
+    lengths = {batch["input_ids"].shape[1] for batch in batches}
+    assert (lengths == {40}) == full_length
+    assert max(lengths) <= 40
+    assert all(batch["attention_mask"].sum(1).max() < 40 for batch in batches)
+
+
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16
-def test_mixed_precision_runs(tmp_path: Path) -> None:
-    results = run(tiny(precision="bfloat16", steps=2), tmp_path / "run", watch=Unwatched())
+def test_mixed_precision_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "has_bfloat16", lambda: False)
+    with pytest.warns(BabnWarning, match="hundreds of times .* --set precision=float32"):
+        results = run(tiny(precision="bfloat16", steps=2), tmp_path / "run", watch=Unwatched())
     assert math.isfinite(results["measures"]["dev"]["sampled"]["NLL"])
 
 

@@ -62,6 +62,8 @@ class Experiment:
         weight_decay: AdamW's.
         clip: Largest norm of the gradient; 0 for any.
         max_length: Tokens at which texts are cut; 0 for the task's own.
+        full_length: Whether training pads every batch to `max_length`, so that all steps cost the
+            same; otherwise to its longest text.
         dropout: Rate within the encoder; -1 for the model's own.
         classifier_dropout: Rate before the classifier; -1 for the model's own.
         label_smoothing: Share of the target that goes to all classes alike.
@@ -103,6 +105,7 @@ class Experiment:
     weight_decay: float = 0.01
     clip: float = 1.0
     max_length: int = 0
+    full_length: bool = False
     dropout: float = -1.0
     classifier_dropout: float = -1.0
     label_smoothing: float = 0.0

@@ -1,6 +1,7 @@
 """What training needs, made from an experiment: data, model, optimizer and the number of steps."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from babn.errors import ConfigError
+from babn.errors import BabnWarning, ConfigError
 from babn.experiments.attention import load_trained, with_attention
 from babn.experiments.cache import encoded
 from babn.experiments.experiment import Experiment
@@ -125,7 +126,8 @@ class Stage(Subject):
             mine = part[own.rank :: own.count]
             weight = own.count * self._terms(mine) / self._terms(part)
             # Who has nothing to do takes part all the same, since others wait; it counts for zero.
-            batch = self.data.batch(mine if len(mine) else part[:1], self.multiple)
+            least = self.max_length if self.experiment.full_length else 0
+            batch = self.data.batch(mine if len(mine) else part[:1], self.multiple, least)
             yield Portion(len(part) / len(rows), weight, batch)
 
     def _terms(self, rows: Tensor) -> int:
@@ -161,6 +163,13 @@ def set_up(experiment: Experiment) -> Stage:
     max_length = experiment.max_length or task.max_length
     base, tokenizer = load_model(experiment, task, train, max_length)
     device = default_device()
+    if experiment.precision == "bfloat16" and device.type == "cpu" and not has_bfloat16():
+        warnings.warn(
+            "precision='bfloat16' takes hundreds of times as long as float32 on this processor, "
+            "which has to imitate it. Use a GPU, or --set precision=float32.",
+            BabnWarning,
+            stacklevel=2,
+        )
     data = encoded(task, train, tokenizer, max_length, training=True).to(device)
     labels = data.fixed.get("labels")
     if experiment.label_smoothing and (labels is None or labels.is_floating_point()):
@@ -193,6 +202,11 @@ def load_subject(experiment: Experiment, folder: Path) -> Subject:
         tokenizer=load_tokenizer(str(folder)),
         max_length=experiment.max_length or task.max_length,
     )
+
+
+def has_bfloat16() -> bool:
+    """Whether this processor multiplies numbers in bfloat16."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def default_device() -> torch.device:

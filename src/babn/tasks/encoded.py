@@ -52,20 +52,21 @@ class Encoded:
         longest = torch.stack([each.lengths for each in self.ragged.values()]).amax(0)
         return longest.unflatten(0, (-1, self.choices)).amax(1)
 
-    def batch(self, rows: Int[Tensor, "row"], multiple: int = 8) -> Batch:
+    def batch(self, rows: Int[Tensor, "row"], multiple: int = 8, least: int = 0) -> Batch:
         """The arguments for some examples, each padded to a common length.
 
         Args:
             rows: Places of the examples.
             multiple: Lengths are multiples of this, which GPUs prefer, unless that would be more
                 than the longest example has.
+            least: Lengths are at least this, whatever the examples have.
         """
         rows = rows.cpu()
         lines = (rows[:, None] * self.choices + torch.arange(self.choices)).flatten()
         padded = {
-            name: self._folded(each.pad(lines, min(each.longest, _round_up(length, multiple))))
+            name: self._folded(each.pad(lines, max(least, min(each.longest, length))))
             for name, each in self.ragged.items()
-            for length in [int(each.lengths[lines].max())]
+            for length in [_round_up(int(each.lengths[lines].max()), multiple)]
         }
         fixed = {name: each[rows.to(each.device)] for name, each in self.fixed.items()}
         made = {name: each for lookup in self.lookups for name, each in lookup.batch(rows).items()}
