@@ -15,7 +15,7 @@ from babn.experiments.claims import claimed
 from babn.experiments.engines.engine import Engine, Slot, WorkerDiedError
 from babn.experiments.jobs import Job, run_all
 from babn.experiments.run_folder import RunFolder, write_json
-from babn.experiments.worker import BUSY, INTERRUPTED
+from babn.experiments.worker import BUSY, INTERRUPTED, outcome
 from babn.watch import Unwatched
 
 Behaviour = Callable[[Path, int], str]
@@ -197,3 +197,15 @@ def test_sweeps_that_begin_at_once_prepare_each_run_once(tmp_path: Path) -> None
         thread.join(20)
     assert not any(thread.is_alive() for thread in threads)
     assert all(RunFolder(job.folder).state == "done" for job in wanted)
+
+
+def test_records_name_the_command_that_repeats_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not how its worker was called."""
+    monkeypatch.setattr("sys.argv", ["worker.py", "4711"])
+    folder = RunFolder(tmp_path / "run")
+    folder.begin(tiny(steps=1, samples=1), "")
+    assert outcome(folder.path) == ""
+    expected = f"babn train {folder.path}/experiment.toml --out {folder.path} --resume"
+    assert folder.read_environment()["command"] == expected

@@ -43,6 +43,8 @@ def work(parent: int) -> None:
 def outcome(folder: Path) -> str:
     """Runs an experiment, and returns what went wrong, if anything did."""
     os.environ.pop("WORLD_SIZE", None)  # a run of a grid has one process, whatever started us
+    # What records say that the run was made by: the command that does the same by itself.
+    sys.argv[1:] = ["train", f"{folder}/experiment.toml", "--out", str(folder), "--resume"]
     try:
         run(RunFolder(folder).experiment(), folder, resume=True)
     except KeyboardInterrupt:

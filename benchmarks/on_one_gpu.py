@@ -1,0 +1,117 @@
+"""Runs grids one after the other on one GPU, many runs side by side, within a limit of time.
+
+    python benchmarks/on_one_gpu.py benchmarks/sweeps/NAME.toml ... --data DIR --out FOLDER
+        [--jobs 14] [--limit SECONDS] [--set NAME=VALUE]
+
+Small runs fill a GPU only together, and processes share one well only through CUDA's multi-process
+service, which is started if it is installed. FOLDER gets a NAME.json for each grid, also if the
+limit cut it off, as `benchmarks/results` has them: without paths of folders.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SERVICE = "nvidia-cuda-mps-control"
+TELL_EVERY, SHOW_SECONDS = 30, 60
+
+
+@contextmanager
+def shared_gpu() -> Iterator[None]:
+    """The multi-process service, if there is one."""
+    if shutil.which(SERVICE) is None:
+        yield
+        return
+    subprocess.run([SERVICE, "-d"], check=False)
+    try:
+        yield
+    finally:
+        subprocess.run([SERVICE], input="quit\n", text=True, check=False)
+
+
+def sweep(grid: Path, args: argparse.Namespace, *more: str) -> list[str]:
+    """The command for a grid."""
+    settings = [word for each in args.set for word in ("--set", each)]
+    start = [sys.executable, "-W", "ignore", "-m", "babn", "sweep", str(grid)]
+    return [*start, "--data", args.data, *settings, *more]
+
+
+def run(grid: Path, args: argparse.Namespace, end: float) -> bool:
+    """Runs a grid until a point in time; says whether it came to its end."""
+    print(f"{grid.stem}: begun, {end - time.monotonic():.0f} s left", flush=True)
+    begun = told = time.monotonic()
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    with subprocess.Popen(
+        sweep(grid, args, "--jobs", str(args.jobs)), stdout=subprocess.DEVNULL, env=environment
+    ) as process:
+        while process.poll() is None and time.monotonic() < end:
+            time.sleep(0.5)
+            if time.monotonic() - told > TELL_EVERY:
+                told = time.monotonic()
+                print(f"  {told - begun:4.0f} s: {finished(grid)} runs done", flush=True)
+        in_time = process.poll() is not None
+        if not in_time:
+            process.send_signal(signal.SIGINT)
+    print(f"{grid.stem}: {finished(grid)} runs done, {time.monotonic() - begun:.0f} s", flush=True)
+    return in_time
+
+
+def finished(grid: Path) -> int:
+    """How many runs of a grid have results."""
+    return len(list(Path("runs", grid.stem).glob("*/seed-*/results.json")))
+
+
+def published(text: str, args: argparse.Namespace) -> str:
+    """Results of a sweep without the paths of folders, under the command that repeats them."""
+    for setting in args.set:
+        _, _, value = setting.partition("=")
+        if "/" in value:
+            text = text.replace(value, Path(value).name)
+    found = json.loads(text.replace(args.data, "DIR"))
+    grid = found["command"].split("sweep ")[1].split()[0]
+    found["command"] = f"babn sweep {grid} --data DIR --jobs {args.jobs}"
+    return json.dumps(found, indent=2) + "\n"
+
+
+def main() -> None:
+    """Runs, and writes what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("grids", type=Path, nargs="+")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=14)
+    parser.add_argument("--limit", type=float, default=float("inf"))
+    parser.add_argument("--set", action="append", default=[])
+    args = parser.parse_args()
+    if missing := [str(grid) for grid in args.grids if not grid.is_file()]:
+        parser.error(f"{', '.join(missing)} cannot be found")
+    args.out.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + args.limit
+    with shared_gpu():
+        for grid in args.grids:
+            if not run(grid, args, end):
+                break
+    showing = [
+        subprocess.Popen(sweep(grid, args, "--show"), stdout=subprocess.DEVNULL)
+        for grid in args.grids
+        if finished(grid)
+    ]
+    for process in showing:
+        process.wait(SHOW_SECONDS)
+    for grid in args.grids:
+        file = Path("runs", grid.stem, "results.json")
+        if finished(grid) and file.exists():
+            text = published(file.read_text(encoding="utf-8"), args)
+            (args.out / f"{grid.stem}.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
