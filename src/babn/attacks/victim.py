@@ -12,7 +12,8 @@ from babn.attention.randomness import Randomness, mix_seed
 from babn.conversion.override import overriding
 from babn.experiments.stage import Subject
 from babn.experiments.testing import autocast
-from babn.prediction.predict import Prediction, evaluating
+from babn.prediction.modes import evaluating
+from babn.prediction.predict import Prediction
 from babn.prediction.temperature import get_temperature
 from babn.tasks.asking import MEMORY
 from babn.tasks.encoded import Batch

@@ -10,7 +10,8 @@ from torch import Tensor
 from babn.models.translate import drawing, sentence_noise
 from babn.models.translation import TranslationModel
 from babn.models.translation_parts import IGNORED, Memory
-from babn.prediction.predict import evaluating, following_seed
+from babn.prediction.modes import evaluating
+from babn.prediction.predict import following_seed
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from babn.errors import ConfigError
 from babn.models.beam import BeamSearch
 from babn.models.translation import TranslationModel
 from babn.models.translation_parts import Memory, State
-from babn.prediction.predict import evaluating
+from babn.prediction.modes import evaluating
 
 
 @dataclass(frozen=True)

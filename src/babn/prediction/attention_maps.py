@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from babn.attention.rule import Posterior
 from babn.conversion.examples import as_call
 from babn.conversion.override import overriding
-from babn.prediction.predict import evaluating
+from babn.prediction.modes import evaluating
 
 
 @dataclass(frozen=True)

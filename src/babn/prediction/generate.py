@@ -12,7 +12,8 @@ from babn.attention.randomness import mix_seed
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError
-from babn.prediction.predict import check_samples, evaluating, following_seed
+from babn.prediction.modes import evaluating
+from babn.prediction.predict import check_samples, following_seed
 from babn.prediction.scoring import Prompt, TokenStatistics, log_probs_of, up_to_the_end
 from babn.prediction.texts import Generation, SampledTexts
 

@@ -17,6 +17,7 @@ from babn.conversion.examples import as_call
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import SamplesError
+from babn.prediction.modes import evaluating
 from babn.prediction.temperature import get_temperature
 from babn.prediction.welch import welch_p_value
 
@@ -209,21 +210,6 @@ def find_logits(output: Any) -> Tensor:
     first = next(iter(output.values())) if isinstance(output, Mapping) else output[0]
     assert isinstance(first, Tensor)
     return first
-
-
-@contextmanager
-def evaluating(model: nn.Module, dropout: bool = False) -> Iterator[None]:
-    """Evaluation mode, or training mode but for batch statistics if dropout is to be on."""
-    modes = {module: module.training for module in model.modules()}
-    model.train(dropout)
-    for module in modes:
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 @contextmanager

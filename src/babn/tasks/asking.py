@@ -7,7 +7,8 @@ from typing import Any, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.prediction.predict import evaluating, predict
+from babn.prediction.modes import evaluating
+from babn.prediction.predict import predict
 from babn.tasks.encoded import Batch
 
 Mode = Literal["mean", "sampled", "dropout"]

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from babn.prediction.predict import Prediction, evaluating, predict
+from babn.prediction.modes import evaluating
+from babn.prediction.predict import Prediction, predict
 from babn.prediction.sampling import posterior_mean
 from babn.viewer.inputs import MOST_TOKENS, Example, Text, prepare
 from babn.viewer.maps import chains

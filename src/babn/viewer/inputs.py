@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from babn.conversion.state import belief_states
 from babn.errors import BabnError
-from babn.prediction.predict import evaluating
+from babn.prediction.modes import evaluating
 from babn.prediction.sampling import posterior_mean
 from babn.viewer.words import Tokenizer, Word, words_of
 

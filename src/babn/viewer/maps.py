@@ -13,7 +13,7 @@ from babn.conversion.override import overriding
 from babn.conversion.plan import Chain
 from babn.conversion.state import belief_states
 from babn.prediction.attention_maps import AttentionMap, attention
-from babn.prediction.predict import evaluating
+from babn.prediction.modes import evaluating
 from babn.viewer.packing import BYTES, largest, pack, share, with_average
 
 

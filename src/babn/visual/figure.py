@@ -8,7 +8,7 @@ import torch
 
 from babn.errors import ConfigError, DataError
 from babn.experiments.stage import Subject
-from babn.prediction.predict import evaluating
+from babn.prediction.modes import evaluating
 from babn.tasks.task import without_answers
 from babn.tasks.vqa_data import RawImages, VqaPart
 from babn.visual.ask import Asking, Look, ask_picture, look_at

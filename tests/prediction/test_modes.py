@@ -1,0 +1,86 @@
+"""A model is in evaluation mode while anyone asks it, and as it was before afterwards."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from torch import nn
+
+from babn.prediction.modes import evaluating
+
+
+def made() -> nn.Module:
+    """A model in training, one part of which is not."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(), nn.Dropout()).train()
+    model[3].eval()
+    return model
+
+
+def modes(model: nn.Module) -> list[bool]:
+    return [module.training for module in model.modules()]
+
+
+BEFORE = [True, True, True, True, False]
+ASKED = [False] * 5
+DROPPING = [True, True, False, True, True]
+
+
+@contextmanager
+def another_thread(model: nn.Module, dropout: bool) -> Iterator[threading.Event]:
+    """Asks the model in another thread; sets the event as soon as it may, until the end."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with evaluating(model, dropout):
+            inside.set()
+            assert leave.wait(30)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield inside
+    finally:
+        leave.set()
+        thread.join(30)
+
+
+@pytest.mark.parametrize(("dropout", "expected"), [(False, ASKED), (True, DROPPING)])
+def test_modes_are_restored_also_after_errors(dropout: bool, expected: list[bool]) -> None:
+    model = made()
+    with pytest.raises(ValueError, match="x"), evaluating(model, dropout):
+        assert modes(model) == expected
+        raise ValueError("x")
+    assert modes(model) == BEFORE
+
+
+def test_the_last_thread_restores_them() -> None:
+    model = made()
+    with another_thread(model, dropout=False) as inside:
+        assert inside.wait(30)
+        with evaluating(model):
+            assert modes(model) == ASKED
+        assert modes(model) == ASKED, "the other thread still asks"
+    assert modes(model) == BEFORE
+
+
+def test_threads_with_dropout_wait_for_those_without() -> None:
+    model = made()
+    with evaluating(model):
+        other = another_thread(model, dropout=True)
+        inside = other.__enter__()
+        assert not inside.wait(0.2)
+        assert modes(model) == ASKED
+    assert inside.wait(30)
+    assert modes(model) == DROPPING
+    other.__exit__(None, None, None)
+    assert modes(model) == BEFORE
+
+
+def test_a_thread_does_not_wait_for_itself() -> None:
+    model = made()
+    with evaluating(model):
+        with evaluating(model, dropout=True):
+            assert modes(model) == DROPPING
+        assert modes(model) == ASKED
+    assert modes(model) == BEFORE
