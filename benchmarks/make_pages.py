@@ -1,8 +1,9 @@
 """Writes what the documentation quotes from committed results: python benchmarks/make_pages.py.
 
-`docs/reproduce.md` is written whole; `docs/kernels.md`, `docs/scale.md` and `docs/translation.md`
-get figures between their marks. Results of a table are read from `benchmarks/results/TABLE.json`, a
-copy of the `results.json` that `babn reproduce` leaves in the table's folder.
+`docs/reproduce.md` is written whole; `README.md`, `docs/kernels.md`, `docs/scale.md` and
+`docs/translation.md` get figures between their marks. Results of a table are read from
+`benchmarks/results/TABLE.json`, a copy of the `results.json` that `babn reproduce` leaves in the
+table's folder.
 """
 
 import json
@@ -69,15 +70,15 @@ REMARKS = {
 def main() -> None:
     """Writes the pages."""
     (DOCS / "reproduce.md").write_text(reproduce_page(), encoding="utf-8")
-    put("kernels.md", "bench", costs())
-    put("kernels.md", "floors", least())
-    put("scale.md", "compared", compared())
-    put("translation.md", "speed", speeds())
+    put(ROOT / "README.md", "costs", in_short())
+    put(DOCS / "kernels.md", "bench", costs())
+    put(DOCS / "kernels.md", "floors", least())
+    put(DOCS / "scale.md", "compared", compared())
+    put(DOCS / "translation.md", "speed", speeds())
 
 
-def put(page: str, mark: str, text: str) -> None:
+def put(file: Path, mark: str, text: str) -> None:
     """Puts text between the marks of a page."""
-    file = DOCS / page
     whole = re.sub(
         f"<!-- {mark} -->.*?<!-- /{mark} -->",
         lambda _: f"<!-- {mark} -->\n{text}\n<!-- /{mark} -->",
@@ -136,6 +137,29 @@ def bench() -> dict[str, Any] | None:
     """The figures of `babn bench`, if they are committed."""
     file = RESULTS / "bench.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def in_short() -> str:
+    """What training costs beside softmax, as one table with a row for each rule."""
+    found = bench()
+    if found is None:
+        return "Not measured yet."
+    rows = [row for row in rows_of(found) if row.task == "train" and row.cost]
+    step = {(row.name, row.size.length): row.cost for row in rows if row.cost}
+    lengths = sorted({row.size.length for row in rows})
+    lines = []
+    for name, shown in IN_SHORT.items():
+        ratios = [step[name, n].seconds / step["softmax", n].seconds for n in lengths]
+        lines.append([shown, *(f"{ratio:.2f}" for ratio in ratios)])
+    heading = ["step, x softmax", *(f"{n} tokens" for n in lengths)]
+    return Table(heading, lines).markdown().strip()
+
+
+IN_SHORT = {
+    "BAM": "BAM",
+    "BABN heads": 'BABN, `upward="heads"`',
+    "BABN keys": 'BABN, `upward="keys"` (default)',
+}
 
 
 def costs() -> str:

@@ -130,9 +130,11 @@ def test_the_page_of_tables_is_what_its_script_writes(monkeypatch: pytest.Monkey
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     script = runpy.run_path(str(ROOT / "benchmarks/make_pages.py"))
     assert script["reproduce_page"]() == (ROOT / "docs/reproduce.md").read_text()
+    assert script["in_short"]() in (ROOT / "README.md").read_text()
     assert script["costs"]() in (ROOT / "docs/kernels.md").read_text()
     assert script["least"]() in (ROOT / "docs/kernels.md").read_text()
     assert script["compared"]() in (ROOT / "docs/scale.md").read_text()
+    assert script["speeds"]() in (ROOT / "docs/translation.md").read_text()
 
 
 def test_the_figures_of_settings_can_be_drawn(
