@@ -23,6 +23,8 @@ SECTIONS = {
     "minilm-search-2": "The second search",
     "minilm-search-3": "The third search",
     "minilm-search-4": "The fourth search",
+    "minilm-noise": "Amounts of noise at the paper's lengths of training",
+    "minilm-routes": "Cheaper upward paths",
     "minilm-domains": "Generalisation across domains with MiniLM",
     "decomposable-domains": "Generalisation across domains with decomposable attention",
     "esim-domains": "Generalisation across domains with ESIM",
