@@ -1,15 +1,14 @@
 """Training the Weibull inference network on its evidence bound."""
 
-from collections.abc import Iterator
-
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from babn.attention.rule import check_at_least, check_count
+from babn.attention.rule import check_count
 from babn.gbn.encoder import WeibullNetwork
 from babn.gbn.sampling import check_counts
-from babn.watch import Unwatched, Watch
+from babn.training.maximise import maximise
+from babn.watch import Watch
 
 
 def fit(
@@ -37,30 +36,16 @@ def fit(
     Returns:
         The mean evidence bound at every step.
     """
-    for name, value in {"steps": steps, "batch_size": batch_size, "draws": draws}.items():
+    for name, value in {"batch_size": batch_size, "draws": draws}.items():
         check_count(name, value)
-    check_at_least("rate", rate, 0.0, strictly=True)
     check_counts(counts, encoder.network.weights[-1].shape[-2])
-    optimizer = torch.optim.Adam(encoder.parameters(), rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    watch = watch or Unwatched()
-    watch.begin("training the encoder", steps)
-    history = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for batch in _batches(counts, batch_size, steps):
-            bound = encoder.elbo(batch, draws).mean()
-            optimizer.zero_grad()
-            (-bound).backward()
-            # Rare draws of small shapes have gradients that would undo many steps.
-            nn.utils.clip_grad_norm_(encoder.parameters(), 10.0)
-            optimizer.step()
-            schedule.step()
-            history.append(bound.item())
-            watch.step(1)
-    return history
+    size = min(batch_size, len(counts))
 
+    def bound() -> Tensor:
+        batch = counts[torch.randint(len(counts), (size,))]
+        return encoder.elbo(batch, draws).mean()
 
-def _batches(counts: Tensor, size: int, steps: int) -> Iterator[Tensor]:
-    for _ in range(steps):
-        yield counts[torch.randint(len(counts), (min(size, len(counts)),))]
+    title = "training the encoder"
+    return maximise(
+        bound, encoder.parameters(), title, steps=steps, rate=rate, seed=seed, watch=watch
+    )

@@ -4,10 +4,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.rule import check_at_least, check_count
+from babn.attention.rule import check_count
 from babn.simulation.attention_encoders import AttentionPosterior, bound_terms
 from babn.simulation.attention_model import AttentionModel
-from babn.watch import Unwatched, Watch
+from babn.training.maximise import maximise
+from babn.watch import Watch
 
 
 def train(
@@ -35,30 +36,27 @@ def train(
     Returns:
         The mean bound at every step.
     """
-    for name, value in {"steps": steps, "batch_size": batch_size, "draws": draws}.items():
+    for name, value in {"batch_size": batch_size, "draws": draws}.items():
         check_count(name, value)
-    check_at_least("rate", rate, 0.0, strictly=True)
-    trained = [p for p in posterior.parameters() if p.requires_grad]
-    optimizer = torch.optim.Adam(trained, rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    watch = watch or Unwatched()
-    watch.begin("training the posterior", steps)
-    model, history = posterior.model, []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for _ in range(steps):
-            batch = model.observe(model.draw_weights(batch_size)) if seen is None else seen
-            fit, divergence = bound_terms(posterior, batch, draws)
-            bound = (fit - divergence).mean()
-            optimizer.zero_grad()
-            # A sum over observations, so that free parameters move at the same pace however many.
-            (-bound * (1 if seen is None else len(seen))).backward()
-            torch.nn.utils.clip_grad_norm_(trained, 10.0 * len(batch) ** 0.5)
-            optimizer.step()
-            schedule.step()
-            history.append(bound.item())
-            watch.step(1)
-    return history
+    model, count = posterior.model, batch_size if seen is None else len(seen)
+
+    def bound() -> Tensor:
+        batch = model.observe(model.draw_weights(batch_size)) if seen is None else seen
+        fit, divergence = bound_terms(posterior, batch, draws)
+        return (fit - divergence).mean()
+
+    return maximise(
+        bound,
+        [p for p in posterior.parameters() if p.requires_grad],
+        "training the posterior",
+        steps=steps,
+        rate=rate,
+        seed=seed,
+        watch=watch,
+        # A sum over observations, so that free parameters move at the same pace however many.
+        weight=1 if seen is None else count,
+        largest=10.0 * count**0.5,
+    )
 
 
 def gradient_variance(
