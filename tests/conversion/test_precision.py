@@ -74,3 +74,18 @@ def test_conversion_of_a_model_in_bfloat16_keeps_belief_in_float32() -> None:
 
     assert {p.dtype for p in model.babn.parameters()} == {torch.float32}
     assert outputs(model, CASES["bert"].batch())[0].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weight_and_temperature_keep_their_precision(dtype: torch.dtype) -> None:
+    model = CASES["bert"].converted(kl_weight=0.0123456789)
+    model.babn.temperature.fill_(1.23456789)
+    before = model.babn.kl_weight.item(), model.babn.temperature.item()
+
+    model.to(dtype)
+    assert (model.babn.kl_weight.item(), model.babn.temperature.item()) == before
+    assert {p.dtype for p in model.babn.parameters()} == {dtype}
+    # Otherwise they go where the model goes.
+    assert model.double().babn.kl_weight.item() == before[0]
+    assert model.to("meta").babn.kl_weight.is_meta
+    assert not model.to_empty(device="cpu").babn.kl_weight.is_meta

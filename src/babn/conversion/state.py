@@ -1,5 +1,6 @@
 """What a converted model carries: the rules' parameters, and each attention module's place."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,17 @@ class BeliefState(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles leave the last pass's graph behind."""
         return {**self.__dict__, "last_kl": None}
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BeliefState":
+        """Moves everything; weight and temperature keep their precision, whatever the model's."""
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)
+        for name, value in before.items():
+            moved = self._buffers[name]
+            if value is None or moved is None or value.is_meta or moved.dtype == value.dtype:
+                continue
+            self._buffers[name] = value.to(moved.device)
+        return self
 
     def layer_name(self, place: tuple[int, int]) -> str:
         """A name for one call: its chain and its step."""
