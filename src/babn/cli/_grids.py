@@ -3,15 +3,13 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table as TerminalTable
 
 from babn.cli._errors import CommandError
+from babn.cli._fitting import fitted
 from babn.cli._progress import Bars
-from babn.evaluation.tables import Table
 from babn.experiments.engines.engine import Engine
 from babn.experiments.grids import Grid
 from babn.experiments.jobs import RETRIES, Job, run_all
@@ -37,7 +35,7 @@ def run_grid(
     command = " ".join(["babn", *sys.argv[1:]])
     records = collect(wanted)
     page = write_results(records, under / grid.name, grid.name, command)
-    console.print(_shown(main_table(records)))
+    console.print(fitted(main_table(records), console.width))
     console.print(f"{page}, with LaTeX, CSV and JSON beside it", markup=False, soft_wrap=True)
     refuse(failed, len(wanted))
 
@@ -93,19 +91,3 @@ def run_figure(
         numbers,
         lambda line: console.print(line, markup=False, soft_wrap=True),
     )
-
-
-def _shown(table: Table) -> TerminalTable:
-    """The columns of a table that fit a terminal; the file has all of them."""
-    made = TerminalTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    hidden = (
-        *("NLL", "measure", "ECE + TS", "AURC", "OOD", "chrF ~", "sacreBLEU", "sentences"),
-        "error AUROC",
-    )
-    kept = [i for i, name in enumerate(table.columns) if not name.startswith(hidden)]
-    for i in kept:
-        side: Literal["left", "right"] = "left" if i < 2 else "right"
-        made.add_column(table.columns[i], justify=side, vertical="bottom", no_wrap=i < 2)
-    for row in table.rows:
-        made.add_row(*(row[i] for i in kept))
-    return made
