@@ -98,7 +98,7 @@ def test_candidates_of_the_language_model_do_not_depend_on_padding(
     found = ours._bae_replacement_words(text, [1, 2])
     whole = type(ours).__mro__[1]._encode_text
     ours._encode_text = lambda texts: whole(ours, texts)
-    assert ours._encode_text(["a"])["input_ids"].shape == (1, 64)
+    assert ours._encode_text(["a"])["input_ids"].shape == (1, ours.max_length)
     assert [words[:20] for words in ours._bae_replacement_words(text, [1, 2])] == [
         words[:20] for words in found
     ]
