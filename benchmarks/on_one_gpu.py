@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SERVICE = "nvidia-cuda-mps-control"
-TELL_EVERY, SHOW_SECONDS = 30, 60
+TELL_EVERY = 30
 
 
 @contextmanager
@@ -97,20 +97,20 @@ def main() -> None:
     end = time.monotonic() + args.limit
     with shared_gpu():
         for grid in args.grids:
-            if not run(grid, args, end):
+            whole = run(grid, args, end)
+            write(grid, args, whole)
+            if not whole:
                 break
-    showing = [
-        subprocess.Popen(sweep(grid, args, "--show"), stdout=subprocess.DEVNULL)
-        for grid in args.grids
-        if finished(grid)
-    ]
-    for process in showing:
-        process.wait(SHOW_SECONDS)
-    for grid in args.grids:
-        file = Path("runs", grid.stem, "results.json")
-        if finished(grid) and file.exists():
-            text = published(file.read_text(encoding="utf-8"), args)
-            (args.out / f"{grid.stem}.json").write_text(text, encoding="utf-8")
+
+
+def write(grid: Path, args: argparse.Namespace, whole: bool) -> None:
+    """Writes the results of a grid; one that was cut off has yet to collect them."""
+    if not whole and finished(grid):
+        subprocess.run(sweep(grid, args, "--show"), stdout=subprocess.DEVNULL, check=False)
+    file = Path("runs", grid.stem, "results.json")
+    if file.exists():
+        text = published(file.read_text(encoding="utf-8"), args)
+        (args.out / f"{grid.stem}.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
