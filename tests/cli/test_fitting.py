@@ -62,3 +62,7 @@ def test_pairs_of_numbers_take_two_lines_where_they_must(width: int, lines: int)
 
 def test_columns_without_numbers_are_left_out() -> None:
     assert "paper" not in shown(table("BABN", "80.8 ± 1.6", 2), 100)
+
+
+def test_a_table_without_rows_is_its_head() -> None:
+    assert shown(Table(["task", "attention", "score"], []), 80).split()[:2] == ["task", "attention"]

@@ -78,8 +78,8 @@ def _numbers(names: Sequence[str]) -> list[str]:
 def _widths(name: str, cells: Sequence[str]) -> tuple[int, int]:
     """The narrowest and the widest that a column can use."""
     heading = max(map(len, name.split()))
-    whole = max(heading, *map(len, cells))
+    whole = max([heading, *map(len, cells)])
     if name in TEXTS:
         return min(whole, LEAST) if name == LONG else whole, whole
     lines = [line for cell in cells for line in cell.replace(PARTED, IN_LINES).splitlines()]
-    return max(heading, *map(len, lines)), whole
+    return max([heading, *map(len, lines)]), whole

@@ -165,7 +165,7 @@ def set_up(experiment: Experiment) -> Stage:
     device = default_device()
     if experiment.precision == "bfloat16" and device.type == "cpu" and not has_bfloat16():
         warnings.warn(
-            "precision='bfloat16' takes hundreds of times as long as float32 on this processor, "
+            "precision='bfloat16' may take hundreds of times as long as float32 on this processor, "
             "which has to imitate it. Use a GPU, or --set precision=float32.",
             BabnWarning,
             stacklevel=2,
@@ -205,8 +205,9 @@ def load_subject(experiment: Experiment, folder: Path) -> Subject:
 
 
 def has_bfloat16() -> bool:
-    """Whether this processor multiplies numbers in bfloat16."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    """Whether this processor multiplies numbers in bfloat16, as far as torch can tell."""
+    known = torch.backends.mkldnn.is_available()
+    return not known or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def default_device() -> torch.device:
