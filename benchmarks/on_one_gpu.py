@@ -4,8 +4,8 @@
         [--jobs 14] [--limit SECONDS] [--set NAME=VALUE]
 
 Small runs fill a GPU only together, and processes compute at the same time only through CUDA's
-multi-process service, which is started if it is installed. FOLDER gets a NAME.json for each grid, also if the
-limit cut it off, as `benchmarks/results` has them: without paths of folders.
+multi-process service, which is started if it is installed. FOLDER gets a NAME.json for each grid,
+also if the limit cut it off, as `benchmarks/results` has them: without paths of folders.
 """
 
 import argparse

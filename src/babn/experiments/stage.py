@@ -165,8 +165,8 @@ def set_up(experiment: Experiment) -> Stage:
     device = default_device()
     if experiment.precision == "bfloat16" and device.type == "cpu" and not has_bfloat16():
         warnings.warn(
-            "precision='bfloat16' may take hundreds of times as long as float32 on this processor, "
-            "which has to imitate it. Use a GPU, or --set precision=float32.",
+            "precision='bfloat16' may take hundreds of times as long as float32 on this processor"
+            ", which has to imitate it. Use a GPU, or --set precision=float32.",
             BabnWarning,
             stacklevel=2,
         )
