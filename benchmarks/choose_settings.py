@@ -1,27 +1,62 @@
-"""Which settings of each rule a search on development data favours.
+"""Which settings of each rule searches on development data favour.
 
 python benchmarks/choose_settings.py benchmarks/results/minilm-search.json ... [GRID.toml ...]
 
 Several searches count as one. With grids, it writes what was chosen into their rules.
 
-The criterion was fixed before the search was run: the score at the posterior mean, averaged over
-tasks and seeds; among settings within a fifth of a point of the best, the one with the smallest NLL
-in the rule's fullest mode (sampled, or the mean for softmax), averaged likewise over the tasks that
-have one.
+The criterion was fixed before the first search was run: the score at the posterior mean, averaged
+over tasks and seeds; among settings within a fifth of a point of the best, the one with the
+smallest NLL in the rule's fullest mode (sampled, or the mean for softmax), averaged likewise over
+the tasks that have one.
 """
 
 import json
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
-from babn.experiments.naming import flat
+from babn.evaluation.tables import Table
+from babn.experiments.experiment import Experiment
+from babn.experiments.naming import flat, rule_name
 from babn.experiments.records import Record, load_records
 from babn.tasks.catalogue import find_task
 
 NEAR = 0.002
+ASIDE = {"seed", "graphs", "settings"}
+"""Fields that are no settings of a rule."""
+DEFAULTS = {field.name: field.default for field in fields(Experiment)}
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of one setting of a rule.
+
+    Attributes:
+        rule: The rule.
+        setting: Fields that were searched over, by name.
+        scores: Mean score of each task.
+        nll: Mean NLL over tasks.
+        runs: How many runs there are.
+    """
+
+    rule: str
+    setting: dict[str, Any]
+    scores: dict[str, float]
+    nll: float
+    runs: int
+
+    @property
+    def score(self) -> float:
+        """Every task counts alike."""
+        return statistics.fmean(self.scores.values())
+
+    def lines(self) -> list[str]:
+        """The setting as a grid has it."""
+        return [f"{name} = {json.dumps(value)}" for name, value in self.setting.items()]
 
 
 def main() -> None:
@@ -29,70 +64,93 @@ def main() -> None:
     files = [Path(name) for name in sys.argv[1:]]
     records = [r for file in files if file.suffix == ".json" for r in load_records(file)[0]]
     rules = []
-    groups: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        rule = record.experiment["rule"]
-        if record.results and rule != "ensemble":
-            groups[rule][record.label.partition("+")[2]].append(record)
-    for rule, by_setting in groups.items():
-        found = {name: (score(runs), surprise(runs)) for name, runs in by_setting.items()}
-        best = max(value for value, _ in found.values())
-        near = {name: nll for name, (value, nll) in found.items() if value >= best - NEAR}
-        chosen = min(near, key=near.__getitem__)
-        print(f"\n{rule}: {len(found)} settings")
-        for name, (value, nll) in sorted(found.items(), key=lambda item: -item[1][0]):
-            mark = "  <- chosen" if name == chosen else ""
-            print(f"  {100 * value:6.2f}  NLL {nll:.3f}  {name or 'defaults'}{mark}")
-        everything = [run for runs in by_setting.values() for run in runs]
-        rules.append(rule_table(rule, by_setting[chosen][0], everything))
+    for rule, settings in tried(records).items():
+        best = chosen(settings)
+        print(f"\n{rule}: {len(settings)} settings")
+        for each in settings:
+            mark = "  <- chosen" if each is best else ""
+            name = ", ".join(each.lines()) or "defaults"
+            print(f"  {100 * each.score:6.2f}  NLL {each.nll:.3f}  {name}{mark}")
+        rules.append("\n".join([f"[rules.{rule}]", *best.lines()]) + "\n")
     for file in (file for file in files if file.suffix == ".toml"):
         head = file.read_text(encoding="utf-8").partition("[rules.")[0]
         file.write_text(head + "\n".join(rules), encoding="utf-8")
 
 
-def rule_table(rule: str, run: Record, runs: Sequence[Record]) -> str:
-    """What was searched over, as it is in one run, as a table of a grid."""
-    task = [other for other in runs if other.experiment["task"] == run.experiment["task"]]
-    lines = [f"[rules.{rule}]"]
-    fields = [flat(other.experiment) for other in task]
-    for name, value in flat(run.experiment).items():
-        # Fields that are younger than a search were at their defaults in it.
-        if name != "seed" and len({repr(own[name]) for own in fields if name in own}) > 1:
-            lines.append(f"{name} = {json.dumps(value)}")
-    return "\n".join(lines) + "\n"
+def tried(records: Sequence[Record]) -> dict[str, list[Tried]]:
+    """The settings of each rule, the best score first."""
+    by_rule: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        if record.results and record.experiment["rule"] != "ensemble":
+            by_rule[record.experiment["rule"]].append(record)
+    return {
+        rule: sorted(
+            (_of_runs(rule, *group) for group in _by_setting(runs)), key=lambda each: -each.score
+        )
+        for rule, runs in by_rule.items()
+    }
 
 
-def developed(run: Record) -> dict[str, dict[str, float]]:
-    """Measures of the development data by mode, whatever else a run was tested on."""
-    found: dict[str, dict[str, float]] = run.results["measures"]["dev"]
-    return found
+def chosen(settings: Sequence[Tried]) -> Tried:
+    """By score, and by NLL where scores are alike."""
+    best = max(each.score for each in settings)
+    near = [each for each in settings if each.score >= best - NEAR]
+    return min(near, key=lambda each: each.nll)
 
 
-def score(runs: Sequence[Record]) -> float:
-    """Mean score of runs, every task counted alike."""
-
-    def of_run(run: Record) -> float | None:
-        return developed(run)["mean"].get(find_task(run.experiment["task"]).scores[-1])
-
-    return _mean_over_tasks(runs, of_run)
-
-
-def surprise(runs: Sequence[Record]) -> float:
-    """Mean NLL of runs in their fullest mode."""
-
-    def of_run(run: Record) -> float | None:
-        measures = developed(run)
-        return measures["sampled" if "sampled" in measures else "mean"].get("NLL")
-
-    return _mean_over_tasks(runs, of_run)
+def search_table(records: Sequence[Record]) -> Table:
+    """What was tried, with the chosen setting of each rule in bold."""
+    tasks = list(dict.fromkeys(record.experiment["task"] for record in records))
+    rows, best = [], set()
+    for rule, settings in tried(records).items():
+        for each in settings:
+            if each is chosen(settings):
+                best |= {(len(rows), column) for column in range(1, 4)}
+            own = [f"{100 * score:.1f}" for score in map(each.scores.__getitem__, tasks)]
+            name = ", ".join(line.replace(" = ", "=") for line in each.lines())
+            numbers = [f"{100 * each.score:.2f}", f"{each.nll:.3f}"]
+            rows.append([rule_name(rule), name, *numbers, *own, str(each.runs)])
+    titles = [find_task(task).title for task in tasks]
+    columns = ["attention", "settings", "score", "NLL", *titles, "runs"]
+    return Table(columns, rows, best=frozenset(best))
 
 
-def _mean_over_tasks(runs: Sequence[Record], value: Callable[[Record], float | None]) -> float:
-    tasks: dict[str, list[float]] = defaultdict(list)
+def _by_setting(runs: Sequence[Record]) -> list[tuple[dict[str, Any], list[Record]]]:
+    """Runs by what was searched over: the fields that differ among runs of the same task."""
+    tasks: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
-        if (found := value(run)) is not None:
-            tasks[run.experiment["task"]].append(found)
-    return statistics.fmean(statistics.fmean(values) for values in tasks.values())
+        tasks[run.experiment["task"]].append(_fields(run))
+    searched = {
+        name
+        for own in tasks.values()
+        for name in set().union(*own) - ASIDE
+        if len({repr(each.get(name)) for each in own}) > 1
+    }
+    groups: dict[str, tuple[dict[str, Any], list[Record]]] = {}
+    for run in runs:
+        setting = {name: value for name, value in _fields(run).items() if name in searched}
+        groups.setdefault(repr(setting), (setting, []))[1].append(run)
+    return list(groups.values())
+
+
+def _fields(run: Record) -> dict[str, Any]:
+    """Fields of a run; those that are younger than it were at their defaults."""
+    return {**DEFAULTS, **flat(run.experiment)}
+
+
+def _of_runs(rule: str, setting: dict[str, Any], runs: Sequence[Record]) -> Tried:
+    scores: dict[str, list[float]] = defaultdict(list)
+    surprises: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        task = run.experiment["task"]
+        measures = run.results["measures"]["dev"]  # whatever else it was tested on
+        scores[task].append(measures["mean"][find_task(task).scores[-1]])
+        fullest = measures["sampled" if "sampled" in measures else "mean"]
+        if "NLL" in fullest:
+            surprises[task].append(fullest["NLL"])
+    means = {task: statistics.fmean(values) for task, values in scores.items()}
+    nll = statistics.fmean(statistics.fmean(values) for values in surprises.values())
+    return Tried(rule, setting, means, nll, len(runs))
 
 
 if __name__ == "__main__":

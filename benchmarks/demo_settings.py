@@ -22,7 +22,7 @@ import transformers
 import babn
 from babn.data import intents
 from babn.demo import choices, models
-from babn.demo.batches import MAX_TOKENS, make_batches
+from babn.demo.batches import make_batches
 from babn.demo.evaluation import Scores, Texts, answer, score
 from babn.demo.training import Recipe, train
 
@@ -34,12 +34,13 @@ def settings() -> dict[str, Setting]:
     """What is tried, by name."""
     recipe = choices.PRETRAINED
     fast = replace(recipe, belief_rate=10 * recipe.belief_rate)
+    belief = choices.RULES["BABN"]
     tried: dict[str, Setting] = {"softmax": (babn.SoftmaxConfig(), recipe)}
     for k in (1.0, 3.0, 10.0):
-        tried[f"BAM k={k:g}"] = babn.BamConfig(k=k), recipe
+        tried[f"BAM k={k:g}"] = replace(choices.RULES["BAM"], k=k), recipe
     for rho in (0.5, 1.5, 4.0, 12.0):
-        tried[f"BABN rho={rho:g}"] = babn.BeliefConfig(rho=rho, max_length=MAX_TOKENS), recipe
-    tried["BABN rho=4, belief rate x 10"] = babn.BeliefConfig(rho=4.0, max_length=MAX_TOKENS), fast
+        tried[f"BABN rho={rho:g}"] = replace(belief, rho=rho), recipe
+    tried["BABN rho=4, belief rate x 10"] = belief, fast
     return tried
 
 

@@ -137,6 +137,12 @@ def test_the_page_of_tables_is_what_its_script_writes(monkeypatch: pytest.Monkey
     assert script["speeds"]() in (ROOT / "docs/translation.md").read_text()
 
 
+def test_the_page_of_results_is_what_its_script_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    script = runpy.run_path(str(ROOT / "benchmarks/make_results.py"))
+    assert script["results_page"]() == (ROOT / "RESULTS.md").read_text()
+
+
 def test_the_figures_of_settings_can_be_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,8 +108,10 @@ def test_sweeps_can_be_read(name: str) -> None:
     assert len(jobs) == 15
     found = {(job.experiment.rule, str(dict(job.experiment.settings))) for job in jobs}
     assert found == {
-        ("softmax", "{}"), ("bam", "{}"), ("belief", "{'rho': 1.5}"),
-        ("belief", "{'rho': 1.5, 'sigma': 0.0}"), ("belief", "{'rho': 0.0}"),
+        ("softmax", "{}"), ("bam", "{'kl_weight': 0.003}"),
+        ("belief", "{'rho': 1.5, 'kl_weight': 0.003}"),
+        ("belief", "{'rho': 1.5, 'kl_weight': 0.003, 'sigma': 0.0}"),
+        ("belief", "{'rho': 0.0, 'kl_weight': 0.003}"),
     }  # fmt: skip
 
 

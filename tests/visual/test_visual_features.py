@@ -171,6 +171,35 @@ def test_daquar_learns_from_features_where_there_are_some(tmp_path: Path) -> Non
     assert stage.model.config.stem_channels == [] and stage.model.config.region_size == 3
 
 
+def test_features_that_were_read_stay_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, out = write_images(tmp_path / "images"), tmp_path / "features"
+    extract(images, out, averaging(), WISH)
+    files = FeatureFiles(out, ("0", "1", "2"))
+    first = files.read(0)
+    monkeypatch.setattr("babn.tasks.vqa_features.KEPT", 2 * first.nbytes)
+    files.read(1), files.read(2)
+    for path in out.glob("*.npz"):
+        path.unlink()
+    np.testing.assert_array_equal(files.read(0), first)
+    with pytest.warns(UserWarning, match="cannot be read"):
+        files.read(2)  # for which there was no room
+
+
+def test_the_description_tells_how_many_regions_there_are(tmp_path: Path) -> None:
+    images, out = write_images(tmp_path / "images"), tmp_path / "features"
+    extract(images, out, averaging(), WISH)
+    assert FeatureFiles(out, ("0",)).regions(None) == 6
+    description = json.loads((out / "features.json").read_text())
+    for grid in ([0, 3], [2], None):
+        (out / "features.json").write_text(json.dumps({**description, "grid": grid}))
+        with pytest.raises(DataError, match="is damaged"):
+            FeatureFiles(out, ("0",)).regions(None)
+    (out / "features.json").unlink()
+    assert FeatureFiles(out, ("0",)).regions(None) == 100
+
+
 def test_features_of_another_size_count_as_zeros(tmp_path: Path) -> None:
     for name, shape in (("a", (12, 300)), ("b", (12, 200))):
         np.savez(tmp_path / f"{name}.npz", x=np.ones(shape, dtype=np.float32))

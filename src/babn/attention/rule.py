@@ -26,6 +26,9 @@ LARGEST = torch.finfo(torch.float32).max
 MOST = 2**31 - 1
 """The most of anything that can be counted."""
 
+KL_WEIGHT = 0.003
+"""Weight of a divergence that is a mean over query-key pairs; docs/settings.md tells of others."""
+
 
 @dataclass(frozen=True)
 class ChainShape:
@@ -113,7 +116,7 @@ class RuleConfig(ABC):
     share: Literal["auto", "none", "all"] = "auto"
     attention_dropout: bool = False
     kl_reduction: Literal["mean", "sum"] = "mean"
-    kl_weight: float = 0.03
+    kl_weight: float = KL_WEIGHT
     kernel: Literal["auto", "reference", "triton"] = "auto"
 
     def __init_subclass__(cls) -> None:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
@@ -109,12 +110,13 @@ class FeatureNoise(Lookup):
 
     def batch(self, rows: Int[Tensor, "row"]) -> Batch:
         """Noise of the variance."""
-        drawn = torch.stack([self._draw(row) for row in rows.tolist()])
-        return {"feature_noise": (drawn * self.variance**0.5).to(self.device)}
+        drawn = torch.from_numpy(np.stack([self._draw(row) for row in rows.tolist()]))
+        return {"feature_noise": drawn.to(self.device) * self.variance**0.5}
 
-    def _draw(self, row: int) -> Float[Tensor, "region size"]:
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + row)
-        return torch.randn(self.regions, self.size, generator=generator)
+    def _draw(self, row: int) -> Float[np.ndarray, "region size"]:
+        # Twice as fast as torch's generator, which matters: it is drawn again for every mode.
+        generator = np.random.default_rng((self.seed, row))
+        return generator.standard_normal((self.regions, self.size), dtype=np.float32)
 
     def to(self, device: torch.device) -> "FeatureNoise":
         """The same for a model on another device; the noise itself stays the same."""

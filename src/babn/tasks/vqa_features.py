@@ -31,7 +31,39 @@ THREADS = 8
 MOST = 100
 """Regions of an image that are used; detectors give at most as many."""
 
+KEPT = 2**30
+"""Bytes of features that stay in memory once they are read."""
+
 DESCRIPTION = "features.json"
+
+
+@dataclass(frozen=True)
+class Description:
+    """How features were made.
+
+    Attributes:
+        origin: In words.
+        most: The most regions of an image.
+    """
+
+    origin: str = "features from files"
+    most: int = MOST
+
+    @classmethod
+    def of(cls, source: Path) -> "Description":
+        """What the folder of features says, if it says anything."""
+        path = source / DESCRIPTION
+        if not path.is_file():
+            return cls()
+        try:
+            made = json.loads(path.read_text(encoding="utf-8"))
+            rows, columns = map(int, made["grid"])
+            if min(rows, columns) < 1:
+                raise ValueError(f"grid {rows} by {columns}")
+            origin = f"features of {made['backbone']} with weights {made['weights']}"
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is damaged: {error!r}. Extract the features again.") from error
+        return cls(origin, min(rows * columns, MOST))
 
 
 @dataclass(frozen=True)
@@ -76,14 +108,7 @@ class FeatureFiles(ImageSource):
     @property
     def origin(self) -> str:
         """How the features were made, where that is known."""
-        path = self.source / DESCRIPTION
-        if not path.is_file():
-            return "features from files"
-        try:
-            made = json.loads(path.read_text(encoding="utf-8"))
-            return f"features of {made['backbone']} with weights {made['weights']}"
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} is damaged: {error!r}. Extract the features again.") from error
+        return self._description.origin
 
     def model_fields(self, sizes: Mapping[str, Any]) -> dict[str, Any]:
         """The size of features."""
@@ -91,13 +116,22 @@ class FeatureFiles(ImageSource):
 
     def regions(self, config: Any) -> int:
         """The most regions that are used."""
-        return MOST
+        return self._description.most
 
     def lookup(self, index: Tensor, regions: int) -> "Features":
         """Reads the features when they are needed."""
         return Features(self, index, regions)
 
     def read(self, image: int) -> Float[np.ndarray, "region feature"]:
+        """The features of an image, which stay in memory if there is room."""
+        if image in self._kept:
+            return self._kept[image]
+        found = self._read_or_zeros(image)
+        if (len(self._kept) + 1) * found.nbytes <= KEPT:
+            self._kept[image] = found
+        return found
+
+    def _read_or_zeros(self, image: int) -> Float[np.ndarray, "region feature"]:
         """The features of an image; a file that cannot be read counts as one empty region."""
         try:
             return self._read(self.names[image])
@@ -116,7 +150,7 @@ class FeatureFiles(ImageSource):
             boxes = self._arrays(self.names[image])[1]
         except DAMAGES:
             return None
-        return None if boxes is None else boxes[:MOST]
+        return None if boxes is None else boxes[: self._description.most]
 
     def picture(self, image: int) -> UInt8[np.ndarray, "height width 3"] | None:
         """The image itself, where it is at hand."""
@@ -133,7 +167,7 @@ class FeatureFiles(ImageSource):
                 f"features of shape {x.shape} are empty, not finite or of another size"
             )
         turned = x.T if x.shape[1] != self.size else x
-        return np.ascontiguousarray(turned[:MOST])
+        return np.ascontiguousarray(turned[: self._description.most])
 
     def _arrays(self, name: str) -> Arrays:
         return self.store.arrays(self._keys[image_of(name)])
@@ -144,6 +178,14 @@ class FeatureFiles(ImageSource):
         if is_lmdb(self.source):
             return Lmdb(self.source)
         return NpzFolder(self.source) if self.source.is_dir() else Hdf5File(self.source)
+
+    @cached_property
+    def _kept(self) -> dict[int, np.ndarray]:
+        return {}
+
+    @cached_property
+    def _description(self) -> "Description":
+        return Description.of(self.source)
 
     @cached_property
     def _keys(self) -> dict[str, str]:

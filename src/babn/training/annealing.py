@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import nn
 
-from babn.attention.rule import check_at_least, check_choices, check_count
+from babn.attention.rule import KL_WEIGHT, check_at_least, check_choices, check_count
 from babn.errors import ConfigError
 from babn.training.divergence import set_kl_weight
 
@@ -29,7 +29,7 @@ class KLAnnealing:
     """
 
     schedule: Literal["constant", "linear", "sigmoid", "cyclic"] = "linear"
-    weight: float = 0.03
+    weight: float = KL_WEIGHT
     start: float = 0.0
     warmup: float = 0.5
     cycles: int = 4
