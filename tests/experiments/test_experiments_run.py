@@ -88,6 +88,18 @@ def test_every_rule_runs(rule: str, task: str, tmp_path: Path) -> None:
     assert all(math.isfinite(v) for values in modes.values() for v in values.values())
 
 
+@pytest.mark.parametrize("model", ["small", "albert-base"])
+def test_models_that_are_made_have_the_dropout_that_was_asked_for(model: str) -> None:
+    config: Any = set_up(tiny(model=model, dropout=0.3, classifier_dropout=0.2)).model.config
+    assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.3
+    assert config.classifier_dropout_prob == 0.2
+
+
+def test_a_model_without_dropout_is_not_asked_for_samples_of_it(tmp_path: Path) -> None:
+    experiment = tiny(rule="softmax", steps=2, dropout=0.0, classifier_dropout=0.0)
+    assert set(run(experiment, tmp_path / "run")["measures"]["dev"]) == {"mean"}
+
+
 def test_the_same_seed_gives_the_same_weights(done: Path, tmp_path: Path) -> None:
     run(tiny(), tmp_path / "again")
     run(tiny(seed=1), tmp_path / "other")

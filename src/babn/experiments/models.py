@@ -51,7 +51,7 @@ def load_model(
         tokenizer = word_tokenizer(task.texts(train.examples))
         small = experiment.model == "small"
         sizes = small_sizes(len(tokenizer), max_length) if small else ALBERT_BASE
-        return task.make_model(sizes), tokenizer
+        return task.make_model({**sizes, **_of_albert(_wanted_rates(experiment))}), tokenizer
     source = model_source(experiment.model)
     return task.load_model(source, **dropout_settings(experiment, source)), load_tokenizer(source)
 
@@ -68,15 +68,7 @@ def load_tokenizer(model: str) -> Tokenizer:
 
 def dropout_settings(experiment: Experiment, source: str) -> dict[str, float]:
     """The fields of the model's configuration that hold its dropout rates, with the new ones."""
-    wanted = {
-        name: rate
-        for names, rate in (
-            (ENCODER_DROPOUT, experiment.dropout),
-            (CLASSIFIER_DROPOUT, experiment.classifier_dropout),
-        )
-        if rate >= 0
-        for name in names
-    }
+    wanted = _wanted_rates(experiment)
     if not wanted:
         return {}
     config = _read_config(source)
@@ -87,6 +79,27 @@ def dropout_settings(experiment: Experiment, source: str) -> dict[str, float]:
             "classifier_dropout at -1."
         )
     return found
+
+
+def _wanted_rates(experiment: Experiment) -> dict[str, float]:
+    """Dropout rates under all the names that models have for them."""
+    return {
+        name: rate
+        for names, rate in (
+            (ENCODER_DROPOUT, experiment.dropout),
+            (CLASSIFIER_DROPOUT, experiment.classifier_dropout),
+        )
+        if rate >= 0
+        for name in names
+    }
+
+
+def _of_albert(rates: dict[str, float]) -> dict[str, float]:
+    """Those that ALBERT has, which models that are made here are."""
+    from transformers import AlbertConfig
+
+    config = AlbertConfig()
+    return {name: rate for name, rate in rates.items() if hasattr(config, name)}
 
 
 def _read_config(model: str) -> Any:

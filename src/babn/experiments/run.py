@@ -153,7 +153,7 @@ def finish(
     found: dict[tuple[str, str], Answers] = {}
     for part in parts or present_parts(subject):
         questions = cache(partial(Questions.of, subject, part))
-        for mode in modes(subject.experiment):
+        for mode in modes(subject):
             folder = target.answers / f"{part}-{mode}"
             kept = own.lead(partial(_kept_answers, subject.task, folder)) if resume else None
             if kept is not None:

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from babn.experiments.cache import encoded
@@ -20,9 +20,17 @@ from babn.tasks.task import Answers, Asked, Part, without_answers
 from babn.watch import Unwatched, Watch
 
 
-def modes(experiment: Experiment) -> tuple[Mode, ...]:
+def modes(subject: Subject) -> tuple[Mode, ...]:
     """The posterior mean, and samples of what the rule makes random, or else of dropout."""
-    return ("mean", "dropout") if experiment.rule == "softmax" else ("mean", "sampled")
+    if subject.experiment.rule != "softmax":
+        return "mean", "sampled"
+    return ("mean", "dropout") if has_dropout(subject.model) else ("mean",)
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """Whether dropout would change anything; a layer of several kinds holds its rate itself."""
+    rates = (getattr(each, name, 0) for each in model.modules() for name in ("p", "dropout"))
+    return any(isinstance(rate, int | float) and rate > 0 for rate in rates)
 
 
 def answer(subject: Subject, part: str, mode: Mode = "mean", watch: Watch | None = None) -> Answers:
