@@ -1,4 +1,4 @@
-"""Runs grids one after the other on one GPU, many runs side by side, within a limit of time.
+"""Runs grids on one GPU, many runs side by side, within a limit of time.
 
     python benchmarks/on_one_gpu.py benchmarks/sweeps/NAME.toml ... --data DIR --out FOLDER
         [--jobs 14] [--limit SECONDS] [--set NAME=VALUE]
@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,31 +37,36 @@ def shared_gpu() -> Iterator[None]:
         subprocess.run([SERVICE], input="quit\n", text=True, check=False)
 
 
-def sweep(grid: Path, args: argparse.Namespace, *more: str) -> list[str]:
-    """The command for a grid."""
+def sweep(grids: Sequence[Path], args: argparse.Namespace, *more: str) -> list[str]:
+    """The command for some grids."""
     settings = [word for each in args.set for word in ("--set", each)]
-    start = [sys.executable, "-W", "ignore", "-m", "babn", "sweep", str(grid)]
+    start = [sys.executable, "-W", "ignore", "-m", "babn", "sweep", *map(str, grids)]
     return [*start, "--data", args.data, *settings, *more]
 
 
-def run(grid: Path, args: argparse.Namespace, end: float) -> bool:
-    """Runs a grid until a point in time; says whether it came to its end."""
-    print(f"{grid.stem}: begun, {end - time.monotonic():.0f} s left", flush=True)
+def run(args: argparse.Namespace) -> bool:
+    """Runs the grids until the limit of time; says whether they came to their end."""
     begun = told = time.monotonic()
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     with subprocess.Popen(
-        sweep(grid, args, "--jobs", str(args.jobs)), stdout=subprocess.DEVNULL, env=environment
+        sweep(args.grids, args, "--jobs", str(args.jobs)),
+        stdout=subprocess.DEVNULL,
+        env=environment,
     ) as process:
-        while process.poll() is None and time.monotonic() < end:
+        while process.poll() is None and time.monotonic() < begun + args.limit:
             time.sleep(0.5)
             if time.monotonic() - told > TELL_EVERY:
                 told = time.monotonic()
-                print(f"  {told - begun:4.0f} s: {finished(grid)} runs done", flush=True)
+                print(f"  {told - begun:4.0f} s: {_counts(args.grids)}", flush=True)
         in_time = process.poll() is not None
         if not in_time:
             process.send_signal(signal.SIGINT)
-    print(f"{grid.stem}: {finished(grid)} runs done, {time.monotonic() - begun:.0f} s", flush=True)
+    print(f"{_counts(args.grids)} runs done, {time.monotonic() - begun:.0f} s", flush=True)
     return in_time
+
+
+def _counts(grids: Sequence[Path]) -> str:
+    return ", ".join(f"{grid.stem} {finished(grid)}" for grid in grids)
 
 
 def finished(grid: Path) -> int:
@@ -94,19 +99,16 @@ def main() -> None:
     if missing := [str(grid) for grid in args.grids if not grid.is_file()]:
         parser.error(f"{', '.join(missing)} cannot be found")
     args.out.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + args.limit
     with shared_gpu():
-        for grid in args.grids:
-            whole = run(grid, args, end)
-            write(grid, args, whole)
-            if not whole:
-                break
+        whole = run(args)
+    for grid in args.grids:
+        write(grid, args, whole)
 
 
 def write(grid: Path, args: argparse.Namespace, whole: bool) -> None:
     """Writes the results of a grid; one that was cut off has yet to collect them."""
     if not whole and finished(grid):
-        subprocess.run(sweep(grid, args, "--show"), stdout=subprocess.DEVNULL, check=False)
+        subprocess.run(sweep([grid], args, "--show"), stdout=subprocess.DEVNULL, check=False)
     file = Path("runs", grid.stem, "results.json")
     if file.exists():
         text = published(file.read_text(encoding="utf-8"), args)

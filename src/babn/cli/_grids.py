@@ -28,16 +28,44 @@ def run_grid(
     retries: int = RETRIES,
 ) -> None:
     """Runs what is missing of a grid, writes its tables and says what failed."""
+    grids = {grid.name: grid}
+    run_grids(grids, overrides, under, jobs=jobs, show=show, engine=engine, retries=retries)
+
+
+def run_grids(
+    grids: Mapping[str, Grid],
+    overrides: Mapping[str, Any],
+    under: Path,
+    *,
+    jobs: int,
+    show: bool,
+    engine: Engine | None = None,
+    retries: int = RETRIES,
+) -> None:
+    """Runs what is missing of several grids together, and writes the tables of each.
+
+    Args:
+        grids: The grids, by what the command calls them.
+        overrides: Fields of all runs that are replaced.
+        under: Folder for the runs.
+        jobs: How many runs at a time.
+        show: Whether only to collect what has been run.
+        engine: Where they are run; by default on this machine.
+        retries: How often a run is started again whose process has died.
+    """
     console = Console(highlight=False)
-    wanted = grid.jobs(overrides, under)
+    wanted = {word: grid.jobs(overrides, under) for word, grid in grids.items()}
+    everything = [job for own in wanted.values() for job in own]
     check_jobs(jobs)
-    failed = {} if show else run_missing(console, wanted, jobs, engine, retries)
-    command = " ".join(["babn", *sys.argv[1:]])
-    records = collect(wanted)
-    page = write_results(records, under / grid.name, grid.name, command)
-    console.print(fitted(main_table(records), console.width))
-    console.print(f"{page}, with LaTeX, CSV and JSON beside it", markup=False, soft_wrap=True)
-    refuse(failed, len(wanted))
+    failed = {} if show else run_missing(console, everything, jobs, engine, retries)
+    for word, grid in grids.items():
+        others = set(grids) - {word}
+        command = " ".join(["babn", *(each for each in sys.argv[1:] if each not in others)])
+        records = collect(wanted[word])
+        page = write_results(records, under / grid.name, grid.name, command)
+        console.print(fitted(main_table(records), console.width))
+        console.print(f"{page}, with LaTeX, CSV and JSON beside it", markup=False, soft_wrap=True)
+    refuse(failed, len(everything))
 
 
 def check_jobs(jobs: int) -> None:

@@ -1,10 +1,15 @@
 """`babn sweep`."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from babn.experiments.grids import Grid
 
 
 def sweep(
-    grid: str,
+    grids: list[str],
     *,
     jobs: int = 1,
     engine: str = "local",
@@ -17,16 +22,17 @@ def sweep(
     out: Path = Path("runs"),
     show: bool = False,
 ) -> None:
-    """Run the experiments of a grid, several side by side, and write one table of them.
+    """Run the experiments of grids, several side by side, and write one table of each grid.
 
     What is done is left alone and what was interrupted goes on, so the same command finishes a
     sweep that stopped. A run whose process dies is started again and goes on from its checkpoint. A
-    run that another process works on is left to it and waited for. The table goes to RESULTS.md
-    beside the runs, with LaTeX, CSV and JSON.
+    run that another process works on is left to it and waited for. Several grids share the jobs,
+    so that none waits for the last run of another. A table goes to RESULTS.md beside the runs, with
+    LaTeX, CSV and JSON.
 
     Args:
-        grid: A TOML file with tasks, rules, fields and lists of values to try; or the name of a
-            built-in one, glue-bert or glue-roberta.
+        grids: TOML files with tasks, rules, fields and lists of values to try; or names of built-in
+            ones, glue-bert or glue-roberta.
         jobs: How many runs at a time.
         engine: Where to run them: local, ray (the cluster that RAY_ADDRESS names, or this machine)
             or slurm (one job for each run).
@@ -41,23 +47,35 @@ def sweep(
         show: Only collect what has been run.
     """
     from babn.attention.rule import check_at_least
-    from babn.cli._grids import check_jobs, run_grid
+    from babn.cli._grids import check_jobs, run_grids
     from babn.experiments.config_files import parse_overrides
     from babn.experiments.engines import make_engine
     from babn.experiments.engines.engine import Resources
     from babn.experiments.grids import find_grid, read_grid
 
-    found = read_grid(find_grid(grid))
+    found = {name: read_grid(find_grid(name)) for name in grids}
+    check_names(found)
     overrides = parse_overrides(set_) | ({} if data is None else {"data": data})
     check_jobs(jobs)
     check_at_least("retries", retries, 0)
     resources = Resources(jobs=jobs, cpus=cpus, gpus=gpus)
-    logs = out / found.name / "jobs"
+    logs = out / next(iter(found.values())).name / "jobs"
     made = make_engine("local" if show else engine, resources, logs, named(slurm))
     try:
-        run_grid(found, overrides, out, jobs=jobs, show=show, engine=made, retries=retries)
+        run_grids(found, overrides, out, jobs=jobs, show=show, engine=made, retries=retries)
     finally:
         made.close()
+
+
+def check_names(grids: "Mapping[str, Grid]") -> None:
+    """Refuses grids whose results would go to the same folder."""
+    from babn.cli._errors import CommandError
+
+    by_name: dict[str, str] = {}
+    for word, grid in grids.items():
+        other = by_name.setdefault(grid.name, word)
+        if other != word:
+            raise CommandError(f"{other} and {word} have the same name. Rename one of the files.")
 
 
 def named(values: list[str]) -> dict[str, str]:
