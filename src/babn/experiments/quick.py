@@ -15,6 +15,7 @@ FIELDS: Mapping[str, Any] = {
     "batch_size": 16,
     "learning_rate": 1e-3,
     "max_length": 64,
+    "precision": "float32",
     "dropout": -1.0,
     "classifier_dropout": -1.0,
     "samples": 4,
