@@ -95,11 +95,12 @@ def test_asking_leaves_the_model_and_the_global_generator_alone(subject: Subject
 
 def test_threats_follow_from_the_rule() -> None:
     softmax = Experiment(task="sst2", model="small", rule="softmax")
-    assert threats_for(softmax) == ("mean",)
+    assert threats_for(softmax) == threats_for(softmax, "sample,mean") == ("mean",)
     for rule in ("bam", "belief", "mc-dropout"):
         random = Experiment(task="sst2", model="small", rule=rule)
         assert threats_for(random) == ("mean", "sample", "average")
         assert threats_for(random, "sample") == ("sample",)
+        assert threats_for(random, "average, mean") == ("mean", "average")
     with pytest.raises(ConfigError, match="needs random attention"):
         threats_for(softmax, "average")
     with pytest.raises(ConfigError, match="threat='worst' is not known"):

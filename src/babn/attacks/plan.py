@@ -65,21 +65,26 @@ class Plan:
 
 
 def threats_for(experiment: Experiment, asked: str | None = None) -> tuple[Threat, ...]:
-    """The threats that make sense for a model, or the one that was asked for.
+    """The threats that make sense for a model, or those of them that were asked for.
 
     Args:
         experiment: Where the model comes from.
-        asked: Name of a threat; by default all that apply.
+        asked: Names of threats with commas between them; by default all that apply.
     """
-    possible: tuple[Threat, ...] = get_args(Threat)
+    found = threats_of(asked)
     if experiment.rule == "softmax":
-        possible = ("mean",)
-    if asked is None:
-        return possible
-    if asked not in get_args(Threat):
-        raise ConfigError(f"threat={asked!r} is not known. Give one of {list(get_args(Threat))}.")
-    if asked not in possible:
+        found = tuple(name for name in found if name == "mean")
+    if not found:
         raise ConfigError(
             f"threat={asked!r} needs random attention, and rule='softmax' has none. Give mean."
         )
-    return (asked,)
+    return found
+
+
+def threats_of(asked: str | None) -> tuple[Threat, ...]:
+    """The threats that a text names with commas between them; all if there is none."""
+    known: tuple[Threat, ...] = get_args(Threat)
+    names = known if asked is None else [name.strip() for name in asked.split(",")]
+    if strange := [name for name in names if name not in known]:
+        raise ConfigError(f"threat={strange[0]!r} is not known. Give some of {list(known)}.")
+    return tuple(name for name in known if name in names)

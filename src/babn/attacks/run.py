@@ -70,7 +70,8 @@ def attack(
         run: The run's folder.
         recipe: How texts are changed.
         examples: How many to attack; fewer if the part has fewer.
-        threat: What answers a query; by default all that apply, one after the other.
+        threat: What answers a query, or several answers with commas between them; by default all
+            that apply, one after the other.
         samples: Samples of attention for the average; by default as many as the run is tested with.
         seed: Decides which examples are attacked, and all noise.
         part: The part of the data that they are taken from.

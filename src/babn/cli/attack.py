@@ -29,7 +29,8 @@ def attack(
         runs: Folders of runs.
         recipe: The attack, textfooler, textbugger or bae; several with commas between them, or all.
         examples: How many examples to attack, the same ones for every model.
-        threat: What answers a query, mean, sample or average; by default all that apply.
+        threat: What answers a query, mean, sample or average; several with commas between them; by
+            default all that apply.
         samples: Samples of attention for the average; by default as many as the run is tested with.
         seed: Another number attacks other examples.
         part: The part of the data that examples are taken from.
@@ -43,11 +44,13 @@ def attack(
     from rich.console import Console
 
     from babn.attacks.many import recipes_of
+    from babn.attacks.plan import threats_of
     from babn.attacks.run import attack as attack_run
     from babn.cli._attacks import attack_and_tabulate
     from babn.cli._progress import Bars
 
     recipes = recipes_of(recipe)
+    threats_of(threat)
     settings: dict[str, Any] = {
         "examples": examples,
         "threat": threat,
