@@ -1,5 +1,6 @@
 """Writes RESULTS.md from the results that are committed: python benchmarks/make_results.py."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from choose_settings import search_table
 from mean_over_tasks import mean_table
 
+from babn.attacks.many import attacks_page
 from babn.experiments.records import Record, load_records
 from babn.experiments.results_page import circumstances, page
 
@@ -40,6 +42,9 @@ SECTIONS = {
     "vqa-ablation": "The upward path switched off, on questions about images",
 }
 """Files of results that `babn sweep` and `babn reproduce` wrote, and their headings."""
+
+ATTACKS = "minilm-attacked"
+"""File of results that `babn attack` wrote."""
 
 SUMMARISED = {f"minilm-{name}" for name in ("glue", "smoothed", "noise", "combined", "routes")}
 """Grids whose results are shown in the mean over tasks as well."""
@@ -150,7 +155,19 @@ def results_page() -> str:
         for title, names in SEARCHES.items()
         if (here := [name for name in names if _file(name).exists()])
     ]
-    return "\n".join([HEAD, *found, *searches])
+    return "\n".join([HEAD, *found, *attacks(), *searches])
+
+
+def attacks() -> list[str]:
+    """What `babn attack` wrote, if it is there."""
+    file = _file(ATTACKS)
+    if not file.exists():
+        return []
+    results = json.loads(file.read_text(encoding="utf-8"))
+    text = attacks_page(
+        results["attacks"], "Attacks on MiniLM by changed words", results["command"]
+    )
+    return [text + REMARKS.get(ATTACKS, "")]
 
 
 def section(name: str, title: str) -> str:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from babn.attacks.folder import FORMAT, AttackFolder
+from babn.attacks.many import write_attack_table
 from babn.attacks.page import numbers, write_page
 from babn.attacks.plan import Plan, Recipe, Threat
 from babn.attacks.records import AttackRecord, Outcome
 from babn.attacks.resources import Downloads
 from babn.attacks.summary import summarise
-from babn.attacks.table import PAPER, TASKS, attack_table
+from babn.attacks.table import PAPER, TASKS, attack_table, descriptions, numbers_table
 from babn.attacks.words import words_changed
 
 
@@ -142,7 +143,7 @@ def test_the_page_shows_pairs_with_changes_marked_and_everything_escaped(tmp_pat
 
 
 def test_the_paper_has_a_row_for_every_attack_and_attention(tmp_path: Path) -> None:
-    table = attack_table([tmp_path])
+    table = attack_table(descriptions([tmp_path]))
     assert table.columns == (
         ["attack", "attention", "threat", "MRPC", "CoLA", "RTE", "QQP", "SST-2", "Avg."]
     )
@@ -161,7 +162,7 @@ def test_ours_stand_beside_the_papers(tmp_path: Path) -> None:
     describe(tmp_path / "belief-sst2-1", rule="belief", share=0.4)
     describe(tmp_path / "belief-sst2-1", threat="sample", share=0.9)
     describe(tmp_path / "belief-sst2-2", rule="belief", share=None)
-    table = attack_table(sorted(tmp_path.iterdir()))
+    table = attack_table(descriptions(sorted(tmp_path.iterdir())))
     rows = {tuple(row[:3]): row[3:] for row in table.rows}
     assert rows["TextFooler", "softmax", "mean"] == ["10.0"] * 6
     assert rows["TextFooler", "BABN", "mean"] == ["20.0"] * 4 + ["30.0 ± 14.1", "22.0"]
@@ -172,10 +173,25 @@ def test_ours_stand_beside_the_papers(tmp_path: Path) -> None:
     assert (("BABN", "mean"), "Avg.") in bold
 
 
+def test_all_numbers_of_every_attack_are_kept_and_shown(tmp_path: Path) -> None:
+    describe(tmp_path / "runs" / "a", rule="softmax", share=0.25)
+    describe(tmp_path / "runs" / "b", threat="sample", share=0.5)
+    found = descriptions(sorted((tmp_path / "runs").iterdir()))
+    page = write_attack_table(found, tmp_path / "out", "babn attack")
+    kept = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert kept == {"command": "babn attack", "attacks": found}
+    table = numbers_table(kept["attacks"])
+    failed = list(table.columns).index("failed attacks")
+    assert [(row[2], row[3], row[failed]) for row in table.rows] == [
+        ("softmax", "mean", "25.0%"), ("BABN", "sample", "50.0%"),
+    ]  # fmt: skip
+    assert table.markdown() in page.read_text()
+
+
 def test_attacks_with_different_resources_are_not_compared(tmp_path: Path) -> None:
     describe(tmp_path / "a", rule="softmax", share=0.1)
     describe(tmp_path / "b", share=0.2, substituted=True)
-    table = attack_table([tmp_path / "a", tmp_path / "b"])
+    table = attack_table(descriptions([tmp_path / "a", tmp_path / "b"]))
     assert not table.best
     assert "none is the best" in table.caption
     assert "TextFooler: encoder: MiniLM, in place of" in table.caption
@@ -184,4 +200,4 @@ def test_attacks_with_different_resources_are_not_compared(tmp_path: Path) -> No
 
 def test_without_substitutes_nothing_is_said_about_them(tmp_path: Path) -> None:
     describe(tmp_path / "run")
-    assert "published" not in attack_table([tmp_path / "run"]).caption
+    assert "published" not in attack_table(descriptions([tmp_path / "run"])).caption

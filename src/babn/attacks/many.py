@@ -10,10 +10,11 @@ from typing import Any
 
 from babn.attacks.plan import RECIPES, Recipe
 from babn.attacks.run import attack
-from babn.attacks.table import attack_table
+from babn.attacks.table import Description, attack_table, numbers_table
 from babn.attention.rule import check_count
 from babn.errors import BabnError, ConfigError, one_line
 from babn.experiments.results_page import write_table
+from babn.experiments.run_folder import write_json
 from babn.watch import Watch
 
 
@@ -86,8 +87,21 @@ def _failure(settings: dict[str, Any], each: tuple[Path, Recipe]) -> str:
     return ""
 
 
-def write_attack_table(runs: Sequence[Path], folder: Path, command: str) -> Path:
-    """Writes the table of attacks on runs as Markdown, LaTeX and CSV, and returns the page."""
-    table = attack_table(runs)
-    parts = ["## Failed attacks", f"```console\n{command}\n```", table.caption, table.markdown()]
-    return write_table(table, "\n\n".join(parts), folder)
+def write_attack_table(found: Sequence[Description], folder: Path, command: str) -> Path:
+    """Writes the table of attacks as Markdown, LaTeX and CSV, and all of them as JSON.
+
+    Returns:
+        The page.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "results.json", {"command": command, "attacks": list(found)})
+    return write_table(attack_table(found), attacks_page(found, "Failed attacks", command), folder)
+
+
+def attacks_page(found: Sequence[Description], title: str, command: str) -> str:
+    """The table of attacks in Markdown, with the command, and all numbers of each attack."""
+    table = attack_table(found)
+    parts = [f"## {title}", f"```console\n{command}\n```", table.caption, table.markdown()]
+    if found:
+        parts += ["All numbers:", numbers_table(found).markdown()]
+    return "\n\n".join(parts)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.attacks.folder import attack_folders
-from babn.attacks.page import SUBSTITUTED, resource_lines
+from babn.attacks.page import SUBSTITUTED, numbers, resource_lines
 from babn.attacks.plan import RECIPES, THREATS, Recipe
 from babn.evaluation.tables import Table
 from babn.experiments.naming import rule_name
@@ -32,6 +32,9 @@ PAPER: dict[tuple[Recipe, str], tuple[str, ...]] = {
     ("bae", "belief"): ("50.4", "7.1", "35.9", "42.8", "25.7", "32.4"),
 }
 """Percentages of failed attacks on MRPC, CoLA, RTE, QQP and SST-2, and their average."""
+
+Description = dict[str, Any]
+"""Settings, resources and numbers of an attack, as its folder has them."""
 
 CAPTION = "Failed attacks in percent, mean ± deviation over training seeds; more is better."
 
@@ -63,14 +66,18 @@ class _Row:
         return [statistics.fmean(shares) if shares else None for shares in of_tasks]
 
 
-def attack_table(runs: Sequence[Path], caption: str = CAPTION) -> Table:
+def descriptions(runs: Sequence[Path]) -> list[Description]:
+    """All attacks on the models of runs, some of which may not have been attacked."""
+    return [each.describe() for run in runs for each in attack_folders(run)]
+
+
+def attack_table(found: Sequence[Description], caption: str = CAPTION) -> Table:
     """Percentages of failed attacks: rows are recipe, attention and threat, columns are tasks.
 
     Args:
-        runs: Folders of runs, some of which may not have been attacked.
+        found: The attacks.
         caption: Stands before what was used for the attacks.
     """
-    found = [each.describe() for run in runs for each in attack_folders(run)]
     rows: list[list[str]] = []
     best: set[tuple[int, int]] = set()
     for recipe in RECIPES:
@@ -87,11 +94,29 @@ def attack_table(runs: Sequence[Path], caption: str = CAPTION) -> Table:
     return Table(head, rows, " ".join([caption, *_used(found)]), frozenset(best))
 
 
-def _rules(found: Sequence[dict[str, Any]]) -> list[str]:
+def numbers_table(found: Sequence[Description]) -> Table:
+    """All numbers of every attack, those on the same task by the same recipe together."""
+    ordered = sorted(found, key=lambda each: (each["task"], each["identity"]["recipe"]))
+    shown = [numbers(each["summary"]) for each in ordered]
+    names = list(dict.fromkeys(name for own in shown for name in own))
+    rows = [
+        [
+            find_task(each["task"]).title,
+            RECIPES[each["identity"]["recipe"]],
+            rule_name(each["rule"]),
+            each["identity"]["threat"],
+            *(own.get(name, NONE) for name in names),
+        ]
+        for each, own in zip(ordered, shown, strict=True)
+    ]
+    return Table(["task", "attack", "attention", "threat", *names], rows)
+
+
+def _rules(found: Sequence[Description]) -> list[str]:
     return list(dict.fromkeys([*RULES, *(each["rule"] for each in found)]))
 
 
-def _rows(found: Sequence[dict[str, Any]], recipe: Recipe, rule: str) -> Iterator[_Row]:
+def _rows(found: Sequence[Description], recipe: Recipe, rule: str) -> Iterator[_Row]:
     of_rule = [
         each for each in found if each["rule"] == rule and each["identity"]["recipe"] == recipe
     ]
@@ -105,7 +130,7 @@ def _rows(found: Sequence[dict[str, Any]], recipe: Recipe, rule: str) -> Iterato
         yield _Row(recipe, rule, threat, shares)
 
 
-def _comparable(found: Sequence[dict[str, Any]], recipe: Recipe) -> bool:
+def _comparable(found: Sequence[Description], recipe: Recipe) -> bool:
     """Whether all models of a task were attacked in the same circumstances."""
     circumstances: dict[str, set[str]] = {}
     for each in found:
@@ -126,7 +151,7 @@ def _best(rows: Sequence[tuple[int, _Row]]) -> Iterator[tuple[int, int]]:
             yield from ((place, 3 + column) for place, value in known.items() if value == most)
 
 
-def _used(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _used(found: Sequence[Description]) -> Iterator[str]:
     """What a reader needs to know about the attacks, each kind once."""
     used = dict.fromkeys(
         f"{RECIPES[identity['recipe']]}: {what}: {name}."

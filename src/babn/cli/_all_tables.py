@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from babn.attacks.package import check_installed
-from babn.attacks.table import attack_table
+from babn.attacks.table import attack_table, descriptions
 from babn.cli._errors import CommandError
 from babn.cli._grids import check_jobs
 from babn.cli._tables import ATTACKS, FIGURE, Request, make_table
@@ -124,7 +124,8 @@ def _attacks(table: str, request: Request) -> Section:
     reason = _skipped(table)
     state = f"not run: {reason}" if reason else "attacks on the models of table 1"
     command = _command(table, request) + ("" if request.resources else " --resources DIR")
-    return Section(TITLES[table], command, state, attack_table([r for r in runs if r.is_dir()]))
+    found = descriptions([run for run in runs if run.is_dir()])
+    return Section(TITLES[table], command, state, attack_table(found))
 
 
 def _figure(table: str, request: Request) -> Section:

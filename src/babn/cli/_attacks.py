@@ -12,7 +12,7 @@ from rich.table import Table
 from babn.attacks.many import attack_many, write_attack_table
 from babn.attacks.package import check_installed
 from babn.attacks.plan import RECIPES, Recipe
-from babn.attacks.table import attack_table
+from babn.attacks.table import attack_table, descriptions
 from babn.cli._errors import CommandError
 from babn.cli._grids import check_jobs, refuse, run_missing
 from babn.cli._progress import Bars
@@ -70,12 +70,13 @@ def reproduce_attacks(
 
 def tabulate(console: Console, runs: Sequence[Path], out: Path) -> None:
     """Shows and writes the table of attacks on runs."""
-    page = write_attack_table(runs, out, " ".join(["babn", *sys.argv[1:]]))
-    table = attack_table(runs)
+    found = descriptions(runs)
+    page = write_attack_table(found, out, " ".join(["babn", *sys.argv[1:]]))
+    table = attack_table(found)
     made = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for i, name in enumerate(table.columns):
         made.add_column(name, justify="left" if i < 3 else "right", no_wrap=i < 3)
     for row in table.rows:
         made.add_row(*row)
     console.print(made)
-    console.print(f"{page}, with LaTeX and CSV beside it", markup=False, soft_wrap=True)
+    console.print(f"{page}, with LaTeX, CSV and JSON beside it", markup=False, soft_wrap=True)
