@@ -12,6 +12,7 @@ import torch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from babn import BeliefConfig, KLAnnealing, plots
+from babn.attention.rule import KL_WEIGHT
 from babn.distributions import Weibull, kl_weibull_gamma, noise_for
 from babn.plots.style import drawing, line_look, new_figure
 
@@ -114,10 +115,12 @@ def schedules() -> Any:
     steps = torch.arange(0, 1001)
     curves = {}
     for name in ("constant", "linear", "sigmoid", "cyclic"):
-        annealing = KLAnnealing(schedule=name)  # type: ignore[arg-type]
+        annealing = KLAnnealing(schedule=name, weight=KL_WEIGHT)  # type: ignore[arg-type]
         curves[name] = steps / 10, torch.tensor([annealing.at(int(s), 1000) for s in steps])
     lines(panel, curves, ncols=4, loc="upper center", handlelength=1.5)
-    panel.set(xlabel="percent of training", ylabel="weight of the divergence", ylim=(0, 0.037))
+    panel.set(
+        xlabel="percent of training", ylabel="weight of the divergence", ylim=(0, 1.24 * KL_WEIGHT)
+    )
     return figure
 
 

@@ -1,6 +1,7 @@
 """Schedules of the divergence's weight."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,6 +105,15 @@ def test_every_cycle_begins_at_the_start(cycles: int, total: int) -> None:
 def test_impossible_settings_are_refused(settings: dict[str, Any], as_installed: None) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         KLAnnealing(**settings)
+
+
+def test_without_a_weight_it_is_the_models() -> None:
+    model = babn.convert(bert(), replace(BELIEF, kl_weight=0.5))
+    annealing = KLAnnealing(warmup=1.0)
+    assert annealing.apply(model, step=1, total=4) == pytest.approx(0.125)
+    assert annealing.apply(model, step=4, total=4) == pytest.approx(0.5)
+    with pytest.raises(ConfigError, match="weight=None"):
+        annealing.at(1, 4)
 
 
 def test_apply_sets_and_returns_the_weight() -> None:

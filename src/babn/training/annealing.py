@@ -1,12 +1,13 @@
 """Schedules for the weight of the divergence."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import nn
 
-from babn.attention.rule import KL_WEIGHT, check_at_least, check_choices, check_count
+from babn.attention.rule import check_at_least, check_choices, check_count
+from babn.conversion.state import belief_states
 from babn.errors import ConfigError
 from babn.training.divergence import set_kl_weight
 
@@ -18,7 +19,8 @@ class KLAnnealing:
     Attributes:
         schedule: `"constant"`; `"linear"` from `start` to `weight`; `"sigmoid"` between the same;
             `"cyclic"`, linear again and again (Fu et al., 2019).
-        weight: The weight at the end of the growth.
+        weight: The weight at the end of the growth; by default `kl_weight` of the model's
+            configuration.
         start: The weight at the beginning.
         warmup: Fraction of training, or of each cycle, over which the weight grows.
         cycles: Number of cycles.
@@ -29,7 +31,7 @@ class KLAnnealing:
     """
 
     schedule: Literal["constant", "linear", "sigmoid", "cyclic"] = "linear"
-    weight: float = KL_WEIGHT
+    weight: float | None = None
     start: float = 0.0
     warmup: float = 0.5
     cycles: int = 4
@@ -37,7 +39,8 @@ class KLAnnealing:
     def __post_init__(self) -> None:
         """Refuses values that cannot work."""
         check_choices(self)
-        check_at_least("weight", self.weight, 0.0)
+        if self.weight is not None:
+            check_at_least("weight", self.weight, 0.0)
         check_at_least("start", self.start, 0.0)
         check_count("cycles", self.cycles)
         if not 0 < self.warmup <= 1:
@@ -45,6 +48,10 @@ class KLAnnealing:
 
     def at(self, step: int, total: int) -> float:
         """The weight at a step of `total` steps."""
+        if self.weight is None:
+            raise ConfigError(
+                "weight=None is that of a model. Give a number, or call apply(model)."
+            )
         total = max(total, 1)
         step = min(max(step, 0), total)
         if self.schedule == "cyclic" and step < total:
@@ -59,9 +66,10 @@ class KLAnnealing:
 
     def apply(self, model: nn.Module, step: int, total: int) -> float:
         """Sets the model's weight for a step, and returns it."""
-        weight = self.at(step, total)
-        set_kl_weight(model, weight)
-        return weight
+        weight = belief_states(model)[0].config.kl_weight if self.weight is None else self.weight
+        now = replace(self, weight=weight).at(step, total)
+        set_kl_weight(model, now)
+        return now
 
 
 def _sigmoid(growth: float) -> float:

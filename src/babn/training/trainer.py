@@ -46,8 +46,8 @@ class BeliefTrainerMixin(_Base):
                 "CUDA_VISIBLE_DEVICES=0."
             )
         converted = cast(nn.Module, self.model)
-        weight = belief_states(converted)[0].config.kl_weight
-        self.annealing = KLAnnealing(weight=weight) if annealing is None else annealing
+        belief_states(converted)  # refuses a model that is not converted, before any work
+        self.annealing = annealing or KLAnnealing()
         if not normalizes_over_items(converted):
             self.model_accepts_loss_kwargs = False
         self._sums: dict[str, Tensor] = {}
