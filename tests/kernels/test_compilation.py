@@ -18,6 +18,7 @@ from babn.kernels.launch import (
     LIFTED,
     PACKED,
     PAIRWISE,
+    ROUNDED,
     ROWWISE,
     TILES,
 )
@@ -117,3 +118,13 @@ def test_variants_compile(
         options |= {"IEEE": True, "LIFTS": min(options["LIFTS"], 2)}
     warps = tile.warps * (2 if options["D"] > 64 else 1)
     assert compile_kernel(*KERNELS[kernel], options, dtype, warps)["registers"] > 0
+
+
+@pytest.mark.parametrize("kernel", ["forward", "rows", "columns"])
+def test_products_of_float32_compile_with_fewer_digits(
+    kernel: str, compile_kernel: Callable[..., dict[str, int]]
+) -> None:
+    tile = TILES[kernel]
+    options: dict[str, Any] = {**DEFAULT, "BM": tile.queries, "BN": tile.keys, "IEEE": ROUNDED}
+    options["LIFTS"] = min(options["LIFTS"], 2)
+    assert compile_kernel(*KERNELS[kernel], options, "fp32", tile.warps)["registers"] > 0

@@ -25,7 +25,7 @@ from babn.kernels.heads import (
     store_sums,
     with_ones,
 )
-from babn.kernels.launch import Launcher
+from babn.kernels.launch import Launcher, digits
 from babn.kernels.special import LN2, LOG2_E, exp2, softplus_and_slope
 from babn.kernels.tiles import dot
 
@@ -135,7 +135,7 @@ def climb(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
             (states[first - 1] if first else top, taken, weights[first:], biases[first:]),
             (n * m,),
             HEADS=heads, BH=block(heads), BP=PAIRS, TAKEN=len(taken),
-            IEEE=top.dtype == torch.float32, num_warps=PAIRS_WARPS,
+            IEEE=digits(top.dtype), num_warps=PAIRS_WARPS,
         )  # fmt: skip
     return states
 
@@ -165,7 +165,7 @@ def climb_backward(
             (shares.pairs, shares.blocks),
             HEADS=heads, BH=block(heads + 1), BP=SUMMED_PAIRS, TAKEN=len(taken),
             LAST=end == len(weights), WIDE=heads * shares.pairs >= WIDE_FROM,
-            IEEE=top.dtype == torch.float32, num_warps=SUMMED_WARPS,
+            IEEE=digits(top.dtype), num_warps=SUMMED_WARPS,
         )  # fmt: skip
         carried = dx
         sums.insert(0, parts.sum(0))

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import Launcher
+from babn.kernels.launch import Launcher, digits
 from babn.kernels.special import LN2, softplus_and_slope
 from babn.kernels.tiles import dot, pack
 
@@ -216,7 +216,7 @@ def lifted_by_heads(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         (triton.cdiv(n * m, PAIRS), batch),
         (h, weight, bias, _packed(out, maps)),
         (weight.stride(), n * m),
-        HEADS=heads, BH=block(heads), BP=PAIRS, IEEE=h.dtype == torch.float32,
+        HEADS=heads, BH=block(heads), BP=PAIRS, IEEE=digits(h.dtype),
         num_warps=PAIRS_WARPS,
     )  # fmt: skip
     return out
@@ -232,7 +232,7 @@ def lifted_by_heads_backward(h: Tensor, weight: Tensor, dlift: Tensor) -> tuple[
         shares.grid,
         (_packed(dlift.contiguous(), maps), h, weight, dh, parts),
         (weight.stride(), shares.pairs, shares.blocks),
-        HEADS=heads, BH=block(heads + 1), BP=SUMMED_PAIRS, IEEE=h.dtype == torch.float32,
+        HEADS=heads, BH=block(heads + 1), BP=SUMMED_PAIRS, IEEE=digits(h.dtype),
         num_warps=SUMMED_WARPS,
     )  # fmt: skip
     return dh, parts.sum(0)

@@ -13,6 +13,14 @@ FIXED, BARE, LIFTED = 0, 1, 2
 NO_PRIOR, CONTEXTUAL, CONSTANT, ROWWISE = 0, 1, 2, 3
 NO_MASK, PAIRWISE, KEYWISE = 0, 1, 2
 PACKED = 3
+FEW, ALL, ROUNDED = 0, 1, 2
+
+
+def digits(dtype: torch.dtype) -> int:
+    """How products of matrices are computed: those of float32 as torch was told to compute them."""
+    if dtype != torch.float32:
+        return FEW
+    return ALL if torch.get_float32_matmul_precision() == "highest" else ROUNDED
 
 
 def masks(mask: Tensor | None) -> int:
@@ -129,7 +137,7 @@ def tile_options(
         "BN": keys,
         "MASKED": masks(mask),
         "BIASED": bias is not None,
-        "IEEE": q.dtype == torch.float32,
+        "IEEE": digits(q.dtype),
         "FULL": n % queries == 0 and m % keys == 0,
         # Large heads leave fewer registers for pairs.
         "num_warps": 2 * largest.warps if q.shape[-1] > 64 else largest.warps,

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import Launcher, token_by_token
+from babn.kernels.launch import Launcher, digits, token_by_token
 from babn.kernels.special import LN2, LOG2_E, exp2, log2
 from babn.kernels.tiles import BOTTOM, LOWEST, at_head, dot, load_rows, store_rows
 
@@ -138,7 +138,7 @@ def _options(key: Tensor, w1: Tensor, mask: Tensor | None, normalized: bool) -> 
     return {
         "D": d, "BD": block, "HIDDEN": hidden, "BH": units, "BN": KEYS,
         "MASKED": mask is not None, "NORMALIZED": normalized,
-        "IEEE": key.dtype == torch.float32, "num_warps": WARPS,
+        "IEEE": digits(key.dtype), "num_warps": WARPS,
     }  # fmt: skip
 
 

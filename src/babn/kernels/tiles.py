@@ -195,8 +195,8 @@ def where_seen(seen, x, other, ALL: tl.constexpr):
 
 @triton.jit
 def dot(a, b, IEEE: tl.constexpr):
-    """A product of matrices; float32 is not cut to fewer digits."""
-    return tl.dot(a, b, input_precision="ieee" if IEEE else "tf32")
+    """A product of matrices; float32 is cut to fewer digits only if torch would do so."""
+    return tl.dot(a, b, input_precision="ieee" if IEEE == 1 else "tf32")
 
 
 @triton.jit
