@@ -21,6 +21,12 @@ def test_markdown_is_aligned_and_marks_the_best() -> None:
     assert lines[3] == "| a, b & <i> | **0.9**    |"
 
 
+def test_a_column_can_be_left_out() -> None:
+    table = Table(["a", "b", "c"], [["1", "2", "3"]], "all", frozenset({(0, 0), (0, 1), (0, 2)}))
+    expected = Table(["a", "c"], [["1", "3"]], "all", frozenset({(0, 0), (0, 1)}))
+    assert table.without("b") == expected
+
+
 def test_latex_escapes_and_marks_the_best() -> None:
     text = TABLE.latex()
     assert r"ECE\_10 (\%)" in text and r"1.2 $\pm$ 0.1" in text

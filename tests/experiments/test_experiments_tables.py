@@ -44,6 +44,13 @@ RECORDS = [
 ]
 
 
+def test_without_numbers_of_the_paper_there_is_no_column_for_them() -> None:
+    table, own = results_table(RECORDS), results_table(RECORDS[2:])
+    assert list(own.columns) == [name for name in table.columns if name != "paper"]
+    marked = {(own.rows[row][1], own.columns[column]) for row, column in own.best}
+    assert ("BABN", "score, sampled") in marked
+
+
 def test_cells_are_mean_and_deviation_over_seeds_beside_the_papers() -> None:
     table = results_table(RECORDS)
     rows = {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
@@ -111,7 +118,7 @@ def test_a_grid_about_costs_has_no_table_of_scores() -> None:
 def test_the_page_says_what_was_run_where_and_how(tmp_path: Path) -> None:
     text = page(RECORDS, "Table 1", "babn reproduce table1")
     assert "babn reproduce table1" in text
-    assert "Seeds: 0, 1. 4 of 6 runs, 2026-01-02 to 2026-01-02." in text
+    assert "Seeds: 0, 1. 4 of 6 runs, 2026-01-02." in text
     assert "Trained on: " in text
     assert "Machine: a GPU. Versions: torch 2." in text
     written = write_results(RECORDS, tmp_path, "Table 1", "babn reproduce table1")

@@ -42,6 +42,14 @@ class Table:
     caption: str = ""
     best: frozenset[tuple[int, int]] = frozenset()
 
+    def without(self, name: str) -> "Table":
+        """The table without one of its columns."""
+        place = list(self.columns).index(name)
+        rows = [[*row[:place], *row[place + 1 :]] for row in self.rows]
+        best = {(row, column - (column > place)) for row, column in self.best if column != place}
+        columns = [*self.columns[:place], *self.columns[place + 1 :]]
+        return Table(columns, rows, self.caption, frozenset(best))
+
     def markdown(self) -> str:
         """A table for a README; the best cells are bold."""
         cells = self._marked("**{}**", lambda text: _one_line(text).replace("|", "\\|"))

@@ -48,10 +48,12 @@ COLUMNS = (
 
 
 def results_table(records: Sequence[Record], caption: str = "") -> Table:
-    """One row for each cell, with the paper's number first; the best of each task is marked."""
+    """One row for each cell, the paper's numbers first if there are any; the best are marked."""
     lines = [line for label, group in by_label(records).items() for line in _lines(label, group)]
     names = ["task", "attention", "measure", "paper", *(c.name for c in COLUMNS), "seeds"]
-    return Table(names, [_row(line) for line in lines], caption, frozenset(_best(lines)))
+    table = Table(names, [_row(line) for line in lines], caption, frozenset(_best(lines)))
+    printed = {row[names.index("paper")] for row in table.rows}
+    return table.without("paper") if printed == {NONE} else table
 
 
 def efficiency_table(records: Sequence[Record], caption: str = "") -> Table:

@@ -84,13 +84,14 @@ def circumstances(records: Sequence[Record]) -> list[str]:
         return ["Nothing was run."]
     machines = {_machine(record.environment) for record in done}
     versions = {_versions(record.environment) for record in done}
-    dates = sorted(str(record.environment.get("started", ""))[:10] for record in done)
+    dates = sorted({str(record.environment.get("started", ""))[:10] for record in done})
+    days = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     seeds = sorted({record.experiment["seed"] for record in done})
     models = sorted({record.experiment["model"] for record in done})
     return [
         f"Models: {', '.join(Path(model).name for model in models)}. "
         f"Seeds: {', '.join(map(str, seeds))}. "
-        f"{len(done)} of {len(single)} runs, {dates[0]} to {dates[-1]}.",
+        f"{len(done)} of {len(single)} runs, {days}.",
         f"Trained on: {'; '.join(dict.fromkeys(map(_data, done)))}.",
         f"Machine: {'; '.join(sorted(machines))}. Versions: {'; '.join(sorted(versions))}.",
     ]
