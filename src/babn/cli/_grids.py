@@ -17,21 +17,6 @@ from babn.experiments.records import collect
 from babn.experiments.results_page import main_table, write_results
 
 
-def run_grid(
-    grid: Grid,
-    overrides: Mapping[str, Any],
-    under: Path,
-    *,
-    jobs: int,
-    show: bool,
-    engine: Engine | None = None,
-    retries: int = RETRIES,
-) -> None:
-    """Runs what is missing of a grid, writes its tables and says what failed."""
-    grids = {grid.name: grid}
-    run_grids(grids, overrides, under, jobs=jobs, show=show, engine=engine, retries=retries)
-
-
 def run_grids(
     grids: Mapping[str, Grid],
     overrides: Mapping[str, Any],

@@ -8,7 +8,7 @@ from typing import Any
 from babn.attacks.miniature import write_miniature
 from babn.attacks.table import TASKS
 from babn.cli._attacks import reproduce_attacks
-from babn.cli._grids import question_numbers, run_figure, run_grid
+from babn.cli._grids import question_numbers, run_figure, run_grids
 from babn.experiments.grids import Grid, chosen, table_grid
 from babn.experiments.quick import quick
 
@@ -83,4 +83,5 @@ def make_table(table: str, request: Request, only: str | None = None) -> None:
             lambda: request.attack_settings,
         )
     else:
-        run_grid(grid, request.overrides, request.under, jobs=request.jobs, show=request.show)
+        grids = {grid.name: grid}
+        run_grids(grids, request.overrides, request.under, jobs=request.jobs, show=request.show)

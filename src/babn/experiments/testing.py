@@ -28,7 +28,7 @@ def modes(subject: Subject) -> tuple[Mode, ...]:
 
 
 def has_dropout(model: nn.Module) -> bool:
-    """Whether dropout would change anything; a layer of several kinds holds its rate itself."""
+    """Whether dropout would change anything; some layers hold its rate themselves, as LSTMs do."""
     rates = (getattr(each, name, 0) for each in model.modules() for name in ("p", "dropout"))
     return any(isinstance(rate, int | float) and rate > 0 for rate in rates)
 
