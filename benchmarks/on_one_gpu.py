@@ -1,11 +1,12 @@
 """Runs grids on one GPU, many runs side by side, within a limit of time.
 
     python benchmarks/on_one_gpu.py benchmarks/sweeps/NAME.toml ... --data DIR --out FOLDER
-        [--jobs 14] [--limit SECONDS] [--set NAME=VALUE]
+        [--jobs 14] [--limit SECONDS] [--set NAME=VALUE] [--known FOLDER]
 
 Small runs fill a GPU only together, and processes compute at the same time only through CUDA's
 multi-process service, which is started if it is installed. FOLDER gets a NAME.json for each grid,
-also if the limit cut it off, as `benchmarks/results` has them: without paths of folders.
+also if the limit cut it off, as `benchmarks/results` has them: without paths of folders. What a
+NAME.json in the folder of --known holds is not run again and stands in the new one as well.
 """
 
 import argparse
@@ -19,6 +20,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from babn.experiments.experiment import Experiment
+from babn.experiments.records import load_records
+from babn.experiments.run_folder import RunFolder, write_json
 
 SERVICE = "nvidia-cuda-mps-control"
 TELL_EVERY = 30
@@ -65,6 +70,19 @@ def run(args: argparse.Namespace) -> bool:
     return in_time
 
 
+def restore(grid: Path, known: Path, data: str) -> None:
+    """Makes folders of runs that are done of what is known of them, but for answers and models."""
+    records, _ = load_records(known)
+    for record in records:
+        seed = record.experiment["seed"]
+        folder = RunFolder(Path("runs", grid.stem, record.label, f"seed-{seed}"))
+        if record.results and record.experiment["rule"] != "ensemble" and folder.state == "absent":
+            experiment = Experiment.from_dict({**record.experiment, "data": data})
+            folder.begin(experiment, record.environment["command"])
+            write_json(folder.environment, record.environment)
+            write_json(folder.results, record.results)
+
+
 def _counts(grids: Sequence[Path]) -> str:
     return ", ".join(f"{grid.stem} {finished(grid)}" for grid in grids)
 
@@ -95,24 +113,23 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=14)
     parser.add_argument("--limit", type=float, default=float("inf"))
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--known", type=Path)
     args = parser.parse_args()
     if missing := [str(grid) for grid in args.grids if not grid.is_file()]:
         parser.error(f"{', '.join(missing)} cannot be found")
     args.out.mkdir(parents=True, exist_ok=True)
+    for grid in args.grids:
+        if args.known and (known := args.known / f"{grid.stem}.json").exists():
+            restore(grid, known, args.data)
     with shared_gpu():
         whole = run(args)
-    for grid in args.grids:
-        write(grid, args, whole)
-
-
-def write(grid: Path, args: argparse.Namespace, whole: bool) -> None:
-    """Writes the results of a grid; one that was cut off has yet to collect them."""
-    if not whole and finished(grid):
-        subprocess.run(sweep([grid], args, "--show"), stdout=subprocess.DEVNULL, check=False)
-    file = Path("runs", grid.stem, "results.json")
-    if file.exists():
-        text = published(file.read_text(encoding="utf-8"), args)
-        (args.out / f"{grid.stem}.json").write_text(text, encoding="utf-8")
+    begun = [grid for grid in args.grids if finished(grid)]
+    if begun and not whole:
+        # What was cut off has yet to collect its results.
+        subprocess.run(sweep(begun, args, "--show"), stdout=subprocess.DEVNULL, check=False)
+    for grid in begun:
+        text = Path("runs", grid.stem, "results.json").read_text(encoding="utf-8")
+        (args.out / f"{grid.stem}.json").write_text(published(text, args), encoding="utf-8")
 
 
 if __name__ == "__main__":

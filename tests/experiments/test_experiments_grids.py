@@ -67,9 +67,24 @@ def test_a_grid_is_tasks_by_rules_by_values_to_try(tmp_path: Path) -> None:
     assert {job.experiment.batch_size for job in grid.jobs({"batch_size": 4})} == {4}
 
 
+def test_fields_can_be_tried_together(tmp_path: Path) -> None:
+    together = "[{ steps = 9 }, { steps = 7, settings = { rho = 4, beta = 2.0 } }]"
+    grid = grid_of(GRID.replace("[search.belief]\nsettings.rho = [4, 12]", ""), tmp_path)
+    assert len(grid.cells) == 2 * 2 * 2
+    text = GRID.replace("[search.belief]\nsettings.rho = [4, 12]", f"belief = {together}")
+    cells = {cell.label: cell.values for cell in grid_of(text, tmp_path).cells}
+    assert len(cells) == 2 * (2 + 2 * 2)
+    label = "cola-belief+learning_rate=0.001+steps=7+settings.rho=4+settings.beta=2.0"
+    assert cells[label]["settings"] == {"sigma": 0.0, "rho": 4, "beta": 2.0}
+    assert cells[label]["steps"] == 7
+    assert cells["cola-belief+learning_rate=0.001+steps=9"]["settings"] == {"sigma": 0.0}
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
+        ("[tasks.mrpc]\n[rules.bam]\n[search]\nbam = [3]", r"search\.bam=\[3\]"),
+        ("[tasks.mrpc]\n[rules.bam]\n[search]\nbam = []", r"search\.bam=\[\]"),
         ("[every]", "needs at least one"),
         ("[colours]\n[tasks.mrpc]\n[rules.bam]", "colours"),
         ("[tasks", "cannot be read"),

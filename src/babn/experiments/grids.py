@@ -106,8 +106,8 @@ def read_grid(path: Path) -> Grid:
 
     `[every]` holds fields of every experiment, `[tasks.NAME]` and `[rules.NAME]` those of a task
     and of a rule, `[cells.TASK.RULE]` those of both together. Every list in `[search]`, and in
-    `[search.RULE]` for one rule, is tried value by value. `seeds` is a list; a task, a rule or a
-    cell may have its own.
+    `[search.RULE]` for one rule, is tried value by value; if `search.RULE` is a list itself, it
+    holds the fields to try together. `seeds` is a list; a task, a rule or a cell may have its own.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -136,6 +136,15 @@ def _check(values: Mapping[str, Any], path: Path) -> None:
         for name, tried in _lists(values.get("search", {}), rule, values["rules"]).items():
             if not isinstance(tried, list) or not tried:
                 raise ConfigError(f"{path}: search {name}={tried!r} is not possible. Give a list.")
+        together = values.get("search", {}).get(rule, {})
+        if isinstance(together, list) and not (together and all(map(_is_table, together))):
+            raise ConfigError(
+                f"{path}: search.{rule}={together!r} is not possible. Give a list of tables."
+            )
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping)
 
 
 def _tables(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -147,7 +156,9 @@ def _tables(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for task, rules in values.get("cells", {}).items():
         yield from ((f"cells.{task}.{name}", each) for name, each in rules.items())
     for rule in values["rules"]:
-        yield f"search.{rule}", values.get("search", {}).get(rule, {})
+        of_rule = values.get("search", {}).get(rule, {})
+        if not isinstance(of_rule, list):
+            yield f"search.{rule}", of_rule
 
 
 def _check_seeds(seeds: Any, path: Path) -> None:
@@ -173,8 +184,9 @@ def _choices(
     search: Mapping[str, Any], rule: str, rules: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Every combination of the values to try for a rule."""
-    lists = _lists(search, rule, rules)
-    for combination in itertools.product(*lists.values()):
+    lists, of_rule = _lists(search, rule, rules), search.get(rule, {})
+    together = of_rule if isinstance(of_rule, list) else [{}]
+    for *combination, fields in itertools.product(*lists.values(), together):
         choice: dict[str, Any] = {}
         for name, value in zip(lists, combination, strict=True):
             table, dot, inner = name.partition(".")
@@ -182,10 +194,11 @@ def _choices(
                 choice.setdefault(table, {})[inner] = value
             else:
                 choice[name] = value
-        yield choice
+        yield merged(choice, fields)
 
 
 def _lists(search: Mapping[str, Any], rule: str, rules: Mapping[str, Any]) -> dict[str, Any]:
     """The values to try of each field for a rule."""
     common = {name: values for name, values in search.items() if name not in rules}
-    return flat(merged(common, search.get(rule, {})))
+    of_rule = search.get(rule, {})
+    return flat(merged(common, {} if isinstance(of_rule, list) else of_rule))

@@ -58,9 +58,9 @@ def collect(jobs: Sequence[Job]) -> list[Record]:
 
 
 def _ensemble(jobs: Sequence[Job]) -> list[Record]:
-    """The models of several seeds asked together, if there are several."""
+    """The models of several seeds asked together, if there are several and all answers are kept."""
     done = [job for job in jobs if RunFolder(job.folder).state == "done"]
-    if len(done) < 2:
+    if len(done) < 2 or not all(RunFolder(job.folder).answers.is_dir() for job in done):
         return []
     task = find_task(done[0].experiment.task, done[0].experiment.options)
     measures = {}

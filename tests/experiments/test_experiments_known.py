@@ -1,0 +1,58 @@
+"""Results that are known already, as `benchmarks/on_one_gpu.py` takes them up."""
+
+import runpy
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from babn.experiments.grids import read_grid
+from babn.experiments.jobs import run_all
+from babn.experiments.records import Record, collect, save_records
+from babn.watch import Unwatched
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks/on_one_gpu.py"
+
+GRID = """
+seeds = [0, 1]
+[every]
+model = "small"
+data = "builtin"
+steps = 2
+[tasks.mrpc]
+[rules.softmax]
+[rules.belief]
+"""
+
+
+def test_known_results_are_not_run_again_and_stand_in_the_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file, known = tmp_path / "small.toml", tmp_path / "known.json"
+    file.write_text(GRID)
+    jobs = read_grid(file).jobs({})
+    before = [
+        Record(
+            label=job.folder.parent.name,
+            experiment={**job.experiment.to_dict(), "data": "DIR"},
+            results={"measures": {"dev": {"mean": {"accuracy": 0.5 + job.experiment.seed / 10}}}},
+            environment={"command": job.command},
+        )
+        for job in jobs
+    ]
+    missing = Record(before[0].label, {**before[0].experiment, "seed": 2}, {}, {})
+    ensemble = Record("mrpc-ensemble", {**before[0].experiment, "rule": "ensemble"}, {"a": 1}, {})
+    save_records([*before, missing, ensemble], known, "babn sweep small.toml")
+
+    runpy.run_path(str(SCRIPT))["restore"](file, known, "builtin")
+
+    assert run_all(jobs, 1, Unwatched()) == {}
+    found = [{**asdict(each), "experiment": each.experiment | {"data": "DIR"}} for each in
+             collect(jobs)]  # fmt: skip
+    assert found == [asdict(each) for each in before]
+    assert sorted(each.name for each in Path("runs/small").iterdir()) == [
+        "mrpc-belief",
+        "mrpc-softmax",
+    ]
+    assert not Path("runs/small/mrpc-softmax/seed-2").exists()
