@@ -211,7 +211,7 @@ def speeds() -> str:
     ]
     for kind, costs in found["costs"].items():
         count = found["target_words"] if kind == "training" else batch * length
-        own = {rule: Cost(**cost) for rule, cost in costs.items()}
+        own = {rule: Cost.of(cost) for rule, cost in costs.items()}
         shown = speed_table(own, found["parameters"], count).markdown().strip()
         parts += [f"{SPEEDS[kind]}:", shown]
     return "\n\n".join(parts)

@@ -159,11 +159,10 @@ def table(costs: Mapping[str, Cost], sizes: Mapping[str, int], count: int) -> Ta
             f"{cost.seconds * 1e3:.1f} ± {cost.spread * 1e3:.1f}",
             f"{count / cost.seconds:,.0f}",
             f"{first / cost.seconds:.2f}",
-            "–" if cost.memory is None else f"{cost.memory / 2**30:.2f}",
         ]
         for rule, cost in costs.items()
     ]
-    return Table(["attention", "parameters", "ms", "words/s", "relative", "GiB"], rows)
+    return Table(["attention", "parameters", "ms", "words/s", "relative"], rows)
 
 
 if __name__ == "__main__":

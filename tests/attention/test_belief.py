@@ -169,6 +169,14 @@ def test_without_an_upward_path_values_and_gradients_are_finite(scores, noise):
         assert torch.isfinite(gradient).all()
 
 
+@pytest.mark.parametrize("noise", ["exact", "truncated", "truncated-paper"])
+def test_divergences_stay_small_where_noise_leaves_nothing(noise):
+    config = BeliefConfig(rho=0.0, noise=noise, max_length=200)
+    call = make_scores(keys=200, dtype=torch.float32)
+    found = readings(posterior_of(make_rule(config, dtype=torch.float32), call))
+    assert 0 < found["divergence"].mean() < 1e3
+
+
 @axes
 def test_later_keys_change_nothing_in_earlier_rows(upward):
     rule = make_rule(dataclasses.replace(SMALL, upward=upward))

@@ -188,7 +188,7 @@ def _posterior(case: Case, phi: Tensor, lift: Tensor | None) -> Weibull:
         k = phi.clamp(max=30).exp()
         if case.rho > 0:
             k = k + case.rho * F.softplus(maps[0])
-        k = k.clamp(min=1e-4)
+        k = k.clamp(min=0.1)
     log_moment = noise_for("weibull", case.noise).log_moment(k.reciprocal())
     if case.sigma == 0:
         return Weibull(k, phi - log_moment, case.noise, phi)

@@ -27,8 +27,12 @@ from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gam
 from babn.distributions.special import log_softplus
 from babn.errors import ConfigError
 
-SMALLEST_K = 1e-4
-"""Shapes below this are indistinguishable: one key takes all. The floor keeps 1/k finite."""
+SMALLEST_K = 0.1
+"""Shapes below this are indistinguishable: one key takes all. The floor keeps divergences small.
+
+The mean of a Weibull distribution grows with the factorial of 1/k, and what the divergence has of
+it with that: at 0.01 it would drown the likelihood in all layers.
+"""
 
 LARGEST_PHI = 30.0
 """Raw scores above this add no noise that float32 could tell from none."""

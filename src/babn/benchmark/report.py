@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from babn.benchmark.suite import SAMPLES, Row, Task
-from babn.benchmark.timing import Cost, Kernel
+from babn.benchmark.timing import Cost
 from babn.benchmark.workload import Size
 
 TITLES: dict[Task, str] = {
@@ -83,13 +83,7 @@ def plain(rows: Iterable[Row], versions: dict[str, str]) -> dict[str, Any]:
 def rows_of(found: dict[str, Any]) -> list[Row]:
     """The measurements in such plain values."""
     return [
-        Row(**{**each, "size": Size(**each["size"]), "cost": _cost(each["cost"])})
+        Row(**{**each, "size": Size(**each["size"]), "cost": cost and Cost.of(cost)})
         for each in found["rows"]
+        for cost in [each["cost"]]
     ]
-
-
-def _cost(found: dict[str, Any] | None) -> Cost | None:
-    if found is None:
-        return None
-    kernels = tuple(Kernel(**each) for each in found.get("kernels", ()))
-    return Cost(**{**found, "kernels": kernels})

@@ -3,8 +3,9 @@
 import gc
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -40,6 +41,12 @@ class Cost:
     memory: int | None
     busy: float | None = None
     kernels: tuple[Kernel, ...] = ()
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> "Cost":
+        """What was written as plain values."""
+        kernels = tuple(Kernel(**each) for each in found.get("kernels", ()))
+        return cls(**{**found, "kernels": kernels})
 
 
 def warm_up(step: Step, device: torch.device, steps: int = 5) -> None:

@@ -28,7 +28,7 @@ BARE = tl.constexpr(1)
 LIFTED = tl.constexpr(2)
 """Where the shape k comes from: a number, the scores alone, or scores and upward path."""
 
-SMALLEST_K = tl.constexpr(1e-4)
+SMALLEST_K = tl.constexpr(0.1)
 LARGEST_PHI = tl.constexpr(43.28)
 """The largest score that adds to k, 30 to base e."""
 
