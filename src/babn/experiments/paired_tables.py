@@ -14,6 +14,7 @@ from babn.experiments.result_tables import (
     by_label,
     mean_and_deviation,
     tried,
+    with_papers_numbers,
 )
 from babn.tasks.catalogue import find_task
 
@@ -123,14 +124,15 @@ class _Line:
 
 
 def paired_table(records: Sequence[Record], layout: Layout, caption: str = "") -> Table:
-    """One row for each cell and way to ask; numbers of both parts, and the paper's."""
+    """One row for each cell and way to ask; numbers of both parts, and the paper's if any."""
     lines = list(_lines(records, layout))
     head = ["task", "model", "attention", "asked"]
     for column in layout.columns:
         head += [f"{column.name}, paper", column.name] if column.paper else [column.name]
     head.append("seeds")
     best = frozenset(_best(lines, head))
-    return Table(head, [_row(line) for line in lines], caption or layout.explanation, best)
+    rows = [_row(line) for line in lines]
+    return with_papers_numbers(Table(head, rows, caption or layout.explanation, best))
 
 
 def _lines(records: Sequence[Record], layout: Layout) -> Iterator[_Line]:

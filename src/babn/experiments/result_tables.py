@@ -52,8 +52,15 @@ def results_table(records: Sequence[Record], caption: str = "") -> Table:
     lines = [line for label, group in by_label(records).items() for line in _lines(label, group)]
     names = ["task", "attention", "measure", "paper", *(c.name for c in COLUMNS), "seeds"]
     table = Table(names, [_row(line) for line in lines], caption, frozenset(_best(lines)))
-    printed = {row[names.index("paper")] for row in table.rows}
-    return table.without("paper") if printed == {NONE} else table
+    return with_papers_numbers(table)
+
+
+def with_papers_numbers(table: Table) -> Table:
+    """The table with those columns of the paper's numbers that hold any."""
+    for place, name in reversed(list(enumerate(table.columns))):
+        if name.endswith("paper") and all(row[place] == NONE for row in table.rows):
+            table = table.without(name)
+    return table
 
 
 def efficiency_table(records: Sequence[Record], caption: str = "") -> Table:
@@ -75,7 +82,7 @@ def efficiency_table(records: Sequence[Record], caption: str = "") -> Table:
             ]
         )
     head = ["attention", "parameters, paper", "parameters", "s/step, paper", "s/step"]
-    return Table(head, rows, caption)
+    return with_papers_numbers(Table(head, rows, caption))
 
 
 def by_label(records: Sequence[Record]) -> dict[str, list[Record]]:

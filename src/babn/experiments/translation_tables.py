@@ -15,6 +15,7 @@ from babn.experiments.result_tables import (
     by_label,
     mean_and_deviation,
     tried,
+    with_papers_numbers,
 )
 
 PARTS = ("test", "dev")
@@ -57,7 +58,7 @@ class _Line:
 
 
 def translation_table(records: Sequence[Record], caption: str = "") -> Table:
-    """One row for each cell and way to ask, with the paper's numbers beside ours."""
+    """One row for each cell and way to ask, beside the paper's numbers if there are any."""
     lines = list(_lines(records))
     across = any(OUT in record.results.get("measures", {}) for record in records)
     head = ["attention", "asked", "BLEU, paper", *SCORES]
@@ -67,7 +68,8 @@ def translation_table(records: Sequence[Record], caption: str = "") -> Table:
     rows = [_row(line, across) for line in lines]
     notes = sorted({n for r in records for n in r.results.get("notes", {}).values()})
     text = " ".join([EXPLANATION, *(f"sacreBLEU: {note}." for note in notes)])
-    return Table([*head, "sentences", "seeds"], rows, caption or text, _best(lines))
+    found = Table([*head, "sentences", "seeds"], rows, caption or text, _best(lines))
+    return with_papers_numbers(found)
 
 
 def _lines(records: Sequence[Record]) -> Iterator[_Line]:
