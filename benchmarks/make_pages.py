@@ -8,6 +8,7 @@ table's folder.
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from babn.estimate.workload import Workload
 from babn.evaluation.tables import Table
 from babn.experiments.grids import table_grid
 from babn.experiments.naming import rule_name
+from babn.experiments.paired_tables import DOMAINS
 from babn.experiments.records import load_records
 from babn.experiments.result_tables import NONE, NOT_RUN
 from babn.experiments.results_page import circumstances, main_table
@@ -57,7 +59,7 @@ benchmarks/make_pages.py` writes this page.
 
 REMARKS = {
     "table1": "ALBERT-base, fine-tuned; 5 seeds. See [Experiments](experiments.md).",
-    "table2": "Trained in one domain, tested in it (test) and in another (out).",
+    "table2": f"Trained in one domain, tested in it (test) and in another (out). {DOMAINS.sources}",
     ATTACKS: "Percentages of attacks that fail; more is better. See [Attacks](attacks.md).",
     "table4": "German to English by an LSTM with attention. See [Translation](translation.md).",
     "table5": "Original (test) and noisy images. See [Questions about images](vqa.md).",
@@ -118,7 +120,7 @@ def papers_numbers(name: str) -> Table:
         [
             find_task(cell["task"]).title,
             str(cell["model"]).rpartition("/")[2],
-            rule_name(cell["rule"]) + changed(cell.get("settings", {})),
+            rule_name(cell["rule"]) + changed(cell),
             *(cell["paper"].get(measure, NONE) for measure in measures),
             NOT_RUN,
         ]
@@ -127,10 +129,11 @@ def papers_numbers(name: str) -> Table:
     return Table(["task", "model", "attention", *measures, "ours"], rows)
 
 
-def changed(settings: dict[str, Any]) -> str:
-    """Settings of the upward path that are switched off, as the ablation has them."""
-    off = [name for name, value in settings.items() if value == 0]
-    return "".join(f", {name} 0" for name in off)
+def changed(cell: Mapping[str, Any]) -> str:
+    """What is switched off of the upward path, as the ablation has it, and softer targets."""
+    off = [f", {name} 0" for name, value in cell.get("settings", {}).items() if value == 0]
+    softer = cell.get("label_smoothing", 0)
+    return "".join([*off, f", label smoothing {softer}" if softer else ""])
 
 
 def bench() -> dict[str, Any] | None:

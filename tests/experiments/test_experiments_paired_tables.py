@@ -46,4 +46,8 @@ def test_the_best_out_of_domain_is_marked() -> None:
 
 def test_the_page_explains_its_cells() -> None:
     done = [Record(r.label, r.experiment, r.results, {"started": "2026"}) for r in RECORDS]
-    assert "in / out of domain" in page(done, "Table 2", "babn reproduce table2")
+    text = page(done, "Table 2", "babn reproduce table2")
+    assert "in / out of domain" in text and "Desai and Durrett" in text
+    ours = [Record(r.label, {**r.experiment, "paper": {}}, r.results, {}) for r in done]
+    text = page(ours, "Ours", "babn sweep")
+    assert "in / out of domain" in text and "paper" not in text

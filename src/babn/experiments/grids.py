@@ -74,10 +74,11 @@ def table_grid(table: str, seeds: Sequence[int]) -> Grid:
     return Grid(table, sorted(cells, key=_as_in_the_paper), seeds)
 
 
-def _as_in_the_paper(cell: Cell) -> tuple[int, bool, str, int]:
+def _as_in_the_paper(cell: Cell) -> tuple[int, bool, str, int, float]:
     """Tasks, models and rules in the order of the paper's tables, small models first."""
     task, model = task_names().index(cell.values["task"]), str(cell.values["model"])
-    return task, "/" in model, model.rpartition("/")[2], RULES.index(cell.values["rule"])
+    rule, softer = RULES.index(cell.values["rule"]), cell.values.get("label_smoothing", 0.0)
+    return task, "/" in model, model.rpartition("/")[2], rule, softer
 
 
 def chosen(grid: Grid, tasks: str | None) -> Grid:

@@ -50,17 +50,19 @@ class Layout:
         parts: The two parts of the data.
         columns: The measures.
         explanation: What the cells mean.
+        sources: Where the paper's numbers come from, if that has to be known.
     """
 
     parts: tuple[str, str]
     columns: tuple[Pair, ...]
     explanation: str
+    sources: str = ""
 
 
 DOMAIN_COLUMNS = (
     Pair("accuracy", "accuracy", lower_is_better=False, paper="accuracy"),
     Pair("ECE", "ECE-10", paper="ECE"),
-    Pair("ECE + TS", "ECE-10 + TS (in domain)"),
+    Pair("ECE + TS", "ECE-10 + TS (in domain)", paper="ECE + TS"),
     Pair("NLL", "NLL", percent=False),
     Pair("AURC", "AURC"),
     Pair("OOD AUROC, entropy", "OOD AUROC (entropy)", last=True, lower_is_better=False),
@@ -82,6 +84,8 @@ DOMAINS = Layout(
     DOMAIN_COLUMNS,
     "Cells are in / out of domain. + TS divides by the temperature that fits the in-domain "
     "development data.",
+    "The paper quotes softmax's numbers from Desai and Durrett (2020); those with temperature "
+    "scaling or label smoothing are theirs alone.",
 )
 VISUAL = Layout(
     ("test", "noisy"),
@@ -131,8 +135,9 @@ def paired_table(records: Sequence[Record], layout: Layout, caption: str = "") -
         head += [f"{column.name}, paper", column.name] if column.paper else [column.name]
     head.append("seeds")
     best = frozenset(_best(lines, head))
-    rows = [_row(line) for line in lines]
-    return with_papers_numbers(Table(head, rows, caption or layout.explanation, best))
+    printed = any(line.group[0].experiment["paper"] for line in lines)
+    text = caption or f"{layout.explanation} {layout.sources if printed else ''}".strip()
+    return with_papers_numbers(Table(head, [_row(line) for line in lines], text, best))
 
 
 def _lines(records: Sequence[Record], layout: Layout) -> Iterator[_Line]:

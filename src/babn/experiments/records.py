@@ -9,8 +9,10 @@ from typing import Any
 
 from babn.errors import FormatError
 from babn.experiments.jobs import Job
+from babn.experiments.run import measured
 from babn.experiments.run_folder import RunFolder, with_nan, write_json
 from babn.tasks.catalogue import find_task
+from babn.tasks.task import Answers
 
 FORMAT = 1
 
@@ -63,7 +65,7 @@ def _ensemble(jobs: Sequence[Job]) -> list[Record]:
     if len(done) < 2 or not all(RunFolder(job.folder).answers.is_dir() for job in done):
         return []
     task = find_task(done[0].experiment.task, done[0].experiment.options)
-    measures = {}
+    found: dict[tuple[str, str], Answers] = {}
     for part in RunFolder(done[0].folder).read_results()["measures"]:
         first, *others = [
             task.load_answers(job.folder / "answers" / f"{part}-mean") for job in done
@@ -71,10 +73,10 @@ def _ensemble(jobs: Sequence[Job]) -> list[Record]:
         joined = first.together(others)
         if joined is None:
             return []
-        measures[part] = {"sampled": joined.measure()}
+        found[part, "sampled"] = joined
     record = _record(done[0])
     experiment = {**record.experiment, "rule": "ensemble", "paper": {}}
-    results = {**record.results, "members": len(done), "measures": measures}
+    results = {**record.results, "members": len(done), "measures": measured(task, found)}
     label = record.label.replace("-softmax", "-ensemble")
     return [Record(label, experiment, results, record.environment)]
 

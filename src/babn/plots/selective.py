@@ -9,11 +9,14 @@ from torch import Tensor
 from babn import metrics
 from babn.plots.answers import Answer, Answers, as_array, by_method, naming
 from babn.plots.legends import collected, legend_above
-from babn.plots.sizes import SINGLE, Size, figure_size
+from babn.plots.sizes import DOUBLE, SINGLE, Size, figure_size
 from babn.plots.style import arranged, drawing, in_percent, line_look, new_figure
 
 NOISY = 0.1
 """Below this coverage a curve rests on few examples and does not set the scale."""
+
+MANY = 6
+"""Methods whose names take so much room that the figure is as wide as two columns."""
 
 IDEAL: dict[str, Any] = {"color": "0.7", "linewidth": 0.8}
 
@@ -31,7 +34,8 @@ def risk_coverage(answers: Answers, labels: Tensor, *, size: Size = None) -> Fig
         size: Width in inches, or width and height.
     """
     methods = by_method(answers)
-    figure = new_figure(figure_size(size, SINGLE, lambda width: min(0.45 * width + 1.0, 3.0)))
+    width = SINGLE if len(methods) < MANY else DOUBLE
+    figure = new_figure(figure_size(size, width, lambda wide: min(0.45 * wide + 1.0, 3.0)))
     panel = figure.subplots()
     top = 0.0
     for i, (name, answer) in enumerate(methods.items()):
