@@ -210,9 +210,10 @@ def weibull_attention_backward(
             x.unflatten(1, (-1, groups)).sum(2).contiguous() for x in (dk, dv, dprior)
         )
     dmaps = q.new_empty(0)
+    dscores = q.new_empty(0) if bias is None else dscores
+    del weights, lift  # their room is enough for the gradient of the state
     if state is not None and head_weight is not None:
         dlift, dmaps = lifted_by_heads_backward(state, head_weight, dlift)
-    dscores = q.new_empty(0) if bias is None else dscores
     return dq, dk, dv, dlift, dprior, dmaps, dscores
 
 
