@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from floors import floors
+from mean_over_tasks import mean_table
 from translation_speed import table as speed_table
 
 from babn.attacks.table import attack_table
@@ -72,6 +73,7 @@ REMARKS = {
 def main() -> None:
     """Writes the pages."""
     (DOCS / "reproduce.md").write_text(reproduce_page(), encoding="utf-8")
+    put(ROOT / "README.md", "gains", gains())
     put(ROOT / "README.md", "costs", in_short())
     put(DOCS / "kernels.md", "bench", costs())
     put(DOCS / "kernels.md", "floors", least())
@@ -140,6 +142,23 @@ def bench() -> dict[str, Any] | None:
     """The figures of `babn bench`, if they are committed."""
     file = RESULTS / "bench.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+GAINS = {
+    "softmax, mean": "softmax",
+    "BAM, sampled, settings.k=1.5": "BAM, k = 1.5, 20 samples",
+    "BABN, sampled, settings.rho=1.5": "BABN, rho = 1.5, 20 samples",
+    "softmax, ensemble": "ensemble of the five softmax models",
+}
+
+
+def gains() -> str:
+    """What noise does for models that were trained with softer targets."""
+    found = mean_table(load_records(RESULTS / "minilm-combined.json")[0])
+    rows = {row[0]: row[1:] for row in found.rows}
+    columns = ["mean over MRPC, CoLA, RTE", *found.columns[1:]]
+    shown = Table(columns, [[GAINS[name], *rows[name]] for name in GAINS])
+    return shown.markdown().strip()
 
 
 def in_short() -> str:
