@@ -1,5 +1,7 @@
 """The errors that babn raises, each with the value that was wrong and the remedy."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 
@@ -14,6 +16,12 @@ class BabnWarning(UserWarning):
 def one_line(error: BaseException) -> str:
     """An error's message without line breaks."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Names like one that is not known, as a question; if there are none, something else."""
+    near = get_close_matches(name, list(known), 3)
+    return f"Did you mean {' or '.join(near)}?" if near else otherwise
 
 
 class ConfigError(BabnError, ValueError):

@@ -98,7 +98,9 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text("task = \n")
     with pytest.raises(ConfigError, match=r"b\.toml is not TOML"):
         read_experiment(tmp_path / "b.toml")
-    with pytest.raises(ConfigError, match="neither a file nor built in"):
+    with pytest.raises(ConfigError, match="Did you mean table1/mrpc-belief"):
+        find_config("table1/mrpc-beleif")
+    with pytest.raises(ConfigError, match=r"nor built in\. Built in are the cells of"):
         find_config("table9/none")
     with pytest.raises(ConfigError, match="needs model and task"):
         Experiment.from_dict({})

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from babn.errors import ConfigError, one_line
+from babn.errors import ConfigError, nearest, one_line
 from babn.experiments.experiment import Experiment, field_types
 
 BUILT_IN = Path(str(files("babn.experiments").joinpath("configs")))
@@ -19,9 +19,11 @@ def find_config(name: str) -> Path:
     for path in (Path(name), BUILT_IN / f"{name}.toml"):
         if path.is_file():
             return path
-    raise ConfigError(
-        f"config {name!r} is neither a file nor built in. Built in: {', '.join(built_in())}."
-    )
+    known = built_in()
+    tables = ", ".join(sorted({each.partition("/")[0] for each in known}))
+    all_of_them = f"Built in are the cells of {tables}, such as table1/mrpc-belief."
+    advice = nearest(name, known, all_of_them)
+    raise ConfigError(f"config {name!r} is neither a file nor built in. {advice}")
 
 
 def built_in(table: str = "") -> list[str]:

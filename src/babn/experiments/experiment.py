@@ -13,7 +13,7 @@ from babn.attention.rule import (
     check_count,
     shown,
 )
-from babn.errors import ConfigError
+from babn.errors import ConfigError, nearest
 from babn.experiments.latent import LATENT_RULES, LatentConfig
 from babn.training.annealing import KLAnnealing
 
@@ -193,7 +193,8 @@ class Experiment:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ConfigError(
-                f"An experiment has no field {', '.join(unknown)}. Its fields: {sorted(known)}."
+                f"An experiment has no field {', '.join(unknown)}. "
+                + nearest(unknown[0], known, f"Its fields: {sorted(known)}.")
             )
         if missing := sorted({"task", "model"} - set(values)):
             raise ConfigError(f"An experiment needs {' and '.join(missing)}.")
