@@ -75,6 +75,25 @@ def test_posterior_is_the_papers(upward, scores, noise):
         np.testing.assert_allclose(array(q.log_mean.exp()), mean, rtol=2e-7)
 
 
+@axes
+def test_layers_that_share_a_state_read_it_by_maps_of_their_own(upward):
+    shared = make_rule(dataclasses.replace(SMALL, upward=upward, upward_share=2), tuple(range(5)))
+    alone = make_rule(dataclasses.replace(SMALL, upward=upward), tuple(range(3)))
+    for layer, own in enumerate(alone.posterior_nets):
+        own.load_state_dict(shared.posterior_nets[2 * layer].state_dict())
+    call = make_scores(queries=5, mask=causal(5))
+    states, expected = shared.climb(call), alone.climb(call)
+    for layer in range(5):
+        assert torch.equal(states.at(layer), expected.at(layer // 2))
+    k = [shared(layer, call, states).variables.k for layer in range(5)]
+    assert torch.equal(k[2], alone(1, call, expected).variables.k)
+    assert not torch.equal(k[2], k[3])
+    total = sum(shared(layer, call, states).divergence().sum() for layer in range(5))
+    for name, gradient in gradients(total, shared).items():
+        assert gradient.any() or "outer.bias" in name, name
+    assert shared.posterior_nets[1].upward_map is None
+
+
 @consistent
 @parameterizations
 @axes
@@ -292,3 +311,5 @@ def test_a_rank_is_for_maps_over_keys():
         BeliefConfig(upward="heads", upward_rank=4)
     with pytest.raises(ConfigError, match="upward_rank=-1"):
         BeliefConfig(upward_rank=-1)
+    with pytest.raises(ConfigError, match="upward_share=0"):
+        BeliefConfig(upward_share=0)

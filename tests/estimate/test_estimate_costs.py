@@ -23,6 +23,7 @@ RULES = {
     "keys": babn.BeliefConfig(max_length=16),
     "keys without scale": babn.BeliefConfig(max_length=16, sigma=0.0),
     "keys of rank 3": babn.BeliefConfig(max_length=16, upward_rank=3),
+    "keys, two layers a state": babn.BeliefConfig(max_length=16, upward_share=2),
     "heads": babn.BeliefConfig(upward="heads"),
     "heads in the last two": babn.BeliefConfig(upward="heads", layers="last:2"),
 }

@@ -56,9 +56,9 @@ def step(case: Case, kernel: str, **settings: Any) -> dict[str, torch.Tensor]:
     return {"loss": loss.detach(), **divergences, **gradients}
 
 
-def assert_steps_are_equal(case: Case, upward: str) -> None:
-    expected = step(case, "reference", upward=upward)
-    found = step(case, "triton", upward=upward)
+def assert_steps_are_equal(case: Case, **settings: Any) -> None:
+    expected = step(case, "reference", **settings)
+    found = step(case, "triton", **settings)
     assert found.keys() == expected.keys()
     largest = max(float(value.abs().max()) for value in expected.values())
     for key, value in expected.items():
@@ -70,13 +70,17 @@ def assert_steps_are_equal(case: Case, upward: str) -> None:
 
 @pytest.mark.parametrize(("name", "upward"), CASES)
 def test_a_training_step_equals_the_references(name: str, upward: str) -> None:
-    assert_steps_are_equal(BY_NAME[name], upward)
+    assert_steps_are_equal(BY_NAME[name], upward=upward)
+
+
+def test_a_training_step_equals_the_references_where_layers_share_a_state() -> None:
+    assert_steps_are_equal(BY_NAME["vit"], upward="heads", upward_share=2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "upward"), SLOW_CASES)
 def test_a_training_step_equals_the_references_in_more_models(name: str, upward: str) -> None:
-    assert_steps_are_equal(BY_NAME[name], upward)
+    assert_steps_are_equal(BY_NAME[name], upward=upward)
 
 
 def compiled_gap(name: str, upward: str) -> float:

@@ -50,6 +50,8 @@ class BeliefConfig(RuleConfig):
         upward: Axis of the upward path's linear maps: `"keys"` (the paper's; up to `max_length`
             keys) or `"heads"` (any length, few parameters).
         upward_rank: Rank of the maps over keys, for fewer parameters and operations; 0 for full.
+        upward_share: Layers in a row that share one state of the upward path, for less memory and
+            fewer operations. Each has maps of its own from there to shape and scale.
         max_length: The largest number of keys with `upward="keys"`.
         noise: `"truncated"` to (0.1, 0.9) with its own mean, `"truncated-paper"` with the mean of
             untruncated noise, or `"exact"`.
@@ -64,6 +66,7 @@ class BeliefConfig(RuleConfig):
     scores: Literal["normalized", "raw"] = "normalized"
     upward: Axis = "keys"
     upward_rank: int = 0
+    upward_share: int = 1
     max_length: int = 512
     noise: NoiseName = "truncated"
     prior_hidden: int = 10
@@ -74,7 +77,7 @@ class BeliefConfig(RuleConfig):
         for name in ("rho", "sigma"):
             check_at_least(name, getattr(self, name), 0.0)
         check_at_least("beta", self.beta, 0.0, strictly=True)
-        for name in ("max_length", "prior_hidden"):
+        for name in ("upward_share", "max_length", "prior_hidden"):
             check_count(name, getattr(self, name))
         if self.upward_rank != 0:
             check_count("upward_rank", self.upward_rank)
@@ -118,10 +121,21 @@ class BeliefConfig(RuleConfig):
 
 @dataclass(frozen=True)
 class UpwardStates:
-    """The upward path of one forward pass, its keys in the order of ranks."""
+    """The upward path of one forward pass, its keys in the order of ranks.
+
+    Attributes:
+        h: The states, the first layer's first.
+        rank: Where keys stand among those that their query sees; `None` if all stand as they are.
+        share: Layers in a row that have the same state.
+    """
 
     h: list[Float[Tensor, "batch head query key"]]
     rank: Int[Tensor, "#batch #head #query key"] | None
+    share: int = 1
+
+    def at(self, step: int) -> Float[Tensor, "batch head query key"]:
+        """The state of a layer."""
+        return self.h[step // self.share]
 
 
 class WeibullEncoder(nn.Module):
@@ -131,14 +145,14 @@ class WeibullEncoder(nn.Module):
     \lambda = \sigma\,\mathrm{softplus}(f_2(h)) + e^{\Phi} / m(k),$$
 
     with $m(k) = \Gamma(1 + 1/k)$ or the truncated noise's own moment, so that the mean is $e^\Phi$
-    when $\sigma = 0$. `upward_map` is $f_3$ of the upward path.
+    when $\sigma = 0$. `upward_map` is $f_3$ of the upward path, where a state of its own begins.
     """
 
-    def __init__(self, config: BeliefConfig, heads: int) -> None:
+    def __init__(self, config: BeliefConfig, heads: int, begins: bool = True) -> None:
         super().__init__()
         self.config = config
         size = config.max_length if config.upward == "keys" else heads
-        climbs = config.rho > 0 or config.sigma > 0
+        climbs = begins and (config.rho > 0 or config.sigma > 0)
         kind = config.upward, size, config.upward_rank
         self.shape_map = AxisMap(*kind) if config.rho > 0 else None
         self.scale_map = AxisMap(*kind) if config.sigma > 0 else None
@@ -150,13 +164,13 @@ class WeibullEncoder(nn.Module):
         """The Weibull distribution of the layer's unnormalised weights."""
         k = phi.clamp(max=LARGEST_PHI).exp()
         if self.shape_map is not None and up is not None:
-            lifted = from_ranks(F.softplus(self.shape_map(up.h[step])), up.rank)
+            lifted = from_ranks(F.softplus(self.shape_map(up.at(step))), up.rank)
             k = torch.add(k, lifted, alpha=self.config.rho)
         k = k.clamp(min=SMALLEST_K)
         log_moment = noise_for("weibull", self.config.noise).log_moment(k.reciprocal())
         log_lam, log_mean = phi - log_moment, phi
         if self.scale_map is not None and up is not None:
-            lifted = from_ranks(log_softplus(self.scale_map(up.h[step])), up.rank)
+            lifted = from_ranks(log_softplus(self.scale_map(up.at(step))), up.rank)
             log_lam = torch.logaddexp(lifted + math.log(self.config.sigma), log_lam)
             log_mean = log_lam + log_moment
         return Weibull(k, log_lam, self.config.noise, log_mean)
@@ -168,10 +182,10 @@ class WeibullEncoder(nn.Module):
             return None
         if self.config.upward == "heads":
             weight = torch.cat([map.weight for map in maps])
-            return HeadLift(up.h[step], weight, torch.cat([map.bias for map in maps]))
+            return HeadLift(up.at(step), weight, torch.cat([map.bias for map in maps]))
         if up.rank is None:
-            return joint_map(maps, up.h[step])
-        return torch.stack([from_ranks(map(up.h[step]), up.rank) for map in maps], -1).flatten(-2)
+            return joint_map(maps, up.at(step))
+        return torch.stack([from_ranks(map(up.at(step)), up.rank) for map in maps], -1).flatten(-2)
 
 
 class BeliefRule(AttentionRule):
@@ -182,7 +196,10 @@ class BeliefRule(AttentionRule):
         self.config = config
         self.parameter_sets = shape.parameter_sets
         sets = range(max(shape.parameter_sets) + 1)
-        self.posterior_nets = nn.ModuleList([WeibullEncoder(config, shape.heads) for _ in sets])
+        begin = set(shape.parameter_sets[:: config.upward_share])
+        self.posterior_nets = nn.ModuleList(
+            [WeibullEncoder(config, shape.heads, each in begin) for each in sets]
+        )
         self.prior_nets = nn.ModuleList(
             [KeyNetwork(shape.head_dim, config.prior_hidden) for _ in sets]
         )
@@ -202,7 +219,7 @@ class BeliefRule(AttentionRule):
         top = softmax_weights(first)
         if self.config.upward == "heads" and (first.mask is None or first.mask.shape[1] == 1):
             # Maps over heads keep pairs apart, so that what they make of masked ones goes nowhere.
-            return UpwardStates(climb_by_kernels(maps, top), None)
+            return UpwardStates(climb_by_kernels(maps, top), None, self.config.upward_share)
         return self._climb(maps, top, first.mask)
 
     def _climb(self, maps: list[AxisMap], top: Tensor, mask: Mask | None) -> UpwardStates:
@@ -210,10 +227,12 @@ class BeliefRule(AttentionRule):
         if rank is not None and mask is not None:
             places = torch.arange(mask.shape[-1], device=mask.device)
             mask = places < mask.sum(-1, keepdim=True)
-        return UpwardStates(climb(maps, to_ranks(top, rank), mask), rank)
+        states = climb(maps, to_ranks(top, rank), mask)
+        return UpwardStates(states, rank, self.config.upward_share)
 
     def _upward_maps(self) -> list[AxisMap]:
-        encoders = [self._encoder(step) for step in range(len(self.parameter_sets))]
+        steps = range(0, len(self.parameter_sets), self.config.upward_share)
+        encoders = [self._encoder(step) for step in steps]
         return [encoder.upward_map for encoder in encoders if encoder.upward_map is not None]
 
     def forward(

@@ -5,8 +5,9 @@ $t$ tokens, $P$ pairs of query and key over all heads, $m$ keys, $H$ heads of si
 
 - projections and MLP: $2 t$ times their weights, in each layer;
 - softmax attention: $4 P d$ in each layer, scores and values;
-- maps of the upward path, three in each chosen layer ($f_3$, and $f_1$, $f_2$ for shape and scale):
-  $2 P m$ each over keys ($4 P r$ with rank $r$), $2 P H$ each over heads;
+- maps of the upward path, three in each chosen layer ($f_3$, and $f_1$, $f_2$ for shape and scale;
+  $f_3$ only once for layers that share a state): $2 P m$ each over keys ($4 P r$ with rank $r$),
+  $2 P H$ each over heads;
 - random attention: instructions for each pair of the chosen layers, counted in the kernels' machine
   code (`benchmarks/count_instructions.py`); products leave these units to others;
 - the prior's network, where the divergence is wanted: $2 (d w + w)$ for each key and key head;
@@ -17,6 +18,7 @@ parts must read and write at least: weights once in each pass, inputs and output
 tensors of pairs, which fused kernels leave to the upward path alone.
 """
 
+import math
 from dataclasses import dataclass
 
 from babn.attention.belief import BeliefConfig
@@ -96,6 +98,13 @@ class Plan:
         return (self.config.rho > 0) + (self.config.sigma > 0)
 
     @property
+    def states(self) -> int:
+        """States of the upward path."""
+        if not isinstance(self.config, BeliefConfig) or not self.maps:
+            return 0
+        return _states(self.config, len(self.chosen))
+
+    @property
     def pairs(self) -> int:
         """Pairs over all heads."""
         return self.shape.heads * self.work.pairs
@@ -119,7 +128,8 @@ def belief_parameters(config: RuleConfig, shape: Shape, layers: int) -> int:
     r"""Parameters of a rule in a chain of `layers` layers.
 
     Belief: for each layer three maps of $n^2 + n$ with $n$ the largest length or the heads
-    ($2 n r + n$ with rank $r$), and a prior of $d w + 2 w + 1$ with $w$ its width.
+    ($2 n r + n$ with rank $r$), and a prior of $d w + 2 w + 1$ with $w$ its width. One of the maps
+    is there only once for layers that share a state.
     """
     width = getattr(config, "prior_hidden", 0)
     prior = shape.head_dim * width + 2 * width + 1 if width else 0
@@ -128,8 +138,14 @@ def belief_parameters(config: RuleConfig, shape: Shape, layers: int) -> int:
         return layers * prior if contextual else 0
     size = config.max_length if config.upward == "keys" else shape.heads
     weight = 2 * size * config.upward_rank if config.upward_rank else size**2
-    maps = (config.rho > 0) + (config.sigma > 0) + (config.rho > 0 or config.sigma > 0)
-    return layers * (maps * (weight + size) + prior)
+    maps = layers * ((config.rho > 0) + (config.sigma > 0))
+    maps += _states(config, layers) if maps else 0
+    return maps * (weight + size) + layers * prior
+
+
+def _states(config: BeliefConfig, layers: int) -> int:
+    """States of the upward path in a chain of `layers` layers."""
+    return math.ceil(layers / config.upward_share)
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -196,13 +212,13 @@ def _upward(plan: Plan) -> Part:
         each = 4.0 * plan.pairs * config.upward_rank
     else:
         each = 2.0 * plan.shape.heads * plan.work.pairs_by_keys
-    times = layers * (3 if plan.work.train else 1)
+    times = 3 if plan.work.train else 1
     # A state is written by its step and read by the maps, whose results are written and read; steps
     # over keys read the one before too, those over heads have it in registers.
-    moved = (2 if config.upward == "heads" else 3) + 2 * plan.maps
-    pairs = moved * plan.pairs
-    weights = len(plan.work.sizes) * WHOLE * plan.belief_parameters / max(layers, 1)
-    return Part("upward path", times * (1 + plan.maps) * each, times * (HALF * pairs + weights))
+    moved = plan.states * (1 if config.upward == "heads" else 2) + layers * (1 + 2 * plan.maps)
+    weights = len(plan.work.sizes) * WHOLE * plan.belief_parameters
+    flops = (plan.states + layers * plan.maps) * each
+    return Part("upward path", times * flops, times * (HALF * moved * plan.pairs + weights))
 
 
 def _prior(plan: Plan) -> Part:

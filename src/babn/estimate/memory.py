@@ -73,7 +73,7 @@ def _pairs(plan: Plan, kernels: bool) -> float:
         return 0.0
     pairs, layers = plan.shape.heads * work.pairs_at_once, len(plan.chosen)
     kept = layers if work.train else 1
-    states = layers if plan.maps else 0
+    states = plan.states
     if not kernels:
         return pairs * float(REFERENCE_BYTES * kept + WHOLE * states) + work.pairs_at_once
     over_keys = isinstance(config, BeliefConfig) and config.upward == "keys"
