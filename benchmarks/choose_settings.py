@@ -36,14 +36,12 @@ class Tried:
     """What came of one setting of a rule.
 
     Attributes:
-        rule: The rule.
         setting: Fields that were searched over, by name.
         scores: Mean score of each task.
         nll: Mean NLL over tasks.
         runs: How many runs there are.
     """
 
-    rule: str
     setting: dict[str, Any]
     scores: dict[str, float]
     nll: float
@@ -150,7 +148,7 @@ def _of_runs(rule: str, setting: dict[str, Any], runs: Sequence[Record]) -> Trie
             surprises[task].append(fullest["NLL"])
     means = {task: statistics.fmean(values) for task, values in scores.items()}
     nll = statistics.fmean(statistics.fmean(values) for values in surprises.values())
-    return Tried(rule, setting, means, nll, len(runs))
+    return Tried(setting, means, nll, len(runs))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ from babn.experiments.run_folder import RunFolder, write_json
 
 SERVICE = "nvidia-cuda-mps-control"
 TELL_EVERY = 30
+PATIENCE = 15
+"""Seconds between messages, and those that runs have to write a checkpoint at the limit."""
 
 
 @contextmanager
@@ -57,6 +59,7 @@ def run(args: argparse.Namespace) -> bool:
         sweep(args.grids, args, "--jobs", str(args.jobs)),
         stdout=subprocess.DEVNULL,
         env=environment,
+        start_new_session=True,
     ) as process:
         while process.poll() is None and time.monotonic() < begun + args.limit:
             time.sleep(0.5)
@@ -65,9 +68,18 @@ def run(args: argparse.Namespace) -> bool:
                 print(f"  {told - begun:4.0f} s: {_counts(args.grids)}", flush=True)
         in_time = process.poll() is not None
         if not in_time:
-            process.send_signal(signal.SIGINT)
+            stop(process)
     print(f"{_counts(args.grids)} runs done, {time.monotonic() - begun:.0f} s", flush=True)
     return in_time
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """Asks runs to write a checkpoint and end, and ends them if they do not."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def restore(grid: Path, known: Path, data: str) -> None:
