@@ -83,7 +83,7 @@ def tried(records: Sequence[Record]) -> dict[str, list[Tried]]:
             by_rule[record.experiment["rule"]].append(record)
     return {
         rule: sorted(
-            (_of_runs(rule, *group) for group in _by_setting(runs)), key=lambda each: -each.score
+            (_of_runs(*group) for group in _by_setting(runs)), key=lambda each: -each.score
         )
         for rule, runs in by_rule.items()
     }
@@ -136,7 +136,7 @@ def _fields(run: Record) -> dict[str, Any]:
     return {**DEFAULTS, **flat(run.experiment)}
 
 
-def _of_runs(rule: str, setting: dict[str, Any], runs: Sequence[Record]) -> Tried:
+def _of_runs(setting: dict[str, Any], runs: Sequence[Record]) -> Tried:
     scores: dict[str, list[float]] = defaultdict(list)
     surprises: dict[str, list[float]] = defaultdict(list)
     for run in runs:
