@@ -1,5 +1,6 @@
 """Temperature scaling."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from small_evaluations import evaluation, labels, logits
 import babn
 from babn.errors import ConfigError
 from babn.evaluation import calibrate, fit_temperature
-from babn.evaluation.calibration import HIGHEST, LOWEST, best_temperatures, nll_losses
+from babn.evaluation.calibration import HIGHEST, UNIT, best_temperatures, nll_losses
 from babn.prediction.predict import Prediction
 from babn.prediction.temperature import get_temperature, set_temperature
 from models import ALL
@@ -49,7 +50,20 @@ def test_sets_of_examples_have_temperatures_of_their_own() -> None:
     assert together[0] > 3 * together[1]
 
 
-@pytest.mark.parametrize(("sign", "end"), [(1, LOWEST), (-1, HIGHEST)])
+def test_sets_far_apart_cost_no_more_than_each_alone() -> None:
+    best = torch.linspace(-3, 3, 10)
+    asked: list[float] = []
+
+    def losses(temperature: float) -> torch.Tensor:
+        asked.append(temperature)
+        return (math.log(temperature) - best) ** 2
+
+    found = best_temperatures(losses, torch.eye(10, dtype=torch.bool))
+    assert found == pytest.approx(best.exp().tolist(), rel=1e-6)
+    assert len(asked) < 33 + 10 * 2 * 33
+
+
+@pytest.mark.parametrize(("sign", "end"), [(1, -HIGHEST * UNIT), (-1, HIGHEST * UNIT)])
 def test_where_no_temperature_is_best_it_is_the_last_of_the_range(sign: int, end: float) -> None:
     sure = sign * torch.tensor([[3.0, 0.0], [0.0, 2.0]])
     found = fit_temperature(sure, torch.tensor([0, 1]))

@@ -1,7 +1,7 @@
 """Temperature scaling (Guo et al. 2017), for one answer or for samples of it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -14,14 +14,14 @@ from babn.prediction.temperature import get_temperature, set_temperature
 
 Model = TypeVar("Model", bound=nn.Module)
 
-LOWEST, HIGHEST = -4.0, 4.0
-"""Logarithms of the temperatures among which the best is looked for, 0.018 to 55."""
+UNIT = 2.0**-10
+"""Logarithms of temperatures that are tried are multiples of this."""
 
-COARSE, FINE = 0.25, 1e-3
-"""Distances between temperatures that are tried, of their logarithms, at first and in the end."""
+HIGHEST = 4096
+"""In units: the best temperature is looked for between exp(-4) and exp(4), 0.018 to 55."""
 
-PARTS = 16
-"""Into how many parts each distance is divided by the next round."""
+STRIDES = (256, 16, 1)
+"""Distances between temperatures that are tried, from round to round, in units."""
 
 Losses = Callable[[float], Float[Tensor, "example"]]
 """The loss of each example at a temperature."""
@@ -84,31 +84,32 @@ def nll_losses(
 def best_temperatures(losses: Losses, sets: Bool[Tensor, "set example"]) -> list[float]:
     """For each of some sets of examples the temperature at which their mean loss is smallest.
 
-    A grid that becomes finer in each round where the sets' best temperatures are; then the vertex
-    of the parabola through the best and its neighbours. All sets share what is computed.
+    A grid that becomes finer in each round around each set's best temperature; then the vertex of
+    the parabola through the best and its neighbours. Sets share what is computed for all.
     """
     weights = sets.double()
-    step, low, high = COARSE, LOWEST, HIGHEST
-    while True:
-        places = torch.arange(round((high - low) / step) + 1, dtype=torch.float64) * step + low
-        each = torch.stack([losses(math.exp(place)).double().cpu() for place in places.tolist()])
-        found = each @ weights.T
+    known: dict[int, list[float]] = {}
+    centres, width = [0] * len(sets), HIGHEST
+    for stride in STRIDES:
+        tried = [range(centre - width, centre + width + 1, stride) for centre in centres]
+        for place in sorted(set().union(*tried) - known.keys()):
+            known[place] = (weights @ losses(math.exp(place * UNIT)).double().cpu()).tolist()
         # An end of the range has a neighbour on one side only.
-        best = found.argmin(0).clamp(1, len(places) - 2)
-        if step <= FINE:
-            return [
-                math.exp(_vertex(places[at - 1 : at + 2], column[at - 1 : at + 2]))
-                for at, column in zip(best.tolist(), found.T, strict=True)
-            ]
-        low, high = float(places[best.min()]) - step, float(places[best.max()]) + step
-        step /= PARTS
+        centres = [
+            min((known[place][own], place) for place in places[1:-1])[1]
+            for own, places in enumerate(tried)
+        ]
+        width = stride
+    return [
+        math.exp(UNIT * (at + _vertex([known[at + shift][own] for shift in (-1, 0, 1)])))
+        for own, at in enumerate(centres)
+    ]
 
 
-def _vertex(places: Float[Tensor, "3"], losses: Float[Tensor, "3"]) -> float:
-    """Where the parabola through three evenly spaced points is lowest; between the outer ones."""
-    left, middle, right = losses.tolist()
+def _vertex(losses: Sequence[float]) -> float:
+    """Where the parabola through three points at -1, 0 and 1 is lowest; between the outer ones."""
+    left, middle, right = losses
     first, second = (right - left) / 2, right - 2 * middle + left
-    shift = max(-1.0, min(1.0, -first / second)) if second > 0 else 0.0
     if second <= 0 and left != right:
-        shift = -1.0 if left < right else 1.0
-    return float(places[1] + shift * (places[2] - places[1]))
+        return -1.0 if left < right else 1.0
+    return max(-1.0, min(1.0, -first / second)) if second > 0 else 0.0
