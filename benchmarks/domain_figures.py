@@ -7,7 +7,7 @@ answers of all seeds are drawn together; the ensemble is that of all models with
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -16,6 +16,8 @@ from torch import Tensor
 from babn import plots
 from babn.evaluation.answers import Evaluation
 from babn.evaluation.calibration import fit_temperature
+from babn.evaluation.ensemble import ensemble
+from babn.prediction.predict import Prediction
 
 TASKS = ("nli", "paraphrase", "commonsense")
 
@@ -30,6 +32,9 @@ METHODS = {
 }
 """Cells of the grid, and how their models are asked; those that were not run are left out."""
 
+SCALED = "softmax + TS"
+"""Softmax's answers divided by the temperature that suits each model's own domain."""
+
 
 def answers(cell: Path, part: str, mode: str, seeds: Sequence[int]) -> list[Evaluation]:
     """What the models of a cell answered."""
@@ -37,39 +42,32 @@ def answers(cell: Path, part: str, mode: str, seeds: Sequence[int]) -> list[Eval
     return [Evaluation.load(folder) for folder in folders if folder.is_dir()]
 
 
-def together(found: Sequence[Evaluation]) -> Tensor:
+def together(predictions: Iterable[Prediction]) -> Tensor:
     """Probabilities of all seeds, one after the other."""
-    return torch.cat([each.prediction.probs for each in found])
-
-
-def tempered(cell: Path, seeds: Sequence[int]) -> Tensor:
-    """Softmax's answers, each model's divided by the temperature that suits its own domain."""
-    found = []
-    for out, dev in zip(
-        *(answers(cell, part, "mean", seeds) for part in ("out", "dev")), strict=True
-    ):
-        temperature = fit_temperature(dev.prediction, dev.labels)
-        found.append(out.prediction.tempered(temperature).probs)
-    return torch.cat(found)
+    return torch.cat([each.probs for each in predictions])
 
 
 def methods(runs: Path, task: str, seeds: Sequence[int]) -> tuple[dict[str, Tensor], Tensor]:
     """Probabilities by method, and the right answers, for the other domain of a task."""
-    softmax = answers(runs / f"{task}-softmax", "out", "mean", seeds)
-    if not softmax:
+    cell = runs / f"{task}-softmax"
+    outs, devs = (answers(cell, part, "mean", seeds) for part in ("out", "dev"))
+    if not outs:
         return {}, torch.empty(0)
-    labels = torch.cat([each.labels for each in softmax])
-    found: dict[str, Tensor] = {}
-    for name, (cell, mode) in METHODS.items():
-        own = answers(runs / f"{task}-{cell}", "out", mode, seeds)
-        if len(own) == len(softmax):
-            found[name] = together(own)
-        if name == "softmax":
-            found["softmax + TS"] = tempered(runs / f"{task}-softmax", seeds)
-            members = answers(runs / f"{task}-softmax", "out", "mean", range(100))
-            joint = torch.stack([each.prediction.probs for each in members]).mean(0)
-            found[f"ensemble of {len(members)}"] = joint.repeat(len(softmax), 1)
-    return found, labels
+    scaled = [
+        out.prediction.tempered(fit_temperature(dev.prediction, dev.labels))
+        for out, dev in zip(outs, devs, strict=True)
+    ]
+    members = [Evaluation.load(each) for each in sorted(cell.glob("seed-*/answers/out-mean"))]
+    joint = ensemble([member.prediction for member in members]).probs
+    found = {
+        SCALED: together(scaled),
+        f"ensemble of {len(members)}": joint.repeat(len(outs), 1),
+    }
+    for name, (settings, mode) in METHODS.items():
+        own = answers(runs / f"{task}-{settings}", "out", mode, seeds)
+        if len(own) == len(outs):
+            found[name] = together(each.prediction for each in own)
+    return found, torch.cat([out.labels for out in outs])
 
 
 def main() -> None:
@@ -85,7 +83,7 @@ def main() -> None:
         if found:
             diagram = plots.reliability_diagram(found, labels)
             plots.save(diagram, args.out / f"{task}_reliability.png")
-            ordered = {name: probs for name, probs in found.items() if name != "softmax + TS"}
+            ordered = {name: probs for name, probs in found.items() if name != SCALED}
             plots.save(plots.risk_coverage(ordered, labels), args.out / f"{task}_risk.png")
 
 

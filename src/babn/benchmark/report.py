@@ -83,7 +83,12 @@ def plain(rows: Iterable[Row], versions: dict[str, str]) -> dict[str, Any]:
 def rows_of(found: dict[str, Any]) -> list[Row]:
     """The measurements in such plain values."""
     return [
-        Row(**{**each, "size": Size(**each["size"]), "cost": cost and Cost.of(cost)})
+        Row(
+            **{
+                **each,
+                "size": Size(**each["size"]),
+                "cost": Cost.of(each["cost"]) if each["cost"] else None,
+            }
+        )
         for each in found["rows"]
-        for cost in [each["cost"]]
     ]
