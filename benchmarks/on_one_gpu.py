@@ -27,7 +27,7 @@ from babn.experiments.run_folder import RunFolder, write_json
 
 SERVICE = "nvidia-cuda-mps-control"
 TELL_EVERY = 30
-PATIENCE = 15
+PATIENCE = 25
 """Seconds between messages, and those that runs have to write a checkpoint at the limit."""
 
 

@@ -18,6 +18,14 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is that of a machine without enough memory, or of its GPU."""
+    told = str(error).lower()
+    return isinstance(error, MemoryError) or any(
+        sign in told for sign in ("out of memory", "not enough memory", "can't allocate memory")
+    )
+
+
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
     """Names like one that is not known, as a question; if there are none, something else."""
     near = get_close_matches(name, list(known), 3)

@@ -7,15 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from small_experiments import tiny
 
 from babn.errors import ConfigError
-from babn.experiments import jobs
+from babn.experiments import jobs, worker
 from babn.experiments.claims import claimed
 from babn.experiments.engines.engine import Engine, Slot, WorkerDiedError
 from babn.experiments.jobs import Job, run_all
 from babn.experiments.run_folder import RunFolder, write_json
-from babn.experiments.worker import BUSY, INTERRUPTED, outcome
+from babn.experiments.worker import BUSY, INTERRUPTED, OUT_OF_MEMORY, outcome
 from babn.watch import Unwatched
 
 Behaviour = Callable[[Path, int], str]
@@ -120,6 +121,38 @@ def test_an_error_is_not_retried(tmp_path: Path) -> None:
         tmp_path / "1": "no data"
     }
     assert engine.tried.count(tmp_path / "1") == 1
+
+
+def test_a_run_without_enough_memory_goes_on_beside_fewer_others(tmp_path: Path) -> None:
+    def behaviour(folder: Path, attempt: int) -> str:
+        return OUT_OF_MEMORY if folder.name == "1" and attempt == 1 else ""
+
+    engine, watch = Scripted(behaviour), Listening()
+    assert run_all(some_jobs(tmp_path, 4), 3, watch, engine=engine) == {}
+    assert engine.tried.count(tmp_path / "1") == 2 and len(engine.tried) == 5
+    assert (watch.steps, engine.closed, len(watch.lines)) == (4, 3, 1)
+    assert "too little memory beside other runs" in watch.lines[0]
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 3])
+def test_a_run_without_enough_memory_by_itself_has_failed(tmp_path: Path, parallel: int) -> None:
+    engine = Scripted(lambda folder, _: OUT_OF_MEMORY if folder.name == "0" else "")
+    failed = run_all(some_jobs(tmp_path), parallel, Listening(), engine=engine)
+    assert failed == {tmp_path / "0": OUT_OF_MEMORY}
+    assert engine.tried.count(tmp_path / "0") <= parallel
+    assert [RunFolder(tmp_path / str(n)).state for n in range(3)] == ["unfinished", "done", "done"]
+
+
+def test_a_worker_tells_lack_of_memory_from_other_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_memory(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    RunFolder(tmp_path).begin(tiny(), "")
+    monkeypatch.setattr(worker, "run", without_memory)
+    assert outcome(tmp_path) == OUT_OF_MEMORY
+    assert "Tried to allocate 2.00 GiB" in RunFolder(tmp_path).trace.read_text()
 
 
 def test_a_run_of_another_process_is_waited_for_and_not_run_again(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from babn.errors import BabnError, BabnWarning, LeaderError, one_line
+from babn.errors import BabnError, BabnWarning, LeaderError, is_out_of_memory, one_line
 
 FAILED, INTERRUPTED = 2, 130
 
@@ -57,14 +57,6 @@ def warning_in_one_line() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show  # type: ignore[assignment]
         yield
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is that of a machine without enough memory, or of its GPU."""
-    told = str(error).lower()
-    return isinstance(error, MemoryError) or any(
-        sign in told for sign in ("out of memory", "not enough memory", "can't allocate memory")
-    )
 
 
 def stop(message: str, code: int) -> None:

@@ -15,7 +15,7 @@ from babn.experiments.experiment import Experiment
 from babn.experiments.interrupts import Interrupts
 from babn.experiments.run import check_same
 from babn.experiments.run_folder import RunFolder
-from babn.experiments.worker import BUSY, INTERRUPTED
+from babn.experiments.worker import BUSY, INTERRUPTED, OUT_OF_MEMORY
 from babn.watch import Watch
 
 RETRIES = 2
@@ -51,9 +51,10 @@ def run_all(
     """Runs what is not done yet, each in its own folder, and returns what went wrong where.
 
     Finished runs are left alone and unfinished ones go on. A run that fails does not stop others;
-    one whose process dies is started again and goes on from its checkpoint. Runs that another
-    process works on are waited for. All first seeds go before all second ones, so that a sweep cut
-    short has whole tables.
+    one whose process dies is started again and goes on from its checkpoint. One that finds too
+    little memory beside others goes on later, with one process fewer. Runs that another process
+    works on are waited for. All first seeds go before all second ones, so that a sweep cut short
+    has whole tables.
 
     Args:
         jobs: The runs.
@@ -69,8 +70,8 @@ def run_all(
     if not wanted:
         return {}
     engine = engine or LocalEngine(Resources(jobs=parallel))
-    queue = _Queue(wanted, retries, watch)
     slots = [engine.slot(number) for number in range(min(parallel, len(wanted)))]
+    queue = _Queue(wanted, len(slots), retries, watch)
     with Interrupts() as interrupts, ThreadPoolExecutor(len(slots)) as pool:
         futures = [pool.submit(_work, slot, queue) for slot in slots]
         _wait(futures, interrupts, lambda: queue.stop(slots))
@@ -129,25 +130,30 @@ def _work(slot: Slot, queue: "_Queue") -> None:
 class _Queue:
     """Runs that wait for a slot, and what became of the others."""
 
-    def __init__(self, jobs: Iterable[Job], retries: int, watch: Watch) -> None:
+    def __init__(self, jobs: Iterable[Job], slots: int, retries: int, watch: Watch) -> None:
         self.waiting = deque(jobs)
-        self.retries, self.watch = retries, watch
+        self.slots, self.retries, self.watch = slots, retries, watch
         self.deaths: Counter[Path] = Counter()
+        self.alone: dict[Path, bool] = {}
+        self.surplus = 0
         self.failed: dict[Path, str] = {}
         self.stopped = False
         self._lock = threading.Lock()
 
     def take(self) -> Job | None:
-        """The next run that nobody works on, once there is one; `None` if no run waits."""
+        """The next run that nobody works on, once there is one; `None` for a slot to be closed."""
         while True:
             with self._lock:
-                if self.stopped or not self.waiting:
+                if self.stopped or not self.waiting or (self.surplus and self.slots > 1):
+                    self.slots -= 1
+                    self.surplus = max(0, self.surplus - 1)
                     return None
                 for job in list(self.waiting):
                     folder = RunFolder(job.folder)
                     if folder.holder is None:
                         self.waiting.remove(job)
                         if folder.state != "done":
+                            self.alone[job.folder] = self.slots == 1
                             return job
                         self.watch.step(1, f"{job.folder}: done by another process")
             time.sleep(PAUSE)
@@ -159,6 +165,14 @@ class _Queue:
                 self.stopped = True
             elif answer == BUSY:
                 self.waiting.append(job)
+                return
+            elif answer == OUT_OF_MEMORY and not self.alone[job.folder]:
+                self.waiting.append(job)
+                self.surplus += 1
+                self.watch.say(
+                    f"{job.folder}: too little memory beside other runs; goes on later, with one "
+                    "run fewer at a time"
+                )
                 return
             elif answer:
                 self.failed[job.folder] = answer

@@ -5,6 +5,7 @@ nothing for a run that came to its end, or what went wrong. When the process tha
 run in hand writes a checkpoint and stops.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -13,7 +14,9 @@ import time
 import traceback
 from pathlib import Path
 
-from babn.errors import BabnError, one_line
+import torch
+
+from babn.errors import BabnError, is_out_of_memory, one_line
 from babn.experiments.claims import BusyError
 from babn.experiments.run import run
 from babn.experiments.run_folder import RunFolder
@@ -23,6 +26,9 @@ INTERRUPTED = "interrupted"
 
 BUSY = "another process works on it"
 """The answer of a run that is not ours to run."""
+
+OUT_OF_MEMORY = "out of memory; a smaller batch_size, max_length or number of samples takes less"
+"""The answer of a run that did not find enough memory."""
 
 
 def work(parent: int) -> None:
@@ -38,6 +44,8 @@ def work(parent: int) -> None:
     for line in sys.stdin:
         folder = Path(line.rstrip("\n"))
         print(outcome(folder), file=reply, flush=True)
+        gc.collect()
+        torch.cuda.empty_cache()  # other processes may need what this one only keeps
 
 
 def outcome(folder: Path) -> str:
@@ -53,6 +61,8 @@ def outcome(folder: Path) -> str:
         return BUSY
     except Exception as error:  # one run must not stop the others
         RunFolder(folder).trace.write_text(traceback.format_exc())
+        if is_out_of_memory(error):
+            return OUT_OF_MEMORY
         known = isinstance(error, BabnError | OSError)
         return one_line(error) if known else f"{type(error).__name__}: {one_line(error)}"
     return ""
