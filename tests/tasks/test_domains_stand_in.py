@@ -8,7 +8,7 @@ from domain_cases import HELLASWAG, SWAG, table
 
 from babn.errors import DataError
 from babn.tasks.domain_stand_in import divide
-from babn.tasks.domains import COMMONSENSE
+from babn.tasks.domains import COMMONSENSE, NLI
 from babn.tasks.lines import Row
 
 PARTS = ("train", "dev", "test", "out")
@@ -40,6 +40,13 @@ def test_the_source_is_divided_and_the_target_is_whole(mixed: Path) -> None:
     assert parts["train"].origin == f"{path}, activitynet, train"
     assert parts["out"].origin == f"{path}, wikihow, test" and parts["out"].name == "out"
     assert len({part.fingerprint for part in parts.values()}) == 4
+
+
+def test_tables_name_what_stood_in(mixed: Path) -> None:
+    origin = COMMONSENSE.read(str(mixed), "train").origin
+    assert COMMONSENSE.title_of(origin) == "HellaSWAG, ActivityNet to WikiHow"
+    assert COMMONSENSE.title_of("DIR/swag/train.tsv") == "SWAG to HellaSWAG"
+    assert NLI.title_of(origin) == "SNLI to MNLI"
 
 
 def test_rows_of_one_video_stay_together(mixed: Path) -> None:

@@ -16,7 +16,6 @@ from babn.experiments.result_tables import (
     tried,
     with_papers_numbers,
 )
-from babn.tasks.catalogue import find_task
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ def _row(line: _Line) -> list[str]:
         cells += [line.paper(column)] if column.paper else []
         cells.append(line.cell(column) if done else NOT_RUN)
     return [
-        find_task(first.experiment["task"]).title,
+        first.title,
         Path(first.experiment["model"]).name,
         f"{rule_name(rule)}{tried(line.label.removesuffix(f'-{rule}'))}",
         MODES.get(line.mode, line.mode),

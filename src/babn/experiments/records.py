@@ -38,6 +38,12 @@ class Record:
         """Measures by mode, of the first part that the model was tested on."""
         return next(iter(self.results.get("measures", {}).values()), {})
 
+    @property
+    def title(self) -> str:
+        """What tables call the task, or what stood in for its data."""
+        origin = self.environment.get("training_data", {}).get("origin", "")
+        return find_task(self.experiment["task"]).title_of(origin)
+
     def measure(self, part: str, mode: str, name: str) -> float | None:
         """One measure of one part, if the run has it."""
         return self.of(part, mode).get(name)

@@ -35,6 +35,7 @@ class Divided:
 
     Attributes:
         name: Of its folder.
+        title: In tables.
         source: What the column `domain` says of the rows to train on.
         target: What it says of the others.
         reader: Makes examples of rows.
@@ -42,6 +43,7 @@ class Divided:
     """
 
     name: str
+    title: str
     source: str
     target: str
     reader: Reader
@@ -50,6 +52,10 @@ class Divided:
     def has(self, data: str) -> bool:
         """Whether the folder of all data has the file."""
         return bool(find_files(Path(data) / self.name, "dev", names=self.files))
+
+    def is_origin(self, origin: str) -> bool:
+        """Whether examples with this origin are of the source."""
+        return f", {self.source}, " in origin
 
     def read_source(self, data: str, split: Split) -> Part[TextExample]:
         """A share of the source."""

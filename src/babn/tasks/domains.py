@@ -75,6 +75,12 @@ class DomainTask(Task[TextExample]):
         found = self._read(_place(data), part)
         return replace(found, name=part, origin=data if data == "builtin" else found.origin)
 
+    def title_of(self, origin: str) -> str:
+        """The title for what was trained on."""
+        if self.stand_in is not None and self.stand_in.is_origin(origin):
+            return self.stand_in.title
+        return self.title
+
     def texts(self, examples: Sequence[TextExample]) -> Iterator[str]:
         """All texts, example after example."""
         return (text for example in examples for text in example.texts)
@@ -174,7 +180,9 @@ COMMONSENSE = DomainTask(
     Endings(ENDINGS),
     Corpus("swag", Hub("allenai/swag", "regular"), read_endings),
     Corpus("hellaswag", Hub("Rowan/hellaswag"), read_endings),
-    Divided("hellaswag", "activitynet", "wikihow", read_endings),
+    Divided(
+        "hellaswag", "HellaSWAG, ActivityNet to WikiHow", "activitynet", "wikihow", read_endings
+    ),
 )
 
 TASKS = {task.name: task for task in (NLI, PARAPHRASE, COMMONSENSE)}

@@ -114,6 +114,14 @@ class Task(ABC, Generic[Example]):
     def check_ready(self) -> None:
         """Refuses to begin where a package is missing that testing will need."""
 
+    def title_of(self, origin: str) -> str:
+        """The title for what was trained on, where stand-ins for the task's data are possible.
+
+        Args:
+            origin: Of the training data.
+        """
+        return self.title
+
     @abstractmethod
     def read(self, data: str, part: str) -> Part[Example]:
         """The examples of a part, checked.

@@ -1,0 +1,50 @@
+"""The comparison of rules in two domains, as `benchmarks/domain_table.py` makes it."""
+
+import runpy
+from pathlib import Path
+
+from babn.experiments.records import Record
+
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/domain_table.py"))
+domain_table = SCRIPT["domain_table"]
+
+
+def run(rule: str, setting: str, seed: int, dev: float, out: float) -> Record:
+    """A run of NLI with such an NLL, a tenth of it as ECE, and half of both with a temperature."""
+    numbers = {"dev": dev, "test": dev, "out": out}
+    measures = {
+        part: {
+            mode: {
+                f"{name}{suffix}": nll * share * (0.5 if suffix else 1)
+                for name, share in (("NLL", 1), ("ECE-10", 0.1))
+                for suffix in ("", " + TS (in domain)")
+            }
+            for mode in ("mean", "dropout", "sampled")
+        }
+        for part, nll in numbers.items()
+    }
+    label = f"nli-{rule}{setting}"
+    experiment = {"task": "nli", "rule": rule, "seed": seed}
+    return Record(label, experiment, {"measures": measures}, {})
+
+
+def test_settings_are_chosen_by_development_data_of_the_own_domain() -> None:
+    records = [
+        run("softmax", "", 0, dev=0.4, out=0.9),
+        run("belief", "", 0, dev=0.5, out=0.2),
+        run("belief", "+settings.rho=1.5", 0, dev=0.3, out=0.8),
+        run("belief", "+settings.rho=1.5", 1, dev=0.1, out=0.6),
+        Record("nli-belief+settings.rho=9", {"task": "nli", "rule": "belief"}, {}, {}),
+    ]
+    table = domain_table(records)
+    rows = {row[1]: row for row in table.rows}
+    assert list(rows) == ["softmax", "softmax + TS", "softmax, MC dropout", "BABN", "BABN + TS"]
+    assert rows["BABN"][2:] == [
+        "0.200 ± 0.141",
+        "0.700 ± 0.141",
+        "2.0 ± 1.4",
+        "7.0 ± 1.4",
+        "settings.rho=1.5",
+    ]
+    assert rows["softmax + TS"][2:] == ["0.200", "0.450", "2.0", "4.5", "–"]
+    assert table.best == {(4, 2), (4, 3), (4, 4), (4, 5)}
