@@ -1,9 +1,9 @@
 """Writes what the documentation quotes from committed results: python benchmarks/make_pages.py.
 
-`docs/reproduce.md` is written whole; `README.md`, `docs/kernels.md`, `docs/scale.md` and
-`docs/translation.md` get figures between their marks. Results of a table are read from
-`benchmarks/results/TABLE.json`, a copy of the `results.json` that `babn reproduce` leaves in the
-table's folder.
+`docs/reproduce.md` is written whole; `README.md`, `docs/kernels.md`, `docs/scale.md`,
+`docs/translation.md` and `docs/domains.md` get figures between their marks. Results of a table are
+read from `benchmarks/results/TABLE.json`, a copy of the `results.json` that `babn reproduce` leaves
+in the table's folder.
 """
 
 import json
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from domain_table import domain_table
 from floors import floors
 from mean_over_tasks import mean_table
 from translation_speed import table as speed_table
@@ -79,6 +80,7 @@ def main() -> None:
     put(DOCS / "kernels.md", "floors", least())
     put(DOCS / "scale.md", "compared", compared())
     put(DOCS / "translation.md", "speed", speeds())
+    put(DOCS / "domains.md", "domains", domains())
 
 
 def put(file: Path, mark: str, text: str) -> None:
@@ -159,6 +161,12 @@ def gains() -> str:
     columns = ["mean over MRPC, CoLA, RTE", *found.columns[1:]]
     shown = Table(columns, [[GAINS[name], *rows[name]] for name in GAINS])
     return shown.markdown().strip()
+
+
+def domains() -> str:
+    """What rules come to in another domain."""
+    records, _ = load_records(RESULTS / "minilm-domains.json")
+    return "\n\n".join([domain_table(records).markdown().strip(), *circumstances(records)])
 
 
 def in_short() -> str:
