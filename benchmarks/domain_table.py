@@ -6,7 +6,7 @@ its own domain is shown: no setting is chosen by what happens in the other one.
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from babn.evaluation.tables import Table
@@ -46,27 +46,31 @@ LINES = (
 )
 COLUMNS = (
     ("NLL", "test", "NLL", False),
-    ("NLL, other domain", "out", "NLL", False),
+    ("NLL, out", "out", "NLL", False),
     ("ECE", "test", "ECE-10", True),
-    ("ECE, other domain", "out", "ECE-10", True),
+    ("ECE, out", "out", "ECE-10", True),
 )
 
 
-def domain_table(records: Sequence[Record]) -> Table:
-    """A row for each task and way to answer; the best of a task is bold."""
+def domain_tables(records: Sequence[Record]) -> list[Table]:
+    """A table for each task with a row for each way to answer; the best of a column is bold."""
     best = chosen(records)
-    head = ["task", "answered by", *(name for name, *_ in COLUMNS), "setting"]
-    rows, bold = [], []
-    for task in dict.fromkeys(task for task, _ in best):
-        lines = [line for line in LINES if (task, line.rule) in best]
-        for place, (_, part, measure, _) in enumerate(COLUMNS, 2):
-            means = [
-                statistics.fmean(values(best[task, line.rule], line, part, measure))
-                for line in lines
-            ]
-            bold.append((len(rows) + means.index(min(means)), place))
-        rows += [row(best[task, line.rule], line) for line in lines]
-    return Table(head, rows, best=frozenset(bold))
+    return [
+        task_table({rule: runs for (of, rule), runs in best.items() if of == task})
+        for task in dict.fromkeys(task for task, _ in best)
+    ]
+
+
+def task_table(best: Mapping[str, Sequence[Record]]) -> Table:
+    """The table of a task, from the runs of each rule."""
+    lines = [line for line in LINES if line.rule in best]
+    bold = []
+    for place, (_, part, measure, _) in enumerate(COLUMNS, 1):
+        means = [statistics.fmean(values(best[line.rule], line, part, measure)) for line in lines]
+        bold.append((means.index(min(means)), place))
+    title = next(iter(best.values()))[0].title
+    head = [title, *(name for name, *_ in COLUMNS), "setting"]
+    return Table(head, [row(best[line.rule], line) for line in lines], best=frozenset(bold))
 
 
 def chosen(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
@@ -95,5 +99,10 @@ def row(runs: Sequence[Record], line: Line) -> list[str]:
         mean_and_deviation(values(runs, line, part, measure), percent)
         for _, part, measure, percent in COLUMNS
     ]
-    setting = tried(runs[0].label).removeprefix(", ") or NONE
-    return [runs[0].title, line.name, *cells, setting]
+    return [line.name, *cells, in_words(tried(runs[0].label).removeprefix(", "))]
+
+
+def in_words(setting: str) -> str:
+    """A setting, shorter than its fields are."""
+    softer = setting.replace("label_smoothing=0.1", "softer targets")
+    return softer.replace("settings.", "").replace("=", " ") or NONE

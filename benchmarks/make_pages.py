@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from domain_table import domain_table
+from domain_table import domain_tables
 from floors import floors
 from mean_over_tasks import mean_table
 from translation_speed import table as speed_table
@@ -166,7 +166,8 @@ def gains() -> str:
 def domains() -> str:
     """What rules come to in another domain."""
     records, _ = load_records(RESULTS / "minilm-domains.json")
-    return "\n\n".join([domain_table(records).markdown().strip(), *circumstances(records)])
+    tables = [table.markdown().strip() for table in domain_tables(records)]
+    return "\n\n".join([*tables, *circumstances(records)])
 
 
 def in_short() -> str:
