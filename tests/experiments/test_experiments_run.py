@@ -95,6 +95,17 @@ def test_models_that_are_made_have_the_dropout_that_was_asked_for(model: str) ->
     assert config.classifier_dropout_prob == 0.2
 
 
+def test_random_attention_is_tested_with_dropout_on_if_that_is_asked_for(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    found = run(tiny(rule="belief", steps=2, test_dropout=True), folder)["measures"]["dev"]
+    assert set(found) == {"mean", "sampled", "dropout"}
+    sampled, dropped = (
+        babn.Evaluation.load(folder / "answers" / f"dev-{mode}") for mode in ("sampled", "dropout")
+    )
+    assert dropped.method == "BABN, sampled + dropout"
+    assert not torch.equal(sampled.prediction.probs, dropped.prediction.probs)
+
+
 def test_a_model_without_dropout_is_not_asked_for_samples_of_it(tmp_path: Path) -> None:
     experiment = tiny(rule="softmax", steps=2, dropout=0.0, classifier_dropout=0.0)
     assert set(run(experiment, tmp_path / "run")["measures"]["dev"]) == {"mean"}

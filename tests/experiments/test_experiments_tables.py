@@ -99,6 +99,8 @@ def test_dropout_and_ensembles_have_rows_of_their_own() -> None:
     assert rows["softmax, ensemble"]["score, sampled"] == "90.0"
     assert rows["softmax, ensemble"]["seeds"] == "5"
     assert len(efficiency_table([dropped, joined]).rows) == 1
+    both = results_table([record("belief", 0, 0.8, dropout={"accuracy": 0.83})])
+    assert [row[1] for row in both.rows] == ["BABN", "BABN, sampled + dropout"]
 
 
 def test_efficiency_is_parameters_and_seconds() -> None:

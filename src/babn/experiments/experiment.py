@@ -77,6 +77,8 @@ class Experiment:
         buckets: Batches whose examples are sorted by length together; 1 for none.
         samples: Samples of attention in sampled mode.
         checkpoint_every: Steps between checkpoints; 0 for twenty in all.
+        test_dropout: Whether models with random attention are tested by samples of attention with
+            dropout on as well; those with softmax attention always are, as Monte Carlo dropout.
         test_every: Steps between tests at the posterior mean; 0 for none before the end.
         keep_model: Whether the trained model is kept; without it only the answers are.
     """
@@ -116,6 +118,7 @@ class Experiment:
     buckets: int = 8
     samples: int = 20
     checkpoint_every: int = 0
+    test_dropout: bool = False
     test_every: int = 0
     keep_model: bool = True
 

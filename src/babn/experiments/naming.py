@@ -24,8 +24,8 @@ RULES = {
 }
 """What tables call the rules."""
 
-MODES = {"mean": "mean", "sampled": "sampled", "dropout": "MC dropout"}
-"""What tables call the ways to ask a model."""
+DROPOUT = {"softmax": "MC dropout"}
+"""What tables call samples of dropout, where they are not samples of attention as well."""
 
 
 def rule_name(rule: str) -> str:
@@ -33,9 +33,14 @@ def rule_name(rule: str) -> str:
     return RULES.get(rule, rule)
 
 
+def mode_name(rule: str, mode: str) -> str:
+    """What tables call a way to ask a model."""
+    return DROPOUT.get(rule, "sampled + dropout") if mode == "dropout" else mode
+
+
 def method_name(rule: str, mode: str) -> str:
     """What comparisons call a rule that is asked in some way."""
-    return f"{rule_name(rule)}, {MODES.get(mode, mode)}"
+    return f"{rule_name(rule)}, {mode_name(rule, mode)}"
 
 
 def run_path(config: Path, overrides: Mapping[str, Any], seed: int, under: Path = RUNS) -> Path:

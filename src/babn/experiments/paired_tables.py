@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from babn.evaluation.tables import Table
-from babn.experiments.naming import MODES, rule_name
+from babn.experiments.naming import mode_name, rule_name
 from babn.experiments.records import Record
 from babn.experiments.result_tables import (
     NONE,
@@ -157,7 +157,7 @@ def _row(line: _Line) -> list[str]:
         first.title,
         Path(first.experiment["model"]).name,
         f"{rule_name(rule)}{tried(line.label.removesuffix(f'-{rule}'))}",
-        MODES.get(line.mode, line.mode),
+        mode_name(rule, line.mode),
         *cells,
         str(first.results.get("members", done)),
     ]

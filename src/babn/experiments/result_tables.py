@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from babn.evaluation.tables import Table
-from babn.experiments.naming import rule_name
+from babn.experiments.naming import mode_name, rule_name
 from babn.experiments.records import Record
 from babn.tasks.catalogue import find_task
 from babn.tasks.task import Task
@@ -116,7 +116,8 @@ def _lines(label: str, group: list[Record]) -> Iterator[_Line]:
     name = f"{rule_name(group[0].experiment['rule'])}{tried(label)}"
     yield _Line(name, group, {"mean": "mean", "sampled": "sampled"})
     if any("dropout" in record.measures for record in group):
-        yield _Line(f"{name}, MC dropout", group, {"sampled": "dropout"})
+        asked = mode_name(group[0].experiment["rule"], "dropout")
+        yield _Line(f"{name}, {asked}", group, {"sampled": "dropout"})
 
 
 def _row(line: _Line) -> list[str]:

@@ -21,10 +21,11 @@ from babn.watch import Unwatched, Watch
 
 
 def modes(subject: Subject) -> tuple[Mode, ...]:
-    """The posterior mean, and samples of what the rule makes random, or else of dropout."""
-    if subject.experiment.rule != "softmax":
-        return "mean", "sampled"
-    return ("mean", "dropout") if has_dropout(subject.model) else ("mean",)
+    """The posterior mean, and samples of what the rule makes random, of dropout, or of both."""
+    experiment = subject.experiment
+    found: tuple[Mode, ...] = ("mean",) if experiment.rule == "softmax" else ("mean", "sampled")
+    wanted = experiment.rule == "softmax" or experiment.test_dropout
+    return (*found, "dropout") if wanted and has_dropout(subject.model) else found
 
 
 def has_dropout(model: nn.Module) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from babn.evaluation.tables import Table
-from babn.experiments.naming import MODES, rule_name
+from babn.experiments.naming import mode_name, rule_name
 from babn.experiments.records import Record
 from babn.experiments.result_tables import (
     NONE,
@@ -82,7 +82,8 @@ def _row(line: _Line, across: bool) -> list[str]:
     experiment = line.group[0].experiment
     done = sum(bool(record.results) for record in line.group)
     printed = experiment["paper"] if line.mode == "mean" else {}
-    names = [f"{rule_name(experiment['rule'])}{tried(line.label)}", MODES.get(line.mode, line.mode)]
+    rule = experiment["rule"]
+    names = [f"{rule_name(rule)}{tried(line.label)}", mode_name(rule, line.mode)]
     if not done:
         return [*names, printed.get("BLEU", NONE), *[NOT_RUN] * (13 + 2 * across), "0"]
     size = float(line.median("parameters", 0))

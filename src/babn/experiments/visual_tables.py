@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from babn.evaluation.tables import Table
-from babn.experiments.naming import MODES, rule_name
+from babn.experiments.naming import mode_name, rule_name
 from babn.experiments.records import Record
 from babn.experiments.result_tables import NONE, by_label, mean_and_deviation, tried
 from babn.tasks.catalogue import find_task
@@ -46,7 +46,7 @@ def types_table(records: Sequence[Record]) -> Table:
     known = [of for r in records for of in r.measures.values() if any(map(is_of_type, of))]
     rows = type_rows(known[0]) if known else {}
     lines = [*_lines(records)]
-    columns = [f"{name}, {MODES.get(mode, mode)}" for name, _, mode in lines]
+    columns = [f"{name}, {_asked(group, mode)}" for name, group, mode in lines]
     cells = [
         [row, str(type_count(known[0], types)), *(_of_type(g, mode, types) for _, g, mode in lines)]
         for row, types in rows.items()
@@ -93,7 +93,7 @@ def _shown(group: list[Record], part: str, mode: str, name: str) -> str:
 
 def _table(records: Sequence[Record], columns: dict[str, Cell], caption: str) -> Table:
     rows = [
-        [name, MODES.get(mode, mode), *(cell(group, mode) for cell in columns.values())]
+        [name, _asked(group, mode), *(cell(group, mode) for cell in columns.values())]
         for name, group, mode in _lines(records)
     ]
     whole = [row for row in rows if {*row[2:]} != {NONE}]
@@ -106,6 +106,10 @@ def _lines(records: Sequence[Record]) -> Iterator[tuple[str, list[Record], str]]
         name = f"{rule_name(rule)}{tried(label.removesuffix(f'-{rule}'))}"
         for mode in dict.fromkeys(mode for record in group for mode in record.measures):
             yield name, group, mode
+
+
+def _asked(group: list[Record], mode: str) -> str:
+    return mode_name(group[0].experiment["rule"], mode)
 
 
 def _names(records: Sequence[Record]) -> list[str]:

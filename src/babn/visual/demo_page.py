@@ -7,7 +7,7 @@ from typing import Any
 
 from babn.evaluation.markup import Markup, element, join
 from babn.evaluation.page import check_target, document
-from babn.experiments.naming import MODES, rule_name
+from babn.experiments.naming import method_name
 from babn.visual.demo import NOISE, VisualOutcome
 from babn.visual.figure import draw
 
@@ -108,7 +108,7 @@ def table_rows(outcome: VisualOutcome) -> list[list[str]]:
     """Name, noise and shown measures of each row, clean and with the paper's noise."""
     return [
         [
-            f"{rule_name(row.rule)}, {MODES.get(row.mode, row.mode)}",
+            method_name(row.rule, row.mode),
             f"{row.noise:g}",
             *(_percent(row.measures.get(name)) for name in COLUMNS),
         ]
@@ -127,7 +127,7 @@ def noise_figure(outcome: VisualOutcome) -> Any:
 
     curves: dict[str, dict[str, list[float]]] = {}
     for row in outcome.rows:
-        name = f"{rule_name(row.rule)}, {MODES.get(row.mode, row.mode)}"
+        name = method_name(row.rule, row.mode)
         of_rule = curves.setdefault(name, {measure: [] for measure in CURVES})
         for measure, values in of_rule.items():
             values.append(row.measures[measure])
