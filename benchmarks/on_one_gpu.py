@@ -19,7 +19,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from babn.experiments.experiment import Experiment
 from babn.experiments.records import load_records
@@ -95,6 +97,17 @@ def restore(grid: Path, known: Path, data: str) -> None:
             write_json(folder.results, record.results)
 
 
+def with_ensembles(found: dict[str, Any], known: Path) -> dict[str, Any]:
+    """Results with the known ensembles of runs that were not run again, behind these runs."""
+    runs = list(found["runs"])
+    for record in load_records(known)[0]:
+        labels = [run["label"] for run in runs]
+        if record.experiment["rule"] == "ensemble" and record.label not in labels:
+            members = record.label.replace("-ensemble", "-softmax")
+            runs.insert(len(labels) - labels[::-1].index(members), asdict(record))
+    return {**found, "runs": runs}
+
+
 def _counts(grids: Sequence[Path]) -> str:
     return ", ".join(f"{grid.stem} {finished(grid)}" for grid in grids)
 
@@ -104,16 +117,16 @@ def finished(grid: Path) -> int:
     return len(list(Path("runs", grid.stem).glob("*/seed-*/results.json")))
 
 
-def published(text: str, args: argparse.Namespace) -> str:
+def published(text: str, args: argparse.Namespace) -> dict[str, Any]:
     """Results of a sweep without the paths of folders, under the command that repeats them."""
     for setting in args.set:
         _, _, value = setting.partition("=")
         if "/" in value:
             text = text.replace(value, Path(value).name)
-    found = json.loads(text.replace(args.data, "DIR"))
+    found: dict[str, Any] = json.loads(text.replace(args.data, "DIR"))
     grid = found["command"].split("sweep ")[1].split()[0]
     found["command"] = f"babn sweep {grid} --data DIR --jobs {args.jobs}"
-    return json.dumps(found, indent=2) + "\n"
+    return found
 
 
 def main() -> None:
@@ -130,9 +143,10 @@ def main() -> None:
     if missing := [str(grid) for grid in args.grids if not grid.is_file()]:
         parser.error(f"{', '.join(missing)} cannot be found")
     args.out.mkdir(parents=True, exist_ok=True)
-    for grid in args.grids:
-        if args.known and (known := args.known / f"{grid.stem}.json").exists():
-            restore(grid, known, args.data)
+    taken = {grid: args.known / f"{grid.stem}.json" for grid in args.grids if args.known}
+    known = {grid: file for grid, file in taken.items() if file.exists()}
+    for grid, file in known.items():
+        restore(grid, file, args.data)
     with shared_gpu():
         whole = run(args)
     begun = [grid for grid in args.grids if finished(grid)]
@@ -141,7 +155,10 @@ def main() -> None:
         subprocess.run(sweep(begun, args, "--show"), stdout=subprocess.DEVNULL, check=False)
     for grid in begun:
         text = Path("runs", grid.stem, "results.json").read_text(encoding="utf-8")
-        (args.out / f"{grid.stem}.json").write_text(published(text, args), encoding="utf-8")
+        found = published(text, args)
+        if grid in known:
+            found = with_ensembles(found, known[grid])
+        write_json(args.out / f"{grid.stem}.json", found)
 
 
 if __name__ == "__main__":

@@ -56,3 +56,20 @@ def test_known_results_are_not_run_again_and_stand_in_the_new_ones(
         "mrpc-softmax",
     ]
     assert not Path("runs/small/mrpc-softmax/seed-2").exists()
+
+
+def test_known_ensembles_stand_behind_their_members(tmp_path: Path) -> None:
+    fields = {"rule": "softmax", "task": "mrpc", "seed": 0}
+    ensembles = [
+        Record(f"{task}-ensemble", {**fields, "rule": "ensemble"}, {"members": 5}, {})
+        for task in ("mrpc", "rte")
+    ]
+    known = tmp_path / "known.json"
+    save_records(ensembles, known, "")
+    labels = ["mrpc-softmax", "mrpc-softmax", "mrpc-bam", "rte-softmax", "rte-ensemble"]
+    found = {"format": 1, "runs": [{"label": label, "results": "new"} for label in labels]}
+    joined = runpy.run_path(str(SCRIPT))["with_ensembles"](found, known)
+    labels.insert(2, "mrpc-ensemble")
+    assert [each["label"] for each in joined["runs"]] == labels
+    assert joined["runs"][2]["results"] == {"members": 5}
+    assert joined["runs"][-1]["results"] == "new"
