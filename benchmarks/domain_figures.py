@@ -28,6 +28,7 @@ METHODS = {
     "BAM, k 1.5": ("bam+settings.k=1.5", "sampled"),
     "BABN": ("belief", "sampled"),
     "BABN, rho 1.5": ("belief+settings.rho=1.5", "sampled"),
+    "BABN, rho 1.5, dropout": ("belief+settings.rho=1.5", "dropout"),
     "BABN, rho 1.5, softer": ("belief+label_smoothing=0.1+settings.rho=1.5", "sampled"),
 }
 """Cells of the grid, and how their models are asked; those that were not run are left out."""

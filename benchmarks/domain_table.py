@@ -1,21 +1,16 @@
 """What rules come to in another domain, each with the setting that suits its own domain best.
 
 Of the settings that a grid has of a rule, the one with the smallest NLL on the development data of
-its own domain is shown: no setting is chosen by what happens in the other one.
+its own domain is shown, asked in the same way: nothing is chosen by what happens in the other one.
 """
 
 import statistics
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from babn.evaluation.tables import Table
 from babn.experiments.records import Record
 from babn.experiments.result_tables import NONE, by_label, mean_and_deviation, tried
-
-TEMPERED = " + TS (in domain)"
-ASKED = {"softmax": "mean", "ensemble": "sampled", "bam": "sampled", "belief": "sampled"}
-"""How models are asked where settings are chosen."""
 
 
 @dataclass(frozen=True)
@@ -26,23 +21,35 @@ class Line:
         name: What the table calls it.
         rule: The rule of its models.
         mode: How they are asked.
-        suffix: What is behind the names of its measures.
+        tempered: Whether answers are divided by the temperature that suits the own domain.
     """
 
     name: str
     rule: str
     mode: str
-    suffix: str = ""
+    tempered: bool = False
+
+    def values(self, runs: Sequence[Record], part: str, measure: str) -> list[float]:
+        """A measure of each run."""
+        suffix = " + TS (in domain)" if self.tempered else ""
+        return [record.of(part, self.mode)[measure + suffix] for record in runs]
+
+    def suits(self, runs: Sequence[Record]) -> float:
+        """How well runs do on the development data; there, temperatures are cross-fitted."""
+        name = "NLL + TS" if self.tempered else "NLL"
+        return statistics.fmean(record.of("dev", self.mode)[name] for record in runs)
 
 
 LINES = (
     Line("softmax", "softmax", "mean"),
-    Line("softmax + TS", "softmax", "mean", TEMPERED),
+    Line("softmax + TS", "softmax", "mean", tempered=True),
     Line("softmax, MC dropout", "softmax", "dropout"),
     Line("ensemble of 5", "ensemble", "sampled"),
     Line("BAM", "bam", "sampled"),
+    Line("BAM, sampled + dropout", "bam", "dropout"),
     Line("BABN", "belief", "sampled"),
-    Line("BABN + TS", "belief", "sampled", TEMPERED),
+    Line("BABN + TS", "belief", "sampled", tempered=True),
+    Line("BABN, sampled + dropout", "belief", "dropout"),
 )
 COLUMNS = (
     ("NLL", "test", "NLL", False),
@@ -54,49 +61,32 @@ COLUMNS = (
 
 def domain_tables(records: Sequence[Record]) -> list[Table]:
     """A table for each task with a row for each way to answer; the best of a column is bold."""
-    best = chosen(records)
-    return [
-        task_table({rule: runs for (of, rule), runs in best.items() if of == task})
-        for task in dict.fromkeys(task for task, _ in best)
-    ]
+    done = [record for record in records if record.results]
+    tasks = dict.fromkeys(record.experiment["task"] for record in done)
+    return [task_table([r for r in done if r.experiment["task"] == task]) for task in tasks]
 
 
-def task_table(best: Mapping[str, Sequence[Record]]) -> Table:
-    """The table of a task, from the runs of each rule."""
-    lines = [line for line in LINES if line.rule in best]
+def task_table(records: Sequence[Record]) -> Table:
+    """The table of a task."""
+    best = {line: runs for line in LINES if (runs := chosen(records, line))}
     bold = []
     for place, (_, part, measure, _) in enumerate(COLUMNS, 1):
-        means = [statistics.fmean(values(best[line.rule], line, part, measure)) for line in lines]
+        means = [statistics.fmean(line.values(runs, part, measure)) for line, runs in best.items()]
         bold.append((means.index(min(means)), place))
-    title = next(iter(best.values()))[0].title
-    head = [title, *(name for name, *_ in COLUMNS), "setting"]
-    return Table(head, [row(best[line.rule], line) for line in lines], best=frozenset(bold))
+    head = [records[0].title, *(name for name, *_ in COLUMNS), "setting"]
+    return Table(head, [row(line, runs) for line, runs in best.items()], best=frozenset(bold))
 
 
-def chosen(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
-    """The runs of each task and rule that have the best setting."""
-    cells: dict[tuple[str, str], list[list[Record]]] = defaultdict(list)
-    for group in by_label([record for record in records if record.results]).values():
-        cells[group[0].experiment["task"], group[0].experiment["rule"]].append(group)
-    return {
-        (task, rule): min(groups, key=lambda runs: _mean_nll(runs, ASKED[rule]))
-        for (task, rule), groups in cells.items()
-    }
+def chosen(records: Sequence[Record], line: Line) -> list[Record]:
+    """The runs of a line with its best setting; none if none were asked in this way."""
+    own = [r for r in records if r.experiment["rule"] == line.rule and r.of("dev", line.mode)]
+    return min(by_label(own).values(), key=line.suits, default=[])
 
 
-def _mean_nll(runs: Sequence[Record], mode: str) -> float:
-    return statistics.fmean(record.of("dev", mode)["NLL"] for record in runs)
-
-
-def values(runs: Sequence[Record], line: Line, part: str, measure: str) -> list[float]:
-    """A measure of each run."""
-    return [record.of(part, line.mode)[measure + line.suffix] for record in runs]
-
-
-def row(runs: Sequence[Record], line: Line) -> list[str]:
+def row(line: Line, runs: Sequence[Record]) -> list[str]:
     """The cells of a line."""
     cells = [
-        mean_and_deviation(values(runs, line, part, measure), percent)
+        mean_and_deviation(line.values(runs, part, measure), percent)
         for _, part, measure, percent in COLUMNS
     ]
     return [line.name, *cells, in_words(tried(runs[0].label).removeprefix(", "))]

@@ -31,6 +31,7 @@ SECTIONS = {
     "efficiency": "Parameters and seconds per step of ALBERT-base",
     "minilm-noise": "Amounts of noise at the paper's lengths of training",
     "minilm-combined": "Softer targets and noise together",
+    "minilm-dropout": "Dropout and noise together",
     "minilm-routes": "Cheaper upward paths",
     "minilm-domains": "Generalisation across domains with MiniLM",
     "decomposable-domains": "Generalisation across domains with decomposable attention",
@@ -44,13 +45,16 @@ SECTIONS = {
 ATTACKS = "minilm-attacked"
 """File of results that `babn attack` wrote."""
 
-SUMMARISED = {f"minilm-{name}" for name in ("glue", "smoothed", "noise", "combined", "routes")}
+SUMMARISED = {
+    f"minilm-{name}" for name in ("glue", "smoothed", "noise", "combined", "dropout", "routes")
+}
 """Grids whose results are shown in the mean over tasks as well."""
 
 SEARCHES = {
     "Searches for settings, on development data": [
         f"minilm-search{suffix}" for suffix in ("", "-2", "-3", "-4", "-5")
     ],
+    "Search for lengths of training in two domains, on development data": ["domains-search"],
     "Search for settings of questions about images, on development data": ["vqa-search"],
 }
 """Files of searches, which make one table together."""

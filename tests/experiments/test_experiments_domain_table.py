@@ -7,6 +7,7 @@ from babn.experiments.records import Record
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/domain_table.py"))
 domain_tables = SCRIPT["domain_tables"]
+MODES = {"softmax": ("mean", "dropout"), "belief": ("mean", "sampled")}
 
 
 def run(rule: str, setting: str, seed: int, dev: float, out: float) -> Record:
@@ -17,9 +18,9 @@ def run(rule: str, setting: str, seed: int, dev: float, out: float) -> Record:
             mode: {
                 f"{name}{suffix}": nll * share * (0.5 if suffix else 1)
                 for name, share in (("NLL", 1), ("ECE-10", 0.1))
-                for suffix in ("", " + TS (in domain)")
+                for suffix in ("", " + TS", " + TS (in domain)")
             }
-            for mode in ("mean", "dropout", "sampled")
+            for mode in MODES[rule]
         }
         for part, nll in numbers.items()
     }
