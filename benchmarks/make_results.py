@@ -9,6 +9,7 @@ from choose_settings import search_table
 from mean_over_tasks import mean_table
 
 from babn.attacks.many import attacks_page
+from babn.evaluation.tables import Table
 from babn.experiments.records import Record, load_records
 from babn.experiments.results_page import circumstances, page
 
@@ -54,10 +55,12 @@ SEARCHES = {
     "Searches for settings, on development data": [
         f"minilm-search{suffix}" for suffix in ("", "-2", "-3", "-4", "-5")
     ],
-    "Search for lengths of training in two domains, on development data": ["domains-search"],
     "Search for settings of questions about images, on development data": ["vqa-search"],
 }
 """Files of searches, which make one table together."""
+
+LENGTHS = ("domains-search", "decomposable-search", "esim-search")
+"""Files of searches for lengths of training in two domains."""
 
 EXPLANATION = """\
 Score at the posterior mean, as a percentage, and NLL (sampled; softmax has the mean alone), both in
@@ -195,7 +198,7 @@ def results_page() -> str:
         for title, names in SEARCHES.items()
         if (here := [name for name in names if _file(name).exists()])
     ]
-    return "\n".join([HEAD, *found, *attacks(), *searches])
+    return "\n".join([HEAD, *found, *attacks(), *searches, *lengths_section()])
 
 
 def attacks() -> list[str]:
@@ -234,16 +237,44 @@ def without_idle_dropout(record: Record) -> Record:
 
 def search_section(title: str, names: Sequence[str]) -> str:
     """What was tried in searches, without the results of each task in full."""
-    records, commands = [], []
-    for name in names:
-        own, command = load_records(_file(name))
-        records += own
-        commands.append(command)
-    shown = "\n".join(commands)
+    records, head = searched(title, names)
     lines = "\n\n".join(circumstances(records))
-    table = search_table(records).markdown()
-    parts = [f"## {title}\n", f"```console\n{shown}\n```\n", EXPLANATION, table, f"{lines}\n"]
+    parts = [head, EXPLANATION, search_table(records).markdown(), f"{lines}\n"]
     return "\n".join(parts) + REMARKS.get(title, "")
+
+
+def lengths_section() -> list[str]:
+    """How long and how fast models were trained on trial, if they were."""
+    names = [name for name in LENGTHS if _file(name).exists()]
+    if not names:
+        return []
+    records, head = searched("Lengths of training in two domains, on development data", names)
+    table, lines = lengths_table(records), "\n\n".join(circumstances(records))
+    return ["\n".join([head, f"{table.caption}\n", table.markdown(), f"{lines}\n"])]
+
+
+def lengths_table(records: Sequence[Record]) -> Table:
+    """What softmax comes to in its own domain, with the smallest NLL of a model and task marked."""
+    rows: list[list[str]] = []
+    best: dict[tuple[str, str], tuple[float, int]] = {}
+    for place, record in enumerate(each for each in records if each.results):
+        fields, found = record.experiment, record.of("dev", "mean")
+        rate = f"{fields['learning_rate']:g}"
+        numbers = [f"{found['accuracy']:.1%}".rstrip("%"), f"{found['NLL']:.3f}"]
+        rows.append([fields["model"], record.title, f"{fields['epochs']:g}", rate, *numbers])
+        cell = fields["model"], fields["task"]
+        best[cell] = min(best.get(cell, (found["NLL"], place)), (found["NLL"], place))
+    head = ["model", "task", "epochs", "learning rate", "accuracy", "NLL"]
+    caption = "Softmax on development data of its own domain; all rules are trained as is bold."
+    return Table(head, rows, caption, frozenset((place, 5) for _, place in best.values()))
+
+
+def searched(title: str, names: Sequence[str]) -> tuple[list[Record], str]:
+    """The runs of several files, and a heading with the commands that made them."""
+    found = [load_records(_file(name)) for name in names]
+    shown = "\n".join(command for _, command in found)
+    records = [record for own, _ in found for record in own]
+    return records, f"## {title}\n\n```console\n{shown}\n```\n"
 
 
 def _file(name: str) -> Path:
