@@ -80,6 +80,7 @@ def main() -> None:
     put(DOCS / "kernels.md", "floors", least())
     put(DOCS / "scale.md", "compared", compared())
     put(DOCS / "translation.md", "speed", speeds())
+    put(DOCS / "translation.md", "tatoeba", translations())
     put(DOCS / "domains.md", "domains", domains())
 
 
@@ -246,6 +247,27 @@ def speeds() -> str:
         shown = speed_table(own, found["parameters"], count).markdown().strip()
         parts += [f"{SPEEDS[kind]}:", shown]
     return "\n\n".join(parts)
+
+
+TRANSLATED = {
+    "attention": "attention",
+    "asked": "asked",
+    "BLEU": "BLEU",
+    "BLEU, other domain": "BLEU, IWSLT14",
+    "chrF ~ NLL": "chrF ~ NLL",
+    "chrF ~ mutual information": "chrF ~ MI",
+}
+"""Columns of the results of translation that the page shows, and their heads."""
+
+
+def translations() -> str:
+    """How well rules translate, and how well they know when they do not."""
+    records, command = load_records(RESULTS / "tatoeba.json")
+    found = main_table(records)
+    places = [list(found.columns).index(name) for name in TRANSLATED]
+    rows = [[row[place].replace("settings.", "") for place in places] for row in found.rows]
+    shown = Table([*TRANSLATED.values()], rows).markdown().strip()
+    return "\n\n".join([f"`{command}`:", shown, *circumstances(records)])
 
 
 def compared() -> str:
