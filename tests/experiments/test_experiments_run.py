@@ -95,6 +95,13 @@ def test_models_that_are_made_have_the_dropout_that_was_asked_for(model: str) ->
     assert config.classifier_dropout_prob == 0.2
 
 
+def test_a_model_is_asked_again_with_dropout_on(done: Path) -> None:
+    before = results_of(done)
+    assert set(evaluate(done, dropout=True)["measures"]["dev"]) == {"mean", "sampled", "dropout"}
+    assert (done / "evaluations/test_dropout=True/answers/dev-dropout").is_dir()
+    assert results_of(done) == before
+
+
 def test_random_attention_is_tested_with_dropout_on_if_that_is_asked_for(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     found = run(tiny(rule="belief", steps=2, test_dropout=True), folder)["measures"]["dev"]

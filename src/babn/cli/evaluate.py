@@ -8,6 +8,7 @@ def evaluate(
     *,
     again: bool = False,
     samples: int | None = None,
+    dropout: bool = False,
     data: str | None = None,
     parts: str | None = None,
 ) -> None:
@@ -18,6 +19,7 @@ def evaluate(
         again: Ask the model again, instead of using the answers that are there.
         samples: Samples of attention in sampled mode; asks the model again, and keeps the answers
             under evaluations in the run.
+        dropout: Ask with dropout on as well, by samples of both; likewise.
         data: Folder of other test data, builtin or hub; likewise.
         parts: Parts of the data, separated by commas, such as test or noisy=2; likewise.
     """
@@ -30,9 +32,11 @@ def evaluate(
 
     console = Console(highlight=False)
     chosen = [part.strip() for part in parts.split(",")] if parts else []
-    if again or samples is not None or data is not None or chosen:
+    if again or samples is not None or dropout or data is not None or chosen:
         with Bars(console) as bars:
-            results = runs.evaluate(run, samples=samples, data=data, parts=chosen, watch=bars)
+            results = runs.evaluate(
+                run, samples=samples, dropout=dropout, data=data, parts=chosen, watch=bars
+            )
     else:
         results = runs.remeasure(run)
     show(console, results, RunFolder(run).experiment())

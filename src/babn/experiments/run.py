@@ -82,6 +82,7 @@ def evaluate(
     folder: str | Path,
     *,
     samples: int | None = None,
+    dropout: bool = False,
     data: str | None = None,
     parts: Sequence[str] = (),
     watch: Watch | None = None,
@@ -94,13 +95,14 @@ def evaluate(
     Args:
         folder: The run's folder.
         samples: Samples of attention in sampled mode; by default as before.
+        dropout: Whether random attention is asked with dropout on as well.
         data: Where to read the test data; by default where the run did.
         parts: Parts of the data to ask about; by default all that the task is tested on.
         watch: Is told how far it has come.
     """
     place = RunFolder(folder)
     before = place.experiment()
-    wanted = {"samples": samples, "data": data}
+    wanted = {"samples": samples, "test_dropout": dropout or None, "data": data}
     other = {n: v for n, v in wanted.items() if v is not None and v != getattr(before, n)}
     experiment = Experiment.from_dict(before.to_dict() | other)
     with place.locked():
