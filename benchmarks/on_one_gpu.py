@@ -63,14 +63,16 @@ def run(args: argparse.Namespace) -> bool:
         env=environment,
         start_new_session=True,
     ) as process:
-        while process.poll() is None and time.monotonic() < begun + args.limit:
-            time.sleep(0.5)
-            if time.monotonic() - told > TELL_EVERY:
-                told = time.monotonic()
-                print(f"  {told - begun:4.0f} s: {_counts(args.grids)}", flush=True)
-        in_time = process.poll() is not None
-        if not in_time:
-            stop(process)
+        try:
+            while process.poll() is None and time.monotonic() < begun + args.limit:
+                time.sleep(0.5)
+                if time.monotonic() - told > TELL_EVERY:
+                    told = time.monotonic()
+                    print(f"  {told - begun:4.0f} s: {_counts(args.grids)}", flush=True)
+        finally:  # also after Ctrl-C, which the runs do not hear by themselves
+            in_time = process.poll() is not None
+            if not in_time:
+                stop(process)
     print(f"{_counts(args.grids)} runs done, {time.monotonic() - begun:.0f} s", flush=True)
     return in_time
 
