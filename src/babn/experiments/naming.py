@@ -24,9 +24,6 @@ RULES = {
 }
 """What tables call the rules."""
 
-DROPOUT = {"softmax": "MC dropout"}
-"""What tables call samples of dropout, where they are not samples of attention as well."""
-
 
 def rule_name(rule: str) -> str:
     """What tables call a rule."""
@@ -35,7 +32,9 @@ def rule_name(rule: str) -> str:
 
 def mode_name(rule: str, mode: str) -> str:
     """What tables call a way to ask a model."""
-    return DROPOUT.get(rule, "sampled + dropout") if mode == "dropout" else mode
+    if mode != "dropout":
+        return mode
+    return "MC dropout" if rule == "softmax" else "sampled + dropout"
 
 
 def method_name(rule: str, mode: str) -> str:
