@@ -44,12 +44,14 @@ LINES = (
     Line("softmax", "softmax", "mean"),
     Line("softmax + TS", "softmax", "mean", tempered=True),
     Line("softmax, MC dropout", "softmax", "dropout"),
+    Line("softmax, MC dropout + TS", "softmax", "dropout", tempered=True),
     Line("ensemble of 5", "ensemble", "sampled"),
     Line("BAM", "bam", "sampled"),
     Line("BAM, sampled + dropout", "bam", "dropout"),
     Line("BABN", "belief", "sampled"),
     Line("BABN + TS", "belief", "sampled", tempered=True),
     Line("BABN, sampled + dropout", "belief", "dropout"),
+    Line("BABN, sampled + dropout + TS", "belief", "dropout", tempered=True),
 )
 COLUMNS = (
     ("NLL", "test", "NLL", False),
