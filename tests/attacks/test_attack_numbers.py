@@ -50,7 +50,13 @@ def test_numbers_that_are_not_defined_are_not_shown() -> None:
     assert math.isnan(found["failed_share"])
     assert found["accuracy"] == found["accuracy_under_attack"] == 0
     assert "failed attacks" not in numbers(found)
+    assert "failed, asked twice" not in numbers(found)
     assert numbers(summarise(RECORDS))["failed attacks"] == "25.0%"
+
+
+def test_asked_twice_a_success_that_does_not_hold_is_a_failure() -> None:
+    assert numbers(summarise(RECORDS))["failed, asked twice"] == "50.0%"
+    assert numbers(summarise([record("failed")]))["failed, asked twice"] == "100.0%"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,12 @@ def describe(
         "rule": rule,
         "data_origin": "builtin",
         "examples": 277 if task == "rte" else 1000,  # its part has no more
-        "environment": {"versions": {"babn": "0"}},
+        "trained_with_seed": 0,
+        "environment": {
+            "started": "2026-01-01T10:00:00",
+            "versions": {"babn": "0", "torch": "1.2"},
+            "machine": {"gpu": "a GPU"},
+        },
         "summary": {**summarise(RECORDS), "failed_share": share},
     }
     place.description.write_text(json.dumps(description))
@@ -186,6 +197,15 @@ def test_all_numbers_of_every_attack_are_kept_and_shown(tmp_path: Path) -> None:
         ("softmax", "mean", "25.0%"), ("BABN", "sample", "50.0%"),
     ]  # fmt: skip
     assert table.markdown() in page.read_text()
+    where = "- Examples: 1000. Models: albert, seeds 0. 2026-01-01, a GPU; torch 1.2."
+    assert where in page.read_text()
+
+
+def test_what_several_recipes_use_is_named_once(tmp_path: Path) -> None:
+    for recipe in ("textbugger", "textfooler"):
+        describe(tmp_path / "run", recipe=recipe, substituted=True)
+    caption = attack_table(descriptions([tmp_path / "run"])).caption
+    assert "TextFooler, TextBugger: encoder: MiniLM, in place of" in caption
 
 
 def test_attacks_with_different_resources_are_not_compared(tmp_path: Path) -> None:

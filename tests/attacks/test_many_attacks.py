@@ -1,6 +1,10 @@
 """Several models and recipes at once, and the table that comes of them."""
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +55,28 @@ def test_what_fails_does_not_stop_the_others(
     assert watch.done == watch.total == 6
     for threat in ("mean", "sample", "average"):
         assert (copied / "attacks" / f"bae-{threat}" / "attacks.html").exists()
+
+
+def test_an_interruption_ends_the_workers_too_and_quietly() -> None:
+    program = """
+import time
+from babn.attacks.many import _each
+
+if __name__ == "__main__":
+    print("begun", flush=True)
+    for _ in _each(time.sleep, [0.0, 600.0, 600.0], 2):
+        print("working", flush=True)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["begun\n", "working\n"]
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert errors.count("Traceback") == 1  # its own
 
 
 def test_several_recipes_end_in_a_table(

@@ -1,16 +1,17 @@
 """Attacks on many models by several recipes, several at a time, and their table."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
 from babn.attacks.plan import RECIPES, Recipe
 from babn.attacks.run import attack
-from babn.attacks.table import Description, attack_table, numbers_table
+from babn.attacks.table import CAPTION, Description, attack_table, circumstances, numbers_table
 from babn.attention.rule import check_count
 from babn.errors import BabnError, ConfigError, one_line
 from babn.experiments.results_page import write_table
@@ -61,19 +62,23 @@ def _each(
         yield from ((each, attempt(each)) for each in wanted)
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _take_threads, (threads,)) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (threads,)) as pool:
         futures = {pool.submit(attempt, each): each for each in wanted}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in active_children():  # each has written what it has done
+                worker.terminate()
             raise
 
 
-def _take_threads(threads: int) -> None:
+def _begin(threads: int) -> None:
+    """Readies a worker, which leaves it to its parent to hear of Ctrl-C."""
     import torch
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
 
 
@@ -100,8 +105,9 @@ def write_attack_table(found: Sequence[Description], folder: Path, command: str)
 
 def attacks_page(found: Sequence[Description], title: str, command: str) -> str:
     """The table of attacks in Markdown, with the command, and all numbers of each attack."""
-    table = attack_table(found)
-    parts = [f"## {title}", f"```console\n{command}\n```", table.caption, table.markdown()]
+    parts = [f"## {title}", f"```console\n{command}\n```", CAPTION]
+    parts += [attack_table(found).markdown().rstrip()]
     if found:
-        parts += ["All numbers:", numbers_table(found).markdown()]
+        known = "\n".join(f"- {line}" for line in circumstances(found))
+        parts += [known, "All numbers:", numbers_table(found).markdown()]
     return "\n\n".join(parts)

@@ -1,5 +1,6 @@
 """A page that shows original and changed texts side by side."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -49,9 +50,17 @@ def numbers(summary: Summary) -> dict[str, str]:
         "words changed": _percent(summary["changed_share"]),
         "queries": _plain(summary["queries"]),
         "success holds": _percent(summary["holds"]),
+        "failed, asked twice": _percent(failed_twice(summary)),
     }
     counts = {name: str(summary[name]) for name in ("success", "failed", "skipped", "errors")}
     return {name: value for name, value in shown.items() if value} | counts
+
+
+def failed_twice(summary: Summary) -> float:
+    """Share of attacks that fail, or succeed with a text that does not fool the model again."""
+    attacks = summary["success"] + summary["failed"]
+    held = summary["success"] * summary["holds"] if summary["success"] else 0.0
+    return 1 - held / attacks if attacks else math.nan
 
 
 def resource_lines(identity: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -94,7 +103,8 @@ def _explanation() -> str:
         "Failed attacks are those among all attacks on texts that the model got right; texts that "
         "it got wrong before anything was changed are skipped. Accuracy under attack is over all "
         "texts but those that could not be attacked. Words changed are counted for successful "
-        "attacks. A success holds if the changed text fools the model once more, asked afresh."
+        "attacks. A success holds if the changed text fools the model once more, asked afresh; "
+        "asked twice, an attack fails unless it does."
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from babn.attacks.plan import RECIPES, THREATS, Recipe
 from babn.evaluation.tables import Table
 from babn.experiments.naming import rule_name
 from babn.experiments.result_tables import NONE, mean_and_deviation
+from babn.experiments.results_page import machine_of, versions_of
 from babn.tasks.catalogue import find_task
 
 TASKS = ("mrpc", "cola", "rte", "qqp", "sst2")
@@ -91,12 +92,12 @@ def attack_table(found: Sequence[Description], caption: str = CAPTION) -> Table:
         if _comparable(found, recipe):
             best |= set(_best(ours))
     head = ["attack", "attention", "threat", *(find_task(task).title for task in TASKS), "Avg."]
-    return Table(head, rows, " ".join([caption, *_used(found)]), frozenset(best))
+    return Table(head, rows, " ".join([caption, *circumstances(found)]), frozenset(best))
 
 
 def numbers_table(found: Sequence[Description]) -> Table:
     """All numbers of every attack, those on the same task by the same recipe together."""
-    ordered = sorted(found, key=lambda each: (each["task"], each["identity"]["recipe"]))
+    ordered = sorted(found, key=_order)
     shown = [numbers(each["summary"]) for each in ordered]
     names = list(dict.fromkeys(name for own in shown for name in own))
     rows = [
@@ -151,18 +152,47 @@ def _best(rows: Sequence[tuple[int, _Row]]) -> Iterator[tuple[int, int]]:
             yield from ((place, 3 + column) for place, value in known.items() if value == most)
 
 
-def _used(found: Sequence[Description]) -> Iterator[str]:
-    """What a reader needs to know about the attacks, each kind once."""
-    used = dict.fromkeys(
-        f"{RECIPES[identity['recipe']]}: {what}: {name}."
-        for identity in (each["identity"] for each in found)
-        for what, name in resource_lines(identity)
-    )
-    yield from used
+def circumstances(found: Sequence[Description]) -> Iterator[str]:
+    """What a reader needs to know about the attacks, in sentences."""
+    users: dict[tuple[str, str], set[Recipe]] = {}
+    for identity in (each["identity"] for each in found):
+        for resource in resource_lines(identity):
+            users.setdefault(resource, set()).add(identity["recipe"])
+    for (kind, name), recipes in users.items():
+        whose = ", ".join(title for recipe, title in RECIPES.items() if recipe in recipes)
+        yield f"{whose}: {kind}: {name}."
     if not all(_comparable(found, recipe) for recipe in RECIPES):
         yield "Attacks that differ in examples or resources are not compared: none is the best."
-    sizes = sorted({each["examples"] for each in found})
-    if sizes:
-        yield f"Examples: {', '.join(map(str, sizes))}."
     if any(r["substituted"] for each in found for r in each["identity"]["resources"].values()):
         yield SUBSTITUTED
+    if found:
+        yield _when_and_where(found)
+
+
+def _when_and_where(found: Sequence[Description]) -> str:
+    environments = [each["environment"] for each in found]
+    seeds = sorted({each["trained_with_seed"] for each in found})
+    days = sorted({str(each.get("started", ""))[:10] for each in environments})
+    packages = ("torch", "transformers", "textattack")
+    return (
+        f"Examples: {_listed({each['examples'] for each in found})}. Models: "
+        f"{_listed({Path(each['base']).name for each in found})}, seeds {_listed(seeds)}. "
+        f"{' to '.join(dict.fromkeys([days[0], days[-1]]))}, "
+        f"{_listed(map(machine_of, environments))}; "
+        f"{_listed(versions_of(each, packages) for each in environments)}."
+    )
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(dict.fromkeys(map(str, values)))
+
+
+def _order(each: Description) -> tuple[int, ...]:
+    identity, rules = each["identity"], [*RULES, each["rule"]]
+    tasks = [*TASKS, each["task"]]
+    return (
+        tasks.index(each["task"]),
+        list(RECIPES).index(identity["recipe"]),
+        rules.index(each["rule"]),
+        list(THREATS).index(identity["threat"]),
+    )

@@ -1,6 +1,6 @@
 """The results of a grid as a Markdown page, and as tables for papers and other programs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +82,8 @@ def circumstances(records: Sequence[Record]) -> list[str]:
     done = [record for record in single if record.results]
     if not done:
         return ["Nothing was run."]
-    machines = {_machine(record.environment) for record in done}
-    versions = {_versions(record.environment) for record in done}
+    machines = {machine_of(record.environment) for record in done}
+    versions = {versions_of(record.environment) for record in done}
     dates = sorted({str(record.environment.get("started", ""))[:10] for record in done})
     days = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     seeds = sorted({record.experiment["seed"] for record in done})
@@ -103,11 +103,15 @@ def _data(record: Record) -> str:
     return f"{record.experiment['task']} from {'/'.join(Path(origin).parts[-2:])}"
 
 
-def _machine(environment: dict[str, Any]) -> str:
+def machine_of(environment: Mapping[str, Any]) -> str:
+    """The machine of a run, in a few words."""
     machine = environment.get("machine", {})
     return machine.get("gpu") or f"{machine.get('threads')} threads of {machine.get('processor')}"
 
 
-def _versions(environment: dict[str, Any]) -> str:
+def versions_of(
+    environment: Mapping[str, Any], names: Sequence[str] = ("torch", "transformers")
+) -> str:
+    """The versions of some packages that a run had."""
     found = environment.get("versions", {})
-    return ", ".join(f"{name} {found[name]}" for name in ("torch", "transformers") if name in found)
+    return ", ".join(f"{name} {found[name]}" for name in names if name in found)

@@ -1,0 +1,30 @@
+"""Attacks in the mean over tasks: how many fail, and how many once the model is asked again."""
+
+import statistics
+from collections.abc import Sequence
+
+from babn.attacks.page import failed_twice
+from babn.attacks.plan import RECIPES, THREATS
+from babn.attacks.table import RULES, Description
+from babn.evaluation.tables import Table
+from babn.experiments.naming import rule_name
+from babn.experiments.result_tables import NONE
+
+
+def averages_table(found: Sequence[Description]) -> Table:
+    """Rows are attention and threat; for each recipe failed attacks, and those asked twice."""
+    rows = []
+    for rule, threat in ((rule, threat) for rule in RULES for threat in THREATS):
+        own = [e for e in found if (e["rule"], e["identity"]["threat"]) == (rule, threat)]
+        if own:
+            cells = [_cell([e for e in own if e["identity"]["recipe"] == name]) for name in RECIPES]
+            rows.append([rule_name(rule), threat, *cells])
+    return Table(["attention", "threat", *RECIPES.values()], rows)
+
+
+def _cell(attacks: Sequence[Description]) -> str:
+    if not attacks:
+        return NONE
+    once = statistics.fmean(each["summary"]["failed_share"] for each in attacks)
+    twice = statistics.fmean(failed_twice(each["summary"]) for each in attacks)
+    return f"{100 * once:.1f} / {100 * twice:.1f}"
