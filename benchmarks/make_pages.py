@@ -8,7 +8,7 @@ Results of a table are read from `benchmarks/results/TABLE.json`, a copy of the 
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +78,21 @@ REMARKS = {
 def main() -> None:
     """Writes the pages."""
     (DOCS / "reproduce.md").write_text(reproduce_page(), encoding="utf-8")
-    put(ROOT / "README.md", "gains", gains())
-    put(ROOT / "README.md", "costs", in_short())
-    put(DOCS / "kernels.md", "bench", costs())
-    put(DOCS / "kernels.md", "floors", least())
-    put(DOCS / "scale.md", "compared", compared())
-    put(DOCS / "translation.md", "speed", speeds())
-    put(DOCS / "translation.md", "tatoeba", translations())
-    put(DOCS / "domains.md", "domains", domains())
-    put(DOCS / "attacks.md", "attacked", attacked())
+    for file, mark, text in blocks():
+        put(ROOT / file, mark, text)
+
+
+def blocks() -> Iterator[tuple[str, str, str]]:
+    """What stands between marks: the page, the mark, and the text."""
+    yield "README.md", "gains", gains()
+    yield "README.md", "costs", in_short()
+    yield "docs/kernels.md", "bench", costs()
+    yield "docs/kernels.md", "floors", least()
+    yield "docs/scale.md", "compared", compared()
+    yield "docs/translation.md", "speed", speeds()
+    yield "docs/translation.md", "tatoeba", translations()
+    yield "docs/domains.md", "domains", domains()
+    yield "docs/attacks.md", "attacked", attacked()
 
 
 def put(file: Path, mark: str, text: str) -> None:
