@@ -57,23 +57,34 @@ def alignments(kernel: Any, types: dict[str, Any]) -> dict[tuple[int, ...], Any]
 
 
 def compiled(
-    module: str, name: str, options: dict[str, Any], dtype: str, warps: int, registers: int = 0
-) -> dict[str, int]:
-    """Registers and bytes of spilled ones of a kernel, compiled for Hopper."""
-    return resources(machine_code(module, name, options, dtype, warps, registers))
+    module: str, name: str, options: dict[str, Any], dtype: str, warps: int, registers: int = 0,
+    stages: int = 3,
+) -> dict[str, int]:  # fmt: skip
+    """Registers, bytes of spilled ones and of shared memory of a kernel, compiled for Hopper."""
+    made = built(module, name, options, dtype, warps, registers, stages)
+    return resources(made.asm["cubin"]) | {"shared": made.metadata.shared}
 
 
 def machine_code(
     module: str, name: str, options: dict[str, Any], dtype: str, warps: int, registers: int = 0
 ) -> bytes:
     """A kernel compiled for Hopper."""
+    code: bytes = built(module, name, options, dtype, warps, registers).asm["cubin"]
+    return code
+
+
+def built(
+    module: str, name: str, options: dict[str, Any], dtype: str, warps: int, registers: int = 0,
+    stages: int = 3,
+) -> Any:  # fmt: skip
+    """A kernel compiled for Hopper, and what Triton knows about it."""
     kernel = getattr(importlib.import_module(f"babn.kernels.{module}"), name)
     wanted = {key: value for key, value in options.items() if key in kernel.arg_names}
     types = signature(kernel, wanted, dtype)
     source = ASTSource(kernel, types, wanted, alignments(kernel, types))
-    how = {"num_warps": warps} | ({"maxnreg": registers} if registers else {})
-    code: bytes = triton.compile(source, target=HOPPER, options=how).asm["cubin"]
-    return code
+    how = {"num_warps": warps, "num_stages": stages}
+    how |= {"maxnreg": registers} if registers else {}
+    return triton.compile(source, target=HOPPER, options=how)
 
 
 def resources(binary: bytes) -> dict[str, int]:

@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
+import torch
 from ahead_of_time import compiled
 
 from babn.kernels.climb import STEPS
@@ -21,10 +22,15 @@ from babn.kernels.launch import (
     ROUNDED,
     ROWWISE,
     TILES,
+    head_sizes,
+    tile_options,
 )
 from babn.kernels.prior import KEYS, WARPS
 
 pytestmark = pytest.mark.slow
+
+SMALL_GPU = 99 * 1024
+"""Shared memory that a program may have on the smallest GPUs with kernels, in bytes."""
 
 DEFAULT = {
     "D": 64, "DV": 64, "BD": 64, "BDV": 64, "SHAPE": LIFTED, "LIFT": True, "NORMALIZED": True,
@@ -128,3 +134,30 @@ def test_products_of_float32_compile_with_fewer_digits(
     options: dict[str, Any] = {**DEFAULT, "BM": tile.queries, "BN": tile.keys, "IEEE": ROUNDED}
     options["LIFTS"] = min(options["LIFTS"], 2)
     assert compile_kernel(*KERNELS[kernel], options, "fp32", tile.warps)["registers"] > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("size", [128, 256])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_large_heads_fit_the_shared_memory_of_small_gpus(
+    kernel: str, size: int, dtype: torch.dtype, compile_kernel: Callable[..., dict[str, int]]
+) -> None:
+    q = torch.empty(1, 1, 64, size, dtype=dtype)
+    sizes = head_sizes(q, q)
+    tile = tile_options(kernel, q, 64, None, None, sizes)
+    lifts = PACKED if dtype == torch.bfloat16 else 2
+    options = {**DEFAULT, **sizes, **tile, "LIFTS": lifts}
+    short = "bf16" if dtype == torch.bfloat16 else "fp32"
+    found = compile_kernel(*KERNELS[kernel], options, short, tile["num_warps"], 0, 1)
+    assert found["shared"] <= SMALL_GPU, found
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("kernel", ["read_keys", "read_keys_backward"])
+def test_the_priors_network_fits_with_large_heads(
+    kernel: str, dtype: str, compile_kernel: Callable[..., dict[str, int]]
+) -> None:
+    keys = KEYS // 2 if dtype == "fp32" else KEYS
+    options = {**DEFAULT, **VARIANTS["large-heads"], "HIDDEN": 10, "BH": 16, "BN": keys}
+    found = compile_kernel("prior", kernel, options, dtype, WARPS, 0, 1)
+    assert found["shared"] <= SMALL_GPU, found

@@ -32,6 +32,11 @@ CASES = {
     "causal-in-several-tiles": Case(heads=1, n=80, m=80, mask="causal", bias=True),
     "full-tiles": Case(heads=1, n=64, m=64, d=16, dv=16),
     "full-tiles-and-odd-heads": Case(heads=1, n=16, m=32, d=12, dv=10, bias=True),
+    "heads-of-128": Case(heads=1, n=70, m=35, d=128, dv=128, spread=0.1),
+    "heads-of-200": Case(heads=1, n=17, m=40, d=200, dv=200, spread=0.1, mask="causal"),
+    "heads-of-256": Case(heads=1, n=70, m=35, d=256, dv=256, spread=0.1),
+    "full-tiles-and-heads-of-256": Case(heads=1, n=64, m=64, d=256, dv=256, spread=0.1),
+    "large-values": Case(heads=1, n=17, m=40, d=8, dv=256),
     "padding": Case(batch=2, mask="padding"),
     "causal": Case(mask="causal"),
     "mask-of-heads": Case(mask="heads"),
@@ -94,6 +99,8 @@ HALF_CASES = {
     "bias": Case(bias=True, mask="random"),
     "raw-scores": Case(normalized=False, noise="exact"),
     "bam": Case(fixed_k=10.0, rho=0.0, sigma=0.0),
+    "heads-of-128": Case(heads=1, n=70, m=35, d=128, dv=128, spread=0.1),
+    "heads-of-256": Case(heads=1, n=70, m=35, d=256, dv=256, spread=0.1),
 }
 
 # No lift, prior, mask, bias or seeds; k = 2, in mean mode, without divergence.

@@ -1,11 +1,13 @@
 """What launching the kernels has in common: settings, tiles, strides, and the launch itself."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 
 LN2, LOG2_E, EULER = math.log(2), 1 / math.log(2), 0.57721566490153286
 
@@ -125,13 +127,18 @@ TILES = {
 """For each kernel the largest tile that fits its registers with heads of 64."""
 
 
+LARGE_HEAD = 1024
+"""Bytes of a head from which on tiles are smaller, to fit the shared memory of small GPUs."""
+
+
 def tile_options(
-    kernel: str, q: Tensor, m: int, mask: Tensor | None, bias: Tensor | None
+    kernel: str, q: Tensor, m: int, mask: Tensor | None, bias: Tensor | None, sizes: dict[str, int]
 ) -> dict[str, Any]:
     """The tile of a kernel, smaller for short texts, and what has to be done in it."""
-    n, largest = q.shape[2], TILES[kernel]
-    queries = min(largest.queries, max(16, triton.next_power_of_2(n)))
-    keys = min(largest.keys, max(16, triton.next_power_of_2(m)))
+    n, largest, widest = q.shape[2], TILES[kernel], max(sizes["BD"], sizes["BDV"])
+    parts = 2 if widest * q.element_size() >= LARGE_HEAD else 1
+    queries = min(largest.queries // parts, max(16, triton.next_power_of_2(n)))
+    keys = min(max(16, largest.keys // parts), max(16, triton.next_power_of_2(m)))
     options = {
         "BM": queries,
         "BN": keys,
@@ -140,10 +147,10 @@ def tile_options(
         "IEEE": digits(q.dtype),
         "FULL": n % queries == 0 and m % keys == 0,
         # Large heads leave fewer registers for pairs.
-        "num_warps": 2 * largest.warps if q.shape[-1] > 64 else largest.warps,
+        "num_warps": 2 * largest.warps if widest > 64 and parts == 1 else largest.warps,
         "num_stages": largest.stages,
     }
-    if largest.registers and q.shape[-1] <= 64:
+    if largest.registers and widest <= 64:
         options["maxnreg"] = largest.registers
     return options
 
@@ -241,12 +248,24 @@ class Launcher:
         kind = device.index, kinds, numbers, tuple(options.items())
         found = self.compiled.get(kind)
         if found is None:
-            compiled = self.kernel[grid](*tensors, *numbers, **options)
+            compiled = fitted(lambda given: self.kernel[grid](*tensors, *numbers, **given), options)
             names = self.kernel.arg_names[len(tensors) + len(numbers) :]
             self.compiled[kind] = compiled, tuple(options[name] for name in names)
             return
         compiled, constants = found
         compiled[(*grid, 1)](*tensors, *numbers, *constants)
+
+
+def fitted(launch: Callable[[dict[str, Any]], Any], options: dict[str, Any]) -> Any:
+    """Launches with as many tiles loaded at once as the GPU's shared memory has room for."""
+    stages = options.get("num_stages", 3)
+    while True:
+        try:
+            return launch({**options, "num_stages": stages})
+        except OutOfResources as error:
+            if error.name != "shared memory" or stages == 1:
+                raise
+            stages -= 1
 
 
 def _kind(tensor: Tensor | tuple[Tensor, ...]) -> Any:

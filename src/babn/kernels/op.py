@@ -82,7 +82,8 @@ def weibull_attention(
     row_end = q.new_empty(batch, heads, n, dtype=torch.int32)
     lift = _applied(lift, head_weight, head_bias)
     pairs, lifted = Pairs.of(q, m, mask, bias), Lift.of(lift, q, m)
-    tiles = tile_options("forward", q, m, mask, bias)
+    sizes = head_sizes(q, v)
+    tiles = tile_options("forward", q, m, mask, bias, sizes)
     launch_forward(
         (triton.cdiv(n, tiles["BM"]), batch * heads),
         (q, k, v, lifted.first, lifted.second, q if prior is None else prior,
@@ -91,7 +92,7 @@ def weibull_attention(
          pairs.mask_strides, pairs.bias_strides,
          heads, heads // k.shape[1], n, m, 1 if seeds is None else batch // len(seeds),
          *settings.numbers(), math.lgamma(alpha) - EULER - 1),
-        **head_sizes(q, v), **tiles, **settings.options(prior, mask),
+        **sizes, **tiles, **settings.options(prior, mask),
         POSITIVE=head_weight is not None, LIFTS=lifted.kind,
     )  # fmt: skip
     return out, kl, normalizers, row_end
@@ -162,7 +163,8 @@ def weibull_attention_backward(
     dlifted = Lift.of(None if lift is None else dlift, q, m)
     weights, dscores = (q.new_empty(batch, heads, n, m) for _ in range(2))
     row_sum, prior_sum = q.new_empty(2, batch, heads, n, dtype=torch.float32)
-    tiles, sizes = tile_options("rows", q, m, mask, bias), head_sizes(q, v)
+    sizes = head_sizes(q, v)
+    tiles = tile_options("rows", q, m, mask, bias, sizes)
     options, numbers = settings.options(prior, mask), settings.numbers()
     row_blocks = triton.cdiv(n, tiles["BM"])
     row_parts = row_blocks * tiles["BM"] // ROWS_OF_A_PART.value
@@ -183,7 +185,7 @@ def weibull_attention_backward(
     finish = normalized and not balanced
     dk, dv = (token_by_token(q, m, x.shape[-1]) for x in (k, v))
     dprior = q.new_empty(batch, heads, m, dtype=torch.float32)
-    tiles = tile_options("columns", q, m, mask, bias)
+    tiles = tile_options("columns", q, m, mask, bias, sizes)
     launch_columns(
         (triton.cdiv(m, tiles["BN"]), batch * heads),
         (q, k, prior_or_any, pairs.mask, pairs.bias, *normalizers[1:3], row_end, dout,
@@ -193,7 +195,7 @@ def weibull_attention_backward(
         **sizes, **tiles, NORMALIZED=finish, PRIORS=options["PRIORS"],
     )  # fmt: skip
     if not balanced:
-        tiles = tile_options("queries", q, m, mask, bias)
+        tiles = tile_options("queries", q, m, mask, bias, sizes)
         launch_queries(
             (triton.cdiv(n, tiles["BM"]), batch * heads),
             (q, k, pairs.mask, pairs.bias, normalizers[1], row_end, dscores, row_sum, dq),

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import Launcher, digits, token_by_token
+from babn.kernels.launch import LARGE_HEAD, Launcher, digits, token_by_token
 from babn.kernels.special import LN2, LOG2_E, exp2, log2
 from babn.kernels.tiles import BOTTOM, LOWEST, at_head, dot, load_rows, store_rows
 
@@ -135,8 +135,9 @@ launch_read_backward = Launcher(read_keys_backward)
 def _options(key: Tensor, w1: Tensor, mask: Tensor | None, normalized: bool) -> dict[str, Any]:
     hidden, d = w1.shape
     block, units = (max(16, triton.next_power_of_2(size)) for size in (d, hidden))
+    keys = KEYS // 2 if block * key.element_size() >= LARGE_HEAD else KEYS
     return {
-        "D": d, "BD": block, "HIDDEN": hidden, "BH": units, "BN": KEYS,
+        "D": d, "BD": block, "HIDDEN": hidden, "BH": units, "BN": keys,
         "MASKED": mask is not None, "NORMALIZED": normalized,
         "IEEE": digits(key.dtype), "num_warps": WARPS,
     }  # fmt: skip

@@ -73,7 +73,7 @@ def softmax_weights(
     m = k.shape[2]
     out = q.new_empty(batch, heads, n, m)
     sizes, pairs = head_sizes(q, q), Pairs.of(q, m, mask, bias)
-    tiles = tile_options("softmax", q, m, mask, bias)
+    tiles = tile_options("softmax", q, m, mask, bias, sizes)
     launch_softmax(
         (triton.cdiv(n, tiles["BM"]), batch * heads),
         (q, k, pairs.mask, pairs.bias, out),

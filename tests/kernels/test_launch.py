@@ -1,0 +1,37 @@
+"""Kernels are launched with as much of the shared memory as there is."""
+
+from typing import Any
+
+import pytest
+from triton.runtime.errors import OutOfResources
+
+from babn.kernels.launch import fitted
+
+
+class Gpu:
+    """Has room for so many tiles at once."""
+
+    def __init__(self, room: int, lacks: str = "shared memory") -> None:
+        self.room, self.lacks, self.tried = room, lacks, list[int]()
+
+    def __call__(self, options: dict[str, Any]) -> str:
+        self.tried.append(options["num_stages"])
+        if options["num_stages"] > self.room:
+            raise OutOfResources(2, 1, self.lacks)
+        return f"ran with {options['BM']} queries"
+
+
+@pytest.mark.parametrize(("room", "tried"), [(3, [3]), (2, [3, 2]), (1, [3, 2, 1])])
+def test_fewer_tiles_are_loaded_where_memory_is_short(room: int, tried: list[int]) -> None:
+    gpu = Gpu(room)
+    assert fitted(gpu, {"BM": 64, "num_stages": 3}) == "ran with 64 queries"
+    assert gpu.tried == tried
+
+
+def test_what_does_not_fit_at_all_is_an_error() -> None:
+    gpu = Gpu(0)
+    with pytest.raises(OutOfResources, match="shared memory"):
+        fitted(gpu, {"BM": 64})
+    assert gpu.tried == [3, 2, 1]
+    with pytest.raises(OutOfResources, match="registers"):
+        fitted(Gpu(1, "registers"), {"BM": 64, "num_stages": 2})
