@@ -1,7 +1,8 @@
 """Writes what the documentation quotes from committed results: python benchmarks/make_pages.py.
 
 `docs/reproduce.md` is written whole; `README.md`, `docs/kernels.md`, `docs/scale.md`,
-`docs/translation.md`, `docs/domains.md` and `docs/attacks.md` get figures between their marks.
+`docs/translation.md`, `docs/domains.md`, `docs/attacks.md` and `docs/vqa.md` get figures between
+their marks.
 Results of a table are read from `benchmarks/results/TABLE.json`, a copy of the `results.json` that
 `babn reproduce` leaves in the table's folder.
 """
@@ -93,6 +94,8 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "docs/translation.md", "tatoeba", translations()
     yield "docs/domains.md", "domains", domains()
     yield "docs/attacks.md", "attacked", attacked()
+    yield "docs/vqa.md", "easy", images("vqa-easy")
+    yield "docs/vqa.md", "daquar", images("vqa-daquar")
 
 
 def put(file: Path, mark: str, text: str) -> None:
@@ -282,10 +285,27 @@ TRANSLATED = {
 def translations() -> str:
     """How well rules translate, and how well they know when they do not."""
     records, command = load_records(RESULTS / "tatoeba.json")
-    found = main_table(records)
-    places = [list(found.columns).index(name) for name in TRANSLATED]
+    shown = picked(main_table(records), TRANSLATED)
+    return "\n\n".join([f"`{command}`:", shown, *circumstances(records)])
+
+
+def picked(found: Table, columns: Mapping[str, str]) -> str:
+    """Some columns of a table under other names."""
+    places = [list(found.columns).index(name) for name in columns]
     rows = [[row[place].replace("settings.", "") for place in places] for row in found.rows]
-    shown = Table([*TRANSLATED.values()], rows).markdown().strip()
+    return Table([*columns.values()], rows).markdown().strip()
+
+
+ABOUT_IMAGES = {
+    name: name for name in ("attention", "asked", "accuracy", "PAvPU", "ECE", "NLL", "error AUROC")
+}
+"""What is said of questions about images."""
+
+
+def images(name: str) -> str:
+    """How rules answer questions about images, original and noisy."""
+    records, command = load_records(RESULTS / f"{name}.json")
+    shown = picked(main_table(records), ABOUT_IMAGES)
     return "\n\n".join([f"`{command}`:", shown, *circumstances(records)])
 
 
