@@ -143,3 +143,14 @@ def test_the_command_prints_tables_and_writes_numbers(tmp_path: Path) -> None:
     found = json.loads(out.read_text())
     assert found["versions"]["torch"] == torch.__version__
     assert {r["task"] for r in found["rows"]} == {"train", "mean", "sample"}
+
+
+def test_cheaper_upward_paths_are_measured_on_their_own(tmp_path: Path) -> None:
+    out = tmp_path / "routes.json"
+    result = CliRunner().invoke(app(), ["bench", "--quick", "--routes", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "posterior mean" not in result.output
+    found = json.loads(out.read_text())["rows"]
+    assert [(each["task"], each["name"]) for each in found] == [
+        ("train", name) for name in suite.ROUTES
+    ]

@@ -33,6 +33,16 @@ TRAINED: dict[str, RuleConfig | None] = {
     "BABN keys": babn.BeliefConfig(),
     "BABN keys, reference": babn.BeliefConfig(kernel="reference"),
 }
+ROUTES: dict[str, RuleConfig | None] = {
+    "softmax": None,
+    "BABN heads": babn.BeliefConfig(upward="heads"),
+    "BABN heads, shared by 3": babn.BeliefConfig(upward="heads", upward_share=3),
+    "BABN keys": babn.BeliefConfig(),
+    "BABN keys, shared by 2": babn.BeliefConfig(upward_share=2),
+    "BABN keys, rank 16": babn.BeliefConfig(upward_rank=16),
+}
+"""Upward paths that cost less than the default."""
+
 ASKED: dict[str, RuleConfig | None] = {
     "softmax": None,
     "BABN sigma=0": babn.BeliefConfig(sigma=0.0),
@@ -67,11 +77,13 @@ class Plan:
         sizes: Sizes of model and batch, each with the form in which models run.
         repeats: Measured steps.
         reference_up_to: The longest text for which the reference is measured beside the kernels.
+        routes: Whether to measure training with cheaper upward paths, and nothing else.
     """
 
     sizes: tuple[tuple[Size, Form], ...]
     repeats: int
     reference_up_to: int = 512
+    routes: bool = False
 
 
 GPU = Plan(
@@ -143,6 +155,8 @@ def _in_processes(plan: Plan, device: torch.device, report: Callable[[str], None
 
 def _groups(plan: Plan) -> list[list[Contestant]]:
     """What is compared with each other."""
+    if plan.routes:
+        return [_training(plan, size, form) for size, form in plan.sizes]
     found = [_sampling(replace(plan.sizes[0][0], batch=1))]
     for size, form in plan.sizes:
         found.append(_training(plan, size, form))
@@ -152,7 +166,7 @@ def _groups(plan: Plan) -> list[list[Contestant]]:
 
 def _training(plan: Plan, size: Size, form: Form) -> list[Contestant]:
     found = []
-    for name, rule in TRAINED.items():
+    for name, rule in (ROUTES if plan.routes else TRAINED).items():
         by_reference = rule is not None and rule.kernel == "reference"
         if by_reference and size.length > plan.reference_up_to:
             continue

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 
-def bench(*, out: Path = Path("babn-bench.json"), quick: bool = False) -> None:
+def bench(
+    *, out: Path = Path("babn-bench.json"), quick: bool = False, routes: bool = False
+) -> None:
     """Measure what stochastic attention costs in time and memory, beside softmax in the same run.
 
     Random weights in the shape of ALBERT-base. On a GPU compiled models in bfloat16 for 128, 512
@@ -13,8 +15,10 @@ def bench(*, out: Path = Path("babn-bench.json"), quick: bool = False) -> None:
     Args:
         out: JSON file to write the numbers to.
         quick: Measure one tiny size once, only to see that everything runs.
+        routes: Measure training with cheaper upward paths instead: of low rank, shared by layers.
     """
     import json
+    from dataclasses import replace
 
     import torch
     from rich.box import SIMPLE_HEAD
@@ -29,6 +33,7 @@ def bench(*, out: Path = Path("babn-bench.json"), quick: bool = False) -> None:
     plan = suite.GPU if device.type == "cuda" else suite.CPU
     if quick:
         plan = suite.Plan(((Size(16, 2, layers=2, width=32, heads=2), "eager"),), repeats=1)
+    plan = replace(plan, routes=routes)
     console = Console(highlight=False)
     console.print(f"Measuring on {versions()['device']} with torch {torch.__version__}.")
     rows = []
@@ -37,11 +42,13 @@ def bench(*, out: Path = Path("babn-bench.json"), quick: bool = False) -> None:
             rows.append(row)
             out.write_text(json.dumps(report.plain(rows, versions()), indent=1))
     for task, title in report.TITLES.items():
+        if not (lines := report.table(rows, task)):
+            continue
         shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for name in report.columns(task):
             longest = max(len(word) for word in name.split())
             shown.add_column(name, no_wrap=name == "rule", min_width=longest)
-        for line in report.table(rows, task):
+        for line in lines:
             shown.add_row(*line)
         console.print(shown)
     console.print("Each rule in its faster form.")
