@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import babn
-from babn.attention import fused
+from babn.attention import fused, upward
 from babn.errors import UnsupportedAttentionError
-from models import ALL, Batch, Case, floats, without_dropout
+from models import ALL, Batch, Case, floats, token_batch, without_dropout
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -73,8 +73,42 @@ def test_a_training_step_equals_the_references(name: str, upward: str) -> None:
     assert_steps_are_equal(BY_NAME[name], upward=upward)
 
 
-def test_a_training_step_equals_the_references_where_layers_share_a_state() -> None:
+@pytest.fixture
+def climbs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the upward paths over keys that kernels have taken."""
+    taken: list[str] = []
+    for name in ("climb_and_lift", "climb_over_keys"):
+        original = getattr(fused, name)
+
+        def noted(*args: Any, name: str = name, original: Any = original) -> Any:
+            taken.append(name)
+            return original(*args)
+
+        monkeypatch.setattr(upward, name, noted)
+    return taken
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_maps_over_keys_end_in_the_products_of_kernels(name: str, climbs: list[str]) -> None:
+    # As many keys as fill whole blocks; some of them are padding.
+    case = placed(replace(BY_NAME[name], batch=lambda: token_batch(16, padding=3)))
+    assert_steps_are_equal(case, upward="keys")
+    assert climbs == ["climb_and_lift"]
+    model = case.converted(kernel="triton", upward="keys").eval()
+    expected = case.converted(kernel="reference", upward="keys").eval()
+    with torch.no_grad():
+        found = [floats(each(**case.batch()))[0] for each in (model, expected)]
+    torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
+    assert climbs == ["climb_and_lift", "climb_over_keys"]
+
+
+def test_a_training_step_equals_the_references_where_layers_share_a_state(
+    climbs: list[str],
+) -> None:
     assert_steps_are_equal(BY_NAME["vit"], upward="heads", upward_share=2)
+    case = placed(replace(BY_NAME["bert"], batch=lambda: token_batch(16)))
+    assert_steps_are_equal(case, upward="keys", upward_share=2)
+    assert not climbs
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from babn.attention.fused import (
     HeadLift,
     Request,
     softmax_weights,
+    takes_products,
     weibull_attention,
 )
 from babn.attention.inputs import Inputs, Scores
@@ -22,7 +23,15 @@ from babn.attention.masking import Mask, from_ranks, normalize, ranks, to_ranks
 from babn.attention.prior import KeyNetwork
 from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, check_at_least, check_count
 from babn.attention.stochastic import NormalizedPosterior, log_weights
-from babn.attention.upward import Axis, AxisMap, climb, climb_by_kernels, joint_map
+from babn.attention.upward import (
+    Axis,
+    AxisMap,
+    climb,
+    climb_and_lift_by_products,
+    climb_by_kernels,
+    climb_by_products,
+    joint_map,
+)
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
 from babn.distributions.special import log_softplus
 from babn.errors import ConfigError
@@ -127,11 +136,13 @@ class UpwardStates:
         h: The states, the first layer's first.
         rank: Where keys stand among those that their query sees; `None` if all stand as they are.
         share: Layers in a row that have the same state.
+        lifts: What layers make of their states for shape and scale, instead of the states.
     """
 
     h: list[Float[Tensor, "batch head query key"]]
     rank: Int[Tensor, "#batch #head #query key"] | None
     share: int = 1
+    lifts: list[Float[Tensor, "batch head query lifted"]] | None = None
 
     def at(self, step: int) -> Float[Tensor, "batch head query key"]:
         """The state of a layer."""
@@ -175,11 +186,17 @@ class WeibullEncoder(nn.Module):
             log_mean = log_lam + log_moment
         return Weibull(k, log_lam, self.config.noise, log_mean)
 
+    def lift_maps(self) -> list[AxisMap]:
+        """The maps from a state to shape and scale, as far as they are there."""
+        return [map for map in (self.shape_map, self.scale_map) if map is not None]
+
     def lift(self, step: int, up: UpwardStates | None) -> Tensor | HeadLift | None:
         """What the upward path gives to shape and scale, side by side, before softplus."""
-        maps = [map for map in (self.shape_map, self.scale_map) if map is not None]
+        maps = self.lift_maps()
         if not maps or up is None:
             return None
+        if up.lifts is not None:
+            return up.lifts[step]
         if self.config.upward == "heads":
             weight = torch.cat([map.weight for map in maps])
             return HeadLift(up.at(step), weight, torch.cat([map.bias for map in maps]))
@@ -220,15 +237,26 @@ class BeliefRule(AttentionRule):
         if self.config.upward == "heads" and (first.mask is None or first.mask.shape[1] == 1):
             # Maps over heads keep pairs apart, so that what they make of masked ones goes nowhere.
             return UpwardStates(climb_by_kernels(maps, top), None, self.config.upward_share)
-        return self._climb(maps, top, first.mask)
+        return self._climb(maps, top, first.mask, by_kernels=True)
 
-    def _climb(self, maps: list[AxisMap], top: Tensor, mask: Mask | None) -> UpwardStates:
-        rank = ranks(mask) if self.config.upward == "keys" else None
+    def _climb(
+        self, maps: list[AxisMap], top: Tensor, mask: Mask | None, by_kernels: bool = False
+    ) -> UpwardStates:
+        over_keys, share = self.config.upward == "keys", self.config.upward_share
+        rank = ranks(mask) if over_keys else None
         if rank is not None and mask is not None:
             places = torch.arange(mask.shape[-1], device=mask.device)
             mask = places < mask.sum(-1, keepdim=True)
-        states = climb(maps, to_ranks(top, rank), mask)
-        return UpwardStates(states, rank, self.config.upward_share)
+        top = to_ranks(top, rank)
+        full = over_keys and self.config.upward_rank == 0
+        if by_kernels and full and takes_products(top):
+            if not torch.is_grad_enabled():
+                return UpwardStates(climb_by_products(maps, top, mask), rank, share)
+            if rank is None and share == 1:
+                lifts = [self._encoder(step).lift_maps() for step in range(len(maps))]
+                lifted = climb_and_lift_by_products(maps, lifts, top, mask)
+                return UpwardStates([], None, lifts=lifted)
+        return UpwardStates(climb(maps, top, mask), rank, share)
 
     def _upward_maps(self) -> list[AxisMap]:
         steps = range(0, len(self.parameter_sets), self.config.upward_share)

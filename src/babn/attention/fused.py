@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.attention.inputs import Inputs
+from babn.attention.masking import Mask
 from babn.attention.randomness import Randomness
 from babn.distributions.noise import NoiseName
 
@@ -140,6 +141,39 @@ def climb_over_heads(
     return states
 
 
+def takes_products(top: Float[Tensor, "batch head query key"]) -> bool:
+    """Whether kernels have the products of the upward path over keys for such numbers."""
+    from babn.kernels.keys import ALIGNED
+
+    fits = top.shape[-1] % ALIGNED == 0 and top.numel() > 0
+    return fits and (top.element_size() == 2 or not top.is_cuda) and has_blocks(top.device)
+
+
+def climb_over_keys(
+    top: Float[Tensor, "batch head query key"], weights: Tensor, biases: Tensor, mask: Mask | None
+) -> list[Float[Tensor, "batch head query key"]]:
+    """The upward path over keys without gradients: states, maps in the order of steps."""
+    from babn.kernels.keys import climb_over_keys
+
+    states: list[Tensor] = climb_over_keys(top, weights, biases, mask)
+    return states
+
+
+def climb_and_lift(
+    top: Float[Tensor, "batch head query key"],
+    weights: Tensor,
+    biases: Tensor,
+    lift_weights: Tensor,
+    lift_biases: Tensor,
+    mask: Mask | None,
+) -> list[Tensor]:
+    """The upward path over keys: what each state gives to shape and scale."""
+    from babn.kernels.keys import climb_and_lift
+
+    found: list[Tensor] = climb_and_lift(top, weights, biases, lift_weights, lift_biases, mask)
+    return found[: len(found) // 2]
+
+
 def key_prior(
     key: Float[Tensor, "batch keyhead key dim"],
     w1: Tensor,
@@ -178,6 +212,14 @@ def is_recent(device: torch.device) -> bool:
     """Whether a GPU has the instructions that kernels are written in."""
     nvidia = torch.version.cuda is not None
     return nvidia and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+@torch.compiler.assume_constant_result
+def has_blocks(device: torch.device) -> bool:
+    """Whether a GPU loads blocks of matrices by itself, or kernels are interpreted."""
+    if device.type != "cuda":
+        return interpreted()
+    return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 @torch.compiler.assume_constant_result

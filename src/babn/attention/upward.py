@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.fused import climb_over_heads
+from babn.attention.fused import climb_and_lift, climb_over_heads, climb_over_keys
 from babn.attention.masking import Mask, zero_masked
 from babn.errors import KeyLengthError
 
@@ -56,21 +56,34 @@ def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"])
         (only,) = maps
         mapped = torch.matmul(only.weight.to(h.dtype), h.flatten(2)).unflatten(2, h.shape[2:])
         return mapped + only.bias.to(h.dtype)[:, None, None]
-    keys, size = h.shape[-1], len(maps[0].bias)
-    if keys > size:
-        raise KeyLengthError(
-            f"{keys} keys, but the upward path was built for max_length={size}. "
-            f"Convert with max_length={keys} or more, truncate the input, or use "
-            'upward="heads", which has no limit.'
-        )
-    bias = torch.stack([map.bias[:keys] for map in maps], 1).flatten().to(h.dtype)
+    keys = h.shape[-1]
     if maps[0].rank:
+        check_length(maps[0], keys)
+        bias = torch.stack([map.bias[:keys] for map in maps], 1).flatten().to(h.dtype)
         inner = torch.cat([map.inner[:, :keys] for map in maps]).to(h.dtype)
         outer = torch.block_diag(*(map.outer[:keys] for map in maps)).to(h.dtype)
         outer = outer.unflatten(0, (len(maps), keys)).transpose(0, 1).flatten(0, 1)
         return F.linear(F.linear(h, inner), outer, bias)
-    weight = torch.stack([map.weight[:keys, :keys] for map in maps], 1).flatten(0, 1).to(h.dtype)
-    return F.linear(h, weight, bias)
+    return F.linear(h, *joint_weight(maps, h))
+
+
+def joint_weight(maps: Sequence[AxisMap], h: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight and bias of several full maps over the keys of `h`, as one map."""
+    keys = h.shape[-1]
+    check_length(maps[0], keys)
+    weight = torch.stack([map.weight[:keys, :keys] for map in maps], 1).flatten(0, 1)
+    bias = torch.stack([map.bias[:keys] for map in maps], 1).flatten()
+    return weight.to(h.dtype), bias.to(h.dtype)
+
+
+def check_length(map: AxisMap, keys: int) -> None:
+    """Refuses more keys than a map was built for."""
+    if keys > len(map.bias):
+        raise KeyLengthError(
+            f"{keys} keys, but the upward path was built for max_length={len(map.bias)}. "
+            f"Convert with max_length={keys} or more, truncate the input, or use "
+            'upward="heads", which has no limit.'
+        )
 
 
 def climb(
@@ -101,6 +114,32 @@ def climb_by_kernels(
     weights = torch.stack([upward.weight for upward in reversed(maps)])
     biases = torch.stack([upward.bias for upward in reversed(maps)])
     return climb_over_heads(top, weights, biases)[::-1]
+
+
+def climb_by_products(
+    maps: list[AxisMap], top: Float[Tensor, "batch head query key"], mask: Mask | None
+) -> list[Float[Tensor, "batch head query key"]]:
+    """The same path over keys by fused kernels, without gradients."""
+    weights, biases = _stacked([[upward] for upward in reversed(maps)], top)
+    return climb_over_keys(top, weights, biases, mask)[::-1]
+
+
+def climb_and_lift_by_products(
+    maps: list[AxisMap],
+    lifts: list[list[AxisMap]],
+    top: Float[Tensor, "batch head query key"],
+    mask: Mask | None,
+) -> list[Float[Tensor, "batch head query lifted"]]:
+    """What each layer's maps to shape and scale make of its state, side by side."""
+    weights, biases = _stacked([[upward] for upward in reversed(maps)], top)
+    lift_weights, lift_biases = _stacked(lifts[::-1], top)
+    return climb_and_lift(top, weights, biases, lift_weights, lift_biases, mask)[::-1]
+
+
+def _stacked(maps: Sequence[Sequence[AxisMap]], h: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights and biases of maps over the keys of `h`, one joint map after the other."""
+    weights, biases = zip(*(joint_weight(each, h) for each in maps), strict=True)
+    return torch.stack(weights), torch.stack(biases)
 
 
 def softplus_seen(

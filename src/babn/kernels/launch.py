@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import triton
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 LN2, LOG2_E, EULER = math.log(2), 1 / math.log(2), 0.57721566490153286
 
@@ -218,6 +219,10 @@ def token_by_token(x: Tensor, tokens: int, size: int) -> Tensor:
     return x.new_empty(x.shape[0], tokens, x.shape[1], size).transpose(1, 2)
 
 
+Argument: TypeAlias = Tensor | TensorDescriptor | tuple[Tensor, ...]
+"""What kernels take: a tensor, one of which they take blocks, or several as one argument."""
+
+
 class Launcher:
     """Launches a kernel, and keeps what Triton found out about a call for calls of the same kind.
 
@@ -230,12 +235,12 @@ class Launcher:
         self.compiled: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
 
     def __call__(
-        self, grid: tuple[int, int], tensors: tuple[Tensor | tuple[Tensor, ...], ...],
+        self, grid: tuple[int, int], tensors: tuple[Argument, ...],
         numbers: tuple[Any, ...], **options: Any,
     ) -> None:  # fmt: skip
         """Arguments in the kernel's order; `options` are its constants and how it is compiled.
 
-        Several tensors that kernels take as one argument are a tuple; the first is a tensor.
+        The first of them is a tensor.
         """
         device = tensors[0].device  # type: ignore[union-attr]
         if device.type != "cuda":  # through the interpreter
@@ -268,8 +273,10 @@ def fitted(launch: Callable[[dict[str, Any]], Any], options: dict[str, Any]) -> 
             stages -= 1
 
 
-def _kind(tensor: Tensor | tuple[Tensor, ...]) -> Any:
+def _kind(tensor: Argument) -> Any:
     """What Triton compiles for."""
     if isinstance(tensor, tuple):
         return tuple([_kind(each) for each in tensor])
+    if isinstance(tensor, TensorDescriptor):
+        return tensor.base.dtype, tuple(tensor.block_shape)
     return tensor.dtype, tensor.data_ptr() % 16 == 0

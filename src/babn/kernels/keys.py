@@ -1,0 +1,254 @@
+"""The upward path with maps over keys: products of matrices that softplus and its slope end.
+
+A step reads a state and writes the next, and nothing between them. On the way back the gradient of
+a state, which its maps to shape and scale and the next step send to it, is one sum of products.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from babn.kernels.climb import slope_of
+from babn.kernels.launch import Launcher, Pairs, digits, masks
+from babn.kernels.special import LN2, softplus_and_slope
+from babn.kernels.tiles import dot
+
+ALIGNED = 8
+"""The number of keys must be a multiple of this: rows in half precision begin at 16 bytes."""
+
+
+@triton.jit
+def add_product(
+    total, X, WEIGHT, row, column, size,
+    BK: tl.constexpr, TRANSPOSED: tl.constexpr, IEEE: tl.constexpr,
+):  # fmt: skip
+    """Adds a block of the product of X and a weight, which may have to be transposed."""
+    for at in range(0, size, BK):
+        x = X.load([row, at])
+        if TRANSPOSED:
+            total += dot(x, WEIGHT.load([column, at]).T, IEEE)
+        else:
+            total += dot(x, WEIGHT.load([at, column]), IEEE)
+    return total
+
+
+@triton.jit
+def step_over_keys(
+    BIAS, MASK, X, WEIGHT, OUT, mask_strides, heads, queries, keys, row_count,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, MASKED: tl.constexpr, IEEE: tl.constexpr,
+):  # fmt: skip
+    """One block of a state: softplus of a map of the one below, zero at masked keys."""
+    blocks = tl.cdiv(keys, BN)
+    row, column = tl.program_id(0) // blocks * BM, tl.program_id(0) % blocks * BN
+    total = tl.zeros([BM, BN], tl.float32)
+    total = add_product(total, X, WEIGHT, row, column, keys, BK, True, IEEE)
+    columns = column + tl.arange(0, BN)
+    bias = tl.load(BIAS + columns, mask=columns < keys, other=0.0).to(tl.float32)
+    value, _ = softplus_and_slope(total + bias[None, :], IEEE)
+    if MASKED:
+        rows = row + tl.arange(0, BM)
+        batch, head, query = rows // (heads * queries), rows // queries % heads, rows % queries
+        at = batch * mask_strides[0] + head * mask_strides[1] + query * mask_strides[2]
+        inside = (rows < row_count)[:, None] & (columns < keys)[None, :]
+        offsets = at[:, None] + columns[None, :] * mask_strides[3]
+        value = tl.where(tl.load(MASK + offsets, mask=inside, other=0) != 0, value, 0.0)
+    OUT.store([row, column], (value * LN2).to(OUT.dtype))
+
+
+@triton.jit
+def step_over_keys_backward(
+    SUMS, DLIFT, LIFT_WEIGHT, DNEXT, NEXT_WEIGHT, STATE, OUT, keys, lifted,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, LAST: tl.constexpr, IEEE: tl.constexpr,
+):  # fmt: skip
+    """One block of the gradient before softplus, and its sums over the block's rows.
+
+    It comes from what the state is lifted to, and from the next step unless this is the LAST.
+    """
+    blocks = tl.cdiv(keys, BN)
+    row, column = tl.program_id(0) // blocks * BM, tl.program_id(0) % blocks * BN
+    total = tl.zeros([BM, BN], tl.float32)
+    total = add_product(total, DLIFT, LIFT_WEIGHT, row, column, lifted, BK, False, IEEE)
+    if not LAST:
+        total = add_product(total, DNEXT, NEXT_WEIGHT, row, column, keys, BK, False, IEEE)
+    total *= slope_of(STATE.load([row, column]).to(tl.float32), IEEE)
+    OUT.store([row, column], total.to(OUT.dtype))
+    columns = column + tl.arange(0, BN)
+    part = (tl.program_id(0) // blocks).to(tl.int64)
+    tl.store(SUMS + part * keys + columns, tl.sum(total, 0), mask=columns < keys)
+
+
+launch_step = Launcher(step_over_keys)
+launch_step_backward = Launcher(step_over_keys_backward)
+
+
+def _blocks(keys: int) -> dict[str, int]:
+    """The block of a product, and how a kernel works on it."""
+    size = max(16, triton.next_power_of_2(keys))
+    if size > 128:
+        return {"BM": 128, "BN": 256, "BK": 64, "num_warps": 8, "num_stages": 3}
+    return {"BM": 64, "BN": size, "BK": min(size, 64), "num_warps": 4, "num_stages": 2}
+
+
+def _described(x: Tensor, rows: int, columns: int) -> Any:
+    """A matrix of which kernels take blocks of this size."""
+    return TensorDescriptor.from_tensor(x, [rows, columns])
+
+
+def _step(
+    state: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None, shape: torch.Size
+) -> Tensor:
+    """The next state; states are matrices with a row for each query."""
+    (count, keys), out, how = state.shape, torch.empty_like(state), _blocks(state.shape[1])
+    pairs = Pairs.of(state.view(shape), keys, mask, None)
+    launch_step(
+        (triton.cdiv(count, how["BM"]) * triton.cdiv(keys, how["BN"]), 1),
+        (bias, pairs.mask, _described(state, how["BM"], how["BK"]),
+         _described(weight, how["BN"], how["BK"]), _described(out, how["BM"], how["BN"])),
+        (pairs.mask_strides, shape[1], shape[2], keys, count),
+        **how, MASKED=masks(mask) > 0, IEEE=digits(state.dtype),
+    )  # fmt: skip
+    return out
+
+
+@torch.library.custom_op("babn::climb_over_keys", mutates_args=())
+def climb_over_keys(
+    top: Tensor, weights: Tensor, biases: Tensor, mask: Tensor | None
+) -> list[Tensor]:
+    """The states after each step of the path, in the precision of `top`; without gradients.
+
+    Args:
+        top: Where the path begins, zero at masked keys.
+        weights: The steps' maps over keys, one after the other, in the same precision.
+        biases: Their biases.
+        mask: The keys that take part.
+    """
+    state, states = top.reshape(-1, top.shape[3]), list[Tensor]()
+    for weight, bias in zip(weights.contiguous(), biases, strict=True):
+        state = _step(state, weight, bias, mask, top.shape)
+        states.append(state.view(top.shape))
+    return states
+
+
+@climb_over_keys.register_fake
+def _(top: Tensor, weights: Tensor, biases: Tensor, mask: Tensor | None) -> list[Tensor]:
+    return [top.new_empty(top.shape) for _ in range(weights.shape[0])]
+
+
+@torch.library.custom_op("babn::climb_and_lift", mutates_args=())
+def climb_and_lift(
+    top: Tensor,
+    weights: Tensor,
+    biases: Tensor,
+    lift_weights: Tensor,
+    lift_biases: Tensor,
+    mask: Tensor | None,
+) -> list[Tensor]:
+    """What further maps make of each state, and the states.
+
+    Args:
+        top: Where the path begins, zero at masked keys.
+        weights: The steps' maps over keys, one after the other, in the same precision.
+        biases: Their biases.
+        lift_weights: For each state the map to shape and scale.
+        lift_biases: Their biases.
+        mask: The keys that take part.
+    """
+    state, states, lifts = top.reshape(-1, top.shape[3]), list[Tensor](), list[Tensor]()
+    maps = (weights.contiguous(), biases, lift_weights, lift_biases)
+    for weight, bias, lift_weight, lift_bias in zip(*maps, strict=True):
+        state = _step(state, weight, bias, mask, top.shape)
+        lifted = torch.addmm(lift_bias, state, lift_weight.t())
+        lifts.append(lifted.view(*top.shape[:3], -1))
+        states.append(state.view(top.shape))
+    return [*lifts, *states]
+
+
+@climb_and_lift.register_fake
+def _(
+    top: Tensor, weights: Tensor, biases: Tensor, lift_weights: Tensor, lift_biases: Tensor,
+    mask: Tensor | None,
+) -> list[Tensor]:  # fmt: skip
+    steps, lifted = lift_biases.shape
+    lifts = [top.new_empty(*top.shape[:3], lifted) for _ in range(steps)]
+    return lifts + [top.new_empty(top.shape) for _ in range(steps)]
+
+
+@torch.library.custom_op("babn::climb_and_lift_backward", mutates_args=())
+def climb_and_lift_backward(
+    top: Tensor,
+    weights: Tensor,
+    lift_weights: Tensor,
+    states: Sequence[Tensor],
+    dlifts: Sequence[Tensor],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of the beginning, of weights and biases of steps, and of those of lifts."""
+    keys, lifted = top.shape[3], lift_weights.shape[1]
+    below = [x.reshape(-1, keys) for x in (top, *states)]
+    count, how = len(below[0]), _blocks(keys)
+    row_blocks = triton.cdiv(count, how["BM"])
+    weights, lift_weights = weights.contiguous(), lift_weights.contiguous()
+    dweights, dlift_weights = torch.empty_like(weights), torch.empty_like(lift_weights)
+    dbiases, dlift_biases = (
+        top.new_empty(len(weights), size, dtype=torch.float32) for size in (keys, lifted)
+    )
+    dnext = next_weight = below[0]  # not read by the last step
+    for step in reversed(range(len(weights))):
+        state, dlift = below[step + 1], dlifts[step].reshape(-1, lifted)
+        dstate, parts = torch.empty_like(state), dbiases.new_empty(row_blocks, keys)
+        launch_step_backward(
+            (row_blocks * triton.cdiv(keys, how["BN"]), 1),
+            (parts, _described(dlift, how["BM"], how["BK"]),
+             _described(lift_weights[step], how["BK"], how["BN"]),
+             _described(dnext, how["BM"], how["BK"]),
+             _described(next_weight, how["BK"], how["BN"]),
+             _described(state, how["BM"], how["BN"]), _described(dstate, how["BM"], how["BN"])),
+            (keys, lifted),
+            **how, LAST=step == len(weights) - 1, IEEE=digits(top.dtype),
+        )  # fmt: skip
+        torch.sum(parts, 0, out=dbiases[step])
+        torch.sum(dlift, 0, dtype=torch.float32, out=dlift_biases[step])
+        torch.mm(dlift.t(), state, out=dlift_weights[step])
+        torch.mm(dstate.t(), below[step], out=dweights[step])
+        dnext, next_weight = dstate, weights[step]
+    dtop = (dnext @ next_weight).view(top.shape)
+    return dtop, dweights, dbiases, dlift_weights, dlift_biases
+
+
+@climb_and_lift_backward.register_fake
+def _(
+    top: Tensor, weights: Tensor, lift_weights: Tensor, states: Sequence[Tensor],
+    dlifts: Sequence[Tensor],
+) -> tuple[Tensor, ...]:  # fmt: skip
+    steps, lifted, keys = lift_weights.shape
+    return (
+        top.new_empty(top.shape),
+        weights.new_empty(weights.shape),
+        top.new_empty(steps, keys, dtype=torch.float32),
+        lift_weights.new_empty(lift_weights.shape),
+        top.new_empty(steps, lifted, dtype=torch.float32),
+    )
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    top, weights, biases, lift_weights, _, _ = inputs
+    ctx.bias_dtype = biases.dtype
+    ctx.save_for_backward(top, weights, lift_weights, *output[len(weights) :])
+
+
+def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+    top, weights, lift_weights, *states = ctx.saved_tensors
+    size = (*top.shape[:3], lift_weights.shape[1])
+    own = [top.new_zeros(size) if g is None else g for g in grads[: len(states)]]
+    dtop, dweights, dbiases, dlift_weights, dlift_biases = climb_and_lift_backward(
+        top, weights, lift_weights, states, own
+    )
+    dbiases, dlift_biases = (x.to(ctx.bias_dtype) for x in (dbiases, dlift_biases))
+    return dtop, dweights, dbiases, dlift_weights, dlift_biases, None
+
+
+climb_and_lift.register_autograd(_backward, setup_context=_setup)
