@@ -137,7 +137,7 @@ def test_one_request_runs_and_few_wait(server: Server, monkeypatch: pytest.Monke
     def slow(texts: Any) -> list[Any]:
         running[0] += 1
         most[0] = max(most[0], running[0])
-        go_on.wait(100)
+        go_on.wait(60)
         running[0] -= 1
         return []
 
@@ -154,7 +154,7 @@ def test_one_request_runs_and_few_wait(server: Server, monkeypatch: pytest.Monke
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(120)
+            thread.join(90)
     assert most[0] == 1
     assert sorted(set(statuses)) == [200, 503]
 

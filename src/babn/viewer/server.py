@@ -78,16 +78,18 @@ class Server:
         self.samples, self.seed = samples, seed
         self.limits, self.guarded = limits, guarded
         self.tokens = most_tokens(model, tokenizer, limits.tokens)
-        self.turn: anyio.CapacityLimiter | None = None
 
     def app(self) -> Starlette:
         """The application: the page at `/`, and its data at `/view`."""
-        return Starlette(
+        made = Starlette(
             routes=[
                 Route("/", self._answering(self.show), methods=["GET"]),
                 Route("/view", self._answering(self.ask), methods=["POST"]),
             ]
         )
+        made.state.turn = None  # made by the loop that serves
+        made.state.present = 0  # requests that run or wait
+        return made
 
     async def show(self, request: Request) -> Response:
         """The page without any text."""
@@ -98,11 +100,16 @@ class Server:
     async def ask(self, request: Request) -> Response:
         """The columns for the texts of a request."""
         texts = read_texts(await read_body(request, self.limits.body), self.limits.characters)
-        self.turn = self.turn or anyio.CapacityLimiter(1)
-        if self.turn.statistics().tasks_waiting >= self.limits.waiting:
+        state = request.app.state
+        state.turn = state.turn or anyio.CapacityLimiter(1)
+        if state.present > self.limits.waiting:
             raise RefusedError(503, "The model is busy. Try again in a moment.")
-        # In a thread, so that the server goes on answering; one at a time, so that memory lasts.
-        columns = await anyio.to_thread.run_sync(self._columns, texts, limiter=self.turn)
+        state.present += 1
+        try:
+            # In a thread, so that the server goes on answering; one at a time, as memory allows.
+            columns = await anyio.to_thread.run_sync(self._columns, texts, limiter=state.turn)
+        finally:
+            state.present -= 1
         return JSONResponse({"columns": columns})
 
     def _columns(self, texts: list[Text]) -> list[dict[str, Any]]:
