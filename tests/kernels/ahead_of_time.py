@@ -26,12 +26,30 @@ NUMBERS = {
 }  # fmt: skip
 
 
+DESCRIBED = {
+    "step_over_keys": {"X": ("BM", "BK"), "WEIGHT": ("BN", "BK"), "OUT": ("BM", "BN")},
+    "step_over_keys_backward": {
+        "DLIFT": ("BM", "BK"),
+        "LIFT_WEIGHT": ("BK", "BN"),
+        "DNEXT": ("BM", "BK"),
+        "NEXT_WEIGHT": ("BK", "BN"),
+        "STATE": ("BM", "BN"),
+        "OUT": ("BM", "BN"),
+    },
+}
+"""Matrices of which a kernel takes blocks, and their sizes."""
+
+
 def signature(kernel: Any, options: dict[str, Any], dtype: str) -> dict[str, Any]:
     """The types of a kernel's arguments, told by their names."""
     types: dict[str, Any] = {}
+    described = DESCRIBED.get(kernel.__name__, {})
     for name in kernel.arg_names:
         if name in options:
             types[name] = "constexpr"
+        elif name in described:
+            rows, columns = (options[size] for size in described[name])
+            types[name] = f"tensordesc<{dtype}[{rows}, {columns}]>"
         elif name in SEVERAL:
             types[name] = (f"*{dtype}",) * options["TAKEN"]
         elif name.endswith("_strides"):

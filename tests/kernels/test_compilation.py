@@ -11,6 +11,7 @@ from ahead_of_time import compiled
 
 from babn.kernels.climb import STEPS
 from babn.kernels.heads import PAIRS, PAIRS_WARPS, SUMMED_PAIRS, SUMMED_WARPS
+from babn.kernels.keys import blocks_for
 from babn.kernels.launch import (
     CONSTANT,
     CONTEXTUAL,
@@ -101,6 +102,18 @@ def test_maps_over_heads_fit_the_registers(
     compile_kernel: Callable[..., dict[str, int]],
 ) -> None:  # fmt: skip
     found = compile_kernel(module, kernel, {**DEFAULT, "BP": pairs}, "bf16", warps)
+    assert found["stack"] == 0, found
+
+
+@pytest.mark.parametrize("keys", [64, 128, 512])
+@pytest.mark.parametrize("kernel", ["step_over_keys", "step_over_keys_backward"])
+def test_products_over_keys_fit_the_registers(
+    kernel: str, keys: int, compile_kernel: Callable[..., dict[str, int]]
+) -> None:
+    blocks = blocks_for(keys)
+    warps, stages = blocks["num_warps"], blocks["num_stages"]
+    options = {**DEFAULT, **blocks, "MASKED": True}
+    found = compile_kernel("keys", kernel, options, "bf16", warps, 0, stages)
     assert found["stack"] == 0, found
 
 

@@ -88,10 +88,10 @@ def climbs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
-@pytest.mark.parametrize("name", ["bert", "llama"])
-def test_maps_over_keys_end_in_the_products_of_kernels(name: str, climbs: list[str]) -> None:
-    # As many keys as fill whole blocks; some of them are padding.
-    case = placed(replace(BY_NAME[name], batch=lambda: token_batch(16, padding=3)))
+@pytest.mark.parametrize("padding", [0, 3])
+def test_maps_over_keys_end_in_the_products_of_kernels(padding: int, climbs: list[str]) -> None:
+    # As many keys as fill whole blocks, and as many rows of each example.
+    case = placed(replace(BY_NAME["bert"], batch=lambda: token_batch(64, padding)))
     assert_steps_are_equal(case, upward="keys")
     assert climbs == ["climb_and_lift"]
     model = case.converted(kernel="triton", upward="keys").eval()
@@ -106,8 +106,18 @@ def test_a_training_step_equals_the_references_where_layers_share_a_state(
     climbs: list[str],
 ) -> None:
     assert_steps_are_equal(BY_NAME["vit"], upward="heads", upward_share=2)
-    case = placed(replace(BY_NAME["bert"], batch=lambda: token_batch(16)))
+    case = placed(replace(BY_NAME["bert"], batch=lambda: token_batch(64)))
     assert_steps_are_equal(case, upward="keys", upward_share=2)
+    assert not climbs
+
+
+@pytest.mark.parametrize(("name", "length"), [("llama", 64), ("bert", 60), ("bert", 16)])
+def test_what_products_cannot_take_goes_another_way(
+    name: str, length: int, climbs: list[str]
+) -> None:
+    # Masks that differ between queries, keys that fill no block, and too few rows beside a mask.
+    case = placed(replace(BY_NAME[name], batch=lambda: token_batch(length, padding=3)))
+    assert_steps_are_equal(case, upward="keys")
     assert not climbs
 
 

@@ -249,7 +249,7 @@ class BeliefRule(AttentionRule):
             mask = places < mask.sum(-1, keepdim=True)
         top = to_ranks(top, rank)
         full = over_keys and self.config.upward_rank == 0
-        if by_kernels and full and takes_products(top):
+        if by_kernels and full and takes_products(top, mask):
             if not torch.is_grad_enabled():
                 return UpwardStates(climb_by_products(maps, top, mask), rank, share)
             if rank is None and share == 1:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.attention.inputs import Inputs
-from babn.attention.masking import Mask
+from babn.attention.masking import Mask, is_rowwise
 from babn.attention.randomness import Randomness
 from babn.distributions.noise import NoiseName
 
@@ -141,11 +141,13 @@ def climb_over_heads(
     return states
 
 
-def takes_products(top: Float[Tensor, "batch head query key"]) -> bool:
+def takes_products(top: Float[Tensor, "batch head query key"], mask: Mask | None) -> bool:
     """Whether kernels have the products of the upward path over keys for such numbers."""
-    from babn.kernels.keys import ALIGNED
+    from babn.kernels.keys import ALIGNED, LARGEST_BLOCK
 
-    fits = top.shape[-1] % ALIGNED == 0 and top.numel() > 0
+    _, heads, queries, keys = top.shape
+    seen = mask is None or (not is_rowwise(mask) and heads * queries >= LARGEST_BLOCK)
+    fits = seen and keys % ALIGNED == 0 and top.numel() > 0
     return fits and (top.element_size() == 2 or not top.is_cuda) and has_blocks(top.device)
 
 

@@ -14,12 +14,15 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from babn.kernels.climb import slope_of
-from babn.kernels.launch import Launcher, Pairs, digits, masks
+from babn.kernels.launch import Launcher, Pairs, digits
 from babn.kernels.special import LN2, softplus_and_slope
 from babn.kernels.tiles import dot
 
 ALIGNED = 8
 """The number of keys must be a multiple of this: rows in half precision begin at 16 bytes."""
+
+LARGEST_BLOCK = 128
+"""An example must have this many rows if there is a mask."""
 
 
 @triton.jit
@@ -39,7 +42,7 @@ def add_product(
 
 @triton.jit
 def step_over_keys(
-    BIAS, MASK, X, WEIGHT, OUT, mask_strides, heads, queries, keys, row_count,
+    BIAS, MASK, X, WEIGHT, OUT, mask_strides, rows_of_example, last_example, keys,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, MASKED: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
     """One block of a state: softplus of a map of the one below, zero at masked keys."""
@@ -51,12 +54,15 @@ def step_over_keys(
     bias = tl.load(BIAS + columns, mask=columns < keys, other=0.0).to(tl.float32)
     value, _ = softplus_and_slope(total + bias[None, :], IEEE)
     if MASKED:
-        rows = row + tl.arange(0, BM)
-        batch, head, query = rows // (heads * queries), rows // queries % heads, rows % queries
-        at = batch * mask_strides[0] + head * mask_strides[1] + query * mask_strides[2]
-        inside = (rows < row_count)[:, None] & (columns < keys)[None, :]
-        offsets = at[:, None] + columns[None, :] * mask_strides[3]
-        value = tl.where(tl.load(MASK + offsets, mask=inside, other=0) != 0, value, 0.0)
+        # The rows of a block are of one example, or of two.
+        example = row // rows_of_example
+        at = MASK + columns * mask_strides[3]
+        first = tl.load(at + example * mask_strides[0], mask=columns < keys, other=0) != 0
+        example = tl.minimum(example + 1, last_example)
+        second = tl.load(at + example * mask_strides[0], mask=columns < keys, other=0) != 0
+        of_first = row % rows_of_example + tl.arange(0, BM) < rows_of_example
+        seen = tl.where(of_first[:, None], first[None, :], second[None, :])
+        value = tl.where(seen, value, 0.0)
     OUT.store([row, column], (value * LN2).to(OUT.dtype))
 
 
@@ -86,11 +92,11 @@ launch_step = Launcher(step_over_keys)
 launch_step_backward = Launcher(step_over_keys_backward)
 
 
-def _blocks(keys: int) -> dict[str, int]:
+def blocks_for(keys: int) -> dict[str, int]:
     """The block of a product, and how a kernel works on it."""
     size = max(16, triton.next_power_of_2(keys))
     if size > 128:
-        return {"BM": 128, "BN": 256, "BK": 64, "num_warps": 8, "num_stages": 3}
+        return {"BM": LARGEST_BLOCK, "BN": 256, "BK": 64, "num_warps": 8, "num_stages": 3}
     return {"BM": 64, "BN": size, "BK": min(size, 64), "num_warps": 4, "num_stages": 2}
 
 
@@ -103,14 +109,14 @@ def _step(
     state: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None, shape: torch.Size
 ) -> Tensor:
     """The next state; states are matrices with a row for each query."""
-    (count, keys), out, how = state.shape, torch.empty_like(state), _blocks(state.shape[1])
+    (count, keys), out, how = state.shape, torch.empty_like(state), blocks_for(state.shape[1])
     pairs = Pairs.of(state.view(shape), keys, mask, None)
     launch_step(
         (triton.cdiv(count, how["BM"]) * triton.cdiv(keys, how["BN"]), 1),
         (bias, pairs.mask, _described(state, how["BM"], how["BK"]),
          _described(weight, how["BN"], how["BK"]), _described(out, how["BM"], how["BN"])),
-        (pairs.mask_strides, shape[1], shape[2], keys, count),
-        **how, MASKED=masks(mask) > 0, IEEE=digits(state.dtype),
+        (pairs.mask_strides, shape[1] * shape[2], shape[0] - 1, keys),
+        **how, MASKED=mask is not None, IEEE=digits(state.dtype),
     )  # fmt: skip
     return out
 
@@ -125,7 +131,7 @@ def climb_over_keys(
         top: Where the path begins, zero at masked keys.
         weights: The steps' maps over keys, one after the other, in the same precision.
         biases: Their biases.
-        mask: The keys that take part.
+        mask: The keys that take part, one row for all queries and heads.
     """
     state, states = top.reshape(-1, top.shape[3]), list[Tensor]()
     for weight, bias in zip(weights.contiguous(), biases, strict=True):
@@ -156,7 +162,7 @@ def climb_and_lift(
         biases: Their biases.
         lift_weights: For each state the map to shape and scale.
         lift_biases: Their biases.
-        mask: The keys that take part.
+        mask: The keys that take part, one row for all queries and heads.
     """
     state, states, lifts = top.reshape(-1, top.shape[3]), list[Tensor](), list[Tensor]()
     maps = (weights.contiguous(), biases, lift_weights, lift_biases)
@@ -189,7 +195,7 @@ def climb_and_lift_backward(
     """Gradients of the beginning, of weights and biases of steps, and of those of lifts."""
     keys, lifted = top.shape[3], lift_weights.shape[1]
     below = [x.reshape(-1, keys) for x in (top, *states)]
-    count, how = len(below[0]), _blocks(keys)
+    count, how = len(below[0]), blocks_for(keys)
     row_blocks = triton.cdiv(count, how["BM"])
     weights, lift_weights = weights.contiguous(), lift_weights.contiguous()
     dweights, dlift_weights = torch.empty_like(weights), torch.empty_like(lift_weights)
