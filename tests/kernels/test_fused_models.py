@@ -45,9 +45,13 @@ SLOW_CASES = [
 ]
 
 
-def step(case: Case, kernel: str, **settings: Any) -> dict[str, torch.Tensor]:
+def step(
+    case: Case, kernel: str, checkpointing: bool = False, **settings: Any
+) -> dict[str, torch.Tensor]:
     """Loss, divergences and gradients of a training step at the posterior mean."""
     model = without_dropout(case.converted(kernel=kernel, sigma=0.01, **settings)).train()
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     with babn.posterior_mean(model):
         loss = case.loss(model)
     loss.backward()
@@ -57,8 +61,10 @@ def step(case: Case, kernel: str, **settings: Any) -> dict[str, torch.Tensor]:
 
 
 def assert_steps_are_equal(case: Case, **settings: Any) -> None:
-    expected = step(case, "reference", **settings)
-    found = step(case, "triton", **settings)
+    assert_alike(step(case, "triton", **settings), step(case, "reference", **settings))
+
+
+def assert_alike(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
     assert found.keys() == expected.keys()
     largest = max(float(value.abs().max()) for value in expected.values())
     for key, value in expected.items():
@@ -102,6 +108,20 @@ def test_maps_over_keys_end_in_the_products_of_kernels(padding: int, climbs: lis
     assert climbs == ["climb_and_lift", "climb_over_keys"]
 
 
+def test_checkpointing_keeps_the_gradients() -> None:
+    case = BY_NAME["bert"]
+    for settings in ({"upward": "keys"}, {"upward": "heads"}):
+        again = step(case, "triton", checkpointing=True, **settings)
+        assert_alike(again, step(case, "triton", **settings))
+
+
+@pytest.mark.slow
+def test_checkpointing_climbs_again(climbs: list[str]) -> None:
+    case = placed(replace(BY_NAME["bert"], batch=lambda: token_batch(64)))
+    assert_alike(step(case, "triton", checkpointing=True), step(case, "triton"))
+    assert climbs == ["climb_and_lift"] * 3
+
+
 def test_a_training_step_equals_the_references_where_layers_share_a_state(
     climbs: list[str],
 ) -> None:
@@ -127,9 +147,11 @@ def test_a_training_step_equals_the_references_in_more_models(name: str, upward:
     assert_steps_are_equal(BY_NAME[name], upward=upward)
 
 
-def compiled_gap(name: str, upward: str) -> float:
+def compiled_gap(name: str, upward: str, length: int | None) -> float:
     """Difference between the losses of a compiled and an eager model, both by the kernels."""
     case = BY_NAME[name]
+    if length is not None:
+        case = placed(replace(case, batch=lambda: token_batch(length)))
     model = without_dropout(case.converted(kernel="triton", upward=upward)).train()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     losses = []
@@ -141,15 +163,18 @@ def compiled_gap(name: str, upward: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "upward"), [("bert", "keys"), ("vit", "heads")])
+@pytest.mark.parametrize(
+    ("name", "upward", "length"),
+    [("bert", "keys", None), ("bert", "keys", 64), ("vit", "heads", None)],
+)
 def test_compiled_models_take_the_kernels_too(
-    name: str, upward: str, monkeypatch: pytest.MonkeyPatch
+    name: str, upward: str, length: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Inherited by the other process, which may import Triton before anything of ours.
     if not torch.cuda.is_available():
         monkeypatch.setenv("TRITON_INTERPRET", "1")
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as unchecked:
-        assert unchecked.submit(compiled_gap, name, upward).result() < 1e-5
+        assert unchecked.submit(compiled_gap, name, upward, length).result() < 1e-5
 
 
 @pytest.mark.slow

@@ -248,10 +248,11 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 
 def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...]:
-    _, _, _, lift, head_weight, head_bias, prior, _, bias, *_ = ctx.saved_tensors
+    saved = ctx.saved_tensors  # once, as activation checkpointing wants it
+    _, _, _, lift, head_weight, head_bias, prior, _, bias, *_ = saved
     dout = dout if dout.stride(-1) == 1 else dout.contiguous()
     dq, dk, dv, dlift, dprior, dmaps, dscores = weibull_attention_backward(
-        dout, dkl.contiguous(), *ctx.saved_tensors, *ctx.settings
+        dout, dkl.contiguous(), *saved, *ctx.settings
     )
     return (
         dq,

@@ -228,8 +228,9 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
-    _, _, w1, b1, w2, _ = ctx.saved_tensors
-    dkey, sums = key_prior_backward(dout, *ctx.saved_tensors, ctx.normalized)
+    saved = ctx.saved_tensors  # once, as activation checkpointing wants it
+    _, _, w1, b1, w2, _ = saved
+    dkey, sums = key_prior_backward(dout, *saved, ctx.normalized)
     dw1, db1, dw2, db2 = sums.split([w1.numel(), b1.numel(), w2.numel(), 1])
     return (
         dkey,
