@@ -94,7 +94,7 @@ def climbs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
-@pytest.mark.parametrize("padding", [0, 3])
+@pytest.mark.parametrize("padding", [3, pytest.param(0, marks=pytest.mark.slow)])
 def test_maps_over_keys_end_in_the_products_of_kernels(padding: int, climbs: list[str]) -> None:
     # As many keys as fill whole blocks, and as many rows of each example.
     case = placed(replace(BY_NAME["bert"], batch=lambda: token_batch(64, padding)))
@@ -108,11 +108,10 @@ def test_maps_over_keys_end_in_the_products_of_kernels(padding: int, climbs: lis
     assert climbs == ["climb_and_lift", "climb_over_keys"]
 
 
-def test_checkpointing_keeps_the_gradients() -> None:
-    case = BY_NAME["bert"]
-    for settings in ({"upward": "keys"}, {"upward": "heads"}):
-        again = step(case, "triton", checkpointing=True, **settings)
-        assert_alike(again, step(case, "triton", **settings))
+@pytest.mark.parametrize("upward", ["keys", pytest.param("heads", marks=pytest.mark.slow)])
+def test_checkpointing_keeps_the_gradients(upward: str) -> None:
+    again = step(BY_NAME["bert"], "triton", checkpointing=True, upward=upward)
+    assert_alike(again, step(BY_NAME["bert"], "triton", upward=upward))
 
 
 @pytest.mark.slow
@@ -122,23 +121,27 @@ def test_checkpointing_climbs_again(climbs: list[str]) -> None:
     assert climbs == ["climb_and_lift"] * 3
 
 
-def test_a_training_step_equals_the_references_where_layers_share_a_state(
-    climbs: list[str],
-) -> None:
+def test_a_training_step_equals_the_references_where_layers_share_a_state() -> None:
     assert_steps_are_equal(BY_NAME["vit"], upward="heads", upward_share=2)
+
+
+@pytest.mark.slow
+def test_shared_states_over_keys_go_the_long_way(climbs: list[str]) -> None:
     case = placed(replace(BY_NAME["bert"], batch=lambda: token_batch(64)))
     assert_steps_are_equal(case, upward="keys", upward_share=2)
     assert not climbs
 
 
-@pytest.mark.parametrize(("name", "length"), [("llama", 64), ("bert", 60), ("bert", 16)])
-def test_what_products_cannot_take_goes_another_way(
-    name: str, length: int, climbs: list[str]
-) -> None:
-    # Masks that differ between queries, keys that fill no block, and too few rows beside a mask.
-    case = placed(replace(BY_NAME[name], batch=lambda: token_batch(length, padding=3)))
-    assert_steps_are_equal(case, upward="keys")
-    assert not climbs
+def test_products_take_whole_blocks_and_masks_of_keys() -> None:
+    def takes(queries: int, keys: int, mask: tuple[int, ...] | None = None) -> bool:
+        top = torch.zeros(2, 2, queries, keys, dtype=torch.float16, device=DEVICE)
+        seen = None if mask is None else torch.ones(mask, dtype=torch.bool, device=DEVICE)
+        return fused.takes_products(top, seen)
+
+    assert takes(64, 64) and takes(1, 8) and takes(64, 64, (2, 1, 1, 64))
+    assert not takes(64, 60)
+    assert not takes(64, 64, (1, 1, 64, 64))
+    assert not takes(63, 64, (2, 1, 1, 64))
 
 
 @pytest.mark.slow
