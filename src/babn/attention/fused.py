@@ -18,6 +18,9 @@ from babn.distributions.noise import NoiseName
 
 LARGEST_HEAD = 256
 
+PRODUCTS_ON_GPU = False
+"""Whether GPUs take the upward path over keys by kernels: not before one has been measured."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -221,7 +224,7 @@ def has_blocks(device: torch.device) -> bool:
     """Whether a GPU loads blocks of matrices by itself, or kernels are interpreted."""
     if device.type != "cuda":
         return interpreted()
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+    return PRODUCTS_ON_GPU and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 @torch.compiler.assume_constant_result
