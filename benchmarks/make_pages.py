@@ -2,9 +2,8 @@
 
 `docs/reproduce.md` is written whole; `README.md`, `docs/kernels.md`, `docs/scale.md`,
 `docs/translation.md`, `docs/domains.md`, `docs/attacks.md` and `docs/vqa.md` get figures between
-their marks.
-Results of a table are read from `benchmarks/results/TABLE.json`, a copy of the `results.json` that
-`babn reproduce` leaves in the table's folder.
+their marks. Results of a table are read from `benchmarks/results/TABLE.json`, a copy of the
+`results.json` that `babn reproduce` leaves in the table's folder.
 """
 
 import json

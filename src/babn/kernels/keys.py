@@ -88,34 +88,8 @@ def step_over_keys_backward(
     tl.store(SUMS + part * keys + columns, tl.sum(total, 0), mask=columns < keys)
 
 
-@triton.jit
-def sum_rows(SUMS, X, row_count, size, BM: tl.constexpr, BN: tl.constexpr, PARTS: tl.constexpr):
-    """Sums of a matrix over some of its rows."""
-    columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    first = tl.program_id(0) * BM * PARTS
-    total = tl.zeros([BM, BN], tl.float32)
-    for part in range(PARTS):
-        rows = first + part * BM + tl.arange(0, BM)
-        inside = (rows < row_count)[:, None] & (columns < size)[None, :]
-        places = rows.to(tl.int64)[:, None] * size + columns[None, :]
-        total += tl.load(X + places, mask=inside, other=0.0).to(tl.float32)
-    places = tl.program_id(0).to(tl.int64) * size + columns
-    tl.store(SUMS + places, tl.sum(total, 0), mask=columns < size)
-
-
 launch_step = Launcher(step_over_keys)
 launch_step_backward = Launcher(step_over_keys_backward)
-launch_sum = Launcher(sum_rows)
-
-SUMMED = {"BM": 16, "BN": 256, "PARTS": 32, "num_warps": 4}
-
-
-def _summed(x: Tensor) -> Tensor:
-    """The sums of a matrix over its rows, in float32."""
-    (count, size), rows = x.shape, SUMMED["BM"] * SUMMED["PARTS"]
-    sums = x.new_empty(triton.cdiv(count, rows), size, dtype=torch.float32)
-    launch_sum((len(sums), triton.cdiv(size, SUMMED["BN"])), (sums, x), (count, size), **SUMMED)
-    return sums.sum(0)
 
 
 def blocks_for(keys: int) -> dict[str, int]:
@@ -243,7 +217,7 @@ def climb_and_lift_backward(
             **how, LAST=step == len(weights) - 1, IEEE=digits(top.dtype),
         )  # fmt: skip
         dbiases[step] = parts.sum(0)
-        dlift_biases[step] = _summed(dlift)
+        dlift_biases[step] = dlift.sum(0, dtype=torch.float32)
         torch.mm(dlift.t(), state, out=dlift_weights[step])
         torch.mm(dstate.t(), below[step], out=dweights[step])
         dnext, next_weight = dstate, weights[step]
