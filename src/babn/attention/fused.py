@@ -21,6 +21,9 @@ LARGEST_HEAD = 256
 PRODUCTS_ON_GPU = False
 """Whether GPUs take the upward path over keys by kernels: not before one has been measured."""
 
+WIDEST_PRODUCTS = 2
+"""Bytes of the numbers that they take so: for larger ones libraries are faster."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -146,12 +149,13 @@ def climb_over_heads(
 
 def takes_products(top: Float[Tensor, "batch head query key"], mask: Mask | None) -> bool:
     """Whether kernels have the products of the upward path over keys for such numbers."""
-    from babn.kernels.keys import ALIGNED, LARGEST_BLOCK
+    from babn.kernels.keys import ALIGNED, LARGEST_BLOCK, MOST_KEYS
 
     _, heads, queries, keys = top.shape
     seen = mask is None or (not is_rowwise(mask) and heads * queries >= LARGEST_BLOCK)
-    fits = seen and keys % ALIGNED == 0 and top.numel() > 0
-    return fits and (top.element_size() == 2 or not top.is_cuda) and has_blocks(top.device)
+    fits = seen and keys % ALIGNED == 0 and keys <= MOST_KEYS and top.numel() > 0
+    narrow = top.element_size() <= WIDEST_PRODUCTS or not top.is_cuda
+    return fits and narrow and has_blocks(top.device)
 
 
 def climb_over_keys(

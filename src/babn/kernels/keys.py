@@ -24,6 +24,9 @@ ALIGNED = 8
 LARGEST_BLOCK = 128
 """An example must have this many rows if there is a mask."""
 
+MOST_KEYS = 512
+"""Longer products are better left to libraries, and softplus to a pass of its own."""
+
 
 @triton.jit
 def add_product(
@@ -71,12 +74,19 @@ def step_over_keys_backward(
     SUMS, DLIFT, LIFT_WEIGHT, DNEXT, NEXT_WEIGHT, STATE, OUT, keys, lifted,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, LAST: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
-    """One block of the gradient before softplus, and its sums over the block's rows.
+    """One block of the gradient before softplus, and sums over its rows for the biases.
 
-    It comes from what the state is lifted to, and from the next step unless this is the LAST.
+    It comes from what the state is lifted to, and from the next step unless this is the LAST. The
+    programs of a block of rows share the sums over what it is lifted to.
     """
     blocks = tl.cdiv(keys, BN)
-    row, column = tl.program_id(0) // blocks * BM, tl.program_id(0) % blocks * BN
+    row_block, column_block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
+    row, column = row_block * BM, column_block * BN
+    SUMS += row_block.to(tl.int64) * (keys + lifted)
+    for at in range(column_block * BK, lifted, blocks * BK):
+        columns = at + tl.arange(0, BK)
+        part = tl.sum(DLIFT.load([row, at]).to(tl.float32), 0)
+        tl.store(SUMS + keys + columns, part, mask=columns < lifted)
     total = tl.zeros([BM, BN], tl.float32)
     total = add_product(total, DLIFT, LIFT_WEIGHT, row, column, lifted, BK, False, IEEE)
     if not LAST:
@@ -84,8 +94,7 @@ def step_over_keys_backward(
     total *= slope_of(STATE.load([row, column]).to(tl.float32), IEEE)
     OUT.store([row, column], total.to(OUT.dtype))
     columns = column + tl.arange(0, BN)
-    part = (tl.program_id(0) // blocks).to(tl.int64)
-    tl.store(SUMS + part * keys + columns, tl.sum(total, 0), mask=columns < keys)
+    tl.store(SUMS + columns, tl.sum(total, 0), mask=columns < keys)
 
 
 launch_step = Launcher(step_over_keys)
@@ -96,7 +105,7 @@ def blocks_for(keys: int) -> dict[str, int]:
     """The block of a product, and how a kernel works on it."""
     size = max(16, triton.next_power_of_2(keys))
     if size > 128:
-        return {"BM": LARGEST_BLOCK, "BN": 256, "BK": 64, "num_warps": 8, "num_stages": 3}
+        return {"BM": LARGEST_BLOCK, "BN": 128, "BK": 64, "num_warps": 4, "num_stages": 3}
     return {"BM": 64, "BN": size, "BK": min(size, 64), "num_warps": 4, "num_stages": 2}
 
 
@@ -199,16 +208,14 @@ def climb_and_lift_backward(
     row_blocks = triton.cdiv(count, how["BM"])
     weights, lift_weights = weights.contiguous(), lift_weights.contiguous()
     dweights, dlift_weights = torch.empty_like(weights), torch.empty_like(lift_weights)
-    dbiases, dlift_biases = (
-        top.new_empty(len(weights), size, dtype=torch.float32) for size in (keys, lifted)
-    )
+    sums = top.new_empty(len(weights), row_blocks, keys + lifted, dtype=torch.float32)
     dnext = next_weight = below[0]  # not read by the last step
     for step in reversed(range(len(weights))):
         state, dlift = below[step + 1], dlifts[step].reshape(-1, lifted)
-        dstate, parts = torch.empty_like(state), dbiases.new_empty(row_blocks, keys)
+        dstate = torch.empty_like(state)
         launch_step_backward(
             (row_blocks * triton.cdiv(keys, how["BN"]), 1),
-            (parts, _described(dlift, how["BM"], how["BK"]),
+            (sums[step], _described(dlift, how["BM"], how["BK"]),
              _described(lift_weights[step], how["BK"], how["BN"]),
              _described(dnext, how["BM"], how["BK"]),
              _described(next_weight, how["BK"], how["BN"]),
@@ -216,12 +223,12 @@ def climb_and_lift_backward(
             (keys, lifted),
             **how, LAST=step == len(weights) - 1, IEEE=digits(top.dtype),
         )  # fmt: skip
-        dbiases[step] = parts.sum(0)
-        dlift_biases[step] = dlift.sum(0, dtype=torch.float32)
         torch.mm(dlift.t(), state, out=dlift_weights[step])
         torch.mm(dstate.t(), below[step], out=dweights[step])
         dnext, next_weight = dstate, weights[step]
     dtop = (dnext @ next_weight).view(top.shape)
+    # Copies, since outputs of an operator must not share memory.
+    dbiases, dlift_biases = (x.clone() for x in sums.sum(1).split([keys, lifted], 1))
     return dtop, dweights, dbiases, dlift_weights, dlift_biases
 
 
