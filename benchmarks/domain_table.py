@@ -5,7 +5,7 @@ its own domain is shown, asked in the same way: nothing is chosen by what happen
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from babn.evaluation.tables import Table
@@ -46,6 +46,7 @@ LINES = (
     Line("softmax, MC dropout", "softmax", "dropout"),
     Line("softmax, MC dropout + TS", "softmax", "dropout", tempered=True),
     Line("ensemble of 5", "ensemble", "sampled"),
+    Line("ensemble of 5 + TS", "ensemble", "sampled", tempered=True),
     Line("BAM", "bam", "sampled"),
     Line("BAM, sampled + dropout", "bam", "dropout"),
     Line("BABN", "belief", "sampled"),
@@ -60,12 +61,42 @@ COLUMNS = (
     ("ECE, out", "out", "ECE-10", True),
 )
 
+CALIBRATION = ("ECE, out", "out", "ECE-10", True)
+CALIBRATED = ("softmax + TS", "softmax, MC dropout", "BABN", "BABN + TS", "BABN, sampled + dropout")
+LIKELIHOOD = ("NLL", "test", "NLL", False)
+LIKELY = ("softmax + TS", "ensemble of 5", "ensemble of 5 + TS", "BABN", "BABN + TS")
+"""What one would wish of BABN: to be ahead of others that are named beside it."""
+
+
+def side_by_side(
+    results: Mapping[str, Sequence[Record]],
+    column: tuple[str, str, str, bool],
+    names: Sequence[str],
+) -> Table:
+    """A measure of several lines, one row for each model and task; the best of a row is bold."""
+    title, part, measure, percent = column
+    lines = [line for line in LINES if line.name in names]
+    rows, bold = [], []
+    for model, records in results.items():
+        for own in by_task(records):
+            values = [line.values(chosen(own, line), part, measure) for line in lines]
+            means = [statistics.fmean(each) for each in values]
+            bold.append((len(rows), 1 + means.index(min(means))))
+            cells = [mean_and_deviation(each, percent) for each in values]
+            rows.append([f"{model}, {own[0].title}", *cells])
+    return Table([title, *(line.name for line in lines)], rows, best=frozenset(bold))
+
 
 def domain_tables(records: Sequence[Record]) -> list[Table]:
     """A table for each task with a row for each way to answer; the best of a column is bold."""
+    return [task_table(own) for own in by_task(records)]
+
+
+def by_task(records: Sequence[Record]) -> list[list[Record]]:
+    """The runs of each task that have results."""
     done = [record for record in records if record.results]
     tasks = dict.fromkeys(record.experiment["task"] for record in done)
-    return [task_table([r for r in done if r.experiment["task"] == task]) for task in tasks]
+    return [[r for r in done if r.experiment["task"] == task] for task in tasks]
 
 
 def task_table(records: Sequence[Record]) -> Table:

@@ -8,12 +8,19 @@ their marks. Results of a table are read from `benchmarks/results/TABLE.json`, a
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attack_averages import averages_table
-from domain_table import domain_tables
+from domain_table import (
+    CALIBRATED,
+    CALIBRATION,
+    LIKELIHOOD,
+    LIKELY,
+    domain_tables,
+    side_by_side,
+)
 from floors import floors
 from mean_over_tasks import mean_table
 from translation_speed import table as speed_table
@@ -91,7 +98,10 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "docs/scale.md", "compared", compared()
     yield "docs/translation.md", "speed", speeds()
     yield "docs/translation.md", "tatoeba", translations()
-    yield "docs/domains.md", "domains", domains()
+    yield "docs/domains.md", "calibration", in_domains(CALIBRATION, CALIBRATED)
+    yield "docs/domains.md", "likelihood", in_domains(LIKELIHOOD, LIKELY)
+    for model in DOMAIN_MODELS:
+        yield "docs/domains.md", model, domains(model)
     yield "docs/attacks.md", "attacked", attacked()
     yield "docs/vqa.md", "easy", images("vqa-easy")
     yield "docs/vqa.md", "daquar", images("vqa-daquar")
@@ -177,9 +187,21 @@ def gains() -> str:
     return shown.markdown().strip()
 
 
-def domains() -> str:
+DOMAIN_MODELS = {"minilm": "MiniLM", "decomposable": "decomposable", "esim": "ESIM"}
+
+
+def in_domains(column: tuple[str, str, str, bool], names: Sequence[str]) -> str:
+    """A measure of all models in two domains."""
+    results = {
+        name: load_records(RESULTS / f"{model}-domains.json")[0]
+        for model, name in DOMAIN_MODELS.items()
+    }
+    return side_by_side(results, column, names).markdown().strip()
+
+
+def domains(model: str) -> str:
     """What rules come to in another domain."""
-    records, _ = load_records(RESULTS / "minilm-domains.json")
+    records, _ = load_records(RESULTS / f"{model}-domains.json")
     tables = [table.markdown().strip() for table in domain_tables(records)]
     return "\n\n".join([*tables, *circumstances(records)])
 

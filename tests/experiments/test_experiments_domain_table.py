@@ -51,3 +51,18 @@ def test_settings_are_chosen_by_development_data_of_the_own_domain() -> None:
     ]
     assert rows["softmax + TS"] == ["0.200", "0.450", "2.0", "4.5", "–"]
     assert table.best == {(5, 1), (5, 2), (5, 3), (5, 4)}
+
+
+def test_models_stand_below_each_other_and_the_best_of_a_row_is_bold() -> None:
+    found = {
+        "large": [run("softmax", "", 0, 0.4, 0.6), run("belief", "", 0, 0.5, 0.2)],
+        "small": [run("softmax", "", 0, 0.4, 0.3), run("belief", "", 0, 0.5, 0.8)],
+    }
+    column = ("ECE, out", "out", "ECE-10", True)
+    table = SCRIPT["side_by_side"](found, column, ("softmax + TS", "BABN"))
+    assert table.columns == ["ECE, out", "softmax + TS", "BABN"]
+    assert table.rows == [
+        ["large, SNLI to MNLI", "3.0", "2.0"],
+        ["small, SNLI to MNLI", "1.5", "8.0"],
+    ]
+    assert table.best == {(0, 2), (1, 1)}
