@@ -55,7 +55,7 @@ SEARCHES = {
     "Searches for settings, on development data": [
         f"minilm-search{suffix}" for suffix in ("", "-2", "-3", "-4", "-5")
     ],
-    "Search for settings of questions about images, on development data": ["vqa-search"],
+    "Amounts of noise of decomposable attention, on development data": ["decomposable-noise"],
 }
 """Files of searches, which make one table together."""
 
