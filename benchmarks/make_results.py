@@ -194,6 +194,10 @@ REMARKS = {
     "vqa-easy": EASY_VQA,
     "vqa-daquar": DAQUAR,
     "Searches for settings, on development data": COPY + FOUND,
+    "Amounts of noise of decomposable attention, on development data": """
+Neither rule has a better amount: BAM is ahead with little noise, BABN with much of it, and both by
+as much as two trainings with one seed differ by on two machines.
+""",
 }
 """What has to be known to read a section."""
 
