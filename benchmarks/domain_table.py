@@ -61,9 +61,8 @@ COLUMNS = (
     ("ECE, out", "out", "ECE-10", True),
 )
 
-CALIBRATION = ("ECE, out", "out", "ECE-10", True)
+LIKELIHOOD, _, _, CALIBRATION = COLUMNS
 CALIBRATED = ("softmax + TS", "softmax, MC dropout", "BABN", "BABN + TS", "BABN, sampled + dropout")
-LIKELIHOOD = ("NLL", "test", "NLL", False)
 LIKELY = ("softmax + TS", "ensemble of 5", "ensemble of 5 + TS", "BABN", "BABN + TS")
 """What one would wish of BABN: to be ahead of others that are named beside it."""
 

@@ -144,6 +144,7 @@ def test_products_take_whole_blocks_and_masks_of_keys(monkeypatch: pytest.Monkey
         return fused.takes_products(top, seen)
 
     assert takes(64, 64) and takes(1, 8) and takes(64, 64, (2, 1, 1, 64))
+    assert takes(1, 512) and not takes(1, 520)
     assert not takes(64, 60)
     assert not takes(64, 64, (1, 1, 64, 64))
     assert not takes(63, 64, (2, 1, 1, 64))

@@ -22,7 +22,7 @@ PRODUCTS_ON_GPU = False
 """Whether GPUs take the upward path over keys by kernels: not before one has been measured."""
 
 WIDEST_PRODUCTS = 2
-"""Bytes of the numbers that they take so: for larger ones libraries are faster."""
+"""Bytes of the numbers that GPUs take so; blocks of larger ones have not been measured."""
 
 
 @dataclass(frozen=True)
