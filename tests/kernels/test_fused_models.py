@@ -82,7 +82,6 @@ def test_a_training_step_equals_the_references(name: str, upward: str) -> None:
 @pytest.fixture
 def climbs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the upward paths over keys that kernels have taken."""
-    monkeypatch.setattr(fused, "PRODUCTS_ON_GPU", True)
     # GPUs have them for half precision; these models are in float32.
     monkeypatch.setattr(fused, "WIDEST_PRODUCTS", 4)
     taken: list[str] = []
@@ -135,9 +134,7 @@ def test_shared_states_over_keys_go_the_long_way(climbs: list[str]) -> None:
     assert not climbs
 
 
-def test_products_take_whole_blocks_and_masks_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "PRODUCTS_ON_GPU", True)
-
+def test_products_take_whole_blocks_and_masks_of_keys() -> None:
     def takes(queries: int, keys: int, mask: tuple[int, ...] | None = None) -> bool:
         top = torch.zeros(2, 2, queries, keys, dtype=torch.float16, device=DEVICE)
         seen = None if mask is None else torch.ones(mask, dtype=torch.bool, device=DEVICE)

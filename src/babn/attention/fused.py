@@ -18,9 +18,6 @@ from babn.distributions.noise import NoiseName
 
 LARGEST_HEAD = 256
 
-PRODUCTS_ON_GPU = False
-"""Whether GPUs take the upward path over keys by kernels: not before one has been measured."""
-
 WIDEST_PRODUCTS = 2
 """Bytes of the numbers that GPUs take so; blocks of larger ones have not been measured."""
 
@@ -228,7 +225,7 @@ def has_blocks(device: torch.device) -> bool:
     """Whether a GPU loads blocks of matrices by itself, or kernels are interpreted."""
     if device.type != "cuda":
         return interpreted()
-    return PRODUCTS_ON_GPU and torch.cuda.get_device_capability(device) >= (9, 0)
+    return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 @torch.compiler.assume_constant_result
