@@ -89,7 +89,7 @@ def attention(
     rest = (prior if with_kl else None, mask, None, seeds)
 
     def run() -> torch.Tensor:
-        out, kl, _, _ = weibull_attention(q, k, v, *lift, *rest, *numbers)
+        out, kl, *_ = weibull_attention(q, k, v, *lift, *rest, *numbers)
         return out + kl.mean().to(out.dtype) if with_kl else out
 
     return run

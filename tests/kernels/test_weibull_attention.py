@@ -16,6 +16,7 @@ from weibull_cases import (
 )
 
 from babn.distributions.special import saturating_exp
+from babn.kernels import gradients, op
 from babn.kernels.launch import Settings
 from babn.kernels.op import weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
@@ -101,6 +102,15 @@ HALF_CASES = {
     "bam": Case(fixed_k=10.0, rho=0.0, sigma=0.0),
     "heads-of-128": Case(heads=1, n=70, m=35, d=128, dv=128, spread=0.1),
     "heads-of-256": Case(heads=1, n=70, m=35, d=256, dv=256, spread=0.1),
+}
+
+PARTS = {
+    "plain": Case(batch=3),
+    "two-seeds": Case(batch=4, seeds=2),
+    "bias-and-padding": CASES["bias-and-padding"],
+    "arbitrary-mask-grouped-heads": Case(batch=2, heads=4, groups=2, mask="random"),
+    "causal": Case(batch=2, mask="causal"),
+    "bam": replace(BAM_CASE, batch=2),
 }
 
 # No lift, prior, mask, bias or seeds; k = 2, in mean mode, without divergence.
@@ -207,8 +217,39 @@ def test_heads_side_by_side_are_read_where_they_lie(device: torch.device) -> Non
     assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
 
 
-@pytest.mark.parametrize("name", ["plain", "no-rho", "no-sigma"])
-def test_maps_over_heads_may_be_left_to_the_operator(name: str, device: torch.device) -> None:
+@pytest.mark.parametrize("case", PARTS.values(), ids=PARTS)
+def test_gradients_may_be_computed_in_parts(
+    case: Case, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = by_kernel(case, device)
+    monkeypatch.setattr(gradients, "LARGEST_PART", 1)
+    for name, value in by_kernel(case, device).items():
+        assert torch.equal(value, expected[name]), name
+
+
+def test_parts_are_as_few_as_fit_and_of_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradients, "LARGEST_PART", 3 * 2 * 5 * 7 * 4)
+    sizes = [gradients.examples_at_a_time(torch.empty(batch, 2, 5, 1), 7) for batch in range(1, 9)]
+    assert sizes == [1, 2, 3, 2, 3, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "largest"),
+    [
+        ("plain", 2**25, 2**27),
+        ("plain", 0, 2**27),
+        ("plain", 2**25, 1),
+        ("two-seeds", 2**25, 1),
+        ("two-seeds", 0, 1),
+        ("no-rho", 2**25, 2**27),
+        ("no-sigma", 0, 2**27),
+    ],
+)
+def test_maps_over_heads_may_be_left_to_the_operator(
+    name: str, kept: int, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(op, "KEPT", kept)
+    monkeypatch.setattr(gradients, "LARGEST_PART", largest)
     case = CASES[name]
     generator = torch.Generator().manual_seed(0)
     size = (case.maps * case.heads, case.heads)
@@ -236,11 +277,26 @@ def test_maps_over_heads_may_be_left_to_the_operator(name: str, device: torch.de
         torch.testing.assert_close(x, y, atol=1e-4 * float(y.abs().max()), rtol=1e-4)
 
 
+CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
+
+
 @pytest.mark.parametrize("name", ["plain", "bias", "bam-constant-prior", "arbitrary-mask"])
 def test_operator_is_registered_for_compilers(name: str, device: torch.device) -> None:
-    arguments = arguments_of(CASES[name], device)
-    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
-    opcheck(weibull_attention, arguments, test_utils=checks)
+    opcheck(weibull_attention, arguments_of(CASES[name], device), test_utils=CHECKS)
+
+
+@pytest.mark.parametrize(("kept", "largest"), [(2**25, 2**27), (0, 1)])
+def test_operator_with_maps_over_heads_is_registered_for_compilers(
+    kept: int, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(op, "KEPT", kept)
+    monkeypatch.setattr(gradients, "LARGEST_PART", largest)
+    case = CASES["two-seeds"]
+    q, k, v, *rest = arguments_of(case, device)
+    maps = case.maps * case.heads
+    sizes = [(case.batch, case.heads, case.n, case.m), (maps, case.heads), (maps,)]
+    lift = [torch.rand(size, device=device).requires_grad_() for size in sizes]
+    opcheck(weibull_attention, (q, k, v, *lift, *rest[3:]), test_utils=CHECKS)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -102,7 +102,7 @@ def weibull_attention(
 
     query, key, value = _operands(inputs)
     maps = (lift.h, lift.weight, lift.bias) if isinstance(lift, HeadLift) else (lift, None, None)
-    output, kl_rows, _, _ = op.weibull_attention(
+    output, kl_rows, *_ = op.weibull_attention(
         query,
         key,
         value,

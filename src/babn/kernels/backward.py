@@ -182,13 +182,13 @@ def store_parts(PRIOR_PART, parts, keys, m, values, BM: tl.constexpr, BN: tl.con
     tl.store(PRIOR_PART + at, sums, mask=(keys < m)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_example"])
 def attend_backward_rows(
     Q, K, V, U1, U2, PRIOR, MASK, BIAS, SEEDS, OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END,
     DOUT, DKL, DU1, DU2, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM, PRIOR_PART, DQ,
     q_strides, k_strides, v_strides, out_strides, dout_strides, dq_strides, lift_strides,
     mask_strides, bias_strides,
-    heads, groups, n, m, rows_per_seed,
+    heads, groups, n, m, first_example, rows_per_seed,
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
     D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
@@ -198,7 +198,7 @@ def attend_backward_rows(
     POSITIVE: tl.constexpr, LIFTS: tl.constexpr, BALANCED: tl.constexpr,
     MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr, FULL: tl.constexpr,
 ):  # fmt: skip
-    """One block of queries of one head."""
+    """One block of queries of one head; tensors begin at one of the batch's examples."""
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -237,7 +237,8 @@ def attend_backward_rows(
     first = rows
     second = rows
     if SAMPLE:
-        first, second = row_keys(SEEDS, batch, head, heads, rows, rows_per_seed)
+        example = first_example + batch
+        first, second = row_keys(SEEDS, example, head, heads, rows, rows_per_seed)
     end = m
     if MASKED:
         end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0))

@@ -58,14 +58,14 @@ def climb_heads(
 
 @triton.jit
 def climb_heads_backward(
-    X, STATES, GRADS, CARRIED, WEIGHT, DX, SUMS, pair_count, blocks,
+    X, STATES, GRADS, CARRIED, WEIGHT, DX, SUMS, pair_count, blocks, steps,
     HEADS: tl.constexpr, BH: tl.constexpr, BP: tl.constexpr, TAKEN: tl.constexpr,
     LAST: tl.constexpr, WIDE: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
     """Several blocks of pairs of one example: the gradient of X, and sums for weights and biases.
 
     GRADS are gradients of the states themselves; CARRIED is what steps after these send back to
-    the last state, if they are not the LAST.
+    the last state, if they are not the LAST. SUMS has a place for each of all `steps`.
     """
     heads = tl.arange(0, BH)
     start = tl.program_id(1).to(tl.int64) * HEADS * pair_count
@@ -98,7 +98,7 @@ def climb_heads_backward(
             h = x
         sums = summed
         tl.store(DX + start + places, g.to(DX.dtype.element_ty), mask=inside)
-    part = (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)).to(tl.int64) * TAKEN
+    part = (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)).to(tl.int64) * steps
     for step in tl.static_range(TAKEN):
         store_sums(SUMS, part + step, heads, heads, sums[step], HEADS, HEADS)
 
@@ -149,35 +149,33 @@ def _(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
 def climb_backward(
     top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of the beginning, and of weights and biases side by side in float32."""
-    heads, shares = top.shape[1], Shares.of(top)
+    """Gradients of the beginning, and of weights and biases side by side in float32, in parts."""
+    (steps, heads, _), shares = weights.shape, Shares.of(top)
     top, weights = top.contiguous(), weights.contiguous()
-    grads = [grad.contiguous() for grad in grads]
-    carried, sums = top, list[Tensor]()
-    for first in reversed(range(0, len(weights), STEPS)):
-        end = min(first + STEPS, len(weights))
+    grads, carried = [grad.contiguous() for grad in grads], top
+    parts = top.new_empty(shares.parts, steps, heads, heads + 1, dtype=torch.float32)
+    for first in reversed(range(0, steps, STEPS)):
+        end = min(first + STEPS, steps)
         taken, below = tuple(states[first:end]), states[first - 1] if first else top
-        parts = top.new_empty(shares.parts, len(taken), heads, heads + 1, dtype=torch.float32)
         dx = torch.empty_like(top)
         launch_climb_backward(
             shares.grid,
-            (below, taken, tuple(grads[first:end]), carried, weights[first:], dx, parts),
-            (shares.pairs, shares.blocks),
+            (below, taken, tuple(grads[first:end]), carried, weights[first:], dx, parts[:, first:]),
+            (shares.pairs, shares.blocks, steps),
             HEADS=heads, BH=block(heads + 1), BP=SUMMED_PAIRS, TAKEN=len(taken),
-            LAST=end == len(weights), WIDE=heads * shares.pairs >= WIDE_FROM,
+            LAST=end == steps, WIDE=heads * shares.pairs >= WIDE_FROM,
             IEEE=digits(top.dtype), num_warps=SUMMED_WARPS,
         )  # fmt: skip
         carried = dx
-        sums.insert(0, parts.sum(0))
-    return carried, torch.cat(sums)
+    return carried, parts
 
 
 @climb_backward.register_fake
 def _(
     top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    steps, heads, _ = weights.shape
-    return top.new_empty(top.shape), top.new_empty(steps, heads, heads + 1, dtype=torch.float32)
+    size = Shares.of(top).parts, *weights.shape[:2], weights.shape[2] + 1
+    return top.new_empty(top.shape), top.new_empty(size, dtype=torch.float32)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
@@ -189,7 +187,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
 def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
     top, weights, *states = ctx.saved_tensors
     own = [torch.zeros_like(top) if grad is None else grad for grad in grads]
-    dtop, dmaps = climb_backward(top, weights, states, own)
+    dtop, parts = climb_backward(top, weights, states, own)
+    dmaps = parts.sum(0)
     return dtop, dmaps[..., :-1].to(weights.dtype), dmaps[..., -1].to(ctx.bias_dtype)
 
 

@@ -222,11 +222,18 @@ def lifted_by_heads(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return out
 
 
-def lifted_by_heads_backward(h: Tensor, weight: Tensor, dlift: Tensor) -> tuple[Tensor, Tensor]:
-    """For the gradient before softplus, those of the tensor and of weight and bias side by side."""
+def lifted_by_heads_backward(h: Tensor, weight: Tensor, dlift: Tensor, dh: Tensor) -> Tensor:
+    """Writes the gradient of the tensor; returns that of weight and bias side by side, in parts.
+
+    Args:
+        h: The tensor.
+        weight: The maps.
+        dlift: The gradient before softplus.
+        dh: Contiguous room for that of the tensor.
+    """
     heads = h.shape[1]
     maps = len(weight) // heads
-    h, dh, shares = h.contiguous(), torch.empty_like(h), Shares.of(h)
+    h, shares = h.contiguous(), Shares.of(h)
     parts = h.new_empty(shares.parts, maps * heads, heads + 1, dtype=torch.float32)
     (launch_lift_backward if maps == 2 else launch_map_backward)(
         shares.grid,
@@ -235,7 +242,7 @@ def lifted_by_heads_backward(h: Tensor, weight: Tensor, dlift: Tensor) -> tuple[
         HEADS=heads, BH=block(heads + 1), BP=SUMMED_PAIRS, IEEE=digits(h.dtype),
         num_warps=SUMMED_WARPS,
     )  # fmt: skip
-    return dh, parts.sum(0)
+    return parts
 
 
 def _packed(lift: Tensor, maps: int) -> Tensor:

@@ -101,11 +101,16 @@ launch_step = Launcher(step_over_keys)
 launch_step_backward = Launcher(step_over_keys_backward)
 
 
+def rows_for(keys: int) -> int:
+    """The rows of a block."""
+    return LARGEST_BLOCK if keys > 128 else 64
+
+
 def blocks_for(keys: int) -> dict[str, int]:
     """The block of a product, and how a kernel works on it."""
     size = max(16, triton.next_power_of_2(keys))
-    rows = LARGEST_BLOCK if size > 128 else 64
-    return {"BM": rows, "BN": min(size, 128), "BK": min(size, 64), "num_warps": 4, "num_stages": 3}
+    block = {"BM": rows_for(keys), "BN": min(size, 128), "BK": min(size, 64)}
+    return {**block, "num_warps": 4, "num_stages": 3}
 
 
 def _described(x: Tensor, rows: int, columns: int) -> Any:
@@ -199,8 +204,8 @@ def climb_and_lift_backward(
     lift_weights: Tensor,
     states: Sequence[Tensor],
     dlifts: Sequence[Tensor],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the beginning, of weights and biases of steps, and of those of lifts."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of the beginning, of weights of steps and lifts, and of all biases in parts."""
     keys, lifted = top.shape[3], lift_weights.shape[1]
     below = [x.reshape(-1, keys) for x in (top, *states)]
     count, how = len(below[0]), blocks_for(keys)
@@ -225,10 +230,7 @@ def climb_and_lift_backward(
         torch.mm(dlift.t(), state, out=dlift_weights[step])
         torch.mm(dstate.t(), below[step], out=dweights[step])
         dnext, next_weight = dstate, weights[step]
-    dtop = (dnext @ next_weight).view(top.shape)
-    # Copies, since outputs of an operator must not share memory.
-    dbiases, dlift_biases = (x.clone() for x in sums.sum(1).split([keys, lifted], 1))
-    return dtop, dweights, dbiases, dlift_weights, dlift_biases
+    return (dnext @ next_weight).view(top.shape), dweights, dlift_weights, sums
 
 
 @climb_and_lift_backward.register_fake
@@ -237,12 +239,12 @@ def _(
     dlifts: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:  # fmt: skip
     steps, lifted, keys = lift_weights.shape
+    row_blocks = triton.cdiv(top.shape[0] * top.shape[1] * top.shape[2], rows_for(keys))
     return (
         top.new_empty(top.shape),
         weights.new_empty(weights.shape),
-        top.new_empty(steps, keys, dtype=torch.float32),
         lift_weights.new_empty(lift_weights.shape),
-        top.new_empty(steps, lifted, dtype=torch.float32),
+        top.new_empty(steps, row_blocks, keys + lifted, dtype=torch.float32),
     )
 
 
@@ -256,10 +258,11 @@ def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     top, weights, lift_weights, *states = ctx.saved_tensors
     size = (*top.shape[:3], lift_weights.shape[1])
     own = [top.new_zeros(size) if g is None else g for g in grads[: len(states)]]
-    dtop, dweights, dbiases, dlift_weights, dlift_biases = climb_and_lift_backward(
+    dtop, dweights, dlift_weights, parts = climb_and_lift_backward(
         top, weights, lift_weights, states, own
     )
-    dbiases, dlift_biases = (x.to(ctx.bias_dtype) for x in (dbiases, dlift_biases))
+    sums = parts.sum(1).to(ctx.bias_dtype)
+    dbiases, dlift_biases = sums.split([top.shape[3], lift_weights.shape[1]], 1)
     return dtop, dweights, dbiases, dlift_weights, dlift_biases, None
 
 

@@ -200,7 +200,7 @@ def key_prior_backward(
     mask: Tensor | None,
     normalized: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of keys, and of all weights and biases, one after the other in float32."""
+    """Gradients of keys, and of all weights and biases, one after the other for each head."""
     batch, heads, m, d = key.shape
     planes, dkey = batch * heads, token_by_token(key, m, d)
     parts = key.new_empty(planes, len(w1) * (d + 2) + 1, dtype=torch.float32)
@@ -211,14 +211,14 @@ def key_prior_backward(
         (key.stride(), dkey.stride(), strides, heads, m),
         **_options(key, w1, mask, normalized),
     )
-    return dkey, parts.sum(0)
+    return dkey, parts
 
 
 @key_prior_backward.register_fake
 def _(dout: Tensor, out: Tensor, key: Tensor, w1: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    hidden, d = w1.shape
-    sums = key.new_empty(hidden * (d + 2) + 1, dtype=torch.float32)
-    return token_by_token(key, key.shape[2], d), sums
+    (batch, heads, m, d), hidden = key.shape, w1.shape[0]
+    parts = key.new_empty(batch * heads, hidden * (d + 2) + 1, dtype=torch.float32)
+    return token_by_token(key, m, d), parts
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -230,8 +230,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors  # once, as activation checkpointing wants it
     _, _, w1, b1, w2, _ = saved
-    dkey, sums = key_prior_backward(dout, *saved, ctx.normalized)
-    dw1, db1, dw2, db2 = sums.split([w1.numel(), b1.numel(), w2.numel(), 1])
+    dkey, parts = key_prior_backward(dout, *saved, ctx.normalized)
+    dw1, db1, dw2, db2 = parts.sum(0).split([w1.numel(), b1.numel(), w2.numel(), 1])
     return (
         dkey,
         dw1.view_as(w1).to(w1.dtype),

@@ -1,0 +1,189 @@
+"""The gradients of Weibull attention, by the backward kernels, a part of the batch at a time."""
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeVar
+
+import torch
+import triton
+from torch import Tensor
+
+from babn.kernels.backward import (
+    ROWS_OF_A_PART,
+    attend_backward_columns,
+    attend_backward_queries,
+    attend_backward_rows,
+)
+from babn.kernels.heads import Shares, lifted_by_heads, lifted_by_heads_backward
+from babn.kernels.launch import (
+    CONTEXTUAL,
+    ROWWISE,
+    Launcher,
+    Lift,
+    Pairs,
+    Settings,
+    head_sizes,
+    tile_options,
+)
+
+launch_rows = Launcher(attend_backward_rows)
+launch_columns = Launcher(attend_backward_columns)
+launch_queries = Launcher(attend_backward_queries)
+
+LARGEST_PART = 2**27
+"""Bytes of a tensor of query-key pairs above which the batch is taken in parts."""
+
+
+class Saved(NamedTuple):
+    """What forward leaves and what comes back to it, for all examples or some of them.
+
+    Attributes:
+        lift: The lift, or the state that maps over heads make it of.
+        lifted: What they made of it, if it was kept; empty otherwise.
+        smallest: The smallest k of each row.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    lift: Tensor | None
+    lifted: Tensor
+    prior: Tensor | None
+    mask: Tensor | None
+    bias: Tensor | None
+    out: Tensor
+    lse: Tensor
+    score_lse: Tensor
+    prior_lse: Tensor
+    smallest: Tensor
+    row_end: Tensor
+    dout: Tensor
+    dkl: Tensor
+
+
+class Room(NamedTuple):
+    """Where gradients are written: those of each head, and of scores if a bias is added to them."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    lift: Tensor | None
+    prior: Tensor
+    scores: Tensor | None
+
+
+class Maps(NamedTuple):
+    """Maps over heads."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+Tensors = TypeVar("Tensors", Saved, Room)
+
+
+def examples_at_a_time(q: Tensor, m: int) -> int:
+    """How many examples backward takes at a time."""
+    batch, heads, n, _ = q.shape
+    parts = -(-batch * heads * n * m * q.element_size() // LARGEST_PART)
+    return -(-batch // min(batch, parts)) if parts > 1 else batch
+
+
+def ranges(batch: int, size: int) -> Iterator[tuple[int, int]]:
+    """The first example of each part, and the first that is not of it."""
+    for first in range(0, batch, size):
+        yield first, min(first + size, batch)
+
+
+def some(tensors: Tensors, first: int, end: int) -> Tensors:
+    """A part of the examples; masks and biases may be the same for all."""
+    parts = [x if x is None or len(x) == 1 else x[first:end] for x in tensors]
+    return type(tensors)(*parts)  # type: ignore[arg-type]
+
+
+def map_parts(state: Tensor, size: int) -> int:
+    """In how many parts the gradients of maps over heads come."""
+    return sum(Shares.of(state[i:j]).parts for i, j in ranges(len(state), size))
+
+
+def gradients(
+    saved: Saved, room: Room, maps: Maps | None, seeds: Tensor | None, settings: Settings
+) -> Tensor | None:
+    """Writes all gradients, and returns those of maps over heads, if there are any, in parts."""
+    batch, size = len(saved.q), examples_at_a_time(saved.q, saved.k.shape[2])
+    if size >= batch:
+        return _gradients(saved, room, maps, seeds, settings, batch)
+    found = [
+        _gradients(some(saved, i, j), some(room, i, j), maps, seeds, settings, batch, i)
+        for i, j in ranges(batch, size)
+    ]
+    return None if maps is None else torch.cat([each for each in found if each is not None])
+
+
+def _gradients(
+    saved: Saved, room: Room, maps: Maps | None, seeds: Tensor | None, settings: Settings,
+    whole_batch: int, first_example: int = 0,
+) -> Tensor | None:  # fmt: skip
+    """Those of a part of the batch."""
+    q, k, v, mask, bias, prior = saved.q, saved.k, saved.v, saved.mask, saved.bias, saved.prior
+    batch, heads, n, _ = q.shape
+    groups, m = heads // k.shape[1], k.shape[2]
+    lift, dlift = saved.lift, room.lift
+    if maps is not None and lift is not None:
+        if saved.lifted.numel():
+            lift, dlift = saved.lifted, torch.empty_like(saved.lifted)
+        else:
+            # What is computed here is not needed again; the kernel writes in its place.
+            lift = dlift = lifted_by_heads(lift, maps.weight, maps.bias)
+    pairs, lifted, dlifted = Pairs.of(q, m, mask, bias), Lift.of(lift, q, m), Lift.of(dlift, q, m)
+    weights = q.new_empty(batch, heads, n, m)
+    dscores = torch.empty_like(weights) if room.scores is None else room.scores
+    row_sum, prior_sum = q.new_empty(2, batch, heads, n, dtype=torch.float32)
+    sizes = head_sizes(q, v)
+    tiles = tile_options("rows", q, m, mask, bias, sizes)
+    options, numbers = settings.options(prior, mask), settings.numbers()
+    row_blocks = triton.cdiv(n, tiles["BM"])
+    row_parts = row_blocks * tiles["BM"] // ROWS_OF_A_PART.value
+    parts = q.new_empty(batch, heads, row_parts, m, dtype=torch.float32)
+    prior_or_any = q if prior is None else prior
+    balanced = settings.balanced(prior, mask)
+    launch_rows(
+        (row_blocks, batch * heads),
+        (q, k, v, lifted.first, lifted.second, prior_or_any, pairs.mask, pairs.bias,
+         q if seeds is None else seeds, saved.out, saved.lse, saved.score_lse, saved.prior_lse,
+         saved.smallest, saved.row_end, saved.dout, saved.dkl,
+         dlifted.first, dlifted.second, weights, dscores, row_sum, prior_sum, parts, room.q),
+        (q.stride(), k.stride(), v.stride(), saved.out.stride(), saved.dout.stride(),
+         room.q.stride(), lifted.strides, pairs.mask_strides, pairs.bias_strides,
+         heads, groups, n, m, first_example, 1 if seeds is None else whole_batch // len(seeds),
+         *numbers),
+        **sizes, **tiles, **options, POSITIVE=maps is not None, LIFTS=lifted.kind,
+        BALANCED=balanced,
+    )  # fmt: skip
+    finish = settings.normalized and not balanced
+    tiles = tile_options("columns", q, m, mask, bias, sizes)
+    launch_columns(
+        (triton.cdiv(m, tiles["BN"]), batch * heads),
+        (q, k, prior_or_any, pairs.mask, pairs.bias, saved.score_lse, saved.prior_lse,
+         saved.row_end, saved.dout, weights, dscores, row_sum, prior_sum,
+         room.k, room.v, room.prior),
+        (q.stride(), k.stride(), saved.dout.stride(), room.k.stride(), room.v.stride(),
+         pairs.mask_strides, pairs.bias_strides, heads, groups, n, m, numbers[0]),
+        **sizes, **tiles, NORMALIZED=finish, PRIORS=options["PRIORS"],
+    )  # fmt: skip
+    if not balanced:
+        tiles = tile_options("queries", q, m, mask, bias, sizes)
+        launch_queries(
+            (triton.cdiv(n, tiles["BM"]), batch * heads),
+            (q, k, pairs.mask, pairs.bias, saved.score_lse, saved.row_end, dscores, row_sum,
+             room.q),
+            (q.stride(), k.stride(), room.q.stride(), pairs.mask_strides, pairs.bias_strides,
+             heads, groups, n, m, numbers[0]),
+            D=sizes["D"], BD=sizes["BD"], **tiles, NORMALIZED=finish,
+        )  # fmt: skip
+    if options["PRIORS"] == CONTEXTUAL:
+        torch.sum(parts, 2, out=room.prior)
+    elif options["PRIORS"] == ROWWISE:
+        torch.sub(parts.sum(2), room.prior, out=room.prior)
+    if maps is None or saved.lift is None or room.lift is None or dlift is None:
+        return None
+    return lifted_by_heads_backward(saved.lift, maps.weight, dlift, room.lift)
