@@ -45,8 +45,8 @@ LINES = (
     Line("softmax + TS", "softmax", "mean", tempered=True),
     Line("softmax, MC dropout", "softmax", "dropout"),
     Line("softmax, MC dropout + TS", "softmax", "dropout", tempered=True),
-    Line("ensemble of 5", "ensemble", "sampled"),
-    Line("ensemble of 5 + TS", "ensemble", "sampled", tempered=True),
+    Line("ensemble", "ensemble", "sampled"),
+    Line("ensemble + TS", "ensemble", "sampled", tempered=True),
     Line("BAM", "bam", "sampled"),
     Line("BAM, sampled + dropout", "bam", "dropout"),
     Line("BABN", "belief", "sampled"),
@@ -63,7 +63,7 @@ COLUMNS = (
 
 LIKELIHOOD, _, _, CALIBRATION = COLUMNS
 CALIBRATED = ("softmax + TS", "softmax, MC dropout", "BABN", "BABN + TS", "BABN, sampled + dropout")
-LIKELY = ("softmax + TS", "ensemble of 5", "ensemble of 5 + TS", "BABN", "BABN + TS")
+LIKELY = ("softmax + TS", "ensemble", "ensemble + TS", "BABN", "BABN + TS")
 """What one would wish of BABN: to be ahead of others that are named beside it."""
 
 

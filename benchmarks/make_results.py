@@ -59,7 +59,7 @@ SEARCHES = {
 }
 """Files of searches, which make one table together."""
 
-LENGTHS = ("domains-search", "decomposable-search", "esim-search")
+LENGTHS = ("domains-search", "decomposable-search", "esim-search", "esim-search-2")
 """Files of searches for lengths of training in two domains."""
 
 EXPLANATION = """\
