@@ -54,7 +54,7 @@ def sweep(grids: Sequence[Path], args: argparse.Namespace, *more: str) -> list[s
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Runs the grids until the limit of time; says whether they came to their end."""
+    """Runs the grids until the limit of time; says whether they came to a good end."""
     begun = told = time.monotonic()
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     with subprocess.Popen(
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> bool:
             if not in_time:
                 stop(process)
     print(f"{_counts(args.grids)} runs done, {time.monotonic() - begun:.0f} s", flush=True)
-    return in_time
+    return in_time and process.returncode == 0
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
@@ -153,7 +153,7 @@ def main() -> None:
         whole = run(args)
     begun = [grid for grid in args.grids if finished(grid)]
     if begun and not whole:
-        # What was cut off has yet to collect its results.
+        # What was cut off, here or from outside, has yet to collect its results.
         subprocess.run(sweep(begun, args, "--show"), stdout=subprocess.DEVNULL, check=False)
     for grid in begun:
         text = Path("runs", grid.stem, "results.json").read_text(encoding="utf-8")
