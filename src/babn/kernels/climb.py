@@ -150,7 +150,8 @@ def climb_backward(
     top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the beginning, and of weights and biases side by side in float32, in parts."""
-    (steps, heads, _), shares = weights.shape, Shares.of(top)
+    steps, heads, _ = weights.shape
+    shares = Shares.of(top.shape[0], top.shape[2] * top.shape[3])
     top, weights = top.contiguous(), weights.contiguous()
     grads, carried = [grad.contiguous() for grad in grads], top
     parts = top.new_empty(shares.parts, steps, heads, heads + 1, dtype=torch.float32)
@@ -174,7 +175,8 @@ def climb_backward(
 def _(
     top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    size = Shares.of(top).parts, *weights.shape[:2], weights.shape[2] + 1
+    parts = Shares.of(top.shape[0], top.shape[2] * top.shape[3]).parts
+    size = parts, *weights.shape[:2], weights.shape[2] + 1
     return top.new_empty(top.shape), top.new_empty(size, dtype=torch.float32)
 
 

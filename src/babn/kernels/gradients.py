@@ -101,8 +101,11 @@ def some(tensors: Tensors, first: int, end: int) -> Tensors:
 
 
 def map_parts(state: Tensor, size: int) -> int:
-    """In how many parts the gradients of maps over heads come."""
-    return sum(Shares.of(state[i:j]).parts for i, j in ranges(len(state), size))
+    """In how many parts the gradients of maps over heads come; also for sizes that are symbols."""
+    batch, pairs = state.shape[0], state.shape[2] * state.shape[3]
+    before = (batch - 1) // size
+    last = Shares.of(batch - before * size, pairs)
+    return before * Shares.of(size, pairs).parts + last.parts
 
 
 def gradients(

@@ -194,9 +194,8 @@ class Shares(NamedTuple):
     blocks: int
 
     @classmethod
-    def of(cls, h: Tensor) -> "Shares":
+    def of(cls, batch: int, pairs: int) -> "Shares":
         """The shares of programs that compute gradients."""
-        batch, pairs = h.shape[0], h.shape[2] * h.shape[3]
         everything = triton.cdiv(pairs, SUMMED_PAIRS)
         blocks = triton.cdiv(everything * batch, PROGRAMS)
         return cls((triton.cdiv(everything, blocks), batch), pairs, blocks)
@@ -233,7 +232,7 @@ def lifted_by_heads_backward(h: Tensor, weight: Tensor, dlift: Tensor, dh: Tenso
     """
     heads = h.shape[1]
     maps = len(weight) // heads
-    h, shares = h.contiguous(), Shares.of(h)
+    h, shares = h.contiguous(), Shares.of(h.shape[0], h.shape[2] * h.shape[3])
     parts = h.new_empty(shares.parts, maps * heads, heads + 1, dtype=torch.float32)
     (launch_lift_backward if maps == 2 else launch_map_backward)(
         shares.grid,

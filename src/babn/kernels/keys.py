@@ -28,7 +28,7 @@ MOST_KEYS = 512
 """Longer products are left to libraries, which have the better ones at 2048 keys."""
 
 LIFTED_KEYS = 0
-"""Up to so many keys a step lifts its state as well, on GPUs too once that has been measured."""
+"""Up to so many keys a step lifts its state as well; none before a GPU has been measured."""
 
 
 @triton.jit
