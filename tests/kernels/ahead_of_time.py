@@ -19,7 +19,7 @@ IN_PAIRS = {"U1", "U2", "DU1", "DU2", "DLIFT"}
 IN_FLOAT32 = {
     "PRIOR", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL", "ROW_SUM",
     "PRIOR_SUM", "PRIOR_PART", "DPRIOR", "W1", "B1", "W2", "B2",
-    "SUMS", "WEIGHT", "BIAS", "LIFT_BIAS",
+    "SUMS", "WEIGHT", "BIAS",
 }  # fmt: skip
 NUMBERS = {
     "factor", "rho_ln2", "fixed_k", "sigma_ln2", "log_beta", "alpha_constant", "rest_constant",
@@ -27,13 +27,7 @@ NUMBERS = {
 
 
 DESCRIBED = {
-    "step_over_keys": {
-        "X": ("BM", "BK"),
-        "WEIGHT": ("BN", "BK"),
-        "OUT": ("BM", "BN"),
-        "LIFT_WEIGHT": ("BN", "BN"),
-        "LIFT_OUT": ("BM", "BN"),
-    },
+    "step_over_keys": {"X": ("BM", "BK"), "WEIGHT": ("BN", "BK"), "OUT": ("BM", "BN")},
     "step_over_keys_backward": {
         "DLIFT": ("BM", "BK"),
         "LIFT_WEIGHT": ("BK", "BN"),

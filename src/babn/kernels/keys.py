@@ -5,7 +5,7 @@ a state, which its maps to shape and scale and the next step send to it, is one 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -27,9 +27,6 @@ LARGEST_BLOCK = 128
 MOST_KEYS = 512
 """Longer products are left to libraries, which have the better ones at 2048 keys."""
 
-LIFTED_KEYS = 0
-"""Up to so many keys a step lifts its state as well; none before a GPU has been measured."""
-
 
 @triton.jit
 def add_product(
@@ -48,15 +45,10 @@ def add_product(
 
 @triton.jit
 def step_over_keys(
-    BIAS, LIFT_BIAS, MASK, X, WEIGHT, OUT, LIFT_WEIGHT, LIFT_OUT,
-    mask_strides, rows_of_example, last_example, keys, lifted,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    LIFTED: tl.constexpr, MASKED: tl.constexpr, IEEE: tl.constexpr,
+    BIAS, MASK, X, WEIGHT, OUT, mask_strides, rows_of_example, last_example, keys,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, MASKED: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
-    """One block of a state: softplus of a map of the one below, zero at masked keys.
-
-    A block of all keys may be LIFTED as well, which is mapped once more.
-    """
+    """One block of a state: softplus of a map of the one below, zero at masked keys."""
     blocks = tl.cdiv(keys, BN)
     row, column = tl.program_id(0) // blocks * BM, tl.program_id(0) % blocks * BN
     total = tl.zeros([BM, BN], tl.float32)
@@ -74,14 +66,7 @@ def step_over_keys(
         of_first = row % rows_of_example + tl.arange(0, BM) < rows_of_example
         seen = tl.where(of_first[:, None], first[None, :], second[None, :])
         value = tl.where(seen, value, 0.0)
-    state = (value * LN2).to(OUT.dtype)
-    OUT.store([row, column], state)
-    if LIFTED:
-        for at in tl.range(0, lifted, BN, num_stages=2):
-            columns = at + tl.arange(0, BN)
-            bias = tl.load(LIFT_BIAS + columns, mask=columns < lifted, other=0.0).to(tl.float32)
-            total = dot(state, LIFT_WEIGHT.load([at, 0]).T, IEEE) + bias[None, :]
-            LIFT_OUT.store([row, at], total.to(LIFT_OUT.dtype))
+    OUT.store([row, column], (value * LN2).to(OUT.dtype))
 
 
 @triton.jit
@@ -133,36 +118,20 @@ def _described(x: Tensor, rows: int, columns: int) -> Any:
     return TensorDescriptor.from_tensor(x, [rows, columns])
 
 
-class Lifting(NamedTuple):
-    """A map of a state to shape and scale."""
-
-    weight: Tensor
-    bias: Tensor
-
-
 def _step(
-    state: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None, shape: torch.Size,
-    lifting: Lifting | None = None,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """The next state, and what it is lifted to, if it is; matrices with a row for each query."""
+    state: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None, shape: torch.Size
+) -> Tensor:
+    """The next state; states are matrices with a row for each query."""
     (count, keys), out, how = state.shape, torch.empty_like(state), blocks_for(state.shape[1])
     pairs = Pairs.of(state.view(shape), keys, mask, None)
-    rows, columns = how["BM"], how["BN"]
-    described = _described(out, rows, columns)
-    lift, lift_bias, lifts = None, bias, (described, described)  # none are read
-    if lifting is not None and keys <= min(columns, LIFTED_KEYS):
-        lift, lift_bias = state.new_empty(count, len(lifting.weight)), lifting.bias
-        lifts = _described(lifting.weight, columns, columns), _described(lift, rows, columns)
     launch_step(
-        (triton.cdiv(count, rows) * triton.cdiv(keys, columns), 1),
-        (bias, lift_bias, pairs.mask, _described(state, rows, how["BK"]),
-         _described(weight, columns, how["BK"]), described, *lifts),
-        (pairs.mask_strides, shape[1] * shape[2], shape[0] - 1, keys, len(lift_bias)),
-        **how, LIFTED=lift is not None, MASKED=mask is not None, IEEE=digits(state.dtype),
+        (triton.cdiv(count, how["BM"]) * triton.cdiv(keys, how["BN"]), 1),
+        (bias, pairs.mask, _described(state, how["BM"], how["BK"]),
+         _described(weight, how["BN"], how["BK"]), _described(out, how["BM"], how["BN"])),
+        (pairs.mask_strides, shape[1] * shape[2], shape[0] - 1, keys),
+        **how, MASKED=mask is not None, IEEE=digits(state.dtype),
     )  # fmt: skip
-    if lifting is not None and lift is None:
-        lift = torch.addmm(lifting.bias, out, lifting.weight.t())
-    return out, lift
+    return out
 
 
 @torch.library.custom_op("babn::climb_over_keys", mutates_args=())
@@ -179,7 +148,7 @@ def climb_over_keys(
     """
     state, states = top.reshape(-1, top.shape[3]), list[Tensor]()
     for weight, bias in zip(weights.contiguous(), biases, strict=True):
-        state, _ = _step(state, weight, bias, mask, top.shape)
+        state = _step(state, weight, bias, mask, top.shape)
         states.append(state.view(top.shape))
     return states
 
@@ -209,10 +178,10 @@ def climb_and_lift(
         mask: The keys that take part, one row for all queries and heads.
     """
     state, states, lifts = top.reshape(-1, top.shape[3]), list[Tensor](), list[Tensor]()
-    maps = weights.contiguous(), biases, lift_weights.contiguous(), lift_biases
-    for weight, bias, *lifting in zip(*maps, strict=True):
-        state, lifted = _step(state, weight, bias, mask, top.shape, Lifting(*lifting))
-        assert lifted is not None
+    maps = (weights.contiguous(), biases, lift_weights, lift_biases)
+    for weight, bias, lift_weight, lift_bias in zip(*maps, strict=True):
+        state = _step(state, weight, bias, mask, top.shape)
+        lifted = torch.addmm(lift_bias, state, lift_weight.t())
         lifts.append(lifted.view(*top.shape[:3], -1))
         states.append(state.view(top.shape))
     return [*lifts, *states]
