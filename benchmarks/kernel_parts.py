@@ -82,11 +82,12 @@ def attention(
         h = F.softplus(random(batch, HEADS, n, n, grad=False)).requires_grad_()
         weight = torch.randn(maps * HEADS, HEADS, device="cuda") * 0.15
         lift = (h, weight.requires_grad_(), torch.zeros(maps * HEADS, device="cuda"))
-    prior = torch.randn(batch, HEADS, n, device="cuda").log_softmax(-1).requires_grad_()
+    layers = [(10, SIZE), (10,), (1, 10), (1,)]
+    network = [torch.randn(size, device="cuda", requires_grad=True) for size in layers]
     mask = torch.ones(batch, 1, 1, n, dtype=torch.bool, device="cuda") if padded else None
     with_kl, sample = numbers[10], numbers[7]
     seeds = torch.zeros(1, dtype=torch.int64, device="cuda") if sample else None
-    rest = (prior if with_kl else None, mask, None, seeds)
+    rest = (*(network if with_kl else [None] * 4), mask, None, seeds)
 
     def run() -> torch.Tensor:
         out, kl, *_ = weibull_attention(q, k, v, *lift, *rest, *numbers)

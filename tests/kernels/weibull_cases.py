@@ -16,6 +16,8 @@ from babn.kernels.op import weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
 
 SCALE = 0.5
+HIDDEN = 10
+NETWORK = ("w1", "b1", "w2", "b2")
 Tensors = dict[str, Tensor | None]
 
 
@@ -76,11 +78,6 @@ def mask_of(case: Case) -> Tensor | None:
     return mask
 
 
-def is_rowwise(mask: Tensor | None) -> bool:
-    """Whether rows normalise the prior themselves, over the keys that they see."""
-    return mask is not None and mask.shape[1:3] != (1, 1)
-
-
 def inputs_of(case: Case) -> Tensors:
     """Random tensors in double precision, rounded to the case's type."""
     generator = torch.Generator().manual_seed(0)
@@ -91,20 +88,22 @@ def inputs_of(case: Case) -> Tensors:
 
     key_heads = case.heads // case.groups
     keys = (case.batch, key_heads, case.m)
-    prior, mask = normal(*keys), mask_of(case)
-    if mask is None:
-        prior = prior.log_softmax(-1)
-    elif not is_rowwise(mask):
-        seen = mask[:, 0]
-        prior = prior.where(seen, -math.inf).log_softmax(-1).where(seen, 0.0)
-    return {
+    tensors = {
         "q": (normal(case.batch, case.heads, case.n, case.d) * case.spread).to(case.dtype),
         "k": normal(*keys, case.d),
         "v": normal(*keys, case.dv),
         "lift": (normal(*case.lift_shape) + case.lift).to(case.dtype) if case.maps else None,
-        "prior": prior.float() if case.with_kl and case.contextual else None,
         "bias": normal(1, case.heads, case.n, case.m) if case.bias else None,
     }
+    # Units are on or off whatever the key: near their kinks gradients would be matters of rounding.
+    bias = normal(HIDDEN, dtype=torch.float32)
+    network = {
+        "w1": normal(HIDDEN, case.d, dtype=torch.float32) * 0.2 / case.d**0.5,
+        "b1": bias + bias.sign(),
+        "w2": normal(1, HIDDEN, dtype=torch.float32) * 0.3,
+        "b2": normal(1, dtype=torch.float32),
+    }
+    return tensors | (network if case.with_kl and case.contextual else dict.fromkeys(network))
 
 
 def readings(inputs: Tensors, output: Tensor, kl_rows: Tensor | None) -> Tensors:
@@ -127,7 +126,8 @@ def arguments_of(case: Case, device: torch.device) -> tuple[Any, ...]:
     mask = mask_of(case)
     return (
         *(inputs[name] for name in ("q", "k", "v", "lift")),
-        *(None, None, inputs["prior"]),
+        *(None, None),
+        *(inputs[name] for name in NETWORK),
         None if mask is None else mask.to(device),
         inputs["bias"],
         _seeds(case, device) if case.sample else None,
@@ -140,9 +140,10 @@ def arguments_of(case: Case, device: torch.device) -> tuple[Any, ...]:
 def by_kernel(case: Case, device: torch.device) -> Tensors:
     """What the kernels give."""
     arguments = arguments_of(case, device)
-    q, k, v, lift, _, _, prior, _, bias, *_ = arguments
+    q, k, v, lift, _, _, *network, _, bias = arguments[:12]
     output, kl_rows, *_ = weibull_attention(*arguments)
-    inputs = {"q": q, "k": k, "v": v, "lift": lift, "prior": prior, "bias": bias}
+    inputs = {"q": q, "k": k, "v": v, "lift": lift, "bias": bias}
+    inputs |= dict(zip(NETWORK, network, strict=True))
     return readings(inputs, output, kl_rows if case.with_kl else None)
 
 
@@ -161,7 +162,7 @@ def by_library(case: Case, device: torch.device) -> Tensors:
     output = normalize(log_s, mask) @ inputs["v"].repeat_interleave(case.groups, 1)
     kl_rows = None
     if case.with_kl:
-        prior = Gamma(_log_alpha(case, phi, inputs["prior"], mask), case.beta)
+        prior = Gamma(_log_alpha(case, phi, inputs, mask), case.beta)
         kl_rows = zero_masked(weibull_gamma(posterior, prior), mask).sum(-1)
     return readings(inputs, output, kl_rows)
 
@@ -197,15 +198,17 @@ def _posterior(case: Case, phi: Tensor, lift: Tensor | None) -> Weibull:
     return Weibull(k, log_lam, case.noise, log_lam + log_moment)
 
 
-def _log_alpha(case: Case, phi: Tensor, prior: Tensor | None, mask: Tensor | None) -> Tensor:
-    if prior is None:
+def _log_alpha(case: Case, phi: Tensor, inputs: Tensors, mask: Tensor | None) -> Tensor:
+    if inputs["w1"] is None:
         return torch.full_like(phi, math.log(case.alpha))
-    rows = prior.repeat_interleave(case.groups, 1)[:, :, None].expand_as(phi)
-    return log_normalize(rows, mask) if is_rowwise(mask) else rows
+    hidden = F.relu(F.linear(inputs["k"], inputs["w1"], inputs["b1"]))
+    values = F.linear(hidden, inputs["w2"], inputs["b2"]).squeeze(-1)
+    rows = values.repeat_interleave(case.groups, 1)[:, :, None].expand_as(phi)
+    return log_normalize(rows, mask)
 
 
 def _dtype(name: str, case: Case) -> torch.dtype:
-    return torch.float32 if name == "prior" else case.dtype
+    return torch.float32 if name in NETWORK else case.dtype
 
 
 def _leaf(x: Tensor | None, device: torch.device, dtype: torch.dtype) -> Any:

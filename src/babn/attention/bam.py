@@ -107,7 +107,7 @@ class BamRule(AttentionRule):
         """The call of step `step` in one kernel."""
         config, prior = self.config, None
         if request.with_kl and config.prior == "contextual":
-            prior = self._prior_net(step).log_alpha_of_keys(inputs.key, inputs.mask)
+            prior = self._prior_net(step).layers()
         posterior = FusedPosterior(
             fixed_k=config.k,
             beta=config.beta,

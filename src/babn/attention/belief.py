@@ -280,9 +280,7 @@ class BeliefRule(AttentionRule):
         self, step: int, inputs: Inputs, climbed: UpwardStates | None, request: Request
     ) -> FusedResult:
         """The call of step `step` in one kernel."""
-        prior = None
-        if request.with_kl:
-            prior = self._prior_net(step).log_alpha_of_keys(inputs.key, inputs.mask)
+        prior = self._prior_net(step).layers() if request.with_kl else None
         posterior = FusedPosterior(
             rho=self.config.rho,
             sigma=self.config.sigma,

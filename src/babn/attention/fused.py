@@ -81,12 +81,22 @@ class HeadLift:
     bias: Float[Tensor, " out"]
 
 
+@dataclass(frozen=True)
+class PriorNetwork:
+    """The two layers with which a prior reads keys, ReLU between them."""
+
+    w1: Float[Tensor, "hidden dim"]
+    b1: Float[Tensor, " hidden"]
+    w2: Float[Tensor, "1 hidden"]
+    b2: Float[Tensor, "1"]
+
+
 def weibull_attention(
     inputs: Inputs,
     posterior: FusedPosterior,
     request: Request,
     lift: Tensor | HeadLift | None,
-    prior: Float[Tensor, "batch keyhead key"] | None,
+    prior: PriorNetwork | None,
 ) -> FusedResult:
     """A call by the Triton kernels.
 
@@ -96,18 +106,19 @@ def weibull_attention(
         request: What is wanted of it.
         lift: The upward path's maps for shape and scale, side by side for each key, or still to be
             applied over heads.
-        prior: The prior's log shapes; not yet normalised if queries differ in the keys they see.
+        prior: What makes the prior's shapes of the keys; `None` if they are one number.
     """
     from babn.kernels import op
 
     query, key, value = _operands(inputs)
     maps = (lift.h, lift.weight, lift.bias) if isinstance(lift, HeadLift) else (lift, None, None)
+    layers = (None,) * 4 if prior is None else (prior.w1, prior.b1, prior.w2, prior.b2)
     output, kl_rows, *_ = op.weibull_attention(
         query,
         key,
         value,
         *maps,
-        prior,
+        *layers,
         inputs.mask,
         inputs.bias,
         request.seeds(query.device),
@@ -178,21 +189,6 @@ def climb_and_lift(
 
     found: list[Tensor] = climb_and_lift(top, weights, biases, lift_weights, lift_biases, mask)
     return found[: len(found) // 2]
-
-
-def key_prior(
-    key: Float[Tensor, "batch keyhead key dim"],
-    w1: Tensor,
-    b1: Tensor,
-    w2: Tensor,
-    b2: Tensor,
-    mask: Tensor | None,
-    normalized: bool,
-) -> Float[Tensor, "batch keyhead key"]:
-    """The prior's network over keys, in float32; with log softmax over those seen if asked."""
-    from babn.kernels.prior import key_prior as kernel
-
-    return kernel(key, w1, b1, w2, b2, mask, normalized)
 
 
 def _operands(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:

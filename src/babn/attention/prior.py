@@ -5,9 +5,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.fused import key_prior, with_unit_stride
+from babn.attention.fused import PriorNetwork
 from babn.attention.inputs import Scores
-from babn.attention.masking import Mask, is_rowwise, log_normalize
+from babn.attention.masking import is_rowwise, log_normalize
 
 
 class KeyNetwork(nn.Module):
@@ -41,13 +41,9 @@ class KeyNetwork(nn.Module):
             values = values.expand_as(scores.phi)
         return log_normalize(values, scores.mask)
 
-    def log_alpha_of_keys(
-        self, key: Float[Tensor, "batch keyhead key dim"], mask: Mask | None
-    ) -> Float[Tensor, "batch keyhead key"]:
-        """The numbers for a kernel: normalised, unless queries differ in the keys that they see."""
-        rowwise = is_rowwise(mask)
-        network = (self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias)
-        return key_prior(with_unit_stride(key), *network, None if rowwise else mask, not rowwise)
+    def layers(self) -> PriorNetwork:
+        """The layers for a kernel, which reads the keys itself."""
+        return PriorNetwork(self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias)
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:

@@ -6,9 +6,10 @@ r"""Memory of a pass, in bytes.
 - logits, in float32, and their gradient in training;
 - pairs: with fused kernels the upward path's states of all chosen layers, which its first layer
   makes at once, and the maps' results of one layer; the causal mask, which rules spell out. In
-  training the maps over keys keep their results for all layers, and backward has weights and score
-  gradients of one layer. Gradients of the states come one by one while activations go, since the
-  first layer needs all of them; the larger of what there is at both ends counts;
+  training the maps over keys, and small ones over heads, keep their results for all layers, and
+  backward has weights and score gradients of one layer, or of as many examples as kernels take at a
+  time. Gradients of the states come one by one while activations go, since the first layer needs
+  all of them; the larger of what there is at both ends counts;
 - training: a gradient for each trained parameter and Adam's two moments in float32.
 """
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass, fields
 
 from babn.attention.belief import BeliefConfig
 from babn.estimate.costs import HALF, WHOLE, Plan
+from babn.kernels.room import KEPT, NUMBERS, examples_at_a_time
 
 REFERENCE_BYTES = 48
 """Bytes of a pair in one call without kernels: a dozen float32 tensors alive at a time."""
@@ -76,10 +78,21 @@ def _pairs(plan: Plan, kernels: bool) -> float:
     states = plan.states
     if not kernels:
         return pairs * float(REFERENCE_BYTES * kept + WHOLE * states) + work.pairs_at_once
+    size = HALF * float(pairs)
     over_keys = isinstance(config, BeliefConfig) and config.upward == "keys"
-    results = plan.maps * (kept if over_keys else 1)
-    backward = 2 + plan.maps if work.train else 0
-    begins = HALF * float(pairs) * (states + results + backward)
-    ends = HALF * float(pairs) * (2 * states + plan.maps + backward) if work.train else 0.0
+    stays = over_keys or plan.maps * size <= KEPT
+    results = size * plan.maps * (kept if stays else 1)
+    backward = _backward(plan, over_keys) if work.train else 0.0
+    begins = size * states + results + backward
+    ends = size * (2 * states + plan.maps) + backward if work.train else 0.0
     gone = _activations(plan) * (1 - 1 / max(plan.layers_backward, 1))
     return max(begins, ends - gone) + work.pairs_at_once
+
+
+def _backward(plan: Plan, over_keys: bool) -> float:
+    """What a layer's gradients take: of all its maps over keys, and of a part of the batch."""
+    examples = plan.work.rows
+    example = HALF * plan.shape.heads * plan.work.pairs_at_once // examples
+    maps = 0 if over_keys else plan.maps
+    part = examples_at_a_time(examples, example, maps)
+    return float(example) * (part * (NUMBERS + maps) + examples * (plan.maps - maps))

@@ -47,7 +47,9 @@ from babn.kernels.tiles import (
 )
 
 ROWS_OF_A_PART = tl.constexpr(16)
-"""Rows over which one warp sums the gradient of the prior; the rest is summed afterwards."""
+"""Rows over which one warp sums the gradient of the prior; the rest is summed afterwards.
+
+Where rows normalise the prior themselves, the last part is what their normalisers take away."""
 
 
 @triton.jit
@@ -188,7 +190,7 @@ def attend_backward_rows(
     DOUT, DKL, DU1, DU2, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM, PRIOR_PART, DQ,
     q_strides, k_strides, v_strides, out_strides, dout_strides, dq_strides, lift_strides,
     mask_strides, bias_strides,
-    heads, groups, n, m, first_example, rows_per_seed,
+    heads, groups, n, m, prior_parts, first_example, rows_per_seed,
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
     D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
@@ -214,7 +216,7 @@ def attend_backward_rows(
     MASK = at_head(MASK, mask_strides, batch, head)
     BIAS = at_head(BIAS, bias_strides, batch, head)
     PRIOR += (plane // groups).to(tl.int64) * m
-    PRIOR_PART += plane.to(tl.int64) * tl.num_programs(0) * (BM // ROWS_OF_A_PART) * m
+    PRIOR_PART += plane.to(tl.int64) * prior_parts * m
     WEIGHTS += plane.to(tl.int64) * n * m
     DPHI += plane.to(tl.int64) * n * m
     Q = at_head(Q, q_strides, batch, head)
@@ -301,15 +303,16 @@ def attend_backward_rows(
 @triton.jit
 def attend_backward_columns(
     Q, K, PRIOR, MASK, BIAS, SCORE_LSE, PRIOR_LSE, ROW_END, DOUT, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM,
-    DK, DVALUE, DPRIOR,
-    q_strides, k_strides, dout_strides, dk_strides, dv_strides, mask_strides, bias_strides,
-    heads, groups, n, m, factor,
+    DK, DVALUE, PRIOR_PART, DQ,
+    q_strides, k_strides, dout_strides, dk_strides, dv_strides, dq_strides, mask_strides,
+    bias_strides,
+    heads, groups, n, m, prior_parts, factor,
     D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
-    NORMALIZED: tl.constexpr, PRIORS: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
-    IEEE: tl.constexpr, FULL: tl.constexpr,
+    NORMALIZED: tl.constexpr, PRIORS: tl.constexpr, WHOLE: tl.constexpr,
+    MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr, FULL: tl.constexpr,
 ):  # fmt: skip
-    """One block of keys of one head."""
+    """One block of keys of one head; if it is the WHOLE of them, gradients of queries as well."""
     ALL: tl.constexpr = FULL and MASKED == 0
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
@@ -318,6 +321,7 @@ def attend_backward_columns(
     Q = at_head(Q, q_strides, batch, head)
     K = at_head(K, k_strides, batch, head // groups)
     DOUT = at_head(DOUT, dout_strides, batch, head)
+    DQ = at_head(DQ, dq_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     BIAS = at_head(BIAS, bias_strides, batch, head)
     PRIOR += (plane // groups).to(tl.int64) * m
@@ -352,17 +356,26 @@ def attend_backward_columns(
                 row_sum = tl.load(ROW_SUM + row_places, mask=rows < n, other=0.0)
                 ds = finished(ds, s, score_lse, row_sum, seen, ALL)
             dkey += dot(tl.trans(ds), q.to(ds.dtype), IEEE)
+            if WHOLE:
+                dquery = dot(ds, key.to(ds.dtype), IEEE) * (factor * LN2)
+                store_rows(DQ, rows, columns, dq_strides[2], n, dquery, D)
+                if BIASED and NORMALIZED:
+                    store_pairs(DPHI, at, ds, inside, FULL)
             if PRIORS == ROWWISE:
                 prior_lse = tl.load(PRIOR_LSE + row_places, mask=rows < n, other=0.0)
                 prior_sum = tl.load(PRIOR_SUM + row_places, mask=rows < n, other=0.0)
                 alpha = exp2(log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, ALL))
-                dprior += tl.sum(where_seen(seen, alpha * prior_sum[:, None], 0.0, ALL), 0)
+                dprior -= tl.sum(where_seen(seen, alpha * prior_sum[:, None], 0.0, ALL), 0)
+        elif WHOLE:
+            nothing = tl.zeros([BM, BD], tl.float32)
+            store_rows(DQ, rows, columns, dq_strides[2], n, nothing, D)
     DK = at_head(DK, dk_strides, batch, head)
     store_rows(DK, keys, columns, dk_strides[2], m, dkey * (factor * LN2), D)
     DVALUE = at_head(DVALUE, dv_strides, batch, head)
     store_rows(DVALUE, keys, value_columns, dv_strides[2], m, dvalue, DV)
     if PRIORS == ROWWISE:
-        tl.store(DPRIOR + plane.to(tl.int64) * m + keys, dprior, mask=keys < m)
+        PRIOR_PART += (plane.to(tl.int64) * prior_parts + prior_parts - 1) * m
+        tl.store(PRIOR_PART + keys, dprior, mask=keys < m)
 
 
 @triton.jit

@@ -1,7 +1,7 @@
 """The gradients of Weibull attention, by the backward kernels, a part of the batch at a time."""
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import torch
 import triton
@@ -24,13 +24,14 @@ from babn.kernels.launch import (
     head_sizes,
     tile_options,
 )
+from babn.kernels.room import examples_at_a_time
 
 launch_rows = Launcher(attend_backward_rows)
 launch_columns = Launcher(attend_backward_columns)
 launch_queries = Launcher(attend_backward_queries)
 
-LARGEST_PART = 2**27
-"""Bytes of a tensor of query-key pairs above which the batch is taken in parts."""
+WHOLE = 128
+"""Up to so many keys are one block, over which the gradients of queries are summed as well."""
 
 
 class Saved(NamedTuple):
@@ -61,13 +62,17 @@ class Saved(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Where gradients are written: those of each head, and of scores if a bias is added to them."""
+    """Where gradients are written: those of each head, and of scores if a bias is added to them.
+
+    Attributes:
+        prior: For a few rows at a time, which are still to be added up.
+    """
 
     q: Tensor
     k: Tensor
     v: Tensor
     lift: Tensor | None
-    prior: Tensor
+    prior: Tensor | None
     scores: Tensor | None
 
 
@@ -79,13 +84,14 @@ class Maps(NamedTuple):
 
 
 Tensors = TypeVar("Tensors", Saved, Room)
+MaskAndBias: TypeAlias = tuple[Tensor | None, Tensor | None]
 
 
-def examples_at_a_time(q: Tensor, m: int) -> int:
+def part_size(q: Tensor, m: int, head_weight: Tensor | None) -> int:
     """How many examples backward takes at a time."""
     batch, heads, n, _ = q.shape
-    parts = -(-batch * heads * n * m * q.element_size() // LARGEST_PART)
-    return -(-batch // min(batch, parts)) if parts > 1 else batch
+    maps = 0 if head_weight is None else head_weight.shape[0] // heads
+    return examples_at_a_time(batch, heads * n * m * q.element_size(), maps)
 
 
 def ranges(batch: int, size: int) -> Iterator[tuple[int, int]]:
@@ -108,11 +114,23 @@ def map_parts(state: Tensor, size: int) -> int:
     return before * Shares.of(size, pairs).parts + last.parts
 
 
+def room_for_prior(q: Tensor, v: Tensor, m: int, pairs: MaskAndBias, kind: int) -> Tensor | None:
+    """Room for the gradient of a prior of some kind, if there is one."""
+    if kind not in (CONTEXTUAL, ROWWISE):
+        return None
+    batch, heads, n, _ = q.shape
+    tiles = tile_options("rows", q, m, *pairs, head_sizes(q, v))
+    parts = triton.cdiv(n, tiles["BM"]) * tiles["BM"] // ROWS_OF_A_PART.value
+    parts += kind == ROWWISE
+    return q.new_empty(batch, heads, parts, m, dtype=torch.float32)
+
+
 def gradients(
     saved: Saved, room: Room, maps: Maps | None, seeds: Tensor | None, settings: Settings
 ) -> Tensor | None:
     """Writes all gradients, and returns those of maps over heads, if there are any, in parts."""
-    batch, size = len(saved.q), examples_at_a_time(saved.q, saved.k.shape[2])
+    batch = len(saved.q)
+    size = part_size(saved.q, saved.k.shape[2], None if maps is None else maps.weight)
     if size >= batch:
         return _gradients(saved, room, maps, seeds, settings, batch)
     found = [
@@ -144,36 +162,35 @@ def _gradients(
     sizes = head_sizes(q, v)
     tiles = tile_options("rows", q, m, mask, bias, sizes)
     options, numbers = settings.options(prior, mask), settings.numbers()
-    row_blocks = triton.cdiv(n, tiles["BM"])
-    row_parts = row_blocks * tiles["BM"] // ROWS_OF_A_PART.value
-    parts = q.new_empty(batch, heads, row_parts, m, dtype=torch.float32)
-    prior_or_any = q if prior is None else prior
+    prior_or_any, parts = (q if x is None else x for x in (prior, room.prior))
     balanced = settings.balanced(prior, mask)
     launch_rows(
-        (row_blocks, batch * heads),
+        (triton.cdiv(n, tiles["BM"]), batch * heads),
         (q, k, v, lifted.first, lifted.second, prior_or_any, pairs.mask, pairs.bias,
          q if seeds is None else seeds, saved.out, saved.lse, saved.score_lse, saved.prior_lse,
          saved.smallest, saved.row_end, saved.dout, saved.dkl,
          dlifted.first, dlifted.second, weights, dscores, row_sum, prior_sum, parts, room.q),
         (q.stride(), k.stride(), v.stride(), saved.out.stride(), saved.dout.stride(),
          room.q.stride(), lifted.strides, pairs.mask_strides, pairs.bias_strides,
-         heads, groups, n, m, first_example, 1 if seeds is None else whole_batch // len(seeds),
-         *numbers),
+         heads, groups, n, m, parts.shape[2], first_example,
+         1 if seeds is None else whole_batch // len(seeds), *numbers),
         **sizes, **tiles, **options, POSITIVE=maps is not None, LIFTS=lifted.kind,
         BALANCED=balanced,
     )  # fmt: skip
     finish = settings.normalized and not balanced
-    tiles = tile_options("columns", q, m, mask, bias, sizes)
+    whole = not balanced and m <= WHOLE and max(sizes["BD"], sizes["BDV"]) <= 64
+    tiles = tile_options("whole" if whole else "columns", q, m, mask, bias, sizes)
     launch_columns(
         (triton.cdiv(m, tiles["BN"]), batch * heads),
         (q, k, prior_or_any, pairs.mask, pairs.bias, saved.score_lse, saved.prior_lse,
          saved.row_end, saved.dout, weights, dscores, row_sum, prior_sum,
-         room.k, room.v, room.prior),
+         room.k, room.v, parts, room.q),
         (q.stride(), k.stride(), saved.dout.stride(), room.k.stride(), room.v.stride(),
-         pairs.mask_strides, pairs.bias_strides, heads, groups, n, m, numbers[0]),
-        **sizes, **tiles, NORMALIZED=finish, PRIORS=options["PRIORS"],
+         room.q.stride(), pairs.mask_strides, pairs.bias_strides,
+         heads, groups, n, m, parts.shape[2], numbers[0]),
+        **sizes, **tiles, NORMALIZED=finish, PRIORS=options["PRIORS"], WHOLE=whole,
     )  # fmt: skip
-    if not balanced:
+    if not balanced and not whole:
         tiles = tile_options("queries", q, m, mask, bias, sizes)
         launch_queries(
             (triton.cdiv(n, tiles["BM"]), batch * heads),
@@ -183,10 +200,6 @@ def _gradients(
              heads, groups, n, m, numbers[0]),
             D=sizes["D"], BD=sizes["BD"], **tiles, NORMALIZED=finish,
         )  # fmt: skip
-    if options["PRIORS"] == CONTEXTUAL:
-        torch.sum(parts, 2, out=room.prior)
-    elif options["PRIORS"] == ROWWISE:
-        torch.sub(parts.sum(2), room.prior, out=room.prior)
     if maps is None or saved.lift is None or room.lift is None or dlift is None:
         return None
     return lifted_by_heads_backward(saved.lift, maps.weight, dlift, room.lift)

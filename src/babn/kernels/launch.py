@@ -122,6 +122,7 @@ TILES = {
     "forward": Tile(64, 32, 4, registers=168),
     "rows": Tile(64, 16, 4, registers=168),
     "columns": Tile(64, 64, 4),
+    "whole": Tile(32, 128, 8, registers=128),
     "queries": Tile(64, 64, 4),
     "softmax": Tile(64, 64, 4),
 }

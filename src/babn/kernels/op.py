@@ -4,6 +4,9 @@ The upward path comes in one of two forms: as `lift`, the results of its maps fo
 before softplus, side by side for each pair; or as its state with `head_weight` and `head_bias`,
 maps over heads that the operator applies itself. Unless their result is small, it applies them once
 more in backward: it is the largest tensor of the layer and costs little.
+
+The prior comes as its network over keys, `w1`, `b1`, `w2` and `b2`, which the operator reads them
+with; without one it is the number `alpha`.
 """
 
 import math
@@ -13,8 +16,17 @@ import torch
 import triton
 from torch import Tensor
 
+from babn.kernels import room
 from babn.kernels.forward import attend_forward
-from babn.kernels.gradients import Maps, Room, Saved, examples_at_a_time, gradients, map_parts
+from babn.kernels.gradients import (
+    Maps,
+    Room,
+    Saved,
+    gradients,
+    map_parts,
+    part_size,
+    room_for_prior,
+)
 from babn.kernels.heads import lifted_by_heads
 from babn.kernels.launch import (
     EULER,
@@ -26,13 +38,11 @@ from babn.kernels.launch import (
     tile_options,
     token_by_token,
 )
+from babn.kernels.prior import network_parts, prior_of_keys, prior_of_keys_backward
 
 launch_forward = Launcher(attend_forward)
 
-KEPT = 2**25
-"""Bytes up to which the result of maps over heads is kept for backward."""
-
-TENSORS = 10
+TENSORS = 13
 """How many of the operator's arguments are tensors; the others are settings."""
 
 
@@ -44,7 +54,10 @@ def weibull_attention(
     lift: Tensor | None,
     head_weight: Tensor | None,
     head_bias: Tensor | None,
-    prior: Tensor | None,
+    w1: Tensor | None,
+    b1: Tensor | None,
+    w2: Tensor | None,
+    b2: Tensor | None,
     mask: Tensor | None,
     bias: Tensor | None,
     seeds: Tensor | None,
@@ -59,11 +72,12 @@ def weibull_attention(
     truncated: bool,
     own_moment: bool,
     with_kl: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Output; for each row its divergence, four numbers for backward, and the last key it sees.
 
     The numbers are the log normalisers of logits, scores and prior, and the smallest k up to 1.
-    Last comes the result of maps over heads, if it is kept; it has no gradient of its own.
+    Last come the result of maps over heads, if it is kept, and the prior's log shapes, if it has a
+    network; they have no gradients of their own.
     """
     settings = Settings(
         scale, rho, fixed_k, sigma, beta, alpha, normalized, sample, truncated, own_moment, with_kl
@@ -78,6 +92,9 @@ def weibull_attention(
     if lift is not None and head_weight is not None and head_bias is not None:
         size, lift = kept_size(lift, head_weight), lifted_by_heads(lift, head_weight, head_bias)
         kept = lift if size else kept
+    prior = None
+    if w1 is not None and b1 is not None and w2 is not None and b2 is not None:
+        prior = prior_of_keys(k, w1, b1, w2, b2, mask)
     pairs, lifted = Pairs.of(q, m, mask, bias), Lift.of(lift, q, m)
     sizes = head_sizes(q, v)
     tiles = tile_options("forward", q, m, mask, bias, sizes)
@@ -92,20 +109,21 @@ def weibull_attention(
         **sizes, **tiles, **settings.options(prior, mask),
         POSITIVE=head_weight is not None, LIFTS=lifted.kind,
     )  # fmt: skip
-    return out, kl, normalizers, row_end, kept
+    return out, kl, normalizers, row_end, kept, q.new_empty(0) if prior is None else prior
 
 
 def kept_size(state: Tensor, head_weight: Tensor) -> tuple[int, ...]:
     """The size of what maps over heads make of a state, if it is kept; empty otherwise."""
     batch, heads, n, m = state.shape
     size = batch, heads, n, head_weight.shape[0] // heads * m
-    return size if math.prod(size) * state.element_size() <= KEPT else ()
+    return size if math.prod(size) * state.element_size() <= room.KEPT else ()
 
 
 @weibull_attention.register_fake
 def _(
-    q: Tensor, k: Tensor, v: Tensor, lift: Tensor | None, head_weight: Tensor | None, *rest: Any
-) -> tuple[Tensor, ...]:
+    q: Tensor, k: Tensor, v: Tensor, lift: Tensor | None, head_weight: Tensor | None,
+    head_bias: Tensor | None, w1: Tensor | None, *rest: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
     batch, heads, n, _ = q.shape
     out = q.new_empty(batch, n, heads, v.shape[-1]).transpose(1, 2)
     kl = q.new_empty(batch, heads, n, dtype=torch.float32)
@@ -114,7 +132,10 @@ def _(
     kept = q.new_empty(0)
     if lift is not None and head_weight is not None:
         kept = lift.new_empty(kept_size(lift, head_weight) or 0)
-    return out, kl, normalizers, row_end, kept
+    prior = q.new_empty(0)
+    if w1 is not None:
+        prior = k.new_empty(k.shape[:3], dtype=torch.float32)
+    return out, kl, normalizers, row_end, kept, prior
 
 
 @torch.library.custom_op("babn::weibull_attention_backward", mutates_args=())
@@ -127,7 +148,10 @@ def weibull_attention_backward(
     lift: Tensor | None,
     head_weight: Tensor | None,
     head_bias: Tensor | None,
-    prior: Tensor | None,
+    w1: Tensor | None,
+    b1: Tensor | None,
+    w2: Tensor | None,
+    b2: Tensor | None,
     mask: Tensor | None,
     bias: Tensor | None,
     seeds: Tensor | None,
@@ -135,6 +159,7 @@ def weibull_attention_backward(
     normalizers: Tensor,
     row_end: Tensor,
     lifted: Tensor,
+    prior: Tensor,
     scale: float,
     rho: float,
     fixed_k: float,
@@ -147,9 +172,10 @@ def weibull_attention_backward(
     own_moment: bool,
     with_kl: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys, values, lift (or state), prior, maps over heads, and scores.
+    """Gradients of queries, keys, values, lift (or state), both kinds of maps, and scores.
 
-    Those of maps come in parts, and those of scores are empty unless a bias was added to them.
+    Those of the prior's network and of maps over heads come in parts, and those of scores are empty
+    unless a bias was added to them.
     """
     settings = Settings(
         scale, rho, fixed_k, sigma, beta, alpha, normalized, sample, truncated, own_moment, with_kl
@@ -157,29 +183,33 @@ def weibull_attention_backward(
     batch, heads, n, _ = q.shape
     groups, m = heads // k.shape[1], k.shape[2]
     dq, dk, dv = (token_by_token(q, x.shape[2], x.shape[3]) for x in (q, k, v))
-    dprior = q.new_empty(batch, heads, m, dtype=torch.float32)
+    log_alpha = None if w1 is None else prior
+    dprior = room_for_prior(q, v, m, (mask, bias), settings.priors(log_alpha, mask))
     dlift = None if lift is None else _like(lift, head_weight)
     dscores = None if bias is None else q.new_empty(batch, heads, n, m)
     maps = None if head_weight is None or head_bias is None else Maps(head_weight, head_bias)
     lse, score_lse, prior_lse, smallest = normalizers
     saved = Saved(
-        q, k, v, lift, lifted, prior, mask, bias, out, lse, score_lse, prior_lse, smallest, row_end,
-        dout, dkl,
+        q, k, v, lift, lifted, log_alpha, mask, bias, out, lse, score_lse, prior_lse, smallest,
+        row_end, dout, dkl,
     )  # fmt: skip
     dmaps = gradients(saved, Room(dq, dk, dv, dlift, dprior, dscores), maps, seeds, settings)
     if groups > 1:
-        dk, dv, dprior = (
-            x.unflatten(1, (-1, groups)).sum(2).contiguous() for x in (dk, dv, dprior)
-        )
-    dlift, dmaps, dscores = (q.new_empty(0) if x is None else x for x in (dlift, dmaps, dscores))
-    return dq, dk, dv, dlift, dprior, dmaps, dscores
+        dk, dv = (x.unflatten(1, (-1, groups)).sum(2).contiguous() for x in (dk, dv))
+    dnetwork = None
+    if dprior is not None and w1 is not None and b1 is not None and w2 is not None:
+        dnetwork = prior_of_keys_backward(k, w1, b1, w2, mask, prior, dprior, dk)
+    dlift, dnetwork, dmaps, dscores = (
+        q.new_empty(0) if x is None else x for x in (dlift, dnetwork, dmaps, dscores)
+    )
+    return dq, dk, dv, dlift, dnetwork, dmaps, dscores
 
 
 @weibull_attention_backward.register_fake
 def _(
     dout: Tensor, dkl: Tensor, q: Tensor, k: Tensor, v: Tensor, lift: Tensor | None,
-    head_weight: Tensor | None, head_bias: Tensor | None, prior: Tensor | None,
-    mask: Tensor | None, bias: Tensor | None, *rest: Any,
+    head_weight: Tensor | None, head_bias: Tensor | None, w1: Tensor | None, b1: Tensor | None,
+    w2: Tensor | None, b2: Tensor | None, mask: Tensor | None, bias: Tensor | None, *rest: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     n, m = q.shape[2], k.shape[2]
     dq = token_by_token(q, n, q.shape[-1])
@@ -188,14 +218,15 @@ def _(
     else:
         dk, dv = (q.new_empty(x.shape) for x in (k, v))
     dlift = q.new_empty(0) if lift is None else _like(lift, head_weight)
-    dprior = q.new_empty(*k.shape[:3], dtype=torch.float32)
-    dmaps = q.new_empty(0)
+    dnetwork, dmaps = q.new_empty(0), q.new_empty(0)
+    if w1 is not None:
+        dnetwork = q.new_empty(network_parts(k, w1), dtype=torch.float32)
     if lift is not None and head_weight is not None:
         outs, heads = head_weight.shape
-        parts = map_parts(lift, examples_at_a_time(q, m))
+        parts = map_parts(lift, part_size(q, m, head_weight))
         dmaps = q.new_empty(parts, outs, heads + 1, dtype=torch.float32)
     dscores = q.new_empty(0) if bias is None else q.new_empty(*q.shape[:3], m)
-    return dq, dk, dv, dlift, dprior, dmaps, dscores
+    return dq, dk, dv, dlift, dnetwork, dmaps, dscores
 
 
 def _like(lift: Tensor, head_weight: Tensor | None) -> Tensor:
@@ -212,14 +243,18 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...]:
     saved = ctx.saved_tensors  # once, as activation checkpointing wants it
-    _, _, _, lift, head_weight, head_bias, prior, _, bias, *_ = saved
+    _, _, _, lift, head_weight, head_bias, *network, _, bias, _, _, _, _, _, _ = saved
     dout = dout if dout.stride(-1) == 1 else dout.contiguous()
-    dq, dk, dv, dlift, dprior, dmaps, dscores = weibull_attention_backward(
+    dq, dk, dv, dlift, dnetwork, dmaps, dscores = weibull_attention_backward(
         dout, dkl.contiguous(), *saved, *ctx.settings
     )
+    # Parts are added up here, where compilers see it and make one kernel of it.
     if head_weight is not None:
-        # Here, where compilers see it and make one kernel of it.
         dmaps = dmaps.sum(0)
+    dnetworks = [None] * len(network)
+    if network[0] is not None:
+        each = dnetwork.sum(0).split([x.numel() for x in network])
+        dnetworks = [dx.view_as(x).to(x.dtype) for dx, x in zip(each, network, strict=True)]
     return (
         dq,
         dk,
@@ -227,7 +262,7 @@ def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...
         None if lift is None else dlift,
         None if head_weight is None else dmaps[:, :-1].to(head_weight.dtype),
         None if head_bias is None else dmaps[:, -1].to(head_bias.dtype),
-        None if prior is None else dprior,
+        *dnetworks,
         None,
         None if bias is None else dscores.sum_to_size(bias.shape).to(bias.dtype),
         *([None] * (1 + len(ctx.settings))),

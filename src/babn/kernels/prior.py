@@ -11,12 +11,24 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import LARGE_HEAD, Launcher, digits, token_by_token
+from babn.kernels.launch import LARGE_HEAD, PAIRWISE, Launcher, digits, masks
 from babn.kernels.special import LN2, LOG2_E, exp2, log2
 from babn.kernels.tiles import BOTTOM, LOWEST, at_head, dot, load_rows, store_rows
 
 KEYS, WARPS = 64, 4
 """Keys in a block, and the warps that work on it."""
+
+PROGRAMS = 384
+"""On the way back so many are enough for a GPU; heads of few examples share their keys out."""
+
+SUMMED_KEYS = 512
+"""Over so many keys the prior's gradient is summed at a time."""
+
+REGISTERS = 168
+"""The most that a thread may have on the way back, so that three programs run side by side."""
+
+MOST_PARTS = 8
+"""So many parts of the prior's gradient are added up as they are read."""
 
 
 @triton.jit
@@ -79,49 +91,61 @@ def read_keys(
 
 
 @triton.jit
+def add_parts(PARTS, keys, seen, m, parts, BP: tl.constexpr):
+    """The gradient of the prior at some keys; loads do not wait for each other."""
+    total = tl.load(PARTS + keys, mask=seen, other=0.0)
+    for part in tl.static_range(1, BP):
+        total += tl.load(PARTS + part * m + keys, mask=seen & (part < parts), other=0.0)
+    return total
+
+
+@triton.jit
 def read_keys_backward(
-    K, W1, B1, W2, MASK, OUT, DOUT, DK, SUMS, k_strides, dk_strides, mask_strides, heads, m,
+    K, W1, B1, W2, MASK, PRIOR, PRIOR_PART, DK, SUMS,
+    k_strides, dk_strides, mask_strides, heads, m, parts,
     D: tl.constexpr, BD: tl.constexpr, HIDDEN: tl.constexpr, BH: tl.constexpr, BN: tl.constexpr,
+    BT: tl.constexpr, BP: tl.constexpr,
     MASKED: tl.constexpr, NORMALIZED: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
-    """All keys of one head of one example; sums for the weights."""
-    plane = tl.program_id(0)
+    """Some keys of one head of one example: adds to their gradient; sums for the weights."""
+    plane, place = tl.program_id(0), tl.program_id(1)
     batch, head = plane // heads, plane % heads
     columns, units = tl.arange(0, BD), tl.arange(0, BH)
     K = at_head(K, k_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
-    OUT += plane.to(tl.int64) * m
-    DOUT += plane.to(tl.int64) * m
+    PRIOR += plane.to(tl.int64) * m
+    PRIOR_PART += plane.to(tl.int64) * parts * m
     DK = at_head(DK, dk_strides, batch, head)
     w1, b1, w2 = load_network(W1, B1, W2, columns, units, D, HIDDEN)
     total = tl.zeros([1], tl.float32)
     if NORMALIZED:
-        for start in range(0, m, BN):
-            keys = start + tl.arange(0, BN)
+        for start in range(0, m, BT):
+            keys = start + tl.arange(0, BT)
             seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
-            total += tl.sum(tl.load(DOUT + keys, mask=seen, other=0.0), 0, keep_dims=True)
+            total += tl.sum(add_parts(PRIOR_PART, keys, seen, m, parts, BP), 0, keep_dims=True)
     dw1 = tl.zeros([BH, BD], tl.float32)
     db1 = tl.zeros([BH], tl.float32)
     dw2 = tl.zeros([BH], tl.float32)
     db2 = tl.zeros([1], tl.float32)
-    for start in range(0, m, BN):
+    for start in range(place * BN, m, tl.num_programs(1) * BN):
         keys = start + tl.arange(0, BN)
-        dvalue = tl.load(DOUT + keys, mask=keys < m, other=0.0)
+        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, False).to(tl.float32)
+        dk = load_rows(DK, keys, columns, dk_strides[2], m, D, BD, False)
+        dvalue = add_parts(PRIOR_PART, keys, keys < m, m, parts, BP)
         if NORMALIZED:
             seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
-            share = exp2(tl.load(OUT + keys, mask=keys < m, other=0.0) * LOG2_E)
+            share = exp2(tl.load(PRIOR + keys, mask=keys < m, other=0.0) * LOG2_E)
             dvalue = tl.where(seen, dvalue - share * total, 0.0)
-        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, False).to(tl.float32)
         before = dot(k, tl.trans(w1), IEEE) + b1[None, :]
         dw2 += tl.sum(tl.maximum(before, 0.0) * dvalue[:, None], 0)
         db2 += tl.sum(dvalue, 0, keep_dims=True)
         dbefore = tl.where(before > 0, dvalue[:, None] * w2[None, :], 0.0)
         db1 += tl.sum(dbefore, 0)
         dw1 += dot(tl.trans(dbefore), k, IEEE)
-        dk = dot(dbefore, w1, IEEE)
-        store_rows(DK, keys, columns, dk_strides[2], m, dk, D)
+        total_dk = dk.to(tl.float32) + dot(dbefore, w1, IEEE)
+        store_rows(DK, keys, columns, dk_strides[2], m, total_dk, D)
     inside = (units < HIDDEN)[:, None] & (columns < D)[None, :]
-    SUMS += plane * (HIDDEN * (D + 2) + 1)
+    SUMS += (plane * tl.num_programs(1) + place) * (HIDDEN * (D + 2) + 1)
     tl.store(SUMS + units[:, None] * D + columns[None, :], dw1, mask=inside)
     tl.store(SUMS + HIDDEN * D + units, db1, mask=units < HIDDEN)
     tl.store(SUMS + HIDDEN * (D + 1) + units, dw2, mask=units < HIDDEN)
@@ -132,36 +156,33 @@ launch_read = Launcher(read_keys)
 launch_read_backward = Launcher(read_keys_backward)
 
 
-def _options(key: Tensor, w1: Tensor, mask: Tensor | None, normalized: bool) -> dict[str, Any]:
+def _options(key: Tensor, w1: Tensor, mask: Tensor | None) -> dict[str, Any]:
+    """Sizes of the network; the softmax is left to rows where queries differ in what they see."""
     hidden, d = w1.shape
     block, units = (max(16, triton.next_power_of_2(size)) for size in (d, hidden))
     keys = KEYS // 2 if block * key.element_size() >= LARGE_HEAD else KEYS
+    normalized = masks(mask) != PAIRWISE
     return {
         "D": d, "BD": block, "HIDDEN": hidden, "BH": units, "BN": keys,
-        "MASKED": mask is not None, "NORMALIZED": normalized,
+        "MASKED": normalized and mask is not None, "NORMALIZED": normalized,
         "IEEE": digits(key.dtype), "num_warps": WARPS,
     }  # fmt: skip
 
 
 def _mask_of(key: Tensor, mask: Tensor | None) -> tuple[Tensor, tuple[int, ...]]:
     """A mask of keys as if it had the full shape; any tensor with strides of zero for none."""
-    if mask is None:
+    if mask is None or masks(mask) == PAIRWISE:
         return key, (0, 0, 0, 0)
     full = (*key.shape[:2], 1, key.shape[2])
     return mask.view(torch.uint8), mask.expand(full).stride()
 
 
-@torch.library.custom_op("babn::key_prior", mutates_args=())
-def key_prior(
-    key: Tensor,
-    w1: Tensor,
-    b1: Tensor,
-    w2: Tensor,
-    b2: Tensor,
-    mask: Tensor | None,
-    normalized: bool,
+def prior_of_keys(
+    key: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, mask: Tensor | None
 ) -> Tensor:
-    """Two layers with ReLU between them for each key, in float32; log softmax over keys if asked.
+    """Two layers with ReLU between them for each key, and log softmax over keys, in float32.
+
+    Zero stands at masked keys; not normalised if queries differ in the keys that they see.
 
     Args:
         key: The keys of each head, the last axis contiguous.
@@ -169,8 +190,7 @@ def key_prior(
         b1: Its bias.
         w2: Weight of the second layer, one row.
         b2: Its bias.
-        mask: The keys that take part, one row for all queries and heads.
-        normalized: Whether to take the softmax; zero then stands at masked keys.
+        mask: The mask of the call.
     """
     batch, heads, m, _ = key.shape
     out = key.new_empty(batch, heads, m, dtype=torch.float32)
@@ -179,68 +199,55 @@ def key_prior(
         (batch * heads, 1),
         (key, w1.contiguous(), b1, w2, b2, seen, out),
         (key.stride(), strides, heads, m),
-        **_options(key, w1, mask, normalized),
+        **_options(key, w1, mask),
     )
     return out
 
 
-@key_prior.register_fake
-def _(key: Tensor, *rest: Any) -> Tensor:
-    return key.new_empty(key.shape[:3], dtype=torch.float32)
+def prior_of_keys_backward(
+    key: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, mask: Tensor | None, prior: Tensor,
+    dprior: Tensor, dkey: Tensor,
+) -> Tensor:  # fmt: skip
+    """Adds to the gradient of keys, and returns that of the network in parts.
 
+    The network's tensors lie one after the other in each part.
 
-@torch.library.custom_op("babn::key_prior_backward", mutates_args=())
-def key_prior_backward(
-    dout: Tensor,
-    out: Tensor,
-    key: Tensor,
-    w1: Tensor,
-    b1: Tensor,
-    w2: Tensor,
-    mask: Tensor | None,
-    normalized: bool,
-) -> tuple[Tensor, Tensor]:
-    """Gradients of keys, and of all weights and biases, one after the other for each head."""
-    batch, heads, m, d = key.shape
-    planes, dkey = batch * heads, token_by_token(key, m, d)
-    parts = key.new_empty(planes, len(w1) * (d + 2) + 1, dtype=torch.float32)
+    Args:
+        key: The keys of each head.
+        w1: Weight of the first layer.
+        b1: Its bias.
+        w2: Weight of the second layer.
+        mask: The mask of the call.
+        prior: What `prior_of_keys` made of them.
+        dprior: The gradient of the prior for each head of queries, in parts that are to be added.
+        dkey: The gradient of keys.
+    """
+    batch, heads, m, _ = key.shape
+    parts = dprior.unflatten(1, (heads, -1)).flatten(2, 3)
+    if parts.shape[2] > MOST_PARTS:
+        parts = parts.sum(2, keepdim=True)
+    sums = key.new_empty(network_parts(key, w1), dtype=torch.float32)
     seen, strides = _mask_of(key, mask)
+    options = _options(key, w1, mask)
+    if options["BD"] <= 64:
+        options["maxnreg"] = REGISTERS
     launch_read_backward(
-        (planes, 1),
-        (key, w1.contiguous(), b1, w2, seen, out, dout.contiguous(), dkey, parts),
-        (key.stride(), dkey.stride(), strides, heads, m),
-        **_options(key, w1, mask, normalized),
-    )
-    return dkey, parts
+        (batch * heads, shares(key)),
+        (key, w1.contiguous(), b1, w2, seen, prior, parts, dkey, sums),
+        (key.stride(), dkey.stride(), strides, heads, m, parts.shape[2]),
+        **options, BT=min(SUMMED_KEYS, max(16, triton.next_power_of_2(m))),
+        BP=triton.next_power_of_2(parts.shape[2]),
+    )  # fmt: skip
+    return sums
 
 
-@key_prior_backward.register_fake
-def _(dout: Tensor, out: Tensor, key: Tensor, w1: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    (batch, heads, m, d), hidden = key.shape, w1.shape[0]
-    parts = key.new_empty(batch * heads, hidden * (d + 2) + 1, dtype=torch.float32)
-    return token_by_token(key, m, d), parts
+def shares(key: Tensor) -> int:
+    """How many programs share the keys of a head on the way back."""
+    batch, heads, m, _ = key.shape
+    return max(1, min(-(-m // KEYS), PROGRAMS // (batch * heads)))
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    key, w1, b1, w2, b2, mask, ctx.normalized = inputs
-    ctx.last = b2.dtype
-    ctx.save_for_backward(output, key, w1, b1, w2, mask)
-
-
-def _backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
-    saved = ctx.saved_tensors  # once, as activation checkpointing wants it
-    _, _, w1, b1, w2, _ = saved
-    dkey, parts = key_prior_backward(dout, *saved, ctx.normalized)
-    dw1, db1, dw2, db2 = parts.sum(0).split([w1.numel(), b1.numel(), w2.numel(), 1])
-    return (
-        dkey,
-        dw1.view_as(w1).to(w1.dtype),
-        db1.to(b1.dtype),
-        dw2.view_as(w2).to(w2.dtype),
-        db2.to(ctx.last),
-        None,
-        None,
-    )
-
-
-key_prior.register_autograd(_backward, setup_context=_setup)
+def network_parts(key: Tensor, w1: Tensor) -> tuple[int, int]:
+    """The parts in which gradients of the network come, and the size of each."""
+    (batch, heads, _, d), hidden = key.shape, w1.shape[0]
+    return batch * heads * shares(key), hidden * (d + 2) + 1

@@ -1,0 +1,22 @@
+"""How much memory kernels take beside their results; needs no Triton."""
+
+KEPT = 2**25
+"""Bytes up to which the result of maps over heads is kept for backward."""
+
+LARGEST_PART = 3 * 2**26
+"""Bytes of query-key pairs above which backward takes the batch in parts."""
+
+NUMBERS = 2
+"""What backward has for each pair: its weight, and the gradient of its score."""
+
+
+def examples_at_a_time(batch: int, pairs: int, maps: int) -> int:
+    """How many examples backward takes at a time; also for sizes that are symbols.
+
+    Args:
+        batch: The number of examples.
+        pairs: The bytes of one number for each pair of an example.
+        maps: Maps over heads, whose results backward has as well.
+    """
+    parts = -(-batch * pairs * (NUMBERS + maps) // LARGEST_PART)
+    return -(-batch // min(batch, parts)) if parts > 1 else batch

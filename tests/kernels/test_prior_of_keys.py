@@ -1,0 +1,95 @@
+"""The prior's network over keys against torch."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from babn.kernels import prior
+from babn.kernels.prior import (
+    KEYS,
+    MOST_PARTS,
+    PROGRAMS,
+    SUMMED_KEYS,
+    network_parts,
+    prior_of_keys,
+    prior_of_keys_backward,
+)
+
+BATCH, HEADS, HIDDEN = 2, 3, 10
+
+
+def reference(
+    key: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, mask: Tensor | None
+) -> Tensor:
+    values = (torch.relu(key @ w1.T + b1) @ w2.T + b2).squeeze(-1)
+    if mask is None:
+        return values.log_softmax(-1)
+    if mask.shape[2] > 1:
+        return values
+    seen = mask[:, :, 0]
+    return values.masked_fill(~seen, -torch.inf).log_softmax(-1).masked_fill(~seen, 0.0)
+
+
+def inputs(m: int, d: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(BATCH, HEADS, m, d), (HIDDEN, d), (HIDDEN,), (1, HIDDEN), (1,)]
+    drawn = [torch.randn(shape, generator=generator) for shape in shapes]
+    return [drawn[0].to(dtype), *drawn[1:]]
+
+
+def mask_of(kind: str, m: int) -> Tensor | None:
+    if kind == "padded":
+        return (torch.arange(m) < torch.tensor([[m - 2], [m]]))[:, None, None]
+    return torch.ones(1, 1, m, m, dtype=torch.bool).tril() if kind == "rowwise" else None
+
+
+@pytest.mark.parametrize("kind", ["plain", "padded", "rowwise"])
+@pytest.mark.parametrize(
+    ("m", "d", "groups", "parts", "programs"),
+    [
+        (5, 8, 1, 1, PROGRAMS),
+        (KEYS, 16, 1, 3, PROGRAMS),
+        (KEYS + 9, 24, 2, MOST_PARTS // 2, PROGRAMS),
+        (KEYS + 9, 256, 1, MOST_PARTS + 1, PROGRAMS),
+        (3 * KEYS, 8, 1, 2, 2 * BATCH * HEADS),
+        (SUMMED_KEYS + 9, 8, 1, 2, 1),
+    ],
+)
+def test_values_and_gradients_are_torchs(
+    m: int, d: int, groups: int, parts: int, programs: int, kind: str, device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(prior, "PROGRAMS", programs)
+    mask = mask_of(kind, m)
+    mask = None if mask is None else mask.to(device)
+    tensors = inputs(m, d)
+    wide = [x.double().to(device).requires_grad_() for x in tensors]
+    key, *network = (x.to(device) for x in tensors)
+    expected = reference(*wide, mask)
+    found = prior_of_keys(key, *network, mask)
+    # Sums of d products round as they grow.
+    atol = 1e-5 * max(1.0, d / 24)
+    torch.testing.assert_close(found.double(), expected, atol=atol, rtol=1e-5)
+
+    generator = torch.Generator().manual_seed(1)
+    dprior = torch.randn(BATCH, groups * HEADS, parts, m, generator=generator).to(device)
+    before = torch.randn(key.shape, generator=generator).to(device)
+    dkey = before.clone()
+    sums = prior_of_keys_backward(key, *network[:3], mask, found, dprior, dkey)
+    assert sums.shape == network_parts(key, network[0])
+    total = dprior.double().sum(2).unflatten(1, (HEADS, groups)).sum(2)
+    slopes = torch.autograd.grad((expected * total).sum(), wide)
+    pieces = sums.sum(0).split([x.numel() for x in network])
+    for x, y in zip([dkey - before, *pieces], slopes, strict=True):
+        # The gradient of the last bias is zero under softmax, but for rounding.
+        size = max(float(y.abs().max()), 1.0)
+        atol_here = 10 * atol * parts * groups
+        torch.testing.assert_close(x.view_as(y).double() / size, y / size, atol=atol_here, rtol=0)
+
+
+def test_half_precision_keys_and_other_strides(device: torch.device) -> None:
+    key, *network = (x.to(device) for x in inputs(20, 8, torch.float16))
+    key = key.transpose(1, 2).contiguous().transpose(1, 2)
+    found = prior_of_keys(key, *network, None)
+    expected = reference(key.float(), *network, None)
+    torch.testing.assert_close(found, expected, atol=5e-3, rtol=5e-3)
