@@ -32,7 +32,7 @@ MEASURED = {
     "BABN mean": VARIANTS["mean"],
     "BAM": {**VARIANTS["bam"], "LARGE_K": False},
 }
-BACKWARD = ("rows", "columns", "queries")
+BACKWARD = ("rows", "columns", "queries", "whole")
 PASSES = {
     "BABN keys": ("forward", *BACKWARD),
     "BABN heads": ("forward", *BACKWARD),
@@ -85,6 +85,7 @@ def counted(kernel: str, variant: dict[str, Any]) -> list[dict[str, float]]:
     """For each loop over keys: instructions and special functions per pair, and their floor."""
     tile = TILES[kernel]
     options = {**DEFAULT, **variant, "BM": tile.queries, "BN": tile.keys}
+    options["WHOLE"] = kernel == "whole"
     binary = machine_code(*KERNELS[kernel], options, "bf16", tile.warps, tile.registers)
     held = tile.queries * tile.keys / (32 * tile.warps)
     found = []

@@ -13,6 +13,7 @@ from typing import Any
 
 from babn.benchmark.suite import Row, Task
 from babn.benchmark.timing import Cost
+from babn.kernels.limits import KEPT, WHOLE
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -38,10 +39,15 @@ BABN_BYTES = {"forward": 4, "rows": 12, "columns": 4, "queries": 2}
 """Forward reads two numbers of the upward path; rows read them and write their gradients; queries
 read one of those that rows write."""
 
-HEAD_MAPS = 2 * 6 + 8 + 2 + 4
-"""Bytes for each pair. Read one number and write two, forward and again backward; read three and
-write one for their gradients; write one for a step of the path, and read it and its gradient on the
-way back."""
+SHORT_BYTES = {"forward": 4, "rows": 12, "whole": 4}
+"""Of few keys one kernel does what columns and queries do."""
+
+HEAD_MAPS = 6 + 8 + 2 + 4
+"""Bytes for each pair. Read one number and write two; read three and write one for their gradients;
+write one for a step of the path, and read it and its gradient on the way back."""
+
+AGAIN = 6
+"""Bytes for each pair where what maps over heads make is not kept but made again in backward."""
 
 KEY_MAPS: dict[Task, int] = {"train": 18, "mean": 6}
 """Operations for each pair and key: three maps of two, and twice as much for their gradients."""
@@ -78,13 +84,17 @@ def issue_seconds(kernels: dict[str, Any], rule: str, name: str) -> float:
 def pair_seconds(row: Row, kernels: dict[str, Any]) -> float:
     """The least time for a query-key pair of one layer."""
     moved = BAM_BYTES if row.name == "BAM" else BABN_BYTES
+    if row.name != "BAM" and row.size.length <= WHOLE:
+        moved = SHORT_BYTES
     total = sum(
         max(issue_seconds(kernels, row.name, name), number / BANDWIDTH)
         for name, number in moved.items()
         if row.task == "train" or name == "forward"
     )
     if row.name == "BABN heads":
-        total += HEAD_MAPS / BANDWIDTH
+        size = row.size
+        kept = 4 * size.batch * size.heads * size.length**2 <= KEPT
+        total += (HEAD_MAPS + (0 if kept else AGAIN)) / BANDWIDTH
     elif row.name != "BAM":
         total += KEY_MAPS[row.task] * row.size.length / PRODUCTS
     return total

@@ -36,7 +36,7 @@ def test_what_a_rule_adds_is_about_what_was_measured(row: Row, base: Row) -> Non
     added = own.memory.total - softmax.memory.total
     assert added == pytest.approx(row.cost.memory - base.cost.memory, rel=0.2, abs=2**25)
     # At 2048 tokens softmax's own attention is farther from the GPU's peak than all else.
-    ratio, tolerance = own.seconds / softmax.seconds, 0.15 if row.size.length <= 512 else 0.35
+    ratio, tolerance = own.seconds / softmax.seconds, 0.15 if row.size.length <= 512 else 0.4
     assert ratio == pytest.approx(row.cost.busy / base.cost.busy, rel=tolerance)
     assert 0.45 < own.seconds / row.cost.busy < 1
 

@@ -16,7 +16,7 @@ from weibull_cases import (
 )
 
 from babn.distributions.special import saturating_exp
-from babn.kernels import gradients, room
+from babn.kernels import limits
 from babn.kernels.gradients import part_size
 from babn.kernels.launch import Settings
 from babn.kernels.op import weibull_attention
@@ -179,7 +179,8 @@ def test_kernels_agree_with_the_library_in_tf32(
     case: Case, device: torch.device, fewer_digits: None
 ) -> None:
     found = errors(case, device)
-    assert max(found.values()) < 5e-3, found
+    # Weights multiply the rounding of scores that are not normalised by their size.
+    assert max(found.values()) < (5e-3 if case.normalized else 1e-2), found
 
 
 @pytest.mark.gpu  # the interpreter has no bfloat16
@@ -239,7 +240,7 @@ def test_more_keys_take_a_kernel_for_queries(
     name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = by_kernel(CASES[name], device)
-    monkeypatch.setattr(gradients, "WHOLE", 0)
+    monkeypatch.setattr(limits, "WHOLE", 0)
     found = by_kernel(CASES[name], device)
     assert all(torch.equal(found[key], expected[key]) for key in ("output", "lift"))
     assert max(errors(CASES[name], device).values()) < 1e-3
@@ -250,7 +251,7 @@ def test_gradients_may_be_computed_in_parts(
     case: Case, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = by_kernel(case, device)
-    monkeypatch.setattr(room, "LARGEST_PART", 1)
+    monkeypatch.setattr(limits, "LARGEST_PART", 1)
     for name, value in by_kernel(case, device).items():
         assert torch.equal(value, expected[name]), name
 
@@ -260,7 +261,7 @@ def test_parts_are_as_few_as_fit_and_of_one_size(
     maps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     example = 2 * 5 * 7 * 4
-    monkeypatch.setattr(room, "LARGEST_PART", 3 * (room.NUMBERS + maps) * example)
+    monkeypatch.setattr(limits, "LARGEST_PART", 3 * (limits.NUMBERS + maps) * example)
     weight = torch.empty(maps * 2, 2) if maps else None
     sizes = [part_size(torch.empty(batch, 2, 5, 1), 7, weight) for batch in range(1, 9)]
     assert sizes == [1, 2, 3, 2, 3, 3, 3, 3]
@@ -281,8 +282,8 @@ def test_parts_are_as_few_as_fit_and_of_one_size(
 def test_maps_over_heads_may_be_left_to_the_operator(
     name: str, kept: int, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "KEPT", kept)
-    monkeypatch.setattr(room, "LARGEST_PART", largest)
+    monkeypatch.setattr(limits, "KEPT", kept)
+    monkeypatch.setattr(limits, "LARGEST_PART", largest)
     case = CASES[name]
     generator = torch.Generator().manual_seed(0)
     size = (case.maps * case.heads, case.heads)
@@ -322,8 +323,8 @@ def test_operator_is_registered_for_compilers(name: str, device: torch.device) -
 def test_operator_with_maps_over_heads_is_registered_for_compilers(
     kept: int, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "KEPT", kept)
-    monkeypatch.setattr(room, "LARGEST_PART", largest)
+    monkeypatch.setattr(limits, "KEPT", kept)
+    monkeypatch.setattr(limits, "LARGEST_PART", largest)
     case = CASES["two-seeds"]
     q, k, v, *rest = arguments_of(case, device)
     maps = case.maps * case.heads

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 
 from babn.attention.belief import BeliefConfig
 from babn.estimate.costs import HALF, WHOLE, Plan
-from babn.kernels.room import KEPT, NUMBERS, examples_at_a_time
+from babn.kernels.limits import KEPT, NUMBERS, ROWS_OF_A_PART, examples_at_a_time
 
 REFERENCE_BYTES = 48
 """Bytes of a pair in one call without kernels: a dozen float32 tensors alive at a time."""
@@ -90,9 +90,11 @@ def _pairs(plan: Plan, kernels: bool) -> float:
 
 
 def _backward(plan: Plan, over_keys: bool) -> float:
-    """What a layer's gradients take: of all its maps over keys, and of a part of the batch."""
+    """What gradients of a layer take: of a part of the batch, and of maps over keys and prior."""
     examples = plan.work.rows
-    example = HALF * plan.shape.heads * plan.work.pairs_at_once // examples
+    pairs = plan.shape.heads * plan.work.pairs_at_once // examples
     maps = 0 if over_keys else plan.maps
-    part = examples_at_a_time(examples, example, maps)
-    return float(example) * (part * (NUMBERS + maps) + examples * (plan.maps - maps))
+    part = examples_at_a_time(examples, HALF * pairs, maps)
+    prior = WHOLE / ROWS_OF_A_PART if plan.belief_parameters else 0.0
+    whole = HALF * (plan.maps - maps) + prior
+    return pairs * (part * HALF * (NUMBERS + maps) + examples * whole)

@@ -10,6 +10,7 @@ zero, the first sums for queries too.
 import triton
 import triton.language as tl
 
+from babn.kernels import limits
 from babn.kernels.noise import log_exponential, row_keys, uniform_bits
 from babn.kernels.posterior import (
     FIXED,
@@ -46,10 +47,9 @@ from babn.kernels.tiles import (
     where_seen,
 )
 
-ROWS_OF_A_PART = tl.constexpr(16)
-"""Rows over which one warp sums the gradient of the prior; the rest is summed afterwards.
-
-Where rows normalise the prior themselves, the last part is what their normalisers take away."""
+ROWS_OF_A_PART = tl.constexpr(limits.ROWS_OF_A_PART)
+"""Of the prior's gradient. Where rows normalise the prior themselves, the last part is what their
+normalisers take away."""
 
 
 @triton.jit

@@ -7,8 +7,8 @@ import torch
 import triton
 from torch import Tensor
 
+from babn.kernels import limits
 from babn.kernels.backward import (
-    ROWS_OF_A_PART,
     attend_backward_columns,
     attend_backward_queries,
     attend_backward_rows,
@@ -24,14 +24,10 @@ from babn.kernels.launch import (
     head_sizes,
     tile_options,
 )
-from babn.kernels.room import examples_at_a_time
 
 launch_rows = Launcher(attend_backward_rows)
 launch_columns = Launcher(attend_backward_columns)
 launch_queries = Launcher(attend_backward_queries)
-
-WHOLE = 128
-"""Up to so many keys are one block, over which the gradients of queries are summed as well."""
 
 
 class Saved(NamedTuple):
@@ -91,7 +87,7 @@ def part_size(q: Tensor, m: int, head_weight: Tensor | None) -> int:
     """How many examples backward takes at a time."""
     batch, heads, n, _ = q.shape
     maps = 0 if head_weight is None else head_weight.shape[0] // heads
-    return examples_at_a_time(batch, heads * n * m * q.element_size(), maps)
+    return limits.examples_at_a_time(batch, heads * n * m * q.element_size(), maps)
 
 
 def ranges(batch: int, size: int) -> Iterator[tuple[int, int]]:
@@ -120,7 +116,7 @@ def room_for_prior(q: Tensor, v: Tensor, m: int, pairs: MaskAndBias, kind: int) 
         return None
     batch, heads, n, _ = q.shape
     tiles = tile_options("rows", q, m, *pairs, head_sizes(q, v))
-    parts = triton.cdiv(n, tiles["BM"]) * tiles["BM"] // ROWS_OF_A_PART.value
+    parts = triton.cdiv(n, tiles["BM"]) * tiles["BM"] // limits.ROWS_OF_A_PART
     parts += kind == ROWWISE
     return q.new_empty(batch, heads, parts, m, dtype=torch.float32)
 
@@ -178,7 +174,7 @@ def _gradients(
         BALANCED=balanced,
     )  # fmt: skip
     finish = settings.normalized and not balanced
-    whole = not balanced and m <= WHOLE and max(sizes["BD"], sizes["BDV"]) <= 64
+    whole = not balanced and m <= limits.WHOLE and max(sizes["BD"], sizes["BDV"]) <= 64
     tiles = tile_options("whole" if whole else "columns", q, m, mask, bias, sizes)
     launch_columns(
         (triton.cdiv(m, tiles["BN"]), batch * heads),

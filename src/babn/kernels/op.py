@@ -16,7 +16,7 @@ import torch
 import triton
 from torch import Tensor
 
-from babn.kernels import room
+from babn.kernels import limits
 from babn.kernels.forward import attend_forward
 from babn.kernels.gradients import (
     Maps,
@@ -116,7 +116,7 @@ def kept_size(state: Tensor, head_weight: Tensor) -> tuple[int, ...]:
     """The size of what maps over heads make of a state, if it is kept; empty otherwise."""
     batch, heads, n, m = state.shape
     size = batch, heads, n, head_weight.shape[0] // heads * m
-    return size if math.prod(size) * state.element_size() <= room.KEPT else ()
+    return size if math.prod(size) * state.element_size() <= limits.KEPT else ()
 
 
 @weibull_attention.register_fake

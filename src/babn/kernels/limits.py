@@ -1,10 +1,16 @@
-"""How much memory kernels take beside their results; needs no Triton."""
+"""Sizes at which kernels change how they work, and what memory they take; needs no Triton."""
+
+WHOLE = 128
+"""Up to so many keys are one block, over which the gradients of queries are summed as well."""
 
 KEPT = 2**25
 """Bytes up to which the result of maps over heads is kept for backward."""
 
 LARGEST_PART = 3 * 2**26
 """Bytes of query-key pairs above which backward takes the batch in parts."""
+
+ROWS_OF_A_PART = 16
+"""Rows over which one warp sums the gradient of the prior; the rest is summed afterwards."""
 
 NUMBERS = 2
 """What backward has for each pair: its weight, and the gradient of its score."""
