@@ -1,11 +1,16 @@
-"""Kernels are launched with as much of the shared memory as there is."""
+"""Kernels are launched with as much of the shared memory as there is; operators have names."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from triton.runtime.errors import OutOfResources
 
-from babn.kernels.launch import fitted
+from babn.kernels.climb import climb
+from babn.kernels.keys import climb_and_lift
+from babn.kernels.launch import FINGERPRINT, fingerprint, fitted
+from babn.kernels.op import weibull_attention
+from babn.kernels.top import softmax_weights
 
 
 class Gpu:
@@ -35,3 +40,14 @@ def test_what_does_not_fit_at_all_is_an_error() -> None:
     assert gpu.tried == [3, 2, 1]
     with pytest.raises(OutOfResources, match="registers"):
         fitted(Gpu(1, "registers"), {"BM": 64, "num_stages": 2})
+
+
+def test_operators_are_named_after_their_sources(tmp_path: Path) -> None:
+    """Compilers keep graphs by operators' names, and with them the sizes of results."""
+    names = [weibull_attention._name, climb._name, climb_and_lift._name, softmax_weights._name]
+    assert all(name.endswith(f"_{FINGERPRINT}") for name in names)
+    (tmp_path / "one.py").write_text("KEPT = 1\n")
+    before = fingerprint(tmp_path)
+    assert before == fingerprint(tmp_path) and len(before) == 8
+    (tmp_path / "one.py").write_text("KEPT = 2\n")
+    assert fingerprint(tmp_path) != before

@@ -25,7 +25,7 @@ from babn.kernels.heads import (
     store_sums,
     with_ones,
 )
-from babn.kernels.launch import Launcher, digits
+from babn.kernels.launch import Launcher, digits, operator
 from babn.kernels.special import LN2, LOG2_E, exp2, softplus_and_slope
 from babn.kernels.tiles import dot
 
@@ -116,7 +116,7 @@ launch_climb = Launcher(climb_heads)
 launch_climb_backward = Launcher(climb_heads_backward)
 
 
-@torch.library.custom_op("babn::climb", mutates_args=())
+@operator
 def climb(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
     """The states after each step of the path, in the precision of `top`.
 
@@ -145,7 +145,7 @@ def _(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
     return [top.new_empty(top.shape) for _ in range(weights.shape[0])]
 
 
-@torch.library.custom_op("babn::climb_backward", mutates_args=())
+@operator
 def climb_backward(
     top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:

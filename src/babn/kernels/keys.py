@@ -14,7 +14,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from babn.kernels.climb import slope_of
-from babn.kernels.launch import Launcher, Pairs, digits
+from babn.kernels.launch import Launcher, Pairs, digits, operator
 from babn.kernels.special import LN2, softplus_and_slope
 from babn.kernels.tiles import dot
 
@@ -134,7 +134,7 @@ def _step(
     return out
 
 
-@torch.library.custom_op("babn::climb_over_keys", mutates_args=())
+@operator
 def climb_over_keys(
     top: Tensor, weights: Tensor, biases: Tensor, mask: Tensor | None
 ) -> list[Tensor]:
@@ -158,7 +158,7 @@ def _(top: Tensor, weights: Tensor, biases: Tensor, mask: Tensor | None) -> list
     return [top.new_empty(top.shape) for _ in range(weights.shape[0])]
 
 
-@torch.library.custom_op("babn::climb_and_lift", mutates_args=())
+@operator
 def climb_and_lift(
     top: Tensor,
     weights: Tensor,
@@ -197,7 +197,7 @@ def _(
     return lifts + [top.new_empty(top.shape) for _ in range(steps)]
 
 
-@torch.library.custom_op("babn::climb_and_lift_backward", mutates_args=())
+@operator
 def climb_and_lift_backward(
     top: Tensor,
     weights: Tensor,

@@ -2,13 +2,17 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 import triton
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+Operator = TypeVar("Operator", bound=Callable[..., Any])
 
 LN2, LOG2_E, EULER = math.log(2), 1 / math.log(2), 0.57721566490153286
 
@@ -17,6 +21,25 @@ NO_PRIOR, CONTEXTUAL, CONSTANT, ROWWISE = 0, 1, 2, 3
 NO_MASK, PAIRWISE, KEYWISE = 0, 1, 2
 PACKED = 3
 FEW, ALL, ROUNDED = 0, 1, 2
+
+
+def fingerprint(folder: Path) -> str:
+    """A short name for all sources in a folder."""
+    sources = b"".join(each.read_bytes() for each in sorted(folder.glob("*.py")))
+    return sha256(sources).hexdigest()[:8]
+
+
+FINGERPRINT = fingerprint(Path(__file__).parent)
+
+
+def operator(function: Operator) -> Any:
+    """Makes an operator of a function.
+
+    Compilers keep graphs on disk, and know an operator by its name alone. It names the sources,
+    since sizes of results may be others in the next version.
+    """
+    name = f"babn::{function.__name__}_{FINGERPRINT}"
+    return torch.library.custom_op(name, function, mutates_args=())
 
 
 def digits(dtype: torch.dtype) -> int:

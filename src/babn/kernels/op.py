@@ -35,6 +35,7 @@ from babn.kernels.launch import (
     Pairs,
     Settings,
     head_sizes,
+    operator,
     tile_options,
     token_by_token,
 )
@@ -46,7 +47,7 @@ TENSORS = 13
 """How many of the operator's arguments are tensors; the others are settings."""
 
 
-@torch.library.custom_op("babn::weibull_attention", mutates_args=())
+@operator
 def weibull_attention(
     q: Tensor,
     k: Tensor,
@@ -138,7 +139,7 @@ def _(
     return out, kl, normalizers, row_end, kept, prior
 
 
-@torch.library.custom_op("babn::weibull_attention_backward", mutates_args=())
+@operator
 def weibull_attention_backward(
     dout: Tensor,
     dkl: Tensor,

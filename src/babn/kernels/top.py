@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import LOG2_E, Launcher, Pairs, head_sizes, tile_options
+from babn.kernels.launch import LOG2_E, Launcher, Pairs, head_sizes, operator, tile_options
 from babn.kernels.special import exp2, log2
 from babn.kernels.tiles import (
     BOTTOM,
@@ -64,7 +63,7 @@ def write_softmax(
 launch_softmax = Launcher(write_softmax)
 
 
-@torch.library.custom_op("babn::softmax_weights", mutates_args=())
+@operator
 def softmax_weights(
     q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None, scale: float
 ) -> Tensor:
