@@ -26,6 +26,7 @@ from babn.kernels.launch import (
     head_sizes,
     tile_options,
 )
+from babn.kernels.limits import LARGEST_WHOLE_HEAD, WHOLE
 from babn.kernels.prior import KEYS, MOST_PARTS, REGISTERS, SUMMED_KEYS, WARPS
 
 pytestmark = pytest.mark.slow
@@ -164,6 +165,20 @@ def test_large_heads_fit_the_shared_memory_of_small_gpus(
     options = {**DEFAULT, **sizes, **tile, "LIFTS": lifts}
     short = "bf16" if dtype == torch.bfloat16 else "fp32"
     found = compile_kernel(*KERNELS[kernel], options, short, tile["num_warps"], 0, 1)
+    assert found["shared"] <= SMALL_GPU, found
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_block_of_all_keys_fits_the_shared_memory_of_small_gpus(
+    dtype: torch.dtype, compile_kernel: Callable[..., dict[str, int]]
+) -> None:
+    q = torch.empty(1, 1, WHOLE, LARGEST_WHOLE_HEAD // dtype.itemsize, dtype=dtype)
+    tile = tile_options("whole", q, WHOLE, None, None, head_sizes(q, q))
+    half = dtype == torch.bfloat16
+    options = {**DEFAULT, **head_sizes(q, q), **tile, "LIFTS": PACKED if half else 2}
+    options |= {"WHOLE": True, "IEEE": False if half else ROUNDED}
+    short = "bf16" if half else "fp32"
+    found = compile_kernel(*KERNELS["whole"], options, short, tile["num_warps"], 0, 1)
     assert found["shared"] <= SMALL_GPU, found
 
 

@@ -174,7 +174,8 @@ def _gradients(
         BALANCED=balanced,
     )  # fmt: skip
     finish = settings.normalized and not balanced
-    whole = not balanced and m <= limits.WHOLE and max(sizes["BD"], sizes["BDV"]) <= 64
+    head = max(sizes["BD"], sizes["BDV"]) * q.element_size()
+    whole = not balanced and m <= limits.WHOLE and head <= limits.LARGEST_WHOLE_HEAD
     tiles = tile_options("whole" if whole else "columns", q, m, mask, bias, sizes)
     launch_columns(
         (triton.cdiv(m, tiles["BN"]), batch * heads),

@@ -4,15 +4,13 @@ import math
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import triton
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
-
-Operator = TypeVar("Operator", bound=Callable[..., Any])
 
 LN2, LOG2_E, EULER = math.log(2), 1 / math.log(2), 0.57721566490153286
 
@@ -32,7 +30,7 @@ def fingerprint(folder: Path) -> str:
 FINGERPRINT = fingerprint(Path(__file__).parent)
 
 
-def operator(function: Operator) -> Any:
+def operator(function: Callable[..., Any]) -> Any:
     """Makes an operator of a function.
 
     Compilers keep graphs on disk, and know an operator by its name alone. It names the sources,
