@@ -22,7 +22,7 @@ import triton
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kernels"))
 from ahead_of_time import machine_code
-from test_compilation import DEFAULT, KERNELS, VARIANTS
+from test_compilation import DEFAULT, KERNELS, VARIANTS, tile_of
 
 from babn.kernels.launch import TILES
 
@@ -30,7 +30,7 @@ MEASURED = {
     "BABN keys": {},
     "BABN heads": VARIANTS["heads"],
     "BABN mean": VARIANTS["mean"],
-    "BAM": {**VARIANTS["bam"], "LARGE_K": False},
+    "BAM": VARIANTS["bam"],
 }
 BACKWARD = ("rows", "columns", "queries", "whole")
 PASSES = {
@@ -83,8 +83,9 @@ def loops(text: str) -> list[list[str]]:
 
 def counted(kernel: str, variant: dict[str, Any]) -> list[dict[str, float]]:
     """For each loop over keys: instructions and special functions per pair, and their floor."""
-    tile = TILES[kernel]
-    options = {**DEFAULT, **variant, "BM": tile.queries, "BN": tile.keys}
+    options = {**DEFAULT, **variant}
+    tile = TILES[tile_of(kernel, options)]
+    options |= {"BM": tile.queries, "BN": tile.keys}
     options["WHOLE"] = kernel == "whole"
     binary = machine_code(*KERNELS[kernel], options, "bf16", tile.warps, tile.registers)
     held = tile.queries * tile.keys / (32 * tile.warps)

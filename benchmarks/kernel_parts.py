@@ -118,15 +118,15 @@ def path(batch: int, n: int, steps: int, pairs: int) -> tuple[float, float]:
     """Times of the upward path over heads through 12 layers, so many steps to a kernel."""
     climb_kernels.STEPS, climb_kernels.SUMMED_PAIRS = steps, pairs
     head_kernels.SUMMED_PAIRS = pairs
-    top = random(batch, HEADS, n, n).softmax(-1).detach().requires_grad_()
+    first = random(batch, HEADS, n, SIZE), random(batch, HEADS, n, SIZE), None, None, SIZE**-0.5
     weights = (0.3 * torch.randn(12, HEADS, HEADS, device="cuda")).requires_grad_()
     biases = torch.zeros(12, HEADS, device="cuda", requires_grad=True)
-    states = climb_kernels.climb(top, weights, biases)
+    states = climb_kernels.climb(*first, weights, biases)
     grads = [torch.randn_like(state) for state in states]
-    leaves = [top, weights, biases]
+    leaves = [*first[:2], weights, biases]
     back = milliseconds(lambda: torch.autograd.grad(states, leaves, grads, retain_graph=True))
     with torch.no_grad():
-        return milliseconds(lambda: climb_kernels.climb(top, weights, biases)), back
+        return milliseconds(lambda: climb_kernels.climb(*first, weights, biases)), back
 
 
 def kernel_times(run: Callable[[], torch.Tensor]) -> dict[str, float]:

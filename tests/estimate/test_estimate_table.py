@@ -57,7 +57,7 @@ def test_instructions_are_those_that_were_counted() -> None:
 def test_arithmetic_is_that_of_the_chosen_layers() -> None:
     found = by_name(TINY, length=16, batch=3, train=True)
     (part,) = [part for part in found["BAM"].parts if part.name == "random attention"]
-    assert part.instructions == (62 + 67) * TINY.layers * 3 * TINY.heads * 16 * 16
+    assert part.instructions == (47 + 55) * TINY.layers * 3 * TINY.heads * 16 * 16
     assert not any(part.instructions for part in found["softmax"].parts)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from babn.kernels.noise import log_exponential, row_keys, uniform_bits
 from babn.kernels.posterior import digamma, inverse, log_gamma, log_moment, log_moment_slope
-from babn.kernels.special import log2, softplus_and_slope
+from babn.kernels.special import log2, softplus, softplus_and_slope
 
 BLOCK = 1024
 
@@ -49,6 +49,11 @@ def softplus_at(x):
 def coarse_softplus_at(x):
     value, _ = softplus_and_slope(x, False)
     return value
+
+
+@triton.jit
+def short_softplus_at(x):
+    return softplus(x, False)
 
 
 @triton.jit

@@ -10,19 +10,29 @@ from babn.kernels.climb import STEPS, climb
 from babn.kernels.heads import SUMMED_PAIRS
 
 
-def reference(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
-    states = [top]
+def reference(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
+    states = [scores.softmax(-1)]
     for weight, bias in zip(weights, biases, strict=True):
         mapped = torch.einsum("oh,bhnm->bonm", weight, states[-1]) + bias[:, None, None]
         states.append(F.softplus(mapped))
     return states[1:]
 
 
+def climbed(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
+    """By kernels; queries whose products with the keys are the scores."""
+    return climb(scores, keys_for(scores), None, None, 1.0, weights, biases)
+
+
+def keys_for(scores: Tensor) -> Tensor:
+    batch, heads, _, m = scores.shape
+    return torch.eye(m).to(scores).expand(batch, heads, m, m)
+
+
 def inputs(steps: int, heads: int, n: int, m: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     shapes = [(2, heads, n, m), (steps, heads, heads), (steps, heads)]
     drawn = [torch.randn(shape, generator=generator) for shape in shapes]
-    return [drawn[0].softmax(-1), drawn[1] * heads**-0.5, drawn[2]]
+    return [drawn[0], drawn[1] * heads**-0.5, drawn[2]]
 
 
 def weighted(states: list[Tensor], used: slice) -> Tensor:
@@ -49,7 +59,7 @@ def test_values_and_gradients_are_torchs(
     tensors = inputs(steps, heads, n, m)
     wide = [x.double().requires_grad_() for x in tensors]
     narrow = [x.to(device).requires_grad_() for x in tensors]
-    expected, found = reference(*wide), climb(*narrow)
+    expected, found = reference(*wide), climbed(*narrow)
     for x, y in zip(found, expected, strict=True):
         torch.testing.assert_close(x.cpu().double(), y, atol=1e-5, rtol=1e-5)
     weighted(expected, slice(None)).backward()
@@ -66,7 +76,7 @@ def test_places_of_64_bits_are_the_same(
     for wide_from in (kernels.WIDE_FROM, 0):
         monkeypatch.setattr(kernels, "WIDE_FROM", wide_from)
         tensors = [x.to(device).requires_grad_() for x in inputs(3, 4, 5, 6)]
-        weighted(climb(*tensors), slice(None)).backward()
+        weighted(climbed(*tensors), slice(None)).backward()
         found.append([x.grad for x in tensors])
     for x, y in zip(*found, strict=True):
         assert torch.equal(x, y)
@@ -78,37 +88,58 @@ def test_states_that_nothing_reads_send_nothing_back(used: slice, device: torch.
     wide = [x.double().requires_grad_() for x in tensors]
     narrow = [x.to(device).requires_grad_() for x in tensors]
     weighted(reference(*wide), used).backward()
-    weighted(climb(*narrow), used).backward()
+    weighted(climbed(*narrow), used).backward()
     for x, y in zip(narrow, wide, strict=True):
         torch.testing.assert_close(x.grad.cpu().double(), y.grad, atol=1e-4, rtol=1e-4)
 
 
 def test_softplus_keeps_small_values_and_their_slopes(device: torch.device) -> None:
-    h = torch.full((1, 1, 1, 4), -15.0, device=device).requires_grad_()
-    one, zero = torch.ones(1, 1, 1, device=device), torch.zeros(1, 1, device=device)
-    (found,) = climb(h, one, zero)
+    scores, one = torch.zeros(1, 1, 1, 4, device=device), torch.zeros(1, 1, 1, device=device)
+    bias = torch.full((1, 1), -15.0, device=device).requires_grad_()
+    (found,) = climbed(scores, one, bias)
     found.sum().backward()
-    expected = torch.full_like(found, 3.0590e-07)
-    torch.testing.assert_close(found, expected, atol=0, rtol=1e-3)
-    torch.testing.assert_close(h.grad, expected, atol=0, rtol=1e-3)
+    torch.testing.assert_close(found, torch.full_like(found, 3.0590e-07), atol=0, rtol=1e-3)
+    torch.testing.assert_close(bias.grad, torch.full_like(bias, 4 * 3.0590e-07), atol=0, rtol=1e-3)
 
 
 def test_half_precision_keeps_parameters_gradients_in_their_own(device: torch.device) -> None:
-    top, weights, biases = inputs(2, 4, 3, 5)
+    scores, weights, biases = inputs(2, 4, 3, 5)
     weights, biases = (x.to(device).requires_grad_() for x in (weights, biases))
-    found = climb(top.to(device, torch.float16), weights, biases)
+    found = climbed(scores.to(device, torch.float16), weights, biases)
     weighted([state.float() for state in found], slice(None)).backward()
     assert {state.dtype for state in found} == {torch.float16}
     assert weights.grad.dtype == biases.grad.dtype == torch.float32
 
 
 def test_tensors_need_not_be_contiguous(device: torch.device) -> None:
-    top, weights, biases = (x.to(device) for x in inputs(2, 4, 3, 5))
-    turned = top.transpose(2, 3).contiguous().transpose(2, 3)
-    for x, y in zip(climb(turned, weights, biases), climb(top, weights, biases), strict=True):
+    scores, weights, biases = (x.to(device) for x in inputs(2, 4, 3, 5))
+    apart = scores.transpose(1, 2).contiguous().transpose(1, 2)
+    turned = weights.transpose(1, 2).contiguous().transpose(1, 2)
+    both = climbed(apart, turned, biases), climbed(scores, weights, biases)
+    for x, y in zip(*both, strict=True):
         assert torch.equal(x, y)
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_beginning_is_attentions_softmax(masked: bool, device: torch.device) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(2, 4, 5, 8), (2, 2, 6, 8), (2, 1, 5, 6), (1, 4, 4), (1, 4)]
+    drawn = [torch.randn(shape, generator=generator) for shape in shapes]
+    mask = torch.arange(6) < torch.tensor([4, 6])[:, None] if masked else torch.ones(2, 6) > 0
+    wide = [x.double().requires_grad_() for x in drawn]
+    narrow = [x.to(device).requires_grad_() for x in drawn]
+    q, k, bias, *maps = wide
+    scores = q @ k.repeat_interleave(2, 1).transpose(-1, -2) * 0.3 + bias
+    expected = reference(scores.masked_fill(~mask[:, None, None], -torch.inf), *maps)
+    q, k, bias, *maps = narrow
+    found = climb(q, k, mask[:, None, None].to(device) if masked else None, bias, 0.3, *maps)
+    weighted(expected, slice(None)).backward()
+    weighted(found, slice(None)).backward()
+    torch.testing.assert_close(found[0].cpu().double(), expected[0], atol=1e-5, rtol=1e-5)
+    for x, y in zip(narrow, wide, strict=True):
+        torch.testing.assert_close(x.grad.cpu().double(), y.grad, atol=1e-4, rtol=1e-4)
+
+
 def test_compilers_are_told_the_truth(device: torch.device) -> None:
-    tensors = [x.to(device).requires_grad_() for x in inputs(2, 3, 4, 5)]
-    torch.library.opcheck(climb, tuple(tensors))
+    scores, *maps = [x.to(device).requires_grad_() for x in inputs(2, 3, 4, 5)]
+    torch.library.opcheck(climb, (scores, keys_for(scores), None, None, 1.0, *maps))

@@ -14,6 +14,7 @@ from small_kernels import (
     log_gamma_at,
     log_moment_at,
     log_moment_slope_at,
+    short_softplus_at,
     softplus_at,
 )
 from torch import Tensor
@@ -184,4 +185,12 @@ def test_coarse_softplus_is_right_to_float32_of_one(device: torch.device) -> Non
     x = torch.linspace(-80, 87, 8001, device=device)
     np.testing.assert_allclose(
         LN2 * applied(coarse_softplus_at, x), np.logaddexp(0, double(x)), rtol=4e-7, atol=3e-7
+    )
+
+
+def test_softplus_without_a_logarithm_has_four_digits_everywhere(device: torch.device) -> None:
+    x = torch.linspace(-80, 3e4, 60001, device=device)
+    x = torch.cat([x, torch.linspace(-20, 20, 8001, device=device)])
+    np.testing.assert_allclose(
+        applied(short_softplus_at, x), np.logaddexp(0, double(x)), rtol=6e-5, atol=0
     )

@@ -16,18 +16,20 @@ from babn.kernels.prior import (
 )
 
 BATCH, HEADS, HIDDEN = 2, 3, 10
+EULER = 0.57721566490153286
 
 
 def reference(
     key: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, mask: Tensor | None
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
+    """Shapes (what the layers give, if queries see different keys), and the sums that they add."""
     values = (torch.relu(key @ w1.T + b1) @ w2.T + b2).squeeze(-1)
-    if mask is None:
-        return values.log_softmax(-1)
-    if mask.shape[2] > 1:
-        return values
-    seen = mask[:, :, 0]
-    return values.masked_fill(~seen, -torch.inf).log_softmax(-1).masked_fill(~seen, 0.0)
+    if mask is not None and mask.shape[2] > 1:
+        return values, values.sum(-1)
+    seen = torch.ones_like(values, dtype=torch.bool) if mask is None else mask[:, :, 0]
+    shapes = values.masked_fill(~seen, -torch.inf).softmax(-1)
+    rest = torch.lgamma(shapes.masked_fill(~seen, 1.0)) - EULER - 1
+    return shapes, rest.masked_fill(~seen, 0.0).sum(-1)
 
 
 def inputs(m: int, d: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -65,20 +67,28 @@ def test_values_and_gradients_are_torchs(
     tensors = inputs(m, d)
     wide = [x.double().to(device).requires_grad_() for x in tensors]
     key, *network = (x.to(device) for x in tensors)
-    expected = reference(*wide, mask)
-    found = prior_of_keys(key, *network, mask)
+    expected, expected_rest = reference(*wide, mask)
+    found, rest = prior_of_keys(key, *network, mask)
     # Sums of d products round as they grow.
     atol = 1e-5 * max(1.0, d / 24)
     torch.testing.assert_close(found.double(), expected, atol=atol, rtol=1e-5)
+    if kind != "rowwise":
+        torch.testing.assert_close(rest.double(), expected_rest, atol=m * atol, rtol=1e-5)
 
     generator = torch.Generator().manual_seed(1)
     dprior = torch.randn(BATCH, groups * HEADS, parts, m, generator=generator).to(device)
+    dkl = torch.rand(BATCH, groups * HEADS, 7, generator=generator).to(device) / m
     before = torch.randn(key.shape, generator=generator).to(device)
     dkey = before.clone()
-    sums = prior_of_keys_backward(key, *network[:3], mask, found, dprior, dkey)
+    sums = prior_of_keys_backward(key, *network[:3], mask, found, dprior, dkl, dkey)
     assert sums.shape == network_parts(key, network[0])
     total = dprior.double().sum(2).unflatten(1, (HEADS, groups)).sum(2)
-    slopes = torch.autograd.grad((expected * total).sum(), wide)
+    if mask is not None and kind == "padded":
+        total = total.masked_fill(~mask[:, :, 0], 0.0)
+    value = (expected * total).sum()
+    if kind != "rowwise":
+        value = value + (dkl.double().sum(2).unflatten(1, (HEADS, -1)).sum(2) * expected_rest).sum()
+    slopes = torch.autograd.grad(value, wide)
     pieces = sums.sum(0).split([x.numel() for x in network])
     for x, y in zip([dkey - before, *pieces], slopes, strict=True):
         # The gradient of the last bias is zero under softmax, but for rounding.
@@ -90,6 +100,6 @@ def test_values_and_gradients_are_torchs(
 def test_half_precision_keys_and_other_strides(device: torch.device) -> None:
     key, *network = (x.to(device) for x in inputs(20, 8, torch.float16))
     key = key.transpose(1, 2).contiguous().transpose(1, 2)
-    found = prior_of_keys(key, *network, None)
-    expected = reference(key.float(), *network, None)
+    found, _ = prior_of_keys(key, *network, None)
+    expected, _ = reference(key.float(), *network, None)
     torch.testing.assert_close(found, expected, atol=5e-3, rtol=5e-3)

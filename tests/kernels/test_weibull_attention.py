@@ -94,6 +94,8 @@ HARD_CASES = {
     "divergence-at-its-limit": Case(rho=0.0, mask="causal"),
 }
 
+FULL_TILES = Case(heads=2, n=64, m=64, d=16, dv=16)
+
 HALF_CASES = {
     "plain": Case(),
     "large-k": Case(rho=30.0),
@@ -103,6 +105,12 @@ HALF_CASES = {
     "bam": Case(fixed_k=10.0, rho=0.0, sigma=0.0),
     "heads-of-128": Case(heads=1, n=70, m=35, d=128, dv=128, spread=0.1),
     "heads-of-256": Case(heads=1, n=70, m=35, d=256, dv=256, spread=0.1),
+    "full-tiles": FULL_TILES,
+    "full-tiles-large-k": replace(FULL_TILES, rho=30.0),
+    "full-tiles-causal": replace(FULL_TILES, mask="causal"),
+    "full-tiles-padding-and-bias": replace(FULL_TILES, batch=2, mask="padding", bias=True),
+    "full-tiles-no-sigma": replace(FULL_TILES, sigma=0.0),
+    "full-tiles-bam": replace(FULL_TILES, fixed_k=10.0, rho=0.0, sigma=0.0),
 }
 
 PARTS = {
@@ -162,7 +170,8 @@ def test_kernels_agree_with_the_library_at_extremes(case: Case, device: torch.de
 @pytest.mark.parametrize("case", HALF_CASES.values(), ids=HALF_CASES)
 def test_kernels_agree_with_the_library_in_float16(case: Case, device: torch.device) -> None:
     found = errors(replace(case, dtype=torch.float16), device)
-    assert max(found.values()) < 5e-3, found
+    # Of longer rows more rounding adds up.
+    assert max(found.values()) < (5e-3 if case.n < 64 else 1e-2), found
 
 
 @pytest.fixture
@@ -261,7 +270,8 @@ def test_parts_are_as_few_as_fit_and_of_one_size(
     maps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     example = 2 * 5 * 7 * 4
-    monkeypatch.setattr(limits, "LARGEST_PART", 3 * (limits.NUMBERS + maps) * example)
+    largest = "LARGEST_PART_OF_MAPS" if maps else "LARGEST_PART"
+    monkeypatch.setattr(limits, largest, 3 * (limits.NUMBERS + maps) * example)
     weight = torch.empty(maps * 2, 2) if maps else None
     sizes = [part_size(torch.empty(batch, 2, 5, 1), 7, weight) for batch in range(1, 9)]
     assert sizes == [1, 2, 3, 2, 3, 3, 3, 3]
@@ -283,7 +293,7 @@ def test_maps_over_heads_may_be_left_to_the_operator(
     name: str, kept: int, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "KEPT", kept)
-    monkeypatch.setattr(limits, "LARGEST_PART", largest)
+    monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
     case = CASES[name]
     generator = torch.Generator().manual_seed(0)
     size = (case.maps * case.heads, case.heads)
@@ -311,6 +321,42 @@ def test_maps_over_heads_may_be_left_to_the_operator(
         torch.testing.assert_close(x, y, atol=1e-4 * float(y.abs().max()), rtol=1e-4)
 
 
+def test_gradients_of_maps_over_heads_may_take_their_place(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = replace(FULL_TILES, batch=3, dtype=torch.float16)
+    q, k, v, _, _, _, *others = arguments_of(case, device)
+    generator = torch.Generator().manual_seed(0)
+    h = torch.rand(case.batch, case.heads, case.n, case.m, generator=generator)
+    weight = torch.randn(2 * case.heads, case.heads, generator=generator)
+    lift = [h.to(device, case.dtype), weight.to(device), weight[:, 0].to(device)]
+    leaves = [x.requires_grad_() for x in (q, k, v, *lift)]
+    found = []
+    for kept, largest in ((2**25, 2**27), (0, 1)):
+        monkeypatch.setattr(limits, "KEPT", kept)
+        monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
+        output, kl_rows, *_ = weibull_attention(q, k, v, *lift, *others)
+        found.append(torch.autograd.grad(output.float().sum() + kl_rows.sum(), leaves))
+    for x, y in zip(*found, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("begin", [0, 2])
+def test_a_lift_may_begin_anywhere(begin: int, device: torch.device) -> None:
+    """Four keys at once are read only where they begin at a multiple of 16 bytes."""
+    case = replace(FULL_TILES, dtype=torch.float16)
+    q, k, v, lift, *others = arguments_of(case, device)
+    room = torch.empty(lift.numel() + begin, dtype=lift.dtype, device=device)
+    moved = room[begin:].view(lift.shape).copy_(lift.detach()).requires_grad_()
+    found = []
+    for each in (lift, moved):
+        output, kl_rows, *_ = weibull_attention(q, k, v, each, *others)
+        slopes = torch.autograd.grad(output.float().sum() + kl_rows.sum(), [q, each])
+        found.append([output, *slopes])
+    for x, y in zip(*found, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
+
+
 CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
 
 
@@ -324,7 +370,7 @@ def test_operator_with_maps_over_heads_is_registered_for_compilers(
     kept: int, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "KEPT", kept)
-    monkeypatch.setattr(limits, "LARGEST_PART", largest)
+    monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
     case = CASES["two-seeds"]
     q, k, v, *rest = arguments_of(case, device)
     maps = case.maps * case.heads

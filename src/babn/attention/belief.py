@@ -31,6 +31,7 @@ from babn.attention.upward import (
     climb_by_kernels,
     climb_by_products,
     joint_map,
+    joint_weights,
 )
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
 from babn.distributions.special import log_softplus
@@ -137,12 +138,14 @@ class UpwardStates:
         rank: Where keys stand among those that their query sees; `None` if all stand as they are.
         share: Layers in a row that have the same state.
         lifts: What layers make of their states for shape and scale, instead of the states.
+        joint: Weight and bias of the maps that do so, for each layer, if they are at hand.
     """
 
     h: list[Float[Tensor, "batch head query key"]]
     rank: Int[Tensor, "#batch #head #query key"] | None
     share: int = 1
     lifts: list[Float[Tensor, "batch head query lifted"]] | None = None
+    joint: list[tuple[Tensor, Tensor]] | None = None
 
     def at(self, step: int) -> Float[Tensor, "batch head query key"]:
         """The state of a layer."""
@@ -200,6 +203,8 @@ class WeibullEncoder(nn.Module):
         if self.config.upward == "heads":
             weight = torch.cat([map.weight for map in maps])
             return HeadLift(up.at(step), weight, torch.cat([map.bias for map in maps]))
+        if up.joint is not None:
+            return F.linear(up.at(step), *up.joint[step])
         if up.rank is None:
             return joint_map(maps, up.at(step))
         return torch.stack([from_ranks(map(up.at(step)), up.rank) for map in maps], -1).flatten(-2)
@@ -233,11 +238,10 @@ class BeliefRule(AttentionRule):
         maps = self._upward_maps()
         if not maps:
             return None
-        top = softmax_weights(first)
         if self.config.upward == "heads" and (first.mask is None or first.mask.shape[1] == 1):
             # Maps over heads keep pairs apart, so that what they make of masked ones goes nowhere.
-            return UpwardStates(climb_by_kernels(maps, top), None, self.config.upward_share)
-        return self._climb(maps, top, first.mask, by_kernels=True)
+            return UpwardStates(climb_by_kernels(maps, first), None, self.config.upward_share)
+        return self._climb(maps, softmax_weights(first), first.mask, by_kernels=True)
 
     def _climb(
         self, maps: list[AxisMap], top: Tensor, mask: Mask | None, by_kernels: bool = False
@@ -250,10 +254,12 @@ class BeliefRule(AttentionRule):
         top = to_ranks(top, rank)
         full = over_keys and self.config.upward_rank == 0
         if by_kernels and full and takes_products(top, mask):
+            lifts = [self._encoder(step).lift_maps() for step in range(len(self.parameter_sets))]
             if not torch.is_grad_enabled():
-                return UpwardStates(climb_by_products(maps, top, mask), rank, share)
+                states = climb_by_products(maps, top, mask)
+                joint = joint_weights(lifts, top) if rank is None else None
+                return UpwardStates(states, rank, share, joint=joint)
             if rank is None and share == 1:
-                lifts = [self._encoder(step).lift_maps() for step in range(len(maps))]
                 lifted = climb_and_lift_by_products(maps, lifts, top, mask)
                 return UpwardStates([], None, lifts=lifted)
         return UpwardStates(climb(maps, top, mask), rank, share)

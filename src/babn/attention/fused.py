@@ -146,12 +146,13 @@ def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
 
 
 def climb_over_heads(
-    top: Float[Tensor, "batch head query key"], weights: Tensor, biases: Tensor
+    first: Inputs, weights: Tensor, biases: Tensor
 ) -> list[Float[Tensor, "batch head query key"]]:
-    """The upward path over heads: the states after each step, maps in the order of steps."""
+    """The upward path over heads from a chain's first call: states, maps in the order of steps."""
     from babn.kernels.climb import climb
 
-    states: list[Tensor] = climb(top, weights, biases)
+    query, key, _ = _operands(first)
+    states: list[Tensor] = climb(query, key, first.mask, first.bias, first.scale, weights, biases)
     return states
 
 

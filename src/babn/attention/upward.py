@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.fused import climb_and_lift, climb_over_heads, climb_over_keys
+from babn.attention.inputs import Inputs
 from babn.attention.masking import Mask, zero_masked
 from babn.errors import KeyLengthError
 
@@ -108,12 +109,12 @@ def climb(
 
 
 def climb_by_kernels(
-    maps: list[AxisMap], top: Float[Tensor, "batch head query key"]
+    maps: list[AxisMap], first: Inputs
 ) -> list[Float[Tensor, "batch head query key"]]:
-    """The same path over heads by fused kernels, without a mask."""
+    """The same path over heads from a chain's first call, by fused kernels; nothing is masked."""
     weights = torch.stack([upward.weight for upward in reversed(maps)])
     biases = torch.stack([upward.bias for upward in reversed(maps)])
-    return climb_over_heads(top, weights, biases)[::-1]
+    return climb_over_heads(first, weights, biases)[::-1]
 
 
 def climb_by_products(
@@ -138,8 +139,18 @@ def climb_and_lift_by_products(
 
 def _stacked(maps: Sequence[Sequence[AxisMap]], h: Tensor) -> tuple[Tensor, Tensor]:
     """Weights and biases of maps over the keys of `h`, one joint map after the other."""
-    weights, biases = zip(*(joint_weight(each, h) for each in maps), strict=True)
+    weights, biases = zip(*joint_weights(maps, h), strict=True)
     return torch.stack(weights), torch.stack(biases)
+
+
+def joint_weights(maps: Sequence[Sequence[AxisMap]], h: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Joint maps as in `joint_weight`; those that layers share are made once."""
+    found: list[tuple[Tensor, Tensor]] = []
+    for index, own in enumerate(maps):
+        same = (i for i in range(index) if all(a is b for a, b in zip(maps[i], own, strict=True)))
+        known = next(same, None)
+        found.append(joint_weight(own, h) if known is None else found[known])
+    return found
 
 
 def softplus_seen(

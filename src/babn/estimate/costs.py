@@ -32,7 +32,7 @@ HALF = 2
 WHOLE = 4
 """Bytes of a belief parameter, and of a number of the residual stream."""
 
-INSTRUCTIONS = {"belief": (94, 154), "bam": (62, 67)}
+INSTRUCTIONS = {"belief": (88, 138), "bam": (47, 55)}
 """Of a query-key pair forward and backward, by rule: shape, scale, noise, weights, divergence."""
 
 ADAM_TRAFFIC = 7 * WHOLE

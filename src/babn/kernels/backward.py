@@ -23,7 +23,7 @@ from babn.kernels.posterior import (
     raised,
     shape,
 )
-from babn.kernels.special import EULER, LN2, exp2, reciprocal
+from babn.kernels.special import EULER, INTERPRETED, LN2, exp2, reciprocal
 from babn.kernels.tiles import (
     CONSTANT,
     LOWEST,
@@ -32,16 +32,19 @@ from babn.kernels.tiles import (
     at_head,
     beside,
     dot,
+    keys_of_tile,
     load_as_is,
     load_lift,
     load_packed,
+    load_packed_here,
     load_rows,
-    log_prior,
     pair_offsets,
+    prior_shape,
     scores,
     store_lift,
     store_pairs,
     store_rows,
+    store_tile,
     unpack,
     visible,
     where_seen,
@@ -69,19 +72,26 @@ def row_gradients(
     """Gradients of all pairs of the rows; their sums over keys for scores, prior and queries."""
     ALL: tl.constexpr = FULL and MASKED == 0
     HALF: tl.constexpr = V.dtype.element_ty
+    HERE: tl.constexpr = (
+        FULL and not INTERPRETED and tl.float32 != HALF
+        and (BN == 16 or (BN == 32 and LIFTS == 0)) and (LIFTS == 0 or LIFTS == PACKED)
+    )  # fmt: skip
     row_sum = tl.zeros([BM], tl.float32)
     prior_sum = tl.zeros([BM], tl.float32)
     dquery = row_sum
     if BALANCED:
         dquery = tl.zeros([BM, BD], tl.float32)
     parts = tl.program_id(0) * (BM // ROWS_OF_A_PART) + tl.arange(0, BM // ROWS_OF_A_PART)
-    if LIFTS == PACKED:
-        # A tile ahead of its use, which the compiler does only for what goes into products.
+    # Lifts are loaded a tile ahead of their use, which the compiler does only for products.
+    if HERE and LIFTS == PACKED:
+        nothing = tl.zeros([BM, BN], tl.float32)
+        ahead = load_packed_here(U1, rows, 0, lift_strides[2], nothing, BM)
+    elif LIFTS == PACKED:
         keys = tl.arange(0, BN)
         inside = in_rows[:, None] & (keys < m)[None, :]
         ahead = load_packed(U1, rows, keys, lift_strides[2], inside, end > 0, FULL)
     for start in range(0, end, BN):
-        keys = start + tl.arange(0, BN)
+        keys = keys_of_tile(start, BN, HERE)
         seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
         inside = in_rows[:, None] & (keys < m)[None, :]
         key = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
@@ -90,7 +100,11 @@ def row_gradients(
         raise1 = 0.0
         raise2 = 0.0
         if LIFTS:
-            if LIFTS == PACKED:
+            if HERE and LIFTS == PACKED:
+                u1, u2 = unpack(ahead.to(tl.uint32, bitcast=True), HALF)
+                later = tl.minimum(start + BN, end - BN)
+                ahead = load_packed_here(U1, rows, later, lift_strides[2], s, BM)
+            elif LIFTS == PACKED:
                 u1, u2 = unpack(beside(ahead, s).to(tl.uint32, bitcast=True), HALF)
                 later = in_rows[:, None] & (keys + BN < m)[None, :]
                 more = start + BN < end
@@ -102,7 +116,7 @@ def row_gradients(
                 raise1, slope1 = raised(u1, POSITIVE, IEEE)
             if LIFT:
                 raise2, slope2 = raised(u2, POSITIVE, IEEE)
-        k, bare_k = shape(phi, raise1, rho_ln2, fixed_k, SHAPE, NORMALIZED)
+        k, bare_k = shape(phi, raise1, rho_ln2, fixed_k, SHAPE, NORMALIZED, LARGE_K)
         if LARGE_K:
             t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments_of_large_k(
                 bare_k, k, raise2, sigma_ln2, log_beta
@@ -124,8 +138,7 @@ def row_gradients(
         v = load_rows(V, keys, value_columns, v_strides[2], m, DV, BDV, FULL)
         dw = dot(dout, tl.trans(v).to(dout.dtype), IEEE)
         dlogits = w * (dw - delta[:, None])
-        at = pair_offsets(rows, keys, m, 1)
-        store_pairs(WEIGHTS, at, w, inside, FULL)
+        store_tile(WEIGHTS, rows, start, m, w, inside, BM, BN, FULL, HERE)
 
         # From logits and divergence to scale (its log) and 1/k.
         dscale = dlogits
@@ -133,13 +146,16 @@ def row_gradients(
         if PRIORS != 0:
             alpha = alpha_constant
             if PRIORS != CONSTANT:
-                alpha = exp2(log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, ALL))
+                alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, PRIORS, ALL)
             weight = where_seen(seen, dkl[:, None], 0.0, ALL)
             dscale += weight * (expected - alpha)
             dt += weight * (alpha * EULER + expected * psi - k)
             if PRIORS != CONSTANT:
-                dalpha = alpha * (EULER * t - LN2 * (log_lam + log_beta))
-                dalpha = weight * (dalpha + alpha_digamma_of(alpha))
+                # By its log, or where keys alone decide about it, what pairs add to that over it.
+                dalpha = EULER * t - LN2 * log_lam - LN2 * log_beta
+                if PRIORS == ROWWISE:
+                    dalpha = alpha * dalpha + alpha_digamma_of(alpha)
+                dalpha = weight * dalpha
                 if PRIORS == ROWWISE:
                     prior_sum += tl.sum(dalpha, 1)
                 store_parts(PRIOR_PART, parts, keys, m, dalpha, BM, BN)
@@ -164,14 +180,14 @@ def row_gradients(
                 du1 = dk * slope1 * (rho_ln2 * (1.0 / LN2))
         if LIFTS:
             store_lift(
-                DU1, DU2, rows, keys, lift_strides[2], du1, du2, inside,
-                LIFTS, HALF, SHAPE == LIFTED, FULL,
+                DU1, DU2, rows, start, lift_strides[2], du1, du2, inside,
+                LIFTS, HALF, SHAPE == LIFTED, BM, BN, FULL, HERE,
             )  # fmt: skip
         if BALANCED:
             dquery += dot(dphi.to(key.dtype), key, IEEE)
         else:
             row_sum += tl.sum(dphi, 1)
-        store_pairs(DPHI, at, dphi, inside, FULL)
+        store_tile(DPHI, rows, start, m, dphi, inside, BM, BN, FULL, HERE)
     return row_sum, prior_sum, dquery
 
 
@@ -280,13 +296,12 @@ def attend_backward_rows(
         for start in range(end, m, BN):
             keys = start + tl.arange(0, BN)
             inside = in_rows[:, None] & (keys < m)[None, :]
-            at = pair_offsets(rows, keys, m, 1)
-            store_pairs(WEIGHTS, at, nothing, inside, FULL)
-            store_pairs(DPHI, at, nothing, inside, FULL)
+            store_tile(WEIGHTS, rows, start, m, nothing, inside, BM, BN, FULL, False)
+            store_tile(DPHI, rows, start, m, nothing, inside, BM, BN, FULL, False)
             if LIFTS:
                 store_lift(
-                    DU1, DU2, rows, keys, lift_strides[2], nothing, nothing, inside,
-                    LIFTS, V.dtype.element_ty, SHAPE == LIFTED, FULL,
+                    DU1, DU2, rows, start, lift_strides[2], nothing, nothing, inside,
+                    LIFTS, V.dtype.element_ty, SHAPE == LIFTED, BM, BN, FULL, False,
                 )  # fmt: skip
             if PRIORS != 0 and PRIORS != CONSTANT:
                 store_parts(PRIOR_PART, parts, keys, m, nothing, BM, BN)
@@ -364,7 +379,7 @@ def attend_backward_columns(
             if PRIORS == ROWWISE:
                 prior_lse = tl.load(PRIOR_LSE + row_places, mask=rows < n, other=0.0)
                 prior_sum = tl.load(PRIOR_SUM + row_places, mask=rows < n, other=0.0)
-                alpha = exp2(log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS, ALL))
+                alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, PRIORS, ALL)
                 dprior -= tl.sum(where_seen(seen, alpha * prior_sum[:, None], 0.0, ALL), 0)
         elif WHOLE:
             nothing = tl.zeros([BM, BD], tl.float32)

@@ -28,6 +28,7 @@ from babn.kernels.heads import (
 from babn.kernels.launch import Launcher, digits, operator
 from babn.kernels.special import LN2, LOG2_E, exp2, softplus_and_slope
 from babn.kernels.tiles import dot
+from babn.kernels.top import weights_backward, weights_of
 
 STEPS = 3
 """Steps that a kernel takes; each has sums in registers on the way back."""
@@ -117,42 +118,71 @@ launch_climb_backward = Launcher(climb_heads_backward)
 
 
 @operator
-def climb(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
-    """The states after each step of the path, in the precision of `top`.
+def climb(
+    q: Tensor,
+    k: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    scale: float,
+    weights: Tensor,
+    biases: Tensor,
+) -> list[Tensor]:
+    """The states after each step of the path, in the precision of the queries.
+
+    It begins with softmax weights, which backward computes again: they cost less than their memory.
 
     Args:
-        top: Where the path begins.
+        q: Queries of the first layer.
+        k: Its keys.
+        mask: Its mask.
+        bias: What is added to its scores.
+        scale: What they are multiplied by.
         weights: The steps' maps over heads, one after the other.
         biases: Their biases.
     """
-    batch, heads, n, m = top.shape
-    top, weights, biases = top.contiguous(), weights.contiguous(), biases.contiguous()
-    states = [torch.empty_like(top) for _ in weights]
+    state, states = weights_of(q, k, mask, bias, scale), list[Tensor]()
+    batch, heads, n, m = state.shape
+    weights, biases = weights.contiguous(), biases.contiguous()
     for first in range(0, len(weights), STEPS):
-        taken = tuple(states[first : first + STEPS])
+        taken = tuple(torch.empty_like(state) for _ in weights[first : first + STEPS])
         launch_climb(
             (triton.cdiv(n * m, PAIRS), batch),
-            (states[first - 1] if first else top, taken, weights[first:], biases[first:]),
+            (state, taken, weights[first:], biases[first:]),
             (n * m,),
             HEADS=heads, BH=block(heads), BP=PAIRS, TAKEN=len(taken),
-            IEEE=digits(top.dtype), num_warps=PAIRS_WARPS,
+            IEEE=digits(state.dtype), num_warps=PAIRS_WARPS,
         )  # fmt: skip
+        states += taken
+        state = taken[-1]
     return states
 
 
 @climb.register_fake
-def _(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
-    return [top.new_empty(top.shape) for _ in range(weights.shape[0])]
+def _(
+    q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None, scale: float,
+    weights: Tensor, biases: Tensor,
+) -> list[Tensor]:  # fmt: skip
+    return [q.new_empty(*q.shape[:3], k.shape[2]) for _ in range(weights.shape[0])]
 
 
 @operator
 def climb_backward(
-    top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Gradients of the beginning, and of weights and biases side by side in float32, in parts."""
+    q: Tensor,
+    k: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    scale: float,
+    weights: Tensor,
+    states: Sequence[Tensor],
+    grads: Sequence[Tensor],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The beginning, its gradient, and those of weights and biases side by side, in parts.
+
+    The parts are in float32.
+    """
     steps, heads, _ = weights.shape
+    top, weights = weights_of(q, k, mask, bias, scale), weights.contiguous()
     shares = Shares.of(top.shape[0], top.shape[2] * top.shape[3])
-    top, weights = top.contiguous(), weights.contiguous()
     grads, carried = [grad.contiguous() for grad in grads], top
     parts = top.new_empty(shares.parts, steps, heads, heads + 1, dtype=torch.float32)
     for first in reversed(range(0, steps, STEPS)):
@@ -168,30 +198,34 @@ def climb_backward(
             IEEE=digits(top.dtype), num_warps=SUMMED_WARPS,
         )  # fmt: skip
         carried = dx
-    return carried, parts
+    return top, carried, parts
 
 
 @climb_backward.register_fake
 def _(
-    top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None, scale: float,
+    weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor],
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    top = states[0]
     parts = Shares.of(top.shape[0], top.shape[2] * top.shape[3]).parts
     size = parts, *weights.shape[:2], weights.shape[2] + 1
-    return top.new_empty(top.shape), top.new_empty(size, dtype=torch.float32)
+    return torch.empty_like(top), torch.empty_like(top), top.new_empty(size, dtype=torch.float32)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    top, weights, biases = inputs
+    q, k, mask, bias, ctx.scale, weights, biases = inputs
     ctx.bias_dtype = biases.dtype
-    ctx.save_for_backward(top, weights, *output)
+    ctx.save_for_backward(q, k, mask, bias, weights, *output)
 
 
-def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
-    top, weights, *states = ctx.saved_tensors
-    own = [torch.zeros_like(top) if grad is None else grad for grad in grads]
-    dtop, parts = climb_backward(top, weights, states, own)
+def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+    q, k, mask, bias, weights, *states = ctx.saved_tensors
+    own = [torch.zeros_like(states[0]) if grad is None else grad for grad in grads]
+    top, dtop, parts = climb_backward(q, k, mask, bias, ctx.scale, weights, states, own)
+    dq, dk, dbias = weights_backward(top, dtop, q, k, bias, ctx.scale)
     dmaps = parts.sum(0)
-    return dtop, dmaps[..., :-1].to(weights.dtype), dmaps[..., -1].to(ctx.bias_dtype)
+    dweights, dbiases = dmaps[..., :-1].to(weights.dtype), dmaps[..., -1].to(ctx.bias_dtype)
+    return dq, dk, None, dbias, None, dweights, dbiases
 
 
 climb.register_autograd(_backward, setup_context=_setup)

@@ -156,7 +156,8 @@ def _gradients(
     dscores = torch.empty_like(weights) if room.scores is None else room.scores
     row_sum, prior_sum = q.new_empty(2, batch, heads, n, dtype=torch.float32)
     sizes = head_sizes(q, v)
-    tiles = tile_options("rows", q, m, mask, bias, sizes)
+    kernel = "rows" if lifted.kind else "rows without lift"
+    tiles = tile_options(kernel, q, m, mask, bias, sizes)
     options, numbers = settings.options(prior, mask), settings.numbers()
     prior_or_any, parts = (q if x is None else x for x in (prior, room.prior))
     balanced = settings.balanced(prior, mask)

@@ -120,7 +120,7 @@ class Settings(NamedTuple):
             "TRUNCATED": self.truncated,
             "OWN_MOMENT": self.own_moment,
             "PRIORS": self.priors(prior, mask),
-            "LARGE_K": self.rho >= LARGE_RHO,
+            "LARGE_K": self.fixed_k >= 1 or self.rho >= LARGE_RHO,
         }
 
 
@@ -140,8 +140,10 @@ class Tile(NamedTuple):
 
 
 TILES = {
-    "forward": Tile(64, 32, 4, registers=168),
+    "forward": Tile(64, 32, 4, registers=128),
+    "forward over heads": Tile(64, 32, 4, registers=168),
     "rows": Tile(64, 16, 4, registers=168),
+    "rows without lift": Tile(64, 32, 4, registers=168),
     "columns": Tile(64, 64, 4),
     "whole": Tile(32, 128, 8, registers=128),
     "queries": Tile(64, 64, 4),
@@ -226,7 +228,8 @@ class Lift(NamedTuple):
         maps = lift.shape[3] // m
         if maps == 1 or lift.dtype == torch.float32:
             return cls(lift, lift.view(-1)[maps - 1 :], lift.stride()[:3], maps)
-        packed = lift.view(torch.int32)
+        # Kernels read four keys of a whole tile at once.
+        packed = (lift.clone() if lift.data_ptr() % 16 else lift).view(torch.int32)
         return cls(packed, packed, packed.stride()[:3], PACKED)
 
 

@@ -9,8 +9,11 @@ LARGEST_WHOLE_HEAD = 128
 KEPT = 2**25
 """Bytes up to which the result of maps over heads is kept for backward."""
 
-LARGEST_PART = 3 * 2**26
+LARGEST_PART = 3 * 2**27
 """Bytes of query-key pairs above which backward takes the batch in parts."""
+
+LARGEST_PART_OF_MAPS = 3 * 2**26
+"""The same with maps over heads, whose results are among them."""
 
 ROWS_OF_A_PART = 16
 """Rows over which one warp sums the gradient of the prior; the rest is summed afterwards."""
@@ -27,5 +30,6 @@ def examples_at_a_time(batch: int, pairs: int, maps: int) -> int:
         pairs: The bytes of one number for each pair of an example.
         maps: Maps over heads, whose results backward has as well.
     """
-    parts = -(-batch * pairs * (NUMBERS + maps) // LARGEST_PART)
+    largest = LARGEST_PART_OF_MAPS if maps else LARGEST_PART
+    parts = -(-batch * pairs * (NUMBERS + maps) // largest)
     return -(-batch // min(batch, parts)) if parts > 1 else batch

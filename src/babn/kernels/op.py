@@ -77,7 +77,7 @@ def weibull_attention(
     """Output; for each row its divergence, four numbers for backward, and the last key it sees.
 
     The numbers are the log normalisers of logits, scores and prior, and the smallest k up to 1.
-    Last come the result of maps over heads, if it is kept, and the prior's log shapes, if it has a
+    Last come the result of maps over heads, if it is kept, and the prior's shapes, if it has a
     network; they have no gradients of their own.
     """
     settings = Settings(
@@ -93,16 +93,18 @@ def weibull_attention(
     if lift is not None and head_weight is not None and head_bias is not None:
         size, lift = kept_size(lift, head_weight), lifted_by_heads(lift, head_weight, head_bias)
         kept = lift if size else kept
-    prior = None
+    prior = rest = None
     if w1 is not None and b1 is not None and w2 is not None and b2 is not None:
-        prior = prior_of_keys(k, w1, b1, w2, b2, mask)
+        prior, rest = prior_of_keys(k, w1, b1, w2, b2, mask)
     pairs, lifted = Pairs.of(q, m, mask, bias), Lift.of(lift, q, m)
     sizes = head_sizes(q, v)
-    tiles = tile_options("forward", q, m, mask, bias, sizes)
+    kernel = "forward" if head_weight is None else "forward over heads"
+    tiles = tile_options(kernel, q, m, mask, bias, sizes)
+    prior_or_any, rest_or_any, seeds_or_any = (q if x is None else x for x in (prior, rest, seeds))
     launch_forward(
         (triton.cdiv(n, tiles["BM"]), batch * heads),
-        (q, k, v, lifted.first, lifted.second, q if prior is None else prior,
-         pairs.mask, pairs.bias, q if seeds is None else seeds, out, *normalizers, row_end, kl),
+        (q, k, v, lifted.first, lifted.second, prior_or_any, rest_or_any,
+         pairs.mask, pairs.bias, seeds_or_any, out, *normalizers, row_end, kl),
         (q.stride(), k.stride(), v.stride(), out.stride(), lifted.strides,
          pairs.mask_strides, pairs.bias_strides,
          heads, heads // k.shape[1], n, m, 1 if seeds is None else batch // len(seeds),
@@ -199,7 +201,7 @@ def weibull_attention_backward(
         dk, dv = (x.unflatten(1, (-1, groups)).sum(2).contiguous() for x in (dk, dv))
     dnetwork = None
     if dprior is not None and w1 is not None and b1 is not None and w2 is not None:
-        dnetwork = prior_of_keys_backward(k, w1, b1, w2, mask, prior, dprior, dk)
+        dnetwork = prior_of_keys_backward(k, w1, b1, w2, mask, prior, dprior, dkl, dk)
     dlift, dnetwork, dmaps, dscores = (
         q.new_empty(0) if x is None else x for x in (dlift, dnetwork, dmaps, dscores)
     )

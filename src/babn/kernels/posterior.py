@@ -18,6 +18,7 @@ from babn.kernels.special import (
     moment_rest_slope,
     moment_slope,
     reciprocal,
+    softplus,
     softplus_and_slope,
     stirling_rest,
     stirling_rest_slope,
@@ -41,8 +42,17 @@ SMALLEST = tl.constexpr(1e-37)
 
 
 @triton.jit
+def raise_of(u, POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
+    """What the upward path adds."""
+    if POSITIVE:
+        return u
+    else:
+        return softplus(u, PRECISE)
+
+
+@triton.jit
 def raised(u, POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
-    """What the upward path adds, divided by log 2, and its slope before softplus."""
+    """The same divided by log 2, and its slope before softplus."""
     if POSITIVE:
         slope = tl.where(u < 1e-3, u - 0.5 * u * u, 1.0 - exp2(-u * LOG2_E))
         return u * LOG2_E, slope
@@ -51,16 +61,24 @@ def raised(u, POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
 
 
 @triton.jit
-def shape(phi, raise1, rho_ln2, fixed_k, SHAPE: tl.constexpr, NORMALIZED: tl.constexpr):
-    """The shape k, and the part of it that comes from the scores."""
+def shape(
+    phi, raise1, rho_ln2, fixed_k,
+    SHAPE: tl.constexpr, NORMALIZED: tl.constexpr, LARGE_K: tl.constexpr,
+):  # fmt: skip
+    """The shape k, and the part of it that comes from the scores.
+
+    With LARGE_K it is only looked at where it is at least 1.
+    """
     if SHAPE == FIXED:
         return fixed_k, 0.0
     else:
         bare = exp2(phi if NORMALIZED else tl.minimum(phi, LARGEST_PHI))
         k = bare
         if SHAPE == LIFTED:
-            k = rho_ln2 * raise1 + bare
-        return tl.maximum(k, SMALLEST_K), bare
+            k = raise1 * rho_ln2 + bare
+        if not LARGE_K:
+            k = tl.maximum(k, SMALLEST_K)
+        return k, bare
 
 
 @triton.jit
@@ -112,9 +130,9 @@ def scale(log_bare, raise2, sigma_ln2, LIFT: tl.constexpr, NORMALIZED: tl.conste
         if not NORMALIZED:
             top = tl.maximum(log_bare, 0.0)
             log_bare -= top
-            sigma_ln2 = sigma_ln2 * exp2(-top)
+            sigma_ln2 = exp2(-top) * sigma_ln2
         bare = exp2(log_bare)
-        lam = tl.maximum(sigma_ln2 * raise2 + bare, SMALLEST)
+        lam = tl.maximum(raise2 * sigma_ln2 + bare, SMALLEST)
         return log2(lam) + top, lam, bare, sigma_ln2
     else:
         return log_bare, 1.0, 1.0, 0.0
@@ -149,18 +167,35 @@ def moments_of_large_k(score, k, raise2, sigma_ln2, log_beta):
     """The same where k is at least 1, with `score` for e^phi; without the mean factor's log."""
     t = reciprocal(k)
     bare = score * inverse_moment(t)
-    lam = tl.maximum(sigma_ln2 * raise2 + bare, SMALLEST)
+    lam = tl.maximum(raise2 * sigma_ln2 + bare, SMALLEST)
     expected = tl.minimum(lam * exp2(log_beta) * gamma_1p(t), LARGEST_EXPECTED)
     return t, t, moment_slope(t), log2(lam), lam, bare, sigma_ln2, expected, digamma_1p(t)
 
 
 @triton.jit
-def divergence(k, t, log_lam, expected, alpha, rest, log_beta):
+def divergence(t, log_lam, expected, alpha, rest, log_beta):
     """Kullback-Leibler divergence of the Weibull posterior from the gamma prior, to base e.
 
-    `rest` is log-gamma of alpha minus Euler's constant minus one.
+    Without the log of k. `rest` is log-gamma of alpha minus Euler's constant minus one.
     """
-    return alpha * (EULER * t - LN2 * (log_lam + log_beta)) + expected + LN2 * log2(k) + rest
+    return alpha * (EULER * t - LN2 * (log_lam + log_beta)) + expected + rest
+
+
+@triton.jit
+def multiply(a, b):
+    """For reductions."""
+    return a * b
+
+
+@triton.jit
+def row_sums_of_logs(k, NORMALIZED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Sums of the logs of shapes, to base e.
+
+    Those of normalised scores are multiplied first, the few that a thread has at a time.
+    """
+    if NORMALIZED:
+        k = tl.reduce(tl.reshape(k, [BM, BN // 8, 8]), 1, multiply)
+    return LN2 * tl.sum(log2(k), 1)
 
 
 @triton.jit

@@ -12,7 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from babn.kernels.launch import LARGE_HEAD, PAIRWISE, Launcher, digits, masks
-from babn.kernels.special import LN2, LOG2_E, exp2, log2
+from babn.kernels.posterior import alpha_digamma_of, prior_rest
+from babn.kernels.special import LOG2_E, exp2, log2
 from babn.kernels.tiles import BOTTOM, LOWEST, at_head, dot, load_rows, store_rows
 
 KEYS, WARPS = 64, 4
@@ -54,7 +55,7 @@ def keys_seen(MASK, keys, m, stride, MASKED: tl.constexpr):
 
 @triton.jit
 def read_keys(
-    K, W1, B1, W2, B2, MASK, OUT, k_strides, mask_strides, heads, m,
+    K, W1, B1, W2, B2, MASK, OUT, REST, k_strides, mask_strides, heads, m,
     D: tl.constexpr, BD: tl.constexpr, HIDDEN: tl.constexpr, BH: tl.constexpr, BN: tl.constexpr,
     MASKED: tl.constexpr, NORMALIZED: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
@@ -82,17 +83,21 @@ def read_keys(
             total = total * exp2(top - higher) + tl.sum(exp2(value - higher), 0, keep_dims=True)
             top = higher
     if NORMALIZED:
-        lse = (top + log2(total)) * LN2
+        lse = top + log2(total)
+        rest = tl.zeros([BN], tl.float32)
         for start in range(0, m, BN):
             keys = start + tl.arange(0, BN)
             seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
-            value = tl.load(OUT + keys, mask=keys < m, other=0.0)
-            tl.store(OUT + keys, tl.where(seen, value - lse, 0.0), mask=keys < m)
+            log_shape = tl.load(OUT + keys, mask=keys < m, other=0.0) * LOG2_E - lse
+            shape = exp2(log_shape)
+            tl.store(OUT + keys, tl.where(seen, shape, 0.0), mask=keys < m)
+            rest += tl.where(seen, prior_rest(shape, log_shape), 0.0)
+        tl.store(REST + plane + tl.arange(0, 1), tl.sum(rest, 0, keep_dims=True))
 
 
 @triton.jit
 def add_parts(PARTS, keys, seen, m, parts, BP: tl.constexpr):
-    """The gradient of the prior at some keys; loads do not wait for each other."""
+    """The sum of parts at some keys; loads do not wait for each other."""
     total = tl.load(PARTS + keys, mask=seen, other=0.0)
     for part in tl.static_range(1, BP):
         total += tl.load(PARTS + part * m + keys, mask=seen & (part < parts), other=0.0)
@@ -100,9 +105,25 @@ def add_parts(PARTS, keys, seen, m, parts, BP: tl.constexpr):
 
 
 @triton.jit
+def shape_slope(
+    PRIOR, PRIOR_PART, keys, seen, m, parts, weight, BP: tl.constexpr, NORMALIZED: tl.constexpr
+):
+    """The gradient of logs of the prior's shapes at some keys, zero elsewhere.
+
+    Of normalised ones the parts are what pairs add to that of the shapes, and a function of the
+    shape by itself adds the rest, by the weight that the divergence has in all rows.
+    """
+    slope = add_parts(PRIOR_PART, keys, seen, m, parts, BP)
+    if NORMALIZED:
+        shape = tl.load(PRIOR + keys, mask=seen, other=0.0)
+        slope = tl.where(seen, shape * slope + weight * alpha_digamma_of(shape), 0.0)
+    return slope
+
+
+@triton.jit
 def read_keys_backward(
-    K, W1, B1, W2, MASK, PRIOR, PRIOR_PART, DK, SUMS,
-    k_strides, dk_strides, mask_strides, heads, m, parts,
+    K, W1, B1, W2, MASK, PRIOR, PRIOR_PART, DKL, DK, SUMS,
+    k_strides, dk_strides, mask_strides, heads, m, parts, row_count,
     D: tl.constexpr, BD: tl.constexpr, HIDDEN: tl.constexpr, BH: tl.constexpr, BN: tl.constexpr,
     BT: tl.constexpr, BP: tl.constexpr,
     MASKED: tl.constexpr, NORMALIZED: tl.constexpr, IEEE: tl.constexpr,
@@ -117,12 +138,19 @@ def read_keys_backward(
     PRIOR_PART += plane.to(tl.int64) * parts * m
     DK = at_head(DK, dk_strides, batch, head)
     w1, b1, w2 = load_network(W1, B1, W2, columns, units, D, HIDDEN)
+    weight = tl.zeros([1], tl.float32)
     total = tl.zeros([1], tl.float32)
     if NORMALIZED:
+        DKL += plane.to(tl.int64) * row_count
+        for start in range(0, row_count, BT):
+            rows = start + tl.arange(0, BT)
+            own = tl.load(DKL + rows, mask=rows < row_count, other=0.0)
+            weight += tl.sum(own, 0, keep_dims=True)
         for start in range(0, m, BT):
             keys = start + tl.arange(0, BT)
             seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
-            total += tl.sum(add_parts(PRIOR_PART, keys, seen, m, parts, BP), 0, keep_dims=True)
+            slope = shape_slope(PRIOR, PRIOR_PART, keys, seen, m, parts, weight, BP, NORMALIZED)
+            total += tl.sum(slope, 0, keep_dims=True)
     dw1 = tl.zeros([BH, BD], tl.float32)
     db1 = tl.zeros([BH], tl.float32)
     dw2 = tl.zeros([BH], tl.float32)
@@ -131,11 +159,10 @@ def read_keys_backward(
         keys = start + tl.arange(0, BN)
         k = load_rows(K, keys, columns, k_strides[2], m, D, BD, False).to(tl.float32)
         dk = load_rows(DK, keys, columns, dk_strides[2], m, D, BD, False)
-        dvalue = add_parts(PRIOR_PART, keys, keys < m, m, parts, BP)
+        seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
+        dvalue = shape_slope(PRIOR, PRIOR_PART, keys, seen, m, parts, weight, BP, NORMALIZED)
         if NORMALIZED:
-            seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
-            share = exp2(tl.load(PRIOR + keys, mask=keys < m, other=0.0) * LOG2_E)
-            dvalue = tl.where(seen, dvalue - share * total, 0.0)
+            dvalue -= tl.load(PRIOR + keys, mask=seen, other=0.0) * total
         before = dot(k, tl.trans(w1), IEEE) + b1[None, :]
         dw2 += tl.sum(tl.maximum(before, 0.0) * dvalue[:, None], 0)
         db2 += tl.sum(dvalue, 0, keep_dims=True)
@@ -179,10 +206,11 @@ def _mask_of(key: Tensor, mask: Tensor | None) -> tuple[Tensor, tuple[int, ...]]
 
 def prior_of_keys(
     key: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, mask: Tensor | None
-) -> Tensor:
-    """Two layers with ReLU between them for each key, and log softmax over keys, in float32.
+) -> tuple[Tensor, Tensor]:
+    """The prior's shapes: two layers with ReLU between them, and softmax over keys, in float32.
 
-    Zero stands at masked keys; not normalised if queries differ in the keys that they see.
+    Zero stands at masked keys. If queries differ in the keys that they see, it is what the layers
+    give. The second result is what shapes alone add to the divergence of each row, for each head.
 
     Args:
         key: The keys of each head, the last axis contiguous.
@@ -194,19 +222,20 @@ def prior_of_keys(
     """
     batch, heads, m, _ = key.shape
     out = key.new_empty(batch, heads, m, dtype=torch.float32)
+    rest = key.new_empty(batch, heads, dtype=torch.float32)
     seen, strides = _mask_of(key, mask)
     launch_read(
         (batch * heads, 1),
-        (key, w1.contiguous(), b1, w2, b2, seen, out),
+        (key, w1.contiguous(), b1, w2, b2, seen, out, rest),
         (key.stride(), strides, heads, m),
         **_options(key, w1, mask),
     )
-    return out
+    return out, rest
 
 
 def prior_of_keys_backward(
     key: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, mask: Tensor | None, prior: Tensor,
-    dprior: Tensor, dkey: Tensor,
+    dprior: Tensor, dkl: Tensor, dkey: Tensor,
 ) -> Tensor:  # fmt: skip
     """Adds to the gradient of keys, and returns that of the network in parts.
 
@@ -219,7 +248,9 @@ def prior_of_keys_backward(
         w2: Weight of the second layer.
         mask: The mask of the call.
         prior: What `prior_of_keys` made of them.
-        dprior: The gradient of the prior for each head of queries, in parts that are to be added.
+        dprior: For each head of queries parts that are to be added: of the gradient of what the
+            layers give, or where that is normalised, of what pairs add to the shapes' own.
+        dkl: The gradient of the divergence of each head's rows.
         dkey: The gradient of keys.
     """
     batch, heads, m, _ = key.shape
@@ -233,8 +264,9 @@ def prior_of_keys_backward(
         options["maxnreg"] = REGISTERS
     launch_read_backward(
         (batch * heads, shares(key)),
-        (key, w1.contiguous(), b1, w2, seen, prior, parts, dkey, sums),
-        (key.stride(), dkey.stride(), strides, heads, m, parts.shape[2]),
+        (key, w1.contiguous(), b1, w2, seen, prior, parts, dkl, dkey, sums),
+        (key.stride(), dkey.stride(), strides, heads, m, parts.shape[2],
+         dkl.shape[1] // heads * dkl.shape[2]),
         **options, BT=min(SUMMED_KEYS, max(16, triton.next_power_of_2(m))),
         BP=triton.next_power_of_2(parts.shape[2]),
     )  # fmt: skip

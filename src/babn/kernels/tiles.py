@@ -141,15 +141,102 @@ def beside(x, other):
 
 
 @triton.jit
-def store_lift(U1, U2, rows, keys, row_stride, u1, u2, inside,
+def keys_of_tile(start, BN: tl.constexpr, HERE: tl.constexpr):
+    """The keys of a tile; with HERE in an order in which a thread has neighbours.
+
+    Products leave a thread of four that share a row two columns of every eight. In this order they
+    are a quarter of the row, which it loads and stores at once. Left to itself, the compiler moves
+    tiles through shared memory for that, and has all warps wait for each other.
+    """
+    columns = tl.arange(0, BN)
+    if HERE:
+        columns = (BN // 4) * (columns % 8 // 2) + 2 * (columns // 8) + columns % 2
+    return start + columns
+
+
+@triton.jit
+def by_quarters(x, BM: tl.constexpr, BN: tl.constexpr):
+    """A tile as the numbers of even and of odd keys of each row's quarters."""
+    return tl.split(tl.permute(tl.reshape(x, [BM, BN // 8, 4, 2]), [0, 2, 1, 3]))
+
+
+@triton.jit
+def quarters(X, rows, start, row_stride, BN: tl.constexpr):
+    """Addresses of the quarters of each row of a tile."""
+    first = start + (BN // 4) * tl.arange(0, 4)
+    return (X + pair_offsets(rows, first, row_stride, 1)).to(tl.int64)
+
+
+@triton.jit
+def load_packed_here(U, rows, start, row_stride, other, BM: tl.constexpr):
+    """32-bit numbers of a whole tile of 16 keys, in the threads that have those of `other`."""
+    beside, _ = by_quarters(other, BM, 16)
+    beside, _ = tl.split(beside)
+    even1, odd1, even2, odd2 = tl.inline_asm_elementwise(
+        "ld.global.v4.b32 {$0, $1, $2, $3}, [$4];", "=r,=r,=r,=r,l,f",
+        [quarters(U, rows, start, row_stride, 16), beside],
+        dtype=(tl.int32, tl.int32, tl.int32, tl.int32), is_pure=False, pack=1,
+    )  # fmt: skip
+    both = tl.join(tl.join(even1, even2), tl.join(odd1, odd2))
+    return tl.reshape(tl.permute(both, [0, 2, 1, 3]), [BM, 16])
+
+
+@triton.jit
+def store_from_here(X, rows, start, row_stride, values, BM: tl.constexpr, BN: tl.constexpr):
+    """Stores a whole tile of half-precision numbers, or of 16 keys with 32 bits each."""
+    even, odd = by_quarters(values, BM, BN)
+    places = quarters(X, rows, start, row_stride, BN)
+    if X.dtype.element_ty == tl.int32:
+        even1, even2 = tl.split(even)
+        odd1, odd2 = tl.split(odd)
+        store_four(places, even1, odd1, even2, odd2)
+    else:
+        both = pack(even, odd, X.dtype.element_ty)
+        if BN == 16:
+            first, second = tl.split(both)
+            tl.inline_asm_elementwise(
+                "st.global.v2.b32 [$1], {$2, $3}; mov.u32 $0, 0;", "=r,l,r,r",
+                [places, first, second], dtype=tl.int32, is_pure=False, pack=1,
+            )  # fmt: skip
+        else:
+            front, back = tl.split(tl.reshape(both, [BM, 4, 2, 2]))
+            first, third = tl.split(front)
+            second, fourth = tl.split(back)
+            store_four(places, first, second, third, fourth)
+
+
+@triton.jit
+def store_four(places, first, second, third, fourth):
+    """Stores four 32-bit numbers side by side at each place."""
+    tl.inline_asm_elementwise(
+        "st.global.v4.b32 [$1], {$2, $3, $4, $5}; mov.u32 $0, 0;", "=r,l,r,r,r,r",
+        [places, first, second, third, fourth], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def store_tile(X, rows, start, row_stride, values, inside,
+               BM: tl.constexpr, BN: tl.constexpr, FULL: tl.constexpr,
+               HERE: tl.constexpr):  # fmt: skip
+    """Stores a number for each pair of a tile, from HERE or as the compiler likes it."""
+    if HERE:
+        store_from_here(X, rows, start, row_stride, values, BM, BN)
+    else:
+        at = pair_offsets(rows, start + tl.arange(0, BN), row_stride, 1)
+        store_pairs(X, at, values, inside, FULL)
+
+
+@triton.jit
+def store_lift(U1, U2, rows, start, row_stride, u1, u2, inside,
                LIFTS: tl.constexpr, HALF: tl.constexpr, SHAPED: tl.constexpr,
-               FULL: tl.constexpr):  # fmt: skip
+               BM: tl.constexpr, BN: tl.constexpr, FULL: tl.constexpr,
+               HERE: tl.constexpr):  # fmt: skip
     """Stores numbers as `load_lift` loads them; with one map, that for the shape or the scale."""
     if LIFTS == PACKED:
-        at = pair_offsets(rows, keys, row_stride, 1)
-        store_pairs(U1, at, pack(u1, u2, HALF).to(tl.int32, bitcast=True), inside, FULL)
+        both = pack(u1, u2, HALF).to(tl.int32, bitcast=True)
+        store_tile(U1, rows, start, row_stride, both, inside, BM, BN, FULL, HERE)
     else:
-        at = pair_offsets(rows, keys, row_stride, LIFTS)
+        at = pair_offsets(rows, start + tl.arange(0, BN), row_stride, LIFTS)
         if LIFTS == 2:
             store_pairs(U1, at, u1, inside, FULL)
             store_pairs(U2, at, u2, inside, FULL)
@@ -211,12 +298,24 @@ def scores(q, k, BIAS, strides, rows, keys, factor, inside,
 
 
 @triton.jit
-def log_prior(PRIOR, keys, m, seen, prior_lse, PRIORS: tl.constexpr, ALL: tl.constexpr):
-    """Log of the prior's shapes to base 2."""
-    a = LOG2_E * tl.load(PRIOR + keys, mask=keys < m, other=0.0)[None, :]
+def load_prior(PRIOR, keys, m):
+    """What the prior's network made of keys: its shapes, or their logs if rows normalise them."""
+    return tl.load(PRIOR + keys, mask=keys < m, other=0.0)[None, :]
+
+
+@triton.jit
+def log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, ALL: tl.constexpr):
+    """Logs of shapes to base 2, normalised over the keys that each row sees."""
+    return where_seen(seen, LOG2_E * load_prior(PRIOR, keys, m) - prior_lse[:, None], 0.0, ALL)
+
+
+@triton.jit
+def prior_shape(PRIOR, keys, m, seen, prior_lse, PRIORS: tl.constexpr, ALL: tl.constexpr):
+    """The prior's shapes."""
     if PRIORS == ROWWISE:
-        a = where_seen(seen, a - prior_lse[:, None], 0.0, ALL)
-    return a
+        return exp2(log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, ALL))
+    else:
+        return load_prior(PRIOR, keys, m)
 
 
 @triton.jit

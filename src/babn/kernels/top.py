@@ -63,8 +63,7 @@ def write_softmax(
 launch_softmax = Launcher(write_softmax)
 
 
-@operator
-def softmax_weights(
+def weights_of(
     q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None, scale: float
 ) -> Tensor:
     """Softmax of scaled scores over the keys that take part, in the precision of the queries."""
@@ -83,6 +82,26 @@ def softmax_weights(
     return out
 
 
+def weights_backward(
+    weights: Tensor, grad: Tensor, q: Tensor, k: Tensor, bias: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gradients of queries, keys and bias from that of the weights."""
+    inner = (grad.float() * weights).sum(-1, keepdim=True)
+    dscores = (weights * (grad - inner)).to(q.dtype)
+    groups = q.shape[1] // k.shape[1]
+    dq = dscores @ k.repeat_interleave(groups, 1) * scale
+    dk = (dscores.transpose(-1, -2) @ q * scale).unflatten(1, (-1, groups)).sum(2)
+    return dq, dk, None if bias is None else dscores.sum_to_size(bias.shape).to(bias.dtype)
+
+
+@operator
+def softmax_weights(
+    q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None, scale: float
+) -> Tensor:
+    """The same as an operator with gradients."""
+    return weights_of(q, k, mask, bias, scale)
+
+
 @softmax_weights.register_fake
 def _(q: Tensor, k: Tensor, *rest: Any) -> Tensor:
     return q.new_empty(*q.shape[:3], k.shape[2])
@@ -95,12 +114,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None, None]:
     q, k, bias, weights = ctx.saved_tensors
-    inner = (grad.float() * weights).sum(-1, keepdim=True)
-    dscores = (weights * (grad - inner)).to(q.dtype)
-    groups = q.shape[1] // k.shape[1]
-    dq = dscores @ k.repeat_interleave(groups, 1) * ctx.scale
-    dk = (dscores.transpose(-1, -2) @ q * ctx.scale).unflatten(1, (-1, groups)).sum(2)
-    dbias = None if bias is None else dscores.sum_to_size(bias.shape).to(bias.dtype)
+    dq, dk, dbias = weights_backward(weights, grad, q, k, bias, ctx.scale)
     return dq, dk, None, dbias, None
 
 
