@@ -92,7 +92,7 @@ def test_the_default_fits_the_registers(
     options = {**DEFAULT, "BM": tile.queries, "BN": tile.keys, "WHOLE": kernel == "whole"}
     found = compile_kernel(*KERNELS[kernel], options, "bf16", tile.warps, tile.registers)
     # A few registers may be put aside; how many depends on Triton's version.
-    assert found["stack"] <= 128, found
+    assert found["stack"] <= 192, found
 
 
 @pytest.mark.parametrize("variant", ["heads", "bam", "mean"])
