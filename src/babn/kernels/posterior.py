@@ -191,8 +191,8 @@ def multiply(a, b):
 def row_sums_of_logs(k, NORMALIZED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     """Sums of the logs of shapes, to base e.
 
-    Those of normalised scores are multiplied first, the few that a thread has at a time: four, which
-    float32 can hold up to shapes of four billion.
+    Those of normalised scores are multiplied first, four that a thread has at a time, which float32
+    can hold up to shapes of four billion.
     """
     if NORMALIZED:
         k = tl.reduce(tl.reshape(k, [BM, BN // 8, 8]), 1, multiply)
