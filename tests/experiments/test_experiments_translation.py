@@ -199,7 +199,8 @@ def test_samples_do_not_depend_on_batches(runs: Path, tmp_path: Path, rule: str)
     found = []
     for batch in (1, 4):
         out = tmp_path / f"{batch}.jsonl"
-        wish = Wish(samples=3, batch=batch, json=True, beam=2)
+        # Two beams of a model that has learnt little may differ by less than rounding.
+        wish = Wish(samples=3, batch=batch, json=True, beam=1)
         translate_file(runs / f"translation-{rule}/seed-0", file, out, wish)
         found.append([json.loads(line) for line in out.read_text().splitlines()])
     for one, other in zip(found[0], found[1], strict=True):
