@@ -67,7 +67,8 @@ def shape(
 ):  # fmt: skip
     """The shape k, and the part of it that comes from the scores.
 
-    With LARGE_K it is only looked at where it is at least 1.
+    With LARGE_K it is only looked at where it is at least 1. Forward gives rho and sigma themselves
+    with what the upward path adds, backward both times log 2 with that over log 2.
     """
     if SHAPE == FIXED:
         return fixed_k, 0.0
