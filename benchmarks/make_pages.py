@@ -95,6 +95,7 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "README.md", "costs", in_short()
     yield "docs/kernels.md", "bench", costs()
     yield "docs/kernels.md", "floors", least()
+    yield "docs/kernels.md", "routes", cheaper()
     yield "docs/scale.md", "compared", compared()
     yield "docs/translation.md", "speed", speeds()
     yield "docs/translation.md", "tatoeba", translations()
@@ -164,9 +165,9 @@ def changed(cell: Mapping[str, Any]) -> str:
     return "".join([*off, f", label smoothing {softer}" if softer else ""])
 
 
-def bench() -> dict[str, Any] | None:
+def bench(name: str = "bench") -> dict[str, Any] | None:
     """The figures of `babn bench`, if they are committed."""
-    file = RESULTS / "bench.json"
+    file = RESULTS / f"{name}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
@@ -243,12 +244,31 @@ def costs() -> str:
     if found is None:
         return "Not measured yet: the repository holds no results of `babn bench`."
     rows = rows_of(found)
-    parts = [", ".join(f"{name} {value}" for name, value in found["versions"].items())]
+    parts = [measured_with(found)]
     parts += [found["note"]] if "note" in found else []
     for task, title in TITLES.items():
         if lines := table(rows, task):
             parts += [f"{title}:", Table(columns(task), lines).markdown().strip()]
     return "\n\n".join(parts)
+
+
+def measured_with(found: Mapping[str, Any]) -> str:
+    """When something was measured, and with what."""
+    return ", ".join([found["date"], *(f"{name} {x}" for name, x in found["versions"].items())])
+
+
+def cheaper() -> str:
+    """Time and memory of training with cheaper upward paths, over softmax's."""
+    found = bench("routes")
+    if found is None:
+        return "Not measured yet: the repository holds no results of `babn bench --routes`."
+    lines: dict[str, list[str]] = {}
+    for name, _, _, _, _, time, _, _, memory in table(rows_of(found), "train"):
+        lines.setdefault(name, []).extend([time, memory])
+    lengths = dict.fromkeys(row.size.length for row in rows_of(found))
+    heading = [f"{what}, {n} tokens" for n in lengths for what in ("step", "memory")]
+    shown = Table(["x softmax", *heading], [[name, *line] for name, line in lines.items()])
+    return f"{measured_with(found)}\n\n{shown.markdown().strip()}"
 
 
 def least() -> str:

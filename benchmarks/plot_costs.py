@@ -48,7 +48,8 @@ def costs(rows: list[Row]) -> Any:
     for index, name in enumerate(NAMES):
         color = line_look(index)["color"]
         if found := sorted(measured(rows, name).items()):
-            panel.plot(*zip(*found, strict=True), "o-", color=color, markersize=3, label=name)
+            look = {"color": color, "markersize": 3, "clip_on": False}
+            panel.plot(*zip(*found, strict=True), "o-", label=name, **look)
         least = [
             (n, floor)
             for (task, rule, n), (_, floor) in bounds.items()
@@ -56,7 +57,8 @@ def costs(rows: list[Row]) -> Any:
         ]
         if least:
             panel.plot(*zip(*least, strict=True), "--", color=color, linewidth=1, label="its floor")
-    panel.set(xscale="log", yscale="log", xlabel="tokens", ylabel="training step / softmax's")
+    panel.set(xscale="log", yscale="log", xlabel="tokens")
+    panel.set_ylabel("GPU time of a training step\nover softmax's")
     ticks = sorted({row.size.length for row in rows if row.task == "train"})
     panel.set_xticks(ticks, [str(n) for n in ticks])
     panel.minorticks_off()

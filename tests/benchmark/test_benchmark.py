@@ -2,9 +2,12 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -23,6 +26,8 @@ from babn.benchmark.workload import (
     training_step,
 )
 from babn.cli._app import app
+from babn.cli.bench import bench
+from babn.errors import BabnError
 
 CPU = torch.device("cpu")
 TINY = Size(12, 2, layers=2, width=16, heads=2)
@@ -142,7 +147,61 @@ def test_the_command_prints_tables_and_writes_numbers(tmp_path: Path) -> None:
     assert "Training step" in result.output and "BABN keys" in result.output
     found = json.loads(out.read_text())
     assert found["versions"]["torch"] == torch.__version__
+    assert 0 <= (datetime.now(UTC).date() - date.fromisoformat(found["date"])).days <= 1
+    assert list(tmp_path.iterdir()) == [out]
     assert {r["task"] for r in found["rows"]} == {"train", "mean", "sample"}
+
+
+def test_an_interruption_leaves_old_numbers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> Iterator[Row]:
+        yield row("softmax", "eager", 1.0, 2**30)
+        raise KeyboardInterrupt
+
+    old = json.dumps(report.plain([], {}))
+    out = tmp_path / "new" / "bench.json"
+    out.parent.mkdir()
+    out.write_text(old)
+    monkeypatch.setattr(suite, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench(out=out)
+    assert out.read_text() == old
+    found = json.loads(out.with_name("bench.json.partial").read_text())
+    assert [each.name for each in report.rows_of(found)] == ["softmax"]
+
+
+@pytest.mark.parametrize("text", ["", "mine", "[]", "{}"])
+def test_other_files_are_left_alone(text: str, tmp_path: Path) -> None:
+    out = tmp_path / "notes.json"
+    out.write_text(text)
+    with pytest.raises(BabnError, match=r"not of `babn bench`: name another file"):
+        bench(out=out)
+    assert out.read_text() == text
+    with pytest.raises(BabnError, match=r"is a folder: name a file, such as .*babn-bench\.json"):
+        bench(out=tmp_path)
+
+
+def test_what_does_not_fit_beside_others_is_measured_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waves: list[int] = []
+
+    def measured(makers: list[object], *args: object) -> Iterator[Cost | None]:
+        waves.append(len(makers))
+        for maker in makers:
+            tight = cast(Any, maker).__self__.name == "BABN keys" and len(makers) > 1
+            yield None if tight else Cost(1.0, 0.0, 2**30)
+
+    monkeypatch.setattr(suite, "measured", measured)
+    plan = Plan(((TINY, "graphs"), (replace(TINY, length=14), "graphs")), 1, routes=True)
+    rows = list(suite.run(plan, torch.device("cuda"), lambda text: None))
+    assert waves == [len(suite.ROUTES), len(suite.ROUTES), 1, 1]
+    assert [(each.name, each.size.length) for each in rows[-2:]] == [
+        ("BABN keys", 12),
+        ("BABN keys", 14),
+    ]
+    assert len(rows) == 2 * len(suite.ROUTES) and all(each.cost for each in rows)
 
 
 def test_cheaper_upward_paths_are_measured_on_their_own(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from babn.benchmark.processes import measured
+from babn.benchmark.processes import MakeStep, measured
 from babn.benchmark.timing import Step
 from babn.errors import BabnError
 
@@ -19,7 +19,15 @@ def sleeper(seconds: float, device: torch.device) -> Step:
 
 
 def too_large(device: torch.device) -> Step:
-    raise torch.OutOfMemoryError("no memory left")
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.")
+
+
+def too_large_for_a_library(device: torch.device) -> Step:
+    raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+
+def broken(device: torch.device) -> Step:
+    raise RuntimeError("sizes do not fit")
 
 
 def killed(device: torch.device) -> Step:
@@ -28,11 +36,13 @@ def killed(device: torch.device) -> Step:
 
 def test_costs_come_in_order_and_what_does_not_fit_has_none() -> None:
     said: list[str] = []
-    missing, slow = measured([too_large, partial(sleeper, 0.05)], CPU, 3, said.append)
-    assert missing is None and slow is not None and 0.05 <= slow.seconds < 0.5
-    assert said[0] == "compiling on all cores, 0 of 2 done"
+    makers = [too_large, too_large_for_a_library, partial(sleeper, 0.05)]
+    *missing, slow = measured(makers, CPU, 3, said.append)
+    assert missing == [None, None] and slow is not None and 0.05 <= slow.seconds < 0.5
+    assert said[0] == "compiling on all cores, 0 of 3 done"
 
 
-def test_a_process_that_dies_is_named() -> None:
-    with pytest.raises(BabnError, match="exit code 9"):
-        list(measured([killed], CPU, 1))
+@pytest.mark.parametrize(("maker", "code"), [(killed, 9), (broken, 1)])
+def test_a_process_that_dies_is_named(maker: MakeStep, code: int) -> None:
+    with pytest.raises(BabnError, match=f"exit code {code}"):
+        list(measured([maker], CPU, 1))

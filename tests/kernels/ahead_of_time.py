@@ -18,7 +18,7 @@ SEVERAL = {"STATES", "GRADS"}
 IN_PAIRS = {"U1", "U2", "DU1", "DU2", "DLIFT"}
 IN_FLOAT32 = {
     "PRIOR", "REST", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL", "ROW_SUM",
-    "PRIOR_SUM", "PRIOR_PART", "W1", "B1", "W2", "B2",
+    "PRIOR_SUM", "PRIOR_PART", "SLOPES", "W1", "B1", "W2", "B2",
     "SUMS", "WEIGHT", "BIAS",
 }  # fmt: skip
 NUMBERS = {

@@ -27,7 +27,7 @@ from babn.kernels.launch import (
     tile_options,
 )
 from babn.kernels.limits import LARGEST_WHOLE_HEAD, WHOLE
-from babn.kernels.prior import KEYS, MOST_PARTS, REGISTERS, SUMMED_KEYS, WARPS
+from babn.kernels.prior import KEYS, REGISTERS, SUMMED_KEYS, WARPS
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ DEFAULT = {
     "MASKED": 0, "BIASED": False, "IEEE": False, "FULL": True,
     "HEADS": 12, "BH": 16, "TAKEN": STEPS, "LAST": False, "WIDE": False,
     "POSITIVE": False, "LIFTS": PACKED, "BALANCED": False, "WHOLE": False,
-    "LARGE_K": True, "BT": SUMMED_KEYS, "BP": MOST_PARTS,
+    "LARGE_K": True, "BT": SUMMED_KEYS,
 }  # fmt: skip
 KERNELS = {
     "forward": ("forward", "attend_forward"),

@@ -22,6 +22,9 @@ MakeStep = Callable[[torch.device], Step]
 
 READY = "ready"
 
+OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED")
+"""What torch and the libraries that it calls say when the GPU's memory is full."""
+
 
 @dataclass(frozen=True)
 class Waiting:
@@ -93,5 +96,7 @@ def _work(maker: MakeStep, device: torch.device, line: Connection) -> None:
         warm_up(step, device)
         line.send(READY)
         line.send(measure(step, device, repeats=line.recv()))
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if not any(words in str(error) for words in OUT_OF_MEMORY):
+            raise
         line.send(None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from babn.benchmark.suite import SAMPLES, Row, Task
@@ -76,8 +77,9 @@ def _ratio(value: float | None, base: float | None) -> str:
 
 
 def plain(rows: Iterable[Row], versions: dict[str, str]) -> dict[str, Any]:
-    """Plain values, for a JSON file."""
-    return {"versions": versions, "rows": [asdict(row) for row in rows]}
+    """Plain values, for a JSON file, with today's date."""
+    date = datetime.now(UTC).date().isoformat()
+    return {"date": date, "versions": versions, "rows": [asdict(row) for row in rows]}
 
 
 def rows_of(found: dict[str, Any]) -> list[Row]:

@@ -142,13 +142,22 @@ def _in_turns(plan: Plan, report: Callable[[str], None]) -> Iterator[Row]:
 
 
 def _in_processes(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iterator[Row]:
-    """All that uses the kernels waits in memory together; what does without comes alone."""
-    everything = [c for group in _groups(plan) for c in group]
-    waves = [[c for c in everything if not c.by_reference]]
-    waves += [[c] for c in everything if c.by_reference]
-    for wave in waves:
+    """All that uses the kernels waits in memory together; what does without comes alone.
+
+    So does what finds no room beside the others. Upward paths of one length are all the largest of
+    them, and wait for those of another.
+    """
+    groups = _groups(plan)
+    together = groups if plan.routes else [[c for group in groups for c in group]]
+    waves = [[c for c in wave if not c.by_reference] for wave in together]
+    waves += [[c] for group in groups for c in group if c.by_reference]
+    while waves:
+        wave = waves.pop(0)
         costs = measured([c.step for c in wave], device, plan.repeats, report)
         for c, cost in zip(wave, costs, strict=True):
+            if cost is None and len(wave) > 1:
+                waves.append([c])
+                continue
             report(f"measured: {c.task}, {c.size.length} tokens, {c.name}")
             yield c.row(cost)
 

@@ -13,7 +13,8 @@ def bench(
     Compare the ratios: times depend on what else the machine does.
 
     Args:
-        out: JSON file to write the numbers to.
+        out: JSON file to write the numbers to; until all are there they stand beside it, in a file
+            whose name ends with .partial.
         quick: Measure one tiny size once, only to see that everything runs.
         routes: Measure training with cheaper upward paths instead: of low rank, shared by layers.
     """
@@ -28,7 +29,9 @@ def bench(
     from babn.benchmark import report, suite
     from babn.benchmark.workload import Size
     from babn.cli.version import versions
+    from babn.files import replace_text
 
+    _check_place(out)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     plan = suite.GPU if device.type == "cuda" else suite.CPU
     if quick:
@@ -37,10 +40,12 @@ def bench(
     console = Console(highlight=False)
     console.print(f"Measuring on {versions()['device']} with torch {torch.__version__}.")
     rows = []
+    partial = out.with_name(f"{out.name}.partial")
     with console.status("") as status:
         for row in suite.run(plan, device, status.update):
             rows.append(row)
-            out.write_text(json.dumps(report.plain(rows, versions()), indent=1))
+            replace_text(partial, json.dumps(report.plain(rows, versions()), indent=1))
+    partial.replace(out)
     for task, title in report.TITLES.items():
         if not (lines := report.table(rows, task)):
             continue
@@ -53,3 +58,21 @@ def bench(
         console.print(shown)
     console.print("Each rule in its faster form.")
     console.print(f"All numbers: {out}")
+
+
+def _check_place(out: Path) -> None:
+    """Makes sure, before anything is measured, that results may be written to a file."""
+    from babn.errors import BabnError
+    from babn.files import parse_json
+
+    if out.is_dir():
+        raise BabnError(f"--out {out} is a folder: name a file, such as {out / 'babn-bench.json'}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if not out.exists():
+        return
+    try:
+        found = parse_json(out.read_bytes())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not {"versions", "rows"} <= found.keys():
+        raise BabnError(f"--out {out} exists, and is not of `babn bench`: name another file")

@@ -26,7 +26,7 @@ from babn.kernels.heads import (
     with_ones,
 )
 from babn.kernels.launch import Launcher, digits, operator
-from babn.kernels.special import LN2, LOG2_E, exp2, softplus_and_slope
+from babn.kernels.special import LOG2_E, exp2, softplus
 from babn.kernels.tiles import dot
 from babn.kernels.top import weights_backward, weights_of
 
@@ -52,8 +52,7 @@ def climb_heads(
         at = WEIGHT + step * HEADS * HEADS
         w = load_weight(at, heads, heads, (HEADS, 1), HEADS, HEADS).to(h.dtype)
         b = tl.load(BIAS + step * HEADS + heads, mask=heads < HEADS, other=0.0).to(tl.float32)
-        value, _ = softplus_and_slope(dot(w, h, IEEE) + b[:, None], IEEE)
-        h = (value * LN2).to(h.dtype)
+        h = softplus(dot(w, h, IEEE) + b[:, None], IEEE).to(h.dtype)
         store_heads(STATES[step] + start, heads, pairs, pair_count, h, HEADS)
 
 

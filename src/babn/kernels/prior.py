@@ -25,23 +25,23 @@ PROGRAMS = 384
 SUMMED_KEYS = 512
 """Over so many keys the prior's gradient is summed at a time."""
 
+PARTS_AT_ONCE = tl.constexpr(8)
+"""So many parts of it are loaded without waiting for each other."""
+
 REGISTERS = 168
 """The most that a thread may have on the way back, so that three programs run side by side."""
-
-MOST_PARTS = 8
-"""So many parts of the prior's gradient are added up as they are read."""
 
 
 @triton.jit
 def load_network(
-    W1, B1, W2, columns, units, D: tl.constexpr, HIDDEN: tl.constexpr
+    W1, B1, W2, columns, units, D: tl.constexpr, HIDDEN: tl.constexpr, TYPE: tl.constexpr
 ):  # fmt: skip
-    """Weights of the two layers, zero beyond their sizes."""
+    """Weights of the two layers, zero beyond their sizes; the first's to be multiplied as TYPE."""
     inside = (units < HIDDEN)[:, None] & (columns < D)[None, :]
     w1 = tl.load(W1 + units[:, None] * D + columns[None, :], mask=inside, other=0.0)
     b1 = tl.load(B1 + units, mask=units < HIDDEN, other=0.0)
     w2 = tl.load(W2 + units, mask=units < HIDDEN, other=0.0)
-    return w1.to(tl.float32), b1.to(tl.float32), w2.to(tl.float32)
+    return w1.to(TYPE), b1.to(tl.float32), w2.to(tl.float32)
 
 
 @triton.jit
@@ -66,13 +66,15 @@ def read_keys(
     K = at_head(K, k_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     OUT += plane.to(tl.int64) * m
-    w1, b1, w2 = load_network(W1, B1, W2, columns, units, D, HIDDEN)
+    # As torch multiplies them under autocast; float16 has not the range for gradients.
+    TYPE: tl.constexpr = tl.bfloat16 if K.dtype.element_ty == tl.bfloat16 else tl.float32
+    w1, b1, w2 = load_network(W1, B1, W2, columns, units, D, HIDDEN, TYPE)
     b2 = tl.load(B2).to(tl.float32)
     top = tl.full([1], BOTTOM, tl.float32)
     total = tl.zeros([1], tl.float32)
     for start in range(0, m, BN):
         keys = start + tl.arange(0, BN)
-        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, False).to(tl.float32)
+        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, False).to(TYPE)
         hidden = tl.maximum(dot(k, tl.trans(w1), IEEE) + b1[None, :], 0.0)
         value = tl.sum(hidden * w2[None, :], 1) + b2
         tl.store(OUT + keys, value, mask=keys < m)
@@ -96,39 +98,29 @@ def read_keys(
 
 
 @triton.jit
-def add_parts(PARTS, keys, seen, m, parts, BP: tl.constexpr):
-    """The sum of parts at some keys; loads do not wait for each other."""
-    total = tl.load(PARTS + keys, mask=seen, other=0.0)
-    for part in tl.static_range(1, BP):
-        total += tl.load(PARTS + part * m + keys, mask=seen & (part < parts), other=0.0)
+def add_parts(PARTS, keys, seen, m, parts, BT: tl.constexpr):
+    """The sum of parts at some keys; several are loaded without waiting for each other."""
+    total = tl.zeros([BT], tl.float32)
+    for start in range(0, parts, PARTS_AT_ONCE):
+        for i in tl.static_range(PARTS_AT_ONCE):
+            part = start + i
+            total += tl.load(PARTS + part * m + keys, mask=seen & (part < parts), other=0.0)
     return total
 
 
 @triton.jit
-def shape_slope(
-    PRIOR, PRIOR_PART, keys, seen, m, parts, weight, BP: tl.constexpr, NORMALIZED: tl.constexpr
-):
-    """The gradient of logs of the prior's shapes at some keys, zero elsewhere.
-
-    Of normalised ones the parts are what pairs add to that of the shapes, and a function of the
-    shape by itself adds the rest, by the weight that the divergence has in all rows.
-    """
-    slope = add_parts(PRIOR_PART, keys, seen, m, parts, BP)
-    if NORMALIZED:
-        shape = tl.load(PRIOR + keys, mask=seen, other=0.0)
-        slope = tl.where(seen, shape * slope + weight * alpha_digamma_of(shape), 0.0)
-    return slope
-
-
-@triton.jit
 def read_keys_backward(
-    K, W1, B1, W2, MASK, PRIOR, PRIOR_PART, DKL, DK, SUMS,
+    K, W1, B1, W2, MASK, PRIOR, PRIOR_PART, SLOPES, DKL, DK, SUMS,
     k_strides, dk_strides, mask_strides, heads, m, parts, row_count,
     D: tl.constexpr, BD: tl.constexpr, HIDDEN: tl.constexpr, BH: tl.constexpr, BN: tl.constexpr,
-    BT: tl.constexpr, BP: tl.constexpr,
+    BT: tl.constexpr,
     MASKED: tl.constexpr, NORMALIZED: tl.constexpr, IEEE: tl.constexpr,
 ):  # fmt: skip
-    """Some keys of one head of one example: adds to their gradient; sums for the weights."""
+    """Some keys of one head of one example: adds to their gradient; sums for the weights.
+
+    Of normalised shapes PRIOR_PART is what pairs add to their gradient, and a function of the shape
+    by itself adds the rest, by the weight that the divergence has in all rows.
+    """
     plane, place = tl.program_id(0), tl.program_id(1)
     batch, head = plane // heads, plane % heads
     columns, units = tl.arange(0, BD), tl.arange(0, BH)
@@ -136,8 +128,10 @@ def read_keys_backward(
     MASK = at_head(MASK, mask_strides, batch, head)
     PRIOR += plane.to(tl.int64) * m
     PRIOR_PART += plane.to(tl.int64) * parts * m
+    SLOPES += (plane.to(tl.int64) * tl.num_programs(1) + place) * m
     DK = at_head(DK, dk_strides, batch, head)
-    w1, b1, w2 = load_network(W1, B1, W2, columns, units, D, HIDDEN)
+    TYPE: tl.constexpr = tl.bfloat16 if K.dtype.element_ty == tl.bfloat16 else tl.float32
+    w1, b1, w2 = load_network(W1, B1, W2, columns, units, D, HIDDEN, TYPE)
     weight = tl.zeros([1], tl.float32)
     total = tl.zeros([1], tl.float32)
     if NORMALIZED:
@@ -146,21 +140,27 @@ def read_keys_backward(
             rows = start + tl.arange(0, BT)
             own = tl.load(DKL + rows, mask=rows < row_count, other=0.0)
             weight += tl.sum(own, 0, keep_dims=True)
-        for start in range(0, m, BT):
-            keys = start + tl.arange(0, BT)
-            seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
-            slope = shape_slope(PRIOR, PRIOR_PART, keys, seen, m, parts, weight, BP, NORMALIZED)
+    for start in range(0, m, BT):
+        keys = start + tl.arange(0, BT)
+        seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
+        slope = add_parts(PRIOR_PART, keys, seen, m, parts, BT)
+        if NORMALIZED:
+            # From shapes to their logs.
+            shape = tl.load(PRIOR + keys, mask=seen, other=0.0)
+            slope = tl.where(seen, shape * slope + weight * alpha_digamma_of(shape), 0.0)
             total += tl.sum(slope, 0, keep_dims=True)
+        tl.store(SLOPES + keys, slope, mask=keys < m)
+    tl.debug_barrier()  # until all slopes are stored
     dw1 = tl.zeros([BH, BD], tl.float32)
     db1 = tl.zeros([BH], tl.float32)
     dw2 = tl.zeros([BH], tl.float32)
     db2 = tl.zeros([1], tl.float32)
     for start in range(place * BN, m, tl.num_programs(1) * BN):
         keys = start + tl.arange(0, BN)
-        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, False).to(tl.float32)
+        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, False).to(TYPE)
         dk = load_rows(DK, keys, columns, dk_strides[2], m, D, BD, False)
         seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
-        dvalue = shape_slope(PRIOR, PRIOR_PART, keys, seen, m, parts, weight, BP, NORMALIZED)
+        dvalue = tl.load(SLOPES + keys, mask=keys < m, other=0.0)
         if NORMALIZED:
             dvalue -= tl.load(PRIOR + keys, mask=seen, other=0.0) * total
         before = dot(k, tl.trans(w1), IEEE) + b1[None, :]
@@ -168,6 +168,7 @@ def read_keys_backward(
         db2 += tl.sum(dvalue, 0, keep_dims=True)
         dbefore = tl.where(before > 0, dvalue[:, None] * w2[None, :], 0.0)
         db1 += tl.sum(dbefore, 0)
+        dbefore = dbefore.to(TYPE)
         dw1 += dot(tl.trans(dbefore), k, IEEE)
         total_dk = dk.to(tl.float32) + dot(dbefore, w1, IEEE)
         store_rows(DK, keys, columns, dk_strides[2], m, total_dk, D)
@@ -254,21 +255,21 @@ def prior_of_keys_backward(
         dkey: The gradient of keys.
     """
     batch, heads, m, _ = key.shape
-    parts = dprior.unflatten(1, (heads, -1)).flatten(2, 3)
-    if parts.shape[2] > MOST_PARTS:
+    parts, share = dprior.unflatten(1, (heads, -1)).flatten(2, 3), shares(key)
+    if share > 1:  # each program would add up all of them
         parts = parts.sum(2, keepdim=True)
+    slopes = parts.new_empty(batch, heads, share, m)
     sums = key.new_empty(network_parts(key, w1), dtype=torch.float32)
     seen, strides = _mask_of(key, mask)
     options = _options(key, w1, mask)
     if options["BD"] <= 64:
         options["maxnreg"] = REGISTERS
     launch_read_backward(
-        (batch * heads, shares(key)),
-        (key, w1.contiguous(), b1, w2, seen, prior, parts, dkl, dkey, sums),
+        (batch * heads, share),
+        (key, w1.contiguous(), b1, w2, seen, prior, parts, slopes, dkl, dkey, sums),
         (key.stride(), dkey.stride(), strides, heads, m, parts.shape[2],
          dkl.shape[1] // heads * dkl.shape[2]),
         **options, BT=min(SUMMED_KEYS, max(16, triton.next_power_of_2(m))),
-        BP=triton.next_power_of_2(parts.shape[2]),
     )  # fmt: skip
     return sums
 
