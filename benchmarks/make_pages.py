@@ -27,7 +27,7 @@ from translation_speed import table as speed_table
 
 from babn.attacks.table import attack_table
 from babn.attacks.table import circumstances as attack_circumstances
-from babn.benchmark.report import TITLES, columns, rows_of, table
+from babn.benchmark.report import TITLES, rows_of, shown, table
 from babn.benchmark.suite import Row
 from babn.benchmark.timing import Cost
 from babn.benchmark.workload import Size, model_config
@@ -94,6 +94,7 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "README.md", "gains", gains()
     yield "README.md", "costs", in_short()
     yield "docs/kernels.md", "bench", costs()
+    yield "docs/kernels.md", "cpu", costs("bench-cpu")
     yield "docs/kernels.md", "floors", least()
     yield "docs/kernels.md", "routes", cheaper()
     yield "docs/scale.md", "compared", compared()
@@ -224,9 +225,9 @@ def in_short() -> str:
     step = {(row.name, row.size.length): row.cost for row in rows if row.cost}
     lengths = sorted({row.size.length for row in rows})
     lines = []
-    for name, shown in IN_SHORT.items():
+    for name, title in IN_SHORT.items():
         ratios = [step[name, n].seconds / step["softmax", n].seconds for n in lengths]
-        lines.append([shown, *(f"{ratio:.2f}" for ratio in ratios)])
+        lines.append([title, *(f"{ratio:.2f}" for ratio in ratios)])
     heading = ["step, x softmax", *(f"{n} tokens" for n in lengths)]
     return Table(heading, lines).markdown().strip()
 
@@ -238,17 +239,18 @@ IN_SHORT = {
 }
 
 
-def costs() -> str:
+def costs(name: str = "bench") -> str:
     """What was measured, as tables."""
-    found = bench()
+    found = bench(name)
     if found is None:
         return "Not measured yet: the repository holds no results of `babn bench`."
     rows = rows_of(found)
     parts = [measured_with(found)]
     parts += [found["note"]] if "note" in found else []
     for task, title in TITLES.items():
-        if lines := table(rows, task):
-            parts += [f"{title}:", Table(columns(task), lines).markdown().strip()]
+        headings, lines = shown(rows, task)
+        if lines:
+            parts += [f"{title}:", Table(headings, lines).markdown().strip()]
     return "\n\n".join(parts)
 
 
@@ -267,8 +269,8 @@ def cheaper() -> str:
         lines.setdefault(name, []).extend([time, memory])
     lengths = dict.fromkeys(row.size.length for row in rows_of(found))
     heading = [f"{what}, {n} tokens" for n in lengths for what in ("step", "memory")]
-    shown = Table(["x softmax", *heading], [[name, *line] for name, line in lines.items()])
-    return f"{measured_with(found)}\n\n{shown.markdown().strip()}"
+    whole = Table(["x softmax", *heading], [[name, *line] for name, line in lines.items()])
+    return f"{measured_with(found)}\n\n{whole.markdown().strip()}"
 
 
 def least() -> str:

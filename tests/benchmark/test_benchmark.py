@@ -131,6 +131,15 @@ def test_what_does_not_fit_says_so() -> None:
     assert report.table(rows, "train")[1][4:] == ("out of memory", "-", "-", "-", "-")
 
 
+def test_columns_without_measurements_are_left_out() -> None:
+    rows = [row("softmax", "eager", 1.0), row("BABN", "eager", 1.5)]
+    columns, lines = report.shown(rows, "train")
+    assert columns == ["rule", "tokens", "batch", "form", "ms", "x softmax"]
+    assert lines[1] == ["BABN", "12", "2", "eager", "1500.0", "1.50"]
+    assert len(report.shown([row("BABN", "eager", 1.0, 2**30)], "train")[0]) == 6
+    assert report.shown(rows, "mean") == ([], [])
+
+
 def test_plain_values_are_read_back() -> None:
     cost = Cost(0.5, 0.1, 2**30, 0.4, (Kernel("attend", 0.3, 12),))
     rows = [row("softmax", "eager", None), Row("train", "BABN", "graphs", TINY, cost)]

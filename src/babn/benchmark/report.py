@@ -27,6 +27,13 @@ def table(rows: list[Row], task: Task) -> list[tuple[str, ...]]:
     return [_line(row, _baseline(rows, row)) for row in best_forms(rows) if row.task == task]
 
 
+def shown(rows: list[Row], task: Task) -> tuple[list[str], list[list[str]]]:
+    """Headings and lines of a table, without columns in which nothing was measured."""
+    lines = table(rows, task)
+    kept = [i for i in range(len(columns(task))) if any(line[i] != "-" for line in lines)]
+    return [columns(task)[i] for i in kept], [[line[i] for i in kept] for line in lines]
+
+
 def _line(row: Row, base: Row | None) -> tuple[str, ...]:
     seconds, memory = _numbers(row)
     base_seconds, base_memory = _numbers(base)

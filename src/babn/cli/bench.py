@@ -47,15 +47,16 @@ def bench(
             replace_text(partial, json.dumps(report.plain(rows, versions()), indent=1))
     partial.replace(out)
     for task, title in report.TITLES.items():
-        if not (lines := report.table(rows, task)):
+        columns, lines = report.shown(rows, task)
+        if not lines:
             continue
-        shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for name in report.columns(task):
+        printed = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for name in columns:
             longest = max(len(word) for word in name.split())
-            shown.add_column(name, no_wrap=name == "rule", min_width=longest)
+            printed.add_column(name, no_wrap=name == "rule", min_width=longest)
         for line in lines:
-            shown.add_row(*line)
-        console.print(shown)
+            printed.add_row(*line)
+        console.print(printed)
     console.print("Each rule in its faster form.")
     console.print(f"All numbers: {out}")
 
