@@ -1,6 +1,9 @@
 """Measuring in processes of their own, here without a GPU."""
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from functools import partial
 
@@ -46,3 +49,25 @@ def test_costs_come_in_order_and_what_does_not_fit_has_none() -> None:
 def test_a_process_that_dies_is_named(maker: MakeStep, code: int) -> None:
     with pytest.raises(BabnError, match=f"exit code {code}"):
         list(measured([maker], CPU, 1))
+
+
+def test_an_interruption_ends_all_processes_quietly() -> None:
+    program = """
+import time
+from babn.benchmark.processes import measured
+
+if __name__ == "__main__":
+    print("begun", flush=True)
+    list(measured([time.sleep, time.sleep], 600, 1, lambda text: print(text, flush=True)))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(2)]
+        assert lines == ["begun\n", "compiling on all cores, 0 of 2 done\n"]
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert errors.count("Traceback") == 1  # its own

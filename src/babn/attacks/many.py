@@ -14,6 +14,7 @@ from babn.attacks.run import attack
 from babn.attacks.table import CAPTION, Description, attack_table, circumstances, numbers_table
 from babn.attention.rule import check_count
 from babn.errors import BabnError, ConfigError, one_line
+from babn.experiments.interrupts import ctrl_c_held_back
 from babn.experiments.results_page import write_table
 from babn.experiments.run_folder import write_json
 from babn.watch import Watch
@@ -63,7 +64,8 @@ def _each(
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (threads,)) as pool:
-        futures = {pool.submit(attempt, each): each for each in wanted}
+        with ctrl_c_held_back():  # workers start here, and inherit it
+            futures = {pool.submit(attempt, each): each for each in wanted}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()

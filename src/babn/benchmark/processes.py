@@ -17,6 +17,7 @@ import torch
 
 from babn.benchmark.timing import Cost, Step, measure, warm_up
 from babn.errors import BabnError
+from babn.experiments.interrupts import ctrl_c_held_back
 
 MakeStep = Callable[[torch.device], Step]
 
@@ -52,7 +53,8 @@ def measured(
     report: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Cost | None]:
     """The cost of each step, in order; `None` where the GPU's memory was too small."""
-    started = [_start(maker, device) for maker in makers]
+    with ctrl_c_held_back():
+        started = [_start(maker, device) for maker in makers]
     try:
         fits = _prepare(started, report)
         for each, fitting in zip(started, fits, strict=True):

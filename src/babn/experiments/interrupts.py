@@ -2,6 +2,8 @@
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -40,3 +42,16 @@ class Interrupts:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+
+
+@contextmanager
+def ctrl_c_held_back() -> Iterator[None]:
+    """Ctrl-C is heard of after the block; processes that start in it never do."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
