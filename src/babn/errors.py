@@ -20,10 +20,9 @@ def one_line(error: BaseException) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error is that of a machine without enough memory, or of its GPU."""
+    signs = "out of memory", "not enough memory", "can't allocate memory", "alloc_failed"
     told = str(error).lower()
-    return isinstance(error, MemoryError) or any(
-        sign in told for sign in ("out of memory", "not enough memory", "can't allocate memory")
-    )
+    return isinstance(error, MemoryError) or any(sign in told for sign in signs)
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:

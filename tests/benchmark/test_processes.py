@@ -1,9 +1,6 @@
 """Measuring in processes of their own, here without a GPU."""
 
 import os
-import signal
-import subprocess
-import sys
 import time
 from functools import partial
 
@@ -13,6 +10,7 @@ import torch
 from babn.benchmark.processes import MakeStep, measured
 from babn.benchmark.timing import Step
 from babn.errors import BabnError
+from interruptions import told_after_ctrl_c
 
 CPU = torch.device("cpu")
 
@@ -60,14 +58,6 @@ if __name__ == "__main__":
     print("begun", flush=True)
     list(measured([time.sleep, time.sleep], 600, 1, lambda text: print(text, flush=True)))
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", program], text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(2)]
-        assert lines == ["begun\n", "compiling on all cores, 0 of 2 done\n"]
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode != 0
+    printed, errors = told_after_ctrl_c(program, lines=2)
+    assert printed == ["begun", "compiling on all cores, 0 of 2 done"]
     assert errors.count("Traceback") == 1  # its own

@@ -64,9 +64,9 @@ def _each(
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (threads,)) as pool:
-        with ctrl_c_held_back():  # workers start here, and inherit it
-            futures = {pool.submit(attempt, each): each for each in wanted}
         try:
+            with ctrl_c_held_back():  # workers start here, and inherit it
+                futures = {pool.submit(attempt, each): each for each in wanted}
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:

@@ -16,15 +16,12 @@ from typing import Any
 import torch
 
 from babn.benchmark.timing import Cost, Step, measure, warm_up
-from babn.errors import BabnError
+from babn.errors import BabnError, is_out_of_memory
 from babn.experiments.interrupts import ctrl_c_held_back
 
 MakeStep = Callable[[torch.device], Step]
 
 READY = "ready"
-
-OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED")
-"""What torch and the libraries that it calls say when the GPU's memory is full."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,10 @@ def measured(
     report: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Cost | None]:
     """The cost of each step, in order; `None` where the GPU's memory was too small."""
-    with ctrl_c_held_back():
-        started = [_start(maker, device) for maker in makers]
+    started: list[Waiting] = []
     try:
+        with ctrl_c_held_back():
+            started += [_start(maker, device) for maker in makers]
         fits = _prepare(started, report)
         for each, fitting in zip(started, fits, strict=True):
             if not fitting:
@@ -99,6 +97,6 @@ def _work(maker: MakeStep, device: torch.device, line: Connection) -> None:
         line.send(READY)
         line.send(measure(step, device, repeats=line.recv()))
     except RuntimeError as error:
-        if not any(words in str(error) for words in OUT_OF_MEMORY):
+        if not is_out_of_memory(error):
             raise
         line.send(None)

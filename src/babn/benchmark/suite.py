@@ -144,8 +144,8 @@ def _in_turns(plan: Plan, report: Callable[[str], None]) -> Iterator[Row]:
 def _in_processes(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iterator[Row]:
     """All that uses the kernels waits in memory together; what does without comes alone.
 
-    So does what finds no room beside the others. Upward paths of one length are all the largest of
-    them, and wait for those of another.
+    So does what finds no room beside the others. Cheaper upward paths come a length at a time, for
+    together they would find none.
     """
     groups = _groups(plan)
     together = groups if plan.routes else [[c for group in groups for c in group]]
