@@ -51,6 +51,39 @@ def test_a_run_leaves_everything_behind(done: Path) -> None:
     assert (kept.method, kept.seed) == ("BABN, sampled", 0)
 
 
+@pytest.mark.parametrize("fields", [{}, {"accumulation": 2, "label_smoothing": 0.1}])
+def test_the_logged_nll_is_the_mean_of_the_steps_while_the_weight_grows(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heavy = {"scores": "raw", "kl_reduction": "sum", "kl_weight": 1.0}
+    experiment = tiny(settings=heavy, kl_warmup=1.0, learning_rate=1e-6, **fields)
+    logs = []
+    for lines in (100, 2):
+        monkeypatch.setattr(training, "LINES", lines)
+        run(experiment, tmp_path / str(lines))
+        logs.append(read_log(RunFolder(tmp_path / str(lines))))
+    steps, means = logs
+    assert [line["step"] for line in means] == [3, 6]
+    for mean, part in zip(means, (steps[:3], steps[3:]), strict=True):
+        for name in ("loss", "nll", "kl"):
+            expected = sum(line[name] for line in part) / 3
+            assert mean[name] == pytest.approx(expected, rel=1e-5), name
+    # Two classes and weights that hardly move: the loss of a guess, beside a KL of thousands.
+    assert all(line["kl"] > 1000 for line in steps)
+    assert all(0.5 < line["nll"] < 0.9 for line in steps + means)
+
+
+def test_a_resumed_run_logs_the_nll_of_one_that_nothing_happened_to(tmp_path: Path) -> None:
+    experiment = tiny(settings={"kl_weight": 1.0}, checkpoint_every=2, kl_warmup=1.0)
+    run(experiment, tmp_path / "whole")
+    with pytest.raises(RuntimeError, match="crash"):
+        run(experiment, tmp_path / "cut", watch=StopsAt(5))
+    run(experiment, tmp_path / "cut", resume=True)
+    found = [[x["nll"] for x in read_log(RunFolder(tmp_path / n))] for n in ("whole", "cut")]
+    assert len(found[0]) == 6
+    assert found[0] == found[1]
+
+
 def test_the_saved_model_is_the_trained_one(done: Path) -> None:
     model = babn.load(done / "model")
     assert results_of(done)["parameters"] == sum(p.numel() for p in model.parameters())

@@ -113,6 +113,16 @@ def test_logged_terms_add_up_under_accumulation(tmp_path: Path, task: str) -> No
     assert entry["loss"] == pytest.approx(entry["nll"] + 0.5 * entry["kl"], rel=1e-5)
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_logged_terms_add_up_over_steps_of_different_numbers_of_batches(
+    tmp_path: Path, task: str
+) -> None:
+    """Three batches and one: steps count the same, not batches."""
+    settings = {"max_steps": 2, "logging_steps": 2}
+    (entry,) = training_logs(train(tmp_path, task, 2, 3, settings=settings))
+    assert entry["loss"] == pytest.approx(entry["nll"] + 0.5 * entry["kl"], rel=1e-5)
+
+
 def test_plain_trainer_multiplies_the_divergence(tmp_path: Path) -> None:
     """The trap that BeliefTrainer is there for: four times the divergence in four batches."""
     whole = train(tmp_path, "gpt2", 8, 1, PlainTrainerInOrder)

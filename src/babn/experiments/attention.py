@@ -5,7 +5,8 @@ stands in the model's output, and the weight in its configuration.
 """
 
 import json
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from typing import Any
 from torch import Tensor, nn
 
 import babn
+from babn.conversion.override import overriding
 from babn.errors import ConfigError
 from babn.experiments.experiment import Experiment
 from babn.experiments.latent import LatentConfig
 from babn.tasks.encoded import Batch
 from babn.tasks.pretrained import quiet
 from babn.training.annealing import KLAnnealing
+from babn.training.divergence import weighted_kl
 
 
 def with_attention(
@@ -75,14 +78,28 @@ def divergences(model: nn.Module, output: Any) -> dict[str, Tensor]:
     return {"alignments": output.kl} if is_latent(model) else babn.kl_per_layer(model)
 
 
-def joint_divergence(model: nn.Module, weight: float) -> AbstractContextManager[None]:
-    """Where divergences are averaged over all processes; variational attention's need not be.
+def loss_terms(model: nn.Module, output: Any) -> tuple[Tensor, Tensor]:
+    """The negative log likelihood and the weighted KL of a forward pass under `joint_divergence`."""
+    if is_latent(model):
+        return -output.likelihood, output.kl * get_weight(model)
+    return output.loss, weighted_kl(model)
+
+
+@contextmanager
+def joint_divergence(model: nn.Module, weight: float) -> Iterator[None]:
+    """Averages KLs over all processes, and leaves them out of the loss of converted models.
+
+    The KL of variational attention needs no averaging, and is a part of the model's loss.
 
     Args:
         model: The model.
         weight: What the loss of this process is multiplied by.
     """
-    return nullcontext() if is_latent(model) else babn.across_processes(model, weight)
+    if is_latent(model):
+        yield
+        return
+    with babn.across_processes(model, weight), overriding(model, add_kl=False):
+        yield
 
 
 def is_latent(model: nn.Module) -> bool:

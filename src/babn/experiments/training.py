@@ -15,7 +15,13 @@ from torch import Tensor, nn
 
 from babn.cuda_graphs import own_stream
 from babn.errors import BabnError, BabnWarning
-from babn.experiments.attention import divergences, get_weight, joint_divergence, set_weight
+from babn.experiments.attention import (
+    divergences,
+    get_weight,
+    joint_divergence,
+    loss_terms,
+    set_weight,
+)
 from babn.experiments.checkpoints import (
     checkpoint_folder,
     find_checkpoints,
@@ -110,7 +116,7 @@ def _left(stage: Stage, run: RunFolder, sums: "_Sums", what: str = "") -> Traini
     """What to say when training has left the finite numbers."""
     if found := sums.first_bad():
         step, name = found
-        term = "loss" if name == "loss" else f"divergence of {name.removeprefix('kl/')}"
+        term = f"KL of {name.removeprefix('kl/')}" if name.startswith("kl/") else "loss"
         what = f"The {term} is not finite at step {step}"
     kept = [kept for kept, _ in find_checkpoints(run.checkpoints)]
     good = f"the checkpoint of step {kept[0]} is from before" if kept else "no checkpoint has it"
@@ -161,7 +167,7 @@ class _Sums:
         step = min(found, default=math.inf)
         if step == math.inf:
             return None
-        # The loss is the sum of the others, so that one of those says more.
+        # The loss is the sum of the others, which say more; the KL of a layer says the most.
         return int(step), self.names[len(found) - 1 - found[::-1].index(step)]
 
     def means(self, own: Processes) -> dict[str, float]:
@@ -213,13 +219,15 @@ def _note_step(stage: Stage, step: int, sums: _Sums, taker: _Taker, own: Process
 
 def _backward(stage: Stage, model: nn.Module, portion: Portion) -> dict[str, Tensor]:
     """Adds the gradients of a part of a step's batch, and returns the terms of the loss."""
-    share = portion.share * portion.weight
     with autocast(stage.experiment, stage.device), joint_divergence(stage.model, portion.weight):
-        output = model(**portion.batch)  # the divergence is in its loss already
-        loss = (output.loss + _smoothing(stage, output, portion.batch)) * share
+        output = model(**portion.batch)
+        smoothing = _smoothing(stage, output, portion.batch)
+    nll, weighted_kl = loss_terms(stage.model, output)
+    nll = nll + smoothing
+    loss = (nll + weighted_kl) * (share := portion.share * portion.weight)
     loss.backward()
-    layers = divergences(stage.model, output).items()
-    return {"loss": loss, **{f"kl/{name}": value * share for name, value in layers}}
+    layers = {f"kl/{name}": kl for name, kl in divergences(stage.model, output).items()}
+    return {"loss": loss} | {n: x * share for n, x in {"nll": nll, **layers}.items()}
 
 
 def _smoothing(stage: Stage, output: Any, batch: Batch) -> Tensor | float:
@@ -238,14 +246,13 @@ def _write_line(
     means = sums.means(own)
     _check_finite(stage, run, step, sums, own)
     kl = sum(value for name, value in means.items() if name.startswith("kl/"))
-    weight = get_weight(stage.model)
     line: dict[str, Any] = {
         "step": step,
         "epoch": step / stage.steps_per_epoch,
         "loss": means["loss"],
-        "nll": means["loss"] - weight * kl,
+        "nll": means["nll"],
         "kl": float(kl),
-        "kl_weight": weight,
+        "kl_weight": get_weight(stage.model),  # of the last step
         "learning_rate": float(stage.optimizer.param_groups[0]["lr"]),
         "seconds_per_step": (time.perf_counter() - sums.since) / sums.steps,
     }

@@ -51,7 +51,7 @@ class BeliefTrainerMixin(_Base):
         if not normalizes_over_items(converted):
             self.model_accepts_loss_kwargs = False
         self._sums: dict[str, Tensor] = {}
-        self._steps = 0
+        self._steps = 0.0
 
     def compute_loss(
         self,
@@ -77,7 +77,7 @@ class BeliefTrainerMixin(_Base):
             return loss
         kl = torch.stack(list(layers.values())).sum()
         covered = self._loss_covers_accumulation(num_items)
-        batches = self.current_gradient_accumulation_steps if covered else 1
+        batches = self._micro_batches if covered else 1
         terms = {"nll": loss * batches, "kl": kl}
         self._note(terms | {f"kl/{name}": value for name, value in layers.items()})
         return loss + belief_states(model)[0].kl_weight * kl / batches
@@ -90,10 +90,17 @@ class BeliefTrainerMixin(_Base):
         accepts = self.model_accepts_loss_kwargs and num_items is not None
         return bool(accepts or self.compute_loss_func is not None)
 
+    @property
+    def _micro_batches(self) -> int:
+        """Micro-batches of the current step; the last step of an epoch may have fewer."""
+        return int(getattr(self, "current_gradient_accumulation_steps", 1))  # set by `train`
+
     def _note(self, values: dict[str, Tensor]) -> None:
+        """Adds the terms of a micro-batch, so that every step counts the same, as in `loss`."""
+        share = 1 / self._micro_batches
         for name, value in values.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value.detach().float()
-        self._steps += 1
+            self._sums[name] = self._sums.get(name, 0.0) + share * value.detach().float()
+        self._steps += share
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Adds the likelihood, the divergence, its layers and its weight to training logs."""
@@ -102,7 +109,7 @@ class BeliefTrainerMixin(_Base):
             means = self.accelerator.reduce(means, reduction="mean").tolist()
             logs |= dict(zip(self._sums, means, strict=True))
             logs["kl_weight"] = get_kl_weight(cast(nn.Module, self.model))
-            self._sums, self._steps = {}, 0
+            self._sums, self._steps = {}, 0.0
         super().log(logs, *args, **kwargs)
 
 
