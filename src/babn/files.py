@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from babn.data_files import open_data
 from babn.errors import BabnError, DataError, FormatError, StorageError, one_line
 
 CHECKSUMS = "checksums.json"
@@ -24,9 +25,8 @@ PARTIAL = ".partial"
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a text, gzipped or not, with their numbers from 1 on."""
-    open_file: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
-        with open_file(path, "rb") as file:
+        with open_data(path) as file:
             for number, line in enumerate(file, 1):
                 if number == 1:
                     line = line.removeprefix(codecs.BOM_UTF8)  # some editors put it there
@@ -41,11 +41,21 @@ def parse_json(text: str | bytes) -> Any:
     """What a text of JSON says; anything that is wrong with it is a `ValueError`."""
     text = text if isinstance(text, str) else text.decode("utf-8-sig")
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_without_repeats)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if "\\u" in text:  # half a sign, as in "\ud800", is no text that anything else can read
         json.dumps(found, ensure_ascii=False).encode("utf-8")
+    return found
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, none of whose keys comes twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {repeated!r} comes twice")
     return found
 
 
@@ -58,8 +68,10 @@ def read_npz(path: Path, remedy: str) -> dict[str, Any]:
     """
     try:
         # numpy would leave a file open that it cannot read.
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        with open_data(path) as opened, np.load(opened, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
+    except DataError:
+        raise
     except Exception as error:  # damage shows in numpy and zipfile in many ways
         raise DataError(f"{path} cannot be read: {one_line(error)}. {remedy}") from error
 

@@ -260,3 +260,17 @@ def test_keys_name_images_in_several_ways() -> None:
     names = ["9", "000000000009", "COCO_val2014_000000000009.jpg.npz", "x/coco_a_000000000009.npy"]
     assert {image_of(name) for name in names} == {"9"}
     assert [image_of(name) for name in ("image12", "0012", "a.b.npz")] == ["image12", "0012", "a.b"]
+
+
+@pytest.mark.parametrize("subdir", [True, False])
+def test_an_lmdb_that_was_replaced_is_opened_anew(tmp_path: Path, subdir: bool) -> None:
+    folder = with_lmdb(tmp_path / "data", values(npz), subdir)
+    before = VQA2.read(str(folder), "train")
+    old = batch_of(before)["regions"]
+    path = folder / "features" / "train2014.lmdb"
+    shutil.rmtree(path) if subdir else path.unlink()
+    new = {str(i): npz(features(i) + 1) for i in range(3)}
+    write_lmdb(tmp_path / "new", new, subdir).rename(path)
+    after = VQA2.read(str(folder), "train")
+    assert after.fingerprint != before.fingerprint
+    torch.testing.assert_close(batch_of(after)["regions"][0], old[0] + 1)

@@ -1,17 +1,18 @@
 """Synonyms of words: neighbours among word vectors, or from a table."""
 
-import gzip
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from babn.attacks.resources import ResourceError
+from babn.data_files import open_data, read_data
+from babn.errors import DataError, one_line
 
 MOST = 50
 """Neighbours of a word, as many as any recipe asks for."""
@@ -56,11 +57,13 @@ def read_embedding(path: Path, base: type[Any]) -> Any:
 def read_vectors(path: Path) -> tuple[list[str], Float[np.ndarray, "word dim"]]:
     """Words and their vectors, scaled to length one."""
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with open_data(path) as file, np.load(file, allow_pickle=False) as found:
             words, vectors = found["words"].tolist(), found["vectors"].astype(np.float32)
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
+    except DataError:
+        raise
+    except Exception as error:  # damage shows in numpy and zipfile in many ways
         raise ResourceError(
-            f"{path} cannot be read: {error}. It holds two arrays, words and vectors."
+            f"{path} cannot be read: {one_line(error)}. It holds two arrays, words and vectors."
         ) from error
     if vectors.ndim != 2 or len(words) != len(vectors) or not len(words):
         raise ResourceError(
@@ -74,9 +77,10 @@ def read_vectors(path: Path) -> tuple[list[str], Float[np.ndarray, "word dim"]]:
 def read_table(path: Path) -> dict[str, list[str]]:
     """Neighbours of each word, the nearest first."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        found = json.loads(content)
-    except (OSError, EOFError, ValueError) as error:
+        found = json.loads(read_data(path))
+    except DataError:
+        raise
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise ResourceError(f"{path} cannot be read: {error}. It is a JSON object.") from error
     if not isinstance(found, dict) or not all(isinstance(each, list) for each in found.values()):
         raise ResourceError(f"{path} does not give a list of words for each word.")

@@ -79,7 +79,7 @@ def divergences(model: nn.Module, output: Any) -> dict[str, Tensor]:
 
 
 def loss_terms(model: nn.Module, output: Any) -> tuple[Tensor, Tensor]:
-    """The negative log likelihood and the weighted KL of a forward pass under `joint_divergence`."""
+    """The NLL and the weighted KL of a forward pass under `joint_divergence`."""
     if is_latent(model):
         return -output.likelihood, output.kl * get_weight(model)
     return output.loss, weighted_kl(model)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from babn.data_files import check_regular
 from babn.errors import DataError
 from babn.files import numbered_lines, parse_json
 
@@ -105,13 +106,21 @@ def fingerprint(*paths: Path) -> str:
     """Changes when the content of one of the files does."""
     digest = hashlib.sha256()
     for path in paths:
-        digest.update(path.read_bytes())
+        check_regular(path)
+        with path.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
     return digest.hexdigest()[:16]
 
 
 def _table(path: Path) -> Iterator[Row]:
     lines = numbered_lines(path)
     header = next(lines, (0, ""))[1].split("\t")
+    if repeated := [name for name in header if header.count(name) > 1]:
+        raise DataError(
+            f"{path}:1: there are {header.count(repeated[0])} columns {repeated[0]!r}. Rename or "
+            "drop all but one."
+        )
     for number, line in lines:
         values = line.split("\t")
         if len(values) != len(header):

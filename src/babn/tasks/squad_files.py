@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from babn.data_files import read_data
 from babn.errors import DataError
 from babn.files import parse_json
 from babn.tasks.lines import Row, read_rows
@@ -173,8 +174,9 @@ def _answer(row: Row, context: str) -> Answer:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        packed = path.read_bytes()
-        content = parse_json(gzip.decompress(packed) if path.suffix == ".gz" else packed)
+        content = parse_json(read_data(path))
+    except DataError:
+        raise
     except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged: {error}. Get it again.") from error
     if not isinstance(content, dict):

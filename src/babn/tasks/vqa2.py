@@ -69,7 +69,8 @@ def read_vqa2(data: str, split: str) -> VqaPart:
         )
         for q in questions
     ]
-    return VqaPart(split, examples, str(paths[0]), fingerprint(*paths), files)
+    mark = f"{fingerprint(*paths)}, {files.fingerprint()}"
+    return VqaPart(split, examples, str(paths[0]), mark, files)
 
 
 def read_answers(data: str) -> list[str] | None:

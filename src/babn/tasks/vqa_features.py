@@ -4,6 +4,7 @@
 made, where `babn features` made them.
 """
 
+import hashlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -109,6 +110,13 @@ class FeatureFiles(ImageSource):
     def origin(self) -> str:
         """How the features were made, where that is known."""
         return self._description.origin
+
+    def fingerprint(self) -> str:
+        """Changes when the features of one of the images do."""
+        digest = hashlib.sha256(self.origin.encode())
+        for name in self.names:
+            digest.update(self.store.mark(self._keys[image_of(name)]))
+        return digest.hexdigest()[:16]
 
     def model_fields(self, sizes: Mapping[str, Any]) -> dict[str, Any]:
         """The size of features."""

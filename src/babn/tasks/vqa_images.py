@@ -1,32 +1,46 @@
 """Reading images: files in a folder, in a tar file, or arrays of `.npz`."""
 
+import hashlib
 import io
 import struct
 import tarfile
 import zlib
 from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from babn.errors import DataError, MissingExtraError
+from babn.data_files import Stamp, open_data, stamp
+from babn.errors import BabnError, DataError, MissingExtraError, one_line
 from babn.files import read_npz
+
+Images = tuple[UInt8[Tensor, "image height width 3"], str]
+"""Colours of images, and their fingerprint."""
+
+Arrays = tuple[tuple[str, ...], UInt8[Tensor, "image height width 3"]]
+"""Names and colours of images."""
 
 ENDINGS = (".jpg", ".jpeg", ".png")
 
+FORMATS = ("JPEG", "PNG")
+"""What is decoded, whatever a file is called. Others of Pillow's start programs, such as EPS."""
+
+LARGEST = 2**28
+"""Bytes of an image file that are read at most."""
+
 
 def decoded(
-    content: bytes | Path, name: str, size: tuple[int, int] | None = None
+    content: bytes, name: str, size: tuple[int, int] | None = None
 ) -> UInt8[np.ndarray, "height width 3"]:
     """The colours of an image file.
 
     Args:
-        content: The file, or what is in it.
+        content: What is in the file.
         name: For errors.
         size: Height and width that it is brought to.
     """
@@ -35,8 +49,7 @@ def decoded(
     except ImportError as error:
         raise MissingExtraError("Reading images needs Pillow: pip install 'babn[vqa]'") from error
     try:
-        file: Any = io.BytesIO(content) if isinstance(content, bytes) else content
-        with Image.open(file) as image:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             colours = image.convert("RGB")
             if size is not None:
                 colours = colours.resize((size[1], size[0]), Image.Resampling.BILINEAR)
@@ -55,73 +68,129 @@ def decoded(
         ) from error
 
 
-@lru_cache(maxsize=4)
-def read_images(
-    source: Path, names: Sequence[str], size: tuple[int, int]
-) -> UInt8[Tensor, "image height width 3"]:
+def read_images(source: Path, names: Sequence[str], size: tuple[int, int]) -> Images:
     """Images of a folder or of a tar file, brought to one size; all are read, or none.
 
     Args:
         source: The folder or the file.
         names: What the images are called, without ending.
         size: Height and width.
+
+    Returns:
+        Their colours, and a fingerprint that changes when one of the files does.
     """
+    _check_exists(source)
+    return _read_images(source, tuple(names), size, stamp(source))
+
+
+@lru_cache(maxsize=4)
+def _read_images(
+    source: Path, names: tuple[str, ...], size: tuple[int, int], stamp: Stamp
+) -> Images:
+    """The same; `stamp` is there for the cache, which has to notice a changed file."""
     wanted = {name: number for number, name in enumerate(names)}
     found = torch.zeros(len(names), *size, 3, dtype=torch.uint8)
-    missing = set(wanted)
+    digests: dict[str, bytes] = {}
     for name, content in contents(source, wanted):
         found[wanted[name]] = torch.tensor(decoded(content, f"{source}: {name}", size))
-        missing.discard(name)
-    if missing:
+        digests[name] = hashlib.sha256(content).digest()
+    if missing := wanted.keys() - digests.keys():
         raise DataError(
             f"{source} lacks {len(missing)} of {len(names)} images, such as {min(missing)!r}. Add "
             f"them as {' or '.join(ENDINGS)}."
         )
-    return found
+    whole = hashlib.sha256(b"".join(digests[name] for name in names))
+    return found, whole.hexdigest()[:16]
 
 
-def contents(source: Path, wanted: Container[str]) -> Iterator[tuple[str, bytes | Path]]:
-    """Names and files of the wanted images in a folder or a tar file."""
-    if source.is_dir():
-        for path in sorted(source.iterdir()):
-            if path.stem in wanted and _is_image(path):
-                yield path.stem, path
+def contents(source: Path, wanted: Container[str]) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the wanted images in a folder or a tar file."""
+    seen: set[str] = set()
+    for path, content in _files(source, wanted):
+        if path.stem in seen:
+            raise DataError(f"{source} has several images {path.stem!r}. Keep one of them.")
+        seen.add(path.stem)
+        if len(content) > LARGEST:
+            raise DataError(f"{source}: {path.name} has more than {LARGEST} bytes. Shrink it.")
+        yield path.stem, content
+
+
+def read_image(path: Path) -> UInt8[np.ndarray, "height width 3"]:
+    """The colours of an image file."""
+    with open_data(path) as file:
+        return decoded(file.read(LARGEST + 1), str(path))
+
+
+def _files(source: Path, wanted: Container[str]) -> Iterator[tuple[Path, bytes]]:
+    if not source.is_dir():
+        yield from _members(source, wanted)
         return
-    for member, archive in _members(source):
-        path = Path(member.name)
-        if path.stem in wanted and _is_image(path):
-            content = archive.extractfile(member)
-            if content is not None:
-                yield path.stem, content.read()
+    for path in sorted(source.iterdir()):
+        if path.stem in wanted and _is_image(path) and path.is_file():
+            with path.open("rb") as file:
+                yield path, file.read(LARGEST + 1)
 
 
 def image_names(source: Path) -> list[str]:
     """What the images of a folder or of a tar file are called, without ending."""
+    _check_exists(source)
     if source.is_dir():
-        paths = [*source.iterdir()]
-    elif source.is_file():
-        paths = [Path(member.name) for member, _ in _members(source)]
+        paths = [path for path in source.iterdir() if path.is_file()]
     else:
-        raise DataError(f"{source} does not exist. Give a folder or a tar file of images.")
+        with _archive(source) as archive:
+            paths = [Path(member.name) for member in archive]
     return sorted({path.stem for path in paths if _is_image(path)})
 
 
-def _members(source: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
+def _members(source: Path, wanted: Container[str]) -> Iterator[tuple[Path, bytes]]:
+    with _archive(source) as archive:
+        for member in archive:
+            path = Path(member.name)
+            if path.stem in wanted and _is_image(path):
+                yield path, _content(archive, member, source)
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, source: Path) -> bytes:
     try:
-        with tarfile.open(source) as archive:
-            for member in archive:
-                yield member, archive
-    except (tarfile.TarError, EOFError) as error:
-        raise DataError(f"{source} is damaged: {error}. Get it again.") from error
+        file = archive.extractfile(member)  # of a link, what it points to
+    except (KeyError, RecursionError) as error:
+        raise DataError(
+            f"{source}: {member.name} is a link that leads to no file of the archive. Pack the "
+            "image itself (tar --dereference)."
+        ) from error
+    if file is None:
+        raise DataError(f"{source}: {member.name} is not a regular file. Pack the image itself.")
+    return file.read(LARGEST + 1)
+
+
+@contextmanager
+def _archive(source: Path) -> Iterator[tarfile.TarFile]:
+    """A tar file, plain or `.gz`; damage is one error."""
+    try:
+        with open_data(source) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            yield archive
+    except BabnError:
+        raise
+    except Exception as error:  # damage shows in tarfile in many ways
+        raise DataError(f"{source} is damaged: {one_line(error)}. Get it again.") from error
+
+
+def _check_exists(source: Path) -> None:
+    if not source.exists():
+        raise DataError(f"{source} does not exist. Give a folder or a tar file of images.")
 
 
 def _is_image(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS
 
 
-@lru_cache(maxsize=4)
-def read_arrays(path: Path) -> tuple[tuple[str, ...], UInt8[Tensor, "image height width 3"]]:
+def read_arrays(path: Path) -> Arrays:
     """Names and colours from an `.npz` with the arrays `ids` and `images`."""
+    return _read_arrays(path, stamp(path))
+
+
+@lru_cache(maxsize=4)
+def _read_arrays(path: Path, stamp: Stamp) -> Arrays:
     remedy = "Give a file with the arrays ids and images."
     found = read_npz(path, remedy)
     if not {"ids", "images"} <= found.keys():

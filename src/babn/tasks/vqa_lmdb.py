@@ -4,15 +4,16 @@ A key is the number of an image in decimal, or the name of its file. A pickle, a
 ViLBERT and MMF, is refused: to read one is to run what it says.
 """
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from babn.data_files import Stamp, check_regular, stamp
 from babn.errors import DataError, MissingExtraError
-from babn.tasks.vqa_stores import Arrays, Store, read_arrays
+from babn.tasks.vqa_stores import END, Arrays, Store, read_arrays
 
 DATA = "data.mdb"
 """The file of an LMDB that is a folder."""
@@ -21,8 +22,6 @@ ENDINGS = (".lmdb", ".mdb")
 """Of an LMDB that is a file."""
 
 _NPY, _NPZ, _NPZ_END, _PICKLE = b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06", b"\x80"
-_TAIL = 1024
-"""How far from its end an `.npz` has its list of contents."""
 
 
 def is_lmdb(path: Path) -> bool:
@@ -50,6 +49,12 @@ class Lmdb(Store):
                 if trouble := _trouble(found.get(_bytes(key), b"")):
                     raise DataError(f"{self.path}: the value of {key!r} is {trouble}")
 
+    def mark(self, key: str) -> bytes:
+        """Size, beginning and end of the value; an `.npz` has the checksums of its arrays there."""
+        with self._reading() as found:
+            value = found.get(_bytes(key), b"")
+            return len(value).to_bytes(8) + bytes(value[:END]) + bytes(value[-END:])
+
     @contextmanager
     def _reading(self) -> Iterator[Any]:
         environment = _environment(self.path.resolve())
@@ -66,7 +71,7 @@ def _trouble(value: memoryview | bytes) -> str | None:
     """What is wrong with a value, and what to do about it."""
     head = bytes(value[: len(_NPY)])
     if head.startswith(_NPZ):
-        whole = _NPZ_END in bytes(value[-_TAIL:])
+        whole = _NPZ_END in bytes(value[-END:])
         return None if whole else "cut short. Get the file again."
     if head == _NPY:
         return None
@@ -75,10 +80,30 @@ def _trouble(value: memoryview | bytes) -> str | None:
     return "neither an .npz nor an .npy. Convert the file as docs/vqa.md shows."
 
 
-# A process may open a file only once. Nothing is locked and nothing written, so that any number of
-# processes may read, and so may those that a process forks.
-@cache
+_opened: dict[Path, tuple[Stamp, Any]] = {}
+_opening = threading.Lock()
+
+
 def _environment(path: Path) -> Any:
+    """The open LMDB, opened anew where the file has changed.
+
+    A process may open a file only once. Nothing is locked and nothing written, so that any number
+    of processes may read, and so may those that a process forks.
+    """
+    file = path / DATA if path.is_dir() else path
+    check_regular(file)
+    with _opening:
+        now = stamp(file) if file.exists() else ()
+        before, found = _opened.pop(path, (None, None))
+        if found is not None and before != now:
+            found.close()
+        if before != now:
+            found = _open(path)
+        _opened[path] = now, found
+        return found
+
+
+def _open(path: Path) -> Any:
     try:
         import lmdb
     except ImportError as error:

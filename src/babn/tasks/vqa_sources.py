@@ -68,9 +68,10 @@ def _read_easy_package(folder: Path, split: str) -> VqaPart:
     if not rows or not all(isinstance(text, str) for row in rows for text in row):
         raise DataError(f"{path} is damaged: a question or an answer is no text. Get it again.")
     names = tuple(sorted({image for _, _, image in rows}, key=lambda n: (len(n), n)))
-    pixels = read_images(folder / "images", names, EASY_SIZE)
+    pixels, digest = read_images(folder / "images", names, EASY_SIZE)
     examples = _examples(rows, names, easy_kind, str(path))
-    return VqaPart(split, examples, str(path), fingerprint(path), RawImages(pixels, names))
+    mark = f"{fingerprint(path)}, {digest}"
+    return VqaPart(split, examples, str(path), mark, RawImages(pixels, names))
 
 
 def read_daquar(data: str, split: str) -> VqaPart:
@@ -91,12 +92,13 @@ def read_daquar(data: str, split: str) -> VqaPart:
     if (folder / "features").is_dir():
         files = FeatureFiles(folder / "features", names, _images_of(folder, needed=False))
         files.check()
-        origin, mark = f"{path}, {files.origin}", f"{fingerprint(path)}, {files.origin}"
+        origin, mark = f"{path}, {files.origin}", f"{fingerprint(path)}, {files.fingerprint()}"
         return VqaPart(split, examples, origin, mark, files)
     source = _images_of(folder)
     assert source is not None
-    images = RawImages(read_images(source, names, DAQUAR_SIZE), names, halvings=4)
-    return VqaPart(split, examples, str(path), fingerprint(path), images)
+    pixels, digest = read_images(source, names, DAQUAR_SIZE)
+    images = RawImages(pixels, names, halvings=4)
+    return VqaPart(split, examples, str(path), f"{fingerprint(path)}, {digest}", images)
 
 
 def daquar_kind(question: str, answer: str) -> str:

@@ -5,6 +5,7 @@ the bottom-up files of MCAN, and `bbox` with their corners if known. An HDF5 fil
 for each image, region by feature. An LMDB is described in `vqa_lmdb.py`.
 """
 
+import os
 import re
 import zipfile
 from abc import ABC, abstractmethod
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from babn.data_files import check_regular, open_data
 from babn.errors import DataError, MissingExtraError, one_line
 
 Arrays = tuple[np.ndarray, np.ndarray | None]
@@ -24,6 +26,9 @@ Arrays = tuple[np.ndarray, np.ndarray | None]
 
 DAMAGES = (OSError, KeyError, ValueError, RuntimeError)
 """What reading damaged features may raise."""
+
+END = 1024
+"""Bytes from the end of an `.npz` that hold its list of contents, with checksums."""
 
 _COCO = re.compile(r"(?:coco_\w+_)?(\d{12})", re.IGNORECASE)
 _ENDING = re.compile(r"(\.jpg|\.npz|\.npy)+$")
@@ -54,6 +59,10 @@ class Store(ABC):
     def check(self, keys: Iterable[str]) -> None:
         """Refuses what is damaged, as far as a short look can tell."""
 
+    @abstractmethod
+    def mark(self, key: str) -> bytes:
+        """Changes when the features of an image do; without reading all of them."""
+
 
 class NpzFolder(Store):
     """One `.npz` for each image."""
@@ -69,8 +78,16 @@ class NpzFolder(Store):
     def check(self, keys: Iterable[str]) -> None:
         """Refuses files that are no archives."""
         for key in keys:
+            check_regular(self.path / key)
             if not zipfile.is_zipfile(self.path / key):
                 raise DataError(f"{self.path / key} is damaged. Extract the features again.")
+
+    def mark(self, key: str) -> bytes:
+        """Size and end of the file, where an `.npz` has the checksums of its arrays."""
+        with (self.path / key).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - END))
+            return size.to_bytes(8) + file.read()
 
 
 class Hdf5File(Store):
@@ -94,6 +111,12 @@ class Hdf5File(Store):
                     f"{self.path}: {key!r} is no table of regions by features. Extract them again."
                 )
 
+    def mark(self, key: str) -> bytes:
+        """Shape, and the features of the first and the last region."""
+        found = self._file[key]
+        ends = [np.asarray(found[row]).tobytes() for row in (0, -1) if len(found)]
+        return b"".join([repr(found.shape).encode(), *ends])
+
     @cached_property
     def _file(self) -> Any:
         try:
@@ -102,6 +125,7 @@ class Hdf5File(Store):
             raise MissingExtraError(
                 f"Reading {self.path} needs h5py: pip install 'babn[vqa]'"
             ) from error
+        check_regular(self.path)
         try:
             return h5py.File(self.path, "r")
         except OSError as error:
@@ -118,7 +142,7 @@ def read_arrays(file: Path | BytesIO) -> Arrays:
         if isinstance(file, BytesIO):
             return _loaded(file)
         # numpy would leave a file open that it cannot read.
-        with file.open("rb") as opened:
+        with open_data(file) as opened:
             return _loaded(opened)
     except Exception as error:  # numpy, zipfile, zlib and tokenize raise a dozen kinds
         raise ValueError(one_line(error)) from error

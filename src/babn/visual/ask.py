@@ -19,7 +19,7 @@ from babn.tasks.lookups import FeatureNoise, Pixels
 from babn.tasks.pretrained import quiet
 from babn.tasks.vqa import VqaTask
 from babn.tasks.vqa_features import MOST, feature_size
-from babn.tasks.vqa_images import decoded
+from babn.tasks.vqa_images import read_image
 from babn.tasks.vqa_stores import DAMAGES, read_arrays
 from babn.tasks.vqa_vocabulary import choices_of, question_words
 
@@ -105,7 +105,7 @@ def ask_file(subject: Subject, image: Path, question: str, asking: Asking) -> Lo
     if size:
         if not image.is_file():
             raise DataError(f"image {image} does not exist. Give a JPEG or PNG file.")
-        return ask_picture(subject, decoded(image, str(image)), question, asking)
+        return ask_picture(subject, read_image(image), question, asking)
     features, boxes = _read_features(image, choices_of(subject.tokenizer).size)
     mask = torch.ones(features.shape[:2], dtype=torch.long)
     given = {"regions": features, "region_mask": mask}

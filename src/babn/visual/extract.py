@@ -126,7 +126,7 @@ def _batches(source: Path, wanted: set[str], wish: Wish) -> Iterator[list[_Image
         yield images
 
 
-def _read(content: bytes | Path, place: str, name: str, wish: Wish) -> _Image:
+def _read(content: bytes, place: str, name: str, wish: Wish) -> _Image:
     whole = torch.from_numpy(decoded(content, place)).movedim(-1, 0)
     colours = F.interpolate(whole[None].float() / 255, wish.size, mode="bilinear", antialias=True)
     return _Image(name, colours[0], (whole.shape[1], whole.shape[2]))
