@@ -8,6 +8,7 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,8 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     except OSError as error:
         raise StorageError.of(path, error) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # on a read-only disk; the error above says more
+            partial.unlink(missing_ok=True)
 
 
 def replace_text(path: Path, text: str) -> None:

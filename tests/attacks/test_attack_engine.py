@@ -233,3 +233,15 @@ def test_damaged_records_are_told(belief: Path) -> None:
         attacked(belief)
     attacked(belief, overwrite=True)
     assert len(lines(belief, SAMPLE)) == 8
+
+
+def test_an_attack_that_failed_does_not_block_the_corrected_one(
+    belief: Path, resources: Path
+) -> None:
+    def unable(*_: Any) -> Attacker:
+        raise ResourceError("no vectors")
+
+    with pytest.raises(ResourceError):
+        attacked(belief, make_attacker=unable)
+    (result,) = attacked(belief, resources=resources, examples=2)  # other resources than before
+    assert result.folder.describe()["state"] == "done"

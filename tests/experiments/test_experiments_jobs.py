@@ -112,7 +112,7 @@ def test_too_many_deaths_are_a_failure_of_that_run_alone(tmp_path: Path) -> None
     engine, watch = Scripted(dies(2)), Listening()
     failed = run_all(some_jobs(tmp_path), 1, watch, engine=engine, retries=1)
     assert failed == {tmp_path / "0": "its process ended with -9; go on with the same command"}
-    assert [RunFolder(tmp_path / str(n)).state for n in range(3)] == ["unfinished", "done", "done"]
+    assert [RunFolder(tmp_path / str(n)).state for n in range(3)] == ["absent", "done", "done"]
 
 
 def test_an_error_is_not_retried(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_run_without_enough_memory_by_itself_has_failed(tmp_path: Path, parall
     failed = run_all(some_jobs(tmp_path), parallel, Listening(), engine=engine)
     assert failed == {tmp_path / "0": OUT_OF_MEMORY}
     assert engine.tried.count(tmp_path / "0") <= parallel
-    assert [RunFolder(tmp_path / str(n)).state for n in range(3)] == ["unfinished", "done", "done"]
+    assert [RunFolder(tmp_path / str(n)).state for n in range(3)] == ["absent", "done", "done"]
 
 
 def test_a_worker_tells_lack_of_memory_from_other_errors(

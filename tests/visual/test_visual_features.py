@@ -107,6 +107,19 @@ def test_images_and_sizes_that_cannot_work_are_refused(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "1.npz").exists()  # what was done is not lost
 
 
+def test_a_call_that_failed_does_not_keep_the_folder_from_another_size(tmp_path: Path) -> None:
+    images, out = write_images(tmp_path / "images", 1), tmp_path / "out"
+    whole = (images / "0.png").read_bytes()
+    (images / "0.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match="0 cannot be read"):
+        extract(images, out, averaging(), WISH)
+    (images / "0.png").write_bytes(whole)
+    assert extract(images, out, averaging(), Wish((16, 16))) == 1
+    (out / "features.json").write_text("{")
+    with pytest.raises(ConfigError, match="unknown origin"):
+        extract(images, out, averaging(), WISH)
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 3), (7, 9)])
 def test_regions_cover_the_image_once(rows: int, columns: int) -> None:
     boxes = corners(rows, columns, (30, 50))

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from babn.errors import BabnError
+from babn.errors import BabnError, StorageError
 
 LOCK, HOLDER = ".lock", ".holder"
 """Locked by the process that works here, and says which one that is."""
@@ -39,10 +39,13 @@ def claimed(folder: Path) -> Iterator[None]:
     Args:
         folder: Is made if it is not there.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        locked = stack.enter_context(_locked(folder))
-        _take(folder / HOLDER, locked)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            locked = stack.enter_context(_locked(folder))
+            _take(folder / HOLDER, locked)
+        except OSError as error:
+            raise StorageError.of(folder, error) from error
         stack.callback(_leave, folder / HOLDER)
         stack.enter_context(_heartbeat(folder / HOLDER))
         yield
@@ -57,6 +60,8 @@ def holder(folder: Path) -> str | None:
             return _other(folder / HOLDER, locked)
     except BusyError:
         return _in_words(_read(folder / HOLDER))
+    except OSError:  # a read-only folder
+        return _other(folder / HOLDER, False)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
+from babn.errors import BabnError, one_line
 from babn.experiments.claims import BusyError
 from babn.experiments.engines.engine import Engine, Resources, Slot, WorkerDiedError
 from babn.experiments.engines.local import LocalEngine
@@ -16,6 +17,7 @@ from babn.experiments.interrupts import Interrupts
 from babn.experiments.run import check_same
 from babn.experiments.run_folder import RunFolder
 from babn.experiments.worker import BUSY, INTERRUPTED, OUT_OF_MEMORY
+from babn.tasks.catalogue import find_task
 from babn.watch import Watch
 
 RETRIES = 2
@@ -63,8 +65,20 @@ def run_all(
         engine: Where they are run; by default on this machine.
         retries: How often a run is started again whose process has died.
     """
-    for job in jobs:
-        _prepare(job)
+    for job in jobs:  # before anything is written
+        find_task(job.experiment.task, job.experiment.options)
+    try:
+        for job in jobs:
+            _prepare(job)
+        return _run_missing(jobs, parallel, watch, engine, retries)
+    finally:
+        for job in jobs:
+            RunFolder(job.folder).withdraw()
+
+
+def _run_missing(
+    jobs: Sequence[Job], parallel: int, watch: Watch, engine: Engine | None, retries: int
+) -> dict[Path, str]:
     wanted = [job for job in _by_seed(jobs) if RunFolder(job.folder).state != "done"]
     watch.begin("runs", len(jobs), len(jobs) - len(wanted))
     if not wanted:
@@ -120,9 +134,12 @@ def _work(slot: Slot, queue: "_Queue") -> None:
     try:
         while (job := queue.take()) is not None:
             try:
+                _prepare(job)  # another sweep that has ended may have withdrawn it
                 queue.note(job, slot.run(job.folder))
             except WorkerDiedError as death:
                 queue.note_death(job, str(death))
+            except BabnError as error:
+                queue.note(job, one_line(error))
     finally:
         slot.close()
 

@@ -1,14 +1,16 @@
 """A run from beginning to end: training, testing, and the record of both."""
 
+import json
 import shutil
 import statistics
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from babn.errors import ConfigError, DataError, FormatError, StorageError
+from babn.errors import BabnWarning, ConfigError, DataError, FormatError, StorageError
 from babn.experiments.checkpoints import find_checkpoints
 from babn.experiments.environment import environment
 from babn.experiments.experiment import Experiment
@@ -48,11 +50,13 @@ def run(
         watch: Is told how far the run has come.
     """
     watch = watch or Unwatched()
+    heading = heading or "an experiment of babn"
     place = RunFolder(folder)
     if restarted():  # torchrun repeats the command as it was
         resume, overwrite = True, False
 
     def open_folder(stack: ExitStack) -> Results | None:
+        find_task(experiment.task, experiment.options).check_ready()  # before any trace is left
         stack.enter_context(place.locked())
         _prepare(place, experiment, resume, overwrite, heading)
         return place.read_results() if place.state == "done" else None
@@ -60,18 +64,18 @@ def run(
     with process_group() as own, ExitStack() as stack:
         results = own.lead(lambda: open_folder(stack))
         if results is None:
-            results = _train_and_finish(experiment, place, watch, own)
+            results = _train_and_finish(experiment, place, heading, watch, own)
         if own.first:
             shutil.rmtree(place.checkpoints, ignore_errors=True)
     return results
 
 
 def _train_and_finish(
-    experiment: Experiment, place: RunFolder, watch: Watch, own: Processes
+    experiment: Experiment, place: RunFolder, heading: str, watch: Watch, own: Processes
 ) -> Results:
-    """One of several processes writes."""
+    """One of several processes writes, once the experiment is known to work."""
     stage = set_up(experiment)
-    own.lead(lambda: _note_environment(stage, place, own.count))
+    own.lead(lambda: _begin(stage, place, heading, own.count))
     train(stage, place, watch)
     if own.first and experiment.keep_model:
         _save_model(stage, place.model)
@@ -90,7 +94,7 @@ def evaluate(
     """Asks the model of a finished run again.
 
     Asked as before, it replaces the run's answers and results; asked otherwise, what comes of it
-    goes to a folder of its own under `evaluations`.
+    goes to a folder of its own under `evaluations`. Nothing is kept where nothing can be written.
 
     Args:
         folder: The run's folder.
@@ -105,16 +109,27 @@ def evaluate(
     wanted = {"samples": samples, "test_dropout": dropout or None, "data": data}
     other = {n: v for n, v in wanted.items() if v is not None and v != getattr(before, n)}
     experiment = Experiment.from_dict(before.to_dict() | other)
-    with place.locked():
+    with ExitStack() as stack:
         if not place.model.is_dir():
             raise RunError(
                 f"{folder} has no model: it is not finished (babn train --resume), or its "
                 "configuration says keep_model = false."
             )
+        keep = _lock_if_writable(place, stack)
         subject = load_subject(experiment, place.model)
         changes = other | ({"parts": "_".join(parts)} if parts else {})
         target = RunFolder(place.evaluations / label(changes)) if changes else place
-        return finish(subject, place, watch or Unwatched(), target, parts)
+        return finish(subject, place, watch or Unwatched(), target, parts, keep=keep)
+
+
+def _lock_if_writable(place: RunFolder, stack: ExitStack) -> bool:
+    """Locks a run until the stack closes; returns whether its folder can be written to."""
+    try:
+        stack.enter_context(place.locked())
+    except StorageError as error:
+        warnings.warn(f"These numbers are not kept: {error}", BabnWarning, stacklevel=3)
+        return False
+    return True
 
 
 def remeasure(folder: str | Path) -> Results:
@@ -128,9 +143,18 @@ def remeasure(folder: str | Path) -> Results:
         for part, asked in results["measures"].items()
         for mode in asked
     }
-    results["measures"] = measured(task, found)
-    write_json(place.results, results)
+    before, results["measures"] = results["measures"], measured(task, found)
+    if not same_numbers(before, results["measures"]):
+        try:
+            write_json(place.results, results)
+        except StorageError as error:
+            warnings.warn(f"These numbers are not kept: {error}", BabnWarning, stacklevel=2)
     return results
+
+
+def same_numbers(one: Any, other: Any) -> bool:
+    """Whether measures are equal, where NaN is equal to NaN."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def finish(
@@ -140,6 +164,7 @@ def finish(
     target: RunFolder | None = None,
     parts: Sequence[str] = (),
     resume: bool = False,
+    keep: bool = True,
 ) -> Results:
     """Asks a trained model about every part of its task's test data, and keeps all of it.
 
@@ -150,6 +175,7 @@ def finish(
         target: Where to keep answers and results; by default in the run.
         parts: Parts to ask about; by default all that the task is tested on.
         resume: Take the answers that are there already, from before an interruption.
+        keep: Whether answers and results are written.
     """
     target, own = target or place, processes()
     found: dict[tuple[str, str], Answers] = {}
@@ -165,23 +191,25 @@ def finish(
             answers = questions().answered(subject, mode, watch)
             answers = answers.named(method, subject.experiment.seed)
             found[part, mode] = answers
-            if own.first:
+            if keep and own.first:
                 _keep_answers(answers, folder)
-    return own.lead(lambda: _keep_results(subject, place, target, found))
+
+    def results() -> Results:
+        made = _results(subject, place, found)
+        if keep:
+            write_json(target.results, made)
+        return made
+
+    return own.lead(results)
 
 
-def _keep_results(
-    subject: Subject,
-    place: RunFolder,
-    target: RunFolder,
-    found: Mapping[tuple[str, str], Answers],
+def _results(
+    subject: Subject, place: RunFolder, found: Mapping[tuple[str, str], Answers]
 ) -> Results:
-    results = _summary(subject, place) | {
+    return _summary(subject, place) | {
         "measures": measured(subject.task, found),
         "notes": {name: text for each in found.values() for name, text in each.notes().items()},
     }
-    write_json(target.results, results)
-    return results
 
 
 def _kept_answers(task: Task[Any], folder: Path) -> Answers | None:
@@ -224,9 +252,9 @@ def present_parts(subject: Subject) -> list[str]:
 def _prepare(
     place: RunFolder, experiment: Experiment, resume: bool, overwrite: bool, heading: str
 ) -> None:
-    heading = heading or "an experiment of babn"
+    """Makes sure that the experiment may use the folder."""
     if place.state == "absent":
-        place.begin(experiment, heading)
+        place.check_free()
         return
     if overwrite:
         place.begin_again(experiment, heading)
@@ -252,8 +280,10 @@ def check_same(before: Experiment, now: Experiment, path: Path) -> None:
         )
 
 
-def _note_environment(stage: Stage, place: RunFolder, processes: int) -> None:
-    """Writes down what the run depends on, or refuses to go on with other training data."""
+def _begin(stage: Stage, place: RunFolder, heading: str, processes: int) -> None:
+    """Writes what the run depends on, or refuses to go on with other training data."""
+    if place.state == "absent":
+        place.begin(stage.experiment, heading)
     data = {"origin": stage.train.origin, "fingerprint": stage.train.fingerprint}
     before = place.read_environment().get("training_data")
     same = isinstance(before, dict) and before.get("fingerprint") == data["fingerprint"]

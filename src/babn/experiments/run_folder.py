@@ -4,7 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,9 @@ from babn.experiments.claims import RunError as RunError
 from babn.experiments.config_files import read_experiment, write_experiment
 from babn.experiments.experiment import Experiment
 from babn.files import PARTIAL, replace_file, replace_text
+
+TRACE = "error.txt"
+"""The trace of a run that failed in a sweep."""
 
 State = Literal["absent", "unfinished", "done"]
 
@@ -37,7 +40,7 @@ class RunFolder:
         self.results = self.path / "results.json"
         self.evaluations = self.path / "evaluations"
         self.attacks = self.path / "attacks"
-        self.trace = self.path / "error.txt"
+        self.trace = self.path / TRACE
 
     @property
     def state(self) -> State:
@@ -46,24 +49,47 @@ class RunFolder:
             return "absent"
         return "done" if self.results.exists() else "unfinished"
 
-    def begin(self, experiment: Experiment, heading: str) -> None:
-        """Makes the folder, which must not hold anything yet."""
+    @property
+    def begun(self) -> bool:
+        """Whether the run here has come further than its configuration."""
+        return any(path.exists() for path in (*self._files, *self._folders))
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        return self.results, self.environment, self.log
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        made = self.tensorboard, self.checkpoints, self.model, self.answers
+        return *made, self.evaluations, self.attacks
+
+    def check_free(self) -> None:
+        """Refuses a folder that holds files of something else."""
         if self.path.is_dir() and any(not _is_trace(p.name) for p in self.path.iterdir()):
             raise RunError(f"{self.path} holds other files. Give another folder with --out.")
+
+    def begin(self, experiment: Experiment, heading: str) -> None:
+        """Makes the folder, which must not hold anything yet, and writes the configuration."""
+        self.check_free()
         self.path.mkdir(parents=True, exist_ok=True)
         self._write_config(experiment, heading)
 
     def begin_again(self, experiment: Experiment, heading: str) -> None:
-        """Takes away what the run here has left, and nothing else, for another one."""
-        for each in (self.results, self.environment, self.log, self.trace):
-            each.unlink(missing_ok=True)
-        made = self.tensorboard, self.checkpoints, self.model, self.answers
-        for folder in (*made, self.evaluations, self.attacks):
+        """Removes what the run here has left, and nothing else, for another one."""
+        for file in (*self._files, self.trace):
+            file.unlink(missing_ok=True)
+        for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
         self._write_config(experiment, heading)
 
     def _write_config(self, experiment: Experiment, heading: str) -> None:
         replace_file(self.config, lambda path: write_experiment(experiment, path, heading))
+
+    def withdraw(self) -> None:
+        """Removes the configuration of a run that has not begun, so that another may be given."""
+        with suppress(OSError, RunError), self.locked():
+            if not self.begun:
+                self.config.unlink(missing_ok=True)
 
     def experiment(self) -> Experiment:
         """The run's configuration."""
@@ -107,7 +133,7 @@ class RunFolder:
 
 def _is_trace(name: str) -> bool:
     """Whether a file is what a process leaves that was ended before its run began."""
-    return name in (LOCK, HOLDER) or (name.startswith(".") and name.endswith(PARTIAL))
+    return name in (LOCK, HOLDER, TRACE) or (name.startswith(".") and name.endswith(PARTIAL))
 
 
 def write_json(path: Path, values: Any) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.errors import ConfigError, DataError
-from babn.files import replace_file, replace_text
+from babn.files import parse_json, replace_file, replace_text
 from babn.tasks.lookups import CPU
 from babn.tasks.vqa_features import DESCRIPTION, MOST
 from babn.tasks.vqa_images import contents, decoded, image_names
@@ -105,14 +106,24 @@ def _describe(out: Path, backbone: Backbone, wish: Wish, grid: tuple[int, int]) 
         "grid": list(grid),
     }
     path = out / DESCRIPTION
-    if path.exists():
-        there = json.loads(path.read_text(encoding="utf-8"))
+    if out.is_dir() and any(
+        out.glob("*.npz")
+    ):  # else a call that failed has left no more than this
+        there = _read_description(path)
+        if there is None:
+            raise ConfigError(f"{out} holds features of unknown origin. Give another folder.")
         if there != made:
             raise ConfigError(f"{out} holds features made with {there}. Give another folder.")
-    elif out.is_dir() and any(out.glob("*.npz")):
-        raise ConfigError(f"{out} holds features of unknown origin. Give another folder.")
     out.mkdir(parents=True, exist_ok=True)
     replace_text(path, json.dumps(made, indent=2) + "\n")
+
+
+def _read_description(path: Path) -> Any:
+    """What is written there; `None` if nothing is, or nothing that can be read."""
+    try:
+        return parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def _batches(source: Path, wanted: set[str], wish: Wish) -> Iterator[list[_Image]]:
