@@ -122,12 +122,24 @@ def test_serve_warns_when_others_can_come_in(
     assert f"Open http://{host}:" in output and output.endswith("stopped")
 
 
+@pytest.mark.parametrize("option", ["--max-tokens", "--samples"])
+@pytest.mark.parametrize("value", [0, -5])
+def test_serve_refuses_counts_below_one(folder: Path, option: str, value: int) -> None:
+    code, output = run("serve", folder, "--port", 0, option, value)
+    assert code == 2
+    name = option.strip("-").replace("-", "_")
+    assert output.startswith(f"error: {name}={value} is not possible")
+
+
+OWN = ("babn.viewer.server", "babn.viewer.requests", "babn.viewer.connections")
+
+
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])
 def test_serve_names_the_extra_that_is_missing(
     package: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in list(sys.modules):
-        if name.split(".")[0] == package or name in ("babn.viewer.server", "babn.viewer.requests"):
+        if name.split(".")[0] == package or name in OWN:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr("babn.viewer.server", raising=False)
     monkeypatch.setitem(sys.modules, package, None)

@@ -41,7 +41,11 @@ def test_page_has_a_form_and_its_limits(client: TestClient) -> None:
 def test_every_answer_has_safe_headers(client: TestClient) -> None:
     answers = [client.get("/"), client.post("/view", json={"text": TEXT}), client.post("/view")]
     assert [each.status_code for each in answers] == [200, 200, 415]
-    for response in answers:
+    strange = [client.get("/none"), client.get("/view"), client.put("/"), client.get("/view/")]
+    assert [each.status_code for each in strange] == [404, 405, 405, 404]
+    for response in answers + strange:
+        assert response.headers["referrer-policy"] == "no-referrer"
+        assert response.headers["cache-control"] == "no-store"
         assert response.headers["x-content-type-options"] == "nosniff"
         assert "connect-src 'self'" in response.headers["content-security-policy"]
         assert "unsafe" not in response.headers["content-security-policy"]

@@ -26,10 +26,13 @@ def serve(
 
     from rich.console import Console
 
+    from babn.attention.rule import check_count
     from babn.viewer import server
     from babn.viewer.folder import open_model
     from babn.viewer.requests import Limits, is_local
 
+    check_count("samples", samples)
+    check_count("max_tokens", max_tokens)
     with server.listen(host, port) as listening:
         address, free = listening.getsockname()[:2]
         local = is_local(f"[{address}]" if ":" in address else address)

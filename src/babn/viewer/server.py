@@ -17,10 +17,14 @@ try:
     import anyio
     import uvicorn
     from starlette.applications import Starlette
-    from starlette.requests import Request
+    from starlette.datastructures import MutableHeaders
+    from starlette.middleware import Middleware
+    from starlette.requests import ClientDisconnect, Request
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Route
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from babn.viewer.connections import TimedProtocol
     from babn.viewer.requests import (
         DEFAULT_LIMITS,
         Limits,
@@ -47,6 +51,23 @@ HEADERS = {
 
 class PortError(BabnError, OSError):
     """The server cannot listen where it was asked to."""
+
+
+class SafeHeaders:
+    """Adds `HEADERS` to every response, those of the router among them (404, 405)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles a request."""
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        await self.app(scope, receive, send_safely)
 
 
 class Server:
@@ -85,8 +106,10 @@ class Server:
             routes=[
                 Route("/", self._answering(self.show), methods=["GET"]),
                 Route("/view", self._answering(self.ask), methods=["POST"]),
-            ]
+            ],
+            middleware=[Middleware(SafeHeaders)],
         )
+        made.router.redirect_slashes = False
         made.state.turn = None  # made by the loop that serves
         made.state.present = 0  # requests that run or wait
         return made
@@ -128,11 +151,12 @@ class Server:
                 response = JSONResponse({"error": str(refused)}, refused.status)
             except BabnError as error:
                 response = JSONResponse({"error": str(error)}, 422)
+            except ClientDisconnect:  # nobody is left to answer
+                response = Response(status_code=400)
             except Exception:
                 logging.getLogger("babn").exception("a request failed")
                 message = "The model failed on this text. The terminal says why."
                 response = JSONResponse({"error": message}, 500)
-            response.headers.update(HEADERS)
             return response
 
         return answer
@@ -158,6 +182,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve(app: Starlette, listening: socket.socket) -> None:
     """Answers requests until Ctrl-C."""
-    config = uvicorn.Config(app, log_level="warning", lifespan="off", server_header=False)
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listening])
+        web_server(app).run(sockets=[listening])
+
+
+def web_server(app: Starlette) -> uvicorn.Server:
+    """What carries requests to an application, one client's stalling no burden to others."""
+    config = uvicorn.Config(
+        app,
+        http=TimedProtocol,
+        ws="none",
+        log_level="warning",
+        lifespan="off",
+        server_header=False,
+    )
+    return uvicorn.Server(config)

@@ -1,0 +1,168 @@
+"""Clients that stall or go away: what becomes of their connections."""
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tiny import TEXT, classifier, tokenizer
+
+from babn.viewer.connections import SECONDS, TimedProtocol
+from babn.viewer.requests import Limits
+from babn.viewer.server import Server, listen, web_server
+
+PATIENCE = 0.3
+BODY = json.dumps({"text": TEXT}).encode()
+HEAD = b"POST /view HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+REQUEST = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Server, int]]:
+    """A server that runs, and its port."""
+    server = Server(classifier(), tokenizer(), "tiny", samples=2, limits=Limits(waiting=9))
+    with listen("127.0.0.1", 0) as listening:
+        web = web_server(server.app())
+        thread = threading.Thread(target=web.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield server, listening.getsockname()[1]
+        finally:
+            web.should_exit = True
+            thread.join(20)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def port(served: tuple[Server, int], monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(TimedProtocol, "seconds", PATIENCE)
+    return served[1]
+
+
+@pytest.fixture
+def complaints(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """What anybody has logged, uvicorn too, which keeps its lines to itself."""
+    logging.getLogger("uvicorn").addHandler(caplog.handler)
+    yield caplog
+    logging.getLogger("uvicorn").removeHandler(caplog.handler)
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=10)
+
+
+def rest(connection: socket.socket) -> bytes:
+    """What the server still sends before it closes the connection."""
+    found = b""
+    try:
+        while part := connection.recv(2**16):
+            found += part
+    except ConnectionResetError:
+        pass
+    return found
+
+
+STALLS = {
+    "nothing": b"",
+    "half a line": b"GET / HT",
+    "half the headers": b"GET / HTTP/1.1\r\nHost: loc",
+    "half a body": REQUEST[:-5],
+    "half a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n10\r\n{",
+}
+
+
+@pytest.mark.parametrize("name", STALLS)
+def test_a_client_that_stalls_is_given_up(
+    name: str, port: int, complaints: pytest.LogCaptureFixture
+) -> None:
+    with connect(port) as connection:
+        connection.sendall(STALLS[name])
+        begin = time.monotonic()
+        assert rest(connection) == b""
+        assert PATIENCE / 2 < time.monotonic() - begin < 5
+    time.sleep(PAUSE)
+    assert not complaints.text
+
+
+PAUSE = PATIENCE / 6
+
+
+def test_bytes_now_and_then_do_not_extend_the_time(port: int) -> None:
+    with connect(port) as connection:
+        begin = time.monotonic()
+        with pytest.raises(OSError):
+            for byte in REQUEST * 10:
+                connection.sendall(bytes([byte]))
+                time.sleep(PAUSE)
+        assert time.monotonic() - begin < 5
+
+
+def test_whole_requests_are_answered_one_after_the_other(port: int) -> None:
+    with connect(port) as connection:
+        for _ in range(3):
+            for part in (REQUEST[:30], REQUEST[30:-4], REQUEST[-4:]):
+                connection.sendall(part)
+                time.sleep(PAUSE)
+            answer = connection.recv(2**16)
+            assert answer.startswith(b"HTTP/1.1 200")
+            while b'"columns":' not in answer or not answer.endswith(b"}"):
+                answer += connection.recv(2**16)
+
+
+def test_a_model_may_take_longer_than_a_request(
+    served: tuple[Server, int], port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(texts: Any) -> list[Any]:
+        time.sleep(3 * PATIENCE)
+        return []
+
+    monkeypatch.setattr(served[0], "_columns", slow)
+    with connect(port) as connection:
+        connection.sendall(REQUEST.replace(b"Host", b"Connection: close\r\nHost"))
+        assert rest(connection).endswith(b'{"columns":[]}')
+
+
+def test_a_reader_that_stops_is_given_up(
+    served: tuple[Server, int], port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served[0], "_columns", lambda texts: [{"text": "x" * 2**25}])
+    with connect(port) as connection:
+        connection.sendall(REQUEST)
+        time.sleep(5 * PATIENCE)
+        assert 0 < len(rest(connection)) < 2**25
+
+
+@pytest.mark.parametrize("sent", [REQUEST[:-5], REQUEST, b"GET / HTTP/1.1\r\nHost: a"])
+def test_a_client_that_goes_away_is_no_failure(
+    sent: bytes,
+    served: tuple[Server, int],
+    port: int,
+    complaints: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answered = threading.Event()
+
+    def slow(texts: Any) -> list[Any]:
+        time.sleep(PATIENCE)
+        answered.set()
+        return [{"text": "x" * 2**20}]
+
+    monkeypatch.setattr(served[0], "_columns", slow)
+    connection = connect(port)
+    connection.sendall(sent)
+    time.sleep(PAUSE)
+    connection.close()
+    assert answered.wait(PATIENCE * 3) == (sent == REQUEST)
+    with connect(port) as other:  # and the server goes on
+        other.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert rest(other).startswith(b"HTTP/1.1 200")
+    assert not complaints.text
+
+
+def test_the_time_is_enough_for_slow_lines() -> None:
+    """A body of the largest size at 5 kB a second."""
+    assert Limits().body / 5000 < SECONDS
