@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 import shutil
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +15,14 @@ from broken_files import damaged, fuzzed, result_or_error
 from hypothesis import given
 from hypothesis import strategies as st
 
+from babn import data_files
 from babn.errors import DataError
 from babn.models.vectors import read_vectors
 from babn.tasks.catalogue import find_task
 from babn.tasks.lines import read_rows
 from babn.tasks.small import word_tokenizer
-from vqa_cases import write_daquar, write_easy, write_easy_package, write_vqa2
+from babn.tasks.vqa_images import image_names, read_images
+from vqa_cases import png, random_image, write_daquar, write_easy, write_easy_package, write_vqa2
 
 PAIRS = [{"sentence1": f"one {i}", "sentence2": f"two {i}", "label": i % 2} for i in range(4)]
 SCORES = [{"sentence1": "a b", "sentence2": "c", "score": score} for score in (0.0, 2.5, 5)]
@@ -163,6 +167,21 @@ VISUAL_FORMATS: list[tuple[str, Callable[[Path], Path], str]] = [
 ]
 
 
+def link_to(target: str) -> Callable[[Path], object]:
+    return lambda path: path.symlink_to(target)
+
+
+SPECIAL: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "folder": Path.mkdir,
+    "link to nothing": link_to("gone"),
+    "link to itself": lambda path: path.symlink_to(path.name),
+    "endless device": link_to("/dev/zero"),
+    "empty device": link_to("/dev/null"),
+}
+"""What may stand where a data file should."""
+
+
 @pytest.fixture(scope="module")
 def visual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Any, Path]]:
     made: dict[Any, Path] = {}
@@ -190,6 +209,106 @@ def test_questions_about_images(
         result_or_error(lambda: find_task(task).read(str(folder), "train"), str(folder))
     finally:
         path.write_bytes(content)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("format", FORMATS, ids=lambda each: f"{each.task}-{each.file}")
+def test_texts_that_are_no_files(format: Format, kind: str, tmp_path: Path) -> None:
+    """Nobody waits for a pipe, and no device is read to its end."""
+    path = format.write(tmp_path, b"")
+    path.unlink()
+    SPECIAL[kind](path)
+    assert read_and_encode(format, tmp_path, str(path.parent)) is None
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("case", VISUAL_FORMATS, ids=lambda case: f"{case[0]}-{case[2]}")
+def test_questions_and_images_that_are_no_files(
+    case: tuple[str, Any, str], kind: str, tmp_path: Path
+) -> None:
+    task, write, name = case
+    folder = write(tmp_path / "data")
+    (folder / name).unlink()
+    SPECIAL[kind](folder / name)
+    read = find_task(task).read
+    assert result_or_error(lambda: read(str(folder), "train"), str(folder)) is None
+
+
+SIZES = st.one_of(
+    st.none(), st.sampled_from([0, 1, 511, 2**20, 2**33, 2**40, 2**63, 2**64, 2**90, -1, -(2**70)])
+)
+MEMBERS = st.builds(
+    dict,
+    name=st.sampled_from(["a.png", "b.jpg", "c/a.png", "../b.png", "/a.png", "", "x" * 300, "."]),
+    type=st.sampled_from([bytes([each]) for each in b"01234567xgLKSVDMNAZ\0"]),
+    linkname=st.sampled_from(["", "a.png", "b.jpg", "gone", "../../etc/passwd", "/dev/zero"]),
+    size=SIZES,
+    content=st.sampled_from([b"", png(random_image(0, 4, 4)), b"junk" * 200]),
+    pax=st.dictionaries(
+        st.sampled_from(["path", "linkpath", "size", "GNU.sparse.size", "GNU.sparse.map", "hdr"]),
+        st.sampled_from(["", "a.png", "9" * 30, "-1", "0,8", "nan"]),
+        max_size=2,
+    ),
+)
+
+
+def member_bytes(values: dict[str, Any], format: int) -> bytes:
+    """A member of a tar file, whatever its header says of it."""
+    info = tarfile.TarInfo(values["name"])
+    info.type, info.linkname, content = values["type"], values["linkname"], values["content"]
+    info.size = len(content) if values["size"] is None else values["size"]
+    info.pax_headers = values["pax"]
+    try:
+        head = info.tobuf(format, errors="surrogateescape")
+    except (ValueError, OverflowError):  # a number that has no place in this format
+        return b""
+    return head + content + bytes(-len(content) % 512)
+
+
+@pytest.mark.timeout(3600)
+@fuzzed
+@given(
+    members=st.lists(MEMBERS, max_size=4),
+    format=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+    packed=st.booleans(),
+)
+def test_archives_of_any_members(
+    members: list[dict[str, Any]], format: int, packed: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / ("images.tar.gz" if packed else "images.tar")
+    content = b"".join(member_bytes(each, format) for each in members) + bytes(1024)
+    path.write_bytes(gzip.compress(content) if packed else content)
+    result_or_error(lambda: image_names(path), path.name)
+    result_or_error(lambda: read_images(path, ("a", "b"), (4, 4)), path.name)
+
+
+@fuzzed
+@given(header=st.lists(st.sampled_from(["sentence1", "sentence2", "label", "id", ""]), max_size=6))
+def test_tables_with_any_columns(header: list[str], tmp_path: Path) -> None:
+    row = ["0" if name == "label" else f"text {i}" for i, name in enumerate(header)]
+    (tmp_path / "train.tsv").write_text("\t".join(header) + "\n" + "\t".join(row) + "\n")
+    part = result_or_error(lambda: find_task("mrpc").read(str(tmp_path), "train"), "train.tsv")
+    whole = {"sentence1", "sentence2", "label"} <= set(header) and len(set(header)) == len(header)
+    assert (part is not None) == whole
+
+
+@fuzzed
+@given(
+    unit=st.sampled_from([b"\0", b"a", b"a\tb\n", b'{"sentence1": 1}\n', b"["]),
+    times=st.integers(0, 2**20),
+    name=st.sampled_from(["train.tsv.gz", "train.jsonl.gz", "train.json.gz"]),
+)
+def test_gzipped_files_that_expand(unit: bytes, times: int, name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(unit * times))
+    task = "squad1.1" if name == "train.json.gz" else "mrpc"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(data_files, "ALWAYS_ALLOWED", 2**12)
+        read = find_task(task).read
+        assert result_or_error(lambda: read(str(tmp_path), "train"), str(tmp_path)) is None
+    path.unlink()
 
 
 VECTORS = b"the 0.1 0.2 0.3\ncat 1 2 3\n"
