@@ -90,7 +90,7 @@ def test_checksums_nested_too_deeply_are_named(tmp_path: Path) -> None:
     note_files(tmp_path)
     check_files(tmp_path)
     (tmp_path / files.CHECKSUMS).write_text("[" * 100_000)
-    with pytest.raises(FormatError, match="nested too deeply.*Delete it to load unchecked"):
+    with pytest.raises(FormatError, match=r"nested too deeply.*Delete it to load unchecked"):
         check_files(tmp_path)
 
 

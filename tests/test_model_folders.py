@@ -105,7 +105,7 @@ def test_code_in_the_folder_is_not_run(folder: Path) -> None:
 def test_an_architecture_that_is_no_model_is_refused(folder: Path, name: Any) -> None:
     for architectures in (name, [name]):
         edit(folder, architectures=architectures)
-        with pytest.raises(FormatError, match="names the architecture .*Pass model_class"):
+        with pytest.raises(FormatError, match=r"names the architecture .*Pass model_class"):
             babn.load(folder)
 
 

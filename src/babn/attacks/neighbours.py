@@ -1,7 +1,7 @@
 """Synonyms of words: neighbours among word vectors, or from a table."""
 
 import gzip
-import json
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from babn.attacks.resources import ResourceError
+from babn.files import parse_json, read_regular
 
 MOST = 50
 """Neighbours of a word, as many as any recipe asks for."""
@@ -74,9 +75,9 @@ def read_vectors(path: Path) -> tuple[list[str], Float[np.ndarray, "word dim"]]:
 def read_table(path: Path) -> dict[str, list[str]]:
     """Neighbours of each word, the nearest first."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        found = json.loads(content)
-    except (OSError, EOFError, ValueError) as error:
+        content = read_regular(path)
+        found = parse_json(gzip.decompress(content) if path.suffix == ".gz" else content)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ResourceError(f"{path} cannot be read: {error}. It is a JSON object.") from error
     if not isinstance(found, dict) or not all(isinstance(each, list) for each in found.values()):
         raise ResourceError(f"{path} does not give a list of words for each word.")
