@@ -35,6 +35,10 @@ class ConfigError(BabnError, ValueError):
     """A configuration field has a value that cannot work."""
 
 
+class ParameterError(BabnError, ValueError):
+    """A parameter of a distribution is outside of its domain."""
+
+
 class KeyLengthError(BabnError, ValueError):
     """More keys than the key-axis upward path was built for."""
 
