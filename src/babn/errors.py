@@ -59,6 +59,10 @@ class NotConvertedError(BabnError, RuntimeError):
     """The model is not converted, or the call does not come through its root."""
 
 
+class NoKLError(BabnError, RuntimeError):
+    """The KL of a forward pass that computed none."""
+
+
 class ExampleInputsError(BabnError, ValueError):
     """The dry run needs example inputs, or those given do not run."""
 
