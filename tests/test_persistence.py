@@ -493,6 +493,18 @@ def test_calls_of_impossible_values_are_refused(
         babn.load_belief(bert(), belief_folder)
 
 
+def test_calls_of_modules_that_the_base_does_not_have_are_refused(belief_folder: Path) -> None:
+    """Also where the numbers of layers and heads agree."""
+    chains = json.loads((belief_folder / "belief.json").read_text())["chains"]
+    chains[0]["calls"][0]["path"] = "nowhere"
+    edit_json(belief_folder / "belief.json", chains=chains)
+    edit_tensors(belief_folder / "belief.safetensors", lambda tensors: None)
+    base = bert()
+    with pytest.raises(MismatchError, match="BertForTokenClassification has nothing there"):
+        babn.load_belief(base, belief_folder)
+    assert not hasattr(base, "babn")
+
+
 # How a base is recognised
 
 

@@ -30,6 +30,7 @@ from babn.conversion.state import ATTRIBUTE, BeliefState, belief_states, convert
 from babn.errors import (
     BabnError,
     BabnWarning,
+    ConfigError,
     ExampleInputsError,
     FormatError,
     MismatchError,
@@ -89,8 +90,7 @@ def load(
     _check_paths(model, state.chains, folder)
     check_convertible(model, state.config)
     with suppress(ExampleInputsError):
-        found = discover(model, example_inputs, state.config.layers)
-        _check_chains(state.chains, found.chains, model, folder)
+        _check_chains(state, model, example_inputs, folder)
     return apply_plan(model, state)
 
 
@@ -135,8 +135,8 @@ def load_belief(
         description = parse_json(about[ATTRIBUTE])  # the other file is of an earlier saving
     state = _make_state(description, tensors, folder / DESCRIPTION)
     check_convertible(model, state.config)
-    found = discover(model, example_inputs, state.config.layers)
-    _check_chains(state.chains, found.chains, model, folder)
+    _check_chains(state, model, example_inputs, folder)
+    _check_paths(model, state.chains, folder)
     if check_base:
         _check_base(description, model, folder)
     return apply_plan(model, state)
@@ -320,15 +320,21 @@ def _check_paths(model: nn.Module, chains: tuple[Chain, ...], folder: Path) -> N
             )
 
 
-def _check_chains(
-    saved: tuple[Chain, ...], found: tuple[Chain, ...], model: nn.Module, folder: Path
-) -> None:
+def _check_chains(state: BeliefState, model: nn.Module, example: Any, folder: Path) -> None:
+    """Compares the saved chains with those that a dry run of the model finds."""
+    try:
+        found = discover(model, example, state.config.layers).chains
+    except ConfigError as error:
+        raise MismatchError(
+            f"The belief weights in {folder} do not fit {type(model).__name__}: {error}"
+        ) from error
+
     def outline(chains: tuple[Chain, ...]) -> list[tuple[str, int, int, int]]:
         return [(c.name, len(c.calls), c.calls[0].heads, c.calls[0].head_dim) for c in chains]
 
-    if outline(saved) != outline(found):
+    if outline(state.chains) != outline(found):
         raise MismatchError(
             f"The belief weights in {folder} are for chains (name, steps, heads, head size) "
-            f"{outline(saved)}; {type(model).__name__} has {outline(found)}. Load them onto the "
+            f"{outline(state.chains)}; {type(model).__name__} has {outline(found)}. Load them onto the "
             "architecture they were trained on."
         )

@@ -34,7 +34,10 @@ class Fingerprint:
     @classmethod
     def from_dict(cls, values: Any) -> "Fingerprint":
         """The inverse of `to_dict`."""
-        return cls({n: str(sums) for n, sums in values["weights"].items()}, values["adapters"])
+        words = [*values["weights"].values(), values["adapters"]]
+        if not all(isinstance(word, str) for word in words):
+            raise TypeError("checksums are texts")
+        return cls(values["weights"], values["adapters"])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a JSON file."""
