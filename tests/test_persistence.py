@@ -1,7 +1,10 @@
 """What is saved comes back bit for bit, and nothing else is taken for it."""
 
+import itertools
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +24,7 @@ from babn.attention.softmax import PointMass
 from babn.conversion.state import belief_states
 from babn.errors import (
     AlreadyConvertedError,
+    BabnWarning,
     ConfigError,
     FormatError,
     MismatchError,
@@ -202,7 +206,7 @@ def test_belief_alone_on_an_untouched_base(tmp_path: Path) -> None:
 def test_belief_files_hold_the_belief_alone(belief_folder: Path) -> None:
     numbers = sum(t.numel() for t in converted_bert().babn.state_dict().values())
     assert {file.name for file in belief_folder.iterdir()} == {"belief.json", "belief.safetensors"}
-    assert 4 * numbers < (belief_folder / "belief.safetensors").stat().st_size < 4 * numbers + 8000
+    assert 4 * numbers < (belief_folder / "belief.safetensors").stat().st_size < 4 * numbers + 16000
 
 
 @pytest.mark.parametrize("case", cases("gpt2", "bart", "vit", "torch-encoder"))
@@ -434,6 +438,117 @@ def test_belief_that_does_not_fit_leaves_the_base_alone(belief_folder: Path, cha
     assert torch.equal(base(**token_batch()).logits, expected)
 
 
+DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
+
+
+@pytest.mark.parametrize("name", ["config.json", "checksums.json"])
+def test_json_nested_too_deeply_is_refused(model_folder: Path, name: str) -> None:
+    (model_folder / name).write_text(DEEP)
+    with pytest.raises(FormatError, match=rf"{name} is not JSON: it is nested too deeply"):
+        babn.load(model_folder)
+
+
+def test_beliefs_described_by_json_nested_too_deeply_are_refused(belief_folder: Path) -> None:
+    (belief_folder / "belief.json").write_text(DEEP)
+    with pytest.raises(FormatError, match=r"belief\.json is not JSON: it is nested too deeply"):
+        babn.load_belief(bert(), belief_folder)
+
+
+LARGE = [
+    {"upward_rank": 10**9, "max_length": 10**6},
+    {"upward_rank": 2**31 - 1, "max_length": 2**31 - 1},
+    {"max_length": 10**7},
+    {"prior_hidden": 2**31 - 1},
+]
+
+
+@pytest.mark.parametrize("settings", LARGE, ids=str)
+@ways_to_load
+def test_maps_larger_than_their_file_are_refused_before_they_are_made(
+    save: Any, load: Any, weights: str, description: str, settings: Any, tmp_path: Path
+) -> None:
+    save(converted_bert(), tmp_path)
+    values = json.loads((tmp_path / description).read_text())
+    values.get("babn", values)["rule"].update(settings)
+    edit_json(tmp_path / description, **values)
+    if description == "belief.json":
+        edit_tensors(tmp_path / weights, lambda tensors: None)  # takes its own description away
+    with pytest.raises((MismatchError, FormatError), match=r"does not fit|is damaged"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"head_dim": -5}, {"heads": 0}, {"heads": 1.5}, {"keys": 10**30}, {"path": 3}, {"order": "x"}],
+    ids=str,
+)
+def test_calls_of_impossible_values_are_refused(
+    belief_folder: Path, change: dict[str, Any], as_installed: None
+) -> None:
+    chains = json.loads((belief_folder / "belief.json").read_text())["chains"]
+    chains[0]["calls"][0] |= change
+    edit_json(belief_folder / "belief.json", chains=chains)
+    edit_tensors(belief_folder / "belief.safetensors", lambda tensors: None)
+    with pytest.raises(FormatError, match=rf"belief\.json is damaged: {next(iter(change))}="):
+        babn.load_belief(bert(), belief_folder)
+
+
+def test_calls_of_modules_that_the_base_does_not_have_are_refused(belief_folder: Path) -> None:
+    """Also where the numbers of layers and heads agree."""
+    chains = json.loads((belief_folder / "belief.json").read_text())["chains"]
+    chains[0]["calls"][0]["path"] = "nowhere"
+    edit_json(belief_folder / "belief.json", chains=chains)
+    edit_tensors(belief_folder / "belief.safetensors", lambda tensors: None)
+    base = bert()
+    with pytest.raises(MismatchError, match="BertForTokenClassification has nothing there"):
+        babn.load_belief(base, belief_folder)
+    assert not hasattr(base, "babn")
+
+
+# How a base is recognised
+
+
+def test_another_head_is_refused(belief_folder: Path) -> None:
+    base = bert()
+    base.classifier.reset_parameters()
+    with pytest.raises(MismatchError, match=r"classifier\.weight, classifier\.bias differ"):
+        babn.load_belief(base, belief_folder)
+    assert not hasattr(base, "babn")
+    assert hasattr(babn.load_belief(base, belief_folder, check_base=False), "babn")
+
+
+SAMPLED = "bert.encoder.layer.0.attention.self.query.weight"
+
+
+def sampled_numbers(model: nn.Module) -> dict[str, list[float]]:
+    """What an earlier version kept of a base."""
+    weight = model.get_parameter(SAMPLED).detach().reshape(-1)
+    return {SAMPLED: weight[torch.linspace(0, len(weight) - 1, 8).long()].tolist()}
+
+
+@pytest.mark.parametrize("kept", [sampled_numbers(bert()), {}], ids=["samples", "nothing"])
+def test_beliefs_of_an_earlier_version_load_with_a_warning(belief_folder: Path, kept: Any) -> None:
+    values = json.loads((belief_folder / "belief.json").read_text())
+    del values["base_weights"]
+    (belief_folder / "belief.json").write_text(json.dumps(values | {"base": kept}))
+    edit_tensors(belief_folder / "belief.safetensors", lambda tensors: None)
+    with pytest.warns(BabnWarning, match="could not be verified: an earlier version of babn"):
+        babn.load_belief(bert(), belief_folder)
+    other = bert()
+    other.get_parameter(SAMPLED).data += 1.0
+    if kept:
+        with pytest.raises(MismatchError, match=SAMPLED):
+            babn.load_belief(other, belief_folder)
+
+
+@pytest.mark.parametrize("base", [3, {}, {"weights": 1, "adapters": ""}, {"weights": {"x": 1}}])
+def test_a_damaged_fingerprint_is_named(belief_folder: Path, base: Any) -> None:
+    edit_json(belief_folder / "belief.json", base_weights=base)
+    edit_tensors(belief_folder / "belief.safetensors", lambda tensors: None)
+    with pytest.raises(FormatError, match="base_weights is no fingerprint"):
+        babn.load_belief(bert(), belief_folder)
+
+
 # What an interruption leaves
 
 
@@ -466,6 +581,31 @@ def test_interruption_between_the_files_leaves_the_new_weights_whole(
         babn.save_belief(model, belief_folder)
     assert (belief_folder / "belief.json").read_text() == old
     assert_same(model, babn.load_belief(bert(), belief_folder), token_batch())
+
+
+@pytest.mark.slow
+def test_loading_while_another_thread_saves(tmp_path: Path) -> None:
+    """Two sets of beliefs by turns: a reader finds one or the other, whole."""
+    models = [converted_bert(), converted_bert(babn.BamConfig())]
+    babn.save_belief(models[0], tmp_path)
+    stop = threading.Event()
+
+    def save() -> None:
+        for model in itertools.cycle(models):
+            if stop.is_set():
+                return
+            babn.save_belief(model, tmp_path)
+
+    rules = set()
+    with ThreadPoolExecutor(1) as pool:
+        saving = pool.submit(save)
+        try:
+            for _ in range(25):
+                rules.add(babn.load_belief(bert(), tmp_path).babn.config.rule)
+        finally:
+            stop.set()
+        saving.result()
+    assert rules == {"belief", "bam"}
 
 
 def test_saving_again_replaces_what_was_there(belief_folder: Path) -> None:

@@ -1,5 +1,8 @@
 """Tensors come back as they were written, and any change to their file is noticed."""
 
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,33 @@ def test_large_files_are_read_tensor_by_tensor(
     monkeypatch.setattr(tensor_files, "SMALL", small)
     tensors, about = read_tensors(path)
     assert same(tensors) and about == ABOUT
+
+
+@pytest.mark.parametrize("small", [0, 2**26], ids=["one by one", "whole"])
+def test_reading_while_another_thread_writes(
+    path: Path, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every reading finds one of the two files whole."""
+    monkeypatch.setattr(tensor_files, "SMALL", small)
+    files = [({"x": torch.full((1000,), float(i))}, {"about": str(i)}) for i in range(2)]
+    write_tensors(path, *files[0])
+    stop = threading.Event()
+
+    def write() -> None:
+        for file in itertools.cycle(files):
+            if stop.is_set():
+                return
+            write_tensors(path, *file)
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        try:
+            read = [read_tensors(path) for _ in range(300)]
+        finally:
+            stop.set()
+        writing.result()
+    assert all(tensors["x"].eq(float(about["about"])).all() for tensors, about in read)
+    assert {about["about"] for _, about in read} == {"0", "1"}
 
 
 def same(tensors: dict[str, Tensor]) -> bool:

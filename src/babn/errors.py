@@ -35,6 +35,10 @@ class ConfigError(BabnError, ValueError):
     """A configuration field has a value that cannot work."""
 
 
+class ParameterError(BabnError, ValueError):
+    """A parameter of a distribution is outside of its domain."""
+
+
 class KeyLengthError(BabnError, ValueError):
     """More keys than the key-axis upward path was built for."""
 
@@ -53,6 +57,10 @@ class AlreadyConvertedError(BabnError, RuntimeError):
 
 class NotConvertedError(BabnError, RuntimeError):
     """The model is not converted, or the call does not come through its root."""
+
+
+class NoKLError(BabnError, RuntimeError):
+    """The KL of a forward pass that computed none."""
 
 
 class ExampleInputsError(BabnError, ValueError):

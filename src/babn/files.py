@@ -1,16 +1,18 @@
-"""Reading lines with their numbers, and writing so that an interruption leaves old files whole."""
+"""Reading regular files, and writing so that an interruption leaves old files whole."""
 
 import codecs
+import errno
 import gzip
 import hashlib
 import json
 import os
+import stat
 import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -22,6 +24,37 @@ CHECKSUMS = "checksums.json"
 
 PARTIAL = ".partial"
 """How names of files end that are being written."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a regular file for reading.
+
+    Folders, pipes, sockets and devices raise `FormatError`: reading one may wait forever.
+    """
+    # Without waiting for a writer, as opening a pipe does otherwise.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        number = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise _not_regular(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise _not_regular(path)
+    return cast(BinaryIO, os.fdopen(number, "rb"))
+
+
+def _not_regular(path: Path) -> FormatError:
+    return FormatError(
+        f"{path} is not a regular file but a folder, pipe, socket or device. Give a file."
+    )
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a regular file."""
+    with open_regular(path) as file:
+        return file.read()
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -60,6 +93,28 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def read_object(path: Path, remedy: str) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Args:
+        path: The file.
+        remedy: What to do about a damaged one, for the error.
+    """
+    try:
+        values = parse_json(read_regular(path))
+    except BabnError:
+        raise
+    except FileNotFoundError as error:
+        raise FormatError(f"{path} does not exist. Check the folder.") from error
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {one_line(error)}. Check the folder.") from error
+    except ValueError as error:
+        raise FormatError(f"{path} is not JSON: {one_line(error)}. {remedy}") from error
+    if not isinstance(values, dict):
+        raise FormatError(f"{path} does not hold a JSON object. {remedy}")
+    return values
+
+
 def read_npz(path: Path, remedy: str) -> dict[str, Any]:
     """The arrays of an `.npz` file.
 
@@ -92,8 +147,18 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     except OSError as error:
         raise StorageError.of(path, error) from error
     finally:
-        with suppress(OSError):  # on a read-only disk; the error above says more
+        with suppress(OSError):  # on a read-only disk it fails too, and would hide the first error
             partial.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and those above it, if they do not exist."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"The folder {path} cannot be made: {one_line(error)}. Give another one."
+        ) from error
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -124,12 +189,8 @@ def check_files(folder: Path) -> None:
     path = folder / CHECKSUMS
     if not path.exists():
         return
-    try:
-        noted = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise FormatError(f"{path} is damaged: {error}. Delete it to load unchecked.") from error
-    for name, digest in noted.items():
-        if not (folder / name).is_file():
+    for name, digest in read_object(path, "Delete it to load unchecked.").items():
+        if not (folder / name).exists():
             raise FormatError(f"{folder / name} does not exist. Check the folder.")
         if _digest(folder / name) != digest:
             raise FormatError(
@@ -138,6 +199,13 @@ def check_files(folder: Path) -> None:
             )
 
 
+def check_regular_files(folder: Path) -> None:
+    """Refuses a folder that holds anything but regular files and folders."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise _not_regular(path)
+
+
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,14 +6,16 @@ deterministic model.
 """
 
 import json
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from babn.attention.rule import RuleConfig
+from babn.attention.rule import RuleConfig, shown
 from babn.conversion.convert import (
     FORMAT,
     apply_plan,
@@ -22,16 +24,38 @@ from babn.conversion.convert import (
     describe,
 )
 from babn.conversion.discover import discover
-from babn.conversion.fingerprint import differing, fingerprint
+from babn.conversion.fingerprint import Fingerprint, compare, compare_samples, fingerprint
 from babn.conversion.plan import Call, Chain, from_list
 from babn.conversion.state import ATTRIBUTE, BeliefState, belief_states, converted_roots
-from babn.errors import ExampleInputsError, FormatError, MismatchError, MissingExtraError, one_line
-from babn.files import check_files, replace_text
+from babn.errors import (
+    BabnError,
+    BabnWarning,
+    ConfigError,
+    ExampleInputsError,
+    FormatError,
+    MismatchError,
+    MissingExtraError,
+    one_line,
+)
+from babn.files import (
+    check_files,
+    check_regular_files,
+    make_folder,
+    parse_json,
+    read_object,
+    replace_text,
+)
+from babn.model_folders import LOCAL, check_local, check_size, weight_files
 from babn.tensor_files import CHECKSUM, checksum, read_tensors, write_tensors
 
 Model = TypeVar("Model", bound=nn.Module)
 
 DESCRIPTION, WEIGHTS = "belief.json", "belief.safetensors"
+
+AGAIN = "Save the model again."
+
+BASE = "base_weights"
+"""Where a description holds the fingerprint of the base."""
 
 
 def load(
@@ -47,23 +71,26 @@ def load(
         model_class: Class to load with, if it is not one of transformers or of `babn.models`.
         example_inputs: As for `convert`; lets the attention calls be checked where no example can
             be made.
-        **kwargs: Passed on to `from_pretrained`.
+        **kwargs: Passed on to `from_pretrained`. Nothing is fetched, and no code from the folder
+            is run, unless they say so (`local_files_only=False`, `trust_remote_code=True`).
     """
     folder = Path(folder)
+    check_regular_files(folder)
     check_files(folder)
-    description = _read_json(folder / "config.json").get(ATTRIBUTE)
+    config = read_object(folder / "config.json", AGAIN)
+    description = config.pop(ATTRIBUTE, None)
     if description is None:
         raise FormatError(
             f"{folder / 'config.json'} describes no conversion. Load the folder with "
             "from_pretrained and call babn.convert, or babn.load_belief if it holds belief weights."
         )
+    check_local(config, folder / "config.json", kwargs)
     state = _make_state(description, _belief_tensors(folder), folder / "config.json")
-    model = _load_base(folder, model_class, kwargs)
+    model = _load_base(folder, config, model_class, kwargs)
     _check_paths(model, state.chains, folder)
     check_convertible(model, state.config)
     with suppress(ExampleInputsError):
-        found = discover(model, example_inputs, state.config.layers)
-        _check_chains(state.chains, found.chains, model, folder)
+        _check_chains(state, model, example_inputs, folder)
     return apply_plan(model, state)
 
 
@@ -75,9 +102,9 @@ def save_belief(model: nn.Module, folder: str | Path) -> Path:
             f"{type(model).__name__} holds {len(states)} converted models. Save each by itself."
         )
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     (root,) = converted_roots(model)
-    described = {**describe(states[0]), "base": fingerprint(root, states[0])}
+    described = {**describe(states[0]), BASE: fingerprint(root).to_dict()}
     # The weights hold their description too: an interruption may leave an old one beside them.
     written = write_tensors(
         folder / WEIGHTS, states[0].state_dict(), {ATTRIBUTE: json.dumps(described)}
@@ -96,51 +123,96 @@ def load_belief(
         model: The base, of the architecture that the parameters were trained on.
         folder: The folder.
         example_inputs: As for `convert`.
-        check_base: Whether some of its weights must be those that the parameters were saved with;
-            `False` allows a base that has been trained since.
+        check_base: Whether all weights of the base, its head included, must be those that the
+            parameters were saved with, up to rounding to float32, bfloat16 or float16. What cannot
+            be compared (quantised on one side, sharded or offloaded tensors) gives a warning.
+            `False` allows any base of the same architecture, as one that has been trained since.
     """
     folder = Path(folder)
-    tensors, about = read_tensors(folder / WEIGHTS, "Save the model again.")
-    description = _read_json(folder / DESCRIPTION)
+    tensors, about = read_tensors(folder / WEIGHTS, AGAIN)
+    description = read_object(folder / DESCRIPTION, AGAIN)
     if ATTRIBUTE in about and description.get(CHECKSUM) != checksum(tensors, about):
-        description = json.loads(about[ATTRIBUTE])  # the other file is of an earlier saving
+        description = parse_json(about[ATTRIBUTE])  # the other file is of an earlier saving
     state = _make_state(description, tensors, folder / DESCRIPTION)
     check_convertible(model, state.config)
-    found = discover(model, example_inputs, state.config.layers)
-    _check_chains(state.chains, found.chains, model, folder)
+    _check_chains(state, model, example_inputs, folder)
+    _check_paths(model, state.chains, folder)
     if check_base:
-        _check_base(description, model, state, folder)
+        _check_base(description, model, folder)
     return apply_plan(model, state)
 
 
-def _check_base(description: Any, model: nn.Module, state: BeliefState, folder: Path) -> None:
-    """Refuses a base of the right shape with other weights."""
-    other = differing(description.get("base") or {}, fingerprint(model, state))
-    if other:
-        names = ", ".join(other[:2]) + (" ..." if len(other) > 2 else "")
+def _check_base(description: Any, model: nn.Module, folder: Path) -> None:
+    """Refuses a base of the right shape with other weights; warns of what cannot be compared."""
+    changed, unverified = _compare_base(description, model, folder)
+    if changed:
         raise MismatchError(
-            f"The belief weights in {folder} were saved from a base with other weights: {names} "
-            "differ. Load them onto that base; if its training went on on purpose, pass "
-            "check_base=False; to keep a trained base use save_pretrained and babn.load."
+            f"The belief weights in {folder} were saved from a base with other weights: "
+            f"{_some(changed)} differ. Load them onto that base; if its training went on on "
+            "purpose, pass check_base=False; to keep a trained base use save_pretrained and "
+            "babn.load."
         )
+    if unverified:
+        warnings.warn(
+            f"Whether {type(model).__name__} is the base that the belief weights in {folder} were "
+            f"saved from could not be verified: {unverified}. If you know that it is, pass "
+            "check_base=False; otherwise save them again from this base.",
+            BabnWarning,
+            stacklevel=3,
+        )
+
+
+def _compare_base(description: Any, model: nn.Module, folder: Path) -> tuple[list[str], str]:
+    """The tensors that differ, and why a comparison is incomplete."""
+    try:
+        if BASE in description:
+            found = compare(Fingerprint.from_dict(description[BASE]), model)
+            reason = (
+                f"{_some(found.unverified)} cannot be compared, since one of the bases has them "
+                "quantised, sharded, offloaded or not at all"
+            )
+            return found.changed, reason if found.unverified else ""
+        changed = compare_samples(description.get("base") or {}, model)
+        return changed, "an earlier version of babn kept only a few numbers of the base"
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(
+            f"{folder / DESCRIPTION} is damaged: {BASE} is no fingerprint of a base "
+            f"({one_line(error)}). Save the model again, or pass check_base=False."
+        ) from error
+
+
+def _some(names: list[str]) -> str:
+    """A few of many names."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> BeliefState:
     """The state that a description and its tensors make, checked before any model is touched."""
     config, chains, kept = _parse(description, path)
     check_finite(tensors)
+    _check_shapes(config, chains, tensors, path)
     state = BeliefState(config, chains, kept)
-    own = state.state_dict()
-    tensors = {"temperature": own["temperature"]} | tensors  # the youngest of them
-    missing, unknown = sorted(set(own) - set(tensors)), sorted(set(tensors) - set(own))
+    state.load_state_dict({"temperature": state.temperature} | tensors)
+    return state
+
+
+def _check_shapes(
+    config: RuleConfig, chains: tuple[Chain, ...], tensors: dict[str, Tensor], path: Path
+) -> None:
+    """Compares what is described with what is there, before memory is taken for it."""
+    try:
+        with torch.device("meta"):
+            own = BeliefState(config, chains).state_dict()
+    except RuntimeError as error:  # more elements than torch can count
+        raise FormatError(f"{path} is damaged: {one_line(error)}. {AGAIN}") from error
+    missing = sorted(set(own) - set(tensors) - {"temperature"})  # earlier files have none
+    unknown = sorted(set(tensors) - set(own))
     shapes = [n for n in own if n in tensors and own[n].shape != tensors[n].shape]
     if missing or unknown or shapes:
         raise MismatchError(
             f"{path.parent} does not fit its description: missing {missing}, unknown {unknown}, of "
-            f"another shape {shapes}. Save the model again."
+            f"another shape {shapes}. {AGAIN}"
         )
-    state.load_state_dict(tensors)
-    return state
 
 
 def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...], tuple[Call, ...]]:
@@ -154,31 +226,16 @@ def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...],
         chains = from_list(description["chains"])
         if not chains or not all(chain.calls for chain in chains):
             raise ValueError("no attention calls")
-        kept = tuple(Call(**call) for call in description.get("kept", ()))
+        kept = tuple(map(Call.from_dict, description.get("kept", ())))
         return RuleConfig.from_dict(dict(description["rule"])), chains, kept
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"{path} is damaged: {error}. Save the model again.") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise FormatError(f"{path} does not exist. Check the folder.") from error
-    except ValueError as error:
-        raise FormatError(f"{path} is not JSON: {error}. Save the model again.") from error
-    if not isinstance(values, dict):
-        raise FormatError(f"{path} does not hold a JSON object. Save the model again.")
-    return values
+        raise FormatError(f"{path} is damaged: {one_line(error)} {AGAIN}") from error
 
 
 def _belief_tensors(folder: Path) -> dict[str, Tensor]:
     """The belief parameters inside a transformers folder, in one file or several."""
-    files = sorted(folder.glob("model*.safetensors"))
-    if not files:
-        raise FormatError(f"{folder} has no model*.safetensors; other formats are not read.")
     tensors: dict[str, Tensor] = {}
-    for file in files:
+    for file in weight_files(folder):
         tensors |= _tensors_under(f"{ATTRIBUTE}.", file)
     return tensors
 
@@ -193,25 +250,25 @@ def _tensors_under(prefix: str, path: Path) -> dict[str, Tensor]:
         raise FormatError(f"{path} is damaged: {error}. Save the model again.") from error
 
 
-def _load_base(folder: Path, model_class: type[Any] | None, kwargs: dict[str, Any]) -> Any:
+def _load_base(
+    folder: Path, config: dict[str, Any], model_class: type[Any] | None, kwargs: dict[str, Any]
+) -> Any:
     try:
         import transformers
     except ImportError as error:
         raise MissingExtraError(
             "babn.load needs transformers: pip install 'babn[transformers]'"
         ) from error
-    if model_class is None:
-        names = _read_json(folder / "config.json").get("architectures") or [""]
-        model_class = getattr(transformers, names[0], None) or _own_class(names[0])
-        if model_class is None:
-            raise FormatError(
-                f"{folder / 'config.json'} names the architecture {names[0]!r}, which transformers "
-                "does not provide. Pass model_class."
-            )
+    model_class = model_class or _named_class(config, folder / "config.json")
     level = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # it would warn of the belief parameters
     try:
-        model, report = model_class.from_pretrained(folder, output_loading_info=True, **kwargs)
+        check_size(model_class, folder, config, kwargs)
+        model, report = model_class.from_pretrained(
+            folder, output_loading_info=True, **LOCAL | kwargs
+        )
+    except BabnError:
+        raise
     except Exception as error:  # damaged files show in transformers in many ways
         raise FormatError(
             f"{folder} cannot be loaded as {model_class.__name__}: {one_line(error)} Save the "
@@ -220,12 +277,30 @@ def _load_base(folder: Path, model_class: type[Any] | None, kwargs: dict[str, An
     finally:
         transformers.logging.set_verbosity(level)
     if missing := sorted(report["missing_keys"]):
-        names = ", ".join(missing[:3]) + (" ..." if len(missing) > 3 else "")
         raise MismatchError(
-            f"{folder} lacks {len(missing)} weights that {model_class.__name__} needs: {names}. "
-            "Load the class and the configuration that it was saved from."
+            f"{folder} lacks {len(missing)} weights that {model_class.__name__} needs: "
+            f"{_some(missing)}. Load the class and the configuration that it was saved from."
         )
     return model
+
+
+def _named_class(config: dict[str, Any], path: Path) -> type[Any]:
+    """The model class that a configuration names: of transformers or of `babn.models`."""
+    import transformers
+
+    names = config.get("architectures")
+    name = names[0] if isinstance(names, list) and names else names
+    found = None
+    if isinstance(name, str):
+        with suppress(ImportError, RuntimeError):  # a class that needs another package
+            found = getattr(transformers, name, None) or _own_class(name)
+    # Nothing else has weights of its own; auto classes would look for code in the folder.
+    if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
+        raise FormatError(
+            f"{path} names the architecture {shown(name)}, which transformers does not provide. "
+            "Pass model_class."
+        )
+    return found
 
 
 def _own_class(name: str) -> type[Any] | None:
@@ -245,15 +320,21 @@ def _check_paths(model: nn.Module, chains: tuple[Chain, ...], folder: Path) -> N
             )
 
 
-def _check_chains(
-    saved: tuple[Chain, ...], found: tuple[Chain, ...], model: nn.Module, folder: Path
-) -> None:
+def _check_chains(state: BeliefState, model: nn.Module, example: Any, folder: Path) -> None:
+    """Compares the saved chains with those that a dry run of the model finds."""
+    try:
+        found = discover(model, example, state.config.layers).chains
+    except ConfigError as error:
+        raise MismatchError(
+            f"The belief weights in {folder} do not fit {type(model).__name__}: {error}"
+        ) from error
+
     def outline(chains: tuple[Chain, ...]) -> list[tuple[str, int, int, int]]:
         return [(c.name, len(c.calls), c.calls[0].heads, c.calls[0].head_dim) for c in chains]
 
-    if outline(saved) != outline(found):
+    if outline(state.chains) != outline(found):
         raise MismatchError(
             f"The belief weights in {folder} are for chains (name, steps, heads, head size) "
-            f"{outline(saved)}; {type(model).__name__} has {outline(found)}. Load them onto the "
+            f"{outline(state.chains)}; {type(model).__name__} has {outline(found)}. Load them onto the "
             "architecture they were trained on."
         )

@@ -1,6 +1,8 @@
 """Tensors in files that notice any change: safetensors with a checksum of everything in them."""
 
 import hashlib
+import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save_file
 from torch import Tensor
 
-from babn.errors import FormatError, StorageError
-from babn.files import replace_file
+from babn.errors import FormatError, StorageError, one_line
+from babn.files import open_regular, replace_file
 
 CHECKSUM = "sha256"
 """Where a file's own description holds the checksum."""
@@ -51,21 +53,33 @@ def read_tensors(path: Path, remedy: str = "") -> tuple[dict[str, Tensor], dict[
         remedy: What to do about a damaged one, for the error.
     """
     try:
-        with safe_open(path, "pt") as file:
-            about = dict(file.metadata() or {})
-            if path.stat().st_size <= SMALL:
-                tensors = load(path.read_bytes())
-            else:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors, about = _read(path)
     except FileNotFoundError as error:
         raise FormatError(f"{path} does not exist. Check the folder.") from error
-    except (OSError, SafetensorError) as error:
-        raise FormatError(f"{path} is damaged: {error}. {remedy}".rstrip()) from error
+    except (OSError, SafetensorError, KeyError) as error:
+        raise FormatError(f"{path} is damaged: {one_line(error)}. {remedy}".rstrip()) from error
     found = about.pop(CHECKSUM, None)
     if found is not None and found != checksum(tensors, about):
         what = "it does not hold what was written"
         raise FormatError(f"{path} is damaged: {what}. {remedy}".rstrip())
     return tensors, about
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata from one opening of the file, which a writer may replace meanwhile."""
+    with open_regular(path) as small:
+        if os.fstat(small.fileno()).st_size <= SMALL:
+            content = small.read()
+            return load(content), _metadata(content)
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return tensors, dict(file.metadata() or {})
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """The metadata of a safetensors file that `load` has accepted."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    return dict(json.loads(content[8:end]).get("__metadata__") or {})
 
 
 def checksum(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:

@@ -1,5 +1,6 @@
 """Commands on runs and models whose files are damaged, and on settings of any value."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from broken_files import as_installed, damaged, fuzzed, numbers, result_or_error, toml
+from broken_files import as_installed, damaged, fuzzed, numbers, result_or_error, toml, values
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import babn
@@ -155,6 +157,54 @@ def test_damaged_models(saved: Path, data: st.DataObject) -> None:
     folder = saved / "model"
     names = ["config.json", "model.safetensors"]
     with_damage(folder, names, data, lambda: result_or_error(lambda: babn.load(folder)))
+
+
+def with_other_values(
+    folder: Path, name: str, data: st.DataObject, work: Callable[[], object]
+) -> None:
+    """Gives one field of a JSON file another value while something is done."""
+    path = folder / name
+    content = path.read_text()
+    changed = json.loads(content)
+    at = changed
+    while True:
+        keys = sorted(at) if isinstance(at, dict) else list(range(len(at)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(at[key], dict | list) or not at[key] or data.draw(st.booleans()):
+            break
+        at = at[key]
+    at[key] = data.draw(st.one_of(values, st.sampled_from([10**6, 10**9, 10**12, -5, None])))
+    path.write_text(json.dumps(changed))
+    try:
+        work()
+    finally:
+        path.write_text(content)
+
+
+@fuzzed
+@given(data=st.data())
+def test_configurations_of_any_value(saved: Path, data: st.DataObject) -> None:
+    folder = saved / "model"
+    work = lambda: result_or_error(lambda: babn.load(folder))  # noqa: E731
+    with_other_values(folder, "config.json", data, work)
+
+
+@pytest.mark.filterwarnings("ignore::babn.errors.BabnWarning")  # of a base without checksums
+@fuzzed
+@given(data=st.data())
+def test_descriptions_of_any_value(saved: Path, bare: Path, data: st.DataObject) -> None:
+    work = lambda: result_or_error(lambda: babn.load_belief(base(), bare), str(bare))  # noqa: E731
+    with_other_values(bare, "belief.json", data, work)
+
+
+@pytest.fixture(scope="module")
+def bare(saved: Path) -> Path:
+    """Beliefs whose weights do not hold their description too."""
+    folder = saved / "bare"
+    shutil.copytree(saved / "belief", folder)
+    tensors = load_file(folder / "belief.safetensors")
+    save_file(tensors, folder / "belief.safetensors")
+    return folder
 
 
 @fuzzed

@@ -70,9 +70,29 @@ def test_another_base_of_the_same_shape_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16
 def test_the_same_base_in_half_precision_is_known(dtype: torch.dtype, tmp_path: Path) -> None:
     babn.save_belief(trained(), tmp_path)
+    assert hasattr(babn.load_belief(LLAMA.model().to(dtype), tmp_path), "babn")
     assert hasattr(babn.load_belief(LLAMA.model().to(dtype).float(), tmp_path), "babn")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.embed_tokens.weight",
+        "lm_head.weight",
+        "model.layers.1.mlp.up_proj.weight",
+        "model.norm.weight",
+    ],
+)
+def test_one_changed_number_anywhere_in_the_base_is_refused(name: str, tmp_path: Path) -> None:
+    babn.save_belief(LLAMA.converted(), tmp_path)
+    other = LLAMA.model()
+    with torch.no_grad():
+        other.get_parameter(name).view(-1)[-1].mul_(1.0001)
+    with pytest.raises(MismatchError, match=rf"other weights: {name} differ"):
+        babn.load_belief(other, tmp_path)
 
 
 def test_another_architecture_is_refused(tmp_path: Path) -> None:

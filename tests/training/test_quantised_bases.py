@@ -83,7 +83,9 @@ def test_beliefs_of_a_quantised_base_go_onto_the_base_itself(tmp_path: Path) -> 
     case = CASES["llama"]
     model = trained(quantised(case), case.loss)
     babn.save_belief(model, tmp_path)
-    whole = samples(babn.load_belief(case.model(), tmp_path), case)
+    with pytest.warns(babn.errors.BabnWarning, match=r"not be verified: .*q_proj.*quantised"):
+        loaded = babn.load_belief(case.model(), tmp_path)
+    whole = samples(loaded, case)
     torch.testing.assert_close(whole, samples(model, case), rtol=0, atol=0.3)
 
 

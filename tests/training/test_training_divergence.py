@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import babn
 from babn.conversion.state import belief_states
-from babn.errors import ConfigError, NotConvertedError
+from babn.errors import ConfigError, NoKLError, NotConvertedError
 
 
 class TorchClassifier(nn.Module):
@@ -97,7 +97,7 @@ def test_divergence_per_layer_is_the_same_on_output_and_model() -> None:
 
 @pytest.mark.parametrize("output", [SimpleNamespace(logits=1), (1, 2), None])
 def test_an_output_without_divergence_says_so(output: Any) -> None:
-    with pytest.raises(NotConvertedError, match="carries no divergence"):
+    with pytest.raises(NoKLError, match="carries no KL"):
         babn.kl_per_layer(output)
 
 
@@ -105,8 +105,12 @@ def test_output_of_an_evaluation_without_gradients_has_no_divergence() -> None:
     model, batch = converted_bert().eval(), batch_of(texts())
     with torch.no_grad():
         output = model(**batch)
-    with pytest.raises(NotConvertedError, match="recording_kl"):
-        babn.kl_per_layer(output)
+    for source in (output, model):
+        with pytest.raises(NoKLError, match="recording_kl"):
+            babn.kl_per_layer(source)
+    with torch.no_grad(), babn.recording_kl(model):
+        output = model(**batch)
+    assert len(babn.kl_per_layer(model)) == len(babn.kl_per_layer(output)) == 2
 
 
 @pytest.mark.parametrize("term", [babn.belief_kl, babn.weighted_kl])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
 from babn.errors import FormatError
+from babn.files import parse_json, read_regular
 
 Outcome = Literal["success", "failed", "skipped", "error"]
 """The model was fooled, was not fooled, was wrong to begin with, or could not be attacked."""
@@ -60,7 +61,7 @@ def append_record(path: Path, record: AttackRecord) -> None:
 
 def read_records(path: Path) -> list[AttackRecord]:
     """The records of a file, in order; none if there is no file."""
-    lines = path.read_bytes().splitlines() if path.exists() else []
+    lines = read_regular(path).splitlines() if path.exists() else []
     records = []
     for number, line in enumerate(lines, 1):
         values = _parsed(line)
@@ -73,7 +74,7 @@ def read_records(path: Path) -> list[AttackRecord]:
 def drop_broken_end(path: Path) -> None:
     """Takes away a last line that was being written when the process died."""
     if path.exists():
-        content = path.read_bytes()
+        content = read_regular(path)
         whole = content[: content.rfind(b"\n") + 1]
         if whole != content:
             path.write_bytes(whole)
@@ -87,7 +88,7 @@ def of_places(records: Sequence[AttackRecord], places: Sequence[int]) -> list[At
 
 def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(line)
+        return parse_json(line)
     except ValueError:  # neither JSON nor UTF-8
         return None
 

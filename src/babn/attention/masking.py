@@ -76,4 +76,4 @@ def tokens_seen(mask: Mask) -> Bool[Tensor, "#batch #head key"]:
 
 def is_rowwise(mask: Mask | None) -> bool:
     """Whether queries or heads differ in the keys that they see."""
-    return mask is not None and (mask.shape[1] > 1 or mask.shape[2] > 1)
+    return mask is not None and (mask.shape[1] != 1 or mask.shape[2] != 1)

@@ -100,7 +100,8 @@ def reduce_divergence(
 def _divided(total: Tensor, count: Tensor | int, counted: Counted | None) -> Tensor:
     if counted is not None:
         return total / counted(count)
-    return total / (count.clamp(min=1) if isinstance(count, Tensor) else count)
+    # Nothing to average over, as in an empty batch, makes a KL of zero.
+    return total / (count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1))
 
 
 def reduce_rows(
@@ -120,7 +121,7 @@ def reduce_rows(
         return _divided(kl_rows.sum(), math.prod(pairs), counted)
     seen = torch.ones(pairs[-1:], dtype=torch.bool, device=kl_rows.device) if mask is None else mask
     seen = seen if rows is None else seen & rows.unsqueeze(-1)
-    count = seen.sum() * (math.prod(pairs) // seen.numel())
+    count = seen.sum() * (math.prod(pairs) // max(seen.numel(), 1))
     return _divided(kl_rows.sum(), count, counted)
 
 

@@ -1,57 +1,189 @@
-"""A few numbers by which a base is known again, so that beliefs are not put onto another one."""
+"""Checksums of a base's weights, so that beliefs are not put onto another base.
 
-from collections.abc import Iterator
+Every parameter and every persistent buffer has a 64-bit checksum, the head included. A tensor of
+floating point numbers has one for each precision in which bases are loaded, so that a base that was
+rounded to another precision is verified too.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from babn.conversion.state import BeliefState
+from babn.conversion.state import ATTRIBUTE
 
-VALUES = 8
-"""Numbers of each matrix that are kept."""
-
-TOLERANCE = 0.03
-"""Of their size; half precision stays well below, and training does not."""
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def fingerprint(root: nn.Module, state: BeliefState) -> dict[str, list[float]]:
-    """Some weights of the first, a middle and the last attention module that follow the rule.
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a base is recognised by.
 
-    Args:
-        root: The model that was converted.
-        state: What conversion has put on it.
+    Attributes:
+        weights: The checksums of each tensor in words such as `"float32:0123456789abcdef"`; empty
+            for tensors whose values are elsewhere, as those on the meta device and sharded ones.
+        adapters: Checksum of all adapters together; empty if there are none.
     """
-    paths = list(dict.fromkeys(call.path for chain in state.chains for call in chain.calls))
-    places = sorted({0, len(paths) // 2, len(paths) - 1})
-    return {
-        name: _some(tensor) for at in places for name, tensor in _matrices(root, paths[at], state)
-    }
+
+    weights: Mapping[str, str] = field(default_factory=dict)
+    adapters: str = ""
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "Fingerprint":
+        """The inverse of `to_dict`."""
+        words = [*values["weights"].values(), values["adapters"]]
+        if not all(isinstance(word, str) for word in words):
+            raise TypeError("checksums are texts")
+        return cls(values["weights"], values["adapters"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a JSON file."""
+        return asdict(self)
 
 
-def differing(saved: dict[str, list[float]], found: dict[str, list[float]]) -> list[str]:
-    """Names of the matrices whose numbers do not agree; those that only one side has are passed."""
-    return [name for name in saved if name in found and not _alike(saved[name], found[name])]
+@dataclass(frozen=True)
+class Difference:
+    """How a base differs from the one that beliefs were saved with.
+
+    Attributes:
+        changed: Names of tensors with other values, and of those that only one of the two has.
+        unverified: Names of tensors that cannot be compared.
+    """
+
+    changed: list[str]
+    unverified: list[str]
 
 
-def _matrices(root: nn.Module, path: str, state: BeliefState) -> Iterator[tuple[str, Tensor]]:
-    """The matrices inside a module, without adapters and quantised ones."""
-    own = {id(parameter) for parameter in state.parameters()}
-    for name, tensor in root.get_submodule(path).named_parameters(prefix=path):
-        plain = type(tensor) in (nn.Parameter, Tensor) and tensor.is_floating_point()
-        if plain and tensor.ndim > 1 and "lora_" not in name and id(tensor) not in own:
-            yield name.replace(".base_layer", ""), tensor.detach()
+@torch.no_grad()
+def fingerprint(root: nn.Module) -> Fingerprint:
+    """The fingerprint of a model, converted or not."""
+    base, adapters = _tensors(root)
+    known: dict[int, str] = {}  # tied weights have several names
+    for x in base.values():
+        known[id(x)] = known.get(id(x)) or _words(x)
+    return Fingerprint({name: known[id(x)] for name, x in base.items()}, _together(adapters))
 
 
-def _some(tensor: Tensor) -> list[float]:
-    if tensor.is_meta:
-        return []
-    flat = tensor.reshape(-1)
-    places = torch.linspace(0, len(flat) - 1, VALUES, device=flat.device).long()
-    return [round(value, 6) for value in flat[places].float().tolist()]
+@torch.no_grad()
+def compare(saved: Fingerprint, root: nn.Module) -> Difference:
+    """Compares a base with the fingerprint of the one that beliefs were saved with."""
+    base, adapters = _tensors(root)
+    names = dict.fromkeys([*saved.weights, *base])
+    found = {name: _agrees(saved.weights.get(name), base.get(name)) for name in names}
+    quantised = any(_is_quantised(saved.weights.get(name), base.get(name)) for name in names)
+    same_names = saved.weights and base and not quantised  # quantised layers hold other tensors
+    changed = [
+        name
+        for name in names
+        if found[name] is False or (same_names and (name in saved.weights) != (name in base))
+    ]
+    unverified = [name for name in names if found[name] is None and name not in changed]
+    adapted = _together(adapters)
+    if saved.adapters != adapted:
+        (changed if saved.adapters and adapted else unverified).append("the adapters")
+    return Difference(changed, unverified)
 
 
-def _alike(one: list[float], other: list[float]) -> bool:
-    if len(one) != len(other):
-        return not one or not other  # a model without weights says nothing
-    size = max([abs(value) for value in one], default=0.0) + 1e-5
-    return all(abs(x - y) <= TOLERANCE * size for x, y in zip(one, other, strict=True))
+@torch.no_grad()
+def compare_samples(saved: Mapping[str, Sequence[float]], root: nn.Module) -> list[str]:
+    """Names of matrices that differ from the few numbers that files without checksums hold."""
+    base, _ = _tensors(root)
+    return [n for n, values in saved.items() if n in base and not _is_like(base[n], values)]
+
+
+def _is_like(x: Tensor, values: Sequence[float]) -> bool:
+    if not values or not _is_here(x) or not x.is_floating_point():
+        return True
+    places = torch.linspace(0, x.numel() - 1, len(values), device=x.device).long()
+    expected = torch.tensor(values, device=x.device)
+    largest = 0.03 * (float(expected.abs().max()) + 1e-5)  # well above half precision's rounding
+    return bool((x.reshape(-1)[places].float() - expected).abs().max() <= largest)
+
+
+def _agrees(words: str | None, x: Tensor | None) -> bool | None:
+    """Whether a tensor is the saved one, perhaps rounded; `None` if that cannot be said."""
+    if not words or x is None or not _is_here(x) or _is_quantised(words, x):
+        return None
+    saved = dict(word.split(":") for word in words.split())
+    if saved.get(_kind(x)) == _checksum(x):
+        return True
+    for kind, precision in PRECISIONS.items() if x.is_floating_point() else ():
+        rounded = x.to(precision)
+        if rounded.to(x.dtype).equal(x) and saved.get(kind) == _checksum(rounded):
+            return True
+    return False
+
+
+def _is_quantised(words: str | None, x: Tensor | None) -> bool:
+    """Whether one of the two bases holds integers where the other holds broken numbers."""
+    return bool(words) and x is not None and ("float" in (words or "")) != x.is_floating_point()
+
+
+def _words(x: Tensor) -> str:
+    """The checksums of a tensor."""
+    if not _is_here(x):
+        return ""
+    kinds = {_kind(x): x.dtype} | (PRECISIONS if x.is_floating_point() else {})
+    return " ".join(f"{kind}:{_checksum(x.to(dtype))}" for kind, dtype in kinds.items())
+
+
+def _kind(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
+
+
+def _is_here(x: Tensor) -> bool:
+    """Whether this process holds a tensor's values; sharded and offloaded ones are elsewhere."""
+    wrapped = hasattr(x, "__tensor_flatten__")  # DTensor, and quantised tensors of torchao
+    return not (x.is_meta or wrapped or hasattr(x, "ds_id"))
+
+
+def _checksum(x: Tensor) -> str:
+    digest = hashlib.sha256(repr(tuple(x.shape)).encode())
+    digest.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def _together(tensors: Mapping[str, Tensor]) -> str:
+    """One checksum of several tensors."""
+    words = "\n".join(f"{name} {_words(x)}" for name, x in sorted(tensors.items()))
+    return hashlib.sha256(words.encode()).hexdigest()[:16] if tensors else ""
+
+
+def _tensors(root: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The tensors of a base and of its adapters, without beliefs."""
+    base: dict[str, Tensor] = {}
+    adapters: dict[str, Tensor] = {}
+    # FSDP1 keeps flat parameters of its own, and gathering them is up to all processes together.
+    if not any(type(module).__name__ == "FullyShardedDataParallel" for module in root.modules()):
+        for name, x, adapted in _walk(root, "", False):
+            if name.split(".")[0] != ATTRIBUTE:
+                (adapters if adapted else base)[name] = x
+    return base, adapters
+
+
+def _walk(module: Any, prefix: str, adapted: bool) -> Iterator[tuple[str, Tensor, bool]]:
+    """Parameters, persistent buffers and quantisation states, named as without PEFT's wrappers."""
+    if hasattr(module, "modules_to_save") and hasattr(module, "original_module"):
+        yield from _walk(_active_copy(module), prefix, adapted)
+        return
+    tuned = hasattr(module, "base_layer") and hasattr(module, "adapter_layer_names")
+    own: dict[str, Any] = {}
+    module._save_to_state_dict(own, prefix, True)
+    for name, x in own.items():
+        if isinstance(x, Tensor):
+            yield name, x, adapted or tuned
+    for name, child in module._modules.items():
+        if child is not None and tuned and name == "base_layer":
+            yield from _walk(child, prefix, adapted)
+        elif child is not None:
+            yield from _walk(child, f"{prefix}{name}.", adapted or tuned)
+
+
+def _active_copy(wrapper: Any) -> nn.Module:
+    """What a wrapper of PEFT's `modules_to_save` computes with."""
+    enabled = [name for name in wrapper.active_adapters if name in wrapper.modules_to_save]
+    off = wrapper.disable_adapters or not enabled
+    return wrapper.original_module if off else wrapper.modules_to_save[enabled[0]]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from babn.conversion.kl_use import follow_kl
 from babn.conversion.pass_stack import active_pass, begin, end, resumed
 from babn.conversion.passes import Pass
 from babn.conversion.state import BeliefState, own_state
@@ -70,6 +71,8 @@ class Leave:
         finished.state.last_kl = per_layer
         if not per_layer:
             return output
+        if finished.training:
+            follow_kl(finished.state, output, per_layer)
         kl = torch.stack(list(per_layer.values())).sum()
         if finished.training and finished.override.add_kl:
             output = add_to_loss(output, finished.state.kl_weight * kl)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from babn.conversion.kl_use import warn_of_unused_kl
 from babn.conversion.override import active_override
 from babn.conversion.passes import Pass, Snapshot
 from babn.conversion.state import BeliefState, Site
@@ -38,6 +39,7 @@ def begin(
     current = active_pass()
     if current is None or current.state is not state:
         state.last_kl = None
+        warn_of_unused_kl(state)
         current = Pass(state, module.training, active_override(state), needs_weights, cache)
     _local.passes.append((module, current))
 

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 
-from babn.attention.rule import ChainShape, RuleConfig
+from babn.attention.rule import MOST, ChainShape, RuleConfig, shown
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,18 @@ class Call:
     windowed: bool = False
     crossed: bool = False
     order: int = 0
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Call":
+        """A call of plain values, as a JSON file has them, whose types and signs are checked."""
+        call = cls(**values)
+        for name, kind in get_type_hints(cls).items():
+            value = getattr(call, name)
+            least = 1 if name in ("heads", "head_dim") else 0
+            if type(value) is not kind or (kind is int and not least <= value <= MOST):
+                wanted = f"a number from {least} to {MOST}" if kind is int else f"a {kind.__name__}"
+                raise ValueError(f"{name}={shown(value)} of an attention call is not {wanted}.")
+        return call
 
     @property
     def family(self) -> tuple[Any, ...]:
@@ -89,5 +101,5 @@ def to_list(chains: Sequence[Chain]) -> list[dict[str, Any]]:
 def from_list(values: Iterable[dict[str, Any]]) -> tuple[Chain, ...]:
     """The inverse of `to_list`."""
     return tuple(
-        Chain(chain["name"], tuple(Call(**call) for call in chain["calls"])) for chain in values
+        Chain(str(chain["name"]), tuple(map(Call.from_dict, chain["calls"]))) for chain in values
     )

@@ -52,10 +52,11 @@ class BeliefState(nn.Module):
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
         self.register_buffer("temperature", torch.tensor(1.0))
         self.last_kl: dict[str, Tensor] | None = None
+        self.kl_use: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles leave the last pass's graph behind."""
-        return {**self.__dict__, "last_kl": None}
+        return {**self.__dict__, "last_kl": None, "kl_use": None}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BeliefState":
         """Moves everything; weight and temperature keep their precision, whatever the model's."""

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from babn.errors import ParameterError
+
 
 class Gamma:
     r"""Gamma distribution with shape $\alpha$ and rate $\beta$, its shape held in log space.
@@ -23,6 +25,8 @@ class Gamma:
     def __init__(
         self, log_alpha: Float[Tensor, "..."], beta: float | Float[Tensor, "..."] = 1.0
     ) -> None:
+        if not isinstance(beta, Tensor) and not 0 < beta < math.inf:
+            raise ParameterError(f"beta={beta!r} is not possible. Give a positive number.")
         self.log_alpha = log_alpha
         self.beta = beta
 

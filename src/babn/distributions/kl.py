@@ -14,6 +14,10 @@ from babn.distributions.special import (
     saturating_exp,
 )
 from babn.distributions.weibull import Weibull
+from babn.errors import ParameterError
+
+HUGE = 1e100
+"""Parameters beyond it, or below its inverse, are taken for it: the KL is as large either way."""
 
 EULER = 0.57721566490153286
 """The Euler-Mascheroni constant."""
@@ -55,17 +59,23 @@ def kl_weibull_gamma(
 ) -> Float[Tensor, "..."]:
     r"""KL divergence of Weibull($k$, $\lambda$) from Gamma($\alpha$, $\beta$), from parameters.
 
-    Computed in float64 and returned in the parameters' type (float32 for half precision). A
-    divergence or a gradient beyond the largest number of its type is returned as that number, never
-    as infinity or NaN.
+    Computed in float64 and returned in the parameters' type (float32 for half precision). A KL or a
+    gradient beyond the largest number of its type is returned as that number, never as infinity or
+    NaN.
+
+    Raises:
+        ParameterError: A parameter is not finite, or `k`, `alpha` or `beta` is not positive.
 
     Example:
         >>> one, zero = torch.tensor(1.0), torch.tensor(0.0)
         >>> kl_weibull_gamma(one, zero, one, 1.0)  # both are the standard exponential
         tensor(0.)
     """
+    _check(k=k, alpha=alpha, beta=beta)
+    _check_finite(log_lam=log_lam)
     dtype = torch.promote_types(torch.result_type(k, log_lam), torch.float32)
     k, log_lam, alpha = map(_widened, (k, log_lam, alpha))
+    k = k.clamp(min=1 / HUGE)
     beta = _widened(beta) if isinstance(beta, Tensor) else beta
     return saturating_cast(weibull_gamma(Weibull(k, log_lam), Gamma(alpha.log(), beta)), dtype)
 
@@ -76,13 +86,43 @@ def kl_lognormal_lognormal(
     mu_p: Float[Tensor, "..."],
     sigma_p: Float[Tensor, "..."],
 ) -> Float[Tensor, "..."]:
-    """KL divergence between two lognormal distributions, from parameters."""
+    """KL divergence between two lognormal distributions, from parameters.
+
+    Raises:
+        ParameterError: A parameter is not finite, or a standard deviation is not positive.
+    """
+    _check(sigma_q=sigma_q, sigma_p=sigma_p)
+    _check_finite(mu_q=mu_q, mu_p=mu_p)
     dtype = torch.promote_types(torch.result_type(mu_q, mu_p), torch.float32)
     mu_q, sigma_q, mu_p, sigma_p = map(_widened, (mu_q, sigma_q, mu_p, sigma_p))
+    sigma_q, sigma_p = sigma_q.clamp(min=1 / HUGE), sigma_p.clamp(min=1 / HUGE)
     divergence = lognormal_lognormal(LogNormal(mu_q, sigma_q), LogNormal(mu_p, sigma_p))
     return saturating_cast(divergence, dtype)
 
 
+def _check(**parameters: float | Tensor) -> None:
+    """Refuses parameters that are not positive and finite."""
+    for name, value in parameters.items():
+        _check_all(name, value, torch.as_tensor(value) > 0, "a positive number")
+    _check_finite(**parameters)
+
+
+def _check_finite(**parameters: float | Tensor) -> None:
+    for name, value in parameters.items():
+        _check_all(name, value, torch.as_tensor(value).isfinite(), "a finite number")
+
+
+def _check_all(name: str, value: float | Tensor, allowed: Tensor, wanted: str) -> None:
+    if torch.compiler.is_compiling() or allowed.is_meta or bool(allowed.all()):
+        return
+    first = float(torch.as_tensor(value)[~allowed].reshape(-1)[0])
+    raise ParameterError(f"{name} has the value {first:g}. Give {wanted} everywhere.")
+
+
 def _widened(x: Tensor) -> Tensor:
-    """The type in which divergences are computed, since their terms cancel and may be huge."""
-    return finite_gradient(x).to(torch.float32 if x.device.type == "mps" else torch.float64)
+    """The type in which divergences are computed, since their terms cancel and may be huge.
+
+    What is left of float64's range is for products of parameters.
+    """
+    wide = finite_gradient(x).to(torch.float32 if x.device.type == "mps" else torch.float64)
+    return wide.clamp(-HUGE, HUGE)

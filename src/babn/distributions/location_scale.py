@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.distributions.noise import Noise
+from babn.distributions.special import finite
 
 
 class LogLocationScale:
@@ -31,20 +32,21 @@ class LogLocationScale:
 
     @property
     def log_mean(self) -> Float[Tensor, "..."]:
-        r"""$\log E[s]$, consistent with the noise."""
+        r"""$\log E[s]$, consistent with the noise; at most the largest number of its type."""
         if self._log_mean is None:
-            self._log_mean = self.loc + self.noise.log_moment(self.scale)
+            self._log_mean = finite(self.loc + self.noise.log_moment(finite(self.scale)))
         return self._log_mean
 
     @property
     def relative_std(self) -> Float[Tensor, "..."]:
         """Standard deviation divided by mean; depends on the scale alone."""
-        return self.noise.relative_std(self.scale)
+        return self.noise.relative_std(finite(self.scale))
 
     def log_sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "..."]:
         r"""A reparameterised draw of $\log s$."""
         shape = torch.broadcast_shapes(self.loc.shape, self.scale.shape)
-        return self.log_sample_from(self.noise.sample(self.loc.detach().expand(shape), generator))
+        noise = self.noise.sample(self.loc.detach().expand(shape), generator)
+        return finite(self.log_sample_from(noise))
 
     def log_sample_from(self, g: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         r"""$\log s$ for given standard noise."""

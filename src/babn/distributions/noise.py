@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.distributions.special import log_gamma_1p, polynomial, slopes
+from babn.distributions.special import finite, in_single, log_gamma_1p, polynomial, slopes
 
 NoiseName = Literal["exact", "truncated", "truncated-paper"]
 Family = Literal["weibull", "lognormal"]
@@ -63,16 +63,16 @@ class LogExponential:
 
     def from_uniform(self, u: Tensor) -> Tensor:
         """The quantiles at `u`."""
-        return log_exponential_quantile(u)
+        return in_single(log_exponential_quantile, inside(u))
 
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
-        return log_gamma_1p(scale)
+        return in_single(log_gamma_1p, scale)
 
     def relative_std(self, scale: Tensor) -> Tensor:
         """Std/mean at `scale`."""
         # In float32 the two terms cancel for small scales (large k).
-        wide = scale.double()
+        wide = scale.double().clamp(max=1e6)  # where the ratio is beyond all numbers
         log_ratio = torch.lgamma(1 + 2 * wide) - 2 * torch.lgamma(1 + wide)
         return _relative_std_from(log_ratio, scale.dtype)
 
@@ -86,11 +86,11 @@ class StandardNormal:
 
     def from_uniform(self, u: Tensor) -> Tensor:
         """The quantiles at `u`."""
-        return torch.special.ndtri(u)
+        return in_single(torch.special.ndtri, inside(u))
 
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
-        return 0.5 * scale.square()
+        return finite(0.5 * scale * scale)
 
     def relative_std(self, scale: Tensor) -> Tensor:
         """Std/mean at `scale`."""
@@ -101,6 +101,12 @@ def _relative_std_from(log_ratio: Tensor, dtype: torch.dtype) -> Tensor:
     """The root of (ratio of second moment to squared mean) - 1, at most the largest number."""
     largest = min(2 * math.log(torch.finfo(dtype).max) - 1e-3, 700.0)
     return log_ratio.clamp(0, largest).expm1().sqrt().to(dtype)
+
+
+def inside(u: Tensor) -> Tensor:
+    """Numbers between 0 and 1 without the ends, which rounding may reach and noise cannot have."""
+    kind = torch.finfo(u.dtype)
+    return u.clamp(kind.tiny, 1 - kind.eps / 2)
 
 
 def log_exponential_quantile(u: Tensor) -> Tensor:
@@ -151,21 +157,28 @@ class Truncated:
 
     def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draws with the shape of `like`."""
-        return self.quantile(torch.empty_like(like).uniform_(LOW, HIGH, generator=generator))
+        draws = torch.empty_like(like).uniform_(LOW, HIGH, generator=generator)
+        return in_single(self.quantile, draws)
 
     def from_uniform(self, u: Tensor) -> Tensor:
         """The quantiles at `u`, once it is between the bounds."""
-        return self.quantile(LOW + (HIGH - LOW) * u)
+        return in_single(self.quantile, LOW + (HIGH - LOW) * u)
 
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
+        return in_single(self._log_moment, scale)
+
+    def _log_moment(self, scale: Tensor) -> Tensor:
         value: Tensor = _TruncatedLogMoment.apply(scale, self.largest, self.series)
         return value
 
     def relative_std(self, scale: Tensor) -> Tensor:
         """Std/mean at `scale`."""
+        return in_single(self._relative_std, scale)
+
+    def _relative_std(self, scale: Tensor) -> Tensor:
         bounded = polynomial(self.spread_series, (scale - _BEND) / (scale + _BEND))
-        return scale * bounded.exp() * (1 + scale).rsqrt()
+        return scale * (1 + scale).rsqrt() * bounded.exp()
 
 
 class TruncatedPaper:

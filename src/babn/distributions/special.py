@@ -1,7 +1,7 @@
 """Functions that stay finite and accurate where the textbook forms do not."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,19 @@ def polynomial(coefficients: Sequence[float], x: Tensor) -> Tensor:
 def slopes(coefficients: Sequence[float]) -> list[float]:
     """The coefficients of a polynomial's derivative."""
     return [power * c for power, c in enumerate(coefficients)][1:]
+
+
+def finite(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """`x` with infinities replaced by the largest numbers of its type; NaN stays."""
+    largest = torch.finfo(x.dtype).max
+    return x.clamp(-largest, largest)
+
+
+def in_single(function: Callable[[Tensor], Tensor], x: Float[Tensor, "..."]) -> Tensor:
+    """`function(x)`, computed in float32 for half precision, where it may overflow or not exist."""
+    if x.dtype not in (torch.float16, torch.bfloat16):
+        return function(x)
+    return saturating_cast(function(x.float()), x.dtype)
 
 
 def saturating_exp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 from babn.errors import ConfigError, FormatError
-from babn.files import replace_text
+from babn.files import make_folder, read_object, replace_text
 from babn.prediction.predict import Prediction
 from babn.tensor_files import read_tensors, write_tensors
 
@@ -59,7 +59,7 @@ class Evaluation:
         folder = Path(folder)
         if (folder / DESCRIPTION).exists() and not overwrite:
             raise FormatError(f"{folder} holds an evaluation. Pass overwrite=True to replace it.")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         tensors = {"sample_logits": self.prediction.sample_logits, "labels": self.labels}
         if self.outside is not None:
             tensors["outside"] = self.outside.sample_logits
@@ -80,7 +80,7 @@ class Evaluation:
         """Reads what `save` wrote."""
         folder = Path(folder)
         try:
-            found = json.loads((folder / DESCRIPTION).read_text())
+            found = read_object(folder / DESCRIPTION, "Save it again.")
             if found.get("format") != FORMAT:
                 raise FormatError(
                     f"{folder / DESCRIPTION} has format {found.get('format')!r}; this version of "
@@ -97,8 +97,6 @@ class Evaluation:
                 None if outside is None else Prediction(outside, activation),
                 found["details"],
             )
-        except FileNotFoundError as error:
-            raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
         except (KeyError, AttributeError, TypeError, ValueError) as error:
             if isinstance(error, FormatError | ConfigError):
                 raise

@@ -11,6 +11,7 @@ from babn.evaluation.comparison import Comparison
 from babn.evaluation.markup import Markup, element, join
 from babn.evaluation.page import check_target, document
 from babn.evaluation.tables import Table
+from babn.files import make_folder
 
 AUTHOR, PAGE = "babn report", "report.html"
 
@@ -42,7 +43,7 @@ def report(
     check_target(folder, PAGE, AUTHOR, force)
     evaluations = collect(runs)
     comparison = compare(evaluations, baseline, bins=bins)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     tables = {"numbers": comparison.table(), "differences": comparison.difference_table()}
     figures = _figures(evaluations, bins)
     for name, table in tables.items():

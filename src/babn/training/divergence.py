@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.conversion.state import belief_states
-from babn.errors import ConfigError, NotConvertedError
+from babn.errors import ConfigError, NoKLError
 
 
 def set_kl_weight(model: nn.Module, weight: float) -> None:
@@ -27,35 +27,39 @@ def get_kl_weight(model: nn.Module) -> float:
 
 
 def kl_per_layer(source: Any) -> dict[str, Float[Tensor, ""]]:
-    """The divergence of each attention call, by chain and step.
+    """The KL of each attention call, by chain and step; empty if the method has no prior.
 
     Args:
         source: A model's output, or a converted model for its last pass.
+
+    Raises:
+        NoKLError: The pass computed no KL, as in evaluation mode without gradients.
     """
     if not isinstance(source, nn.Module):
         if not hasattr(source, "belief_kl_per_layer"):
-            raise NotConvertedError(
-                f"This {type(source).__name__} carries no divergence: the model is not converted, "
-                "its rule has no prior, or it ran without gradients in evaluation mode (use "
-                "babn.recording_kl(model) there). If a wrapper remade the output, pass the model."
+            raise NoKLError(
+                f"This {type(source).__name__} carries no KL: its model is not converted, its "
+                "method has no prior, or it ran in evaluation mode without gradients, where "
+                "babn.recording_kl(model) makes it compute one. If a wrapper rebuilt the output, "
+                "pass the model."
             )
         return source.belief_kl_per_layer
     layers: dict[str, Tensor] = {}
     for state in belief_states(source):
         if state.last_kl is None:
-            raise NotConvertedError(
-                f"{type(source).__name__} computed no divergence in its last pass: there was none, "
-                "or it ran without gradients in evaluation mode, where "
-                "babn.recording_kl(model) asks for it."
+            raise NoKLError(
+                f"The last pass of {type(source).__name__} computed no KL: there was no pass yet, "
+                "or it ran in evaluation mode without gradients. Run the pass inside "
+                "babn.recording_kl(model)."
             )
         layers |= state.last_kl
     return layers
 
 
 def belief_kl(model: nn.Module) -> Float[Tensor, ""]:
-    """The divergence of a converted model's last pass, with gradients; for hand-written losses.
+    """The KL of a converted model's last pass, with gradients; for hand-written losses.
 
-    Zero if the rule has no prior.
+    Zero if the method has no prior; `NoKLError` if the pass computed none, as in `kl_per_layer`.
     """
     values = list(kl_per_layer(model).values())
     return torch.stack(values).sum() if values else torch.zeros(())
