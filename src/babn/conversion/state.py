@@ -14,6 +14,9 @@ from babn.errors import NotConvertedError
 ATTRIBUTE = "babn"
 """Name under which the root of a converted model holds its `BeliefState`."""
 
+PART = "_babn_part"
+"""Attribute of every module of a converted model, by which a part of it is known as one."""
+
 
 @dataclass(frozen=True)
 class Site:
@@ -95,6 +98,23 @@ def own_state(module: nn.Module) -> BeliefState | None:
 def converted_roots(model: nn.Module) -> list[nn.Module]:
     """The roots of all converted models inside `model`."""
     return [module for module in model.modules() if own_state(module) is not None]
+
+
+def is_part(model: nn.Module) -> bool:
+    """Whether `model` shares modules with a converted model whose root it does not hold."""
+    return not converted_roots(model) and any(PART in vars(m) for m in model.modules())
+
+
+def mark_parts(root: nn.Module) -> None:
+    """Makes the modules of a model known as parts of a converted one."""
+    for module in root.modules():
+        vars(module)[PART] = True
+
+
+def unmark_parts(root: nn.Module) -> None:
+    """Takes these marks off again."""
+    for module in root.modules():
+        vars(module).pop(PART, None)
 
 
 def belief_states(model: nn.Module) -> list[BeliefState]:

@@ -1,0 +1,93 @@
+"""Float32 arithmetic that is exact enough to compare two runs of a model."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_aten = torch.ops.aten
+
+PRODUCTS = {
+    _aten.mm,
+    _aten.addmm,
+    _aten.bmm,
+    _aten.baddbmm,
+    _aten.addbmm,
+    _aten.mv,
+    _aten.addmv,
+    _aten.dot,
+    _aten.matmul,
+    _aten.linear,
+    _aten.einsum,
+    _aten.convolution,
+    _aten.conv1d,
+    _aten.conv2d,
+    _aten.conv3d,
+    _aten.scaled_dot_product_attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu,
+}
+"""The operators that torch may compute in TF32 or bfloat16."""
+
+
+class FullPrecision(TorchDispatchMode):
+    """Computes products of float32 tensors in float64.
+
+    TF32 on a GPU, and bfloat16 inside float32 products on some CPUs, round to 8 to 11 bits. The
+    settings of torch that turn them off belong to the process and differ between versions; a mode
+    belongs to its thread.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Widens the arguments of a product, and rounds its result."""
+        kwargs = kwargs or {}
+        if func is _aten._scaled_dot_product_efficient_attention.default:
+            return _efficient_attention(*args, **kwargs)
+        if func.overloadpacket not in PRODUCTS or not _all_float32(args, kwargs):
+            return func(*args, **kwargs)
+        try:
+            return _in_float64(func, args, kwargs)
+        except (RuntimeError, TypeError):  # a device or an operator without float64
+            return func(*args, **kwargs)
+
+
+def _all_float32(args: Any, kwargs: Any) -> bool:
+    tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    plain = all(type(x) in (Tensor, nn.Parameter) for x in tensors)
+    return plain and {x.dtype for x in tensors if x.is_floating_point()} == {torch.float32}
+
+
+def _in_float64(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    args, kwargs = pytree.tree_map_only(Tensor, _widened, (args, kwargs))
+    return pytree.tree_map_only(Tensor, _rounded, func(*args, **kwargs))
+
+
+def _widened(x: Tensor) -> Tensor:
+    return x.double() if x.dtype == torch.float32 else x
+
+
+def _rounded(x: Tensor) -> Tensor:
+    return x.float() if x.dtype == torch.float64 else x
+
+
+def _efficient_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    compute_log_sumexp: bool,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Tensor, ...]:
+    """A kernel of GPUs that has no float64; its output comes from torch's reference."""
+    output, _ = _in_float64(
+        _aten._scaled_dot_product_attention_math,
+        (query, key, value, bias, dropout, causal),
+        {"scale": scale},
+    )
+    unused = query.new_zeros(())
+    return output, unused, unused.long(), unused.long()
