@@ -25,7 +25,6 @@ from babn.conversion.state import (
     is_part,
     mark_parts,
     own_state,
-    unmark_parts,
 )
 from babn.conversion.transformers_route import own_configurations
 from babn.errors import (
@@ -115,11 +114,11 @@ def check_convertible(model: nn.Module, config: RuleConfig) -> None:
 
 
 def check_whole(model: nn.Module) -> None:
-    """Refuses a part of a converted model, which cannot be converted or reverted by itself."""
+    """Refuses a part of a converted model, which cannot be converted by itself."""
     if is_part(model):
         raise AlreadyConvertedError(
-            f"{type(model).__name__} is part of a model that is converted already. Call babn.revert "
-            "on that model first, or use it as a whole."
+            f"{type(model).__name__} is part of a model that is converted already. Call "
+            "babn.revert on that model first."
         )
 
 
@@ -140,10 +139,10 @@ def apply_plan(model: Model, state: BeliefState) -> Model:
     reference = next(model.parameters(), torch.empty(0))
     state.to(device=reference.device).train(model.training)
     own_configurations(model)
-    mark_parts(model)
     setattr(model, ATTRIBUTE, state)
     # Partials and methods, not closures, so that a copy of the model gets undos of its own.
     model.__dict__[_UNDOS] = [
+        *mark_parts(model, state),
         *_attach_sites(model, state),
         *_attach_hooks(model),
         *install_everywhere(
@@ -174,16 +173,16 @@ def revert(model: Model) -> Model:
 
     Outputs are then bit for bit those of the same weights in a model that was never converted.
     """
-    check_whole(model)
     roots = converted_roots(model)
     if not roots:
-        raise NotConvertedError(f"{type(model).__name__} is not converted: nothing to revert.")
+        whole = "part of a converted model: revert that one"
+        what = whole if is_part(model) else "not converted: nothing to revert"
+        raise NotConvertedError(f"{type(model).__name__} is {what}.")
     for root in roots:
         for undo in reversed(root.__dict__.pop(_UNDOS)):
             undo()
         unwrap_checkpoints(root)
         delattr(root, ATTRIBUTE)
-        unmark_parts(root)
         if hasattr(getattr(root, "config", None), ATTRIBUTE):
             delattr(root.config, ATTRIBUTE)
     return model

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ ATTRIBUTE = "babn"
 """Name under which the root of a converted model holds its `BeliefState`."""
 
 PART = "_babn_part"
-"""Attribute of every module of a converted model, by which a part of it is known as one."""
+"""Attribute of every attention module of a converted model, by which its parts are recognised."""
 
 
 @dataclass(frozen=True)
@@ -101,20 +102,17 @@ def converted_roots(model: nn.Module) -> list[nn.Module]:
 
 
 def is_part(model: nn.Module) -> bool:
-    """Whether `model` shares modules with a converted model whose root it does not hold."""
+    """Whether `model` has attention modules of a converted model whose root it does not hold."""
     return not converted_roots(model) and any(PART in vars(m) for m in model.modules())
 
 
-def mark_parts(root: nn.Module) -> None:
-    """Makes the modules of a model known as parts of a converted one."""
-    for module in root.modules():
+def mark_parts(root: nn.Module, state: BeliefState) -> list[Callable[[], None]]:
+    """Marks the attention modules of a model, chosen or not; gives what takes the marks off."""
+    calls = [*(call for chain in state.chains for call in chain.calls), *state.kept]
+    modules = {root.get_submodule(call.path) for call in calls}
+    for module in modules:
         vars(module)[PART] = True
-
-
-def unmark_parts(root: nn.Module) -> None:
-    """Takes these marks off again."""
-    for module in root.modules():
-        vars(module).pop(PART, None)
+    return [partial(delattr, module, PART) for module in modules]
 
 
 def belief_states(model: nn.Module) -> list[BeliefState]:
