@@ -1,12 +1,20 @@
-"""Float32 arithmetic that is exact enough to compare two runs of a model."""
+"""Arithmetic in which rounding does not hide what two runs of a model differ in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from babn.conversion.snapshot import unchanged
+
+LARGEST = 2**30
+"""Models of more parameters in half precision keep them, since float32 copies take memory."""
+
+_HALF = torch.float16, torch.bfloat16
 
 _aten = torch.ops.aten
 
@@ -32,7 +40,34 @@ PRODUCTS = {
 """The operators that torch may compute in TF32 or bfloat16."""
 
 
-class FullPrecision(TorchDispatchMode):
+@contextmanager
+def full_precision(model: nn.Module) -> Iterator[None]:
+    """Runs a model in float32 without autocast, and its products in float64."""
+    devices = {parameter.device.type for parameter in model.parameters()} | {"cpu"}
+    with unchanged(model), ExitStack() as entered, WideProducts():
+        for device in devices - {"meta"}:
+            entered.enter_context(torch.autocast(device, enabled=False))
+        if sum(p.numel() for p in model.parameters() if p.dtype in _HALF) <= LARGEST:
+            _widen_weights(model)
+        yield
+
+
+def widened(values: Any) -> Any:
+    """Arguments with float32 in place of half precision."""
+    return pytree.tree_map_only(Tensor, lambda x: x.float() if x.dtype in _HALF else x, values)
+
+
+def _widen_weights(model: nn.Module) -> None:
+    wide: dict[int, Tensor] = {}  # tied weights stay tied
+    for module in model.modules():
+        for table in (module._parameters, module._buffers):
+            for name, x in table.items():
+                if type(x) in (Tensor, nn.Parameter) and x.dtype in _HALF:
+                    made = wide.setdefault(id(x), x.detach().float())
+                    table[name] = nn.Parameter(made) if isinstance(x, nn.Parameter) else made
+
+
+class WideProducts(TorchDispatchMode):
     """Computes products of float32 tensors in float64.
 
     TF32 on a GPU, and bfloat16 inside float32 products on some CPUs, round to 8 to 11 bits. The
