@@ -49,9 +49,9 @@ class SlowPath(TorchFunctionMode):
 
 def run_example(model: nn.Module, call: Arguments) -> Any:
     """The output for a copy of the arguments, which a forward pass may change."""
-    args, kwargs = pytree.tree_map(_copied, call)
+    args, kwargs = _copied(call)
     torch.manual_seed(0)  # models that draw random numbers draw the same in each run
-    paths = {module: path for path, module in model.named_modules()}
+    known = set(model.modules())
     try:
         output = model(*args, **kwargs)
     except BabnError:
@@ -63,7 +63,7 @@ def run_example(model: nn.Module, call: Arguments) -> Any:
             f"{type(error).__name__}: {error}. Pass example_inputs that the model accepts."
         ) from error
     for path, module in model.named_modules():
-        if module not in paths and looks_like_attention(module):
+        if module not in known and looks_like_attention(module):
             raise ConversionError(
                 f"{type(model).__name__} puts another module at {path} while it runs, of class "
                 f"{type(module).__name__}, so conversion would be lost there. Build it in that "
@@ -73,14 +73,26 @@ def run_example(model: nn.Module, call: Arguments) -> Any:
     return output
 
 
-def _copied(value: Any) -> Any:
-    """A copy of an argument; caches of keys and values are filled in a forward pass."""
-    if isinstance(value, Tensor):
-        return value.clone()
+def _copied(call: Arguments) -> Arguments:
+    """Arguments whose tensors, those in caches of keys and values too, are copies."""
     try:
-        return copy.deepcopy(value)
-    except Exception:  # an object that cannot be copied, such as one with a lock
-        return value
+        with _CopiesOfResults():
+            return copy.deepcopy(call)
+    except Exception:  # some objects cannot be copied, such as those with a lock
+        copied: Arguments = pytree.tree_map_only(Tensor, Tensor.clone, call)
+        return copied
+
+
+class _CopiesOfResults(TorchFunctionMode):
+    """Lets tensors be copied that carry a graph, which torch refuses to copy."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Copies without the graph."""
+        if func is Tensor.__deepcopy__:
+            return args[0].detach().clone()
+        return func(*args, **(kwargs or {}))
 
 
 def looks_like_attention(module: nn.Module) -> bool:
