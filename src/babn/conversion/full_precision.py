@@ -36,6 +36,7 @@ PRODUCTS = {
     _aten.conv3d,
     _aten.scaled_dot_product_attention,
     _aten._scaled_dot_product_flash_attention_for_cpu,
+    _aten._scaled_dot_product_efficient_attention,
 }
 """The operators that torch may compute in TF32 or bfloat16."""
 
@@ -60,7 +61,8 @@ def widened(values: Any) -> Any:
 def _widen_weights(model: nn.Module) -> None:
     wide: dict[int, Tensor] = {}  # tied weights stay tied
     for module in model.modules():
-        for table in (module._parameters, module._buffers):
+        tables: list[dict[str, Any]] = [module._parameters, module._buffers]
+        for table in tables:
             for name, x in table.items():
                 if type(x) in (Tensor, nn.Parameter) and x.dtype in _HALF:
                     made = wide.setdefault(id(x), x.detach().float())
@@ -78,12 +80,11 @@ class WideProducts(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Widens the arguments of a product, and rounds its result."""
         kwargs = kwargs or {}
-        if func is _aten._scaled_dot_product_efficient_attention.default:
-            return _efficient_attention(*args, **kwargs)
         if func.overloadpacket not in PRODUCTS or not _all_float32(args, kwargs):
             return func(*args, **kwargs)
+        efficient = func.overloadpacket is _aten._scaled_dot_product_efficient_attention
         try:
-            return _in_float64(func, args, kwargs)
+            return _in_float64(_efficient_attention if efficient else func, args, kwargs)
         except (RuntimeError, TypeError):  # a device or an operator without float64
             return func(*args, **kwargs)
 
@@ -118,11 +119,9 @@ def _efficient_attention(
     *,
     scale: float | None = None,
 ) -> tuple[Tensor, ...]:
-    """A kernel of GPUs that has no float64; its output comes from torch's reference."""
-    output, _ = _in_float64(
-        _aten._scaled_dot_product_attention_math,
-        (query, key, value, bias, dropout, causal),
-        {"scale": scale},
+    """Stands for a kernel of GPUs that has no float64."""
+    output, _ = _aten._scaled_dot_product_attention_math(
+        query, key, value, bias, dropout, causal, scale=scale
     )
     unused = query.new_zeros(())
     return output, unused, unused.long(), unused.long()
