@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -40,19 +40,46 @@ def long_output(model: nn.Module) -> Tensor:
         return model(input_ids=LONG, **pair).logits
 
 
-@pytest.mark.parametrize("verb", [babn.inspect, babn.convert])
+@pytest.mark.parametrize("length", [9, 40])
 @pytest.mark.parametrize("build", [bigbird, bigbird_pegasus])
-def test_models_that_replace_their_attention_are_refused_and_unchanged(
-    build: Callable[[], nn.Module], verb: Callable[[nn.Module], Any]
+def test_models_that_switch_their_attention_are_refused_and_unchanged(
+    build: Callable[[], nn.Module], length: int
 ) -> None:
     model = build().eval()
     before, expected = surface(model), long_output(model)
+    example = {"input_ids": LONG[:, :length]}
+    example |= {"decoder_input_ids": LONG[:, :5]} if model.config.is_encoder_decoder else {}
 
-    with pytest.raises(errors.ConversionError, match=r'self while it runs.*"original_full"'):
-        verb(model)
+    for verb in (babn.inspect, babn.convert):
+        with pytest.raises(errors.BabnError, match=r'"block_sparse".*short.*"original_full"'):
+            verb(model, example_inputs=example)
 
     assert surface(model) == before
     assert torch.equal(long_output(model), expected)
+
+
+class Switching(nn.Module):
+    """Replaces its attention when a text is short."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner: nn.Module = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[1] < 8 and isinstance(self.inner, nn.Sequential):
+            self.inner = nn.MultiheadAttention(16, 4, batch_first=True)
+        return self.inner(x) if x.shape[1] > 7 else self.inner(x, x, x)[0]
+
+
+def test_a_module_that_is_replaced_in_a_forward_pass_is_refused_and_comes_back() -> None:
+    model = Switching()
+    before, inner = surface(model), model.inner
+
+    with pytest.raises(errors.ConversionError, match="another module at inner while it runs"):
+        babn.convert(model, babn.BeliefConfig(max_length=16), torch.randn(2, 5, 16))
+
+    assert surface(model) == before
+    assert model.inner is inner
 
 
 @dataclass

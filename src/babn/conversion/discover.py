@@ -16,6 +16,7 @@ from babn.conversion.comparison import FULL, largest_gap, tolerance
 from babn.conversion.dry_run import (
     Arguments,
     SlowPath,
+    check_does_not_switch,
     looks_like_attention,
     run_example,
     undisturbed,
@@ -65,6 +66,7 @@ def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int])
         example_inputs: As for `convert`.
         layers: Which layers follow the method, as in `RuleConfig`.
     """
+    check_does_not_switch(model)
     call = example_call(model, example_inputs)
     with undisturbed(model):
         calls = _faithful_calls(model, call)

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from babn.conversion.snapshot import unchanged
 from babn.conversion.transformers_route import own_configurations
-from babn.errors import BabnError, ConversionError, ExampleInputsError
+from babn.errors import BabnError, ConversionError, ExampleInputsError, UnsupportedAttentionError
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
@@ -32,6 +32,18 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         own_configurations(model)
         model.eval()
         yield
+
+
+def check_does_not_switch(model: nn.Module) -> None:
+    """Refuses BigBird's block-sparse attention: short texts replace it by another, for good."""
+    for module in model.modules():
+        sparse = getattr(module, "attention_type", None) == "block_sparse"
+        if sparse and hasattr(module, "set_attention_type"):
+            raise UnsupportedAttentionError(
+                f'attention_type="block_sparse": {type(module).__name__} replaces its attention '
+                "modules when a text is short, and conversion would be lost. Build it with "
+                'attention_type="original_full".'
+            )
 
 
 class SlowPath(TorchFunctionMode):
@@ -66,9 +78,8 @@ def run_example(model: nn.Module, call: Arguments) -> Any:
         if module not in known and looks_like_attention(module):
             raise ConversionError(
                 f"{type(model).__name__} puts another module at {path} while it runs, of class "
-                f"{type(module).__name__}, so conversion would be lost there. Build it in that "
-                'form (BigBird: attention_type="original_full"), or pass example_inputs as long as '
-                "the real ones."
+                f"{type(module).__name__}, and conversion would be lost there. Build the model in "
+                "that form, so that no forward pass changes it."
             )
     return output
 
