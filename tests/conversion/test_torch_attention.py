@@ -1,5 +1,6 @@
 """Attention in plain torch: every option of the two calls that torch has for it."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -102,6 +103,138 @@ def test_multihead_attention_refuses_causality_without_a_mask_as_torch_does() ->
 
     with pytest.raises(RuntimeError, match="mask"):
         model(**inputs)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize(
+    "construction",
+    [
+        {},
+        {"add_bias_kv": True},
+        {"add_zero_attn": True},
+        {"kdim": 8, "vdim": 12, "add_bias_kv": True, "add_zero_attn": True},
+    ],
+)
+def test_the_hint_of_causality_is_read_as_torch_reads_it(
+    construction: dict[str, Any], padded: bool, need_weights: bool
+) -> None:
+    """Torch takes the mask where it makes weights and the hint where it does not."""
+    inputs = multihead_inputs(construction)
+    own = enlarge(Attention(construction, {}), 0.5).eval()
+    model = copy.deepcopy(own)
+    babn.convert(model, babn.BeliefConfig(max_length=16, sigma=0.0), inputs)
+
+    for attention in (own, model):
+        attention.call = {
+            "attn_mask": NO_LATER_KEYS,
+            "is_causal": True,
+            "need_weights": need_weights,
+            "key_padding_mask": padding(torch.bool) if padded else None,
+        }
+    assert gap(floats(own(**inputs)), floats(model(**inputs))) < 1e-5
+
+
+class Doubled(nn.MultiheadAttention):
+    """Passes its inputs on to torch's forward and changes its output."""
+
+    def forward(self, query: Tensor, *args: Any, **kwargs: Any) -> Any:
+        output, weights = super().forward(query, *args, **kwargs)
+        return 2 * output + query, weights
+
+
+class Functional(nn.MultiheadAttention):
+    """Calls torch's function itself."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Any:
+        return F.multi_head_attention_forward(
+            query,
+            key,
+            value,
+            self.embed_dim,
+            self.num_heads,
+            self.in_proj_weight,
+            self.in_proj_bias,
+            None,
+            None,
+            False,
+            0.0,
+            self.out_proj.weight,
+            self.out_proj.bias,
+        )
+
+
+class Wrapped(nn.MultiheadAttention):
+    """Has a forward that another tool put on the object."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        torch_forward = super().forward
+        self.forward = lambda query, *rest: torch_forward(2 * query, *rest)
+
+
+class ByHand(nn.MultiheadAttention):
+    """Computes attention in a way of its own."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        return (query @ key.transpose(-1, -2)).softmax(-1) @ value
+
+
+class Around(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Any:
+        return self.inner(query, key, value)
+
+
+@pytest.mark.parametrize("kind", [Doubled, Functional, Wrapped])
+def test_a_forward_that_is_not_torchs_is_called(kind: type[nn.MultiheadAttention]) -> None:
+    check(Around(kind(16, 4)), multihead_inputs({}))
+
+
+def test_a_wrapped_forward_has_an_effect_after_conversion() -> None:
+    inputs = multihead_inputs({})
+    model = enlarge(Around(Wrapped(16, 4)), 0.5).eval()
+    plain = enlarge(Around(nn.MultiheadAttention(16, 4)), 0.5).eval()
+    for module in (model, plain):
+        babn.convert(module, babn.BeliefConfig(max_length=16, sigma=0.0), inputs)
+
+    assert gap(floats(plain(**inputs)), floats(model(**inputs))) > 0.1
+
+
+def test_an_encoder_calls_the_forward_of_a_subclass_off_its_fast_path() -> None:
+    layer = nn.TransformerEncoderLayer(16, 4, 24, batch_first=True)
+    layer.self_attn = Doubled(16, 4, batch_first=True)
+    model, x = enlarge(layer, 0.3).eval(), torch.randn(2, 5, 16)
+    expected = model(x)  # with gradients, so not on the fast path, which ignores the subclass
+    babn.convert(model, babn.BeliefConfig(max_length=16, sigma=0.0), x)
+
+    with torch.no_grad():
+        assert gap([expected], [model(x)]) < 1e-5
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_multihead_attention_that_cannot_be_reached_is_refused(others: bool) -> None:
+    model: nn.Module = Around(ByHand(16, 4))
+    if others:
+        model.inner = Both(ByHand(16, 4), nn.MultiheadAttention(16, 4))
+
+    with pytest.raises(
+        babn.errors.UnsupportedAttentionError, match=r"inner.* is of class ByHand.*super\(\)"
+    ):
+        babn.convert(model, babn.BeliefConfig(max_length=16), multihead_inputs({}))
+
+
+class Both(nn.Module):
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Any:
+        return self.first(query, query, query), self.second(query, key, value)
 
 
 class ScaledDotProduct(nn.Module):

@@ -52,8 +52,9 @@ def _weights(
 ) -> tuple[Float[Tensor, "batch head query key"], float]:
     with torch.autocast(scores.phi.device.type, enabled=False):
         if recorder.calls is not None:
-            recorder.record(module, route, scores, inputs.windowed, inputs.crossed)
-        if site is None or recorder.calls is not None:
+            weights = recorder.record(module, route, scores, inputs.windowed, inputs.crossed)
+            return weights, inputs.dropout
+        if site is None:
             return normalize(scores.phi, scores.mask), inputs.dropout
         forward_pass = _pass_of(site)
         return forward_pass.weights(site, scores), forward_pass.dropout(inputs)

@@ -12,16 +12,19 @@ from babn.attention.rule import RuleConfig
 from babn.conversion.attend import SITE
 from babn.conversion.discover import discover, install_everywhere
 from babn.conversion.forwards import Undo
+from babn.conversion.functional_route import install_functional
 from babn.conversion.hooks import Enter, Leave, unwrap_checkpoints
 from babn.conversion.plan import Call, Chain, to_list
 from babn.conversion.report import Inspection, likely_device
-from babn.conversion.sdpa_route import install_sdpa
 from babn.conversion.state import (
     ATTRIBUTE,
     BeliefState,
     Site,
     belief_states,
     converted_roots,
+    is_part,
+    mark_parts,
+    own_state,
 )
 from babn.conversion.transformers_route import own_configurations
 from babn.errors import (
@@ -63,6 +66,7 @@ def inspect(
         return Inspection(
             type(model).__name__, state.config, state.chains, state.kept, {}, True, device
         )
+    check_whole(model)
     found = discover(model, example_inputs, config.layers)
     return Inspection(
         type(model).__name__, config, found.chains, found.kept, found.skipped, False, device
@@ -99,11 +103,23 @@ def check_convertible(model: nn.Module, config: RuleConfig) -> None:
             f"config={config!r} is not a rule's configuration. Pass babn.BeliefConfig(...), "
             "babn.BamConfig(...) or another RuleConfig."
         )
-    if converted_roots(model):
-        raise AlreadyConvertedError(
-            f"{type(model).__name__} is converted already. Call babn.revert(model) first."
-        )
+    check_whole(model)
+    for path, module in model.named_modules():
+        if own_state(module) is not None:
+            what = f"{path} in {type(model).__name__}" if path else type(model).__name__
+            raise AlreadyConvertedError(
+                f"{what} is converted already. Call babn.revert(model) first."
+            )
     check_finite(dict(model.named_parameters()))
+
+
+def check_whole(model: nn.Module) -> None:
+    """Refuses a part of a converted model, which cannot be converted by itself."""
+    if is_part(model):
+        raise AlreadyConvertedError(
+            f"{type(model).__name__} is part of a model that is converted already. Call "
+            "babn.revert on that model first."
+        )
 
 
 @torch.no_grad()  # two threads that record gradients of one parameter can wait for each other
@@ -126,6 +142,7 @@ def apply_plan(model: Model, state: BeliefState) -> Model:
     setattr(model, ATTRIBUTE, state)
     # Partials and methods, not closures, so that a copy of the model gets undos of its own.
     model.__dict__[_UNDOS] = [
+        *mark_parts(model, state),
         *_attach_sites(model, state),
         *_attach_hooks(model),
         *install_everywhere(
@@ -158,7 +175,9 @@ def revert(model: Model) -> Model:
     """
     roots = converted_roots(model)
     if not roots:
-        raise NotConvertedError(f"{type(model).__name__} is not converted: nothing to revert.")
+        whole = "part of a converted model: revert that one"
+        what = whole if is_part(model) else "not converted: nothing to revert"
+        raise NotConvertedError(f"{type(model).__name__} is {what}.")
     for root in roots:
         for undo in reversed(root.__dict__.pop(_UNDOS)):
             undo()
@@ -196,7 +215,7 @@ def _attach_sites(model: nn.Module, state: BeliefState) -> list[Undo]:
         setattr(module, SITE, Site(path, tuple(places[path])))
         undos.append(partial(delattr, module, SITE))
         if call.route == "sdpa":
-            undos += install_sdpa(module)
+            undos += install_functional(module)
     return undos
 
 

@@ -1,26 +1,42 @@
 """The dry run: which attention calls a model makes."""
 
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 
 from babn.attention.layers import normalized_layers
 from babn.conversion.choice import choose
+from babn.conversion.comparison import FULL, largest_gap, tolerance
+from babn.conversion.dry_run import (
+    Arguments,
+    SlowPath,
+    check_does_not_switch,
+    looks_like_attention,
+    run_example,
+    undisturbed,
+)
 from babn.conversion.examples import example_call
 from babn.conversion.forwards import Undo
+from babn.conversion.full_precision import full_precision, widened
+from babn.conversion.functional_route import DiscoverFunctional, ModuleStack
 from babn.conversion.multihead_route import install_multihead
 from babn.conversion.plan import Call, Chain, group
 from babn.conversion.recorder import recording
-from babn.conversion.sdpa_route import DiscoverSdpa, ModuleStack
+from babn.conversion.snapshot import unchanged
 from babn.conversion.softmax_route import install_softmax
 from babn.conversion.transformers_route import install_transformers
-from babn.errors import BabnError, ConversionError, ExampleInputsError, NothingToConvertError
+from babn.errors import (
+    ConversionError,
+    ExampleInputsError,
+    NothingToConvertError,
+    UnsupportedAttentionError,
+)
 
 
 @dataclass(frozen=True)
@@ -39,34 +55,103 @@ class Discovery:
 
 
 def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int]) -> Discovery:
-    """Runs `model` twice on small inputs, as it is and with its attention calls noted.
+    """Runs `model` on small inputs, as it is and with its attention calls recorded.
 
-    The second run computes the noted calls by softmax, so its outputs must equal the first run's;
-    if they do not, some feature of the model's attention was missed and conversion would change it.
+    The second run computes the recorded calls by softmax, so its outputs must equal the first
+    run's; if they do not, some feature of the model's attention was missed and conversion would
+    change it. The model is left as it was.
 
     Args:
         model: The model.
         example_inputs: As for `convert`.
-        layers: Which layers follow the rule, as in `RuleConfig`.
+        layers: Which layers follow the method, as in `RuleConfig`.
     """
+    check_does_not_switch(model)
     call = example_call(model, example_inputs)
-    with _undisturbed(model):
-        before = _run(model, call)
-        with ExitStack() as installed:
-            for undo in install_everywhere(model):
-                installed.callback(undo)
-            recorder = installed.enter_context(recording(model))
-            stack = ModuleStack(model)
-            installed.enter_context(stack.watching(model))
-            installed.enter_context(DiscoverSdpa(stack))
-            after = _run(model, call)
-            calls, comparable = list(recorder.calls or ()), not recorder.lone_queries
-    if not calls:
-        raise NothingToConvertError(_nothing_found(model))
-    if comparable:
-        _check_equal(model, before, after)
+    with undisturbed(model):
+        calls = _faithful_calls(model, call)
     chosen, kept = choose(calls, normalized_layers(layers))
     return Discovery(group(chosen), kept, _skipped(model, calls))
+
+
+def _faithful_calls(model: nn.Module, call: Arguments) -> list[Call]:
+    """The attention calls of a model, after a check that softmax in their place changes nothing.
+
+    Where rounding moves outputs and may hide other differences, full precision decides.
+    """
+    gap, most, calls = _compared(model, call)
+    if not gap < FULL:
+        with suppress(ExampleInputsError), full_precision(model):  # not every model runs in it
+            gap, most, calls = _compared(model, widened(call))
+    if not gap < most:
+        raise _not_reproduced(model, gap, most)
+    return calls
+
+
+def _compared(model: nn.Module, call: Arguments) -> tuple[float, float, list[Call]]:
+    """How far softmax in place of its attention moves a model's outputs, and how far it may."""
+    with unchanged(model), SlowPath():
+        before = run_example(model, call)
+    after, record = _recorded(model, call)
+    gap, most = largest_gap(before, after), tolerance(model, record.dtypes, before)
+    if record.lone_queries and not gap < most:
+        moved, _ = _recorded(model, call, lone_uniform=True)
+        gap = largest_gap(before, after, moved, most)
+    return gap, most, record.calls
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What a recorded run shows besides its output."""
+
+    calls: list[Call]
+    dtypes: set[torch.dtype]
+    lone_queries: bool
+
+
+def _recorded(model: nn.Module, call: Arguments, lone_uniform: bool = False) -> tuple[Any, _Record]:
+    """The output with softmax in place of the model's attention calls, and these calls."""
+    stack = ModuleStack(model)
+    with unchanged(model), ExitStack() as installed:
+        for undo in install_everywhere(model):
+            installed.callback(undo)
+        recorder = installed.enter_context(recording(model, lone_uniform))
+        installed.enter_context(stack.watching(model))
+        installed.enter_context(DiscoverFunctional(stack))
+        output = run_example(model, call)
+        record = _Record(list(recorder.calls or ()), recorder.dtypes, recorder.lone_queries)
+    _check_multihead(model, stack.entered, record.calls)
+    if not record.calls:
+        raise NothingToConvertError(_nothing_found(model))
+    return output, record
+
+
+def _check_multihead(model: nn.Module, entered: set[nn.Module], calls: list[Call]) -> None:
+    """Refuses a multi-head module that ran and whose attention was not reached."""
+    callers = {call.path for call in calls}
+    for path, module in model.named_modules():
+        if isinstance(module, nn.MultiheadAttention) and module in entered and path not in callers:
+            raise UnsupportedAttentionError(
+                f"{path or 'The model'} is of class {type(module).__name__}, derived from "
+                "nn.MultiheadAttention, and its forward computes attention where conversion cannot "
+                "reach it. Call super().forward or F.scaled_dot_product_attention in it."
+            )
+
+
+def _not_reproduced(model: nn.Module, gap: float, most: float) -> ConversionError:
+    name = type(model).__name__
+    if math.isnan(gap):
+        return ConversionError(
+            f"No output of {name} can be compared before and after conversion: all are NaN, depend "
+            "on queries without any key, or are not tensors. Pass example_inputs in which every "
+            "query sees a key, to a model that returns tensors. The model is unchanged."
+        )
+    return ConversionError(
+        f"Attention in {name} has a feature that conversion does not reproduce: with softmax "
+        f"weights in its place, outputs move by {gap:.1e} of their size (tolerance {most:g}). The "
+        "model is unchanged. If it does not dispatch through transformers' AttentionInterface, "
+        "describe its attention module with babn.register_family."
+    )
 
 
 def install_everywhere(
@@ -75,7 +160,7 @@ def install_everywhere(
     chosen: Callable[[nn.Module], bool] = lambda module: True,
     some: bool = False,
 ) -> list[Undo]:
-    """Takes over attention on every route but `F.scaled_dot_product_attention`.
+    """Takes over attention on every route but calls of torch's functions.
 
     Args:
         model: The model.
@@ -90,65 +175,6 @@ def install_everywhere(
     ]
 
 
-@contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; modes and random state are restored.
-
-    The fast path of torch's encoder layers is off, since it writes zeros at padding.
-    """
-    modes = {module: module.training for module in model.modules()}
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    model.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng():
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        for module, mode in modes.items():
-            module.training = mode
-
-
-def _run(model: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
-    args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, call)
-    torch.manual_seed(0)  # models that draw random numbers draw the same in both runs
-    try:
-        return model(*args, **kwargs)
-    except BabnError:
-        raise
-    except Exception as error:
-        given = list(kwargs) or [type(arg).__name__ for arg in args]
-        raise ExampleInputsError(
-            f"The dry run of {type(model).__name__} with {given} failed: "
-            f"{type(error).__name__}: {error}. Pass example_inputs that the model accepts."
-        ) from error
-
-
-def _check_equal(model: nn.Module, before: Any, after: Any) -> None:
-    for old, new in zip(_floats(before), _floats(after), strict=False):
-        scale = old.abs().max().clamp(min=1e-6)
-        gap = float((old - new).abs().max() / scale)
-        tolerance = 1e-4 if old.dtype in (torch.float32, torch.float64) else 5e-2
-        if not gap < tolerance:
-            raise ConversionError(
-                f"Attention in {type(model).__name__} has a feature that conversion does not "
-                f"reproduce: with softmax weights in its place, outputs move by {gap:.1e} of their "
-                f"size (tolerance {tolerance:g}). The model is unchanged. If it does not dispatch "
-                "through transformers' AttentionInterface, describe its attention module with "
-                "babn.register_family."
-            )
-
-
-def _floats(output: Any) -> list[Tensor]:
-    """The floating-point tensors of an output, in order; caches and the like are left out."""
-    leaves: list[Any] = pytree.tree_leaves(output)
-    return [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
-
-
-def _looks_like_attention(module: nn.Module) -> bool:
-    return "attention" in type(module).__name__.lower()
-
-
 def _skipped(model: nn.Module, calls: list[Call]) -> dict[str, str]:
     """Attention-like modules none of whose own, inner or outer modules made a call."""
     callers = {call.path for call in calls}
@@ -156,11 +182,7 @@ def _skipped(model: nn.Module, calls: list[Call]) -> dict[str, str]:
     skipped = {}
     for path, module in model.named_modules():
         related = any(_inside(path, caller) or _inside(caller, path) for caller in callers)
-        if (
-            _looks_like_attention(module)
-            and not related
-            and not parts.search(type(module).__name__)
-        ):
+        if looks_like_attention(module) and not related and not parts.search(type(module).__name__):
             skipped[path] = (
                 f"{type(module).__name__} made no attention call in the dry run: it was not "
                 "reached with these inputs, or computes attention in a way of its own"
@@ -173,7 +195,7 @@ def _inside(path: str, outer: str) -> bool:
 
 
 def _nothing_found(model: nn.Module) -> str:
-    names = sorted({type(m).__name__ for m in model.modules() if _looks_like_attention(m)})
+    names = sorted({type(m).__name__ for m in model.modules() if looks_like_attention(m)})
     seen = f"Modules that look like attention: {', '.join(names)}. " if names else ""
     return (
         f"No attention call was found in {type(model).__name__}. {seen}babn reaches models that "

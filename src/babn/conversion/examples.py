@@ -11,6 +11,8 @@ from babn.errors import ExampleInputsError
 
 TOKENS, DECODER_TOKENS, REGIONS = 9, 5, 7
 
+PRECISIONS = torch.float16, torch.bfloat16, torch.float32, torch.float64
+
 PREMISE = 4
 """Tokens of the first text, where a model reads two that a separator divides."""
 
@@ -35,9 +37,9 @@ def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[s
             "inputs are unknown. Pass example_inputs: a tensor, a tuple of positional arguments or "
             "a dictionary of keyword arguments, as small as you like."
         )
-    device = next(model.parameters()).device
     accepted = python_inspect.signature(model.forward).parameters
-    made = {name: value.to(device) for name, value in _made(config).items() if name in accepted}
+    made = {name: value for name, value in _made(config).items() if name in accepted}
+    made = {name: _placed(value, model) for name, value in made.items()}
     for ids, mask in (
         ("input_ids", "attention_mask"),
         ("decoder_input_ids", "decoder_attention_mask"),
@@ -53,6 +55,13 @@ def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[s
             "Pass example_inputs: a dictionary of keyword arguments, as small as you like."
         )
     return (), _without_alternatives(made, needed)
+
+
+def _placed(value: Tensor, model: nn.Module) -> Tensor:
+    """The tensor on the model's device and, if it is a floating-point one, in its precision."""
+    value = value.to(next(model.parameters()).device)
+    dtypes = [p.dtype for p in model.parameters() if p.dtype in PRECISIONS]
+    return value.to(dtypes[0]) if dtypes and value.is_floating_point() else value
 
 
 def _made(config: Any) -> dict[str, Tensor]:

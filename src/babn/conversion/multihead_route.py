@@ -1,5 +1,6 @@
 """Attention by `nn.MultiheadAttention`, and the torch encoders that bypass it."""
 
+import inspect
 import threading
 import types
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from babn.conversion.forwards import Undo, override_forward
+from babn.conversion.recorder import recorder
 from babn.conversion.sdpa_route import sdpa
 
 
@@ -25,47 +27,87 @@ def multihead_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """`nn.MultiheadAttention.forward` with the rule's weights in place of softmax.
+    """`nn.MultiheadAttention.forward` with the weights of the module's method."""
+    moved, crossed = self.batch_first and query.dim() == 3, key is not query
+    if moved:
+        query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+    output, weights = multi_head_attention(
+        self,
+        query,
+        key,
+        value,
+        self.embed_dim,
+        self.num_heads,
+        self.in_proj_weight,
+        self.in_proj_bias,
+        self.bias_k,
+        self.bias_v,
+        self.add_zero_attn,
+        self.dropout,
+        self.out_proj.weight,
+        self.out_proj.bias,
+        training=self.training,
+        key_padding_mask=key_padding_mask,
+        need_weights=need_weights,
+        attn_mask=attn_mask,
+        average_attn_weights=average_attn_weights,
+        is_causal=is_causal,
+        route="multihead",
+        crossed=crossed,
+        **({} if self._qkv_same_embed_dim else _separate_projections(self)),
+    )
+    return output.transpose(0, 1) if moved else output, weights
+
+
+def multi_head_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    *args: Any,
+    route: str = "sdpa",
+    crossed: bool | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """`F.multi_head_attention_forward` with the weights of the module's method.
 
     Projections and masks are torch's own code; only its last step, the call of scaled dot product
     attention, is replaced.
     """
-    batched, crossed = query.dim() == 3, key is not query
-    if self.batch_first and batched:
-        query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+    given = dict(zip(_ARGUMENTS, (query, key, *args), strict=False)) | kwargs
+    need_weights = given.pop("need_weights", True)
+    average = given.pop("average_attn_weights", True)
+    if need_weights and given.get("attn_mask") is not None:
+        given["is_causal"] = False  # torch reads the mask and not the hint where it makes weights
     kept: list[Tensor | None] = []
-    _multihead.calls.append((self, kept, crossed, need_weights))
+    crossed = key is not query if crossed is None else crossed
+    _multihead.calls.append((module, route, kept, crossed, need_weights))
     try:
-        output = _project_and_attend(
-            self, query, key, value, key_padding_mask, attn_mask, is_causal
-        )
+        output = _multi_head_attention_forward(**given, need_weights=False)[0]
     finally:
         _multihead.calls.pop()
-    if self.batch_first and batched:
-        output = output.transpose(0, 1)
     weights = kept[0]
     if not need_weights or weights is None:
         return output, None
-    weights = weights.mean(1) if average_attn_weights else weights
-    return output, weights if batched else weights.squeeze(0)
+    weights = weights.mean(1) if average else weights
+    return output, weights if query.dim() == 3 else weights.squeeze(0)
 
 
 class _Multihead(threading.local):
-    """The multi-head modules at work in this thread.
+    """The multi-head calls under way in this thread.
 
-    Each with a list for its weights, whether its keys come from another sequence, and whether the
-    weights are wanted.
+    Each has its module, its route, a list for its weights, whether its keys come from another
+    sequence, and whether the caller needs the weights.
     """
 
     def __init__(self) -> None:
-        self.calls: list[tuple[nn.MultiheadAttention, list[Tensor | None], bool, bool]] = []
+        self.calls: list[tuple[nn.Module, str, list[Tensor | None], bool, bool]] = []
 
 
 _multihead = _Multihead()
 
 
 def _multihead_sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Any, p: float, causal: bool) -> Tensor:
-    module, kept, crossed, needs_weights = _multihead.calls[-1]
+    module, route, kept, crossed, needs_weights = _multihead.calls[-1]
     output, weights = sdpa(
         module,
         q,
@@ -74,7 +116,7 @@ def _multihead_sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Any, p: float, causal
         mask,
         p,
         causal,
-        route="multihead",
+        route=route,
         crossed=crossed,
         needs_weights=needs_weights,
     )
@@ -94,38 +136,7 @@ _multi_head_attention_forward = types.FunctionType(
 )
 """Torch's own function with its last step replaced."""
 
-
-def _project_and_attend(
-    self: nn.MultiheadAttention,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_padding_mask: Tensor | None,
-    attn_mask: Tensor | None,
-    is_causal: bool,
-) -> Tensor:
-    separate = {} if self._qkv_same_embed_dim else _separate_projections(self)
-    return _multi_head_attention_forward(
-        query,
-        key,
-        value,
-        self.embed_dim,
-        self.num_heads,
-        self.in_proj_weight,
-        self.in_proj_bias,
-        self.bias_k,
-        self.bias_v,
-        self.add_zero_attn,
-        self.dropout,
-        self.out_proj.weight,
-        self.out_proj.bias,
-        training=self.training,
-        key_padding_mask=key_padding_mask,
-        need_weights=False,
-        attn_mask=attn_mask,
-        is_causal=is_causal,
-        **separate,
-    )[0]
+_ARGUMENTS = tuple(inspect.signature(F.multi_head_attention_forward).parameters)
 
 
 def _separate_projections(self: nn.MultiheadAttention) -> dict[str, Any]:
@@ -137,8 +148,17 @@ def _separate_projections(self: nn.MultiheadAttention) -> dict[str, Any]:
     }
 
 
+def keeps_torch_forward(module: nn.MultiheadAttention) -> bool:
+    """Whether neither a subclass nor another tool has given the module a forward of its own."""
+    plain: bool = type(module).forward is nn.MultiheadAttention.forward
+    return plain and "forward" not in vars(module)
+
+
 def install_multihead(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> list[Undo]:
     """Takes over each chosen `nn.MultiheadAttention`, and keeps it off encoders' fused fast path.
+
+    A forward that is not torch's is left in place: what it calls is taken over as that of any other
+    module.
 
     The fast path of `nn.TransformerEncoderLayer` reads weights and never calls its attention
     module; it is not taken when a hook is attached. That of `nn.TransformerEncoder` turns batches
@@ -147,7 +167,8 @@ def install_multihead(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> 
     undos: list[Undo] = []
     for module in model.modules():
         if isinstance(module, nn.MultiheadAttention) and chosen(module):
-            undos += override_forward(module, multihead_forward)
+            if keeps_torch_forward(module):
+                undos += override_forward(module, multihead_forward)
             undos.append(module.register_forward_pre_hook(_no_fast_path).remove)
         if isinstance(module, nn.TransformerEncoder) and any(map(chosen, module.modules())):
             if module.use_nested_tensor:
@@ -161,7 +182,7 @@ def _zero_padding(module: nn.Module, args: Any, kwargs: dict[str, Any], output: 
     """Zeros where `nn.TransformerEncoder` would write them: at padding, on its fast path."""
     padding = kwargs.get("src_key_padding_mask", args[2] if len(args) > 2 else None)
     fast = torch.backends.mha.get_fastpath_enabled() and not torch.is_grad_enabled()
-    if padding is None or module.training or not fast:
+    if padding is None or module.training or not fast or recorder.calls is not None:
         return output
     padding = padding != 0
     if bool((padding[:, :-1] & ~padding[:, 1:]).any()):  # the fast path takes right padding only

@@ -1,28 +1,41 @@
-"""The dry run's notebook of attention calls."""
+"""Records the attention calls of a dry run."""
 
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch import nn
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from babn.attention.inputs import Scores
+from babn.attention.masking import normalize
 from babn.conversion.plan import Call
 
 
 class Recorder(threading.local):
-    """While `calls` is a list, every attention call is noted there and computed by softmax."""
+    """While `calls` is a list, every attention call is recorded there and computed by softmax.
+
+    Attributes:
+        calls: The calls so far.
+        paths: Where each module is in the model.
+        dtypes: The precisions in which calls had their keys.
+        lone_queries: Whether some query saw no key at all.
+        lone_uniform: Whether such a query attends to all keys equally, in place of none.
+    """
 
     def __init__(self) -> None:
         self.calls: list[Call] | None = None
         self.paths: dict[nn.Module, str] = {}
+        self.dtypes: set[torch.dtype] = set()
         self.lone_queries = False
+        self.lone_uniform = False
 
     def record(
         self, module: nn.Module, route: str, scores: Scores, windowed: bool, crossed: bool
-    ) -> None:
-        """Notes one call."""
+    ) -> Float[Tensor, "batch head query key"]:
+        """Records one call, and gives its softmax weights."""
         assert self.calls is not None
         path = self.paths.get(module, "")
         phi = scores.phi
@@ -42,18 +55,23 @@ class Recorder(threading.local):
                 order=len(self.calls),
             )
         )
-        lone = scores.mask is not None and not bool(scores.mask.any(-1).all())
-        if lone and route != "softmax":
-            self.lone_queries = True
+        self.dtypes.add(scores.key.dtype)
+        weights = normalize(phi, scores.mask)
+        if scores.mask is None or route == "softmax":  # where a family has values of its own
+            return weights
+        lone = ~scores.mask.any(-1, keepdim=True)
+        self.lone_queries |= bool(lone.any())
+        return weights.masked_fill(lone, 1 / phi.shape[-1]) if self.lone_uniform else weights
 
 
 recorder = Recorder()
 
 
 @contextmanager
-def recording(model: nn.Module) -> Iterator[Recorder]:
-    """Notes the attention calls of `model` in place of applying rules to them."""
-    recorder.calls, recorder.lone_queries = [], False
+def recording(model: nn.Module, lone_uniform: bool = False) -> Iterator[Recorder]:
+    """Records the attention calls of `model` in place of applying methods to them."""
+    recorder.calls, recorder.dtypes, recorder.lone_queries = [], set(), False
+    recorder.lone_uniform = lone_uniform
     recorder.paths = {module: path for path, module in model.named_modules()}
     try:
         yield recorder

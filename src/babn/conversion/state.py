@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,9 @@ from babn.errors import NotConvertedError
 
 ATTRIBUTE = "babn"
 """Name under which the root of a converted model holds its `BeliefState`."""
+
+PART = "_babn_part"
+"""Attribute of every attention module of a converted model, by which its parts are recognised."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,20 @@ def own_state(module: nn.Module) -> BeliefState | None:
 def converted_roots(model: nn.Module) -> list[nn.Module]:
     """The roots of all converted models inside `model`."""
     return [module for module in model.modules() if own_state(module) is not None]
+
+
+def is_part(model: nn.Module) -> bool:
+    """Whether `model` has attention modules of a converted model whose root it does not hold."""
+    return not converted_roots(model) and any(PART in vars(m) for m in model.modules())
+
+
+def mark_parts(root: nn.Module, state: BeliefState) -> list[Callable[[], None]]:
+    """Marks the attention modules of a model, chosen or not; gives what takes the marks off."""
+    calls = [*(call for chain in state.chains for call in chain.calls), *state.kept]
+    modules = {root.get_submodule(call.path) for call in calls}
+    for module in modules:
+        vars(module)[PART] = True
+    return [partial(delattr, module, PART) for module in modules]
 
 
 def belief_states(model: nn.Module) -> list[BeliefState]:
