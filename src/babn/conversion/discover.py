@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from babn.attention.layers import normalized_layers
 from babn.conversion.choice import choose
-from babn.conversion.examples import example_call
+from babn.conversion.examples import example_call, without_padding
 from babn.conversion.forwards import Undo
 from babn.conversion.multihead_route import install_multihead
 from babn.conversion.plan import Call, Chain, group
@@ -39,10 +39,11 @@ class Discovery:
 
 
 def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int]) -> Discovery:
-    """Runs `model` twice on small inputs, as it is and with its attention calls noted.
+    """Runs `model` on small inputs, as it is and with its attention calls recorded.
 
-    The second run computes the noted calls by softmax, so its outputs must equal the first run's;
-    if they do not, some feature of the model's attention was missed and conversion would change it.
+    The recorded calls are computed by softmax, so outputs must be equal; if they are not, some
+    feature of the model's attention was missed and conversion would change it. Inputs with padding
+    are also run without it.
 
     Args:
         model: The model.
@@ -50,8 +51,9 @@ def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int])
         layers: Which layers follow the rule, as in `RuleConfig`.
     """
     call = example_call(model, example_inputs)
+    unpadded = without_padding(call)  # transformers drops masks that hide nothing
     with _undisturbed(model):
-        before = _run(model, call)
+        before = [_run(model, each) for each in (call, *unpadded)]
         with ExitStack() as installed:
             for undo in install_everywhere(model):
                 installed.callback(undo)
@@ -59,8 +61,9 @@ def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int])
             stack = ModuleStack(model)
             installed.enter_context(stack.watching(model))
             installed.enter_context(DiscoverSdpa(stack))
-            after = _run(model, call)
+            after = [_run(model, call)]
             calls, comparable = list(recorder.calls or ()), not recorder.lone_queries
+            after += [_run(model, each) for each in unpadded]
     if not calls:
         raise NothingToConvertError(_nothing_found(model))
     if comparable:
