@@ -3,13 +3,13 @@
     python benchmarks/families.py [--only bert llama] [--jobs 2] [--out docs/families.md]
 
 Each architecture is built from its configuration class with sizes made small, nested classes
-included, and random weights large enough that attention is far from uniform. Windows, chunks, blocks
-and top-k are 8 or 16. The dry run sees 9 tokens; the comparison uses other inputs of 48 tokens, with
-and without padding. The converted model is at its posterior mean with `sigma=0`, which is softmax
-attention, so its outputs must agree with the original's to 1e-4 of their size: with all layers
-converted and with one, by torch's kernels and by the reference code. Reverted, it must give the same
-outputs again. Every architecture runs in a process of its own with a time limit. The exit code is 1 if
-one changes without being refused.
+included, and random weights large enough that attention is far from uniform. Windows, chunks,
+blocks and top-k are 8 or 16. The dry run sees 9 tokens; the comparison uses other inputs of 48
+tokens, with and without padding. The converted model is at its posterior mean with `sigma=0`, which
+is softmax attention, so its outputs must agree with the original's to 1e-4 of their size: with all
+layers converted and with one, by torch's kernels and by the reference code. Reverted, it must give
+the same outputs again. Every architecture runs in a process of its own with a time limit. The exit
+code is 1 if one changes without being refused.
 """
 
 import argparse
@@ -72,7 +72,7 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len"), 128),
     **dict.fromkeys(("max_source_positions", "max_target_positions"), 64),
     **dict.fromkeys(("mamba_n_heads", "mamba_num_heads"), 4),
-    **dict.fromkeys(("mamba_d_head", "mamba_head_dim"), 32),
+    **{"mamba_d_head": 32, "mamba_head_dim": 32, "mamba_d_ssm": 128, "mamba_d_state": 16},
     **dict.fromkeys(("mamba_n_groups", "n_groups", "num_kv_shared_layers"), 1),
     **dict.fromkeys(("image_size", "sample_size"), 32),
     **dict.fromkeys(("index_topk_blocks", "index_local_blocks"), 1),
@@ -94,7 +94,7 @@ SPARSE = {"layer_types": ["minimax_m3_sparse", "full_attention"] * 2, "index_n_h
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]}}
 GLM = ("glm4v", "glm46v", "glm_image", "glm_ocr", "glmga")
 OVERRIDES: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(GLM, {"text_config": ROPE}),
+    **{name: {"text_config": ROPE} for name in GLM},
     **{f"{name}_text": ROPE for name in GLM},
     "bamba": {"attn_layer_indices": [1, 3]},
     "esmc": {"num_key_value_heads": 4},
@@ -129,7 +129,8 @@ def small(config: Any, widths: bool = True) -> dict[str, Any]:
         elif (size := small_value(name, value, widths)) is not None:
             made[name] = size
     if "kv_lora_rank" in made and "num_key_value_heads" in made:
-        made["num_key_value_heads"] = made["num_attention_heads"]
+        made["num_key_value_heads"] = made["num_attention_heads"]  # latent attention
+        made["head_dim"] = SMALL["qk_rope_head_dim"]
     kinds = vars(config).get("layer_types")
     if isinstance(kinds, list | tuple) and kinds:
         distinct = list(dict.fromkeys(kinds))
@@ -247,7 +248,7 @@ def tokens(prefix: str, length: int, generator: torch.Generator, padded: bool) -
 
 
 def reads_images(config: Any) -> bool:
-    """Whether a model of texts and images takes one image beside each text, without placeholders."""
+    """Whether a model takes one image beside each text, without placeholders among the tokens."""
     placeholders = ("image_token_id", "image_token_index", "media_placeholder_token_id")
     placed = any(getattr(config, name, None) is not None for name in placeholders)
     return hasattr(config, "vision_config") and not placed
@@ -388,23 +389,25 @@ def judge_all(families: Iterable[str], jobs: int) -> Iterator[Verdict]:
             seconds = time.monotonic() - start
             if receiver not in ready and seconds < SECONDS:
                 continue
-            verdict = Verdict(family, "not built", f"took longer than {SECONDS} seconds")
+            late = f"took longer than {SECONDS} seconds"
+            verdict = Verdict(family, "not built", late, seconds=seconds)
             if receiver in ready:
                 verdict = _received(receiver, family)
             process.kill()
             process.join()
             del running[receiver]
-            yield replace(verdict, seconds=seconds)
+            yield verdict
 
 
 def _send_verdict(family: str, sender: Any) -> None:
+    start = time.process_time()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     try:
         verdict = judge(family)
     except Exception as error:
         verdict = Verdict(family, "changed", f"{type(error).__name__}: {error}")
-    sender.send(verdict)
+    sender.send(replace(verdict, seconds=time.process_time() - start))
 
 
 def _received(receiver: Any, family: str) -> Verdict:
@@ -420,45 +423,61 @@ def every_family() -> list[str]:
     return sorted(name for name in CONFIG_MAPPING if name in modeling_auto.MODEL_MAPPING_NAMES)
 
 
+PAGE = """# Model families
+
+Every architecture of transformers {version} that has a base model, built tiny with random weights
+and converted. This page is the output of
+
+```console
+python benchmarks/families.py --out docs/families.md
+```
+
+which takes {minutes:.0f} minutes of processor time. The dry run sees {short} tokens; the comparison
+uses other inputs of {long} tokens, with and without padding, while windows, chunks, blocks and
+top-k are 8 or 16. The converted model is at its posterior mean with `sigma=0`, which is softmax
+attention. Its outputs must agree with the original's to {tolerance:g} of their size, with all
+layers converted and with one, with gradients and without, and again after `babn.revert`. Models of
+text and images run on text alone where images need placeholders among the tokens; most of their
+vision towers are architectures of their own.
+
+| verdict | architectures |
+|---|---|
+{counts}
+
+## Converts
+
+| architecture | attention calls | chains | largest difference |
+|---|---|---|---|
+{converts}
+"""
+
+
 def page(verdicts: list[Verdict]) -> str:
     """The page of the documentation."""
-    counts = {
-        name: [v for v in verdicts if v.verdict == name]
-        for name in ("converts", "refused", "not built", "changed")
+    found: dict[str, list[Verdict]] = {
+        "converts": [],
+        "refused": [],
+        "not built": [],
+        "changed": [],
     }
-    minutes = sum(v.seconds for v in verdicts) / 60
-    lines = [
-        "# Model families",
-        "",
-        f"Every architecture of transformers {transformers.__version__} that has a base model, built tiny with",
-        "random weights and converted. This page is the output of",
-        "",
-        "```console",
-        "python benchmarks/families.py --out docs/families.md",
-        "```",
-        "",
-        f"which takes about {minutes:.0f} minutes of one core. The dry run sees {SHORT} tokens; the comparison uses other",
-        f"inputs of {LONG} tokens, with and without padding, while windows, chunks, blocks and top-k are 8 or 16. The",
-        "converted model is at its posterior mean with `sigma=0`, which is softmax attention: its outputs must agree",
-        f"with the original's to {TOLERANCE:g} of their size, with all layers converted and with one, with gradients and",
-        "without, and again after `babn.revert`. Models of text and images run on text alone where images need",
-        "placeholders among the tokens; their vision towers are architectures of their own.",
-        "",
-        "| verdict | architectures |",
-        "|---|---|",
-        *(f"| {name} | {len(found)} |" for name, found in counts.items()),
-        "",
-        "## Converts",
-        "",
-        "| architecture | attention calls | chains | largest difference |",
-        "|---|---|---|---|",
-        *(f"| {v.family} | {v.calls} | {v.chains} | {v.gap:.0e} |" for v in counts["converts"]),
-    ]
-    for name, title in (("refused", "Refused"), ("not built", "Not built"), ("changed", "Changed")):
-        if counts[name]:
-            lines += ["", f"## {title}", "", "| architecture | reason |", "|---|---|"]
-            lines += [f"| {v.family} | {short(v)} |" for v in counts[name]]
-    return "\n".join(lines) + "\n"
+    for verdict in sorted(verdicts, key=lambda verdict: verdict.family):
+        found[verdict.verdict].append(verdict)
+    text = PAGE.format(
+        version=transformers.__version__,
+        minutes=sum(verdict.seconds for verdict in verdicts) / 60,
+        short=SHORT,
+        long=LONG,
+        tolerance=TOLERANCE,
+        counts="\n".join(f"| {name} | {len(some)} |" for name, some in found.items()),
+        converts="\n".join(
+            f"| {v.family} | {v.calls} | {v.chains} | {v.gap:.0e} |" for v in found["converts"]
+        ),
+    )
+    for name in ("refused", "not built", "changed"):
+        if found[name]:
+            text += f"\n## {name.capitalize()}\n\n| architecture | reason |\n|---|---|\n"
+            text += "".join(f"| {v.family} | {short(v)} |\n" for v in found[name])
+    return text
 
 
 def short(verdict: Verdict) -> str:
@@ -484,13 +503,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where to write the page")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    judge("bert")  # loads what all of them need before processes are forked
     verdicts = []
     for verdict in judge_all(options.only or every_family(), options.jobs):
         verdicts.append(verdict)
         text = short(verdict) if verdict.reason else f"{verdict.gap:.0e}"
         sys.stdout.write(f"{verdict.family}: {verdict.verdict} ({text}) {verdict.seconds:.1f} s\n")
         sys.stdout.flush()
-    verdicts.sort(key=lambda verdict: verdict.family)
     if options.out:
         options.out.write_text(page(verdicts))
     sys.exit(any(verdict.verdict == "changed" for verdict in verdicts))

@@ -159,7 +159,11 @@ def test_a_family_that_is_described_wrongly(spec: babn.SoftmaxSpec) -> None:
 @pytest.mark.parametrize("layers", ["all", "first:1"])
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("cu_seq_lens_q", "one text to a row"), ("seq_idx", "one text to a row"), ("bias", "may change")],
+    [
+        ("cu_seq_lens_q", "one text to a row"),
+        ("seq_idx", "one text to a row"),
+        ("bias", "may change"),
+    ],
 )
 def test_a_keyword_that_may_change_attention(layers: str, name: str, message: str) -> None:
     model = babn.convert(CASES["llama"].model(), babn.BeliefConfig(max_length=64, layers=layers))

@@ -1,9 +1,9 @@
 """Whether the attention calls that conversion has planned reach babn in every forward pass.
 
 Attention can be changed after conversion: another implementation in the configuration, another
-forward, another module. Such a model would run on without noise and without a KL. Three checks find
-it, and none objects to a pass that leaves layers out, as early exit, cached encoder outputs, missing
-images or dropped layers do:
+forward, another module. Such a model would run on without noise and without a KL. Three checks
+find it. None objects to a pass that leaves layers out, as early exit, cached encoder outputs,
+missing images and LayerDrop do:
 
 1. An attention module that ran has made a call.
 2. A stack of layers that ran has made at least one call of self-attention.
@@ -13,7 +13,6 @@ images or dropped layers do:
 import re
 from typing import Any
 
-import torch
 from torch import nn
 
 from babn.conversion.attend import SITE
@@ -106,8 +105,8 @@ def lost(what: str, module: nn.Module) -> ConversionError:
         what += f" under attn_implementation={found!r}"
         remedy = f'Call model.set_attn_implementation("{NAME}")'
     return ConversionError(
-        f"{what}, so its uncertainty would vanish: attention was changed after conversion. {remedy}, "
-        "or call babn.revert(model) if plain attention is wanted."
+        f"{what}: attention was changed after conversion, and its uncertainty would be lost. "
+        f"{remedy}, or call babn.revert(model) if plain attention is wanted."
     )
 
 
