@@ -19,7 +19,7 @@ install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for more r
 test test-slow test-browser test-attacks: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-slow test-gpu test-browser test-attacks fuzz soak lint types format bench docs site clean help
+.PHONY: demo test test-slow test-gpu test-browser test-attacks fuzz reliability soak lint types format bench docs site clean help
 
 demo: $(INSTALLED) $(MINILM)  ## convert a pretrained model, train it, and show what it is unsure of
 	$(BIN)/babn demo
@@ -45,6 +45,9 @@ test-attacks: $(INSTALLED)  ## run TextAttack's recipes on tiny models
 
 fuzz: $(INSTALLED)  ## try twenty times as many broken files and settings as the tests do
 	$(BIN)/pytest tests/fuzzing -m "slow or not slow" --hypothesis-profile=slow --timeout=3600 $(PYTEST_ARGS)
+
+reliability: $(INSTALLED) fuzz  ## fuzz, and convert every architecture of transformers
+	$(BIN)/python benchmarks/families.py $(FAMILIES_ARGS)
 
 soak: $(INSTALLED)  ## an hour of training, sampling, saving and loading, in which nothing may grow
 	$(BIN)/python benchmarks/soak.py $(SOAK_ARGS)
@@ -77,7 +80,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 # Two test processes with one thread each: more threads only fight over the cores.
-test test-slow docs fuzz soak: export OMP_NUM_THREADS := 1
+test test-slow docs fuzz reliability soak: export OMP_NUM_THREADS := 1
 
 # The stamp is written last, so an install that failed is tried again. torch goes before
 # whatever depends on it, so that nothing else settles which build is fetched.

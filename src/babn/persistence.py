@@ -335,6 +335,6 @@ def _check_chains(state: BeliefState, model: nn.Module, example: Any, folder: Pa
     if outline(state.chains) != outline(found):
         raise MismatchError(
             f"The belief weights in {folder} are for chains (name, steps, heads, head size) "
-            f"{outline(state.chains)}; {type(model).__name__} has {outline(found)}. Load them onto the "
-            "architecture they were trained on."
+            f"{outline(state.chains)}; {type(model).__name__} has {outline(found)}. Load them onto "
+            "the architecture they were trained on."
         )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import babn
 from babn import errors
-from models import CASES, GROUPED, HandmadeAttention, surface, vector_batch
+from models import CASES, GROUPED, TEXT, HandmadeAttention, surface, token_batch, vector_batch
 
 
 class OtherAttention(HandmadeAttention):
@@ -47,6 +47,14 @@ def with_sinks() -> nn.Module:
     return hf.GptOssForCausalLM(hf.GptOssConfig(**settings))
 
 
+def sparse() -> nn.Module:
+    sizes = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
+    index = {"index_topk": 16, "index_head_dim": 8, "index_n_heads": 4}
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
+    settings = TEXT | sizes | index | experts | {"v_head_dim": 8, "num_key_value_heads": 4}
+    return hf.DeepseekV32ForCausalLM(hf.DeepseekV32Config(**settings))
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
 
@@ -70,6 +78,7 @@ REFUSALS = {
     "other": Refusal(OtherAttention, NOTHING, "OtherAttention.*register_family", vector_batch()),
     "xlnet": Refusal(xlnet, NOTHING, "XLNetRelativeAttention.*register_family"),
     "sinks": Refusal(with_sinks, errors.UnsupportedAttentionError, "s_aux.*Revert"),
+    "sparse": Refusal(sparse, errors.UnsupportedAttentionError, "passes indices.*sparse.*Revert"),
     "converted": Refusal(CASES["bert"].converted, errors.AlreadyConvertedError, r"babn\.revert"),
     "nan": Refusal(with_nan, errors.NonFiniteError, r"classifier\.weight has 1 NaN.*64.*Reload"),
     "no-example": Refusal(multihead, WRONG, "Multihead.*example_inputs"),
@@ -145,3 +154,30 @@ def test_a_family_that_is_described_wrongly(spec: babn.SoftmaxSpec) -> None:
     with pytest.raises(errors.BabnError, match="Misdescribed"):
         babn.convert(model, babn.BeliefConfig(max_length=64), vector_batch())
     assert surface(model) == before
+
+
+@pytest.mark.parametrize("layers", ["all", "first:1"])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cu_seq_lens_q", "one text to a row"),
+        ("seq_idx", "one text to a row"),
+        ("bias", "may change"),
+    ],
+)
+def test_a_keyword_that_may_change_attention(layers: str, name: str, message: str) -> None:
+    model = babn.convert(CASES["llama"].model(), babn.BeliefConfig(max_length=64, layers=layers))
+
+    with pytest.raises(errors.UnsupportedAttentionError, match=f"passes {name} .*{message}"):
+        model(**token_batch(), **{name: torch.tensor([0, 9])})
+
+
+@pytest.mark.parametrize("layers", ["all", "first:1"])
+def test_keywords_that_change_nothing(layers: str) -> None:
+    model = babn.convert(CASES["llama"].model(), babn.BeliefConfig(max_length=64, layers=layers))
+    batch, texts = token_batch(), torch.zeros(2, 9, dtype=torch.long)
+
+    harmless = {"token_type_ids": texts, "num_items_in_batch": 3, "cu_seq_lens_q": None}
+    given = model(**batch, **harmless, output_attentions=False)
+
+    assert torch.equal(given.logits, model(**batch).logits)

@@ -9,6 +9,7 @@ from torch import nn
 
 from babn.attention.belief import BeliefConfig
 from babn.attention.rule import RuleConfig
+from babn.conversion.arrivals import check_arrivals
 from babn.conversion.attend import SITE
 from babn.conversion.discover import discover, install_everywhere
 from babn.conversion.forwards import Undo
@@ -144,6 +145,7 @@ def apply_plan(model: Model, state: BeliefState) -> Model:
     model.__dict__[_UNDOS] = [
         *mark_parts(model, state),
         *_attach_sites(model, state),
+        *check_arrivals(model, state),
         *_attach_hooks(model),
         *install_everywhere(
             model,

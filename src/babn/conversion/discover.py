@@ -21,7 +21,7 @@ from babn.conversion.dry_run import (
     run_example,
     undisturbed,
 )
-from babn.conversion.examples import example_call
+from babn.conversion.examples import example_call, without_padding
 from babn.conversion.forwards import Undo
 from babn.conversion.full_precision import full_precision, widened
 from babn.conversion.functional_route import DiscoverFunctional, ModuleStack
@@ -59,7 +59,7 @@ def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int])
 
     The second run computes the recorded calls by softmax, so its outputs must equal the first
     run's; if they do not, some feature of the model's attention was missed and conversion would
-    change it. The model is left as it was.
+    change it. Inputs with padding are also compared without it. The model is left as it was.
 
     Args:
         model: The model.
@@ -70,6 +70,8 @@ def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int])
     call = example_call(model, example_inputs)
     with undisturbed(model):
         calls = _faithful_calls(model, call)
+        for unpadded in without_padding(call):  # transformers drops masks that hide nothing
+            _faithful_calls(model, unpadded)
     chosen, kept = choose(calls, normalized_layers(layers))
     return Discovery(group(chosen), kept, _skipped(model, calls))
 

@@ -26,6 +26,20 @@ def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (inputs,), {}
 
 
+def without_padding(
+    call: tuple[tuple[Any, ...], dict[str, Any]],
+) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """The same arguments with nothing hidden by masks of padding; empty if nothing was."""
+    args, kwargs = call
+    masks = {
+        name: torch.ones_like(value)
+        for name, value in kwargs.items()
+        if name.endswith("attention_mask") and isinstance(value, Tensor) and value.ndim == 2
+    }
+    hidden = any(not bool(kwargs[name].all()) for name in masks)
+    return [(args, {**kwargs, **masks})] if hidden else []
+
+
 def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of the dry run: those given, or made for a transformers model."""
     if inputs is not None:

@@ -29,6 +29,7 @@ class Snapshot:
     """How often each module was called, and which upward paths were climbed, at some point."""
 
     counts: dict[str, int]
+    checked: dict[str, int]
     climbed: dict[int, Any]
 
 
@@ -52,6 +53,7 @@ class Pass:
         self.with_kl = training or override.record_kl or torch.is_grad_enabled()
         self.grad_enabled = torch.is_grad_enabled()
         self.counts: dict[str, int] = {}
+        self.checked: dict[str, int] = {}
         self.climbed: dict[int, Any] = {}
         self.sizes: dict[int, tuple[int, int]] = {}
         self.divergences = Divergences(state, override.counted)
@@ -157,11 +159,18 @@ class Pass:
 
     def snapshot(self) -> Snapshot:
         """How far the pass has come."""
-        return Snapshot(dict(self.counts), dict(self.climbed))
+        return Snapshot(dict(self.counts), dict(self.checked), dict(self.climbed))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Goes back to where a snapshot was taken."""
-        self.counts, self.climbed = dict(snapshot.counts), dict(snapshot.climbed)
+        self.counts, self.checked = dict(snapshot.counts), dict(snapshot.checked)
+        self.climbed = dict(snapshot.climbed)
+
+    def has_arrived(self, path: str) -> bool:
+        """Whether a module has made a call since this was last called for it."""
+        count, before = self.counts.get(path, 0), self.checked.get(path, 0)
+        self.checked[path] = count
+        return count > before
 
     def leaves_out(self, site: Site) -> bool:
         """Whether the next call of `site` is of a layer that keeps softmax; it then counts."""

@@ -1,6 +1,7 @@
 """Models of transformers that dispatch through its `AttentionInterface`."""
 
 import copy
+import inspect
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -16,6 +17,27 @@ from babn.errors import UnsupportedAttentionError
 
 NAME, NAME_OF_SOME = "babn", "babn-some"
 """What models dispatch to: all layers by a rule, or some of them."""
+
+HARMLESS = {
+    "deterministic": "asks flash attention for a deterministic backward pass",
+    "kernel_options": "tunes the kernel of flex attention",
+    "num_items_in_batch": "normalises the loss",
+    "output_attentions": "selects what the model returns; weights are returned where they exist",
+    "output_hidden_states": "selects what the model returns",
+    "output_router_logits": "selects what the model returns",
+    "position_ids": "has acted on queries, keys and the mask before the call",
+    "return_dict": "selects what the model returns",
+    "token_type_ids": "has acted on embeddings and the mask before the call",
+    "use_cache": "selects what the model returns; keys already hold the cache",
+}
+"""Keywords that eager and SDPA attention of transformers ignore, and why that is right.
+
+Attention functions receive every keyword that a model or its caller passes down. One that is not
+here may change attention, as the indices of sparse attention do, so it is refused.
+"""
+
+PACKED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
+"""Keywords that mark several texts in one row, which only flash attention reads."""
 
 
 def attention(
@@ -33,12 +55,7 @@ def attention(
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The attention function that converted models dispatch to."""
-    for name in ("s_aux", "cache"):
-        if kwargs.get(name) is not None:
-            raise UnsupportedAttentionError(
-                f"{type(module).__name__} passes {name}: attention sinks and paged caches have no "
-                "belief counterpart. Revert the model, or convert one without them."
-            )
+    check_keywords(module, kwargs)
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     implied = bool(causal) and attention_mask is None and query.shape[2] > 1
     mask, bias = read_mask(attention_mask, query, key, implied)
@@ -60,6 +77,27 @@ def attention(
     return output.transpose(1, 2).contiguous(), weights
 
 
+def check_keywords(module: nn.Module, keywords: dict[str, Any]) -> None:
+    """Refuses a keyword that may change attention in a way that the call would lose."""
+    for name, value in keywords.items():
+        if value is not None and name not in HARMLESS and name not in _HANDLED:
+            raise UnsupportedAttentionError(
+                f"{type(module).__name__} passes {name} to its attention function, which babn does "
+                f"not support: {_PACKING if name in PACKED else _UNKNOWN}"
+            )
+
+
+_HANDLED = frozenset(inspect.signature(attention).parameters) - {"kwargs"}
+_PACKING = (
+    "texts packed into one row would see one another. Pass one text to a row, padded, with "
+    "attention_mask."
+)
+_UNKNOWN = (
+    "it may change attention, as sinks, paged caches and indices of sparse attention do. Leave it "
+    "out if you pass it yourself. Revert the model, or convert one without it."
+)
+
+
 def attention_of_some(
     module: nn.Module,
     query: Tensor,
@@ -74,8 +112,8 @@ def attention_of_some(
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    special = any(kwargs.get(name) is not None for name in ("softcap", "s_aux", "cache"))
-    if not special and keeps_own_attention(module):
+    check_keywords(module, kwargs)
+    if kwargs.get("softcap") is None and keeps_own_attention(module):
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     if kwargs.get("is_causal") is None:
         kwargs["is_causal"] = getattr(module, "is_causal", True)
