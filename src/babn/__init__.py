@@ -16,13 +16,19 @@ from babn.evaluation.calibration import calibrate, fit_temperature
 from babn.evaluation.compare import compare
 from babn.evaluation.comparison import Comparison
 from babn.evaluation.ensemble import ensemble
+from babn.evaluation.noise_tuning import NoiseTuning, tune_noise
 from babn.evaluation.report import report
 from babn.persistence import load, load_belief, save_belief
 from babn.prediction.attention_maps import AttentionMap, attention
 from babn.prediction.generate import generate
 from babn.prediction.predict import Prediction, predict
 from babn.prediction.sampling import posterior_mean, recording_kl, sampling
-from babn.prediction.temperature import get_temperature, set_temperature
+from babn.prediction.temperature import (
+    get_noise_level,
+    get_temperature,
+    set_noise_level,
+    set_temperature,
+)
 from babn.prediction.texts import Generation, SampledTexts, TokenUncertainty
 from babn.standalone import AttentionInfo, BayesianAttention
 from babn.training.annealing import KLAnnealing
@@ -54,6 +60,7 @@ __all__ = [
     "Generation",
     "KLAnnealing",
     "McDropoutConfig",
+    "NoiseTuning",
     "Prediction",
     "RuleConfig",
     "SampledTexts",
@@ -74,6 +81,7 @@ __all__ = [
     "freeze_base",
     "generate",
     "get_kl_weight",
+    "get_noise_level",
     "get_temperature",
     "inspect",
     "kl_per_layer",
@@ -90,7 +98,9 @@ __all__ = [
     "sampling",
     "save_belief",
     "set_kl_weight",
+    "set_noise_level",
     "set_temperature",
+    "tune_noise",
     "weighted_kl",
 ]
 

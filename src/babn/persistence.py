@@ -52,6 +52,9 @@ Model = TypeVar("Model", bound=nn.Module)
 
 DESCRIPTION, WEIGHTS = "belief.json", "belief.safetensors"
 
+YOUNGER = {"temperature", "noise_level"}
+"""What files of earlier versions may lack."""
+
 AGAIN = "Save the model again."
 
 BASE = "base_weights"
@@ -192,7 +195,7 @@ def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> Bel
     check_finite(tensors)
     _check_shapes(config, chains, tensors, path)
     state = BeliefState(config, chains, kept)
-    state.load_state_dict({"temperature": state.temperature} | tensors)
+    state.load_state_dict({name: getattr(state, name) for name in YOUNGER} | tensors)
     return state
 
 
@@ -205,7 +208,7 @@ def _check_shapes(
             own = BeliefState(config, chains).state_dict()
     except RuntimeError as error:  # more elements than torch can count
         raise FormatError(f"{path} is damaged: {one_line(error)}. {AGAIN}") from error
-    missing = sorted(set(own) - set(tensors) - {"temperature"})  # earlier files have none
+    missing = sorted(set(own) - set(tensors) - YOUNGER)
     unknown = sorted(set(tensors) - set(own))
     shapes = [n for n in own if n in tensors and own[n].shape != tensors[n].shape]
     if missing or unknown or shapes:

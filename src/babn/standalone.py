@@ -89,6 +89,6 @@ class BayesianAttention(nn.Module):
             divergence = posterior.divergence()
         kl = scores.phi.new_zeros(())
         if divergence is not None:
-            kl = reduce_divergence(divergence, pairs, self.config.kl_reduction)
+            kl = reduce_divergence(divergence, posterior.kl_mask(pairs), self.config.kl_reduction)
         output = weights.to(value.dtype) @ repeat_heads(value, weights.shape[1])
         return output, AttentionInfo(kl, weights, posterior)

@@ -19,6 +19,7 @@ from babn.attention.fused import (
     weibull_attention,
 )
 from babn.attention.inputs import Inputs, Scores
+from babn.attention.keys import KeyBeliefRule
 from babn.attention.masking import Mask, from_ranks, normalize, ranks, to_ranks
 from babn.attention.prior import KeyNetwork
 from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, check_at_least, check_count
@@ -53,7 +54,10 @@ class BeliefConfig(RuleConfig):
     r"""Bayesian attention belief networks.
 
     Attributes:
-        rho: Weight of the upward path in the Weibull shape $k$; larger means less noise.
+        noise_over: `"pairs"`, one variable for each query and key as in the paper, or `"keys"`, one
+            for each key that all queries share (see `per_key`).
+        rho: Weight of the upward path in the Weibull shape $k$; larger means less noise. With
+            `noise_over="keys"` the shape of a typical key.
         sigma: Weight of the upward path in the Weibull scale; 0 keeps the mean at softmax.
         beta: Rate of the gamma prior.
         scores: Whether $\Phi$ is normalised over the keys (a log softmax) or raw, as in the paper.
@@ -70,6 +74,7 @@ class BeliefConfig(RuleConfig):
 
     rule: ClassVar[str] = "belief"
 
+    noise_over: Literal["pairs", "keys"] = "pairs"
     rho: float = 12.0
     sigma: float = 1e-6
     beta: float = 1.0
@@ -86,6 +91,8 @@ class BeliefConfig(RuleConfig):
         super().__post_init__()
         for name in ("rho", "sigma"):
             check_at_least(name, getattr(self, name), 0.0)
+        if self.noise_over == "keys":
+            self._check_per_key()
         check_at_least("beta", self.beta, 0.0, strictly=True)
         for name in ("upward_share", "max_length", "prior_hidden"):
             check_count(name, getattr(self, name))
@@ -96,6 +103,14 @@ class BeliefConfig(RuleConfig):
                     f'upward_rank={self.upward_rank} with upward="heads" is not possible. Leave it '
                     'at 0, since maps over heads are small, or use upward="keys".'
                 )
+
+    def _check_per_key(self) -> None:
+        check_at_least("rho", self.rho, 0.0, strictly=True)
+        if self.sigma != 0:
+            raise ConfigError(
+                f'sigma={self.sigma!r} with noise_over="keys" is not possible, since the variables '
+                'have mean one. Use sigma=0, or noise_over="pairs".'
+            )
 
     @classmethod
     def paper(cls) -> "BeliefConfig":
@@ -109,24 +124,37 @@ class BeliefConfig(RuleConfig):
         """The choices of the authors' released code, as far as they differ from the paper."""
         return cls(rho=1.5, beta=1e-6, noise="truncated-paper", kl_weight=1.0)
 
+    @classmethod
+    def per_key(cls) -> "BeliefConfig":
+        """One variable for each key: linear cost, and a posterior mean that is softmax exactly."""
+        return cls(noise_over="keys", rho=1.0, sigma=0.0, noise="exact", kl_weight=0.01)
+
     @property
     def max_keys(self) -> int | None:
         """`max_length` for maps over keys."""
+        if self.noise_over == "keys":
+            return None
         climbs = self.rho > 0 or self.sigma > 0
         return self.max_length if climbs and self.upward == "keys" else None
 
     @property
     def fusible(self) -> bool:
-        """All of it has kernels."""
-        return True
+        """Pairs have kernels."""
+        return self.noise_over == "pairs"
+
+    @property
+    def biases_keys(self) -> bool:
+        """Samples of variables that all queries share are biases on keys."""
+        return self.noise_over == "keys"
 
     def is_softmax(self, sample: bool, with_kl: bool) -> bool:
         r"""The posterior mean is softmax attention without $\sigma$."""
         return not sample and not with_kl and self.sigma == 0
 
-    def build(self, shape: ChainShape) -> "BeliefRule":
+    def build(self, shape: ChainShape) -> AttentionRule:
         """The rule with one set of maps and one prior for each parameter set."""
-        return BeliefRule(self, shape)
+        kind = KeyBeliefRule if self.noise_over == "keys" else BeliefRule
+        return kind(self, shape)
 
 
 @dataclass(frozen=True)

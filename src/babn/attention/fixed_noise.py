@@ -12,6 +12,9 @@ from babn.attention.randomness import mix_seed
 from babn.distributions.noise import Noise
 from babn.errors import SamplesError
 
+EVERY_QUERY = 0x7FFFFFFF
+"""Stands for the query in noise that all queries share; no text has so many tokens."""
+
 
 @dataclass(frozen=True)
 class FixedNoise:
@@ -81,16 +84,28 @@ class PlacedNoise:
         """Standard noise with the shape of `like`."""
         return noise.from_uniform(self.uniform(like))
 
+    def key_noise(
+        self, noise: Noise, like: Float[Tensor, "batch head 1 key"], queries: int
+    ) -> Float[Tensor, "batch head 1 key"]:
+        """Standard noise of the keys, whichever `queries` of the text look at them."""
+        everyone = torch.full((1, 1), EVERY_QUERY, device=like.device)
+        return noise.from_uniform(self._drawn(like, everyone, queries))
+
     def uniform(
         self, like: Float[Tensor, "batch head query key"]
     ) -> Float[Tensor, "batch head query key"]:
         """Numbers between 0 and 1 with the shape of `like`."""
-        batch, heads, queries, keys = like.shape
+        queries = like.shape[2]
+        _, _, padding = self.text.rows(len(like), like.device)
+        places = torch.arange(self.past, self.past + queries, device=like.device)
+        return self._drawn(like, places[:, None] - padding, queries)
+
+    def _drawn(self, like: Tensor, query: Tensor, queries: int) -> Tensor:
+        batch, heads, _, keys = like.shape
         low, high, padding = self.text.rows(batch, like.device)
-        numbers = torch.arange(max(heads, self.past + queries, keys), device=like.device)
+        numbers = torch.arange(max(heads, keys), device=like.device)
         # A sliding window's cache has dropped the keys before these; a static one has room left.
         first_key = 0 if self.crossed else max(self.past + queries - keys, 0)
-        query = numbers[self.past : self.past + queries][:, None] - padding
         key = numbers[:keys] + first_key - (0 if self.crossed else padding)
         layer = torch.full_like(low, self.layer)
         drawn = uniform((low, high, layer, numbers[:heads, None, None], query), key)

@@ -1,6 +1,6 @@
 """The arguments of an attention call in one form, whatever route it came by."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -54,6 +54,19 @@ class Inputs:
     def pairs(self) -> tuple[int, int, int, int]:
         """Batch, heads, queries and keys."""
         return (*self.query.shape[:3], self.key.shape[2])
+
+    def without_scores(self) -> Scores:
+        """Keys and mask with scores of zero that take no memory."""
+        dtype = torch.promote_types(self.query.dtype, torch.float32)
+        zero = torch.zeros((), dtype=dtype, device=self.query.device)
+        return Scores(zero.expand(self.pairs), self.mask, self.key)
+
+    def with_bias(self, more: Float[Tensor, "#batch #head #query key"]) -> "Inputs":
+        """The call with more added to its scores, and its mask as a part of the bias."""
+        bias = more if self.bias is None else more + self.bias
+        if self.mask is not None:
+            bias = bias.masked_fill(~self.mask, -torch.inf)
+        return replace(self, bias=bias, mask=None)
 
     def scores(self) -> Scores:
         """The scores in float32, or float64 for a float64 model."""

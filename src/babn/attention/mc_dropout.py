@@ -1,6 +1,6 @@
 """Monte Carlo dropout on attention weights (Gal & Ghahramani, 2016), a baseline."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -14,6 +14,9 @@ from babn.attention.randomness import Drawing
 from babn.attention.rule import AttentionRule, ChainShape, RuleConfig
 from babn.attention.softmax import PointMass
 from babn.errors import ConfigError
+
+HIGHEST = 0.99
+"""The largest rate that a noise level can reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,14 @@ class DroppedWeights(PointMass):
         weights = self.mean_weights()
         kept = randomness.uniform(weights.detach()) >= self.p
         return weights * kept / (1 - self.p)
+
+    def weight_relative_std(self) -> Float[Tensor, "batch head query key"]:
+        """The same as `relative_std`: dropped weights are not normalised again."""
+        return self.relative_std()
+
+    def at_level(self, level: float) -> "DroppedWeights":
+        """The same weights, dropped `level` times as often."""
+        return replace(self, p=min(level * self.p, HIGHEST))
 
     def relative_std(self) -> Float[Tensor, "batch head query key"]:
         r"""$\sqrt{p / (1 - p)}$ for every pair."""

@@ -20,6 +20,12 @@ class Drawing(Protocol):
         """Standard noise with the shape of `like`."""
         ...
 
+    def key_noise(
+        self, noise: Noise, like: Float[Tensor, "batch head 1 key"], queries: int
+    ) -> Float[Tensor, "batch head 1 key"]:
+        """Standard noise that all `queries` of a call share."""
+        ...
+
     def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Numbers between 0 and 1 with the shape of `like`."""
         ...
@@ -38,6 +44,12 @@ class Randomness:
     def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Standard noise with the shape of `like`."""
         return self.draw(noise.sample, like)
+
+    def key_noise(
+        self, noise: Noise, like: Float[Tensor, "batch head 1 key"], queries: int
+    ) -> Float[Tensor, "batch head 1 key"]:
+        """Standard noise that all queries of a call share."""
+        return self.noise(noise, like)
 
     def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Numbers between 0 and 1 with the shape of `like`."""

@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from babn.attention.fused import FusedResult, Request
@@ -66,9 +66,38 @@ class Posterior(ABC):
     def relative_std(self) -> Float[Tensor, "batch head query key"]:
         """Standard deviation divided by mean of the unnormalised variables; zero at masked keys."""
 
-    def divergence(self) -> Float[Tensor, "batch head query key"] | None:
-        """KL divergence from the prior, pair by pair; `None` for rules without a prior."""
+    def weight_relative_std(self) -> Float[Tensor, "batch head query key"]:
+        r"""Standard deviation divided by mean of the normalised weights; zero at masked keys.
+
+        With mean weights $w_j$ and relative variances $c_j^2$ of the variables,
+
+        $$v_j = (1 - 2 w_j) c_j^2 + \sum_l w_l^2 c_l^2, \qquad
+        \frac{\mathrm{Var}\, W_j}{(E\, W_j)^2} = \frac{v_j}{1 + v_j w_j / (1 - w_j)}.$$
+
+        $v_j$ is the first order in the noise. The quotient keeps it below $(1 - w_j) / w_j$, the
+        most that a weight can vary, and makes it exact for gamma variables of one rate, whose
+        weights have a Dirichlet distribution.
+        """
+        w, variance = self.mean_weights(), self.relative_std().square()
+        first_order = (1 - 2 * w) * variance + (w.square() * variance).sum(-1, keepdim=True)
+        first_order = first_order.clamp(min=0).where(variance > 0, 0)
+        rest = 1 - w
+        bounded = first_order * rest / (rest + first_order * w).clamp(min=torch.finfo(w.dtype).tiny)
+        return bounded.sqrt()
+
+    def at_level(self, level: float) -> "Posterior":
+        """The posterior with its noise multiplied by a level and its mean kept."""
+        return self
+
+    def divergence(self) -> Float[Tensor, "batch head #query key"] | None:
+        """KL of each variable from its prior; `None` for methods without a prior."""
         return None
+
+    def kl_mask(
+        self, pairs: Bool[Tensor, "#batch #head #query key"] | None
+    ) -> Bool[Tensor, "#batch #head #query key"] | None:
+        """The variables that count in the KL, from the pairs that do."""
+        return pairs
 
 
 class AttentionRule(nn.Module, ABC):
@@ -81,6 +110,9 @@ class AttentionRule(nn.Module, ABC):
     @abstractmethod
     def forward(self, step: int, scores: Scores, climbed: Any) -> Posterior:
         """The posterior of step `step`."""
+
+    def observe(self, keys: Sequence[Float[Tensor, "batch keyhead key dim"]]) -> None:
+        """Sets what parameters start from by the keys that each step had in the dry run."""
 
     def climb_fused(self, first: Inputs) -> Any:
         """What `climb` makes, from a call whose scores are not at hand."""
@@ -145,6 +177,11 @@ class RuleConfig(ABC):
     @property
     def fusible(self) -> bool:
         """Whether the rule has Triton kernels."""
+        return False
+
+    @property
+    def biases_keys(self) -> bool:
+        """Whether samples are softmax attention with a random bias on each key."""
         return False
 
     def is_softmax(self, sample: bool, with_kl: bool) -> bool:

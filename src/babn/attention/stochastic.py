@@ -1,7 +1,7 @@
 """The posterior that BAM and BABN share: positive variables, normalised over keys."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxtyping import Float
 from torch import Tensor
@@ -35,6 +35,10 @@ class NormalizedPosterior(Posterior):
         """Normalised draws: a softmax of logits with noise."""
         noise = randomness.noise(self.variables.noise, self.variables.loc.detach())
         return normalize(self.variables.log_sample_from(noise), self.mask)
+
+    def at_level(self, level: float) -> "NormalizedPosterior":
+        """The variables' noise multiplied by a level; the prior and the KL stay."""
+        return replace(self, variables=self.variables.at_level(level))
 
     def relative_std(self) -> Float[Tensor, "batch head query key"]:
         """Standard deviation of $S$ divided by its mean."""

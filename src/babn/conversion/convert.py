@@ -2,13 +2,13 @@
 
 from dataclasses import asdict
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
 
 from babn.attention.belief import BeliefConfig
-from babn.attention.rule import RuleConfig
+from babn.attention.rule import AttentionRule, RuleConfig
 from babn.conversion.arrivals import check_arrivals
 from babn.conversion.attend import SITE
 from babn.conversion.discover import discover, install_everywhere
@@ -94,7 +94,10 @@ def convert(
     config = BeliefConfig() if config is None else config
     check_convertible(model, config)
     found = discover(model, example_inputs, config.layers)
-    return apply_plan(model, BeliefState(config, found.chains, found.kept))
+    state = BeliefState(config, found.chains, found.kept)
+    for chain, rule in zip(state.chains, state.rules, strict=True):
+        cast(AttentionRule, rule).observe([found.keys[call.order] for call in chain.calls])
+    return apply_plan(model, state)
 
 
 def check_convertible(model: nn.Module, config: RuleConfig) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from babn.attention.layers import normalized_layers
 from babn.conversion.choice import choose
@@ -47,11 +47,13 @@ class Discovery:
         chains: The chains that the chosen attention calls form.
         kept: The calls of layers that were not chosen.
         skipped: Modules that look like attention and take no part, each with the reason.
+        keys: The keys of every call, in call order.
     """
 
     chains: tuple[Chain, ...]
     kept: tuple[Call, ...]
     skipped: dict[str, str]
+    keys: list[Tensor]
 
 
 def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int]) -> Discovery:
@@ -69,28 +71,28 @@ def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int])
     check_does_not_switch(model)
     call = example_call(model, example_inputs)
     with undisturbed(model):
-        calls = _faithful_calls(model, call)
+        record = _faithful_calls(model, call)
         for unpadded in without_padding(call):  # transformers drops masks that hide nothing
             _faithful_calls(model, unpadded)
-    chosen, kept = choose(calls, normalized_layers(layers))
-    return Discovery(group(chosen), kept, _skipped(model, calls))
+    chosen, kept = choose(record.calls, normalized_layers(layers))
+    return Discovery(group(chosen), kept, _skipped(model, record.calls), record.keys)
 
 
-def _faithful_calls(model: nn.Module, call: Arguments) -> list[Call]:
+def _faithful_calls(model: nn.Module, call: Arguments) -> "_Record":
     """The attention calls of a model, after a check that softmax in their place changes nothing.
 
     Where rounding moves outputs and may hide other differences, full precision decides.
     """
-    gap, most, calls = _compared(model, call)
+    gap, most, record = _compared(model, call)
     if not gap < FULL:
         with suppress(ExampleInputsError), full_precision(model):  # not every model runs in it
-            gap, most, calls = _compared(model, widened(call))
+            gap, most, record = _compared(model, widened(call))
     if not gap < most:
         raise _not_reproduced(model, gap, most)
-    return calls
+    return record
 
 
-def _compared(model: nn.Module, call: Arguments) -> tuple[float, float, list[Call]]:
+def _compared(model: nn.Module, call: Arguments) -> tuple[float, float, "_Record"]:
     """How far softmax in place of its attention moves a model's outputs, and how far it may."""
     with unchanged(model), SlowPath():
         before = run_example(model, call)
@@ -99,7 +101,7 @@ def _compared(model: nn.Module, call: Arguments) -> tuple[float, float, list[Cal
     if record.lone_queries and not gap < most:
         moved, _ = _recorded(model, call, lone_uniform=True)
         gap = largest_gap(before, after, moved, most)
-    return gap, most, record.calls
+    return gap, most, record
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class _Record:
     """What a recorded run shows besides its output."""
 
     calls: list[Call]
+    keys: list[Tensor]
     dtypes: set[torch.dtype]
     lone_queries: bool
 
@@ -121,7 +124,9 @@ def _recorded(model: nn.Module, call: Arguments, lone_uniform: bool = False) -> 
         installed.enter_context(stack.watching(model))
         installed.enter_context(DiscoverFunctional(stack))
         output = run_example(model, call)
-        record = _Record(list(recorder.calls or ()), recorder.dtypes, recorder.lone_queries)
+        record = _Record(
+            list(recorder.calls or ()), recorder.keys, recorder.dtypes, recorder.lone_queries
+        )
     _check_multihead(model, stack.entered, record.calls)
     if not record.calls:
         raise NothingToConvertError(_nothing_found(model))

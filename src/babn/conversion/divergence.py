@@ -35,6 +35,7 @@ class Divergences:
         if rows is not None:
             mask = rows.unsqueeze(-1) if mask is None else mask & rows.unsqueeze(-1)
             mask = mask.expand(*mask.shape[:-1], keys)
+        mask = posterior.kl_mask(mask)
         # Recomputation under checkpointing comes here again and finds the same value.
         reduction = self.state.config.kl_reduction
         self.kl[place] = reduce_divergence(divergence, mask, reduction, self._counted(place))

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from babn.attention.fused import Request, softmax_attention, takes_softmax, why_not_triton
 from babn.attention.inputs import Inputs, Scores
+from babn.attention.keys import KeyPosterior
 from babn.attention.randomness import Drawing
-from babn.attention.rule import AttentionRule
+from babn.attention.rule import AttentionRule, Posterior
 from babn.conversion.divergence import Divergences
 from babn.conversion.override import Mode, Override
 from babn.conversion.state import BeliefState, Site
@@ -48,6 +49,10 @@ class Pass:
         self.needs_weights = needs_weights or override.posteriors is not None
         self.override = override
         self.mode: Mode = override.mode or ("sample" if training else "mean")
+        # The level is fitted for predictions; training draws from the posterior itself.
+        self.level = 1.0 if training and override.mode is None else state.level
+        if self.level == 0:
+            self.mode = "mean"
         self.training = training
         self.past = 0 if override.fixed_noise is None else tokens_in(cache)
         self.with_kl = training or override.record_kl or torch.is_grad_enabled()
@@ -62,18 +67,25 @@ class Pass:
         """The attention weights of the next call of `site`; keeps its divergence."""
         place = self._next_place(site)
         self._note_memory(scores.phi.numel(), BYTES_PER_PAIR)
+        posterior = self._posterior(place, scores)
+        if self.mode == "mean":
+            return posterior.mean_weights()
+        return posterior.sample_weights(self._noise(place))
+
+    def _posterior(self, place: tuple[int, int], scores: Scores) -> Posterior:
+        """The posterior of a call at the noise level; keeps its KL."""
         chain, step = place
         rule = self._rule(chain)
         queries, keys = scores.phi.shape[-2:]
         climbed = self._climbed(place, lambda: rule.climb(scores), (queries, keys))
-        posterior = rule(step, scores, climbed)
-        if self.override.posteriors is not None:
-            self.override.posteriors.append((self.state.layer_name(place), posterior))
+        posterior: Posterior = rule(step, scores, climbed)
         if self.with_kl:
             self.divergences.keep(place, posterior, scores)
-        if self.mode == "mean":
-            return posterior.mean_weights()
-        return posterior.sample_weights(self._noise(place))
+        if self.level != 1:
+            posterior = posterior.at_level(self.level)
+        if self.override.posteriors is not None:
+            self.override.posteriors.append((self.state.layer_name(place), posterior))
+        return posterior
 
     def _noise(self, place: tuple[int, int]) -> Drawing:
         """Where the noise of a call comes from."""
@@ -93,6 +105,8 @@ class Pass:
             self._next_place(site)
             self._note_memory(pairs, 1)
             return softmax_attention(inputs, self.dropout(inputs))
+        if config.biases_keys and inputs.softcap is None:
+            return self._with_key_bias(site, inputs)
         if not self._takes_triton(inputs):
             return None
         chain, step = place = self._next_place(site)
@@ -105,6 +119,18 @@ class Pass:
         if result.kl_rows is not None:
             self.divergences.keep_rows(place, result.kl_rows, inputs)
         return result.output
+
+    def _with_key_bias(self, site: Site, inputs: Inputs) -> Tensor:
+        """Torch's attention with a sample of the keys' variables as a bias on keys."""
+        place = self._next_place(site)
+        self._note_memory(math.prod(inputs.pairs), 1)
+        posterior = self._posterior(place, inputs.without_scores())
+        assert isinstance(posterior, KeyPosterior)
+        if self.mode == "sample":
+            inputs = inputs.with_bias(posterior.log_sample(self._noise(place)))
+        elif not takes_softmax(inputs):
+            inputs = inputs.with_bias(inputs.query.new_zeros(()))
+        return softmax_attention(inputs, self.dropout(inputs))
 
     def _climbed(
         self, place: tuple[int, int], climb: Callable[[], Any], sizes: tuple[int, int]
@@ -140,6 +166,8 @@ class Pass:
             reason = f"rule {config.rule!r} has no kernel"
         elif self.override.fixed_noise is not None and self.mode == "sample":
             reason = "kernels draw fresh noise in each pass, and the noise of this one is fixed"
+        elif self.level != 1 and self.mode == "sample":
+            reason = f"kernels draw noise at level 1, and the level is {self.level:g}"
         elif self.dropout(inputs):
             reason = "the model drops attention weights"
         if reason is not None and forced:

@@ -20,6 +20,7 @@ class Recorder(threading.local):
     Attributes:
         calls: The calls so far.
         paths: Where each module is in the model.
+        keys: The keys of each call.
         dtypes: The precisions in which calls had their keys.
         lone_queries: Whether some query saw no key at all.
         lone_uniform: Whether such a query attends to all keys equally, in place of none.
@@ -28,6 +29,7 @@ class Recorder(threading.local):
     def __init__(self) -> None:
         self.calls: list[Call] | None = None
         self.paths: dict[nn.Module, str] = {}
+        self.keys: list[Tensor] = []
         self.dtypes: set[torch.dtype] = set()
         self.lone_queries = False
         self.lone_uniform = False
@@ -55,6 +57,7 @@ class Recorder(threading.local):
                 order=len(self.calls),
             )
         )
+        self.keys.append(scores.key)
         self.dtypes.add(scores.key.dtype)
         weights = normalize(phi, scores.mask)
         if scores.mask is None or route == "softmax":  # where a family has values of its own
@@ -70,10 +73,10 @@ recorder = Recorder()
 @contextmanager
 def recording(model: nn.Module, lone_uniform: bool = False) -> Iterator[Recorder]:
     """Records the attention calls of `model` in place of applying methods to them."""
-    recorder.calls, recorder.dtypes, recorder.lone_queries = [], set(), False
+    recorder.calls, recorder.keys, recorder.dtypes, recorder.lone_queries = [], [], set(), False
     recorder.lone_uniform = lone_uniform
     recorder.paths = {module: path for path, module in model.named_modules()}
     try:
         yield recorder
     finally:
-        recorder.calls, recorder.paths = None, {}
+        recorder.calls, recorder.paths, recorder.keys = None, {}, []

@@ -44,6 +44,7 @@ class BeliefState(nn.Module):
 
     kl_weight: Tensor
     temperature: Tensor
+    noise_level: Tensor
 
     def __init__(
         self, config: RuleConfig, chains: tuple[Chain, ...], kept: tuple[Call, ...] = ()
@@ -55,6 +56,8 @@ class BeliefState(nn.Module):
         self.rules = nn.ModuleList(config.build(chain.shape(config)) for chain in chains)
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
         self.register_buffer("temperature", torch.tensor(1.0))
+        self.register_buffer("noise_level", torch.tensor(1.0))
+        self.level = 1.0  # the same number, for forward passes that must not wait for a device
         self.last_kl: dict[str, Tensor] | None = None
         self.kl_use: Any = None
 
@@ -72,6 +75,16 @@ class BeliefState(nn.Module):
                 continue
             self._buffers[name] = value.to(moved.device)
         return self
+
+    def set_level(self, level: float) -> None:
+        """Sets what the noise of predictions is multiplied by."""
+        self.noise_level.fill_(level)
+        self.level = level
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        if not self.noise_level.is_meta:
+            self.level = float(self.noise_level)
 
     def layer_name(self, place: tuple[int, int]) -> str:
         """A name for one call: its chain and its step."""

@@ -51,3 +51,12 @@ class LogLocationScale:
     def log_sample_from(self, g: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         r"""$\log s$ for given standard noise."""
         return torch.addcmul(self.loc, self.scale, g)
+
+    def at_level(self, level: float) -> "LogLocationScale":
+        r"""The variable with the same mean and $g$ multiplied by a noise level.
+
+        A level of 2 halves the shape $k$ of a Weibull variable; a level of 0 leaves the mean alone.
+        """
+        scale = self.scale * level
+        loc = self.log_mean - self.noise.log_moment(scale)
+        return LogLocationScale(loc, scale, self.noise, self.log_mean)

@@ -20,13 +20,16 @@ class AttentionMap:
     Attributes:
         name: Chain and step of the call.
         mean: Posterior mean weights, normalised over keys.
-        relative_std: Standard deviation divided by mean of the unnormalised weights; zero at masked
+        relative_std: Standard deviation divided by mean of the normalised weights; zero at masked
             keys.
+        variable_relative_std: The same of the unnormalised variables, which the paper's figures
+            show.
     """
 
     name: str
     mean: Float[Tensor, "batch head query key"]
     relative_std: Float[Tensor, "batch head query key"]
+    variable_relative_std: Float[Tensor, "batch head query key"] | None = None
 
 
 def attention(model: nn.Module, batch: Any) -> list[AttentionMap]:
@@ -45,6 +48,11 @@ def attention(model: nn.Module, batch: Any) -> list[AttentionMap]:
     ):
         model(*args, **kwargs)
         return [
-            AttentionMap(name, posterior.mean_weights(), posterior.relative_std())
+            AttentionMap(
+                name,
+                posterior.mean_weights(),
+                posterior.weight_relative_std(),
+                posterior.relative_std(),
+            )
             for name, posterior in posteriors
         ]

@@ -1,0 +1,292 @@
+"""The right amount of noise, found on development data."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from babn.attention.rule import check_at_least
+from babn.conversion.examples import as_call
+from babn.errors import ConfigError
+from babn.prediction.predict import ANSWERS, check_samples, find_logits, predict
+from babn.prediction.temperature import get_noise_level, get_temperature, set_noise_level
+
+FIRST_LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Levels that are always tried; the search goes on from the best of them by factors of 2."""
+
+LOWEST, HIGHEST = 2.0**-4, 2.0**8
+"""Levels between which the search stays."""
+
+REFINEMENTS = (2**0.5, 2**0.25)
+"""Factors by which the neighbours of the best level differ from it, round by round."""
+
+IGNORED = -100
+"""Label of a token that does not count."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a noise level gave on the development data.
+
+    Attributes:
+        level: The noise level.
+        nll: Mean negative log likelihood of the sampled prediction.
+        accuracy: Share of right predictions; `None` for tokens of language models.
+    """
+
+    level: float
+    nll: float
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class NoiseTuning:
+    """The level that `tune_noise` chose, and all that it tried.
+
+    Attributes:
+        level: The chosen level, which the model has now.
+        trials: Every level that was tried, the smallest first; the first has no noise.
+    """
+
+    level: float
+    trials: tuple[Trial, ...]
+
+    @property
+    def chosen(self) -> Trial:
+        """The trial of the chosen level."""
+        return next(trial for trial in self.trials if trial.level == self.level)
+
+    def __str__(self) -> str:
+        """A table, the chosen level marked."""
+        rows = [
+            f"{trial.level:8.3f} {trial.nll:8.4f} "
+            + ("        -" if trial.accuracy is None else f"{trial.accuracy:9.1%}")
+            + ("  <- chosen" if trial.level == self.level else "")
+            for trial in self.trials
+        ]
+        return "\n".join(["   level      NLL  accuracy", *rows])
+
+
+def tune_noise(
+    model: nn.Module,
+    data: Any,
+    labels: Int[Tensor, "*example"] | None = None,
+    *,
+    samples: int = 20,
+    seed: int = 0,
+    max_accuracy_drop: float = 0.003,
+    max_nll_rise: float | None = None,
+    progress: bool = True,
+) -> NoiseTuning:
+    """Fits the model's noise level to development data, without gradients.
+
+    Of the levels that cost no more accuracy than allowed it takes the one with the smallest
+    negative log likelihood of the sampled prediction. No noise is among them, so that development
+    NLL is never worse than that of the deterministic model. All levels see the same random numbers.
+
+    Args:
+        model: A converted model, trained or not after conversion; its level is changed, and saved
+            with it.
+        data: A batch or an iterable of batches, as `predict` takes them. Language models are fitted
+            to the tokens of their texts.
+        labels: The right classes, if the one batch does not hold them as `labels`.
+        samples: How many samples of attention to draw.
+        seed: Makes the samples reproducible.
+        max_accuracy_drop: Largest loss of accuracy against no noise, as a share of all examples.
+        max_nll_rise: If given, the largest level is taken whose NLL is above that without noise by
+            at most this share (0.003 in training-free Bayesianization, arXiv:2412.05723).
+        progress: Whether to show a progress bar, if tqdm is installed.
+    """
+    check_samples(samples)
+    check_at_least("max_accuracy_drop", max_accuracy_drop, 0.0)
+    if max_nll_rise is not None:
+        check_at_least("max_nll_rise", max_nll_rise, 0.0)
+    search = _Search(model, _batches(data, labels), samples, seed, progress)
+    before = get_noise_level(model)
+    try:
+        search.run(partial(_admitted, max_accuracy_drop=max_accuracy_drop, rise=max_nll_rise))
+    except BaseException:
+        set_noise_level(model, before)
+        raise
+    finally:
+        search.bar.close()
+    set_noise_level(model, search.best.level)
+    return NoiseTuning(search.best.level, tuple(search.tried[at] for at in sorted(search.tried)))
+
+
+def _admitted(
+    trial: Trial, without: Trial, max_accuracy_drop: float, rise: float | None
+) -> tuple[bool, float]:
+    """Whether a level may be chosen, and what is to be small in the chosen one."""
+    accurate = True
+    if trial.accuracy is not None and without.accuracy is not None:
+        accurate = trial.accuracy >= without.accuracy - max_accuracy_drop - 1e-9
+    if rise is None:
+        return accurate, trial.nll
+    return accurate and trial.nll <= without.nll * (1 + rise), -trial.level
+
+
+class _Search:
+    """Tries levels and remembers what they gave."""
+
+    def __init__(
+        self, model: nn.Module, batches: list["_Batch"], samples: int, seed: int, progress: bool
+    ) -> None:
+        self.model, self.batches, self.samples, self.seed = model, batches, samples, seed
+        self.tried: dict[float, Trial] = {}
+        self.bar = _bar(len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
+
+    def run(self, admitted: Any) -> None:
+        """Tries the first levels, beyond them while the best is at an end, and between."""
+        self.best = without = self.trial(0.0)
+
+        def choose() -> None:
+            rated = [(admitted(trial, without), trial) for trial in self.tried.values()]
+            self.best = min((r[1], t.level, t) for r, t in rated if r[0])[-1]
+
+        for level in FIRST_LEVELS:
+            self.trial(level)
+        choose()
+        while (level := self._beyond()) is not None:
+            self.trial(level)
+            choose()
+        for factor in REFINEMENTS if self.best.level else ():
+            centre = self.best.level
+            for level in (centre / factor, centre * factor):
+                self.trial(level)
+            choose()
+
+    def _beyond(self) -> float | None:
+        """The next level on the side of the best one, if it is the last on that side."""
+        lowest, highest = min(level for level in self.tried if level), max(self.tried)
+        if self.best.level <= lowest and lowest > LOWEST:
+            return lowest / 2
+        return highest * 2 if self.best.level == highest < HIGHEST else None
+
+    def trial(self, level: float) -> Trial:
+        """What a level gives, from memory if it was tried before."""
+        if level not in self.tried:
+            set_noise_level(self.model, level)
+            found = [self._ask(batch, 1 if level == 0 else self.samples) for batch in self.batches]
+            log_probs = torch.cat([log_probs for log_probs, _ in found])
+            if not len(log_probs):
+                raise ConfigError("data has no labels that count. Give labelled batches.")
+            right = [right for _, right in found if right is not None]
+            accuracy = float(torch.cat(right).double().mean()) if right else None
+            self.tried[level] = Trial(level, -float(log_probs.mean()), accuracy)
+            self.bar.update()
+        return self.tried[level]
+
+    def _ask(self, batch: "_Batch", samples: int) -> tuple[Tensor, Tensor | None]:
+        ask: Callable[..., tuple[Tensor, Tensor | None]] = (
+            _of_tokens if batch.labels.ndim > 1 else _of_classes
+        )
+        return ask(self.model, batch, samples, self.seed)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Inputs of a model and the right labels."""
+
+    inputs: Any
+    labels: Int[Tensor, "row *token"]
+
+
+def _batches(data: Any, labels: Tensor | None) -> list[_Batch]:
+    if labels is not None:
+        return [_Batch(data, labels)]
+    single = isinstance(data, Mapping | Tensor) or not isinstance(data, Iterable)
+    batches = [data] if single else list(data)
+    if not batches:
+        raise ConfigError("data=[] has no batches. Give labelled development data.")
+    return [_Batch(batch, _labels_in(batch)) for batch in batches]
+
+
+def _labels_in(batch: Any) -> Tensor:
+    """The labels that a batch holds; those of plain language models are its tokens."""
+    values = batch if isinstance(batch, Mapping) else {}
+    for name in ("labels", "label"):
+        if isinstance(values.get(name), Tensor):
+            return values[name]
+    if isinstance(values.get("input_ids"), Tensor):
+        seen = values.get("attention_mask", torch.ones_like(values["input_ids"]))
+        return values["input_ids"].masked_fill(seen == 0, IGNORED)
+    raise ConfigError(
+        'data has a batch without "labels". Give dictionaries with labels, or one batch and labels.'
+    )
+
+
+def _of_classes(
+    model: nn.Module, batch: _Batch, samples: int, seed: int
+) -> tuple[Float[Tensor, "row"], Bool[Tensor, "row"]]:
+    """Log probability of each row's label under the mean over samples; whether it is the mode."""
+    found = predict(model, batch.inputs, samples, seed)
+    if found.activation != "softmax" or found.probs.ndim != 2:
+        raise ConfigError(
+            f"The model's output has shape {tuple(found.probs.shape)} and activation "
+            f"{found.activation!r}; noise is tuned by the likelihood of classes or tokens. Give a "
+            "classifier or a language model."
+        )
+    probs = found.probs.double().cpu()
+    right = batch.labels.cpu()
+    chosen = probs.gather(-1, right[:, None]).squeeze(-1)
+    return chosen.clamp(min=torch.finfo(torch.float32).tiny).log(), probs.argmax(-1) == right
+
+
+def _of_tokens(
+    model: nn.Module, batch: _Batch, samples: int, seed: int
+) -> tuple[Float[Tensor, "token"], None]:
+    """The same for each token of a language model, whose accuracy is not counted."""
+    labels = batch.labels
+    ahead = _predicts_next(model)
+    labels = labels[:, 1:] if ahead else labels
+    temperature = get_temperature(model)
+
+    def log_probs(output: Any) -> Tensor:
+        logits = find_logits(output).float()
+        logits = (logits[:, :-1] if ahead else logits) / temperature
+        index = labels.clamp(min=0).to(logits.device)
+        index = index.repeat(len(logits) // len(index), 1)
+        return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)) * temperature
+
+    inputs = _without_labels(batch.inputs)
+    found = predict(model, inputs, samples, seed, output=log_probs).sample_logits
+    mean = found.squeeze(-1).double().logsumexp(0).cpu() - math.log(samples)
+    return mean[labels.cpu() != IGNORED], None
+
+
+def _without_labels(batch: Any) -> Any:
+    args, kwargs = as_call(batch)
+    return args or {name: value for name, value in kwargs.items() if name not in ANSWERS}
+
+
+def _predicts_next(model: nn.Module) -> bool:
+    """Whether outputs at a token are about the token after it."""
+    config = getattr(model, "config", None)
+    generates = getattr(model, "can_generate", lambda: False)()
+    return bool(generates) and not getattr(config, "is_encoder_decoder", False)
+
+
+class _NoBar:
+    """In place of a progress bar."""
+
+    def update(self) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def _bar(total: int, progress: bool) -> Any:
+    if not progress:
+        return _NoBar()
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return _NoBar()
+    return tqdm(total=total, desc="noise levels", leave=False)
