@@ -541,6 +541,14 @@ def test_beliefs_of_an_earlier_version_load_with_a_warning(belief_folder: Path, 
             babn.load_belief(other, belief_folder)
 
 
+def test_a_changed_description_beside_whole_weights_is_refused(belief_folder: Path) -> None:
+    values = json.loads((belief_folder / "belief.json").read_text())
+    values["other_name"] = values.pop("base_weights")
+    (belief_folder / "belief.json").write_text(json.dumps(values))
+    with pytest.raises(FormatError, match=r"belief\.json is damaged: it is not what was written"):
+        babn.load_belief(bert(), belief_folder)
+
+
 @pytest.mark.parametrize("base", [3, {}, {"weights": 1, "adapters": ""}, {"weights": {"x": 1}}])
 def test_a_damaged_fingerprint_is_named(belief_folder: Path, base: Any) -> None:
     edit_json(belief_folder / "belief.json", base_weights=base)

@@ -11,8 +11,9 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ PARTIAL = ".partial"
 """How names of files end that are being written."""
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Opens a regular file for reading.
 
     Folders, pipes, sockets and devices raise `FormatError`: reading one may wait forever.
@@ -42,7 +43,7 @@ def open_regular(path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise _not_regular(path)
-    return cast(BinaryIO, os.fdopen(number, "rb"))
+    return os.fdopen(number, "rb")
 
 
 def _not_regular(path: Path) -> FormatError:

@@ -101,7 +101,7 @@ def check_size(
     described = 0
     with suppress(Exception):  # whatever it is, transformers meets it too and reports it
         own, _ = model_class.config_class.from_pretrained(
-            folder, return_unused_kwargs=True, **LOCAL | kwargs
+            folder, return_unused_kwargs=True, **{**LOCAL, **kwargs}
         )
         with torch.device("meta"):
             model = model_class(own)

@@ -133,9 +133,7 @@ def load_belief(
     """
     folder = Path(folder)
     tensors, about = read_tensors(folder / WEIGHTS, AGAIN)
-    description = read_object(folder / DESCRIPTION, AGAIN)
-    if ATTRIBUTE in about and description.get(CHECKSUM) != checksum(tensors, about):
-        description = parse_json(about[ATTRIBUTE])  # the other file is of an earlier saving
+    description = _read_description(folder / DESCRIPTION, tensors, about)
     state = _make_state(description, tensors, folder / DESCRIPTION)
     check_convertible(model, state.config)
     _check_chains(state, model, example_inputs, folder)
@@ -143,6 +141,18 @@ def load_belief(
     if check_base:
         _check_base(description, model, folder)
     return apply_plan(model, state)
+
+
+def _read_description(path: Path, tensors: dict[str, Tensor], about: dict[str, str]) -> Any:
+    """The description of belief weights, which hold it too if `save_belief` wrote them."""
+    beside = read_object(path, AGAIN)
+    if ATTRIBUTE not in about:
+        return beside
+    inside, written = parse_json(about[ATTRIBUTE]), checksum(tensors, about)
+    # One with another checksum belongs to an earlier saving, and the weights are whole.
+    if beside.get(CHECKSUM) == written and beside != {**inside, CHECKSUM: written}:
+        raise FormatError(f"{path} is damaged: it is not what was written. {AGAIN}")
+    return inside
 
 
 def _check_base(description: Any, model: nn.Module, folder: Path) -> None:

@@ -93,6 +93,7 @@ def test_beliefs_of_a_quantised_base_go_onto_the_base_itself(tmp_path: Path) -> 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.filterwarnings("error::babn.errors.BabnWarning")
 def test_bases_of_bitsandbytes(bits: int, tmp_path: Path) -> None:
     kinds = pytest.importorskip("bitsandbytes").nn
     kind = {4: kinds.Linear4bit, 8: kinds.Linear8bitLt}[bits]
