@@ -19,7 +19,7 @@ from babn.tasks import vqa_images
 from babn.tasks.vqa import DAQUAR, EASY, VQA2
 from babn.tasks.vqa_data import VqaPart
 from babn.tasks.vqa_features import FeatureFiles
-from babn.tasks.vqa_images import contents, image_names, read_images
+from babn.tasks.vqa_images import contents, image_names, read_image, read_images
 from vqa_cases import (
     png,
     random_image,
@@ -65,6 +65,15 @@ def test_only_jpeg_and_png_are_decoded_whatever_a_file_is_called(
     with pytest.raises(DataError, match=r"a cannot be read: .* Give a JPEG or PNG file") as error:
         read_images(source, ("a",), (8, 8))
     assert "\n" not in str(error.value)
+
+
+def test_single_images_are_decoded_as_strictly(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(EPS)
+    with pytest.raises(DataError, match=r"a\.jpg cannot be read"):
+        read_image(tmp_path / "a.jpg")
+    os.mkfifo(tmp_path / "b.jpg")
+    with pytest.raises(DataError, match="not a regular file"):
+        read_image(tmp_path / "b.jpg")
 
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG"])
@@ -138,6 +147,15 @@ def test_a_copy_of_the_data_has_the_same_fingerprint(tmp_path: Path) -> None:
             os.utime(path, ns=(0, 10**18))
         marks = {task.read(str(folder), "test").fingerprint for folder in folders}
         assert len(marks) == 1
+
+
+def test_the_answers_to_choose_from_count(tmp_path: Path) -> None:
+    folder = write_vqa2(tmp_path)
+    marks = {VQA2.read(str(folder), "train").fingerprint}
+    for answers in ('["yes", "no"]', '["no", "yes"]'):
+        (folder / "answer_dict.json").write_text(answers)
+        marks.add(VQA2.read(str(folder), "train").fingerprint)
+    assert len(marks) == 3
 
 
 def test_features_in_hdf5_count(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ from babn.tasks.vqa_rules import normalized, plain_scores, soft_scores
 YEARS = {"train": "train2014", "test": "val2014"}
 """Which official split a part is."""
 
+ANSWERS = "answer_dict.json"
+"""The answers to choose from, where they are given."""
+
 ENDINGS = (".h5", ".hdf5", ".lmdb", ".mdb")
 """Of files that hold the features of all images."""
 
@@ -69,7 +72,8 @@ def read_vqa2(data: str, split: str) -> VqaPart:
         )
         for q in questions
     ]
-    mark = f"{fingerprint(*paths)}, {files.fingerprint()}"
+    answers = [path for path in [folder / ANSWERS] if path.is_file()]
+    mark = f"{fingerprint(*paths, *answers)}, {files.fingerprint()}"
     return VqaPart(split, examples, str(paths[0]), mark, files)
 
 
@@ -79,7 +83,7 @@ def read_answers(data: str) -> list[str] | None:
     The file is MCAN's, a dictionary from answers to numbers and its inverse, or a plain list.
     """
     folders = (Path(data) / "vqa2", Path(data))
-    path = next((f for f in folders if f.is_dir()), Path(data)) / "answer_dict.json"
+    path = next((f for f in folders if f.is_dir()), Path(data)) / ANSWERS
     if not path.is_file():
         return None
     try:
