@@ -75,7 +75,10 @@ def readings(posterior: Posterior, seed: int = 0) -> dict[str, Tensor]:
         "relative_std": posterior.relative_std(),
     }
     divergence = posterior.divergence()
-    return found if divergence is None else {**found, "divergence": divergence}
+    if divergence is None:
+        return found
+    seen = found["mean"] > 0  # a KL of keys counts for the queries that see them
+    return {**found, "divergence": divergence.expand_as(seen).where(seen, 0.0)}
 
 
 def causal(size: int) -> Tensor:

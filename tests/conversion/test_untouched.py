@@ -98,6 +98,7 @@ class Restless(nn.Module):
         self.head: nn.Module = nn.Linear(16, 16)
         self.longest, self.lengths, self.seen = 0, [], {"lengths": {0}}
         self.settings = Settings()
+        self.scale, self.bias = nn.Parameter(torch.ones(2, 16)[1]), nn.Parameter(torch.ones(16))
         self.register_buffer("steps", torch.zeros(()))
         self.register_buffer("table", torch.zeros(1))
 
@@ -108,10 +109,14 @@ class Restless(nn.Module):
         self.seen["lengths"].add(length)
         self.seen["last"] = {length}
         self.steps += 1
+        with torch.no_grad():
+            self.scale.mul_(2)[0] = 7.0
+            self.bias.data = self.bias + 1
         self.table = torch.arange(float(length))
         self.extra = nn.Identity()
         self.head = nn.Sequential(self.head)
-        return self.head(self.attention(x, x, x)[0]) * self.steps + self.table[-1]
+        output = self.head(self.attention(x, x, x)[0]) * self.steps + self.table[-1]
+        return output * self.scale + self.bias
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["succeeds", "fails"])
@@ -154,6 +159,20 @@ def test_configurations_that_other_models_share_are_not_touched() -> None:
 
     assert seen == {shared._attn_implementation}
     assert model.config is shared
+
+
+def test_weights_that_a_model_divides_in_its_first_pass_are_divided_once() -> None:
+    sizes = {"hidden_size": 16, "attention_hidden_size": 16, "intermediate_size": 16}
+    config = hf.RwkvConfig(**sizes, vocab_size=99, num_hidden_layers=3, rescale_every=1)
+    torch.manual_seed(0)
+    model, other = (hf.RwkvModel(config).eval() for _ in range(2))
+    other.load_state_dict(model.state_dict())
+
+    with pytest.raises(errors.NothingToConvertError):
+        babn.inspect(model)
+
+    with torch.no_grad():
+        assert torch.equal(model(LONG).last_hidden_state, other(LONG).last_hidden_state)
 
 
 class Overlapping(nn.Module):

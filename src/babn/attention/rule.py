@@ -79,11 +79,13 @@ class Posterior(ABC):
         weights have a Dirichlet distribution.
         """
         w, variance = self.mean_weights(), self.relative_std().square()
+        dtype, wide = w.dtype, torch.float32 if w.device.type == "mps" else torch.float64
+        w, variance = w.to(wide), variance.to(wide)  # the terms cancel where a weight is near one
         first_order = (1 - 2 * w) * variance + (w.square() * variance).sum(-1, keepdim=True)
         first_order = first_order.clamp(min=0).where(variance > 0, 0)
         rest = 1 - w
-        bounded = first_order * rest / (rest + first_order * w).clamp(min=torch.finfo(w.dtype).tiny)
-        return bounded.sqrt()
+        bounded = first_order * rest / (rest + first_order * w).clamp(min=torch.finfo(wide).tiny)
+        return bounded.sqrt().to(dtype)
 
     def at_level(self, level: float) -> "Posterior":
         """The posterior with its noise multiplied by a level and its mean kept."""

@@ -1,38 +1,76 @@
 """Running a model without leaving a trace in it."""
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 CONTAINERS = (dict, OrderedDict, defaultdict, list, deque, set)
-
-PACKED = 2**18
-"""Buffers of more integers than this are quantised weights, which no forward pass changes."""
 
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Restores the attributes, submodules and buffers of a model at the end.
+    """Restores the attributes, submodules, parameters and buffers of a model at the end.
 
     Some models change in a forward pass: BigBird replaces its attention modules when a text is
-    short, others grow tables of positions.
+    short, RWKV divides its weights, others grow tables of positions.
     """
     contents = [(container, _copied(container)) for container in _containers(model)]
-    values = [(buffer, buffer.clone()) for buffer in model.buffers() if _may_change(buffer)]
+    written = _KeepsWritten(model)
     try:
-        yield
+        with written:
+            yield
     finally:
         for container, before in contents:
             _restore(container, before)
-        with torch.no_grad():
-            for buffer, value in values:
-                if not torch.equal(buffer, value):
-                    buffer.copy_(value)
+        written.restore()
+
+
+class _KeepsWritten(TorchFunctionMode):
+    """Copies parameters and buffers before they are written to in place."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        tensors = [x for x in (*model.parameters(), *model.buffers()) if _has_memory(x)]
+        self.data = [(x, x.data) for x in tensors]
+        self.own = {x.untyped_storage().data_ptr() for x in tensors}
+        self.kept: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Copies what the function writes to, if it belongs to the model."""
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        in_place = name.endswith("_") and not name.endswith("__")
+        if in_place or name == "__setitem__" or name.startswith("__i") or "out" in kwargs:
+            for x in pytree.tree_leaves((args[:1], kwargs)):
+                if isinstance(x, Tensor) and _has_memory(x):
+                    self._keep(x.untyped_storage())
+        return func(*args, **kwargs)
+
+    def _keep(self, storage: torch.UntypedStorage) -> None:
+        address = storage.data_ptr()
+        if address in self.own and address not in self.kept:
+            self.kept[address] = storage, storage.clone()
+
+    def restore(self) -> None:
+        """Writes the copies back."""
+        for storage, before in self.kept.values():
+            storage.copy_(before)
+        for x, data in self.data:
+            if x.data_ptr() != data.data_ptr():
+                x.data = data
+
+
+def _has_memory(x: Tensor) -> bool:
+    return type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided and not x.is_meta
 
 
 def _containers(model: nn.Module) -> list[Any]:
@@ -69,8 +107,3 @@ def _restore(container: Any, before: Any) -> None:
     ):
         container.clear()
         (container.update if isinstance(container, set) else container.extend)(before)
-
-
-def _may_change(buffer: Tensor) -> bool:
-    plain = type(buffer) is Tensor and buffer.layout == torch.strided and not buffer.is_meta
-    return plain and (buffer.is_floating_point() or buffer.numel() <= PACKED)

@@ -1,0 +1,140 @@
+"""Finding the amount of noise on development data."""
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
+
+import babn
+from babn.errors import ConfigError
+
+PER_KEY = babn.BeliefConfig.per_key()
+
+
+def overconfident() -> tuple[BertForSequenceClassification, dict[str, Tensor]]:
+    """A random classifier with large logits, and labels that it gets right two times of three."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=40,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=32,
+        num_labels=3,
+        initializer_range=0.5,
+    )
+    model = babn.convert(BertForSequenceClassification(config), PER_KEY).eval()
+    ids = torch.randint(3, 40, (60, 9), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        labels = model(input_ids=ids).logits.argmax(-1)
+    labels[::3] = (labels[::3] + 1) % 3
+    return model, {"input_ids": ids, "labels": labels}
+
+
+def nll(model: BertForSequenceClassification, data: dict[str, Tensor]) -> float:
+    probs = babn.predict(model, data).probs
+    return float(-probs.gather(-1, data["labels"][:, None]).log().mean())
+
+
+def test_nll_on_development_data_falls() -> None:
+    model, data = overconfident()
+    babn.set_noise_level(model, 0.0)
+    before = nll(model, data)
+    found = babn.tune_noise(model, data, max_accuracy_drop=1.0, progress=False)
+    assert found.level == babn.get_noise_level(model) > 0
+    assert nll(model, data) == pytest.approx(found.chosen.nll, rel=1e-5)
+    assert found.chosen.nll < 0.9 * before
+    assert found.chosen.nll == min(trial.nll for trial in found.trials)
+    assert str(found).count("chosen") == 1
+
+
+def test_accuracy_stays_within_what_is_allowed() -> None:
+    model, data = overconfident()
+    found = babn.tune_noise(model, data, max_accuracy_drop=0.02, progress=False)
+    assert found.chosen.accuracy >= found.trials[0].accuracy - 0.02
+    assert found.trials[0].level == 0 and found.chosen.nll <= found.trials[0].nll
+
+
+def test_a_model_that_is_right_and_sure_gets_no_noise() -> None:
+    model, data = overconfident()
+    with torch.no_grad():
+        data["labels"] = model(input_ids=data["input_ids"]).logits.argmax(-1)
+    found = babn.tune_noise(model, data, progress=False)
+    assert found.level == babn.get_noise_level(model) == 0
+
+
+def test_the_largest_level_within_a_rise_of_nll() -> None:
+    model, data = overconfident()
+    found = babn.tune_noise(model, data, max_nll_rise=0.003, max_accuracy_drop=1, progress=False)
+    limit = 1.003 * found.trials[0].nll
+    within = [trial.level for trial in found.trials if trial.nll <= limit]
+    assert found.level == max(within) > 0
+
+
+def test_batches_labels_apart_and_seeds_give_the_same() -> None:
+    model, data = overconfident()
+    halves = [{k: v[i : i + 30] for k, v in data.items()} for i in (0, 30)]
+    by_batches = [babn.tune_noise(model, halves, samples=4, progress=False) for _ in range(2)]
+    assert by_batches[0] == by_batches[1]
+    whole = babn.tune_noise(model, data, samples=4, progress=False)
+    inputs = {"input_ids": data["input_ids"]}
+    assert babn.tune_noise(model, inputs, data["labels"], samples=4, progress=False) == whole
+
+
+def test_language_models_are_fitted_to_their_tokens() -> None:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, **ends, initializer_range=0.3))
+    babn.convert(model, PER_KEY).eval()
+    ids = torch.randint(3, 40, (6, 12), generator=torch.Generator().manual_seed(1))
+    seen = torch.ones_like(ids)
+    seen[0, 8:] = 0
+    found = babn.tune_noise(
+        model, [{"input_ids": ids, "attention_mask": seen}], samples=4, progress=False
+    )
+    with torch.no_grad():
+        logits = model(input_ids=ids, attention_mask=seen).logits[:, :-1].log_softmax(-1)
+    chosen = logits.gather(-1, ids[:, 1:, None]).squeeze(-1)
+    expected = -float(chosen[seen[:, 1:] == 1].mean())
+    assert found.trials[0].nll == pytest.approx(expected, rel=1e-5)
+    assert found.trials[0].accuracy is None and found.chosen.nll <= expected
+
+
+def test_an_interruption_leaves_the_level_as_it_was(monkeypatch) -> None:
+    model, data = overconfident()
+    babn.set_noise_level(model, 0.3)
+    calls = []
+
+    def stop(*args, **kwargs):
+        calls.append(args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("babn.evaluation.noise_tuning.predict", stop)
+    with pytest.raises(KeyboardInterrupt):
+        babn.tune_noise(model, data, progress=False)
+    assert calls and babn.get_noise_level(model) == 0.3
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "match"),
+    [
+        ([], {}, "data="),
+        ([{"x": torch.zeros(2, 3)}], {}, "labels"),
+        (None, {"samples": 0}, "samples=0"),
+        (None, {"max_accuracy_drop": -1}, "max_accuracy_drop=-1"),
+        (None, {"max_nll_rise": -0.1}, "max_nll_rise="),
+    ],
+)
+def test_bad_arguments_are_refused(data, settings, match) -> None:
+    model, good = overconfident()
+    with pytest.raises(babn.errors.BabnError, match=match):
+        babn.tune_noise(model, good if data is None else data, progress=False, **settings)
+    assert babn.get_noise_level(model) == 1
+
+
+def test_regression_is_refused() -> None:
+    model, data = overconfident()
+    model.config.problem_type = "regression"
+    with pytest.raises(ConfigError, match="classes or tokens"):
+        babn.tune_noise(model, data, progress=False)
