@@ -15,6 +15,7 @@ from babn.evaluation.answers import Evaluation
 from babn.evaluation.calibration import calibrate, fit_temperature
 from babn.evaluation.compare import compare
 from babn.evaluation.comparison import Comparison
+from babn.evaluation.content import MapContent, map_content
 from babn.evaluation.ensemble import ensemble
 from babn.evaluation.noise_tuning import NoiseTuning, tune_noise
 from babn.evaluation.report import report
@@ -59,6 +60,7 @@ __all__ = [
     "Evaluation",
     "Generation",
     "KLAnnealing",
+    "MapContent",
     "McDropoutConfig",
     "NoiseTuning",
     "Prediction",
@@ -87,6 +89,7 @@ __all__ = [
     "kl_per_layer",
     "load",
     "load_belief",
+    "map_content",
     "metrics",
     "plots",
     "posterior_mean",

@@ -1,0 +1,101 @@
+"""Whether the map of where attention is unsure says something about the input."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from babn.errors import ConfigError
+from babn.prediction.attention_maps import attention
+
+
+@dataclass(frozen=True)
+class MapContent:
+    """What the uncertainty map of one attention call depends on, over equally long texts.
+
+    Both maps are logarithms: of the weights' std/mean and, for comparison, of their mean.
+
+    Attributes:
+        name: Chain and step of the call.
+        by_position: Share of the uncertainty map's variance that head and key position explain.
+        between_texts: Mean correlation of the uncertainty maps of two texts.
+        weights_by_position: The share for the map of mean weights.
+        weights_between_texts: The correlation for the map of mean weights.
+    """
+
+    name: str
+    by_position: float
+    between_texts: float
+    weights_by_position: float
+    weights_between_texts: float
+
+
+def map_content(model: nn.Module, batch: Any) -> list[MapContent]:
+    """Measures how far the uncertainty maps of a converted model are about its input.
+
+    Maps that show the model's parameters and not the input are explained by head and key position
+    and look alike for all texts: `by_position` and `between_texts` are then near 1. Compare with
+    what the attention weights of the same texts have.
+
+    Args:
+        model: A converted model.
+        batch: Two or more inputs of the same length, without padding, as `predict` takes them.
+    """
+    maps = attention(model, batch)
+    found = []
+    for one in maps:
+        seen = (one.mean > 0) & (one.relative_std > 0)
+        if len(seen) < 2 or bool((one.mean > 0).any(0).ne((one.mean > 0).all(0)).any()):
+            raise ConfigError(
+                f"batch has {len(seen)} inputs that see different keys. Give two or more inputs of "
+                "the same length, without padding."
+            )
+        common = seen.all(0)
+        spread, mean = (x.double().clamp(min=1e-30).log() for x in (one.relative_std, one.mean))
+        found.append(
+            MapContent(
+                one.name,
+                explained_by_position(spread, common),
+                correlation_between(spread, common),
+                explained_by_position(mean, common),
+                correlation_between(mean, common),
+            )
+        )
+    return found
+
+
+def explained_by_position(
+    x: Float[Tensor, "text head query key"], seen: Bool[Tensor, "head query key"]
+) -> float:
+    """Share of the variance over all pairs of all texts between means for each head and key."""
+    count = (seen.sum(1) * len(x)).double()
+    mean = (x * seen).sum(dim=(0, 2)) / count.clamp(min=1)
+    total = (x * seen).sum() / count.sum()
+    within = ((x - total).square() * seen).sum()
+    return float((count * (mean - total).square()).sum() / within.clamp(min=1e-30))
+
+
+def correlation_between(
+    x: Float[Tensor, "text head query key"], seen: Bool[Tensor, "head query key"]
+) -> float:
+    """Mean correlation over the pairs of texts."""
+    rows = x[:, seen]
+    rows = rows - rows.mean(1, keepdim=True)
+    rows = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-30)
+    texts = len(rows)
+    return float(((rows @ rows.T).sum() - texts) / (texts * (texts - 1)))
+
+
+def content_table(found: Sequence[MapContent]) -> str:
+    """The measures of all calls as a table, with their means."""
+    names = ("by_position", "between_texts", "weights_by_position", "weights_between_texts")
+    rows = [(one.name, *(getattr(one, name) for name in names)) for one in found]
+    means = torch.tensor([row[1:] for row in rows]).mean(0).tolist()
+    lines = [f"{'':<44} {'uncertainty map':^23} {'mean weights':^23}"]
+    lines.append(f"{'':<44} {'position':>11} {'texts':>11} {'position':>11} {'texts':>11}")
+    for name, *values in [*rows, ("mean", *means)]:
+        lines.append(f"{name:<44} " + " ".join(f"{value:11.2f}" for value in values))
+    return "\n".join(lines)
