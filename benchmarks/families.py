@@ -83,7 +83,8 @@ SMALL: dict[str, Any] = {
 }
 """Sizes by the name of their field."""
 
-LISTS = {"depths": 1, "hidden_sizes": 64, "num_heads": 4, "num_attention_heads": 4}
+LISTS = {"depths": 1, "hidden_sizes": 64, "image_size": 64}
+LISTS |= {"num_heads": 4, "num_attention_heads": 4}
 """Sizes of the elements of lists, one for each stage."""
 
 LAYERS = re.compile(r"^n_layers?$|(^|_)num_(\w*_)?layers$|^(en|de)coder_layers$|^depth$")
@@ -523,6 +524,9 @@ def short(verdict: Verdict) -> str:
         return "no attention"
     if found := re.search(r"passes (\w+) to its attention function", reason):
         return f"attention with `{found[1]}`"
+    if found := re.search(r"outputs move by ([^ ]+) of their size", reason):
+        return f"conversion would move outputs by {found[1]} of their size"
+    reason = re.sub(r"<module '([^']*)'[^>]*>", r"\1", reason)
     reason = re.split(r"(?<=[a-z)`'\"])\. |; ", reason)[0]
     return (reason if len(reason) < 160 else f"{reason[:157]}...").replace("|", "\\|")
 
