@@ -41,7 +41,7 @@ SHORT, LONG = 9, 48
 """Tokens in the dry run and in the comparison."""
 
 TOLERANCE = 1e-4
-PARAMETERS = 2e7
+PARAMETERS = 3e7
 """Largest size of a model that is tried."""
 
 SECONDS = 300
@@ -60,6 +60,7 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 4),
     **dict.fromkeys(("moe_num_experts", "index_n_heads", "rotary_dim"), 4),
     **dict.fromkeys(("num_key_value_heads", "num_experts_per_tok", "type_vocab_size"), 2),
+    **dict.fromkeys(("num_experts_per_token", "zero_expert_num"), 2),
     **dict.fromkeys(("moe_k", "num_kv_heads", "top_k_experts", "moe_topk"), 2),
     **dict.fromkeys(("n_group", "topk_group", "n_shared_experts", "num_shared_experts"), 1),
     **dict.fromkeys(("head_dim", "d_kv", "attention_head_dim", "global_head_dim"), 16),
@@ -69,6 +70,7 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "moe_intermediate_size"), 48),
     **dict.fromkeys(("shared_expert_intermediate_size", "mlp_dim", "d_inner"), 48),
     **dict.fromkeys(("encoder_intermediate_size", "decoder_intermediate_size"), 48),
+    "expert_ffn_hidden_size": 48,
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len"), 128),
     **dict.fromkeys(("max_source_positions", "max_target_positions"), 64),
     **dict.fromkeys(("mamba_n_heads", "mamba_num_heads"), 4),
@@ -81,7 +83,8 @@ SMALL: dict[str, Any] = {
 }
 """Sizes by the name of their field."""
 
-LISTS = {"depths": 1, "hidden_sizes": 64, "num_heads": 4, "num_attention_heads": 4}
+LISTS = {"depths": 1, "hidden_sizes": 64, "image_size": 64}
+LISTS |= {"num_heads": 4, "num_attention_heads": 4}
 """Sizes of the elements of lists, one for each stage."""
 
 LAYERS = re.compile(r"^n_layers?$|(^|_)num_(\w*_)?layers$|^(en|de)coder_layers$|^depth$")
@@ -90,13 +93,39 @@ THRESHOLDS = re.compile(r"window|chunk_size|local_attention|block_size|block_len
 """Fields beyond which attention stops being dense."""
 
 SOUND = {"conv_dim": [16] * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+WHOLE_ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+NO_ROPE = {"qk_rope_head_dim": 0, "head_dim": 0, "linear_head_dim": 8, "linear_num_heads": 4}
+NO_ROPE |= {"index_kpool": 4}
 SPARSE = {"layer_types": ["minimax_m3_sparse", "full_attention"] * 2, "index_n_heads": 2}
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]}}
-GLM = ("glm4v", "glm46v", "glm_image", "glm_ocr", "glmga")
+HALF_ROPE = {
+    "rope_parameters": ROPE["rope_parameters"]
+    | {"mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}
+}
+SECTIONS = (
+    "glm4v",
+    "glm46v",
+    "glm_image",
+    "glm_ocr",
+    "glmga",
+    "paddleocr_vl",
+    "qwen2_vl",
+    "qwen2_5_vl",
+)
 OVERRIDES: dict[str, dict[str, Any]] = {
-    **{name: {"text_config": ROPE} for name in GLM},
-    **{f"{name}_text": ROPE for name in GLM},
+    **{name: {"text_config": ROPE} for name in SECTIONS},
+    **{f"{name}_text": ROPE for name in SECTIONS},
+    "glm4v_moe": {"text_config": HALF_ROPE},
+    "glm4v_moe_text": HALF_ROPE,
     "bamba": {"attn_layer_indices": [1, 3]},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
+    "mistral4": WHOLE_ROPE,
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 2},
+    "chameleon": {"vocabulary_map": {"<image>": VOCABULARY - 1}},
+    "emu3": {"vocabulary_map": {"<image>": VOCABULARY - 1}},
+    "glm5_next": {"text_config": NO_ROPE},
+    "glm5_next_text": NO_ROPE,
     "esmc": {"num_key_value_heads": 4},
     **dict.fromkeys(("wav2vec2", "hubert", "wavlm", "unispeech", "data2vec-audio"), SOUND),
     "sew-d": {"conv_dim": [16] * 13, "squeeze_factor": 1, "feature_layer_norm_eps": 1e-5},
@@ -194,9 +223,13 @@ def tiny(family: str) -> nn.Module:
                 reasons.append(error)
             if made.main_input_name not in ("input_features", "input_values"):
                 break
-    first = reasons[0]
-    name = "" if isinstance(first, NotBuilt) else f"{type(first).__name__}: "
-    raise NotBuilt(name + " ".join(str(first).split())) from first
+    raise NotBuilt(described(reasons[0])) from reasons[0]
+
+
+def described(error: Exception) -> str:
+    """An error in one line."""
+    name = "" if isinstance(error, NotBuilt) else f"{type(error).__name__}: "
+    return name + " ".join(str(error).split())
 
 
 def with_large_weights(made: Any, config: Any) -> nn.Module:
@@ -336,12 +369,12 @@ def judge(family: str) -> Verdict:
             expected = [run(model, batch) for batch in batches]
             if not gap(expected[0], run(model, batches[0])) < TOLERANCE:
                 raise NotBuilt("outputs differ from one run to the next, or are not finite")
-    except NotBuilt as error:
-        return Verdict(family, "not built", str(error))
+    except Exception as error:
+        return Verdict(family, "not built", described(error))
     try:
         return compared(family, model, batches, expected)
     except babn.errors.BabnError as error:
-        return Verdict(family, "refused", f"{type(error).__name__}: {error}")
+        return Verdict(family, "refused", described(error))
 
 
 def compared(
@@ -406,7 +439,7 @@ def _send_verdict(family: str, sender: Any) -> None:
     try:
         verdict = judge(family)
     except Exception as error:
-        verdict = Verdict(family, "changed", f"{type(error).__name__}: {error}")
+        verdict = Verdict(family, "changed", described(error))
     sender.send(replace(verdict, seconds=time.process_time() - start))
 
 
@@ -491,6 +524,9 @@ def short(verdict: Verdict) -> str:
         return "no attention"
     if found := re.search(r"passes (\w+) to its attention function", reason):
         return f"attention with `{found[1]}`"
+    if found := re.search(r"outputs move by ([^ ]+) of their size", reason):
+        return f"conversion would move outputs by {found[1]} of their size"
+    reason = re.sub(r"<module '([^']*)'[^>]*>", r"\1", reason)
     reason = re.split(r"(?<=[a-z)`'\"])\. |; ", reason)[0]
     return (reason if len(reason) < 160 else f"{reason[:157]}...").replace("|", "\\|")
 

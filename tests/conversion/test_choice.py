@@ -232,3 +232,15 @@ def test_a_choice_of_nothing_is_refused(layers: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         babn.convert(model, babn.BeliefConfig(layers=layers))
     assert not hasattr(model, "babn")
+
+
+def test_layers_that_keep_eager_attention_are_not_made_causal() -> None:
+    settings = GROUPED | {"num_attention_heads": 4, "question_token_id": 3}
+    model = enlarge(hf.SplinterModel(hf.SplinterConfig(**settings)).eval(), 0.15)
+    batch = {"input_ids": CASES["bert"].batch()["input_ids"]}  # no padding, so there is no mask
+    expected = outputs(model, batch)
+
+    babn.convert(model, babn.BeliefConfig(max_length=64, sigma=0.0, layers="first:1"))
+
+    assert model.config._attn_implementation == "babn"
+    assert gap(expected, outputs(model, batch)) < 1e-5

@@ -20,6 +20,7 @@ NAME, NAME_OF_SOME = "babn", "babn-some"
 
 HARMLESS = {
     "deterministic": "asks flash attention for a deterministic backward pass",
+    "input_ids": "has become embeddings before the call",
     "kernel_options": "tunes the kernel of flex attention",
     "num_items_in_batch": "normalises the loss",
     "output_attentions": "selects what the model returns; weights are returned where they exist",
@@ -166,7 +167,9 @@ def install_transformers(model: nn.Module, some: bool = False) -> list[Undo]:
     for config in dispatching_configurations(model):
         before = config._attn_implementation_internal
         undos.append(partial(setattr, config, "_attn_implementation_internal", before))
-        config._attn_implementation_internal = NAME_OF_SOME if some else NAME
+        # Layers that keep their attention run as SDPA only where they did before: without a mask it
+        # is causal unless the module says otherwise, and eager attention never is.
+        config._attn_implementation_internal = NAME_OF_SOME if some and before == "sdpa" else NAME
     return undos
 
 
