@@ -91,7 +91,7 @@ def test_impossible_levels_are_refused(level) -> None:
 
 
 def test_kernels_that_are_insisted_on_say_why_they_cannot() -> None:
-    model = converted(babn.BamConfig(kernel="triton"))
+    model = converted(babn.BeliefConfig(rho=1.0, max_length=16, kernel="triton"))
     babn.set_noise_level(model, 2.0)
     with pytest.raises(UnsupportedAttentionError, match="level"):
         babn.predict(model, words())

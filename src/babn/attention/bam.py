@@ -66,6 +66,11 @@ class BamConfig(RuleConfig):
         """The Weibull family has kernels."""
         return self.family == "weibull"
 
+    @property
+    def fusible_at_any_level(self) -> bool:
+        """A level divides the one shape."""
+        return True
+
     def is_softmax(self, sample: bool, with_kl: bool) -> bool:
         """The posterior mean is softmax attention."""
         return not sample and not with_kl
@@ -109,7 +114,7 @@ class BamRule(AttentionRule):
         if request.with_kl and config.prior == "contextual":
             prior = self._prior_net(step).layers()
         posterior = FusedPosterior(
-            fixed_k=config.k,
+            fixed_k=config.k / request.level,
             beta=config.beta,
             alpha=config.alpha,
             normalized=config.scores == "normalized",

@@ -30,11 +30,13 @@ class Request:
         sample: A sample, or else the posterior mean.
         with_kl: Whether the divergence is wanted too.
         randomness: Where the sample's noise comes from.
+        level: What the sample's noise is multiplied by.
     """
 
     sample: bool
     with_kl: bool
     randomness: Randomness
+    level: float = 1.0
 
     def seeds(self, device: torch.device) -> Tensor | None:
         """One seed for each block of the batch that has its own source of noise."""

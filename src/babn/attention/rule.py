@@ -182,6 +182,11 @@ class RuleConfig(ABC):
         return False
 
     @property
+    def fusible_at_any_level(self) -> bool:
+        """Whether the kernels know noise levels other than 1."""
+        return False
+
+    @property
     def biases_keys(self) -> bool:
         """Whether samples are softmax attention with a random bias on each key."""
         return False

@@ -114,7 +114,7 @@ class Pass:
         rule = self._rule(chain)
         queries, keys = inputs.pairs[-2:]
         climbed = self._climbed(place, lambda: rule.climb_fused(inputs), (queries, keys))
-        request = Request(sample, self.with_kl, self.override.randomness)
+        request = Request(sample, self.with_kl, self.override.randomness, self.level)
         result = rule.fused(step, inputs, climbed, request)
         if result.kl_rows is not None:
             self.divergences.keep_rows(place, result.kl_rows, inputs)
@@ -166,7 +166,7 @@ class Pass:
             reason = f"rule {config.rule!r} has no kernel"
         elif self.override.fixed_noise is not None and self.mode == "sample":
             reason = "kernels draw fresh noise in each pass, and the noise of this one is fixed"
-        elif self.level != 1 and self.mode == "sample":
+        elif self.level != 1 and self.mode == "sample" and not self._knows_levels():
             reason = f"kernels draw noise at level 1, and the level is {self.level:g}"
         elif self.dropout(inputs):
             reason = "the model drops attention weights"
@@ -175,6 +175,10 @@ class Pass:
                 f'kernel="triton", but {reason}. Use kernel="auto", which then takes the reference.'
             )
         return reason is None
+
+    def _knows_levels(self) -> bool:
+        """Whether the kernels can draw at another level, whose KL is not the posterior's own."""
+        return self.state.config.fusible_at_any_level and not self.with_kl
 
     def _rule(self, chain: int) -> AttentionRule:
         rule = self.state.rules[chain]

@@ -81,6 +81,7 @@ def tune_noise(
     seed: int = 0,
     max_accuracy_drop: float = 0.003,
     max_nll_rise: float | None = None,
+    memory: float | None = None,
     progress: bool = True,
 ) -> NoiseTuning:
     """Fits the model's noise level to development data, without gradients.
@@ -100,13 +101,14 @@ def tune_noise(
         max_accuracy_drop: Largest loss of accuracy against no noise, as a share of all examples.
         max_nll_rise: If given, the largest level is taken whose NLL is above that without noise by
             at most this share (0.003 in training-free Bayesianization, arXiv:2412.05723).
+        memory: Gigabytes that attention may take in one pass, as for `predict`.
         progress: Whether to show a progress bar, if tqdm is installed.
     """
     check_samples(samples)
     check_at_least("max_accuracy_drop", max_accuracy_drop, 0.0)
     if max_nll_rise is not None:
         check_at_least("max_nll_rise", max_nll_rise, 0.0)
-    search = _Search(model, _batches(data, labels), samples, seed, progress)
+    search = _Search(model, _batches(data, labels), samples, seed, memory, progress)
     before = get_noise_level(model)
     try:
         search.run(partial(_admitted, max_accuracy_drop=max_accuracy_drop, rise=max_nll_rise))
@@ -135,9 +137,16 @@ class _Search:
     """Tries levels and remembers what they gave."""
 
     def __init__(
-        self, model: nn.Module, batches: list["_Batch"], samples: int, seed: int, progress: bool
+        self,
+        model: nn.Module,
+        batches: list["_Batch"],
+        samples: int,
+        seed: int,
+        memory: float | None,
+        progress: bool,
     ) -> None:
-        self.model, self.batches, self.samples, self.seed = model, batches, samples, seed
+        self.model, self.batches, self.samples = model, batches, samples
+        self.settings: dict[str, Any] = {"seed": seed, "memory": memory}
         self.tried: dict[float, Trial] = {}
         self.bar = _bar(len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
 
@@ -186,7 +195,7 @@ class _Search:
         ask: Callable[..., tuple[Tensor, Tensor | None]] = (
             _of_tokens if batch.labels.ndim > 1 else _of_classes
         )
-        return ask(self.model, batch, samples, self.seed)
+        return ask(self.model, batch, samples, self.settings)
 
 
 @dataclass(frozen=True)
@@ -222,10 +231,10 @@ def _labels_in(batch: Any) -> Tensor:
 
 
 def _of_classes(
-    model: nn.Module, batch: _Batch, samples: int, seed: int
+    model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]
 ) -> tuple[Float[Tensor, "row"], Bool[Tensor, "row"]]:
     """Log probability of each row's label under the mean over samples; whether it is the mode."""
-    found = predict(model, batch.inputs, samples, seed)
+    found = predict(model, batch.inputs, samples, **settings)
     if found.activation != "softmax" or found.probs.ndim != 2:
         raise ConfigError(
             f"The model's output has shape {tuple(found.probs.shape)} and activation "
@@ -239,7 +248,7 @@ def _of_classes(
 
 
 def _of_tokens(
-    model: nn.Module, batch: _Batch, samples: int, seed: int
+    model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]
 ) -> tuple[Float[Tensor, "token"], None]:
     """The same for each token of a language model, whose accuracy is not counted."""
     labels = batch.labels
@@ -255,7 +264,7 @@ def _of_tokens(
         return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)) * temperature
 
     inputs = _without_labels(batch.inputs)
-    found = predict(model, inputs, samples, seed, output=log_probs).sample_logits
+    found = predict(model, inputs, samples, output=log_probs, **settings).sample_logits
     mean = found.squeeze(-1).double().logsumexp(0).cpu() - math.log(samples)
     return mean[labels.cpu() != IGNORED], None
 

@@ -1,0 +1,318 @@
+"""Noise found after training beside deterministic models, MC dropout and ensembles.
+
+    python benchmarks/noise_table.py --model FOLDER --data FOLDER --task cola --seed 0 --out DIR
+
+Fine-tunes an encoder with softmax attention and once more with noise per key, fits each
+method's amount of noise on 600 texts held out of the training data by one rule (smallest NLL at no
+more than 0.3 points less accuracy), and evaluates on GLUE's development data, which nothing was
+chosen on. Out-of-domain texts come from another data set of the same form.
+"""
+
+import argparse
+import gzip
+import json
+import platform
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import babn
+from babn.evaluation.content import map_content
+
+TASKS = {
+    "mrpc": (
+        ("sentence1", "sentence2"),
+        {"0": 0, "1": 1},
+        "train",
+        ("qqp", "question1", "question2"),
+    ),
+    "cola": (("sentence",), {"0": 0, "1": 1}, "train", ("sst2", "sentence")),
+    "sst2": (("sentence",), {"0": 0, "1": 1}, "train", ("cola", "sentence")),
+    "qnli": (
+        ("question", "sentence"),
+        {"entailment": 0, "not_entailment": 1},
+        "train_reconstructed",
+        ("rte", "sentence1", "sentence2"),
+    ),
+}
+TUNED, TRAINED, TESTED, FOREIGN = 600, 8000, 1500, 500
+"""Texts for fitting noise, for training, for testing, and from another domain, at most."""
+
+SAMPLES, TOKENS = 20, 128
+RATES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
+DROP = 0.003
+MEMORY = 4.0
+"""Gigabytes for one pass, since several of these run beside each other."""
+
+Data = dict[str, Any]
+
+
+def read(path: Path, columns: tuple[str, ...], classes: dict[str, int] | None) -> list[tuple]:
+    """Texts and labels of a tab-separated file."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        head = file.readline().rstrip("\n").split("\t")
+        rows = [dict(zip(head, line.rstrip("\n").split("\t"), strict=False)) for line in file]
+    label = (lambda row: classes[row["label"]]) if classes else lambda row: 0
+    return [(tuple(row[name] for name in columns), label(row)) for row in rows]
+
+
+def load_data(folder: Path, task: str, tokenizer: Any, limit: int) -> dict[str, Data]:
+    """Training, tuning, test and out-of-domain texts as tokens."""
+    columns, classes, train, (other, *other_columns) = TASKS[task]
+    rows = read(folder / task / f"{train}.tsv.gz", columns, classes)
+    tested = read(folder / task / "dev.tsv.gz", columns, classes)
+    foreign = read(folder / other / "dev.tsv.gz", tuple(other_columns), None)
+    for each in (rows, tested, foreign):
+        random.Random(0).shuffle(each)
+    parts = {
+        "tune": rows[:TUNED],
+        "train": rows[TUNED : TUNED + TRAINED],
+        "test": tested[:TESTED],
+        "foreign": foreign[:FOREIGN],
+    }
+    return {name: encode(part[:limit], tokenizer) for name, part in parts.items()}
+
+
+def encode(rows: list[tuple], tokenizer: Any) -> Data:
+    """Tokens of texts and their labels."""
+    texts = [list(side) for side in zip(*(texts for texts, _ in rows), strict=True)]
+    tokens = tokenizer(*texts, truncation=True, max_length=TOKENS)
+    return {"tokens": tokens, "labels": torch.tensor([label for _, label in rows])}
+
+
+def batches(data: Data, rows: list[int], size: int, tokenizer: Any, device: str) -> list[Data]:
+    """Padded batches of some rows, in their order."""
+    found = []
+    for start in range(0, len(rows), size):
+        chosen = rows[start : start + size]
+        part = {name: [values[i] for i in chosen] for name, values in data["tokens"].items()}
+        padded = tokenizer.pad(part, return_tensors="pt")
+        batch = {name: value.to(device) for name, value in padded.items()}
+        found.append({**batch, "labels": data["labels"][chosen].to(device)})
+    return found
+
+
+def train(model: nn.Module, data: Data, tokenizer: Any, seed: int, args: Any) -> float:
+    """Fine-tunes with AdamW; what conversion added has a learning rate of its own."""
+    torch.manual_seed(seed)
+    added = {id(p) for name, p in model.named_parameters() if ".babn." in f".{name}"}
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in model.parameters() if id(p) not in added], "lr": args.lr}
+    ]
+    if added:
+        new = [p for p in model.parameters() if id(p) in added]
+        groups.append({"params": new, "lr": args.belief_lr, "weight_decay": 0.0})
+    total = args.epochs * (len(data["labels"]) // 32)
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / (0.1 * total), 1 - step / total)
+    )
+    annealing = babn.KLAnnealing(weight=babn.BeliefConfig.per_key().kl_weight)
+    step, began = 0, time.perf_counter()
+    model.train()
+    for _ in range(args.epochs):
+        order = torch.randperm(len(data["labels"])).tolist()
+        for batch in batches(data, order[: len(order) // 32 * 32], 32, tokenizer, args.device):
+            if added:
+                babn.set_kl_weight(model, annealing.at(step, total))
+            with half_precision(batch["labels"]):
+                loss = model(**batch).loss
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+            step += 1
+    model.eval()
+    return time.perf_counter() - began
+
+
+def half_precision(like: Tensor) -> torch.autocast:
+    """Autocast to bfloat16 on GPUs."""
+    return torch.autocast(like.device.type, torch.bfloat16, enabled=like.is_cuda)
+
+
+def ask(model: nn.Module, parts: list[Data], samples: int, dropout: bool = False) -> Tensor:
+    """Logits of each sample for all rows of sorted batches."""
+    found = []
+    for batch in parts:
+        with half_precision(batch["labels"]):
+            each = babn.predict(model, batch, samples, dropout=dropout, memory=MEMORY)
+        found.append(each.sample_logits.float().cpu())
+    return torch.cat(found, 1)
+
+
+def labels(parts: list[Data]) -> Tensor:
+    """The labels of all rows."""
+    return torch.cat([batch["labels"].cpu() for batch in parts])
+
+
+def measures(logits: dict[str, Tensor], sets: dict[str, list[Data]]) -> dict[str, float]:
+    """Everything that the table shows of one method."""
+    truth, tuned = labels(sets["test"]), labels(sets["tune"])
+    found, foreign = babn.Prediction(logits["test"]), babn.Prediction(logits["foreign"])
+    scaled = found.tempered(babn.fit_temperature(babn.Prediction(logits["tune"]), tuned))
+    wrong = found.probs.argmax(-1) != truth
+    scores = {"entropy": found.entropy, "mi": found.mutual_information}
+    others = {"entropy": foreign.entropy, "mi": foreign.mutual_information}
+    return {
+        "accuracy": babn.metrics.accuracy(found.probs, truth),
+        "nll": babn.metrics.nll(found.probs, truth),
+        "ece": babn.metrics.ece(found.probs, truth),
+        "nll_ts": babn.metrics.nll(scaled.probs, truth),
+        "ece_ts": babn.metrics.ece(scaled.probs, truth),
+        **{f"error_{n}": babn.metrics.auroc(s[~wrong], s[wrong]) for n, s in scores.items()},
+        **{f"foreign_{n}": babn.metrics.auroc(scores[n], others[n]) for n in scores},
+        "mi": float(found.mutual_information.mean()),
+        "disagreement": float(
+            (found.sample_probs.argmax(-1) != found.probs.argmax(-1)).double().mean()
+        ),
+    }
+
+
+def tuned_dropout(model: nn.Module, sets: dict[str, list[Data]]) -> float:
+    """The rate of MC dropout by the rule that `tune_noise` follows."""
+    truth = labels(sets["tune"])
+
+    def trial(rate: float) -> tuple[float, float]:
+        set_dropout(model, rate)
+        found = babn.Prediction(ask(model, sets["tune"], SAMPLES if rate else 1, rate > 0)).probs
+        return babn.metrics.nll(found, truth), babn.metrics.accuracy(found, truth)
+
+    trials = {rate: trial(rate) for rate in (0.0, *RATES)}
+    allowed = [r for r, (_, acc) in trials.items() if acc >= trials[0.0][1] - DROP - 1e-9]
+    return min(allowed, key=lambda rate: trials[rate][0])
+
+
+def set_dropout(model: nn.Module, rate: float) -> None:
+    """One rate for all dropout of a model."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = rate
+
+
+def answers(
+    model: nn.Module, sets: dict[str, list[Data]], samples: int, dropout: bool = False
+) -> dict[str, Tensor]:
+    """Logits on every set."""
+    return {name: ask(model, parts, samples, dropout) for name, parts in sets.items()}
+
+
+def after_training(model: nn.Module, config: babn.RuleConfig, sets: Any) -> tuple[dict, Any]:
+    """Converts a trained model, fits its noise, and evaluates it."""
+    babn.convert(model, config)
+    return tuned(model, sets)
+
+
+def tuned(model: nn.Module, sets: dict[str, list[Data]]) -> tuple[dict, Any]:
+    """Fits a converted model's noise, and evaluates it."""
+    with half_precision(sets["tune"][0]["labels"]):
+        found = babn.tune_noise(
+            model,
+            sets["tune"],
+            samples=SAMPLES,
+            max_accuracy_drop=DROP,
+            memory=MEMORY,
+            progress=False,
+        )
+    logits = answers(model, sets, SAMPLES)
+    return {**measures(logits, sets), "level": found.level}, logits
+
+
+def content(model: nn.Module, data: Data, device: str) -> list[dict[str, Any]]:
+    """How far uncertainty maps are about the input, on texts of 24 tokens."""
+    long = [i for i, ids in enumerate(data["tokens"]["input_ids"]) if len(ids) == 24][:32]
+    if len(long) < 2:
+        return []
+    ids = torch.tensor([data["tokens"]["input_ids"][i] for i in long], device=device)
+    return [vars(one) for one in map_content(model, {"input_ids": ids})]
+
+
+def run(args: Any) -> None:
+    """One task and seed."""
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    data = load_data(args.data, args.task, tokenizer, args.limit)
+    sets = {
+        name: batches(data[name], sorted_rows(data[name]), 64, tokenizer, args.device)
+        for name in ("tune", "test", "foreign")
+    }
+    found: dict[str, Any] = {}
+
+    def fresh() -> nn.Module:
+        torch.manual_seed(args.seed)
+        model = AutoModelForSequenceClassification.from_pretrained(
+            args.model, num_labels=2, dtype=torch.float32
+        )
+        return model.to(args.device)
+
+    model = fresh()
+    seconds = {"softmax": train(model, data["train"], tokenizer, args.seed, args)}
+    babn.convert(model, babn.SoftmaxConfig())
+    logits = answers(model, sets, 1)
+    found["deterministic"] = measures(logits, sets)
+    rate = tuned_dropout(model, sets)
+    set_dropout(model, rate)
+    found["MC dropout"] = {**measures(answers(model, sets, SAMPLES, True), sets), "level": rate}
+    set_dropout(model, 0.1)
+    for name, config in {
+        "per pair, after training": babn.BamConfig(k=1.0),
+        "per key, after training": babn.BeliefConfig.per_key(),
+    }.items():
+        babn.revert(model)
+        found[name], _ = after_training(model, config, sets)
+    maps = {"after training": content(model, data["train"], args.device)}
+    model = fresh()
+    babn.convert(model, babn.BeliefConfig.per_key())
+    seconds["per key"] = train(model, data["train"], tokenizer, args.seed, args)
+    found["per key, trained"], _ = tuned(model, sets)
+    maps["trained"] = content(model, data["train"], args.device)
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    machine = torch.cuda.get_device_name() if args.device == "cuda" else platform.machine()
+    result = {
+        "task": args.task,
+        "seed": args.seed,
+        "model": args.model.name,
+        "settings": {"lr": args.lr, "belief_lr": args.belief_lr, "epochs": args.epochs},
+        "versions": versions,
+        "machine": machine,
+        "seconds": seconds,
+        "methods": found,
+        "content": maps,
+        "logits": {name: x.squeeze(0).half().tolist() for name, x in logits.items()},
+        "labels": {name: labels(parts).tolist() for name, parts in sets.items()},
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / f"{args.model.name}-{args.task}-{args.seed}.json").write_text(json.dumps(result))
+    print(args.task, args.seed, {k: round(v, 1) for k, v in seconds.items()}, flush=True)
+
+
+def sorted_rows(data: Data) -> list[int]:
+    """Rows by length, so that batches need little padding."""
+    ids = data["tokens"]["input_ids"]
+    return sorted(range(len(ids)), key=lambda i: len(ids[i]))
+
+
+def parse() -> Any:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--task", choices=TASKS, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--belief-lr", type=float, default=2e-2)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--limit", type=int, default=TRAINED, help="texts of each set, for a trial")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(max(torch.get_num_threads() // 2, 1))
+    run(parse())
