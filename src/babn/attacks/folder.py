@@ -10,6 +10,7 @@ from babn.attacks.records import AttackRecord, append_record, drop_broken_end, r
 from babn.attacks.summary import Summary
 from babn.errors import ConfigError, FormatError
 from babn.experiments.run_folder import RunFolder, write_json
+from babn.files import parse_json
 
 FORMAT = 1
 
@@ -67,7 +68,7 @@ class AttackFolder:
     def describe(self) -> dict[str, Any]:
         """What `begin` and `finish` wrote."""
         try:
-            found: dict[str, Any] = json.loads(self.description.read_text(encoding="utf-8"))
+            found: dict[str, Any] = parse_json(self.description.read_text(encoding="utf-8"))
             if found["format"] != FORMAT:
                 raise FormatError(
                     f"{self.description} has format {found['format']}; this babn reads {FORMAT}."

@@ -6,7 +6,6 @@ The folder holds, as far as the recipe needs them, `vectors.npz` or `neighbours.
 """
 
 import hashlib
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from babn.attacks.neighbours import read_embedding
 from babn.attacks.plan import Recipe
 from babn.attacks.resources import NEEDS, ORIGINALS, Encode, Kind, Provider, Resource, ResourceError
 from babn.attacks.transformer_resources import MeanPooled, load_masked_lm
+from babn.files import parse_json
 
 PLACES: dict[Kind, tuple[str, ...]] = {
     "vectors": ("vectors.npz", "neighbours.json.gz", "neighbours.json"),
@@ -104,7 +104,7 @@ class LocalResources(Provider):
         if not path.exists():
             return {}
         try:
-            found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+            found: dict[str, dict[str, Any]] = parse_json(path.read_text(encoding="utf-8"))
             fields = {field for entry in found.values() for field in entry}
         except (ValueError, AttributeError, TypeError) as error:
             raise ResourceError(

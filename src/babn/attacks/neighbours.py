@@ -1,6 +1,5 @@
 """Synonyms of words: neighbours among word vectors, or from a table."""
 
-import json
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -13,6 +12,7 @@ from jaxtyping import Float, Int
 from babn.attacks.resources import ResourceError
 from babn.data_files import open_data, read_data
 from babn.errors import DataError, one_line
+from babn.files import parse_json
 
 MOST = 50
 """Neighbours of a word, as many as any recipe asks for."""
@@ -77,7 +77,7 @@ def read_vectors(path: Path) -> tuple[list[str], Float[np.ndarray, "word dim"]]:
 def read_table(path: Path) -> dict[str, list[str]]:
     """Neighbours of each word, the nearest first."""
     try:
-        found = json.loads(read_data(path))
+        found = parse_json(read_data(path))
     except DataError:
         raise
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
 from babn.errors import FormatError
+from babn.files import parse_json
 
 Outcome = Literal["success", "failed", "skipped", "error"]
 """The model was fooled, was not fooled, was wrong to begin with, or could not be attacked."""
@@ -87,7 +88,7 @@ def of_places(records: Sequence[AttackRecord], places: Sequence[int]) -> list[At
 
 def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(line)
+        return parse_json(line)
     except ValueError:  # neither JSON nor UTF-8
         return None
 

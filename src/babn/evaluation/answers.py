@@ -10,7 +10,7 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 from babn.errors import ConfigError, FormatError
-from babn.files import replace_text
+from babn.files import parse_json, replace_text
 from babn.prediction.predict import Prediction
 from babn.tensor_files import read_tensors, write_tensors
 
@@ -80,7 +80,7 @@ class Evaluation:
         """Reads what `save` wrote."""
         folder = Path(folder)
         try:
-            found = json.loads((folder / DESCRIPTION).read_text())
+            found = parse_json((folder / DESCRIPTION).read_text())
             if found.get("format") != FORMAT:
                 raise FormatError(
                     f"{folder / DESCRIPTION} has format {found.get('format')!r}; this version of "
