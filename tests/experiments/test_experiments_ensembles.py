@@ -29,7 +29,8 @@ def finished(folder: Path, seed: int) -> tuple[Job, dict[str, torch.Tensor]]:
         found = Evaluation.of_logits("softmax", logits[part], torch.arange(40) % 3, seed=seed)
         answers[part, "mean"] = TextAnswers(found, task.scores)
         answers[part, "mean"].save(place.answers / f"{part}-mean")
-    write_json(place.results, {"measures": measured(task, answers)})
+    about = {"scores": [], "parameters": 1, "steps": 1, "seconds_per_step": None}
+    write_json(place.results, {"measures": measured(task, answers), **about})
     return Job(experiment, place.path, ""), logits
 
 

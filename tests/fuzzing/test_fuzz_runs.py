@@ -237,3 +237,36 @@ def test_questions_about_any_image(
     path.write_bytes(image)
     more = ["--question", question.replace("\0", " "), "--samples", str(samples)]
     invoke("vqa", str(visual), "--image", str(path), *more)
+
+
+# What fuzzing has found.
+
+DEEP = "[" * 3000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("results.json", '{"measures": {"dev": {"mean": {"accuracy": 1}}}}', ()),
+        ("answers/dev-mean/evaluation.json", DEEP, ()),
+        ("model/config.json", "[]", ("--again",)),
+        ("model/config.json", DEEP, ("--again",)),
+        ("model/config.json", '{"model_type": "bert"}', ("--again",)),
+        ("model/tokenizer.json", "{}", ("--again",)),
+    ],
+)
+def test_damage_that_had_a_traceback(
+    name: str, content: str, words: tuple[str, ...], done: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(done, copy)
+    (copy / "model/checksums.json").unlink()
+    (copy / name).write_text(content)
+    assert "error: " in invoke("evaluate", str(copy), *words)
+
+
+@pytest.mark.parametrize("name", ["dropout", "classifier_dropout"])
+@pytest.mark.parametrize("value", [-2.0, 1.0, 7e16])
+def test_dropout_rates_are_shares(name: str, value: float) -> None:
+    with pytest.raises(babn.errors.ConfigError, match=f"{name}=.*Give a share below 1"):
+        Experiment.from_dict(TINY | {name: value})

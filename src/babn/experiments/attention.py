@@ -4,7 +4,6 @@ Variational attention of the translation model is the one that is part of a mode
 stands in the model's output, and the weight in its configuration.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,9 +14,10 @@ from torch import Tensor, nn
 
 import babn
 from babn.conversion.override import overriding
-from babn.errors import ConfigError
+from babn.errors import ConfigError, FormatError, one_line
 from babn.experiments.experiment import Experiment
 from babn.experiments.latent import LatentConfig
+from babn.files import check_files, parse_json
 from babn.tasks.encoded import Batch
 from babn.tasks.pretrained import quiet
 from babn.training.annealing import KLAnnealing
@@ -50,11 +50,19 @@ def with_attention(
 
 def load_trained(folder: Path) -> Any:
     """The model of a run."""
-    from babn.models import TranslationModel
+    from babn.models import TranslationConfig, TranslationModel
 
+    path = folder / "config.json"
+    try:
+        found = parse_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path} cannot be read: {one_line(error)}. Train again.") from error
     with quiet():
-        if "babn" in json.loads((folder / "config.json").read_text()):
+        if isinstance(found, dict) and "babn" in found:
             return babn.load(folder)
+        check_files(folder)
+        if not isinstance(found, dict) or found.get("model_type") != TranslationConfig.model_type:
+            raise FormatError(f"{path} is of no model that babn has trained. Train again.")
         return TranslationModel.from_pretrained(folder)
 
 

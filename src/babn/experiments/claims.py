@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.errors import BabnError, StorageError
+from babn.files import parse_json
 
 LOCK, HOLDER = ".lock", ".holder"
 """Locked by the process that works here, and says which one that is."""
@@ -121,8 +122,8 @@ def _other(path: Path, locked: bool) -> str | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError):
+        return dict(parse_json(path.read_text()))
+    except (OSError, ValueError, TypeError):
         return {}
 
 

@@ -145,6 +145,12 @@ class Experiment:
             raise ConfigError(
                 f"label_smoothing={self.label_smoothing!r} is not possible. Give a share below 1."
             )
+        for name in ("dropout", "classifier_dropout"):
+            if getattr(self, name) != -1 and not 0 <= getattr(self, name) < 1:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r} is not possible. Give a share below 1, or -1 "
+                    "for the model's own."
+                )
         if self.batch_size % self.accumulation:
             raise ConfigError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}."

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from babn.errors import ConfigError
+from babn.errors import ConfigError, one_line
 from babn.experiments.experiment import PAIR_MODELS, TRANSLATOR, VISUAL_MODELS, Experiment
 from babn.experiments.pair_models import make_pair_model
 from babn.experiments.translator import make_translator
@@ -62,8 +62,8 @@ def load_tokenizer(model: str) -> Tokenizer:
 
     try:
         return AutoTokenizer.from_pretrained(model)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"model={model!r} gives no tokenizer: {error}") from error
+    except Exception as error:  # damage shows in tokenizers as a bare Exception
+        raise ConfigError(f"model={model!r} gives no tokenizer: {one_line(error)}") from error
 
 
 def dropout_settings(experiment: Experiment, source: str) -> dict[str, float]:

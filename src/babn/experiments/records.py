@@ -1,6 +1,5 @@
 """What many runs came to, in one file."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
@@ -11,6 +10,7 @@ from babn.errors import FormatError
 from babn.experiments.jobs import Job
 from babn.experiments.run import measured
 from babn.experiments.run_folder import RunFolder, with_nan, write_json
+from babn.files import parse_json
 from babn.tasks.catalogue import find_task
 from babn.tasks.task import Answers
 
@@ -106,10 +106,12 @@ def save_records(records: Sequence[Record], path: Path, command: str) -> None:
 def load_records(path: Path) -> tuple[list[Record], str]:
     """Records and the command that made them."""
     try:
-        found = json.loads(path.read_text())
+        found = parse_json(path.read_text())
         if found["format"] != FORMAT:
             raise FormatError(f"{path} has format {found['format']}; this babn reads {FORMAT}.")
         runs = [Record(**each) for each in found["runs"]]
         return [replace(run, results=with_nan(run.results)) for run in runs], found["command"]
-    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except FormatError:
+        raise
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{path} cannot be read: {error!r}.") from error

@@ -13,7 +13,7 @@ from babn.experiments.claims import HOLDER, LOCK, claimed, holder
 from babn.experiments.claims import RunError as RunError
 from babn.experiments.config_files import read_experiment, write_experiment
 from babn.experiments.experiment import Experiment
-from babn.files import PARTIAL, replace_file, replace_text
+from babn.files import PARTIAL, parse_json, replace_file, replace_text
 
 TRACE = "error.txt"
 """The trace of a run that failed in a sweep."""
@@ -102,9 +102,8 @@ class RunFolder:
         if self.state != "done":
             raise RunError(f"{self.path} has no results yet. Run babn train with --resume.")
         try:
-            found = json.loads(self.results.read_text(encoding="utf-8"))
-            if not isinstance(found, dict) or not found.get("measures"):
-                raise ValueError("it holds no measures")
+            found = parse_json(self.results.read_text(encoding="utf-8"))
+            _check_results(found)
             return with_nan(found)
         except (ValueError, KeyError, AttributeError, RecursionError) as error:
             raise FormatError(
@@ -119,7 +118,7 @@ class RunFolder:
     def read_environment(self) -> dict[str, Any]:
         """What the run was begun with; nothing if that was never written or is damaged."""
         try:
-            found = json.loads(self.environment.read_text(encoding="utf-8"))
+            found = parse_json(self.environment.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
@@ -134,6 +133,29 @@ class RunFolder:
 def _is_trace(name: str) -> bool:
     """Whether a file is what a process leaves that was ended before its run began."""
     return name in (LOCK, HOLDER, TRACE) or (name.startswith(".") and name.endswith(PARTIAL))
+
+
+NEEDED: dict[str, Any] = {
+    "measures": dict,
+    "scores": list,
+    "parameters": int,
+    "steps": int,
+    "seconds_per_step": int | float | None,
+}
+"""What results have to hold, and its type."""
+
+
+def _check_results(found: Any) -> None:
+    """Refuses results that tables cannot be made of."""
+    if not isinstance(found, dict) or not found.get("measures"):
+        raise ValueError("it holds no measures")
+    for name, kind in NEEDED.items():
+        if name not in found or not isinstance(found[name], kind):
+            raise ValueError(f"{name} is missing or of another type")
+    rows = (row for modes in found["measures"].values() for row in modes.values())
+    for name, value in (each for row in rows for each in row.items()):
+        if not isinstance(value, int | float | None):
+            raise ValueError(f"{name} is not a number")
 
 
 def write_json(path: Path, values: Any) -> None:

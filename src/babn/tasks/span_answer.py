@@ -1,7 +1,8 @@
 """The answer to one question on a paragraph."""
 
-import json
 from dataclasses import dataclass
+
+from babn.files import parse_json
 
 TEMPERATURES = tuple(2 ** (eighth / 8) for eighth in range(-16, 25))
 """Temperatures from 1/4 to 8 among which calibration chooses."""
@@ -32,7 +33,7 @@ class SpanAnswer:
     @classmethod
     def parse(cls, line: str) -> "SpanAnswer":
         """Reads a line of a file."""
-        found = json.loads(line)
+        found = parse_json(line)
         best = tuple((text, score) for text, score in found.pop("best"))
         null = found.pop("null")
         name = found.pop("id")

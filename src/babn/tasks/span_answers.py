@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from babn.errors import FormatError
-from babn.files import replace_file, replace_text
+from babn.files import parse_json, replace_file, replace_text
 from babn.tasks.span_answer import TEMPERATURES, SpanAnswer
 from babn.tasks.span_measures import measure
 from babn.tasks.task import Answers
@@ -60,7 +60,7 @@ class SpanAnswers(Answers):
     def load(cls, folder: Path) -> "SpanAnswers":
         """Reads what `save` wrote."""
         try:
-            found = json.loads((folder / DESCRIPTION).read_text())
+            found = parse_json((folder / DESCRIPTION).read_text())
             if (found["format"], found["kind"]) != (FORMAT, "spans"):
                 raise FormatError(
                     f"{folder / DESCRIPTION} has format {found['format']!r} of "

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from babn.errors import FormatError
-from babn.files import replace_text
+from babn.files import parse_json, replace_text
 from babn.prediction.predict import Prediction
 from babn.tasks.lookups import SoftLabels
 from babn.tasks.task import Answers, Asked
@@ -107,7 +107,7 @@ class VqaAnswers(Answers):
     def load(cls, folder: Path) -> "VqaAnswers":
         """Reads what `save` wrote."""
         try:
-            found = json.loads((folder / DESCRIPTION).read_text())
+            found = parse_json((folder / DESCRIPTION).read_text())
             if (found["format"], found["kind"]) != (FORMAT, "visual questions"):
                 raise FormatError(
                     f"{folder / DESCRIPTION} has format {found['format']!r} of {found['kind']!r}; "

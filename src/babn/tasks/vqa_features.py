@@ -5,7 +5,6 @@ made, where `babn features` made them.
 """
 
 import hashlib
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from babn.errors import DataError
+from babn.files import parse_json
 from babn.tasks.lookups import CPU, Batch, Lookup
 from babn.tasks.vqa_data import ImageSource
 from babn.tasks.vqa_images import contents, decoded
@@ -57,7 +57,7 @@ class Description:
         if not path.is_file():
             return cls()
         try:
-            made = json.loads(path.read_text(encoding="utf-8"))
+            made = parse_json(path.read_text(encoding="utf-8"))
             rows, columns = map(int, made["grid"])
             if min(rows, columns) < 1:
                 raise ValueError(f"grid {rows} by {columns}")

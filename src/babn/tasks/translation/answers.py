@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from babn.errors import FormatError, MissingExtraError
-from babn.files import replace_text
+from babn.files import parse_json, replace_text
 from babn.tasks.scores import pearson, spearman
 from babn.tasks.task import Answers
 from babn.tasks.translation.bleu import multi_bleu
@@ -62,10 +62,10 @@ class TranslationAnswers(Answers):
     def load(cls, folder: Path) -> "TranslationAnswers":
         """Reads what `save` wrote."""
         try:
-            about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+            about = parse_json((folder / ABOUT).read_text(encoding="utf-8"))
             # Only \n ends a line here: a sentence may hold other signs that look like an end.
             lines = (folder / LINES).read_text(encoding="utf-8").rstrip("\n").split("\n")
-            translated = tuple(Translated(**json.loads(line)) for line in lines)
+            translated = tuple(Translated(**parse_json(line)) for line in lines)
             return cls(translated, about.pop("tokenized"), about)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise FormatError(f"{folder} holds no translations: {error!r}.") from error
