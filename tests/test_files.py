@@ -14,7 +14,7 @@ from babn import files
 from babn.errors import BabnError, FormatError, StorageError
 from babn.files import (
     check_files,
-    check_regular,
+    check_regular_files,
     make_folder,
     note_files,
     numbered_lines,
@@ -67,10 +67,10 @@ def test_what_is_no_regular_file_is_refused_at_once(
 def test_a_folder_with_a_pipe_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
-    check_regular(tmp_path)
+    check_regular_files(tmp_path)
     pipe(tmp_path / "generation_config.json")
     with pytest.raises(FormatError, match=r"generation_config\.json is not a regular file"):
-        check_regular(tmp_path)
+        check_regular_files(tmp_path)
 
 
 def test_lines_of_a_gzipped_text(tmp_path: Path) -> None:

@@ -25,6 +25,10 @@ steps = 2
 """
 
 
+FINISHED = {"scores": [], "parameters": 0, "steps": 1, "seconds_per_step": 0.1}
+"""What the results of every finished run hold."""
+
+
 def test_known_results_are_not_run_again_and_stand_in_the_new_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -36,7 +40,10 @@ def test_known_results_are_not_run_again_and_stand_in_the_new_ones(
         Record(
             label=job.folder.parent.name,
             experiment={**job.experiment.to_dict(), "data": "DIR"},
-            results={"measures": {"dev": {"mean": {"accuracy": 0.5 + job.experiment.seed / 10}}}},
+            results={
+                **FINISHED,
+                "measures": {"dev": {"mean": {"accuracy": 0.5 + job.experiment.seed / 10}}},
+            },
             environment={"command": job.command},
         )
         for job in jobs

@@ -97,6 +97,14 @@ def test_kernels_that_are_insisted_on_say_why_they_cannot() -> None:
         babn.predict(model, words())
 
 
+def test_inspect_shows_the_level() -> None:
+    model = converted(PER_KEY)
+    assert "level" not in str(babn.inspect(model))
+    babn.set_noise_level(model, 0.5)
+    assert "Noise level of predictions: 0.5" in str(babn.inspect(model))
+    assert "bias on keys" in str(babn.inspect(model))
+
+
 def test_a_key_keeps_its_noise_for_the_whole_text() -> None:
     model = babn.convert(bart(), PER_KEY).eval()
     batch = {**words(2, 6), "decoder_input_ids": words()["input_ids"][:2, :4]}

@@ -23,7 +23,7 @@ from small_training import (
 from transformers import EvalPrediction, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 import babn
-from babn.errors import NotConvertedError
+from babn.errors import NotConvertedError, UnsupportedAttentionError
 
 LAYERS = [f"kl/bert.encoder.layer.*.attention.self/{step}" for step in range(2)]
 
@@ -117,13 +117,21 @@ def test_custom_loss_keeps_the_divergence(tmp_path: Path) -> None:
     assert entry["loss"] == pytest.approx(2 * likelihood + 0.5 * entry["kl"], rel=1e-5)
 
 
-@pytest.mark.parametrize("remove", [True, False])
-def test_columns_that_the_model_does_not_know(tmp_path: Path, remove: bool) -> None:
+def with_pages(tmp_path: Path, remove: bool) -> babn.BeliefTrainer:
     pages = [{**text, "page": torch.tensor(i)} for i, text in enumerate(texts())]
     settings = arguments(tmp_path, max_steps=1, remove_unused_columns=remove)
-    trainer = babn.BeliefTrainer(babn.convert(bert(), BELIEF), settings, train_dataset=pages)
+    return babn.BeliefTrainer(babn.convert(bert(), BELIEF), settings, train_dataset=pages)
+
+
+def test_columns_that_the_model_does_not_know_are_left_out(tmp_path: Path) -> None:
+    trainer = with_pages(tmp_path, remove=True)
     trainer.train()
     assert training_logs(trainer)[0]["kl"] > 0
+
+
+def test_columns_that_reach_attention_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedAttentionError, match="passes page to its attention"):
+        with_pages(tmp_path, remove=False).train()
 
 
 def test_evaluation_loss_is_the_likelihood_of_the_posterior_mean(tmp_path: Path) -> None:

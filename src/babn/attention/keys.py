@@ -112,6 +112,8 @@ class KeyBeliefRule(AttentionRule):
 
     def observe(self, keys: Sequence[Float[Tensor, "batch keyhead key dim"]]) -> None:
         r"""Sets $\nu$ to the mean over the dry run's keys of each parameter set."""
+        if any(key.is_meta for key in keys):
+            return
         for own in set(self.parameter_sets):
             steps = [
                 key for key, each in zip(keys, self.parameter_sets, strict=True) if each == own

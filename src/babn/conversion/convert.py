@@ -64,9 +64,8 @@ def inspect(
     device = likely_device() if device.type == "meta" else device
     if converted_roots(model):
         state = belief_states(model)[0]
-        return Inspection(
-            type(model).__name__, state.config, state.chains, state.kept, {}, True, device
-        )
+        about = type(model).__name__, state.config, state.chains, state.kept
+        return Inspection(*about, {}, True, device, state.level)
     check_whole(model)
     found = discover(model, example_inputs, config.layers)
     return Inspection(

@@ -26,6 +26,7 @@ class Inspection:
         skipped: Attention-like modules that take no part, with the reason.
         converted: Whether the model is converted already.
         device: Where the model is; where it would go, if that is not known yet.
+        noise_level: What the noise of predictions is multiplied by.
     """
 
     model: str
@@ -35,6 +36,7 @@ class Inspection:
     skipped: dict[str, str]
     converted: bool
     device: torch.device = field(default_factory=likely_device)
+    noise_level: float = 1.0
 
     @property
     def kernel(self) -> str:
@@ -43,6 +45,8 @@ class Inspection:
             return "torch (scaled_dot_product_attention)"
         if self.config.kernel == "reference":
             return "reference (as configured)"
+        if self.config.biases_keys:
+            return "torch (scaled_dot_product_attention with a bias on keys)"
         reason = why_no_kernels(self.device, self.config.kernel == "triton")
         if not self.config.fusible:
             reason = f"rule {self.config.rule!r} has no kernel"
@@ -82,6 +86,8 @@ class Inspection:
                 f"  {chain.parameters(self.config):>10,}"
             )
         lines += ["", f"Kernel: {self.kernel}"]
+        if self.noise_level != 1:
+            lines.append(f"Noise level of predictions: {self.noise_level:g}")
         if self.kept:
             names = ", ".join(dict.fromkeys(call.path for call in self.kept))
             lines += [

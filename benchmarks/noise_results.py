@@ -1,0 +1,136 @@
+"""Collects the runs of `noise_table.py` into one small file, and prints their table.
+
+python benchmarks/noise_results.py RUNS.json... --out benchmarks/results/noise-minilm.json
+python benchmarks/noise_results.py --show benchmarks/results/noise-minilm.json
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import babn
+
+COLUMNS = {
+    "accuracy": ("accuracy", 100, 1),
+    "nll": ("NLL", 1, 3),
+    "ece": ("ECE", 100, 1),
+    "nll_ts": ("NLL + TS", 1, 3),
+    "ece_ts": ("ECE + TS", 100, 1),
+    "error_entropy": ("errors by entropy", 100, 1),
+    "error_mi": ("errors by MI", 100, 1),
+    "foreign_entropy": ("foreign by entropy", 100, 1),
+}
+"""Measure, heading, factor and digits."""
+
+
+def collect(paths: list[Path]) -> dict[str, Any]:
+    """Measures of every run without its logits, which only the ensembles need."""
+    runs = [run for path in paths for run in _runs(json.loads(path.read_text()))]
+    first = runs[0]
+    return {
+        "model": first["model"],
+        "settings": first["settings"],
+        "versions": first["versions"],
+        "machine": first["machine"],
+        "runs": [
+            {
+                "task": run["task"],
+                "seed": run["seed"],
+                "seconds": _rounded(run["seconds"]),
+                "methods": _rounded(run["methods"]),
+                "content": _rounded(run["content"]),
+            }
+            for run in runs
+        ],
+        "ensembles": _rounded(
+            {task: ensemble([r for r in runs if r["task"] == task]) for task in _tasks(runs)}
+        ),
+    }
+
+
+def _runs(found: Any) -> list[dict[str, Any]]:
+    return found if isinstance(found, list) else [found]
+
+
+def _tasks(runs: list[dict[str, Any]]) -> list[str]:
+    return sorted({run["task"] for run in runs})
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    if isinstance(value, float):
+        return None if value != value else round(value, 4)
+    return value
+
+
+def ensemble(runs: list[dict[str, Any]]) -> dict[str, float]:
+    """The deterministic models of all seeds as one."""
+    logits = {
+        name: torch.stack([torch.tensor(run["logits"][name]) for run in runs])
+        for name in ("tune", "test", "foreign")
+    }
+    truth = {name: torch.tensor(values) for name, values in runs[0]["labels"].items()}
+    found, foreign = babn.Prediction(logits["test"]), babn.Prediction(logits["foreign"])
+    scaled = found.tempered(babn.fit_temperature(babn.Prediction(logits["tune"]), truth["tune"]))
+    wrong = found.probs.argmax(-1) != truth["test"]
+    entropy, mi = found.entropy, found.mutual_information
+    return {
+        "accuracy": babn.metrics.accuracy(found.probs, truth["test"]),
+        "nll": babn.metrics.nll(found.probs, truth["test"]),
+        "ece": babn.metrics.ece(found.probs, truth["test"]),
+        "nll_ts": babn.metrics.nll(scaled.probs, truth["test"]),
+        "ece_ts": babn.metrics.ece(scaled.probs, truth["test"]),
+        "error_entropy": babn.metrics.auroc(entropy[~wrong], entropy[wrong]),
+        "error_mi": babn.metrics.auroc(mi[~wrong], mi[wrong]),
+        "foreign_entropy": babn.metrics.auroc(entropy, foreign.entropy),
+    }
+
+
+def table(results: dict[str, Any]) -> str:
+    """Means over tasks of means over seeds, as Markdown."""
+    runs, tasks = results["runs"], _tasks(results["runs"])
+    seeds = len({run["seed"] for run in runs})
+    heads = [heading for heading, _, _ in COLUMNS.values()]
+    lines = ["| mean over " + ", ".join(tasks) + " | " + " | ".join(heads) + " |"]
+    lines.append("|---|" + "---:|" * len(heads))
+
+    def mean(method: str, name: str) -> float:
+        each = [[r["methods"][method][name] for r in runs if r["task"] == task] for task in tasks]
+        return statistics.mean(statistics.mean(values) for values in each)
+
+    def row(title: str, value: Any) -> str:
+        cells = [f"{value(n) * factor:.{digits}f}" for n, (_, factor, digits) in COLUMNS.items()]
+        return f"| {title} | " + " | ".join(cells) + " |"
+
+    for method in runs[0]["methods"]:
+        lines.append(row(method, lambda name, method=method: mean(method, name)))
+    together = results["ensembles"]
+    title = f"ensemble of the {seeds} deterministic models"
+    lines.append(row(title, lambda name: statistics.mean(together[t][name] for t in tasks)))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, nargs="*")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--show", type=Path)
+    args = parser.parse_args()
+    if args.show is not None:
+        print(table(json.loads(args.show.read_text())))
+        return
+    results = collect(args.runs)
+    args.out.write_text(json.dumps(results, indent=None, separators=(",", ":")) + "\n")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
