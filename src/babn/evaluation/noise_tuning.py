@@ -161,8 +161,8 @@ class _Search:
         for level in FIRST_LEVELS:
             self.trial(level)
         choose()
-        while (level := self._beyond()) is not None:
-            self.trial(level)
+        while (further := self._beyond()) is not None:
+            self.trial(further)
             choose()
         for factor in REFINEMENTS if self.best.level else ():
             centre = self.best.level
@@ -192,10 +192,9 @@ class _Search:
         return self.tried[level]
 
     def _ask(self, batch: "_Batch", samples: int) -> tuple[Tensor, Tensor | None]:
-        ask: Callable[..., tuple[Tensor, Tensor | None]] = (
-            _of_tokens if batch.labels.ndim > 1 else _of_classes
-        )
-        return ask(self.model, batch, samples, self.settings)
+        if batch.labels.ndim > 1:
+            return _of_tokens(self.model, batch, samples, self.settings)
+        return _of_classes(self.model, batch, samples, self.settings)
 
 
 @dataclass(frozen=True)
