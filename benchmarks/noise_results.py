@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-import babn
+from noise_table import measures
 
 COLUMNS = {
     "accuracy": ("accuracy", 100, 1),
@@ -77,20 +76,7 @@ def ensemble(runs: list[dict[str, Any]]) -> dict[str, float]:
         for name in ("tune", "test", "foreign")
     }
     truth = {name: torch.tensor(values) for name, values in runs[0]["labels"].items()}
-    found, foreign = babn.Prediction(logits["test"]), babn.Prediction(logits["foreign"])
-    scaled = found.tempered(babn.fit_temperature(babn.Prediction(logits["tune"]), truth["tune"]))
-    wrong = found.probs.argmax(-1) != truth["test"]
-    entropy, mi = found.entropy, found.mutual_information
-    return {
-        "accuracy": babn.metrics.accuracy(found.probs, truth["test"]),
-        "nll": babn.metrics.nll(found.probs, truth["test"]),
-        "ece": babn.metrics.ece(found.probs, truth["test"]),
-        "nll_ts": babn.metrics.nll(scaled.probs, truth["test"]),
-        "ece_ts": babn.metrics.ece(scaled.probs, truth["test"]),
-        "error_entropy": babn.metrics.auroc(entropy[~wrong], entropy[wrong]),
-        "error_mi": babn.metrics.auroc(mi[~wrong], mi[wrong]),
-        "foreign_entropy": babn.metrics.auroc(entropy, foreign.entropy),
-    }
+    return measures(logits, truth)
 
 
 def table(results: dict[str, Any]) -> str:

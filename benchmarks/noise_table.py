@@ -152,9 +152,14 @@ def labels(parts: list[Data]) -> Tensor:
     return torch.cat([batch["labels"].cpu() for batch in parts])
 
 
-def measures(logits: dict[str, Tensor], sets: dict[str, list[Data]]) -> dict[str, float]:
+def labels_of(sets: dict[str, list[Data]]) -> dict[str, Tensor]:
+    """The labels of every set."""
+    return {name: labels(parts) for name, parts in sets.items()}
+
+
+def measures(logits: dict[str, Tensor], truths: dict[str, Tensor]) -> dict[str, float]:
     """Everything that the table shows of one method."""
-    truth, tuned = labels(sets["test"]), labels(sets["tune"])
+    truth, tuned = truths["test"], truths["tune"]
     found, foreign = babn.Prediction(logits["test"]), babn.Prediction(logits["foreign"])
     scaled = found.tempered(babn.fit_temperature(babn.Prediction(logits["tune"]), tuned))
     wrong = found.probs.argmax(-1) != truth
@@ -221,7 +226,7 @@ def tuned(model: nn.Module, sets: dict[str, list[Data]]) -> tuple[dict, Any]:
             progress=False,
         )
     logits = answers(model, sets, SAMPLES)
-    return {**measures(logits, sets), "level": found.level}, logits
+    return {**measures(logits, labels_of(sets)), "level": found.level}, logits
 
 
 def content(model: nn.Module, data: Data, device: str) -> list[dict[str, Any]]:
@@ -254,10 +259,13 @@ def run(args: Any) -> None:
     seconds = {"softmax": train(model, data["train"], tokenizer, args.seed, args)}
     babn.convert(model, babn.SoftmaxConfig())
     logits = answers(model, sets, 1)
-    found["deterministic"] = measures(logits, sets)
+    found["deterministic"] = measures(logits, labels_of(sets))
     rate = tuned_dropout(model, sets)
     set_dropout(model, rate)
-    found["MC dropout"] = {**measures(answers(model, sets, SAMPLES, True), sets), "level": rate}
+    found["MC dropout"] = {
+        **measures(answers(model, sets, SAMPLES, True), labels_of(sets)),
+        "level": rate,
+    }
     set_dropout(model, 0.1)
     for name, config in {
         "per pair, after training": babn.BamConfig(k=1.0),
@@ -284,7 +292,7 @@ def run(args: Any) -> None:
         "methods": found,
         "content": maps,
         "logits": {name: x.squeeze(0).half().tolist() for name, x in logits.items()},
-        "labels": {name: labels(parts).tolist() for name, parts in sets.items()},
+        "labels": {name: x.tolist() for name, x in labels_of(sets).items()},
     }
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / f"{args.model.name}-{args.task}-{args.seed}.json").write_text(json.dumps(result))

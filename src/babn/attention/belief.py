@@ -19,7 +19,7 @@ from babn.attention.fused import (
     weibull_attention,
 )
 from babn.attention.inputs import Inputs, Scores
-from babn.attention.keys import KeyBeliefRule
+from babn.attention.keys import SMALLEST_K, KeyBeliefRule
 from babn.attention.masking import Mask, from_ranks, normalize, ranks, to_ranks
 from babn.attention.prior import KeyNetwork
 from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, check_at_least, check_count
@@ -37,13 +37,6 @@ from babn.attention.upward import (
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
 from babn.distributions.special import log_softplus
 from babn.errors import ConfigError
-
-SMALLEST_K = 0.1
-"""Shapes below this are indistinguishable: one key takes all. The floor keeps divergences small.
-
-The mean of a Weibull distribution grows with the factorial of 1/k, and what the divergence has of
-it with that: at 0.01 it would drown the likelihood in all layers.
-"""
 
 LARGEST_PHI = 30.0
 """Raw scores above this add no noise that float32 could tell from none."""

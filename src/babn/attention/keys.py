@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from babn.attention.belief import BeliefConfig
 
 SMALLEST_K = 0.1
-"""Floor of the shapes, below which one key takes all and the KL grows without use."""
+"""Floor of the shapes: below it one key takes all.
+
+The KL, which grows with the factorial of 1/k, would dominate the likelihood.
+"""
 
 SMALLEST_ENERGY = 1e-6
 """Floor of the mean energy, for heads whose keys are all zero."""
