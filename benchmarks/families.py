@@ -398,7 +398,7 @@ def compared(
 
 def convert(model: nn.Module, layers: Any) -> None:
     """Converts, with inputs of this script where the library makes none."""
-    config = babn.BeliefConfig(upward="heads", sigma=0.0, layers=layers)
+    config = babn.BeliefConfig.pairs(upward="heads", sigma=0.0, layers=layers)
     try:
         babn.convert(model, config)
     except babn.errors.ExampleInputsError:

@@ -112,7 +112,7 @@ def train(model: nn.Module, data: Data, tokenizer: Any, seed: int, args: Any) ->
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / (0.1 * total), 1 - step / total)
     )
-    annealing = babn.KLAnnealing(weight=babn.BeliefConfig.per_key().kl_weight)
+    annealing = babn.KLAnnealing(weight=babn.BeliefConfig().kl_weight)
     step, began = 0, time.perf_counter()
     model.train()
     for _ in range(args.epochs):
@@ -269,13 +269,13 @@ def run(args: Any) -> None:
     set_dropout(model, 0.1)
     for name, config in {
         "per pair, after training": babn.BamConfig(k=1.0),
-        "per key, after training": babn.BeliefConfig.per_key(),
+        "per key, after training": babn.BeliefConfig(),
     }.items():
         babn.revert(model)
         found[name], _ = after_training(model, config, sets)
     maps = {"after training": content(model, data["train"], args.device)}
     model = fresh()
-    babn.convert(model, babn.BeliefConfig.per_key())
+    babn.convert(model, babn.BeliefConfig())
     seconds["per key"] = train(model, data["train"], tokenizer, args.seed, args)
     found["per key, trained"], _ = tuned(model, sets)
     maps["trained"] = content(model, data["train"], args.device)

@@ -34,7 +34,7 @@ from babn.simulation.intervals import coverage
 
 KEYS, DIM, VALUE_DIM, DEVIATION = 3, 4, 2, 0.3
 HELD_OUT, DRAWS = 500, 2000
-PLAIN = babn.BeliefConfig(
+PLAIN = babn.BeliefConfig.pairs(
     rho=1.0,
     sigma=1.0,
     scores="raw",

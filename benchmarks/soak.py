@@ -45,7 +45,7 @@ from babn.tasks.pretrained import quiet
 from babn.watch import Watch
 
 CONFIGS: tuple[babn.RuleConfig, ...] = (
-    babn.BeliefConfig(max_length=16),
+    babn.BeliefConfig.pairs(max_length=16),
     babn.BamConfig(),
     babn.SoftmaxConfig(),
     babn.McDropoutConfig(),

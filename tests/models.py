@@ -81,7 +81,7 @@ class Case:
 
     def converted(self, **settings: Any) -> Any:
         """A new model, converted; belief parameters are large too."""
-        config = babn.BeliefConfig(**{"max_length": 64, **settings})
+        config = babn.BeliefConfig.pairs(**{"max_length": 64, **settings})
         model = babn.convert(self.model(), config, self.example)
         enlarge(model.babn, 0.1)
         return model

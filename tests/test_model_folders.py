@@ -21,7 +21,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("saved")
     base = hf.BertForTokenClassification(hf.BertConfig(**TEXT)).eval()
-    babn.convert(base, babn.BeliefConfig(max_length=16)).save_pretrained(folder)
+    babn.convert(base, babn.BeliefConfig.pairs(max_length=16)).save_pretrained(folder)
     return folder
 
 

@@ -33,7 +33,7 @@ from babn.errors import (
 )
 from models import CASES, TEXT, Case, cases, enlarge, token_batch
 
-DOUBTFUL = babn.BeliefConfig(max_length=32, rho=1.0)
+DOUBTFUL = babn.BeliefConfig.pairs(max_length=32, rho=1.0)
 
 
 def bert(**settings: Any) -> nn.Module:
@@ -127,7 +127,7 @@ def test_saved_model_comes_back(case: Case, tmp_path: Path) -> None:
 
 
 def test_low_rank_maps_train_and_come_back(tmp_path: Path) -> None:
-    model = converted_bert(babn.BeliefConfig(max_length=32, rho=1.0, upward_rank=3)).train()
+    model = converted_bert(babn.BeliefConfig.pairs(max_length=32, rho=1.0, upward_rank=3)).train()
     batch = token_batch()
     model(**batch, labels=batch["input_ids"] % 2).loss.backward()
     low = [p for n, p in model.babn.named_parameters() if n.endswith(("_map.inner", "_map.outer"))]

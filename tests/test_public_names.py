@@ -78,10 +78,10 @@ def test_further_arguments_are_optional() -> None:
 
 
 def test_belief_configuration() -> None:
-    assert babn.BeliefConfig(**BELIEF_DEFAULTS) == babn.BeliefConfig()
+    assert babn.BeliefConfig.pairs(**BELIEF_DEFAULTS) == babn.BeliefConfig()
     assert isinstance(babn.BeliefConfig.paper(), babn.BeliefConfig)
-    assert isinstance(babn.BeliefConfig.released(), babn.BeliefConfig)
-    assert babn.BeliefConfig.paper() != babn.BeliefConfig.released() != babn.BeliefConfig()
+    assert isinstance(babn.BeliefConfig.released_settings(), babn.BeliefConfig)
+    assert babn.BeliefConfig.paper() != babn.BeliefConfig.released_settings() != babn.BeliefConfig()
 
 
 def test_bam_configuration() -> None:

@@ -19,10 +19,12 @@ CONFIGS: dict[str, RuleConfig] = {
     "mc-dropout": McDropoutConfig(p=0.3),
     "bam-weibull": BamConfig(),
     "bam-lognormal": BamConfig(family="lognormal", prior="constant", scores="raw"),
-    "belief-keys": BeliefConfig(rho=2.0, sigma=0.1, max_length=12),
-    "belief-heads": BeliefConfig(rho=2.0, sigma=0.1, upward="heads"),
+    "belief-keys": BeliefConfig.pairs(rho=2.0, sigma=0.1, max_length=12),
+    "belief-heads": BeliefConfig.pairs(rho=2.0, sigma=0.1, upward="heads"),
     "belief-per-key": BeliefConfig(noise_over="keys", rho=2.0, sigma=0.0),
-    "belief-raw": BeliefConfig(rho=2.0, sigma=0.1, max_length=12, scores="raw", noise="exact"),
+    "belief-raw": BeliefConfig.pairs(
+        rho=2.0, sigma=0.1, max_length=12, scores="raw", noise="exact"
+    ),
 }
 
 

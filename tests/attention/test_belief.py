@@ -31,7 +31,7 @@ from babn.errors import ConfigError, KeyLengthError
 axes = pytest.mark.parametrize("upward", ["keys", "heads"])
 parameterizations = pytest.mark.parametrize("scores", ["normalized", "raw"])
 consistent = pytest.mark.parametrize("noise", ["exact", "truncated"])
-SMALL = BeliefConfig(rho=1.5, sigma=0.2, max_length=6)
+SMALL = BeliefConfig.pairs(rho=1.5, sigma=0.2, max_length=6)
 
 
 def moment(k, noise):
@@ -178,7 +178,7 @@ def test_every_parameter_is_used(upward, rho, sigma, maps):
 @consistent
 @parameterizations
 def test_without_an_upward_path_values_and_gradients_are_finite(scores, noise):
-    config = BeliefConfig(rho=0.0, sigma=0.0, scores=scores, noise=noise)
+    config = BeliefConfig.pairs(rho=0.0, sigma=0.0, scores=scores, noise=noise)
     rule = make_rule(config, sets=(0,), dtype=torch.float32)
     call = make_scores(keys=200, dtype=torch.float32)
     found = readings(posterior_of(rule, call))
@@ -190,7 +190,7 @@ def test_without_an_upward_path_values_and_gradients_are_finite(scores, noise):
 
 @pytest.mark.parametrize("noise", ["exact", "truncated", "truncated-paper"])
 def test_divergences_stay_small_where_noise_leaves_nothing(noise):
-    config = BeliefConfig(rho=0.0, noise=noise, max_length=200)
+    config = BeliefConfig.pairs(rho=0.0, noise=noise, max_length=200)
     call = make_scores(keys=200, dtype=torch.float32)
     found = readings(posterior_of(make_rule(config, dtype=torch.float32), call))
     assert 0 < found["divergence"].mean() < 1e3
@@ -235,7 +235,7 @@ def test_one_query_at_a_time_is_the_same_as_all_at_once(upward):
 @consistent
 @axes
 def test_thousands_of_keys_stay_finite(upward, noise):
-    config = BeliefConfig(upward=upward, max_length=4096, noise=noise)
+    config = BeliefConfig.pairs(upward=upward, max_length=4096, noise=noise)
     torch.manual_seed(0)
     rule = config.build(ChainShape(1, 3, (0,)))
     phi = 5 * torch.randn(1, 1, 2, 4096)
@@ -294,7 +294,7 @@ def test_paper_preset():
 
 
 def test_released_preset():
-    config = BeliefConfig.released()
+    config = BeliefConfig.released_settings()
     assert (config.scores, config.noise) == ("normalized", "truncated-paper")
     assert config.kl_reduction == "mean" and config.kl_weight == 1.0
     assert config.beta == config.sigma == 1e-6 and config.rho == 1.5
@@ -308,8 +308,8 @@ def test_defaults_are_the_designs():
 
 def test_a_rank_is_for_maps_over_keys():
     with pytest.raises(ConfigError, match=r'upward_rank=4 with upward="heads"'):
-        BeliefConfig(upward="heads", upward_rank=4)
+        BeliefConfig.pairs(upward="heads", upward_rank=4)
     with pytest.raises(ConfigError, match="upward_rank=-1"):
-        BeliefConfig(upward_rank=-1)
+        BeliefConfig.pairs(upward_rank=-1)
     with pytest.raises(ConfigError, match="upward_share=0"):
-        BeliefConfig(upward_share=0)
+        BeliefConfig.pairs(upward_share=0)

@@ -69,7 +69,7 @@ def test_the_kl_is_that_of_the_densities() -> None:
 
 
 def test_the_kl_is_zero_where_posterior_and_prior_are_exponential() -> None:
-    rule = KeyBeliefRule(BeliefConfig.per_key(), ChainShape(1, 4, (0,))).double()
+    rule = KeyBeliefRule(BeliefConfig(), ChainShape(1, 4, (0,))).double()
     with torch.no_grad():
         for parameter in rule.prior_nets.parameters():
             parameter.zero_()

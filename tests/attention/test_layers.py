@@ -23,7 +23,7 @@ from babn.errors import ConfigError
     ],
 )
 def test_every_form_is_understood(given_: str | list[int], kept: str) -> None:
-    config = babn.BeliefConfig(layers=given_)
+    config = babn.BeliefConfig.pairs(layers=given_)
     assert config.layers == kept
     assert babn.RuleConfig.from_dict(config.to_dict()) == config
 
@@ -31,14 +31,14 @@ def test_every_form_is_understood(given_: str | list[int], kept: str) -> None:
 @pytest.mark.parametrize("layers", ["", ",", "last:0", "last:", "lst:4", "0;2", "last:-1", [], ()])
 def test_other_forms_are_refused(layers: str | list[int]) -> None:
     with pytest.raises(ConfigError, match=r'layers=.* is not possible. Give "all", "first:2"'):
-        babn.BeliefConfig(layers=layers)
+        babn.BeliefConfig.pairs(layers=layers)
 
 
 @pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("layers", [[True], [0.5], ["0"], None, 3])
 def test_other_types_are_refused(layers: object) -> None:
     with pytest.raises(ConfigError, match="layers="):
-        babn.BeliefConfig(layers=layers)
+        babn.BeliefConfig.pairs(layers=layers)
 
 
 @given(st.lists(st.integers(-99, 99), min_size=1))

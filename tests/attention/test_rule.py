@@ -80,19 +80,19 @@ def test_config_errors_are_also_value_errors():
 @pytest.mark.parametrize("name", ["max_length", "prior_hidden"])
 def test_sizes_are_whole_numbers(name):
     with pytest.raises(ConfigError, match=f"{name}=2.5"):
-        BeliefConfig(**{name: 2.5})
+        BeliefConfig.pairs(**{name: 2.5})
 
 
 @unchecked_types
 @pytest.mark.parametrize(("name", "value"), [("rho", "12"), ("kl_weight", None)])
 def test_numbers_of_the_wrong_type_are_refused(name, value):
     with pytest.raises(ConfigError, match=f"{name}={value!r}"):
-        BeliefConfig(**{name: value})
+        BeliefConfig.pairs(**{name: value})
 
 
 @unchecked_types
 def test_whole_numbers_serve_as_numbers():
-    config = BeliefConfig(rho=2, sigma=0, beta=1, kl_weight=1)
+    config = BeliefConfig.pairs(rho=2, sigma=0, beta=1, kl_weight=1)
     assert posterior_of(make_rule(config), make_scores()).divergence().isfinite().all()
 
 

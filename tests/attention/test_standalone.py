@@ -8,13 +8,13 @@ from attention_cases import CONFIGS, DIM, HEADS, gradients, padding
 from babn import BamConfig, BayesianAttention, BeliefConfig, McDropoutConfig, SoftmaxConfig
 from babn.errors import KeyLengthError
 
-STILL = BeliefConfig(sigma=0.0, max_length=16)
+STILL = BeliefConfig.pairs(sigma=0.0, max_length=16)
 MEANS = {
     "softmax": SoftmaxConfig(),
     "mc-dropout": McDropoutConfig(),
     "bam": BamConfig(),
     "belief": STILL,
-    "belief-raw": BeliefConfig(sigma=0.0, scores="raw", noise="exact", upward="heads"),
+    "belief-raw": BeliefConfig.pairs(sigma=0.0, scores="raw", noise="exact", upward="heads"),
 }
 MASKS = {
     "none": {},
@@ -95,7 +95,7 @@ def test_output_is_weights_times_values():
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_divergence_is_reduced_over_the_pairs_that_take_part(reduction):
     mask = padding(5, 3, keys=5)
-    _, info = make_layer(BeliefConfig(kl_reduction=reduction))(*make_inputs(), mask=mask)
+    _, info = make_layer(BeliefConfig.pairs(kl_reduction=reduction))(*make_inputs(), mask=mask)
     pairs = info.posterior.divergence()[mask.expand(2, HEADS, 5, 5)]
     expected = pairs.mean() if reduction == "mean" else pairs.sum() / 2
     torch.testing.assert_close(info.kl, expected)
@@ -108,7 +108,7 @@ def test_rules_without_a_prior_have_no_divergence(config):
 
 @pytest.mark.parametrize("upward", ["keys", "heads"])
 def test_every_parameter_gets_a_gradient(upward):
-    layer = make_layer(BeliefConfig(sigma=0.1, upward=upward, max_length=5))
+    layer = make_layer(BeliefConfig.pairs(sigma=0.1, upward=upward, max_length=5))
     output, info = layer(*make_inputs())
     for name, gradient in gradients(output.square().sum() + info.kl, layer).items():
         assert gradient is not None and gradient.isfinite().all(), name
@@ -117,7 +117,7 @@ def test_every_parameter_gets_a_gradient(upward):
 
 def test_a_query_without_keys_gets_zeros_and_finite_gradients():
     mask = padding(5, 0, keys=5)
-    inputs, layer = make_inputs(), make_layer(BeliefConfig(sigma=0.1))
+    inputs, layer = make_inputs(), make_layer(BeliefConfig.pairs(sigma=0.1))
     output, info = layer(*inputs, mask=mask)
     assert not output[1].any() and info.kl.isfinite()
     leaves = [*inputs, *layer.parameters()]
@@ -136,7 +136,7 @@ def test_half_precision_inputs(dtype):
 
 
 def test_autocast_changes_neither_weights_nor_divergence():
-    inputs, layer = make_inputs(), make_layer(BeliefConfig(sigma=0.1)).eval()
+    inputs, layer = make_inputs(), make_layer(BeliefConfig.pairs(sigma=0.1)).eval()
     _, expected = layer(*inputs)
     with torch.autocast("cpu", torch.bfloat16):
         _, info = layer(*inputs)
@@ -160,7 +160,9 @@ def test_other_numbers_of_queries_than_keys():
     torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("config", [BeliefConfig.paper(), BeliefConfig.released(), BeliefConfig()])
+@pytest.mark.parametrize(
+    "config", [BeliefConfig.paper(), BeliefConfig.released_settings(), BeliefConfig()]
+)
 def test_large_scores_keep_the_loss_finite(config):
     query, key, value = make_inputs()
     output, info = make_layer(config)(query, key, value, scale=100.0)

@@ -50,7 +50,7 @@ def test_steps_are_measured_in_turns() -> None:
 
 
 def test_a_training_step_changes_all_parameters_of_the_rule() -> None:
-    model = make_model(TINY, babn.BeliefConfig(upward="heads"), CPU)
+    model = make_model(TINY, babn.BeliefConfig.pairs(upward="heads"), CPU)
     before = {name: p.detach().clone() for name, p in model.babn.named_parameters()}
     training_step(model, make_batch(TINY, CPU), form="eager")()
     changed = [n for n, p in model.babn.named_parameters() if not torch.equal(p, before[n])]
@@ -77,7 +77,7 @@ def test_a_recorded_step_is_taken_as_it_is_until_it_is_compiled(
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")  # torch.compile tells of what it does
-@pytest.mark.parametrize("rule", [None, babn.BeliefConfig(upward="heads")])
+@pytest.mark.parametrize("rule", [None, babn.BeliefConfig.pairs(upward="heads")])
 def test_a_recorded_step_trains(rule: babn.RuleConfig | None) -> None:
     device = torch.device("cuda")
     model = make_model(TINY, rule, device)

@@ -31,7 +31,7 @@ def test_the_command_reads_a_model_or_its_sizes(tmp_path: Path) -> None:
     assert code == 0
     assert json.loads(by_model) == json.loads(by_sizes)
     (heads,) = [rule for rule in json.loads(by_model) if rule["rule"] == "BABN, heads"]
-    model = babn.convert(hf.LlamaForCausalLM(config), babn.BeliefConfig(upward="heads"))
+    model = babn.convert(hf.LlamaForCausalLM(config), babn.BeliefConfig.pairs(upward="heads"))
     assert heads["parameters_added"] == sum(p.numel() for p in model.babn.parameters())
     assert {part["name"] for part in heads["parts"]} >= {"linear", "attention", "upward path"}
 

@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("converted")
-    babn.convert(tiny_bert(), babn.BeliefConfig(max_length=40)).save_pretrained(path)
+    babn.convert(tiny_bert(), babn.BeliefConfig.pairs(max_length=40)).save_pretrained(path)
     return path
 
 
@@ -63,7 +63,7 @@ def test_rule_and_settings_are_used(folder: Path) -> None:
     settings = ("--rho", "3", "--set", "upward=heads", "--set", "attention_dropout=true")
     code, output = run("inspect", str(folder), "--json", *settings)
     assert code == 0
-    config = babn.BeliefConfig(rho=3.0, upward="heads", attention_dropout=True)
+    config = babn.BeliefConfig.pairs(rho=3.0, upward="heads", attention_dropout=True)
     expected = babn.inspect(tiny_bert(), config=config)
     found = json.loads(output)
     assert found["rule"] == config.to_dict()

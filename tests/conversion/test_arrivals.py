@@ -142,7 +142,7 @@ def test_the_encoder_may_be_left_out() -> None:
     decoder = {name: value for name, value in batch.items() if name != "input_ids"}
 
     model(encoder_outputs=encoded, **decoder)
-    babn.convert(case.model(), babn.BeliefConfig(max_length=64, layers="*encoder.layers*"))(
+    babn.convert(case.model(), babn.BeliefConfig.pairs(max_length=64, layers="*encoder.layers*"))(
         encoder_outputs=encoded, **decoder
     )
     model.generate(**token_batch(), max_new_tokens=3, num_beams=2)
@@ -154,7 +154,7 @@ def test_cross_attention_may_be_left_out() -> None:
     model = hf.BertModel(config).eval()
     batch = token_batch()
     example = batch | {"encoder_hidden_states": torch.randn(2, 4, 32)}
-    babn.convert(model, babn.BeliefConfig(max_length=64), example)
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=64), example)
 
     model(**batch)
     model(**example)
@@ -171,7 +171,7 @@ def test_one_of_two_towers_may_be_left_out() -> None:
 def test_layers_may_be_dropped_in_training(share: float) -> None:
     settings = {"encoder_layerdrop": share, "decoder_layerdrop": share, "dropout": 0.0}
     model = hf.BartForConditionalGeneration(hf.BartConfig(**PAIR, **settings))
-    babn.convert(model, babn.BeliefConfig(max_length=64)).train()
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=64)).train()
 
     for seed in range(4):
         torch.manual_seed(seed)
@@ -220,6 +220,6 @@ class Exits(nn.Module):
 
 def test_a_model_may_stop_early() -> None:
     batch = CASES["sdpa"].batch()
-    model = babn.convert(Exits().eval(), babn.BeliefConfig(max_length=64), batch)
+    model = babn.convert(Exits().eval(), babn.BeliefConfig.pairs(max_length=64), batch)
 
     model(**batch, layers=1)

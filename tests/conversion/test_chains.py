@@ -107,7 +107,7 @@ class Shared(nn.Module):
 
 def test_a_module_with_two_uses_finds_its_place_each_time() -> None:
     batch = {"x": vector_batch()["x"], "other": torch.randn(2, 4, 16)}
-    model = babn.convert(Shared(), babn.BeliefConfig(max_length=16), batch)
+    model = babn.convert(Shared(), babn.BeliefConfig.pairs(max_length=16), batch)
     assert [len(chain.calls) for chain in model.babn.chains] == [2, 2]
 
     maps = babn.attention(model, batch)
@@ -137,7 +137,7 @@ class Twice(nn.Module):
 
 def test_a_module_with_two_names_has_one_parameter_set() -> None:
     x = vector_batch()["x"]
-    model = babn.convert(Twice(), babn.BeliefConfig(max_length=16), x)
+    model = babn.convert(Twice(), babn.BeliefConfig.pairs(max_length=16), x)
 
     assert model.babn.rules[0].parameter_sets == (0, 0)
     assert torch.isfinite(model.train()(x)).all()
@@ -170,9 +170,13 @@ def sequence(length: int) -> Tensor:
 
 
 def test_calls_that_were_alike_in_the_dry_run_only_say_so() -> None:
-    alike = babn.convert(BothWays(), babn.BeliefConfig(max_length=8), (sequence(4), sequence(4)))
+    alike = babn.convert(
+        BothWays(), babn.BeliefConfig.pairs(max_length=8), (sequence(4), sequence(4))
+    )
     with pytest.raises(babn.errors.ConversionError, match=r"4 queries and 5 keys.*example_inputs"):
         alike.eval()(sequence(5), sequence(4))
-    apart = babn.convert(BothWays(), babn.BeliefConfig(max_length=8), (sequence(5), sequence(4)))
+    apart = babn.convert(
+        BothWays(), babn.BeliefConfig.pairs(max_length=8), (sequence(5), sequence(4))
+    )
     assert len(babn.inspect(apart).chains) == 2
     assert apart.eval()(sequence(6), sequence(3)).isfinite().all()

@@ -38,7 +38,7 @@ def test_checkpointing_may_be_on_before_conversion() -> None:
     expected = gradient(case.converted(), case)
     model = case.model()
     model.gradient_checkpointing_enable({"use_reentrant": False})
-    babn.convert(model, babn.BeliefConfig(max_length=64))
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=64))
     model.babn.load_state_dict(case.converted().babn.state_dict())
 
     assert gap([expected], [gradient(model, case)]) < 1e-5
@@ -87,7 +87,9 @@ def shared(checkpoint: Callable[..., Any], **options: Any) -> tuple[nn.Module, T
     torch.manual_seed(0)
     x = vector_batch()["x"].requires_grad_()
     model = Checkpoints(checkpoint, **options)
-    return babn.convert(model, babn.BeliefConfig(max_length=16, sigma=0.1), x.detach()).train(), x
+    return babn.convert(
+        model, babn.BeliefConfig.pairs(max_length=16, sigma=0.1), x.detach()
+    ).train(), x
 
 
 def handmade_gradient(model: nn.Module, x: Tensor) -> Tensor:

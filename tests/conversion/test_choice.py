@@ -21,7 +21,7 @@ from models import CASES, GROUPED, Case, cases, enlarge, gap, outputs
 
 def chosen(case: Case, layers: str) -> dict[str, list[int]]:
     """For each chain, which calls of the pass it takes."""
-    found = babn.inspect(case.model(), case.example, babn.BeliefConfig(layers=layers))
+    found = babn.inspect(case.model(), case.example, babn.BeliefConfig.pairs(layers=layers))
     return {chain.name: [call.order for call in chain.calls] for chain in found.chains}
 
 
@@ -83,10 +83,10 @@ def test_the_chain_runs_over_the_chosen_layers_alone() -> None:
     part.model.layers = nn.ModuleList(base.model.layers[1:])
     part.model.embed_tokens, part.model.norm = base.model.embed_tokens, base.model.norm
     part.lm_head = base.lm_head
-    whole = babn.convert(copy.deepcopy(base), babn.BeliefConfig(layers="last:2", **settings))
+    whole = babn.convert(copy.deepcopy(base), babn.BeliefConfig.pairs(layers="last:2", **settings))
     for index, layer in enumerate(part.model.layers):
         layer.self_attn.layer_idx = index
-    babn.convert(part, babn.BeliefConfig(**settings))
+    babn.convert(part, babn.BeliefConfig.pairs(**settings))
     for model in (whole, part):
         enlarge(model.babn, 0.1)
     with torch.no_grad(), babn.sampling(whole, seed=3):
@@ -159,7 +159,9 @@ def test_one_of_a_shared_module_s_calls() -> None:
 
 def test_dropout_of_other_layers_stays_on() -> None:
     config = hf.LlamaConfig(**GROUPED | {"attention_dropout": 0.5})
-    model = babn.convert(hf.LlamaForCausalLM(config), babn.BeliefConfig(layers="last:1")).train()
+    model = babn.convert(
+        hf.LlamaForCausalLM(config), babn.BeliefConfig.pairs(layers="last:1")
+    ).train()
     batch = CASES["llama"].batch()
     hidden = [model(**batch, output_hidden_states=True).hidden_states[1] for _ in range(2)]
     assert not torch.equal(*hidden)
@@ -213,9 +215,9 @@ def test_beliefs_are_refused_by_a_model_without_those_layers(tmp_path: Path) -> 
 
 
 def test_inspection_says_what_the_choice_costs() -> None:
-    config = babn.BeliefConfig(max_length=16, layers="last:1")
+    config = babn.BeliefConfig.pairs(max_length=16, layers="last:1")
     found = babn.inspect(CASES["llama"].model(), config=config)
-    everything = babn.inspect(CASES["llama"].model(), config=babn.BeliefConfig(max_length=16))
+    everything = babn.inspect(CASES["llama"].model(), config=babn.BeliefConfig.pairs(max_length=16))
     assert found.parameters_added * 3 == everything.parameters_added
     assert found.share == pytest.approx(1 / 3) and everything.share == 1
     assert "'last:1' takes 1 of 3 attention calls (33%)" in str(found)
@@ -233,7 +235,7 @@ def test_inspection_says_what_the_choice_costs() -> None:
 def test_a_choice_of_nothing_is_refused(layers: str, message: str) -> None:
     model = CASES["llama"].model()
     with pytest.raises(ConfigError, match=message):
-        babn.convert(model, babn.BeliefConfig(layers=layers))
+        babn.convert(model, babn.BeliefConfig.pairs(layers=layers))
     assert not hasattr(model, "babn")
 
 
@@ -243,7 +245,7 @@ def test_layers_that_keep_eager_attention_are_not_made_causal() -> None:
     batch = {"input_ids": CASES["bert"].batch()["input_ids"]}  # no padding, so there is no mask
     expected = outputs(model, batch)
 
-    babn.convert(model, babn.BeliefConfig(max_length=64, sigma=0.0, layers="first:1"))
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=64, sigma=0.0, layers="first:1"))
 
     assert model.config._attn_implementation == "babn"
     assert gap(expected, outputs(model, batch)) < 1e-5

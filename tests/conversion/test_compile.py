@@ -68,7 +68,7 @@ class Unflattens(nn.Module):
 
 def unflattening_gap() -> float:
     x = torch.randn(2, 5, 16)
-    model = babn.convert(Unflattens(), babn.BeliefConfig(max_length=16), x).eval()
+    model = babn.convert(Unflattens(), babn.BeliefConfig.pairs(max_length=16), x).eval()
     return gap([model(x)], [compiled(model)(x)])
 
 

@@ -77,7 +77,7 @@ def test_models_that_shared_a_configuration_stay_apart() -> None:
     second = type(first)(first.config).eval()
     before = outputs(second, case.batch())
 
-    babn.convert(first, babn.BeliefConfig(max_length=64))
+    babn.convert(first, babn.BeliefConfig.pairs(max_length=64))
 
     assert not hasattr(second.config, "babn")
     assert same(outputs(second, case.batch()), before)

@@ -149,7 +149,7 @@ class Answers(Multihead):
 def test_a_loss_of_ones_own_gets_the_divergence(container: type) -> None:
     batch = CASES["multihead"].batch()
     model: nn.Module = Answers(container)
-    babn.convert(model, babn.BeliefConfig(max_length=16, kl_weight=0.0), batch).train()
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=16, kl_weight=0.0), batch).train()
     torch.manual_seed(0)
     plain = floats(vars(model(**batch)) if container is Answer else model(**batch))[0]
     babn.set_kl_weight(model, 1.0)
@@ -162,7 +162,7 @@ def test_a_loss_of_ones_own_gets_the_divergence(container: type) -> None:
 
 def test_a_loss_that_cannot_be_changed_is_not_passed_over_in_silence() -> None:
     batch = CASES["multihead"].batch()
-    model = babn.convert(Answers(FrozenAnswer), babn.BeliefConfig(max_length=16), batch)
+    model = babn.convert(Answers(FrozenAnswer), babn.BeliefConfig.pairs(max_length=16), batch)
 
     with pytest.raises((babn.errors.BabnError, AttributeError), match="loss"):
         model.train()(**batch)

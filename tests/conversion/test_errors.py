@@ -90,7 +90,7 @@ class Loops(Multihead):
 
 def test_more_calls_than_in_the_dry_run() -> None:
     x = vector_batch()["x"]
-    model = babn.convert(Loops(), babn.BeliefConfig(max_length=16), {"x": x, "rounds": 2})
+    model = babn.convert(Loops(), babn.BeliefConfig.pairs(max_length=16), {"x": x, "rounds": 2})
 
     with pytest.raises(errors.ConversionError, match=r"layers\.0 was called 3 times.*2 times"):
         model(x, 3)

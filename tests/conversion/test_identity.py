@@ -12,7 +12,7 @@ from models import CASES, Case, Multihead, cases, gap, outputs, vector_batch, wi
 @pytest.mark.parametrize("case", cases())
 def test_the_same_object_comes_back_and_its_outputs_stay(case: Case, sigma: float) -> None:
     batch, original, model = case.batch(), case.model(), case.model()
-    config = babn.BeliefConfig(max_length=64, sigma=sigma)
+    config = babn.BeliefConfig.pairs(max_length=64, sigma=sigma)
     converted = babn.convert(model, config, case.example)
 
     assert converted is model
@@ -52,7 +52,9 @@ def test_the_mean_of_every_rule_is_softmax(case: Case, config: babn.RuleConfig) 
 def test_a_model_in_double_precision_stays_in_double_precision() -> None:
     case = CASES["bert"]
     batch, original = case.batch(), case.model().double()
-    converted = babn.convert(case.model().double(), babn.BeliefConfig(max_length=64, sigma=0.0))
+    converted = babn.convert(
+        case.model().double(), babn.BeliefConfig.pairs(max_length=64, sigma=0.0)
+    )
 
     assert gap(outputs(original, batch), outputs(converted, batch)) < 1e-12
 
@@ -70,7 +72,7 @@ def test_a_model_that_is_random_itself_can_be_converted() -> None:
     torch.manual_seed(0)
     before = outputs(model, batch)
 
-    babn.convert(model, babn.BeliefConfig(max_length=16, sigma=0.0), batch)
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=16, sigma=0.0), batch)
 
     torch.manual_seed(0)
     assert gap(before, outputs(model, batch)) < 1e-5

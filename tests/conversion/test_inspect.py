@@ -29,7 +29,7 @@ def test_nothing_changes(case: Case) -> None:
 def test_the_number_of_new_parameters_is_foretold(case: Case) -> None:
     model = case.model()
     before = sum(p.numel() for p in model.parameters())
-    config = babn.BeliefConfig(max_length=32)
+    config = babn.BeliefConfig.pairs(max_length=32)
 
     inspection = babn.inspect(model, case.example, config)
     babn.convert(model, config, case.example)
@@ -41,9 +41,9 @@ def test_the_number_of_new_parameters_is_foretold(case: Case) -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        babn.BeliefConfig(sigma=0.0, max_length=16),
-        babn.BeliefConfig(rho=0.0, sigma=0.0),
-        babn.BeliefConfig(upward="heads"),
+        babn.BeliefConfig.pairs(sigma=0.0, max_length=16),
+        babn.BeliefConfig.pairs(rho=0.0, sigma=0.0),
+        babn.BeliefConfig.pairs(upward="heads"),
         babn.BamConfig(),
         babn.BamConfig(prior="constant"),
         babn.SoftmaxConfig(),

@@ -103,7 +103,7 @@ def test_the_divergence_of_cross_attention_counts_every_query(length: int) -> No
     case = CASES["torch-transformer"]
     batch = case.batch() | {"target": torch.randn(2, 7, 16)}  # as long as the source
     example = batch | {"target": batch["target"][:, :length]}
-    model = babn.convert(case.model(), babn.BeliefConfig(max_length=16), example)
+    model = babn.convert(case.model(), babn.BeliefConfig.pairs(max_length=16), example)
     posteriors: list[tuple[str, Posterior]] = []
     with overriding(model, posteriors=posteriors):
         model(**batch)

@@ -41,12 +41,12 @@ def test_a_part_of_a_converted_model_is_refused(part: str) -> None:
 def test_a_part_of_a_reverted_model_converts() -> None:
     model = babn.revert(CASES["bert"].converted())
 
-    assert babn.inspect(babn.convert(model.bert, babn.BeliefConfig(max_length=64))).converted
+    assert babn.inspect(babn.convert(model.bert, babn.BeliefConfig.pairs(max_length=64))).converted
 
 
 def test_a_whole_with_a_converted_part_is_refused_by_the_name_of_the_part() -> None:
     model = CASES["bert"].model()
-    babn.convert(model.bert, babn.BeliefConfig(max_length=64))
+    babn.convert(model.bert, babn.BeliefConfig.pairs(max_length=64))
 
     with pytest.raises(errors.AlreadyConvertedError, match=r"^bert in BertFor.*babn\.revert"):
         babn.convert(model)
@@ -68,7 +68,7 @@ def test_a_wrapper_may_hold_several_converted_models() -> None:
     model, batch = Two().eval(), CASES["bert"].batch()
     before = outputs(model, batch)
     for part in (model.first, model.second):
-        babn.convert(part, babn.BeliefConfig(max_length=64, sigma=0.0))
+        babn.convert(part, babn.BeliefConfig.pairs(max_length=64, sigma=0.0))
 
     torch.testing.assert_close(outputs(model, batch), before, rtol=1e-4, atol=1e-5)
     assert len(babn.predict(model, batch, samples=2).sample_logits) == 2

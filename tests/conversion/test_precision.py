@@ -70,7 +70,7 @@ def test_autocast_leaves_the_belief_in_float32() -> None:
 
 
 def test_conversion_of_a_model_in_bfloat16_keeps_belief_in_float32() -> None:
-    model = babn.convert(CASES["bert"].model().bfloat16(), babn.BeliefConfig(max_length=16))
+    model = babn.convert(CASES["bert"].model().bfloat16(), babn.BeliefConfig.pairs(max_length=16))
 
     assert {p.dtype for p in model.babn.parameters()} == {torch.float32}
     assert outputs(model, CASES["bert"].batch())[0].dtype == torch.bfloat16

@@ -69,7 +69,7 @@ def example(name: str, device: str, dtype: torch.dtype = torch.float32) -> Tenso
 
 
 def converts(model: nn.Module, inputs: Any) -> None:
-    babn.convert(model, babn.BeliefConfig(max_length=16), inputs)
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=16), inputs)
     babn.revert(model)
 
 
@@ -162,7 +162,7 @@ def test_a_feature_of_small_effect_is_noticed_in_every_precision(
     model, inputs = build(name, device, dtype), example(name, device, dtype)
 
     with settings(device), pytest.raises(babn.errors.ConversionError, match="outputs move by"):
-        babn.convert(model, babn.BeliefConfig(max_length=16), inputs)
+        babn.convert(model, babn.BeliefConfig.pairs(max_length=16), inputs)
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
 
 

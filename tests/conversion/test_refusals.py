@@ -97,7 +97,7 @@ def test_conversion_is_refused_and_the_model_untouched(name: str) -> None:
     weights = {key: value.clone() for key, value in model.state_dict().items()}
 
     with pytest.raises(refusal.error, match=f"(?s){refusal.message}"):
-        babn.convert(model, babn.BeliefConfig(max_length=refusal.max_length), refusal.example)
+        babn.convert(model, babn.BeliefConfig.pairs(max_length=refusal.max_length), refusal.example)
 
     assert surface(model) == before
     assert getattr(model, "config", None) is own
@@ -134,7 +134,7 @@ def test_attention_that_is_not_reproduced(lone: bool) -> None:
     model.lone = lone
 
     with pytest.raises(errors.ConversionError, match=r"Sideways.*outputs move by"):
-        babn.convert(model, babn.BeliefConfig(max_length=64), vector_batch())
+        babn.convert(model, babn.BeliefConfig.pairs(max_length=64), vector_batch())
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_family_that_is_described_wrongly(spec: babn.SoftmaxSpec) -> None:
     before = surface(model)
 
     with pytest.raises(errors.BabnError, match="Misdescribed"):
-        babn.convert(model, babn.BeliefConfig(max_length=64), vector_batch())
+        babn.convert(model, babn.BeliefConfig.pairs(max_length=64), vector_batch())
     assert surface(model) == before
 
 
@@ -166,7 +166,9 @@ def test_a_family_that_is_described_wrongly(spec: babn.SoftmaxSpec) -> None:
     ],
 )
 def test_a_keyword_that_may_change_attention(layers: str, name: str, message: str) -> None:
-    model = babn.convert(CASES["llama"].model(), babn.BeliefConfig(max_length=64, layers=layers))
+    model = babn.convert(
+        CASES["llama"].model(), babn.BeliefConfig.pairs(max_length=64, layers=layers)
+    )
 
     with pytest.raises(errors.UnsupportedAttentionError, match=f"passes {name} .*{message}"):
         model(**token_batch(), **{name: torch.tensor([0, 9])})
@@ -174,7 +176,9 @@ def test_a_keyword_that_may_change_attention(layers: str, name: str, message: st
 
 @pytest.mark.parametrize("layers", ["all", "first:1"])
 def test_keywords_that_change_nothing(layers: str) -> None:
-    model = babn.convert(CASES["llama"].model(), babn.BeliefConfig(max_length=64, layers=layers))
+    model = babn.convert(
+        CASES["llama"].model(), babn.BeliefConfig.pairs(max_length=64, layers=layers)
+    )
     batch, texts = token_batch(), torch.zeros(2, 9, dtype=torch.long)
 
     harmless = {"token_type_ids": texts, "num_items_in_batch": 3, "cu_seq_lens_q": None}

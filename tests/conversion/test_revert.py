@@ -14,7 +14,7 @@ def test_outputs_are_those_of_before_and_no_trace_is_left(case: Case) -> None:
     outputs_before = outputs(model, batch)
     before, names = surface(model), list(model.state_dict())
 
-    babn.convert(model, babn.BeliefConfig(max_length=64), case.example)
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=64), case.example)
     assert surface(model) != before
     case.loss(model.train()).backward()
 
@@ -28,7 +28,7 @@ def test_outputs_are_those_of_before_and_no_trace_is_left(case: Case) -> None:
 def test_a_reverted_model_converts_again(case: Case) -> None:
     model = babn.revert(case.converted())
 
-    babn.convert(model, babn.BeliefConfig(max_length=64), case.example)
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=64), case.example)
 
     assert torch.isfinite(case.loss(model.train()))
 
@@ -61,7 +61,7 @@ def test_a_model_whose_part_was_converted_reverts_as_a_whole() -> None:
     case = CASES["bert"]
     model, batch = case.model(), case.batch()
     before = outputs(model, batch)
-    babn.convert(model.bert, babn.BeliefConfig(max_length=64))
+    babn.convert(model.bert, babn.BeliefConfig.pairs(max_length=64))
 
     assert all(map(torch.equal, before, outputs(babn.revert(model), batch)))
 
@@ -74,6 +74,6 @@ def test_a_forward_that_another_tool_put_on_a_module_survives() -> None:
     layer.forward = lambda *args, **kwargs: own(*args, **kwargs)
     theirs = layer.forward
 
-    babn.revert(babn.convert(model, babn.BeliefConfig(max_length=64), case.example))
+    babn.revert(babn.convert(model, babn.BeliefConfig.pairs(max_length=64), case.example))
 
     assert vars(layer)["forward"] is theirs

@@ -71,7 +71,7 @@ def check(model: nn.Module, inputs: dict[str, Tensor]) -> None:
     """Mean, noiseless training, and the way back all give the original outputs."""
     enlarge(model, 0.5).eval()
     expected = floats(model(**inputs))
-    babn.convert(model, babn.BeliefConfig(max_length=16, rho=1e9, sigma=0.0), inputs)
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=16, rho=1e9, sigma=0.0), inputs)
     assert gap(expected, floats(model(**inputs))) < 1e-5
     assert gap(expected, floats(model.train()(**inputs))) < 1e-4
     assert babn.belief_kl(model).isfinite()
@@ -98,7 +98,7 @@ def test_multihead_attention_without_a_batch(
 
 def test_multihead_attention_refuses_causality_without_a_mask_as_torch_does() -> None:
     model, inputs = Attention({}, {}), multihead_inputs({})
-    babn.convert(model, babn.BeliefConfig(max_length=16), inputs)
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=16), inputs)
     model.call = {"is_causal": True}
 
     with pytest.raises(RuntimeError, match="mask"):
@@ -123,7 +123,7 @@ def test_the_hint_of_causality_is_read_as_torch_reads_it(
     inputs = multihead_inputs(construction)
     own = enlarge(Attention(construction, {}), 0.5).eval()
     model = copy.deepcopy(own)
-    babn.convert(model, babn.BeliefConfig(max_length=16, sigma=0.0), inputs)
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=16, sigma=0.0), inputs)
 
     for attention in (own, model):
         attention.call = {
@@ -200,7 +200,7 @@ def test_a_wrapped_forward_has_an_effect_after_conversion() -> None:
     model = enlarge(Around(Wrapped(16, 4)), 0.5).eval()
     plain = enlarge(Around(nn.MultiheadAttention(16, 4)), 0.5).eval()
     for module in (model, plain):
-        babn.convert(module, babn.BeliefConfig(max_length=16, sigma=0.0), inputs)
+        babn.convert(module, babn.BeliefConfig.pairs(max_length=16, sigma=0.0), inputs)
 
     assert gap(floats(plain(**inputs)), floats(model(**inputs))) > 0.1
 
@@ -210,7 +210,7 @@ def test_an_encoder_calls_the_forward_of_a_subclass_off_its_fast_path() -> None:
     layer.self_attn = Doubled(16, 4, batch_first=True)
     model, x = enlarge(layer, 0.3).eval(), torch.randn(2, 5, 16)
     expected = model(x)  # with gradients, so not on the fast path, which ignores the subclass
-    babn.convert(model, babn.BeliefConfig(max_length=16, sigma=0.0), x)
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=16, sigma=0.0), x)
 
     with torch.no_grad():
         assert gap([expected], [model(x)]) < 1e-5
@@ -225,7 +225,7 @@ def test_multihead_attention_that_cannot_be_reached_is_refused(others: bool) -> 
     with pytest.raises(
         babn.errors.UnsupportedAttentionError, match=r"inner.* is of class ByHand.*super\(\)"
     ):
-        babn.convert(model, babn.BeliefConfig(max_length=16), multihead_inputs({}))
+        babn.convert(model, babn.BeliefConfig.pairs(max_length=16), multihead_inputs({}))
 
 
 class Both(nn.Module):
@@ -296,7 +296,7 @@ def test_scaled_dot_product_attention_with_every_option(
 
 def test_nested_tensors_are_refused() -> None:
     model, inputs = ScaledDotProduct(), vectors((2, 4, 5, 8), (2, 4, 5, 8), (2, 4, 5, 8))
-    babn.convert(model, babn.BeliefConfig(max_length=16), inputs)
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=16), inputs)
     sequences = [torch.randn(length, 4, 8) for length in (3, 5)]
     nested = torch.nested.nested_tensor(sequences, layout=torch.jagged).transpose(1, 2)
 
@@ -322,7 +322,7 @@ def test_the_fast_path_of_torch_is_reproduced_at_padding_too(side: str, enlarged
     batch = {"src": x, "src_key_padding_mask": pad}
     with torch.no_grad():
         expected = model(**batch)
-        babn.convert(model, babn.BeliefConfig(max_length=16, sigma=0.0), batch)
+        babn.convert(model, babn.BeliefConfig.pairs(max_length=16, sigma=0.0), batch)
         assert gap([expected], [model(**batch)]) < 1e-5
 
 
@@ -341,7 +341,7 @@ def test_a_method_of_the_root_that_calls_attention_is_converted() -> None:
     x = torch.randn(2, 5, 8)
     model = Root().eval()
     expected = model(x)
-    babn.convert(model, babn.BeliefConfig(max_length=16, sigma=0.0), x)
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=16, sigma=0.0), x)
 
     assert gap([expected], [model(x)]) < 1e-5
     assert [chain.name for chain in model.babn.chains] == ["root"]

@@ -76,7 +76,7 @@ def test_a_module_that_is_replaced_in_a_forward_pass_is_refused_and_comes_back()
     before, inner = surface(model), model.inner
 
     with pytest.raises(errors.ConversionError, match="another module at inner while it runs"):
-        babn.convert(model, babn.BeliefConfig(max_length=16), torch.randn(2, 5, 16))
+        babn.convert(model, babn.BeliefConfig.pairs(max_length=16), torch.randn(2, 5, 16))
 
     assert surface(model) == before
     assert model.inner is inner
@@ -129,7 +129,7 @@ def test_what_a_forward_pass_changes_is_restored(fails: bool) -> None:
         with pytest.raises(errors.ExampleInputsError):
             babn.inspect(model, torch.randn(2, 5, 3))
     else:
-        babn.revert(babn.convert(model, babn.BeliefConfig(max_length=16), x))
+        babn.revert(babn.convert(model, babn.BeliefConfig.pairs(max_length=16), x))
         babn.inspect(model, x)
 
     assert surface(model) == before

@@ -24,7 +24,7 @@ def trained(seed: int) -> tuple[list[Step], torch.nn.Module]:
     """What training reports, and the trained model."""
     base, tokenizer = models.load(models.find_source("small"), TEXTS, 2, seed)
     batches = make_batches(tokenizer, DATA, RECIPE.batch_size, RECIPE.epochs, seed, CPU)
-    model = babn.convert(base, babn.BeliefConfig(max_length=64, kl_weight=0.02), batches[0])
+    model = babn.convert(base, babn.BeliefConfig.pairs(max_length=64, kl_weight=0.02), batches[0])
     steps: list[Step] = []
     seconds = train(model, batches, RECIPE, seed, steps.append)
     assert len(seconds) == len(steps) == len(batches) == 32
@@ -45,7 +45,7 @@ def test_every_parameter_is_in_one_part() -> None:
     own = sum(p.numel() for p in base.parameters())
     model = babn.convert(
         base,
-        babn.BeliefConfig(max_length=64),
+        babn.BeliefConfig.pairs(max_length=64),
         {"input_ids": torch.ones(1, 3).long(), "attention_mask": torch.ones(1, 3).long()},
     )
     parts = {name: sum(p.numel() for p in part) for name, part in split_parameters(model).items()}

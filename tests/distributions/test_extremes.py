@@ -133,8 +133,8 @@ def test_divergences_can_be_compiled(as_installed: None) -> None:
 
 
 RULES = [
-    babn.BeliefConfig(max_length=8),
-    babn.BeliefConfig(upward="heads", kl_reduction="sum"),
+    babn.BeliefConfig.pairs(max_length=8),
+    babn.BeliefConfig.pairs(upward="heads", kl_reduction="sum"),
     babn.BamConfig(),
     babn.BamConfig(family="lognormal", noise="truncated", kl_reduction="sum"),
 ]

@@ -20,12 +20,12 @@ LENGTH, BATCH = 12, 2
 RULES = {
     "softmax": None,
     "BAM": babn.BamConfig(),
-    "keys": babn.BeliefConfig(max_length=16),
-    "keys without scale": babn.BeliefConfig(max_length=16, sigma=0.0),
-    "keys of rank 3": babn.BeliefConfig(max_length=16, upward_rank=3),
-    "keys, two layers a state": babn.BeliefConfig(max_length=16, upward_share=2),
-    "heads": babn.BeliefConfig(upward="heads"),
-    "heads in the last two": babn.BeliefConfig(upward="heads", layers="last:2"),
+    "keys": babn.BeliefConfig.pairs(max_length=16),
+    "keys without scale": babn.BeliefConfig.pairs(max_length=16, sigma=0.0),
+    "keys of rank 3": babn.BeliefConfig.pairs(max_length=16, upward_rank=3),
+    "keys, two layers a state": babn.BeliefConfig.pairs(max_length=16, upward_share=2),
+    "heads": babn.BeliefConfig.pairs(upward="heads"),
+    "heads in the last two": babn.BeliefConfig.pairs(upward="heads", layers="last:2"),
 }
 rules = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 
@@ -96,7 +96,7 @@ def test_operations_of_a_training_step(rule: babn.RuleConfig | None) -> None:
 
 @pytest.mark.parametrize("layers", ["all", "last:2"])
 def test_operations_of_a_step_with_a_frozen_base(layers: str) -> None:
-    rule = babn.BeliefConfig(upward="heads", layers=layers)
+    rule = babn.BeliefConfig.pairs(upward="heads", layers=layers)
     model, shape = model_and_shape("llama", rule)
     found = of_step(babn.freeze_base(model).train())
     plan = plan_of(shape, rule, train=True, frozen=True)
@@ -106,7 +106,7 @@ def test_operations_of_a_step_with_a_frozen_base(layers: str) -> None:
 
 @pytest.mark.parametrize("upward", ["keys", "heads"])
 def test_operations_in_pieces_and_with_a_cache(upward: str) -> None:
-    rule = babn.BeliefConfig(upward=upward, max_length=16)
+    rule = babn.BeliefConfig.pairs(upward=upward, max_length=16)
     model, shape = model_and_shape("llama", rule)
     cache, found = None, 0
     for piece in tokens().split(4, 1):

@@ -66,7 +66,7 @@ def maps(model: BertModel) -> torch.Tensor:
 
 
 def test_noise_per_key_is_about_the_input_and_not_about_the_initialisation() -> None:
-    first, second = (bert(babn.BeliefConfig.per_key(), seed) for seed in (1, 2))
+    first, second = (bert(babn.BeliefConfig(), seed) for seed in (1, 2))
     for one in map_content(first, texts()):
         assert one.by_position < 0.6
         assert one.between_texts < one.weights_between_texts + 0.15
@@ -85,7 +85,7 @@ def test_causal_models_count_the_pairs_that_are_seen() -> None:
     torch.manual_seed(0)
     ends = {"bos_token_id": 0, "eos_token_id": 0}
     sizes = {"vocab_size": 60, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}
-    model = babn.convert(GPT2Model(GPT2Config(**sizes, **ends)), babn.BeliefConfig.per_key())
+    model = babn.convert(GPT2Model(GPT2Config(**sizes, **ends)), babn.BeliefConfig())
     found = map_content(model, texts())
     assert len(found) == 2 and all(0 <= one.by_position <= 1 for one in found)
     table = content_table(found)
@@ -96,6 +96,6 @@ def test_padding_is_refused() -> None:
     batch = texts()
     mask = torch.ones_like(batch["input_ids"])
     mask[0, -1] = 0
-    model = bert(babn.BeliefConfig.per_key(), 0)
+    model = bert(babn.BeliefConfig(), 0)
     with pytest.raises(ConfigError, match="without padding"):
         map_content(model, {**batch, "attention_mask": mask})

@@ -8,7 +8,7 @@ from transformers import BertConfig, BertForSequenceClassification, GPT2Config, 
 import babn
 from babn.errors import ConfigError
 
-PER_KEY = babn.BeliefConfig.per_key()
+PER_KEY = babn.BeliefConfig()
 
 
 def overconfident() -> tuple[BertForSequenceClassification, dict[str, Tensor]]:

@@ -140,7 +140,7 @@ def test_training_with_any_number(name: str, value: float, tmp_path: Path) -> No
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
-    model = babn.convert(base(), babn.BeliefConfig(max_length=16))
+    model = babn.convert(base(), babn.BeliefConfig.pairs(max_length=16))
     model.save_pretrained(folder / "model")
     babn.save_belief(model, folder / "belief")
     return folder

@@ -42,8 +42,8 @@ KINDS = tuple(CONFIGS)
 RULES = {
     "softmax": babn.SoftmaxConfig(),
     "bam": babn.BamConfig(kl_reduction="sum"),
-    "belief": babn.BeliefConfig(max_length=16, sigma=0.1, kl_reduction="sum"),
-    "heads": babn.BeliefConfig(upward="heads", sigma=0.1, kl_reduction="sum"),
+    "belief": babn.BeliefConfig.pairs(max_length=16, sigma=0.1, kl_reduction="sum"),
+    "heads": babn.BeliefConfig.pairs(upward="heads", sigma=0.1, kl_reduction="sum"),
 }
 
 

@@ -59,7 +59,7 @@ def test_softmax_changes_nothing(kind: str) -> None:
 def test_the_mean_is_softmax_without_scale_noise(kind: str) -> None:
     model, batch = classifier(kind), encoded(PAIRS)
     before = model(**batch).logits
-    babn.convert(model, babn.BeliefConfig(max_length=16, sigma=0.0))
+    babn.convert(model, babn.BeliefConfig.pairs(max_length=16, sigma=0.0))
 
     torch.testing.assert_close(model(**batch).logits, before, rtol=1e-5, atol=1e-5)
 
@@ -162,7 +162,7 @@ def test_relatives_of_a_call_in_the_model() -> None:
 
 
 def test_longer_texts_than_maps_are_refused() -> None:
-    model = babn.convert(classifier("esim"), babn.BeliefConfig(max_length=8))
+    model = babn.convert(classifier("esim"), babn.BeliefConfig.pairs(max_length=8))
     with pytest.raises(babn.errors.KeyLengthError, match="max_length=9"):
         model(**encoded([([5], [6] * 8)]))
 

@@ -73,7 +73,7 @@ def test_texts_without_tokens_are_no_trouble(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["decomposable", "esim"])
-@pytest.mark.parametrize("rule", [None, babn.BeliefConfig(max_length=8, rho=1.0)])
+@pytest.mark.parametrize("rule", [None, babn.BeliefConfig.pairs(max_length=8, rho=1.0)])
 def test_learning_whether_a_word_stands_in_a_text(kind: str, rule: Any) -> None:
     torch.manual_seed(0)
     model = type(classifier(kind))(classifier(kind, **TRAINED).config).train()

@@ -55,7 +55,9 @@ def test_softmax_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [babn.BamConfig(), babn.BeliefConfig(max_length=16, sigma=0.0)], ids=["bam", "belief"]
+    "rule",
+    [babn.BamConfig(), babn.BeliefConfig.pairs(max_length=16, sigma=0.0)],
+    ids=["bam", "belief"],
 )
 def test_the_mean_is_softmax_without_scale_noise(rule: Any) -> None:
     model = translator()
@@ -164,7 +166,7 @@ def test_saved_and_loaded(rule: str, tmp_path: Path) -> None:
 
 
 def test_longer_sources_than_maps_are_refused() -> None:
-    model = babn.convert(translator(), babn.BeliefConfig(max_length=9))
+    model = babn.convert(translator(), babn.BeliefConfig.pairs(max_length=9))
     with pytest.raises(babn.errors.KeyLengthError, match="max_length=10"):
         model(**sources([[5] * 10]), labels=torch.tensor([[6]]))
     targets = torch.tensor([[6] * 20])  # may be as long as they like

@@ -228,7 +228,7 @@ def test_half_precision(kind: str) -> None:
 @pytest.mark.parametrize("kind", [*KINDS, "bam", "belief"])
 def test_training_and_translating_on_a_gpu(kind: str, precision: torch.dtype) -> None:
     torch.manual_seed(0)
-    rules = {"bam": babn.BamConfig(), "belief": babn.BeliefConfig(max_length=16)}
+    rules = {"bam": babn.BamConfig(), "belief": babn.BeliefConfig.pairs(max_length=16)}
     model = translator(**KINDS.get(kind, {})).float()
     model = babn.convert(model, rules[kind]) if kind in rules else model
     model = model.cuda().train()
@@ -275,7 +275,7 @@ def test_what_is_missing_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [babn.BeliefConfig(max_length=9), pytest.param(None, marks=pytest.mark.slow)]
+    "rule", [babn.BeliefConfig.pairs(max_length=9), pytest.param(None, marks=pytest.mark.slow)]
 )
 def test_learning_to_reverse(rule: Any) -> None:
     torch.manual_seed(0)

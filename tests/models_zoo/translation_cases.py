@@ -31,8 +31,8 @@ Batch = dict[str, Tensor]
 RULES = {
     "softmax": babn.SoftmaxConfig(),
     "bam": babn.BamConfig(kl_reduction="sum"),
-    "belief": babn.BeliefConfig(max_length=16, sigma=0.1, kl_reduction="sum"),
-    "heads": babn.BeliefConfig(upward="heads", sigma=0.1, kl_reduction="sum"),
+    "belief": babn.BeliefConfig.pairs(max_length=16, sigma=0.1, kl_reduction="sum"),
+    "heads": babn.BeliefConfig.pairs(upward="heads", sigma=0.1, kl_reduction="sum"),
 }
 VARIATIONAL = ("va-enum", "va-sample")
 

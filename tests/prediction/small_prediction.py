@@ -15,7 +15,7 @@ from transformers import (
 import babn
 
 WORDS = 40
-DOUBTFUL = babn.BeliefConfig(max_length=16, rho=1.0)
+DOUBTFUL = babn.BeliefConfig.pairs(max_length=16, rho=1.0)
 """Much noise, so that samples differ."""
 
 

@@ -172,7 +172,7 @@ def test_a_longer_text_than_any_before() -> None:
     """Maps over heads have no maximum, and positions by rotation have none either."""
     config = hf.LlamaConfig(**GROUPED | {"num_hidden_layers": 2})
     model = babn.convert(
-        enlarge(hf.LlamaForCausalLM(config), 0.15), babn.BeliefConfig(upward="heads")
+        enlarge(hf.LlamaForCausalLM(config), 0.15), babn.BeliefConfig.pairs(upward="heads")
     )
     long = {"max_new_tokens": 60, "min_new_tokens": 60, "do_sample": False}
     found = babn.generate(model, prompts(), 2, **long)

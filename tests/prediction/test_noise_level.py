@@ -7,8 +7,8 @@ from small_prediction import bart, bert, converted, words
 import babn
 from babn.errors import ConfigError, UnsupportedAttentionError
 
-PER_KEY = babn.BeliefConfig.per_key()
-NOISY = [PER_KEY, babn.BeliefConfig(rho=1.0, max_length=16), babn.BamConfig(k=2.0)]
+PER_KEY = babn.BeliefConfig()
+NOISY = [PER_KEY, babn.BeliefConfig.pairs(rho=1.0, max_length=16), babn.BamConfig(k=2.0)]
 noisy = pytest.mark.parametrize("config", NOISY, ids=["per-key", "pairs", "bam"])
 
 
@@ -91,7 +91,7 @@ def test_impossible_levels_are_refused(level) -> None:
 
 
 def test_kernels_that_are_insisted_on_say_why_they_cannot() -> None:
-    model = converted(babn.BeliefConfig(rho=1.0, max_length=16, kernel="triton"))
+    model = converted(babn.BeliefConfig.pairs(rho=1.0, max_length=16, kernel="triton"))
     babn.set_noise_level(model, 2.0)
     with pytest.raises(UnsupportedAttentionError, match="level"):
         babn.predict(model, words())

@@ -16,7 +16,7 @@ from babn.simulation.attention_encoders import (
 from babn.simulation.attention_model import AttentionModel
 from babn.simulation.intervals import coverage
 
-CONFIG = babn.BeliefConfig(
+CONFIG = babn.BeliefConfig.pairs(
     rho=1.0, sigma=1.0, scores="raw", max_length=2, noise="exact", kl_reduction="sum"
 )
 

@@ -82,7 +82,7 @@ def test_samples_do_not_depend_on_memory() -> None:
     encoded = task.encode(part, tokenizer, LENGTH, training=False)
     model = task.make_model(small_sizes(len(tokenizer), LENGTH))
     batch = encoded.batch(torch.arange(3))
-    model = babn.convert(model, babn.BeliefConfig(max_length=LENGTH), batch)
+    model = babn.convert(model, babn.BeliefConfig.pairs(max_length=LENGTH), batch)
     whole = babn.predict(model, batch, samples=4, output=task.output)
     assert whole.sample_logits.shape == (4, 3, 4) and whole.activation == "softmax"
     pieces = babn.predict(model, batch, samples=4, memory=1e-9, output=task.output)

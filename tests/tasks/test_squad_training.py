@@ -48,7 +48,7 @@ def ask_all(
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 @pytest.mark.parametrize(
     "config",
-    [babn.SoftmaxConfig(), babn.BeliefConfig(max_length=LENGTH)],
+    [babn.SoftmaxConfig(), babn.BeliefConfig.pairs(max_length=LENGTH)],
     ids=["softmax", "belief"],
 )
 def test_builtin_end_to_end(

@@ -15,7 +15,7 @@ from babn.tasks.small import small_sizes, word_tokenizer
 from babn.tasks.text_task import TextTask
 
 LENGTH = 48
-RULES = {"softmax": babn.SoftmaxConfig(), "belief": babn.BeliefConfig(max_length=LENGTH)}
+RULES = {"softmax": babn.SoftmaxConfig(), "belief": babn.BeliefConfig.pairs(max_length=LENGTH)}
 
 
 def prepared(task: TextTask, rule: RuleConfig) -> tuple[nn.Module, Encoded, Encoded]:

@@ -19,8 +19,8 @@ from babn.conversion.override import overriding
 CONFIGS = {
     "softmax": babn.SoftmaxConfig(),
     "bam": babn.BamConfig(kl_weight=0.5),
-    "belief": babn.BeliefConfig(kl_weight=0.5, max_length=16),
-    "belief-sum": babn.BeliefConfig(kl_weight=0.01, max_length=16, kl_reduction="sum"),
+    "belief": babn.BeliefConfig.pairs(kl_weight=0.5, max_length=16),
+    "belief-sum": babn.BeliefConfig.pairs(kl_weight=0.01, max_length=16, kl_reduction="sum"),
 }
 ROWS = 5
 LENGTHS = (3, 9, 5, 9, 7)

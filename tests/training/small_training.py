@@ -22,12 +22,12 @@ import babn
 WORDS, LENGTH = 40, 8
 Example = dict[str, Tensor]
 
-BELIEF = babn.BeliefConfig(kl_weight=0.1, max_length=16)
+BELIEF = babn.BeliefConfig.pairs(kl_weight=0.1, max_length=16)
 
 
 def without_noise(**settings: Any) -> babn.BeliefConfig:
     """A belief network whose noise is below float32's resolution, and whose divergence is not."""
-    return babn.BeliefConfig(**{"rho": 1e9, "sigma": 0.0, "max_length": 16, **settings})
+    return babn.BeliefConfig.pairs(**{"rho": 1e9, "sigma": 0.0, "max_length": 16, **settings})
 
 
 def bert(**settings: Any) -> BertForSequenceClassification:

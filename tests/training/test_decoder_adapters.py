@@ -12,7 +12,7 @@ import babn
 from models import CASES
 
 LLAMA = CASES["llama"]
-CONFIG = babn.BeliefConfig(upward="heads", rho=0.5, kl_weight=0.1, layers="last:2")
+CONFIG = babn.BeliefConfig.pairs(upward="heads", rho=0.5, kl_weight=0.1, layers="last:2")
 LORA = LoraConfig(
     target_modules=["q_proj", "v_proj"], modules_to_save=["babn"], r=2, task_type="CAUSAL_LM"
 )

@@ -17,7 +17,9 @@ SETTINGS = {"upward": "heads", "rho": 0.5, "kl_weight": 0.1}
 
 def trained(case: Case = LLAMA, steps: int = 3, **settings: Any) -> Any:
     """A converted model whose beliefs alone have taken some steps."""
-    model = babn.freeze_base(babn.convert(case.model(), babn.BeliefConfig(**SETTINGS | settings)))
+    model = babn.freeze_base(
+        babn.convert(case.model(), babn.BeliefConfig.pairs(**SETTINGS | settings))
+    )
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-2)
     model.train()
     torch.manual_seed(0)
@@ -35,7 +37,7 @@ def answers(model: Any) -> Tensor:
 @pytest.mark.parametrize("case", cases("llama", "gpt2", "bart", "albert"))
 def test_beliefs_alone_are_trained(case: Case) -> None:
     model, base = trained(case, layers="last:2"), case.model()
-    fresh = babn.convert(case.model(), babn.BeliefConfig(**SETTINGS, layers="last:2"))
+    fresh = babn.convert(case.model(), babn.BeliefConfig.pairs(**SETTINGS, layers="last:2"))
     for name, parameter in base.state_dict().items():
         assert torch.equal(model.state_dict()[name], parameter)
     moved = [

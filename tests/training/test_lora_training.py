@@ -12,7 +12,7 @@ from torch import Tensor
 
 import babn
 
-CONFIG = babn.BeliefConfig(max_length=16, rho=1.0, kl_weight=0.1)
+CONFIG = babn.BeliefConfig.pairs(max_length=16, rho=1.0, kl_weight=0.1)
 TO_SAVE = ["babn", "classifier"]
 
 

@@ -43,7 +43,7 @@ def quantised(case: Case) -> Any:
 
 def trained(model: Any, loss: Callable[[Any], Tensor], **settings: Any) -> Any:
     """A converted model whose beliefs alone have taken some steps."""
-    model = babn.freeze_base(babn.convert(model, babn.BeliefConfig(**SETTINGS | settings)))
+    model = babn.freeze_base(babn.convert(model, babn.BeliefConfig.pairs(**SETTINGS | settings)))
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-2)
     model.train()
     torch.manual_seed(0)
@@ -63,7 +63,9 @@ def test_conversion_leaves_the_mean_as_it_is(case: Case) -> None:
     model = quantised(case)
     with torch.no_grad():
         before = model(**case.batch()).logits
-        after = babn.convert(model, babn.BeliefConfig(upward="heads", sigma=0.0))(**case.batch())
+        after = babn.convert(model, babn.BeliefConfig.pairs(upward="heads", sigma=0.0))(
+            **case.batch()
+        )
     torch.testing.assert_close(after.logits, before)
 
 
@@ -72,7 +74,7 @@ def test_beliefs_alone_are_trained_saved_and_loaded(case: Case, tmp_path: Path) 
     base, model = quantised(case), trained(quantised(case), case.loss)
     for name, tensor in base.state_dict().items():
         assert torch.equal(model.state_dict()[name], tensor)
-    fresh = babn.convert(quantised(case), babn.BeliefConfig(**SETTINGS)).babn
+    fresh = babn.convert(quantised(case), babn.BeliefConfig.pairs(**SETTINGS)).babn
     assert any(not p.equal(fresh.get_parameter(n)) for n, p in model.babn.named_parameters())
     babn.save_belief(model, tmp_path)
     loaded = babn.load_belief(quantised(case), tmp_path)
@@ -127,7 +129,7 @@ def test_the_block_of_the_document(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/scale.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```py\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     CASES["llama"].model().save_pretrained(tmp_path)
-    names = {"babn": babn, "name": str(tmp_path), "config": babn.BeliefConfig(upward="heads")}
+    names = {"babn": babn, "name": str(tmp_path), "config": babn.BeliefConfig.pairs(upward="heads")}
     kinds = {
         "BitsAndBytesConfig": transformers.BitsAndBytesConfig,
         "LlamaForCausalLM": transformers.LlamaForCausalLM,

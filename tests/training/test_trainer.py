@@ -150,7 +150,9 @@ def test_predict_gives_logits_alone(tmp_path: Path) -> None:
 
 
 def test_evaluation_inside_sampling_draws_samples(tmp_path: Path) -> None:
-    model = babn.convert(bert(initializer_range=0.5), babn.BeliefConfig(max_length=16, rho=1.0))
+    model = babn.convert(
+        bert(initializer_range=0.5), babn.BeliefConfig.pairs(max_length=16, rho=1.0)
+    )
     trainer = babn.BeliefTrainer(model, arguments(tmp_path))
     mean = trainer.predict(texts()).predictions
     with babn.sampling(model, seed=0):

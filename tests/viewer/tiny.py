@@ -40,7 +40,9 @@ def tokenizer() -> Any:
 
 def converted(model: Any) -> Any:
     """The model with large random weights, converted."""
-    model = babn.convert(enlarge(model, 0.15).eval(), babn.BeliefConfig(rho=4.0, max_length=128))
+    model = babn.convert(
+        enlarge(model, 0.15).eval(), babn.BeliefConfig.pairs(rho=4.0, max_length=128)
+    )
     enlarge(model.babn, 0.1)
     return model
 

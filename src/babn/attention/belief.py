@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,14 @@ from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import SMALLEST_K, KeyBeliefRule
 from babn.attention.masking import Mask, from_ranks, normalize, ranks, to_ranks
 from babn.attention.prior import KeyNetwork
-from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, check_at_least, check_count
+from babn.attention.rule import (
+    KL_WEIGHT,
+    AttentionRule,
+    ChainShape,
+    RuleConfig,
+    check_at_least,
+    check_count,
+)
 from babn.attention.stochastic import NormalizedPosterior, log_weights
 from babn.attention.upward import (
     Axis,
@@ -42,50 +49,60 @@ LARGEST_PHI = 30.0
 """Raw scores above this add no noise that float32 could tell from none."""
 
 
+PAIRS = {
+    "noise_over": "pairs",
+    "rho": 12.0,
+    "sigma": 1e-6,
+    "noise": "truncated",
+    "kl_weight": KL_WEIGHT,
+}
+"""Settings of noise over pairs that differ from the fields' defaults."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BeliefConfig(RuleConfig):
     r"""Bayesian attention belief networks.
 
     Attributes:
-        noise_over: `"pairs"`, one variable for each query and key as in the paper, or `"keys"`, one
-            for each key that all queries share (see `per_key`).
-        rho: Weight of the upward path in the Weibull shape $k$; larger means less noise. With
-            `noise_over="keys"` the shape of a typical key.
-        sigma: Weight of the upward path in the Weibull scale; 0 keeps the mean at softmax.
+        noise_over: `"keys"`, one variable for each key that all queries share, or `"pairs"`, one for
+            each query and key as in the paper. `BeliefConfig.pairs()` has settings that fit it.
+        rho: The Weibull shape $k$ of a typical key; larger means less noise. With
+            `noise_over="pairs"` the weight of the upward path in the shape.
         beta: Rate of the gamma prior.
-        scores: Whether $\Phi$ is normalised over the keys (a log softmax) or raw, as in the paper.
-        upward: Axis of the upward path's linear maps: `"keys"` (the paper's; up to `max_length`
-            keys) or `"heads"` (any length, few parameters).
+        noise: `"exact"`, `"truncated"` to (0.1, 0.9) with its own mean, or `"truncated-paper"` with
+            the mean of untruncated noise.
+        prior_hidden: Width of the prior's network over the keys.
+        sigma: For pairs, the weight of the upward path in the Weibull scale; 0 keeps the mean at
+            softmax.
+        scores: For pairs, whether $\Phi$ is normalised over the keys (a log softmax) or raw, as in the paper.
+        upward: For pairs, the axis of the upward path's linear maps: `"keys"` (the paper's; up to
+            `max_length` keys) or `"heads"` (any length, few parameters).
         upward_rank: Rank of the maps over keys, for fewer parameters and operations; 0 for full.
         upward_share: Layers in a row that share one state of the upward path, for less memory and
             fewer operations. Each has maps of its own from there to shape and scale.
         max_length: The largest number of keys with `upward="keys"`.
-        noise: `"truncated"` to (0.1, 0.9) with its own mean, `"truncated-paper"` with the mean of
-            untruncated noise, or `"exact"`.
-        prior_hidden: Width of the prior's network over the keys.
     """
 
     rule: ClassVar[str] = "belief"
 
-    noise_over: Literal["pairs", "keys"] = "pairs"
-    rho: float = 12.0
-    sigma: float = 1e-6
+    noise_over: Literal["keys", "pairs"] = "keys"
+    rho: float = 2.0
     beta: float = 1.0
+    noise: NoiseName = "exact"
+    prior_hidden: int = 10
+    kl_weight: float = 0.01
+    sigma: float = 0.0
     scores: Literal["normalized", "raw"] = "normalized"
     upward: Axis = "keys"
     upward_rank: int = 0
     upward_share: int = 1
     max_length: int = 512
-    noise: NoiseName = "truncated"
-    prior_hidden: int = 10
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work."""
         super().__post_init__()
         for name in ("rho", "sigma"):
             check_at_least(name, getattr(self, name), 0.0)
-        if self.noise_over == "keys":
-            self._check_per_key()
         check_at_least("beta", self.beta, 0.0, strictly=True)
         for name in ("upward_share", "max_length", "prior_hidden"):
             check_count(name, getattr(self, name))
@@ -97,30 +114,47 @@ class BeliefConfig(RuleConfig):
                     'at 0, since maps over heads are small, or use upward="keys".'
                 )
 
+        if self.noise_over == "keys":
+            self._check_per_key()
+
     def _check_per_key(self) -> None:
         check_at_least("rho", self.rho, 0.0, strictly=True)
-        if self.sigma != 0:
-            raise ConfigError(
-                f'sigma={self.sigma!r} with noise_over="keys" is not possible, since the variables '
-                'have mean one. Use sigma=0, or noise_over="pairs".'
-            )
+        for name in ("sigma", "scores", "upward", "upward_rank", "upward_share", "max_length"):
+            value = getattr(self, name)
+            if value != getattr(BeliefConfig, name):
+                raise ConfigError(
+                    f"{name}={value!r} is a setting of noise over pairs, and noise_over is 'keys'. "
+                    f"Leave it out, or use BeliefConfig.pairs({name}={value!r})."
+                )
+
+    @classmethod
+    def pairs(cls, **settings: Any) -> "BeliefConfig":
+        """One variable for each query and key, with little noise unless `settings` say otherwise.
+
+        Args:
+            **settings: Fields that differ from this preset.
+        """
+        return cls(**{**PAIRS, **settings})
 
     @classmethod
     def paper(cls) -> "BeliefConfig":
         """The paper as written: raw scores, its inconsistent truncated noise, the full ELBO."""
-        return cls(
+        return cls.pairs(
             rho=1.5, scores="raw", noise="truncated-paper", kl_reduction="sum", kl_weight=1.0
         )
 
     @classmethod
-    def released(cls) -> "BeliefConfig":
-        """The choices of the authors' released code, as far as they differ from the paper."""
-        return cls(rho=1.5, beta=1e-6, noise="truncated-paper", kl_weight=1.0)
+    def released_settings(cls) -> "BeliefConfig":
+        """The paper's model with the settings of the authors' released code for VQA.
+
+        Its maps over queries, its states without a chain and its approximate KL are not followed.
+        """
+        return cls.pairs(rho=1.5, beta=1e-6, noise="truncated-paper", kl_weight=1.0)
 
     @classmethod
-    def per_key(cls) -> "BeliefConfig":
-        """One variable for each key: linear cost, and a posterior mean that is softmax exactly."""
-        return cls(noise_over="keys", rho=1.0, sigma=0.0, noise="exact", kl_weight=0.01)
+    def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Files without `noise_over` are of pairs."""
+        return settings if "noise_over" in settings else {**PAIRS, **settings}
 
     @property
     def max_keys(self) -> int | None:

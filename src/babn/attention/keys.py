@@ -10,7 +10,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.inputs import Scores
-from babn.attention.masking import Mask, log_normalize, normalize, tokens_seen, zero_masked
+from babn.attention.masking import (
+    Mask,
+    is_rowwise,
+    log_normalize,
+    normalize,
+    tokens_seen,
+    zero_masked,
+)
 from babn.attention.prior import KeyNetwork
 from babn.attention.randomness import Drawing
 from babn.attention.rule import AttentionRule, ChainShape, Posterior
@@ -27,7 +34,7 @@ The KL, which grows with the factorial of 1/k, would dominate the likelihood.
 """
 
 SMALLEST_ENERGY = 1e-6
-"""Floor of the mean energy, for heads whose keys are all zero."""
+"""Floor of the mean energy, below which all keys count as alike."""
 
 LARGEST_K = 1e4
 """Ceiling of the shapes, above which float32 cannot tell the noise from none."""
@@ -83,15 +90,18 @@ class KeyPosterior(Posterior):
 class KeyBeliefRule(AttentionRule):
     r"""A Weibull variable with mean one for each key and head, and a gamma prior for each.
 
-    $$k_j = \rho\, e^{a} \frac{\lVert K_j \rVert^2}{\nu}, \qquad
+    $$k_j = \rho\, e^{a} \frac{\lVert K_j - \bar K \rVert^2}{\nu}, \qquad
     E_j \sim \mathrm{Weibull}(k_j, 1 / m(k_j)), \qquad
     \alpha_j = n\,\mathrm{softmax}_j(f(K)).$$
 
-    The scores of a key vary over queries with $\lVert K_j \rVert^2$: a key that distinguishes
-    between queries is certain, one that says little is noisy. $a$ is learnt and $\nu$ the mean of
-    $\lVert K_j \rVert^2$ in the dry run, both for each head. Nothing else that is added to a model
-    enters the shapes, and a key keeps its shape whatever comes after it, so that caches, masks and
-    windows change nothing.
+    $\bar K$ and $\nu$ are the means of $K_j$ and $\lVert K_j - \bar K \rVert^2$ over the keys of
+    the call. Softmax does not depend on what all keys have in common, so a key near $\bar K$ says
+    little and is noisy, one far from it is certain. $a$ is learnt for each layer. Nothing that is
+    drawn at random enters the shapes.
+
+    Where queries see different keys, as in causal models, $\bar K = 0$ and $\nu$ is the mean of
+    each head in the dry run: a key then keeps its shape whatever comes after it, so that caches and
+    sliding windows change nothing.
 
     Args:
         config: The method's settings.
@@ -103,18 +113,16 @@ class KeyBeliefRule(AttentionRule):
     def __init__(self, config: "BeliefConfig", shape: ChainShape) -> None:
         super().__init__()
         self.config = config
-        self.parameter_sets = shape.parameter_sets
-        sets = range(max(shape.parameter_sets) + 1)
-        self.log_shapes = nn.ParameterList(torch.zeros(shape.heads) for _ in sets)
+        self.parameter_sets, self.rowwise = shape.parameter_sets, shape.rowwise
+        sets = max(shape.parameter_sets) + 1
+        self.log_shape = nn.Parameter(torch.zeros(sets))
         self.prior_nets = nn.ModuleList(
-            KeyNetwork(shape.head_dim, config.prior_hidden) for _ in sets
+            KeyNetwork(shape.head_dim, config.prior_hidden) for _ in range(sets)
         )
-        self.register_buffer(
-            "energies", torch.full((len(sets), shape.heads), float(shape.head_dim))
-        )
+        self.register_buffer("energies", torch.full((sets, shape.heads), float(shape.head_dim)))
 
     def observe(self, keys: Sequence[Float[Tensor, "batch keyhead key dim"]]) -> None:
-        r"""Sets $\nu$ to the mean over the dry run's keys of each parameter set."""
+        r"""Sets $\nu$ of causal models to the mean over the dry run's keys."""
         if any(key.is_meta for key in keys):
             return
         for own in set(self.parameter_sets):
@@ -133,10 +141,13 @@ class KeyBeliefRule(AttentionRule):
 
     def _variables(self, step: int, scores: Scores) -> Weibull:
         own = self.parameter_sets[step]
-        energy = _energy(scores.key.to(scores.phi.dtype))
-        energy = energy.repeat_interleave(scores.phi.shape[1] // energy.shape[1], dim=1)
-        factor = self.log_shapes[own].to(energy).exp() / self.energies[own].to(energy)
-        k = self.config.rho * factor[:, None, None] * energy.unsqueeze(2)
+        key, heads = scores.key.to(scores.phi.dtype), scores.phi.shape[1]
+        rowwise = is_rowwise(scores.mask) if self.rowwise is None else self.rowwise
+        energy = _energy(key) if rowwise else relative_energy(key, keys_seen(scores.mask))
+        energy = energy.repeat_interleave(heads // energy.shape[1], dim=1)
+        if rowwise:
+            energy = energy / self.energies[own].to(energy)[:, None]
+        k = self.config.rho * self.log_shape[own].to(energy).exp() * energy.unsqueeze(2)
         k = k.clamp(SMALLEST_K, LARGEST_K)
         log_lam = -noise_for("weibull", self.config.noise).log_moment(k.reciprocal())
         return Weibull(k, log_lam, self.config.noise, torch.zeros_like(log_lam))
@@ -154,6 +165,29 @@ class KeyBeliefRule(AttentionRule):
 
 def _energy(key: Float[Tensor, "batch keyhead key dim"]) -> Float[Tensor, "batch keyhead key"]:
     return key.square().sum(-1)
+
+
+def relative_energy(
+    key: Float[Tensor, "batch keyhead key dim"], seen: Mask | None
+) -> Float[Tensor, "batch keyhead key"]:
+    """Squared distance of each key from the mean key, divided by its mean; 1 if all are alike.
+
+    Args:
+        key: The keys.
+        seen: Those that take part in the means, as a mask of one row.
+    """
+    if seen is None:
+        energy = _energy(key - key.mean(-2, keepdim=True))
+        average = energy.mean(-1, keepdim=True)
+    else:
+        hidden = ~seen.any(1).squeeze(1).unsqueeze(1)
+        count = (~hidden).sum(-1, keepdim=True).clamp(min=1).to(key.dtype)
+        visible = key.masked_fill(hidden.unsqueeze(-1), 0.0)
+        mean = visible.sum(-2, keepdim=True) / count.unsqueeze(-1)
+        energy = _energy(visible - mean).masked_fill(hidden, 0.0)
+        average = energy.sum(-1, keepdim=True) / count
+    alike = average <= SMALLEST_ENERGY
+    return torch.where(alike, 1.0, energy / average.masked_fill(alike, 1.0))
 
 
 def keys_seen(mask: Mask | None) -> Mask | None:

@@ -39,11 +39,14 @@ class ChainShape:
         head_dim: Size of one head's keys.
         parameter_sets: For each step of the chain the set of parameters that serves it; steps that
             call one shared module share one set.
+        rowwise: Whether queries differ in the keys that they see, as in causal models; `None` where
+            the mask of each call decides.
     """
 
     heads: int
     head_dim: int
     parameter_sets: tuple[int, ...]
+    rowwise: bool | None = None
 
     @property
     def steps(self) -> int:
@@ -204,6 +207,11 @@ class RuleConfig(ABC):
         return {"rule": self.rule, **asdict(self)}
 
     @classmethod
+    def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Settings of a file with defaults that differ from the fields'."""
+        return settings
+
+    @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RuleConfig":
         """The inverse of `to_dict`."""
         settings = dict(values)
@@ -214,6 +222,7 @@ class RuleConfig(ABC):
                 "Import the module that defines it first."
             )
         kind = cls.known[name]
+        settings = kind.completed(settings)
         unknown = sorted(set(settings) - {field.name for field in fields(kind)})
         if unknown:
             raise ConfigError(f"{kind.__name__} has no field {', '.join(unknown)}.")

@@ -29,24 +29,24 @@ SAMPLES = 20
 TRAINED: dict[str, RuleConfig | None] = {
     "softmax": None,
     "BAM": babn.BamConfig(),
-    "BABN heads": babn.BeliefConfig(upward="heads"),
-    "BABN keys": babn.BeliefConfig(),
-    "BABN keys, reference": babn.BeliefConfig(kernel="reference"),
+    "BABN heads": babn.BeliefConfig.pairs(upward="heads"),
+    "BABN keys": babn.BeliefConfig.pairs(),
+    "BABN keys, reference": babn.BeliefConfig.pairs(kernel="reference"),
 }
 ROUTES: dict[str, RuleConfig | None] = {
     "softmax": None,
-    "BABN heads": babn.BeliefConfig(upward="heads"),
-    "BABN heads, shared by 3": babn.BeliefConfig(upward="heads", upward_share=3),
-    "BABN keys": babn.BeliefConfig(),
-    "BABN keys, shared by 2": babn.BeliefConfig(upward_share=2),
-    "BABN keys, rank 16": babn.BeliefConfig(upward_rank=16),
+    "BABN heads": babn.BeliefConfig.pairs(upward="heads"),
+    "BABN heads, shared by 3": babn.BeliefConfig.pairs(upward="heads", upward_share=3),
+    "BABN keys": babn.BeliefConfig.pairs(),
+    "BABN keys, shared by 2": babn.BeliefConfig.pairs(upward_share=2),
+    "BABN keys, rank 16": babn.BeliefConfig.pairs(upward_rank=16),
 }
 """Upward paths that cost less than the default."""
 
 ASKED: dict[str, RuleConfig | None] = {
     "softmax": None,
-    "BABN sigma=0": babn.BeliefConfig(sigma=0.0),
-    "BABN sigma=1e-6": babn.BeliefConfig(),
+    "BABN sigma=0": babn.BeliefConfig.pairs(sigma=0.0),
+    "BABN sigma=1e-6": babn.BeliefConfig.pairs(),
 }
 
 
@@ -194,7 +194,7 @@ def _asking(size: Size, form: Form) -> list[Contestant]:
 
 def _sampling(size: Size) -> list[Contestant]:
     forms: tuple[Form, ...] = ("loop", "batched")
-    rule = babn.BeliefConfig()
+    rule = babn.BeliefConfig.pairs()
     return [
         Contestant(
             "sample", "BABN keys", form, size, rule, partial(sampled, samples=SAMPLES, form=form)

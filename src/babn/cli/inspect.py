@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import babn
+from babn.attention.belief import BeliefConfig
 from babn.attention.rule import RuleConfig
 from babn.cli._errors import CommandError
 from babn.cli._outline import outline
@@ -115,6 +116,8 @@ def rule_config(rule: str, settings: list[str]) -> RuleConfig:
         if not equals:
             raise CommandError(f"--set {setting} is not possible. Write --set NAME=VALUE.")
         values[name] = parse(known[name], text) if name in known else text
+    if kind is BeliefConfig:
+        values = {"noise_over": "keys", **values}
     return RuleConfig.from_dict({"rule": rule, **values})
 
 

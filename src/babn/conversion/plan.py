@@ -24,6 +24,7 @@ class Call:
         keys: Number of keys in the dry run.
         windowed: Whether queries see a sliding window of keys.
         crossed: Whether keys come from another sequence than queries.
+        rowwise: Whether queries differ in the keys that they see, as in causal models.
         order: Which call of the pass it is.
     """
 
@@ -36,6 +37,7 @@ class Call:
     keys: int
     windowed: bool = False
     crossed: bool = False
+    rowwise: bool = False
     order: int = 0
 
     @classmethod
@@ -54,7 +56,8 @@ class Call:
     def family(self) -> tuple[Any, ...]:
         """What the calls of one chain have in common: all but the layer's number."""
         path = re.sub(r"\d+", "*", self.path)
-        return path, self.heads, self.head_dim, self.queries, self.keys, self.windowed
+        sizes = self.heads, self.head_dim, self.queries, self.keys
+        return path, *sizes, self.windowed, self.rowwise
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ class Chain:
         else:
             paths = list(dict.fromkeys(call.path for call in self.calls))
             sets = [paths.index(call.path) for call in self.calls]
-        return ChainShape(self.calls[0].heads, self.calls[0].head_dim, tuple(sets))
+        first = self.calls[0]
+        return ChainShape(first.heads, first.head_dim, tuple(sets), first.rowwise)
 
     def parameters(self, config: RuleConfig) -> int:
         """How many parameters the rule adds for this chain."""

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.inputs import Scores
-from babn.attention.masking import normalize
+from babn.attention.masking import Mask, normalize
 from babn.conversion.plan import Call
 
 
@@ -54,6 +54,7 @@ class Recorder(threading.local):
                 keys=phi.shape[-1],
                 windowed=windowed,
                 crossed=crossed,
+                rowwise=_is_rowwise(scores.mask),
                 order=len(self.calls),
             )
         )
@@ -65,6 +66,11 @@ class Recorder(threading.local):
         lone = ~scores.mask.any(-1, keepdim=True)
         self.lone_queries |= bool(lone.any())
         return weights.masked_fill(lone, 1 / phi.shape[-1]) if self.lone_uniform else weights
+
+
+def _is_rowwise(mask: Mask | None) -> bool:
+    """Whether some queries see other keys than the rest."""
+    return mask is not None and bool((mask != mask[:, :, :1]).any())
 
 
 recorder = Recorder()

@@ -30,7 +30,7 @@ KL_WEIGHT = 0.03
 RULES: dict[str, RuleConfig] = {
     "softmax": babn.SoftmaxConfig(),
     "BAM": babn.BamConfig(k=3.0, kl_weight=KL_WEIGHT),
-    "BABN": babn.BeliefConfig(rho=4.0, kl_weight=KL_WEIGHT, max_length=MAX_TOKENS),
+    "BABN": babn.BeliefConfig.pairs(rho=4.0, kl_weight=KL_WEIGHT, max_length=MAX_TOKENS),
 }
 
 # From a coarse search over rates, batches and epochs. A belief rate ten times the encoder's leaves

@@ -79,6 +79,7 @@ def tune_noise(
     *,
     samples: int = 20,
     seed: int = 0,
+    recenter: bool | None = None,
     max_accuracy_drop: float = 0.003,
     max_nll_rise: float | None = None,
     memory: float | None = None,
@@ -98,6 +99,7 @@ def tune_noise(
         labels: The right classes, if the one batch does not hold them as `labels`.
         samples: How many samples of attention to draw.
         seed: Makes the samples reproducible.
+        recenter: As for `predict`, with which it should agree.
         max_accuracy_drop: Largest loss of accuracy against no noise, as a share of all examples.
         max_nll_rise: If given, the largest level is taken whose NLL is above that without noise by
             at most this share (0.003 in training-free Bayesianization, arXiv:2412.05723).
@@ -108,7 +110,8 @@ def tune_noise(
     check_at_least("max_accuracy_drop", max_accuracy_drop, 0.0)
     if max_nll_rise is not None:
         check_at_least("max_nll_rise", max_nll_rise, 0.0)
-    search = _Search(model, _batches(data, labels), samples, seed, memory, progress)
+    settings = {"seed": seed, "recenter": recenter, "memory": memory}
+    search = _Search(model, _batches(data, labels), samples, settings, progress)
     before = get_noise_level(model)
     try:
         search.run(partial(_admitted, max_accuracy_drop=max_accuracy_drop, rise=max_nll_rise))
@@ -141,12 +144,11 @@ class _Search:
         model: nn.Module,
         batches: list["_Batch"],
         samples: int,
-        seed: int,
-        memory: float | None,
+        settings: dict[str, Any],
         progress: bool,
     ) -> None:
-        self.model, self.batches, self.samples = model, batches, samples
-        self.settings: dict[str, Any] = {"seed": seed, "memory": memory}
+        self.model, self.batches = model, batches
+        self.samples, self.settings = samples, settings
         self.tried: dict[float, Trial] = {}
         self.bar = _bar(len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
 
@@ -263,7 +265,8 @@ def _of_tokens(
         return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)) * temperature
 
     inputs = _without_labels(batch.inputs)
-    found = predict(model, inputs, samples, output=log_probs, **settings).sample_logits
+    settings = {**settings, "output": log_probs, "recenter": False}
+    found = predict(model, inputs, samples, **settings).sample_logits
     mean = found.squeeze(-1).double().logsumexp(0).cpu() - math.log(samples)
     return mean[labels.cpu() != IGNORED], None
 

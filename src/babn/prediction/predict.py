@@ -1,5 +1,6 @@
 """Predictions from samples of attention, drawn in few passes."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,15 +17,19 @@ from babn.conversion.convert import check_finite
 from babn.conversion.examples import as_call
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
-from babn.errors import SamplesError
+from babn.errors import BabnWarning, ConfigError, SamplesError
 from babn.prediction.modes import evaluating
-from babn.prediction.temperature import get_temperature
+from babn.prediction.temperature import get_noise_level, get_temperature
 from babn.prediction.welch import welch_p_value
 
 Activation = Literal["softmax", "sigmoid", "identity"]
 
 ANSWERS = {"labels", "label", "label_ids", "start_positions", "end_positions", "mc_labels"}
 """Arguments that hold answers, with which models put a loss before their logits."""
+
+NEGLIGIBLE = 0.05
+"""Standard deviation over samples of the margin between two logits that changes next to nothing:
+a probability of one half moves by 0.012."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +82,59 @@ class Prediction:
     def p_value(self) -> Float[Tensor, "*batch"]:
         """P-value of Welch's t-test between the samples of the two most probable classes.
 
-        Small means that the samples agree on which of the two is ahead. NaN for one class or one
-        sample.
+        The paper's measure of certainty. It tests whether the *means* of the two classes differ, so
+        that it falls with the number of samples however often they disagree: with 20 samples most
+        inputs are "certain" (below 0.05). `disagreement` and `interval` do not depend on the
+        number. NaN for one class or one sample.
         """
         if self.probs.shape[-1] < 2:
             return torch.full_like(self.entropy, torch.nan)
-        top = self.probs.topk(2, dim=-1).indices.expand(*self.sample_probs.shape[:-1], 2)
-        first, second = self.sample_probs.gather(-1, top).unbind(-1)
-        return welch_p_value(first, second)
+        return welch_p_value(*self._top_two(self.sample_probs))
+
+    @cached_property
+    def disagreement(self) -> Float[Tensor, "*batch"]:
+        """Share of samples whose most probable class is not that of the prediction."""
+        differs = self.sample_probs.argmax(-1) != self.probs.argmax(-1)
+        return differs.to(self.probs.dtype).mean(0)
+
+    def interval(self, coverage: float = 0.9) -> Float[Tensor, "*batch 2"]:
+        """Central interval over the samples of the probability of the predicted class.
+
+        Args:
+            coverage: Share of samples inside.
+        """
+        if not 0 < coverage < 1:
+            raise ConfigError(f"coverage={coverage!r} is not possible. Give one between 0 and 1.")
+        chosen = self.probs.argmax(-1, keepdim=True).expand(*self.sample_probs.shape[:-1], 1)
+        ends = self.probs.new_tensor([(1 - coverage) / 2, (1 + coverage) / 2])
+        of_chosen = self.sample_probs.gather(-1, chosen).squeeze(-1)
+        return torch.quantile(of_chosen, ends, dim=0).movedim(0, -1)
+
+    def recentered(self, logits: Float[Tensor, "*batch label"]) -> "Prediction":
+        r"""The samples moved so that the mean of their logits is `logits`.
+
+        $l_s' = l + \sqrt{S / (S - 1)}\,(l_s - \bar l)$; one sample stays as it is.
+
+        Args:
+            logits: The logits at the posterior mean.
+        """
+        samples = len(self.sample_logits)
+        if samples == 1:
+            return self
+        deviation = self.sample_logits - self.sample_logits.mean(0)
+        moved = logits + (samples / (samples - 1)) ** 0.5 * deviation
+        return Prediction(moved, self.activation)
+
+    def _top_two(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Values of each sample for the two classes that are most probable over all samples."""
+        top = self.probs.topk(2, dim=-1).indices.expand(*values.shape[:-1], 2)
+        first, second = values.gather(-1, top).unbind(-1)
+        return first, second
+
+    def is_spread(self) -> bool:
+        """Whether noise changes the margin between the two first classes for any input."""
+        first, second = self._top_two(self.sample_logits.float())
+        return bool((first - second).std(0).max() > NEGLIGIBLE)
 
     def tempered(self, temperature: float) -> "Prediction":
         """The prediction with all logits divided by a temperature; values of regression stay."""
@@ -104,13 +154,18 @@ def predict(
     samples: int = 20,
     seed: int | None = 0,
     *,
+    recenter: bool | None = None,
     dropout: bool = False,
     memory: float | None = None,
     output: Callable[[Any], Tensor] | None = None,
 ) -> Prediction:
     """Samples of the model's answer, drawn in one or a few passes.
 
-    Logits are divided by the model's temperature, which is 1 until `babn.calibrate` fits it.
+    Where the model gives one row of logits for each example, the samples are recentered: their
+    logits keep their deviations and get the mean of a pass at the posterior mean, as in the
+    linearized Laplace approximation. The model's classes stay what they are without noise, and
+    noise sets how sure it is of them. Logits are divided by the model's temperature, which is 1
+    until `babn.calibrate` fits it.
 
     Args:
         model: A converted model; its training mode is restored afterwards.
@@ -118,6 +173,9 @@ def predict(
             ignored.
         samples: How many samples of attention to draw.
         seed: Makes the samples reproducible, whatever the memory; `None` uses torch's global state.
+        recenter: Whether to recenter the samples' logits; by default yes, except with dropout and
+            for outputs with more than one row of logits for an example. With `False` the prediction
+            is the mean over samples, as in the paper.
         dropout: Whether dropout is on as well, as in Monte Carlo dropout.
         memory: Gigabytes that attention may take in one pass; by default half of the free memory of
             a GPU, and 1 on a CPU.
@@ -137,8 +195,31 @@ def predict(
         step = sampler.samples_per_pass(memory)
         for start in range(1, samples, step):
             logits.append(sampler.draw(start, min(start + step, samples)))
-    found = Prediction(torch.cat(logits), _activation(model, logits[0]))
+        found = Prediction(torch.cat(logits), _activation(model, logits[0]))
+        if recenter is None:
+            recenter = not dropout and logits[0].ndim == 3
+        if samples > 1 and is_random(model):
+            found = found.recentered(sampler.mean()) if recenter else found
+            if not dropout and get_noise_level(model):
+                _warn_of_agreement(found)
     return found.tempered(get_temperature(model))
+
+
+def is_random(model: nn.Module) -> bool:
+    """Whether samples of the model's attention can differ."""
+    return not all(state.config.is_softmax(True, False) for state in belief_states(model))
+
+
+def _warn_of_agreement(found: Prediction) -> None:
+    """Warns where random attention changes nothing that is worth sampling."""
+    if found.activation == "softmax" and found.probs.shape[-1] > 1 and not found.is_spread():
+        warnings.warn(
+            "All samples give nearly the same prediction: the attention noise is too small to show "
+            "uncertainty. Fit its level with babn.tune_noise(model, data), or call the model "
+            "itself in evaluation mode, which gives the posterior mean in one pass.",
+            BabnWarning,
+            stacklevel=3,
+        )
 
 
 def check_samples(value: Any, name: str = "samples") -> None:
@@ -175,6 +256,11 @@ class _Sampler:
                 f"{self.rows}. Pass output= to take a tensor with one row for each example."
             )
         return logits.unflatten(0, (count, -1))
+
+    def mean(self) -> Tensor:
+        """Logits at the posterior mean, without dropout."""
+        with evaluating(self.model), overriding(self.model, mode="mean"):
+            return self.output(self.model(*self.args, **self.kwargs))
 
     @property
     def rows(self) -> int:

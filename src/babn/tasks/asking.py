@@ -61,6 +61,7 @@ def ask_once(
         batch,
         asking.samples,
         seed,
+        recenter=False,
         dropout=asking.mode == "dropout",
         memory=MEMORY if on_gpu else None,
         output=output,

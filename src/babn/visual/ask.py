@@ -165,7 +165,7 @@ def look_at(
         drawn = FeatureNoise(asking.noise, choices.regions, choices.size, asking.seed)
         batch |= drawn.batch(torch.tensor([0]))
     batch = {name: each.to(subject.device) for name, each in batch.items()}
-    found = babn.predict(subject.model, batch, asking.samples, asking.seed)
+    found = babn.predict(subject.model, batch, asking.samples, asking.seed, recenter=False)
     best = found.probs[0].topk(min(asking.most, len(choices.answers))).indices.tolist()
     maps = {each.name: each for each in babn.attention(subject.model, batch)}
     return Look(
