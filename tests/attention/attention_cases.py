@@ -21,7 +21,7 @@ CONFIGS: dict[str, RuleConfig] = {
     "bam-lognormal": BamConfig(family="lognormal", prior="constant", scores="raw"),
     "belief-keys": BeliefConfig.pairs(rho=2.0, sigma=0.1, max_length=12),
     "belief-heads": BeliefConfig.pairs(rho=2.0, sigma=0.1, upward="heads"),
-    "belief-per-key": BeliefConfig(noise_over="keys", rho=2.0, sigma=0.0),
+    "belief-per-key": BeliefConfig(),
     "belief-raw": BeliefConfig.pairs(
         rho=2.0, sigma=0.1, max_length=12, scores="raw", noise="exact"
     ),

@@ -302,8 +302,19 @@ def test_released_preset():
 
 def test_defaults_are_the_designs():
     config = BeliefConfig()
-    assert (config.scores, config.upward, config.noise) == ("normalized", "keys", "truncated")
+    assert (config.noise_over, config.noise) == ("keys", "exact")
+    assert (config.rho, config.beta, config.sigma, config.kl_weight) == (2.0, 1.0, 0.0, 0.01)
     assert config.kl_reduction == "mean" and not config.attention_dropout
+    assert config.max_keys is None and config.biases_keys and not config.fusible
+
+
+def test_defaults_of_pairs():
+    config = BeliefConfig.pairs()
+    assert config.noise_over == "pairs"
+    assert (config.scores, config.upward, config.noise) == ("normalized", "keys", "truncated")
+    assert (config.rho, config.beta, config.sigma, config.kl_weight) == (12.0, 1.0, 1e-6, 0.003)
+    assert config.kl_reduction == "mean" and not config.attention_dropout
+    assert config.max_keys == 512 and config.fusible and not config.biases_keys
 
 
 def test_a_rank_is_for_maps_over_keys():

@@ -3,17 +3,57 @@
 import numpy as np
 import pytest
 import torch
-from attention_cases import HEADS, causal, make_rule, make_scores, posterior_of, repeated
+from attention_cases import (
+    DIM,
+    HEADS,
+    array,
+    causal,
+    make_rule,
+    make_scores,
+    padding,
+    posterior_of,
+    repeated,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import integrate, stats
+from torch import Tensor
 
 from babn import BeliefConfig
+from babn.attention.fused import softmax_attention
 from babn.attention.inputs import Inputs, Scores
-from babn.attention.keys import KeyBeliefRule
+from babn.attention.keys import LARGEST_K, SMALLEST_K, KeyBeliefRule
 from babn.attention.randomness import Randomness
 from babn.attention.rule import ChainShape
 from babn.errors import ConfigError
 
-CONFIG = BeliefConfig(noise_over="keys", rho=1.3, sigma=0.0, noise="exact")
+CONFIG = BeliefConfig(rho=1.3)
+PAIRS_ONLY = {
+    "sigma": 1e-6,
+    "scores": "raw",
+    "upward": "heads",
+    "upward_rank": 4,
+    "upward_share": 2,
+    "max_length": 64,
+}
+modest = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+
+
+def chain_rule(rowwise: bool | None, heads: int = HEADS) -> KeyBeliefRule:
+    """A rule of a chain whose calls are known to be row by row, or not."""
+    rule = CONFIG.build(ChainShape(heads, DIM, (0,), rowwise)).double()
+    assert isinstance(rule, KeyBeliefRule)
+    return rule
+
+
+def shapes(rule: KeyBeliefRule, scores: Scores, step: int = 0) -> Tensor:
+    return posterior_of(rule, scores, step).variables.k
+
+
+def relative_shapes(factor: float, key: np.ndarray) -> np.ndarray:
+    """rho exp(a) |K_j - mean K|^2 / mean, of one head's keys."""
+    energy = ((key - key.mean(0)) ** 2).sum(-1)
+    return np.clip(factor * energy / energy.mean(), SMALLEST_K, LARGEST_K)
 
 
 def test_the_mean_is_softmax_bit_for_bit() -> None:
@@ -22,15 +62,106 @@ def test_the_mean_is_softmax_bit_for_bit() -> None:
     assert torch.equal(posterior.mean_weights(), scores.phi.softmax(-1))
 
 
-def test_shapes_follow_the_formula() -> None:
-    scores, rule = make_scores(), make_rule(CONFIG)
-    rule.energies.copy_(torch.tensor([[2.0, 5.0], [1.0, 3.0]]))
-    found = posterior_of(rule, scores, step=1).variables
-    for head in range(HEADS):
-        energy = scores.key[:, head].square().sum(-1)
-        factor = 1.3 * rule.log_shapes[1][head].exp() / rule.energies[1, head]
-        expected = (factor * energy).clamp(min=0.1)
-        torch.testing.assert_close(1 / found.scale[:, head, 0], expected)
+@pytest.mark.parametrize("lengths", [(5, 5), (3, 4)], ids=["whole", "padded"])
+def test_shapes_are_relative_to_the_keys_that_are_seen(lengths: tuple[int, int]) -> None:
+    mask = None if lengths == (5, 5) else padding(*lengths, keys=5)
+    scores, rule = make_scores(mask=mask), make_rule(CONFIG)
+    rule.energies.fill_(77.0)  # of causal chains
+    found = array(shapes(rule, scores, step=1))
+    factor = 1.3 * np.exp(rule.log_shape[1].item())
+    for row, head in np.ndindex(2, HEADS):
+        key = array(scores.key)[row, head, : lengths[row]]
+        expected = relative_shapes(factor, key)
+        np.testing.assert_allclose(found[row, head, 0, : lengths[row]], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rowwise", [None, True])
+def test_shapes_of_causal_chains_are_relative_to_the_dry_run(rowwise: bool | None) -> None:
+    rule, scores = chain_rule(rowwise), make_scores(queries=5, mask=causal(5))
+    rule.energies.copy_(torch.tensor([[2.0, 5.0]]))
+    found = array(shapes(rule, scores))
+    energy = (array(scores.key) ** 2).sum(-1)
+    expected = np.clip(1.3 * energy / np.array([[2.0], [5.0]]), SMALLEST_K, LARGEST_K)
+    np.testing.assert_allclose(found[:, :, 0], expected, rtol=1e-12)
+
+
+def test_the_dry_run_decides_what_shapes_are_relative_to_and_the_mask_elsewhere() -> None:
+    scores = make_scores(queries=5)
+    masks = {"none": None, "padding": padding(5, 3, keys=5), "causal": causal(5)}
+    calls = {name: Scores(scores.phi, mask, scores.key) for name, mask in masks.items()}
+    static = shapes(chain_rule(True), calls["none"])
+    for call in calls.values():
+        assert torch.equal(shapes(chain_rule(True), call), static)
+    relative = shapes(chain_rule(False), calls["none"])
+    assert not torch.allclose(relative, static)
+    torch.testing.assert_close(shapes(chain_rule(False), calls["causal"]), relative)
+    for name, rowwise in {"none": False, "padding": False, "causal": True}.items():
+        expected = shapes(chain_rule(rowwise), calls[name])
+        assert torch.equal(shapes(chain_rule(None), calls[name]), expected), name
+
+
+@modest
+@given(st.integers(0, 1000), st.integers(2, 5), st.floats(-30, 30))
+def test_what_all_keys_have_in_common_changes_nothing(seed: int, length: int, size: float) -> None:
+    scores = make_scores(seed=seed, mask=padding(5, length, keys=5))
+    query = torch.randn(2, HEADS, 4, DIM, dtype=torch.float64)
+    shift = size * torch.randn(2, HEADS, 1, DIM, dtype=torch.float64)
+    rule = chain_rule(False)
+    one, moved = (
+        posterior_of(rule, Inputs(query, key, key, 0.6, scores.mask).scores())
+        for key in (scores.key, scores.key + shift)
+    )
+    torch.testing.assert_close(moved.variables.k, one.variables.k, rtol=1e-8, atol=1e-8)
+    sampled = (each.sample_weights(Randomness([0])) for each in (moved, one))
+    torch.testing.assert_close(*sampled, rtol=1e-6, atol=1e-8)
+
+
+@modest
+@given(st.integers(0, 1000), st.floats(0.01, 100))
+def test_the_size_of_all_keys_does_not_count(seed: int, size: float) -> None:
+    scores, rule = make_scores(seed=seed), chain_rule(False)
+    larger = Scores(scores.phi, None, size * scores.key)
+    torch.testing.assert_close(shapes(rule, larger), shapes(rule, scores), rtol=1e-8, atol=1e-8)
+
+
+@modest
+@given(st.integers(0, 1000), st.integers(1, 6), st.booleans())
+def test_padding_changes_no_key(seed: int, more: int, left: bool) -> None:
+    scores, rule = make_scores(seed=seed), chain_rule(False)
+    other = make_scores(keys=more, seed=seed + 1)
+    order = (other, scores) if left else (scores, other)
+    whole = Scores(
+        torch.cat([each.phi for each in order], -1),
+        padding(5, 5, keys=5 + more, left=left),
+        torch.cat([each.key for each in order], -2),
+    )
+    own = slice(more, None) if left else slice(5)
+    one, padded = posterior_of(rule, scores), posterior_of(rule, whole)
+    torch.testing.assert_close(padded.variables.k[..., own], one.variables.k)
+    torch.testing.assert_close(padded.divergence()[..., own], one.divergence())
+    torch.testing.assert_close(padded.relative_std()[..., own], one.relative_std())
+    torch.testing.assert_close(padded.mean_weights()[..., own], one.mean_weights())
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_keys_that_are_alike_have_shape_rho_and_finite_gradients(count: int) -> None:
+    scores = make_scores(keys=count)
+    key = torch.ones_like(scores.key).requires_grad_()
+    posterior = posterior_of(chain_rule(False), Scores(scores.phi, None, key))
+    assert torch.equal(posterior.variables.k, torch.full_like(posterior.variables.k, 1.3))
+    (gradient,) = torch.autograd.grad(posterior.divergence().sum(), key)
+    assert gradient.isfinite().all()
+
+
+def test_shapes_stay_between_floor_and_ceiling() -> None:
+    scores = make_scores(keys=20)
+    key = scores.key.detach().clone()
+    key[:, :, 0], key[:, :, 1] = key.mean(2), 1e6
+    rule = chain_rule(True)
+    found = shapes(rule, Scores(scores.phi, None, key))
+    assert found.max() == LARGEST_K
+    rule = KeyBeliefRule(BeliefConfig(rho=0.2), ChainShape(HEADS, DIM, (0,), False)).double()
+    assert shapes(rule, Scores(scores.phi, None, key)).min() == SMALLEST_K
 
 
 def test_variables_have_mean_one() -> None:
@@ -69,37 +200,53 @@ def test_the_kl_is_that_of_the_densities() -> None:
 
 
 def test_the_kl_is_zero_where_posterior_and_prior_are_exponential() -> None:
-    rule = KeyBeliefRule(BeliefConfig(), ChainShape(1, 4, (0,))).double()
+    rule = KeyBeliefRule(BeliefConfig(rho=1.0), ChainShape(1, 4, (0,))).double()
     with torch.no_grad():
         for parameter in rule.prior_nets.parameters():
             parameter.zero_()
-    key = torch.ones(1, 1, 6, 4, dtype=torch.float64)  # each with the energy of four dimensions
+    key = torch.ones(1, 1, 6, 4, dtype=torch.float64)  # all alike, so that each has shape rho
     scores = Scores(torch.randn(1, 1, 6, 6, dtype=torch.float64), None, key)
     torch.testing.assert_close(
         rule(0, scores, None).divergence(), torch.zeros(1, 1, 1, 6, dtype=torch.float64)
     )
 
 
-def test_later_keys_do_not_change_a_key() -> None:
-    rule, scores = make_rule(CONFIG), make_scores(queries=5)
+@pytest.mark.parametrize("rowwise", [None, True])
+def test_later_keys_do_not_change_a_key(rowwise: bool | None) -> None:
+    rule, scores = chain_rule(rowwise), make_scores(queries=5)
     short = Scores(scores.phi[..., :3, :3], causal(3), scores.key[:, :, :3])
-    whole = posterior_of(rule, Scores(scores.phi, causal(5), scores.key))
-    assert torch.equal(posterior_of(rule, short).variables.k, whole.variables.k[..., :3])
+    whole = Scores(scores.phi, causal(5), scores.key)
+    assert torch.equal(shapes(rule, short), shapes(rule, whole)[..., :3])
 
 
-def test_random_initialisation_does_not_touch_the_shapes() -> None:
-    scores, shape = make_scores(), ChainShape(HEADS, 3, (0,))
-    found = []
+def test_a_lone_query_of_a_causal_chain_sees_the_shapes_of_the_whole() -> None:
+    rule, scores = chain_rule(True), make_scores(queries=5)
+    last = Scores(scores.phi[..., -1:, :], None, scores.key)
+    whole = Scores(scores.phi, causal(5), scores.key)
+    assert torch.equal(shapes(rule, last), shapes(rule, whole))
+
+
+@pytest.mark.parametrize("rowwise", [True, False])
+def test_random_initialisation_does_not_touch_the_shapes(rowwise: bool) -> None:
+    scores, found = make_scores(), []
     for seed in (0, 1):
         torch.manual_seed(seed)
-        rule = CONFIG.build(shape).double()
+        rule = chain_rule(rowwise)
         rule.observe([scores.key])
-        found.append(rule(0, scores, None).variables.k)
+        found.append(shapes(rule, scores))
     assert torch.equal(*found)
 
 
 def test_typical_keys_have_shape_rho() -> None:
-    rule, scores = CONFIG.build(ChainShape(HEADS, 3, (0, 0))).double(), make_scores()
+    rule = make_rule(CONFIG)
+    found, factor = shapes(rule, make_scores(), step=1), rule.log_shape[1].exp().item()
+    assert (found > SMALLEST_K).all()
+    torch.testing.assert_close(found.mean(-1), torch.full_like(found[..., 0], 1.3 * factor))
+
+
+def test_typical_keys_of_causal_chains_have_shape_rho() -> None:
+    rule = CONFIG.build(ChainShape(HEADS, DIM, (0, 0), True)).double()
+    scores = make_scores()
     scores = Scores(scores.phi, None, 1 + scores.key.square())  # no shape below the floor
     rule.observe([scores.key, 2 * scores.key])  # two calls of one shared module
     k = rule(0, scores, None).variables.k
@@ -108,29 +255,29 @@ def test_typical_keys_have_shape_rho() -> None:
     )
 
 
-def test_grouped_queries_read_the_keys_of_their_group() -> None:
-    rule = CONFIG.build(ChainShape(4, 3, (0,))).double()
-    scores = make_scores()
+@pytest.mark.parametrize("rowwise", [True, False])
+def test_grouped_queries_read_the_keys_of_their_group(rowwise: bool) -> None:
+    rule, scores = chain_rule(rowwise, heads=4), make_scores()
     grouped = Scores(scores.phi.repeat_interleave(2, 1), None, scores.key)
     rule.observe([scores.key])
     k = rule(0, grouped, None).variables.k
     assert torch.equal(k[:, 0], k[:, 1]) and torch.equal(k[:, 2], k[:, 3])
+    assert not torch.allclose(k[:, 0], k[:, 2])
     assert rule(0, grouped, None).divergence().shape == (2, 4, 1, 5)
 
 
-def test_gradients() -> None:
-    rule = make_rule(CONFIG)
+@pytest.mark.parametrize("rowwise", [True, False])
+@pytest.mark.parametrize("mask", [None, padding(3, keys=5)], ids=["whole", "padded"])
+def test_gradients(rowwise: bool, mask: Tensor | None) -> None:
+    rule, scores = chain_rule(rowwise), make_scores(batch=1, mask=mask)
 
-    def outputs(phi, key, log_shape):
-        rule.log_shapes[0].data = log_shape.data
-        scores = Scores(phi, None, key)
-        posterior = rule(0, scores, None)
+    def outputs(phi: Tensor, key: Tensor, log_shape: Tensor) -> tuple[Tensor, ...]:
+        call = 0, Scores(phi, mask, key), None
+        posterior = torch.func.functional_call(rule, {"log_shape": log_shape}, call)
         return posterior.sample_weights(Randomness([3])), posterior.divergence()
 
-    scores = make_scores(batch=1)
-    assert torch.autograd.gradcheck(
-        lambda phi, key: outputs(phi, key, rule.log_shapes[0]), (scores.phi, scores.key)
-    )
+    log_shape = torch.tensor([0.4], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(outputs, (scores.phi, scores.key, log_shape))
 
 
 @pytest.mark.parametrize("bias", [None, torch.randn(1, 1, 4, 5)], ids=["plain", "bias"])
@@ -145,13 +292,18 @@ def test_a_bias_on_keys_is_the_same_attention(bias, mask) -> None:
     without = rule(0, inputs.without_scores(), None)
     log_e = without.log_sample(Randomness([1]))
     biased = inputs.with_bias(log_e)
-    from babn.attention.fused import softmax_attention
-
     expected = by_scores.sample_weights(Randomness([1])) @ v
     torch.testing.assert_close(softmax_attention(biased), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("settings", [{"sigma": 1e-6}, {"sigma": 0.0, "rho": 0.0}])
-def test_settings_that_have_no_meaning_are_refused(settings) -> None:
-    with pytest.raises(ConfigError, match=r"sigma=|rho="):
-        BeliefConfig(noise_over="keys", **settings)
+@pytest.mark.parametrize(("name", "value"), PAIRS_ONLY.items(), ids=PAIRS_ONLY)
+def test_settings_of_pairs_are_refused_with_a_remedy(name: str, value: object) -> None:
+    remedy = rf"^{name}={value!r} is a setting of noise over pairs.*pairs\({name}={value!r}\)"
+    with pytest.raises(ConfigError, match=remedy):
+        BeliefConfig(**{name: value})
+    assert getattr(BeliefConfig.pairs(**{name: value}), name) == value
+
+
+def test_noise_without_end_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rho=0\.0.*greater than 0"):
+        BeliefConfig(rho=0.0)

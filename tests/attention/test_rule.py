@@ -21,12 +21,14 @@ from babn.errors import BabnError, ConfigError
 INFINITY, NAN = float("inf"), float("nan")
 KINDS = [SoftmaxConfig, McDropoutConfig, BamConfig, BeliefConfig]
 NUMBERS = {
-    BeliefConfig: {"rho": 0, "sigma": 0, "beta": None, "max_length": 1, "prior_hidden": 1},
+    BeliefConfig: {"rho": None, "beta": None, "prior_hidden": 1},
+    BeliefConfig.pairs: {"rho": 0, "sigma": 0, "beta": None, "max_length": 1, "prior_hidden": 1},
     BamConfig: dict.fromkeys(["k", "sigma", "alpha", "beta", "prior_sigma"]) | {"prior_hidden": 1},
     SoftmaxConfig: {"kl_weight": 0},
 }
 CHOICES = {
-    BeliefConfig: ["scores", "upward", "noise", "share", "kl_reduction"],
+    BeliefConfig: ["noise_over", "noise", "share", "kl_reduction"],
+    BeliefConfig.pairs: ["scores", "upward", "noise", "share", "kl_reduction"],
     BamConfig: ["family", "prior", "scores", "noise", "share", "kl_reduction"],
     McDropoutConfig: ["share", "kl_reduction"],
 }
@@ -118,6 +120,15 @@ def test_unknown_rules_and_fields_are_refused():
         RuleConfig.from_dict({})
     with pytest.raises(ConfigError, match="BeliefConfig has no field colour, size"):
         RuleConfig.from_dict({**BeliefConfig().to_dict(), "size": 1, "colour": 2})
+
+
+def test_dictionaries_without_noise_over_are_of_pairs():
+    assert RuleConfig.from_dict({"rule": "belief"}) == BeliefConfig.pairs()
+    values = {"rule": "belief", "rho": 5.0, "upward": "heads", "kl_weight": 0.5}
+    expected = BeliefConfig.pairs(rho=5.0, upward="heads", kl_weight=0.5)
+    assert RuleConfig.from_dict(values) == expected
+    assert "noise_over" not in values
+    assert RuleConfig.from_dict({"rule": "belief", "noise_over": "keys"}) == BeliefConfig()
 
 
 def test_bad_values_in_dictionaries_are_refused():

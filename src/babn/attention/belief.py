@@ -64,8 +64,8 @@ class BeliefConfig(RuleConfig):
     r"""Bayesian attention belief networks.
 
     Attributes:
-        noise_over: `"keys"`, one variable for each key that all queries share, or `"pairs"`, one for
-            each query and key as in the paper. `BeliefConfig.pairs()` has settings that fit it.
+        noise_over: `"keys"`, one variable for each key that all queries share, or `"pairs"`, one
+            for each query and key as in the paper. `BeliefConfig.pairs()` has settings that fit it.
         rho: The Weibull shape $k$ of a typical key; larger means less noise. With
             `noise_over="pairs"` the weight of the upward path in the shape.
         beta: Rate of the gamma prior.
@@ -74,7 +74,8 @@ class BeliefConfig(RuleConfig):
         prior_hidden: Width of the prior's network over the keys.
         sigma: For pairs, the weight of the upward path in the Weibull scale; 0 keeps the mean at
             softmax.
-        scores: For pairs, whether $\Phi$ is normalised over the keys (a log softmax) or raw, as in the paper.
+        scores: For pairs, whether $\Phi$ is normalised over the keys (a log softmax) or raw, as in
+            the paper.
         upward: For pairs, the axis of the upward path's linear maps: `"keys"` (the paper's; up to
             `max_length` keys) or `"heads"` (any length, few parameters).
         upward_rank: Rank of the maps over keys, for fewer parameters and operations; 0 for full.
