@@ -1,7 +1,7 @@
 """Collects the runs of `noise_table.py` into one small file, and prints their table.
 
-python benchmarks/noise_results.py RUNS.json... --out benchmarks/results/noise-minilm.json
-python benchmarks/noise_results.py --show benchmarks/results/noise-minilm.json
+    python benchmarks/noise_results.py RUNS.json... --out benchmarks/results/noise-minilm.json
+    python benchmarks/noise_results.py --show benchmarks/results/noise-*.json
 """
 
 import argparse
@@ -103,15 +103,39 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def wins(all_results: list[dict[str, Any]]) -> str:
+    """In how many cells of model and task BABN has a lower NLL and ECE than others, as Markdown."""
+    lines = ["| cells with a lower NLL / ECE than | deterministic | MC dropout |", "|---|---:|---:|"]
+    for method in ("BABN, not trained", "BABN, trained"):
+        cells = []
+        for rival in ("deterministic", "MC dropout"):
+            won = {"nll": 0, "ece": 0}
+            total = 0
+            for results in all_results:
+                for task in _tasks(results["runs"]):
+                    total += 1
+                    runs = [r["methods"] for r in results["runs"] if r["task"] == task]
+                    for name in won:
+                        gap = statistics.mean(r[method][name] - r[rival][name] for r in runs)
+                        won[name] += gap < 0
+            cells.append(f"{won['nll']} / {won['ece']} of {total}")
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="*")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--show", type=Path)
+    parser.add_argument("--show", type=Path, nargs="+")
     args = parser.parse_args()
     if args.show is not None:
-        print(table(json.loads(args.show.read_text())))
+        shown = [json.loads(path.read_text()) for path in args.show]
+        for results in shown:
+            seeds = len({run["seed"] for run in results["runs"]})
+            print(f"{results['model']}, {seeds} seeds\n\n{table(results)}\n")
+        print(wins(shown))
         return
     results = collect(args.runs)
     args.out.write_text(json.dumps(results, indent=None, separators=(",", ":")) + "\n")

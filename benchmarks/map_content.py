@@ -1,0 +1,337 @@
+"""Whether uncertainty maps of trained models are about the input.
+
+    python benchmarks/map_content.py --model FOLDER --data FOLDER [--only minilm bert vit]
+
+Trains a pretrained MiniLM on SST-2, a small BERT on the intents of `babn demo` and a small ViT on
+generated pictures, each twice with other random numbers for what conversion adds and everything
+else the same. Measures the maps with `babn.map_content` before and after training, at noise level 1
+and at the level that `babn.tune_noise` finds, and how far the maps of both conversions agree.
+"""
+
+import argparse
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import noise_table
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    ViTConfig,
+    ViTForImageClassification,
+)
+
+import babn
+from babn.data import intents
+from babn.demo import choices, models
+from babn.demo.batches import encode, make_batches
+from babn.demo.training import Recipe, Step, train
+from babn.experiments.environment import machine, versions
+from babn.files import replace_file
+
+ROOT = Path(__file__).parents[1]
+LIMITS = {"by_position": 0.6, "mean by_position": 0.5, "excess": 0.15, "initialisations": 0.7}
+"""At most, at most, at most and at least; see `record`."""
+
+INPUTS, TOKENS = 64, 24
+"""Inputs that maps are measured on, and the length of MiniLM's."""
+
+TUNED_TEXTS, TUNED_PICTURES, SAMPLES = 200, 256, 10
+"""What noise levels are found with."""
+
+CONVERSIONS = (1, 2)
+"""Seeds of what conversion adds."""
+
+FINE_TUNING = Recipe(
+    epochs=1, encoder_rate=1e-4, classifier_rate=1e-4, belief_rate=1e-4, batch_size=32
+)
+FROM_SCRATCH = Recipe(epochs=6, encoder_rate=1e-3, classifier_rate=1e-3, belief_rate=1e-3)
+VIT = {
+    "image_size": 32,
+    "patch_size": 4,
+    "num_channels": 1,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+}
+SHAPES = ("disc", "square", "ring", "cross", "bar", "triangle")
+
+Batch = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, its training, and the inputs that its maps are measured on.
+
+    Attributes:
+        fresh: Makes the model, always with the same weights.
+        batches: What it is trained on, in this order.
+        recipe: How it is trained.
+        inputs: Inputs of equal length that it was not trained on.
+        tuning: Labelled batches that it was not trained on, for the noise level.
+        configs: Methods by name.
+        settings: What else the results depend on.
+    """
+
+    fresh: Callable[[], nn.Module]
+    batches: list[Batch]
+    recipe: Recipe
+    inputs: Batch
+    tuning: list[Batch]
+    configs: dict[str, babn.RuleConfig]
+    settings: dict[str, Any]
+
+
+def minilm(args: argparse.Namespace) -> Subject:
+    """MiniLM on SST-2."""
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    rows, development = (read_sst2(args.data, split) for split in ("train", "dev"))
+    count, tuned = args.texts, TUNED_TEXTS
+    train = noise_table.encode(rows[:count], tokenizer)
+    tune = noise_table.encode(rows[count : count + tuned], tokenizer)
+    held_out = [texts[0] for texts, _ in development + rows[count + tuned :]]
+    ids = [each for each in tokenizer(held_out)["input_ids"] if len(each) == TOKENS]
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(args.seed)).tolist()
+
+    def fresh() -> nn.Module:
+        torch.manual_seed(args.seed)
+        return AutoModelForSequenceClassification.from_pretrained(
+            args.model, num_labels=2, dtype=torch.float32
+        )
+
+    return Subject(
+        fresh,
+        noise_table.batches(train, order, FINE_TUNING.batch_size, tokenizer, "cpu"),
+        FINE_TUNING,
+        {"input_ids": torch.tensor(ids[:INPUTS])},
+        noise_table.batches(tune, noise_table.sorted_rows(tune), 50, tokenizer, "cpu"),
+        {"default": babn.BeliefConfig(), "pairs": babn.BeliefConfig.pairs()},
+        {"data": "SST-2", "examples": count, "classes": 2, "tokens": TOKENS},
+    )
+
+
+def read_sst2(folder: Path, split: str) -> list[tuple]:
+    """Texts and labels in random order."""
+    rows = noise_table.read(folder / "sst2" / f"{split}.tsv.gz", ("sentence",), {"0": 0, "1": 1})
+    random.Random(0).shuffle(rows)
+    return rows
+
+
+def bert(args: argparse.Namespace) -> Subject:
+    """The demo's small BERT on its intents."""
+    training, development = intents.in_scope("train"), intents.in_scope("dev")
+    recipe, seed, device = choices.SMALL, args.seed, torch.device("cpu")
+    _, tokenizer = small_bert(seed)
+    texts = [*intents.in_scope("test").texts, *development.texts, *intents.out_of_scope("test")]
+    lengths = [len(ids) for ids in tokenizer(texts)["input_ids"]]
+    length = Counter(lengths).most_common(1)[0][0]
+    alike = [text for text, each in zip(texts, lengths, strict=True) if each == length]
+    return Subject(
+        lambda: small_bert(seed)[0],
+        make_batches(tokenizer, training, recipe.batch_size, recipe.epochs, seed, device),
+        recipe,
+        encode(tokenizer, alike[:INPUTS], device),
+        make_batches(tokenizer, development, 64, 1, seed, device),
+        {"default": babn.BeliefConfig()},
+        {"data": "intents", "examples": len(training), "classes": 16, "tokens": length},
+    )
+
+
+def small_bert(seed: int) -> tuple[nn.Module, Any]:
+    """The demo's model that needs no download, and its tokenizer."""
+    names, training = intents.intent_names(), intents.in_scope("train")
+    return models.load(models.find_source("small"), training.texts, len(names), seed)
+
+
+def vit(args: argparse.Namespace) -> Subject:
+    """A small ViT on pictures of one shape each."""
+    count, seed = args.pictures, args.seed
+    pixels, labels = pictures(count + TUNED_PICTURES + INPUTS, seed)
+    generator = torch.Generator().manual_seed(seed)
+    orders = [torch.randperm(count, generator=generator) for _ in range(FROM_SCRATCH.epochs)]
+    chosen = [rows for order in orders for rows in order.split(FROM_SCRATCH.batch_size)]
+    config = ViTConfig(**VIT, num_labels=len(SHAPES))
+
+    def fresh() -> nn.Module:
+        torch.manual_seed(seed)
+        return ViTForImageClassification(config)
+
+    return Subject(
+        fresh,
+        [{"pixel_values": pixels[rows], "labels": labels[rows]} for rows in chosen],
+        FROM_SCRATCH,
+        {"pixel_values": pixels[-INPUTS:]},
+        [{"pixel_values": pixels[count:-INPUTS], "labels": labels[count:-INPUTS]}],
+        {"default": babn.BeliefConfig()},
+        {"data": "pictures", "examples": count, "classes": len(SHAPES), "tokens": 65},
+    )
+
+
+def pictures(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Noisy grey pictures of 32 x 32 pixels with one bright shape at a random place."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(len(SHAPES), (count,), generator=generator)
+    radius = 4 + 3 * torch.rand(count, 1, 1, generator=generator)
+    centre = 8 + 16 * torch.rand(2, count, 1, 1, generator=generator)
+    grid = torch.arange(32.0)
+    x, y = (grid[None, None, :] - centre[0]) / radius, (grid[None, :, None] - centre[1]) / radius
+    x, y = torch.broadcast_tensors(x, y)
+    inside = (x.abs() < 1) & (y.abs() < 1)
+    far = x.square() + y.square()
+    drawn = torch.stack(
+        [
+            far < 1,
+            inside,
+            (far < 1) & (far > 0.3),
+            inside & ((x.abs() < 0.3) | (y.abs() < 0.3)),
+            inside & (y.abs() < 0.35),
+            inside & (x.abs() < (y + 1) / 2),
+        ]
+    )
+    shape = drawn[labels, torch.arange(count)].float()
+    noise = 0.3 * torch.randn(count, 32, 32, generator=generator)
+    return (shape + noise - 0.2).unsqueeze(1), labels
+
+
+def study(
+    subject: Subject, config: babn.RuleConfig, seed: int, say: Callable[[str], None]
+) -> Batch:
+    """Everything that is measured of one method."""
+    pair = []
+    for conversion in CONVERSIONS:
+        model = subject.fresh()
+        torch.manual_seed(conversion)
+        pair.append(babn.convert(model, config, subject.tuning[0]).eval())
+    found: Batch = {"before training": record(pair, subject.inputs)}
+    for number, model in enumerate(pair, 1):
+
+        def report(step: Step, number: int = number) -> None:
+            if step.number % 20 == 0:
+                say(f"model {number}, step {step.number} of {step.total}, loss {step.loss:.3f}")
+
+        train(model, subject.batches, subject.recipe, seed, report)
+        model.eval()
+    found["after training"] = record(pair, subject.inputs)
+    tuned = babn.tune_noise(pair[0], subject.tuning, samples=SAMPLES, progress=False)
+    say(f"noise levels\n{tuned}")
+    babn.set_noise_level(pair[1], tuned.level)
+    found["after training, tuned"] = record(pair, subject.inputs) if tuned.level else None
+    trials = [asdict(trial) for trial in tuned.trials]
+    return {"config": config.to_dict(), "level": tuned.level, "trials": trials, "stages": found}
+
+
+def record(pair: list[nn.Module], inputs: Batch) -> list[Batch]:
+    """The measures of each layer of the first model, and how far both models' maps agree.
+
+    `excess` is the correlation between the uncertainty maps of two inputs less that between their
+    maps of log mean weights; `initialisations` correlates the maps of both conversions.
+    """
+    first, second = (babn.attention(model, inputs) for model in pair)
+    return [
+        {
+            **asdict(one),
+            "excess": one.between_texts - one.weights_between_texts,
+            "initialisations": correlation(a.relative_std, b.relative_std),
+        }
+        for one, a, b in zip(babn.map_content(pair[0], inputs), first, second, strict=True)
+    ]
+
+
+def correlation(a: Tensor, b: Tensor) -> float:
+    """Correlation of two maps' logarithms."""
+    both = (a > 0) & (b > 0)
+    return float(
+        torch.corrcoef(torch.stack([a[both].double().log(), b[both].double().log()]))[0, 1]
+    )
+
+
+def summary(layers: list[Batch]) -> Batch:
+    """The worst layer of each measure, and the mean share by position."""
+    shares = [layer["by_position"] for layer in layers]
+    return {
+        "by_position": max(shares),
+        "mean by_position": sum(shares) / len(shares),
+        "excess": max(layer["excess"] for layer in layers),
+        "initialisations": min(layer["initialisations"] for layer in layers),
+    }
+
+
+def table(results: Batch) -> list[str]:
+    """The worst layers of all models, with a star where a limit is not met."""
+    lines = [f"{'':<42}" + "".join(f"{name:>18}" for name in LIMITS)]
+    for subject, found in results.items():
+        for method, one in found["methods"].items():
+            for stage, layers in one["stages"].items():
+                if layers is None:
+                    continue
+                cells = [
+                    f"{value:.2f}{star(name, value)}" for name, value in summary(layers).items()
+                ]
+                lines.append(
+                    f"{subject + ' ' + method + ' ' + stage:<42}"
+                    + "".join(f"{cell:>18}" for cell in cells)
+                )
+    return lines
+
+
+def star(name: str, value: float) -> str:
+    """A star if the value is on the wrong side of its limit."""
+    above = value > LIMITS[name]
+    return "*" if above != (name == "initialisations") else " "
+
+
+SUBJECTS = {"minilm": minilm, "bert": bert, "vit": vit}
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path, help="folder of MiniLM")
+    parser.add_argument("--data", type=Path, help="folder with sst2/train.tsv.gz and the like")
+    parser.add_argument("--only", nargs="+", choices=SUBJECTS, default=list(SUBJECTS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--texts", type=int, default=3000, help="that MiniLM is trained on")
+    parser.add_argument("--pictures", type=int, default=3000, help="that the ViT is trained on")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/map-content.json")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Runs the studies, saving after each, and keeps those that the file has of other models."""
+    args = parse()
+    results = json.loads(args.out.read_text())["results"] if args.out.exists() else {}
+    for name in args.only:
+        subject, began = SUBJECTS[name](args), time.perf_counter()
+        methods = {}
+        for method, config in subject.configs.items():
+
+            def say(text: str, of: str = f"{name} {method}", began: float = began) -> None:
+                print(f"{time.perf_counter() - began:6.0f} s  {of}: {text}", flush=True)
+
+            methods[method] = study(subject, config, args.seed, say)
+            results[name] = {
+                "settings": {
+                    **subject.settings,
+                    "inputs": INPUTS,
+                    "seed": args.seed,
+                    "recipe": asdict(subject.recipe),
+                },
+                "versions": versions(),
+                "machine": machine(),
+                "methods": methods,
+            }
+            text = json.dumps({"limits": LIMITS, "results": results}, indent=1)
+            replace_file(args.out, lambda partial, text=text: partial.write_text(text + "\n"))
+    print(*table(results), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
