@@ -3,12 +3,12 @@
 import statistics
 from collections.abc import Sequence
 
-from babn.attacks.page import failed_twice
-from babn.attacks.plan import RECIPES, THREATS
-from babn.attacks.table import RULES, Description
 from babn.evaluation.tables import Table
-from babn.experiments.naming import rule_name
-from babn.experiments.result_tables import NONE
+from babn_paper.attacks.page import failed_twice
+from babn_paper.attacks.plan import RECIPES, THREATS
+from babn_paper.attacks.table import RULES, Description
+from babn_paper.experiments.naming import rule_name
+from babn_paper.experiments.result_tables import NONE
 
 
 def averages_table(found: Sequence[Description]) -> Table:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from babn.evaluation.tables import Table
-from babn.experiments.experiment import Experiment
-from babn.experiments.naming import flat, rule_name
-from babn.experiments.records import Record, load_records
-from babn.tasks.catalogue import find_task
+from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.naming import flat, rule_name
+from babn_paper.experiments.records import Record, load_records
+from babn_paper.tasks.catalogue import find_task
 
 NEAR = 0.002
 ASIDE = {"seed", "graphs", "settings"}

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from babn.visual.backbones import Backbone
-from babn.visual.extract import Wish, extract
+from babn_paper.visual.backbones import Backbone
+from babn_paper.visual.extract import Wish, extract
 
 NAME = "efficientnet-lite0"
 SIZE = (224, 288)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from babn.evaluation.tables import Table
-from babn.experiments.records import Record
-from babn.experiments.result_tables import NONE, by_label, mean_and_deviation, tried
+from babn_paper.experiments.records import Record
+from babn_paper.experiments.result_tables import NONE, by_label, mean_and_deviation, tried
 
 
 @dataclass(frozen=True)

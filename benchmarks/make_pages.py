@@ -25,25 +25,25 @@ from floors import floors
 from mean_over_tasks import mean_table
 from translation_speed import table as speed_table
 
-from babn.attacks.table import attack_table
-from babn.attacks.table import circumstances as attack_circumstances
 from babn.benchmark.report import TITLES, rows_of, shown, table
 from babn.benchmark.suite import Row
 from babn.benchmark.timing import Cost
 from babn.benchmark.workload import Size, model_config
-from babn.cli._all_tables import TITLES as TABLES
-from babn.cli._tables import ATTACKS, FIGURE
 from babn.estimate.shapes import shape_of
 from babn.estimate.table import Estimate, estimates
 from babn.estimate.workload import Workload
 from babn.evaluation.tables import Table
-from babn.experiments.grids import table_grid
-from babn.experiments.naming import rule_name
-from babn.experiments.paired_tables import DOMAINS
-from babn.experiments.records import load_records
-from babn.experiments.result_tables import NONE, NOT_RUN
-from babn.experiments.results_page import circumstances, main_table
-from babn.tasks.catalogue import find_task
+from babn_paper.attacks.table import attack_table
+from babn_paper.attacks.table import circumstances as attack_circumstances
+from babn_paper.cli._all_tables import TITLES as TABLES
+from babn_paper.cli._tables import ATTACKS, FIGURE
+from babn_paper.experiments.grids import table_grid
+from babn_paper.experiments.naming import rule_name
+from babn_paper.experiments.paired_tables import DOMAINS
+from babn_paper.experiments.records import load_records
+from babn_paper.experiments.result_tables import NONE, NOT_RUN
+from babn_paper.experiments.results_page import circumstances, main_table
+from babn_paper.tasks.catalogue import find_task
 
 ROOT = Path(__file__).parents[1]
 RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"

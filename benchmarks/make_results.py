@@ -8,10 +8,10 @@ from pathlib import Path
 from choose_settings import search_table
 from mean_over_tasks import mean_table
 
-from babn.attacks.many import attacks_page
 from babn.evaluation.tables import Table
-from babn.experiments.records import Record, load_records
-from babn.experiments.results_page import circumstances, page
+from babn_paper.attacks.many import attacks_page
+from babn_paper.experiments.records import Record, load_records
+from babn_paper.experiments.results_page import circumstances, page
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

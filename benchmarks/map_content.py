@@ -33,8 +33,8 @@ from babn.data import intents
 from babn.demo import choices, models
 from babn.demo.batches import encode, make_batches
 from babn.demo.training import Recipe, Step, train
-from babn.experiments.environment import machine, versions
 from babn.files import replace_file
+from babn_paper.experiments.environment import machine, versions
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {"by_position": 0.6, "mean by_position": 0.5, "excess": 0.15, "initialisations": 0.7}

@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from babn.evaluation.tables import Table
-from babn.experiments.naming import method_name, rule_name
-from babn.experiments.records import Record
-from babn.experiments.result_tables import mean_and_deviation, tried
-from babn.tasks.catalogue import find_task
+from babn_paper.experiments.naming import method_name, rule_name
+from babn_paper.experiments.records import Record
+from babn_paper.experiments.result_tables import mean_and_deviation, tried
+from babn_paper.tasks.catalogue import find_task
 
 Numbers = tuple[float, float, float]
 """Score, NLL and ECE."""

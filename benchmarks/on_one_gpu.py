@@ -23,9 +23,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from babn.experiments.experiment import Experiment
-from babn.experiments.records import load_records
-from babn.experiments.run_folder import RunFolder, write_json
+from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.records import load_records
+from babn_paper.experiments.run_folder import RunFolder, write_json
 
 SERVICE = "nvidia-cuda-mps-control"
 TELL_EVERY = 30

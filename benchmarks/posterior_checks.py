@@ -19,18 +19,18 @@ import torch
 
 import babn
 from babn import plots
-from babn.experiments.environment import machine, versions
 from babn.files import replace_file
-from babn.simulation.attention_checks import exact_attention, gradient_variance, train
-from babn.simulation.attention_encoders import (
+from babn_paper.experiments.environment import machine, versions
+from babn_paper.simulation.attention_checks import exact_attention, gradient_variance, train
+from babn_paper.simulation.attention_encoders import (
     AttentionPosterior,
     BeliefPosterior,
     FreePosterior,
     bound_terms,
     draw_attention,
 )
-from babn.simulation.attention_model import AttentionModel
-from babn.simulation.intervals import coverage
+from babn_paper.simulation.attention_model import AttentionModel
+from babn_paper.simulation.intervals import coverage
 
 KEYS, DIM, VALUE_DIM, DEVIATION = 3, 4, 2, 0.3
 HELD_OUT, DRAWS = 500, 2000

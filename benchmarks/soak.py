@@ -37,12 +37,12 @@ import torch
 import transformers as hf
 
 import babn
-from babn.experiments.environment import machine, versions
-from babn.experiments.experiment import Experiment
-from babn.experiments.run import evaluate, run
 from babn.files import replace_text
-from babn.tasks.pretrained import quiet
+from babn.text.pretrained import quiet
 from babn.watch import Watch
+from babn_paper.experiments.environment import machine, versions
+from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.run import evaluate, run
 
 CONFIGS: tuple[babn.RuleConfig, ...] = (
     babn.BeliefConfig.pairs(max_length=16),

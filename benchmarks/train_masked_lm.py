@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from babn.experiments.environment import environment
 from babn.files import numbered_lines
-from babn.tasks.installed import model_source
+from babn.text.installed import model_source
+from babn_paper.experiments.environment import environment
 
 HELD_OUT = 256
 """Pieces of text that are not trained on."""

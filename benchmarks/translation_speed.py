@@ -21,9 +21,9 @@ from torch import Tensor
 import babn
 from babn.benchmark.timing import Cost, free, measure, measure_in_turns, warm_up
 from babn.evaluation.tables import Table
-from babn.experiments.environment import machine, versions
-from babn.experiments.naming import rule_name
-from babn.models import TranslationConfig, TranslationModel, translate
+from babn_paper.experiments.environment import machine, versions
+from babn_paper.experiments.naming import rule_name
+from babn_paper.models import TranslationConfig, TranslationModel, translate
 
 SIZES: dict[str, dict[str, int]] = {
     "paper": {"vocab_size": 14_000},

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from babn import data_files
-from babn.attacks.neighbours import read_table
-from babn.attacks.neighbours import read_vectors as read_synonyms
 from babn.data_files import open_data, read_data, stamp
 from babn.errors import DataError
 from babn.files import numbered_lines, parse_json, read_npz
-from babn.tasks.lines import fingerprint, read_rows
-from babn.tasks.squad_files import read_official
-from babn.tasks.vqa_lmdb import Lmdb
-from babn.tasks.vqa_stores import Hdf5File, NpzFolder
+from babn_paper.attacks.neighbours import read_table
+from babn_paper.attacks.neighbours import read_vectors as read_synonyms
+from babn_paper.tasks.lines import fingerprint, read_rows
+from babn_paper.tasks.squad_files import read_official
+from babn_paper.tasks.vqa_lmdb import Lmdb
+from babn_paper.tasks.vqa_stores import Hdf5File, NpzFolder
 
 
 def test_a_gzipped_file_reads_like_a_plain_one(tmp_path: Path) -> None:

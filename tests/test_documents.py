@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import babn
 from babn.cli._app import commands
-from babn.experiments.config_files import find_config
-from babn.experiments.grids import read_grid
+from babn_paper.experiments.config_files import find_config
+from babn_paper.experiments.grids import read_grid
 
 ROOT = Path(__file__).parents[1]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from babn.experiments.experiment import Experiment
+from babn_paper.experiments.experiment import Experiment
 
 TINY: dict[str, Any] = {
     "task": "easy-vqa",

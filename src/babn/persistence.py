@@ -46,6 +46,7 @@ from babn.files import (
     replace_text,
 )
 from babn.model_folders import LOCAL, check_local, check_size, weight_files
+from babn.plugins import find_model_class
 from babn.tensor_files import CHECKSUM, checksum, read_tensors, write_tensors
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -71,7 +72,7 @@ def load(
 
     Args:
         folder: The folder.
-        model_class: Class to load with, if it is not one of transformers or of `babn.models`.
+        model_class: Class to load with, if neither transformers nor an installed package has it.
         example_inputs: As for `convert`; lets the attention calls be checked where no example can
             be made.
         **kwargs: Passed on to `from_pretrained`. Nothing is fetched, and no code from the folder
@@ -298,7 +299,7 @@ def _load_base(
 
 
 def _named_class(config: dict[str, Any], path: Path) -> type[Any]:
-    """The model class that a configuration names: of transformers or of `babn.models`."""
+    """The model class that a configuration names."""
     import transformers
 
     names = config.get("architectures")
@@ -306,7 +307,7 @@ def _named_class(config: dict[str, Any], path: Path) -> type[Any]:
     found = None
     if isinstance(name, str):
         with suppress(ImportError, RuntimeError):  # a class that needs another package
-            found = getattr(transformers, name, None) or _own_class(name)
+            found = find_model_class(name)
     # Nothing else has weights of its own; auto classes would look for code in the folder.
     if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
         raise FormatError(
@@ -314,12 +315,6 @@ def _named_class(config: dict[str, Any], path: Path) -> type[Any]:
             "Pass model_class."
         )
     return found
-
-
-def _own_class(name: str) -> type[Any] | None:
-    from babn import models
-
-    return getattr(models, name, None) if name in models.__all__ else None
 
 
 def _check_paths(model: nn.Module, chains: tuple[Chain, ...], folder: Path) -> None:

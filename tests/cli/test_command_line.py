@@ -28,6 +28,7 @@ COMMANDS = (
     "version",
     "view",
     "vqa",
+    "vqa-demo",
 )
 
 
@@ -51,7 +52,7 @@ def test_no_arguments_show_the_help() -> None:
     assert "Usage: babn" in run()[1] or "Commands" in run()[1]
 
 
-def test_commands_are_the_files_of_the_folder() -> None:
+def test_commands_are_the_files_of_both_folders() -> None:
     assert [name for name, _ in commands()] == list(COMMANDS)
 
 

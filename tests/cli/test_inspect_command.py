@@ -13,7 +13,7 @@ from test_command_line import run
 from torch import nn
 
 import babn
-from babn import models
+from babn_paper import models
 from babn.cli._outline import outline
 
 TINY = {

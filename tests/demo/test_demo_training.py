@@ -11,8 +11,8 @@ from babn.demo import models
 from babn.demo.batches import bucketed, make_batches
 from babn.demo.small import small_encoder
 from babn.demo.training import Recipe, Step, split_parameters, train
-from babn.tasks import installed
-from babn.tasks.small import word_tokenizer
+from babn.text.words import word_tokenizer
+from babn_paper.tasks import installed
 
 TEXTS = ("wake me at six", "wake me early", "play a song", "play some music at six") * 4
 DATA = Labelled(TEXTS, (0, 0, 1, 1) * 4)

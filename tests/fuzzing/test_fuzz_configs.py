@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from babn.errors import ConfigError
-from babn.experiments.config_files import (
+from babn_paper.experiments.config_files import (
     find_config,
     merged,
     parse_overrides,
@@ -17,9 +17,9 @@ from babn.experiments.config_files import (
     read_values,
     write_experiment,
 )
-from babn.experiments.experiment import Experiment, field_types
-from babn.experiments.grids import read_grid
-from babn.experiments.naming import command, run_path
+from babn_paper.experiments.experiment import Experiment, field_types
+from babn_paper.experiments.grids import read_grid
+from babn_paper.experiments.naming import command, run_path
 
 TINY: dict[str, Any] = {"task": "mrpc", "model": "small", "data": "builtin"}
 GRID = """seeds = [0, 1]

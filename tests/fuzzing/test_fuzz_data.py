@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from babn import data_files
 from babn.errors import DataError
-from babn.models.vectors import read_vectors
-from babn.tasks.catalogue import find_task
-from babn.tasks.lines import read_rows
-from babn.tasks.small import word_tokenizer
-from babn.tasks.vqa_images import image_names, read_images
+from babn.text.words import word_tokenizer
+from babn_paper.models.vectors import read_vectors
+from babn_paper.tasks.catalogue import find_task
+from babn_paper.tasks.lines import read_rows
+from babn_paper.tasks.vqa_images import image_names, read_images
 from vqa_cases import png, random_image, write_daquar, write_easy, write_easy_package, write_vqa2
 
 PAIRS = [{"sentence1": f"one {i}", "sentence2": f"two {i}", "label": i % 2} for i in range(4)]

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import babn
 from babn.cli._app import app
-from babn.experiments.experiment import Experiment
-from babn.experiments.run import run
+from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.run import run
 from models import TEXT
 from vqa_cases import tiny as tiny_visual
 

@@ -17,7 +17,7 @@ import torch
 
 from babn.benchmark.timing import Cost, Step, measure, warm_up
 from babn.errors import BabnError, is_out_of_memory
-from babn.experiments.interrupts import ctrl_c_held_back
+from babn.interrupts import ctrl_c_held_back
 
 MakeStep = Callable[[torch.device], Step]
 

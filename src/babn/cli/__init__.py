@@ -1,7 +1,8 @@
 """The `babn` command.
 
 A file in this folder without a leading underscore is a command: its function of the same name runs,
-and that function's docstring and annotations are the help. A new command is one new file.
+and that function's docstring and annotations are the help. A new command is one new file. Other
+packages add commands by an entry point of the group `babn.commands`.
 """
 
 import sys

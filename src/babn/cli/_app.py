@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable, Iterator
 from inspect import Parameter
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 
 import babn.cli
 from babn.cli._errors import failing_in_one_line
+from babn.plugins import plugins
 
 ABOUT = """Calibrated uncertainty for attention models.
 
@@ -34,8 +36,12 @@ VALUES = {
 """What stands for an option's value in the help; a switch has none."""
 
 
-def app() -> typer.Typer:
-    """The command line with every command of this folder."""
+def app(*packages: ModuleType) -> typer.Typer:
+    """The command line.
+
+    Args:
+        *packages: Further packages of commands, beside those of entry points.
+    """
     made = typer.Typer(
         help=ABOUT,
         no_args_is_help=True,
@@ -45,18 +51,23 @@ def app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     made.callback()(lambda: None)  # keeps `babn NAME` even if there were one command only
-    for name, function in commands():
+    for name, function in commands(*packages):
         summary, _ = split_docstring(function)
         made.command(name, help=summary)(with_options(function))
     return made
 
 
-def commands() -> Iterator[tuple[str, Callable[..., None]]]:
-    """Name and function of each command, in alphabetical order."""
-    for module in pkgutil.iter_modules(babn.cli.__path__):
-        if not module.name.startswith("_"):
-            found = importlib.import_module(f"babn.cli.{module.name}")
-            yield module.name, getattr(found, module.name)
+def commands(*packages: ModuleType) -> Iterator[tuple[str, Callable[..., None]]]:
+    """Name and function of each command of babn and of installed packages, by name."""
+    names = {
+        module.name: package.__name__
+        for package in (babn.cli, *packages, *plugins("babn.commands"))
+        for module in pkgutil.iter_modules(package.__path__)
+        if not module.name.startswith("_")
+    }
+    for name, package in sorted(names.items()):
+        found = importlib.import_module(f"{package}.{name}")
+        yield name.replace("_", "-"), getattr(found, name)
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:

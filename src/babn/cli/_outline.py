@@ -8,15 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from babn.plugins import find_model_class
+
 
 def outline(config: Any) -> nn.Module:
     """The model that a transformers configuration describes, with random weights."""
     import transformers
 
-    from babn import models
-
-    name = (getattr(config, "architectures", None) or [""])[0]
-    model_class = getattr(transformers, name, None) or getattr(models, name, None)
+    model_class = find_model_class((getattr(config, "architectures", None) or [""])[0])
     with _without_weights():
         model = model_class(config) if model_class else transformers.AutoModel.from_config(config)
     for module in model.modules():

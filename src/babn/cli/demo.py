@@ -2,16 +2,13 @@
 
 from pathlib import Path
 
-OUT = Path("babn-demo")
-
 
 def demo(
     *,
-    out: Path = OUT,
+    out: Path = Path("babn-demo"),
     seed: int = 0,
     epochs: int | None = None,
     model: str = "auto",
-    vqa: bool = False,
     quick: bool = False,
     force: bool = False,
 ) -> None:
@@ -27,16 +24,9 @@ def demo(
         epochs: Passes over the training texts, if not the recipe's.
         model: auto (the pretrained MiniLM if it is installed), small (a tiny model from scratch),
             or the folder of an encoder that save_pretrained wrote.
-        vqa: The visual demo: two networks learn to answer questions about images, and meet noisy
-            ones; into babn-demo-vqa, unless --out says otherwise.
         quick: Train a tiny model for a few seconds, only to see that everything runs.
         force: Write into the folder even if it holds other files.
     """
-    if vqa:
-        from babn.cli._visual_demo import visual_demo
-
-        visual_demo(out if out != OUT else Path(f"{OUT}-vqa"), seed, quick, force)
-        return
     from babn.cli._demo_view import Terminal
     from babn.cli.version import versions
     from babn.demo.outcome import Settings

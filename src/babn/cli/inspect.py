@@ -16,6 +16,7 @@ from babn.cli._outline import outline
 from babn.conversion.plan import Call, from_list
 from babn.conversion.report import Inspection
 from babn.errors import ConfigError, FormatError, MissingExtraError, one_line
+from babn.plugins import plugins
 
 READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     bool: (lambda text: {"true": True, "false": False}[text.lower()], "true or false"),
@@ -71,7 +72,7 @@ def read_config(model: str) -> Any:
     try:
         from transformers import AutoConfig
 
-        import babn.models  # noqa: F401  (makes them known to transformers)
+        plugins("babn.models")  # makes them known to transformers
     except ImportError as error:
         raise MissingExtraError(
             "babn inspect needs transformers: pip install 'babn[transformers]'"

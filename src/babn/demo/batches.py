@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from babn.data.intents import Labelled
-from babn.tasks.batching import bucketed
+from babn.text.batching import bucketed
 
 Tokenizer = Any
 """A tokenizer of transformers, which has no type of its own."""

@@ -12,9 +12,9 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from babn.demo.small import small_encoder
 from babn.errors import ModelError
-from babn.tasks.installed import MINILM_COMMAND, minilm_folder
-from babn.tasks.pretrained import quiet
-from babn.tasks.small import word_tokenizer
+from babn.text.installed import MINILM_COMMAND, minilm_folder
+from babn.text.pretrained import quiet
+from babn.text.words import word_tokenizer
 
 
 class MeanPooledClassifier(nn.Module):

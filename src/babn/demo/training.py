@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 import babn
 from babn.conversion.state import belief_states
 from babn.demo.batches import Batch
-from babn.experiments.optimizer import rise_and_fall
+from babn.training.annealing import rise_and_fall
 
 
 @dataclass(frozen=True)

@@ -77,3 +77,9 @@ def _sigmoid(growth: float) -> float:
     lowest = 1 / (1 + math.exp(6))
     value = 1 / (1 + math.exp(6 - 12 * growth))
     return (value - lowest) / (1 - 2 * lowest)
+
+
+def rise_and_fall(step: int, steps: int, warmup: int) -> float:
+    """The share of its peak that a rate has at a step: growing over the warmup, then falling."""
+    warmup = max(1, min(warmup, steps))
+    return min((step + 1) / warmup, (steps - step) / (steps - warmup + 1))

@@ -1,0 +1,1 @@
+"""Pretrained encoders, tokenizers and batches of texts."""

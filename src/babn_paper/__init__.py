@@ -1,0 +1,1 @@
+"""Reproductions of the papers: tasks, models, experiments, attacks, tables."""

@@ -1,0 +1,1 @@
+"""Commands that reproduce the papers; `babn` lists them when this package is installed."""

@@ -1,0 +1,1 @@
+"""Small data sets that stand in for the real ones."""

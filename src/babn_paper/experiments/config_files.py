@@ -1,0 +1,110 @@
+"""Experiments in files: TOML, with fields that can be overridden by name."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from babn.errors import ConfigError, nearest, one_line
+from babn_paper.experiments.experiment import Experiment, field_types
+
+BUILT_IN = Path(str(files("babn_paper.experiments").joinpath("configs")))
+"""The configurations of the paper's tables, which come with the package."""
+
+
+def find_config(name: str) -> Path:
+    """The file that a name stands for: a path, or a built-in one such as `table1/mrpc-belief`."""
+    for path in (Path(name), BUILT_IN / f"{name}.toml"):
+        if path.is_file():
+            return path
+    known = built_in()
+    tables = ", ".join(sorted({each.partition("/")[0] for each in known}))
+    all_of_them = f"Built in are the cells of {tables}, such as table1/mrpc-belief."
+    advice = nearest(name, known, all_of_them)
+    raise ConfigError(f"config {name!r} is neither a file nor built in. {advice}")
+
+
+def built_in(table: str = "") -> list[str]:
+    """Names of the built-in configurations, all or those of one table, in order."""
+    found = sorted((BUILT_IN / table).rglob("*.toml"))
+    return [path.relative_to(BUILT_IN).with_suffix("").as_posix() for path in found]
+
+
+def config_name(path: Path) -> str:
+    """What a run of a configuration is called: its path among the built-in ones, or its name."""
+    if path.is_relative_to(BUILT_IN):
+        return path.relative_to(BUILT_IN).with_suffix("").as_posix()
+    return path.stem
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """The fields that a file sets."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # wrong signs, encodings, depths, huge numbers
+        raise ConfigError(f"{path} is not TOML: {one_line(error)}.") from error
+
+
+def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
+    """The experiment of a file, with some fields replaced."""
+    try:
+        return Experiment.from_dict(merged(read_values(path), overrides or {}))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def merged(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with some replaced; of the tables within, only what is named."""
+    result = dict(values)
+    for name, value in overrides.items():
+        nested = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
+        result[name] = {**result[name], **value} if nested else value
+    return result
+
+
+def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
+    """Fields from texts `NAME=VALUE`; the rule's settings as `settings.NAME=VALUE`."""
+    overrides: dict[str, Any] = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"{text!r} is not possible. Write NAME=VALUE.")
+        table, dot, inner = name.partition(".")
+        if dot:
+            within = overrides.setdefault(table, {})
+            if not isinstance(within, dict):
+                raise ConfigError(f"{text!r} is not possible: {table} is set to {within!r} too.")
+            within[inner] = _parse(value)
+        else:
+            overrides[name] = value if field_types().get(name) is str else _parse(value)
+    return overrides
+
+
+def write_experiment(experiment: Experiment, path: Path, heading: str) -> None:
+    """Writes a file that `read_experiment` reads, with a comment on top."""
+    values = experiment.to_dict()
+    lines = [f"# {heading}"]
+    lines += [f"{name} = {_toml(v)}" for name, v in values.items() if not isinstance(v, dict)]
+    for name, table in values.items():
+        if isinstance(table, dict) and table:
+            lines += ["", f"[{name}]", *(f"{_key(key)} = {_toml(v)}" for key, v in table.items())]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _parse(text: str) -> Any:
+    """A value as TOML writes it, or else a text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
+        return text
+
+
+def _toml(value: Any) -> str:
+    # JSON's texts, numbers and truth values are TOML's, but for infinity and exponents' look.
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() else json.dumps(name)

@@ -1,0 +1,159 @@
+"""Jobs of Slurm, one for each run, through submitit."""
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from babn.errors import ConfigError, MissingExtraError, one_line
+from babn_paper.experiments.engines.engine import Engine, Resources, Slot, WorkerDiedError
+
+DAY = 24 * 60
+"""Minutes that a job may take, unless told otherwise."""
+
+PAUSE = 1.0
+"""Seconds between looks at a job."""
+
+
+class SlurmEngine(Engine):
+    """Each run is a job of Slurm; as many are in the queue at a time as there are slots.
+
+    The machines see the run folders and the data under the same paths, and have babn installed.
+
+    Args:
+        resources: What runs may take; by default one core and no GPU.
+        logs: Folder for what submitit and the jobs write.
+        options: Further parameters of Slurm, such as `partition`, `account` or `time` in minutes.
+            `cluster="local"` starts jobs as processes of this machine instead, to try things out.
+    """
+
+    def __init__(self, resources: Resources, logs: Path, options: Mapping[str, str]) -> None:
+        submitit = _import_submitit()
+        asked = dict(options)
+        cluster = asked.pop("cluster", "slurm")
+        if cluster not in ("slurm", "local"):
+            raise ConfigError(f"cluster={cluster!r} is not possible. Choose slurm or local.")
+        if cluster == "slurm" and not (shutil.which("srun") and shutil.which("sbatch")):
+            raise ConfigError(
+                "--engine slurm needs the commands srun and sbatch, which are not here. Start "
+                "the sweep on a machine of the cluster, or choose --engine local."
+            )
+        if resources.gpus not in (None, 0, 1):
+            raise ConfigError(f"gpus={resources.gpus} is not possible with Slurm. Give 0 or 1.")
+        self.executor = submitit.AutoExecutor(logs, cluster=cluster)
+        utils = submitit.core.utils
+        self.failures = (utils.UncompletedJobError, utils.FailedSubmissionError)
+        self.cpus = resources.cpus or 1
+        self._set(int(resources.gpus or 0), asked)
+        self.submitting = threading.Lock()
+
+    def _set(self, gpus: int, options: dict[str, str]) -> None:
+        time = options.pop("time", str(DAY))
+        if not time.isdigit():
+            raise ConfigError(f"time={time!r} is not possible. Give a whole number of minutes.")
+        more = {f"slurm_{name}": value for name, value in options.items()}
+        try:
+            self.executor.update_parameters(
+                name="babn",
+                timeout_min=int(time),
+                cpus_per_task=self.cpus,
+                gpus_per_node=gpus,
+                **more,
+            )
+        except NameError as error:
+            raise ConfigError(f"--slurm {' '.join(options)}: {one_line(error)}") from error
+
+    def slot(self, number: int) -> "SlurmSlot":
+        """The slot with a number, from 0 on."""
+        return SlurmSlot(self)
+
+    def close(self) -> None:
+        """Does nothing: jobs end by themselves."""
+
+    def submit(self, folder: Path, stop: Path) -> Any:
+        """Puts a run into the queue."""
+        with self.submitting:  # submitit's executors are for one thread
+            return self.executor.submit(
+                run_job, str(folder.absolute()), os.getcwd(), self.cpus, str(stop.absolute())
+            )
+
+
+def _import_submitit() -> Any:
+    try:
+        import submitit
+    except ImportError as error:
+        raise MissingExtraError(
+            "--engine slurm needs submitit: pip install 'babn[slurm]'"
+        ) from error
+    return submitit
+
+
+class SlurmSlot(Slot):
+    """One job at a time.
+
+    Args:
+        engine: Submits it.
+    """
+
+    def __init__(self, engine: SlurmEngine) -> None:
+        self.engine = engine
+        self.job: Any = None
+        self.stop: Path | None = None
+
+    def run(self, folder: Path) -> str:
+        """Runs what is prepared in a folder, and returns the worker's answer."""
+        self.stop = folder / ".stop"
+        self.stop.unlink(missing_ok=True)
+        try:
+            self.job = self.engine.submit(folder, self.stop)
+            while not self.job.done():
+                time.sleep(PAUSE)
+            return str(self.job.result())
+        except self.engine.failures as error:
+            raise WorkerDiedError(self._end(error)) from error
+        finally:
+            self.stop.unlink(missing_ok=True)
+            self.job = self.stop = None
+
+    def _end(self, error: BaseException) -> str:
+        """What has become of the job."""
+        if self.job is None:
+            return f"Slurm does not take its job: {one_line(error)[:200]}"
+        return f"its job {self.job.job_id} ended as {self.job.state} ({self.job.paths.stderr})"
+
+    def interrupt(self) -> None:
+        """Leaves a note for the job, or takes it from the queue; the second time, ends it."""
+        job, stop = self.job, self.stop
+        if job is None or stop is None:
+            return
+        if stop.exists() or job.state in ("PENDING", "CONFIGURING"):
+            job.cancel(check=False)
+        with suppress(FileNotFoundError):
+            stop.touch()
+
+    def close(self) -> None:
+        """Does nothing: the job has ended."""
+
+
+def run_job(folder: str, cwd: str, cpus: int, stop: str) -> str:
+    """Runs what is prepared in a folder, in a job; ends as by Ctrl-C when `stop` appears."""
+    import torch
+
+    from babn_paper.experiments.worker import outcome
+
+    os.chdir(cwd)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(cpus)
+    threading.Thread(target=_interrupt_when_there, args=(Path(stop),), daemon=True).start()
+    return outcome(Path(folder))
+
+
+def _interrupt_when_there(path: Path) -> None:
+    while not path.exists():
+        time.sleep(PAUSE)
+    os.kill(os.getpid(), signal.SIGINT)

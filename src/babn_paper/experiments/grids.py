@@ -1,0 +1,205 @@
+"""Grids: a file that stands for many experiments, tasks by rules by settings by seeds."""
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from babn.errors import ConfigError, one_line
+from babn_paper.experiments.config_files import BUILT_IN, built_in, merged, read_values
+from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.jobs import Job
+from babn_paper.experiments.naming import RUNS, flat, label
+from babn_paper.tasks.catalogue import task_names
+
+SWEEPS = BUILT_IN.with_name("sweeps")
+"""Grids that come with the package."""
+
+RULES = ("softmax", "va-enum", "va-sample", "bam", "belief")
+
+KNOWN = {"every", "tasks", "rules", "cells", "search", "seeds"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One experiment of a grid, but for its seed.
+
+    Attributes:
+        label: Its name within the grid: task, rule and what was searched over.
+        values: Its fields.
+        seeds: Seeds that it is run with; by default the grid's.
+    """
+
+    label: str
+    values: Mapping[str, Any]
+    seeds: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Experiments that belong together.
+
+    Attributes:
+        name: Names the folder of its runs.
+        cells: The experiments.
+        seeds: Seeds that each is run with.
+    """
+
+    name: str
+    cells: Sequence[Cell]
+    seeds: Sequence[int]
+
+    def jobs(self, overrides: Mapping[str, Any], under: Path = RUNS) -> list[Job]:
+        """The runs, cell by cell, with some fields of all of them replaced."""
+        return [
+            Job(
+                Experiment.from_dict(merged(cell.values, {**overrides, "seed": seed})),
+                folder := under / self.name / cell.label / f"seed-{seed}",
+                f"babn train {folder}/experiment.toml --out {folder} --resume",
+            )
+            for cell in self.cells
+            for seed in (self.seeds if cell.seeds is None else cell.seeds)
+        ]
+
+
+def table_grid(table: str, seeds: Sequence[int]) -> Grid:
+    """The cells of one of the paper's tables, one for each built-in configuration."""
+    names = built_in(table) if table else []
+    if not names:
+        tables = sorted({name.partition("/")[0] for name in built_in()})
+        raise ConfigError(f"table {table!r} is not known. Known tables: {', '.join(tables)}.")
+    cells = [Cell(n.partition("/")[2], read_values(BUILT_IN / f"{n}.toml")) for n in names]
+    return Grid(table, sorted(cells, key=_as_in_the_paper), seeds)
+
+
+def _as_in_the_paper(cell: Cell) -> tuple[int, bool, str, int, float]:
+    """Tasks, models and rules in the order of the paper's tables, small models first."""
+    task, model = task_names().index(cell.values["task"]), str(cell.values["model"])
+    rule, softer = RULES.index(cell.values["rule"]), cell.values.get("label_smoothing", 0.0)
+    return task, "/" in model, model.rpartition("/")[2], rule, softer
+
+
+def chosen(grid: Grid, tasks: str | None) -> Grid:
+    """The cells of a grid that belong to some tasks, given by names with commas between them."""
+    if tasks is None:
+        return grid
+    names = [name.strip() for name in tasks.split(",")]
+    known = list(dict.fromkeys(cell.values["task"] for cell in grid.cells))
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigError(f"{grid.name} has no task {', '.join(unknown)}; it has {known}.")
+    cells = [cell for cell in grid.cells if cell.values["task"] in names]
+    return Grid(grid.name, cells, grid.seeds)
+
+
+def find_grid(name: str) -> Path:
+    """The file that a name stands for: a path, or a built-in grid such as `glue-bert`."""
+    for path in (Path(name), SWEEPS / f"{name}.toml"):
+        if path.is_file():
+            return path
+    known = sorted(path.stem for path in SWEEPS.glob("*.toml"))
+    raise ConfigError(f"grid {name!r} is neither a file nor built in. Built in: {known}.")
+
+
+def read_grid(path: Path) -> Grid:
+    """The grid of a TOML file.
+
+    `[every]` holds fields of every experiment, `[tasks.NAME]` and `[rules.NAME]` those of a task
+    and of a rule, `[cells.TASK.RULE]` those of both together. Every list in `[search]`, and in
+    `[search.RULE]` for one rule, is tried value by value; if `search.RULE` is a list itself, it
+    holds the fields to try together. `seeds` is a list; a task, a rule or a cell may have its own.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"grid {path} cannot be read: {one_line(error)}.") from error
+    if unknown := sorted(set(values) - KNOWN):
+        raise ConfigError(f"{path} has {unknown}; a grid has {sorted(KNOWN)}.")
+    if not values.get("tasks") or not values.get("rules"):
+        raise ConfigError(f"{path} needs at least one [tasks.NAME] and one [rules.NAME].")
+    _check(values, path)
+    try:
+        return Grid(path.stem, list(_cells(values)), values.get("seeds", [0]))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _check(values: Mapping[str, Any], path: Path) -> None:
+    """Refuses what is not a table or a list where there has to be one."""
+    _check_seeds(values.get("seeds", [0]), path)
+    for name, fields in _tables(values):
+        if not isinstance(fields, Mapping):
+            raise ConfigError(f"{path}: {name} is not a table. Write [{name}].")
+        if "search" not in name:
+            _check_seeds(fields.get("seeds", [0]), path)
+    for rule in values["rules"]:
+        for name, tried in _lists(values.get("search", {}), rule, values["rules"]).items():
+            if not isinstance(tried, list) or not tried:
+                raise ConfigError(f"{path}: search {name}={tried!r} is not possible. Give a list.")
+        together = values.get("search", {}).get(rule, {})
+        if isinstance(together, list) and not (together and all(map(_is_table, together))):
+            raise ConfigError(
+                f"{path}: search.{rule}={together!r} is not possible. Give a list of tables."
+            )
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _tables(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What has to be a table, the outer ones before those within them."""
+    for kind in ("every", "search", "tasks", "rules", "cells"):
+        yield kind, values.get(kind, {})
+    for kind in ("tasks", "rules", "cells"):
+        yield from ((f"{kind}.{name}", each) for name, each in values.get(kind, {}).items())
+    for task, rules in values.get("cells", {}).items():
+        yield from ((f"cells.{task}.{name}", each) for name, each in rules.items())
+    for rule in values["rules"]:
+        of_rule = values.get("search", {}).get(rule, {})
+        if not isinstance(of_rule, list):
+            yield f"search.{rule}", of_rule
+
+
+def _check_seeds(seeds: Any, path: Path) -> None:
+    if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
+        raise ConfigError(f"{path}: seeds={seeds!r} is not possible. Give a list of numbers.")
+
+
+def _cells(values: Mapping[str, Any]) -> Iterator[Cell]:
+    for (task, of_task), (rule, of_rule) in itertools.product(
+        values["tasks"].items(), values["rules"].items()
+    ):
+        of_both = values.get("cells", {}).get(task, {}).get(rule, {})
+        fields: dict[str, Any] = {"task": task, "rule": rule}
+        for each in (values.get("every", {}), of_task, of_rule, of_both):
+            fields = merged(fields, each)
+        seeds = fields.pop("seeds", None)
+        for choice in _choices(values.get("search", {}), rule, values["rules"]):
+            name = "+".join(filter(None, [f"{task}-{rule}", label(choice)]))
+            yield Cell(name, merged(fields, choice), seeds)
+
+
+def _choices(
+    search: Mapping[str, Any], rule: str, rules: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Every combination of the values to try for a rule."""
+    lists, of_rule = _lists(search, rule, rules), search.get(rule, {})
+    together = of_rule if isinstance(of_rule, list) else [{}]
+    for *combination, fields in itertools.product(*lists.values(), together):
+        choice: dict[str, Any] = {}
+        for name, value in zip(lists, combination, strict=True):
+            table, dot, inner = name.partition(".")
+            if dot:
+                choice.setdefault(table, {})[inner] = value
+            else:
+                choice[name] = value
+        yield merged(choice, fields)
+
+
+def _lists(search: Mapping[str, Any], rule: str, rules: Mapping[str, Any]) -> dict[str, Any]:
+    """The values to try of each field for a rule."""
+    common = {name: values for name, values in search.items() if name not in rules}
+    of_rule = search.get(rule, {})
+    return flat(merged(common, {} if isinstance(of_rule, list) else of_rule))

@@ -1,0 +1,117 @@
+"""The results of a grid as a Markdown page, and as tables for papers and other programs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from babn.evaluation.tables import Table
+from babn.files import replace_text
+from babn_paper.experiments.paired_tables import layout_of, paired_table
+from babn_paper.experiments.records import Record, save_records
+from babn_paper.experiments.result_tables import efficiency_table, results_table
+from babn_paper.experiments.translation_tables import translation_table
+from babn_paper.experiments.visual_tables import visual_tables
+from babn_paper.tasks.catalogue import find_task
+from babn_paper.tasks.translation.task import TranslationTask
+
+EXPLANATION = """\
+Mean ± standard deviation over seeds; the best of a task is bold. *mean* asks the model once with
+attention weights at their posterior means, *sampled* averages over samples of attention. Scores
+and ECE (10 equal bins) are percentages. *+ TS* is after temperature scaling; the temperature for
+each tenth of the examples is fitted on the other nine tenths.
+"""
+
+
+def write_results(records: Sequence[Record], folder: Path, title: str, command: str) -> Path:
+    """Writes `results.json`, tables and `RESULTS.md` to a folder, and returns the page."""
+    save_records(records, folder / "results.json", command)
+    return write_table(main_table(records, title), page(records, title, command), folder)
+
+
+def write_table(table: Table, page: str, folder: Path) -> Path:
+    """Writes a table as LaTeX and CSV beside a page, and returns the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_text(folder / "results.tex", table.latex())
+    replace_text(folder / "results.csv", table.csv())
+    replace_text(folder / "RESULTS.md", page)
+    return folder / "RESULTS.md"
+
+
+def page(records: Sequence[Record], title: str, command: str) -> str:
+    """The results of a grid in Markdown, with the command and what they depend on."""
+    table, costs = main_table(records), efficiency_table(records)
+    parts = [f"## {title}\n", f"```console\n{command}\n```\n"]
+    if _translates(records):  # has its own explanation, and costs among its columns
+        lines = [f"{line}\n" for line in circumstances(records)]
+        return "\n".join([*parts, f"{table.caption}\n", table.markdown(), *lines])
+    if table != costs:
+        parts += [EXPLANATION, f"{table.caption}\n"] if table.caption else [EXPLANATION]
+    parts.append(table.markdown())
+    for further in visual_tables(records):
+        parts += [f"{further.caption}\n", further.markdown()]
+    if table != costs and len({record.experiment["task"] for record in records}) == 1:
+        parts.append(costs.markdown())  # steps of one task can be compared
+    parts += [f"{line}\n" for line in circumstances(records)]
+    return "\n".join(parts)
+
+
+def main_table(records: Sequence[Record], caption: str = "") -> Table:
+    """The table of a grid: of translation, of costs, of two parts if it has two, or of scores."""
+    if _translates(records):
+        return translation_table(records, caption)
+    if all("s/step" in record.experiment["paper"] for record in _single(records)):
+        return efficiency_table(records, caption)
+    layout = layout_of(records)
+    if layout is None:
+        return results_table(records, caption)
+    return paired_table(records, layout, caption)
+
+
+def _translates(records: Sequence[Record]) -> bool:
+    tasks = {record.experiment["task"] for record in records}
+    return any(isinstance(find_task(task), TranslationTask) for task in tasks)
+
+
+def _single(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if record.experiment["rule"] != "ensemble"]
+
+
+def circumstances(records: Sequence[Record]) -> list[str]:
+    """Model, seeds, data, versions and machines of the runs, each in a line."""
+    single = _single(records)
+    done = [record for record in single if record.results]
+    if not done:
+        return ["Nothing was run."]
+    machines = {machine_of(record.environment) for record in done}
+    versions = {versions_of(record.environment) for record in done}
+    dates = sorted({str(record.environment.get("started", ""))[:10] for record in done})
+    days = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    seeds = sorted({record.experiment["seed"] for record in done})
+    models = sorted({record.experiment["model"] for record in done})
+    return [
+        f"Models: {', '.join(Path(model).name for model in models)}. "
+        f"Seeds: {', '.join(map(str, seeds))}. "
+        f"{len(done)} of {len(single)} runs, {days}.",
+        f"Trained on: {'; '.join(dict.fromkeys(map(_data, done)))}.",
+        f"Machine: {'; '.join(sorted(machines))}. Versions: {'; '.join(sorted(versions))}.",
+    ]
+
+
+def _data(record: Record) -> str:
+    """What a run was trained on; a file by its name and folder."""
+    origin = str(record.environment.get("training_data", {}).get("origin", "unknown"))
+    return f"{record.experiment['task']} from {'/'.join(Path(origin).parts[-2:])}"
+
+
+def machine_of(environment: Mapping[str, Any]) -> str:
+    """The machine of a run, in a few words."""
+    machine = environment.get("machine", {})
+    return machine.get("gpu") or f"{machine.get('threads')} threads of {machine.get('processor')}"
+
+
+def versions_of(
+    environment: Mapping[str, Any], names: Sequence[str] = ("torch", "transformers")
+) -> str:
+    """The versions of some packages that a run had."""
+    found = environment.get("versions", {})
+    return ", ".join(f"{name} {found[name]}" for name in names if name in found)

@@ -1,0 +1,130 @@
+"""Chains of the Gibbs sampler over many observations at once."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.attention.rule import check_at_least, check_count
+from babn.errors import ConfigError
+from babn.watch import Unwatched, Watch
+from babn_paper.gbn.gibbs import State, draw_columns, sweep
+from babn_paper.gbn.network import GammaBeliefNetwork
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What the sampler found.
+
+    Attributes:
+        log_units: Logarithms of the units, layer by layer from the one nearest the prior.
+        weights: The weights, if they were learned.
+    """
+
+    log_units: list[Float[Tensor, "draw chain observation _"]]
+    weights: list[Float[Tensor, "draw chain _ _"]]
+
+
+def sample_posterior(
+    network: GammaBeliefNetwork,
+    counts: Float[Tensor, "observation count"],
+    draws: int = 1000,
+    warmup: int = 200,
+    chains: int = 4,
+    thin: int = 1,
+    concentration: float | None = None,
+    generator: torch.Generator | None = None,
+    watch: Watch | None = None,
+) -> Draws:
+    """Draws from the posterior of all units, given counts.
+
+    Args:
+        network: The network.
+        counts: One row for each observation.
+        draws: Draws that are kept of each chain.
+        warmup: Sweeps before the first that is kept.
+        chains: Chains for each observation, each from a draw of the prior.
+        thin: Sweeps from one draw that is kept to the next.
+        concentration: If given, the weights are learned too, under a symmetric Dirichlet prior with
+            this parameter for each column. The network's own weights then only say how many units
+            there are.
+        generator: Where randomness comes from.
+        watch: Is told of every sweep.
+
+    Example:
+        >>> network = GammaBeliefNetwork(torch.ones(1), (torch.ones(1, 1),))
+        >>> found = sample_posterior(network, torch.tensor([[3.0]]), draws=10)
+        >>> found.log_units[0].shape
+        torch.Size([10, 4, 1, 1])
+    """
+    for name, value in {"draws": draws, "chains": chains, "thin": thin}.items():
+        check_count(name, value)
+    check_at_least("warmup", warmup, 0)
+    if concentration is not None:
+        check_at_least("concentration", concentration, 0.0, strictly=True)
+    check_counts(counts, network.weights[-1].shape[-2])
+    start = _start(network, len(counts), chains, concentration, generator)
+    watch = watch or Unwatched()
+    watch.begin("Gibbs sampling", warmup + draws * thin)
+    kept: list[State] = []
+    data = counts.expand(chains, *counts.shape)
+    for number, state in enumerate(_sweeps(start, data, generator, concentration)):
+        if number >= warmup and (number - warmup + 1) % thin == 0:
+            kept.append(state)
+        watch.step(1)
+        if len(kept) == draws:
+            break
+    learned = zip(*(state.network.weights for state in kept), strict=True)
+    return Draws(
+        [torch.stack(layer) for layer in zip(*(state.log_units for state in kept), strict=True)],
+        [] if concentration is None else [torch.stack(layer) for layer in learned],
+    )
+
+
+def prior_weights(
+    network: GammaBeliefNetwork,
+    chains: int,
+    concentration: float,
+    generator: torch.Generator | None = None,
+) -> GammaBeliefNetwork:
+    """The network with weights from their prior, others for each chain."""
+    flat = [
+        torch.full_like(weight, concentration).expand(chains, *weight.shape)
+        for weight in network.weights
+    ]
+    return network.with_weights(tuple(draw_columns(weight, generator) for weight in flat))
+
+
+def check_counts(counts: Float[Tensor, "observation count"], columns: int) -> None:
+    """Refuses counts that are not whole numbers from 0 on, or not as many as the network has."""
+    if counts.shape[-1] != columns:
+        raise ConfigError(
+            f"counts has {counts.shape[-1]} columns and the network {columns}. Give one for each."
+        )
+    wrong = counts[~((counts >= 0) & (counts == counts.round()) & counts.isfinite())]
+    if len(wrong):
+        raise ConfigError(f"counts holds {wrong[0].item():g}. Give whole numbers from 0 on.")
+
+
+def _start(
+    network: GammaBeliefNetwork,
+    observations: int,
+    chains: int,
+    concentration: float | None,
+    generator: torch.Generator | None,
+) -> State:
+    if concentration is not None:
+        network = prior_weights(network, chains, concentration, generator)
+        return State(network, network.draw(observations, generator)[0])
+    log_units, _ = network.draw(chains * observations, generator)
+    return State(network, [units.unflatten(-2, (chains, observations)) for units in log_units])
+
+
+def _sweeps(
+    state: State, data: Tensor, generator: torch.Generator | None, concentration: float | None
+) -> Iterator[State]:
+    while True:
+        state = sweep(state, data, generator, concentration)
+        yield state

@@ -1,0 +1,181 @@
+"""The layers of MCAN (Yu, Yu, Cui, Tao, Tian, CVPR 2019)."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from babn_paper.models.mcan_config import McanConfig
+
+COLOURS = 5
+"""Red, green, blue, and height and width of a pixel."""
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Words of questions, or regions of images.
+
+    Attributes:
+        states: One vector for each; anything at padding.
+        seen: Where there is one.
+    """
+
+    states: Float[Tensor, "batch place size"]
+    seen: Bool[Tensor, "batch place"]
+
+
+class GridStem(nn.Module):
+    """Regions of raw images: a grid of standardised features, row by row.
+
+    Each stage halves height and width; the first sees the coordinates of each pixel beside its
+    colours. The features of a region are standardised, so that noise of one variance means the same
+    for every model.
+    """
+
+    def __init__(self, config: McanConfig) -> None:
+        super().__init__()
+        sizes = [COLOURS, *config.stem_channels]
+        # The first maps are the largest, and refining them costs more than all that follows.
+        self.stages = nn.Sequential(
+            *(Halving(i, o, refined=place > 0) for place, (i, o) in enumerate(pairwise(sizes)))
+        )
+
+    def forward(
+        self, pixels: Float[Tensor, "batch 3 height width"]
+    ) -> Float[Tensor, "batch region size"]:
+        """The features."""
+        found = self.stages(torch.cat([pixels, _coordinates(pixels)], 1))
+        features = found.flatten(2).transpose(1, 2)
+        return F.layer_norm(features, features.shape[-1:])
+
+
+class Halving(nn.Module):
+    r"""Maps $x$ of half the height and width, or $x + \mathrm{ReLU}(Wx)$ of them if refined.
+
+    Batch statistics and the residual step teach a few convolutions shapes from some thousand
+    questions; without them the other layers wait long for the image's.
+    """
+
+    def __init__(self, inputs: int, outputs: int, refined: bool) -> None:
+        super().__init__()
+        self.halve = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(outputs)
+        self.refine = nn.Conv2d(outputs, outputs, 3, padding=1) if refined else None
+
+    def forward(
+        self, x: Float[Tensor, "batch inputs height width"]
+    ) -> Float[Tensor, "batch outputs half_height half_width"]:
+        """The maps."""
+        halved = F.relu(self.norm(self.halve(x)))
+        return halved if self.refine is None else halved + F.relu(self.refine(halved))
+
+
+def _coordinates(pixels: Tensor) -> Float[Tensor, "batch 2 height width"]:
+    """Height and width of each pixel, from -1 to 1."""
+    rows, columns = (
+        torch.linspace(-1, 1, n, device=pixels.device, dtype=pixels.dtype)
+        for n in pixels.shape[-2:]
+    )
+    return torch.stack(torch.meshgrid(rows, columns, indexing="ij")).expand(len(pixels), -1, -1, -1)
+
+
+class Attention(nn.Module):
+    r"""Attention with several heads, $\mathrm{softmax}(QK^\top / \sqrt d)\,V$ in each."""
+
+    def __init__(self, config: McanConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.heads, self.rate = config.num_attention_heads, config.dropout
+        self.query, self.key, self.value = (nn.Linear(size, size) for _ in range(3))
+        self.output = nn.Linear(size, size)
+
+    def forward(self, asking: Sequence, asked: Sequence) -> Float[Tensor, "batch place size"]:
+        """One vector for each place that asks; those at padding ask nobody."""
+        q = self._headed(self.query(asking.states))
+        k, v = (self._headed(map(asked.states)) for map in (self.key, self.value))
+        mask = (asking.seen.unsqueeze(-1) & asked.seen.unsqueeze(-2)).unsqueeze(1)
+        rate = self.rate if self.training else 0.0
+        found = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=rate)
+        return self.output(found.transpose(1, 2).flatten(2))
+
+    def _headed(self, x: Tensor) -> Float[Tensor, "batch head place headsize"]:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class FeedForward(nn.Sequential):
+    """Two layers with ReLU and dropout between them."""
+
+    def __init__(self, inputs: int, inside: int, outputs: int, dropout: float) -> None:
+        super().__init__(
+            nn.Linear(inputs, inside), nn.ReLU(), nn.Dropout(dropout), nn.Linear(inside, outputs)
+        )
+
+
+class Residual(nn.Module):
+    """Adds what a sublayer found, after dropout, and normalises."""
+
+    def __init__(self, config: McanConfig) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(config.dropout)
+        self.norm = nn.LayerNorm(config.hidden_size)
+
+    def forward(self, x: Sequence, found: Tensor) -> Sequence:
+        """The same places with new states."""
+        return Sequence(self.norm(x.states + self.dropout(found)), x.seen)
+
+
+class QuestionLayer(nn.Module):
+    """Self-attention (SA): words attend to words."""
+
+    def __init__(self, config: McanConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.self_attention = Attention(config)
+        self.feed_forward = FeedForward(size, config.intermediate_size, size, config.dropout)
+        self.residuals = nn.ModuleList(Residual(config) for _ in range(2))
+
+    def forward(self, words: Sequence) -> Sequence:
+        """The words, each with what it found in the question."""
+        words = self.residuals[0](words, self.self_attention(words, words))
+        return self.residuals[1](words, self.feed_forward(words.states))
+
+
+class ImageLayer(nn.Module):
+    """Self- and guided attention (SGA): regions attend to regions, and then to words."""
+
+    def __init__(self, config: McanConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.self_attention = Attention(config)
+        self.cross_attention = Attention(config)
+        self.feed_forward = FeedForward(size, config.intermediate_size, size, config.dropout)
+        self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
+
+    def forward(self, regions: Sequence, words: Sequence) -> Sequence:
+        """The regions, each with what it found in image and question."""
+        regions = self.residuals[0](regions, self.self_attention(regions, regions))
+        regions = self.residuals[1](regions, self.cross_attention(regions, words))
+        return self.residuals[2](regions, self.feed_forward(regions.states))
+
+
+class Flatten(nn.Module):
+    r"""One vector of a sequence, $W \sum_i \mathrm{softmax}_i(\mathrm{MLP}(x_i))\, x_i$."""
+
+    def __init__(self, config: McanConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.scores = FeedForward(size, size, 1, config.dropout)
+        self.merge = nn.Linear(size, config.fused_size)
+
+    def forward(self, x: Sequence) -> Float[Tensor, "batch fused"]:
+        """The vectors."""
+        return self.merge((self.weights(x).unsqueeze(-1) * x.states).sum(1))
+
+    def weights(self, x: Sequence) -> Float[Tensor, "batch place"]:
+        """How much each place counts; nothing at padding."""
+        scores = self.scores(x.states).squeeze(-1)
+        least = torch.finfo(scores.dtype).min
+        return scores.masked_fill(~x.seen, least).softmax(-1).masked_fill(~x.seen, 0.0)

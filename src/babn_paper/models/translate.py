@@ -1,0 +1,171 @@
+"""Translations by beam search."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from babn.attention.randomness import Randomness, RowRandomness, mix_seed
+from babn.attention.rule import check_count
+from babn.conversion.override import overriding
+from babn.errors import ConfigError
+from babn.prediction.modes import evaluating
+from babn_paper.models.beam import BeamSearch
+from babn_paper.models.translation import TranslationModel
+from babn_paper.models.translation_parts import Memory, State
+
+
+@dataclass(frozen=True)
+class Translations:
+    """Targets that beam search found, best first.
+
+    Attributes:
+        words: Each with its end, if it came to one; padded on the right.
+        log_probs: Of each word; zero at padding.
+        scores: Log-probabilities of targets, divided by the length penalty; minus infinity where
+            there are fewer targets than the beam is wide.
+        pad: Number of the padding token.
+        eos: Number of the token that ends a target.
+    """
+
+    words: Int[Tensor, "batch hypothesis position"]
+    log_probs: Float[Tensor, "batch hypothesis position"]
+    scores: Float[Tensor, "batch hypothesis"]
+    pad: int
+    eos: int
+
+    @property
+    def best(self) -> list[list[int]]:
+        """The best target of each sentence, without its end."""
+        dropped = (self.pad, self.eos)
+        return [[w for w in row if w not in dropped] for row in self.words[:, 0].tolist()]
+
+
+def translate(
+    model: TranslationModel,
+    batch: Mapping[str, Tensor],
+    beam: int = 10,
+    length_penalty: float = 1.0,
+    max_length: int = 125,
+    samples: int | None = None,
+    seed: int | None = 0,
+    numbers: Sequence[int] | None = None,
+) -> Translations:
+    """The targets that a model finds most probable; those of greedy search with a beam of 1.
+
+    Args:
+        model: A translation model, converted or not; its training mode is restored afterwards.
+        batch: `input_ids` and, if there is padding, `attention_mask`; anything else is ignored.
+        beam: Hypotheses that are kept for each sentence.
+        length_penalty: How much longer targets are preferred (Wu et al., 2016); 0 for not at all.
+        max_length: Words of the longest target, with its end.
+        samples: How many samples of attention each word's probability is the mean of, drawn anew
+            for each hypothesis at each word, by a converted model or by variational attention; by
+            default attention is at its mean.
+        seed: Makes samples reproducible; `None` uses torch's global state.
+        numbers: Numbers of the sentences, from 0 on by default. A sentence's noise follows from
+            `seed` and its number, whatever batch it is in.
+    """
+    for name, value in (("beam", beam), ("max_length", max_length), ("samples", samples or 1)):
+        check_count(name, value)
+    config, rows = model.config, len(batch["input_ids"])
+    randomness = None if samples is None else sentence_noise(rows, seed, numbers)
+    with torch.no_grad(), evaluating(model, False), drawing(model, randomness) as given:
+        memory = model.encode(batch["input_ids"], batch.get("attention_mask"))
+        special = config.pad_token_id, config.eos_token_id
+        like = memory.value.new_empty(len(memory.value), dtype=_precise(memory.value))
+        search = BeamSearch(like, beam, max_length, length_penalty, *special)
+        _run(model, memory, search, samples or 1, randomness, given)
+    found = search.found
+    return Translations(found.words, found.log_probs, found.scores, *special)
+
+
+def sentence_noise(rows: int, seed: int | None, numbers: Sequence[int] | None) -> Randomness:
+    """A source of noise in which each sentence has its own, whatever batch it is in.
+
+    Args:
+        rows: Sentences of the batch.
+        seed: Of all sentences; `None` for torch's global state, in which sentences share noise.
+        numbers: Of the sentences; from 0 on by default.
+    """
+    if seed is None:
+        return Randomness()
+    if numbers is not None and len(numbers) != rows:
+        raise ConfigError(f"There are {len(numbers)} numbers for {rows} sentences. Give as many.")
+    return RowRandomness([mix_seed(seed, i) for i in numbers or range(rows)])
+
+
+@contextmanager
+def drawing(model: TranslationModel, randomness: Randomness | None) -> Iterator[Randomness | None]:
+    """Makes passes draw samples, and yields what variational attention has to be given for that."""
+    if randomness is None or model.config.variational:
+        yield randomness
+        return
+    with overriding(model, mode="sample", randomness=randomness):
+        yield None
+
+
+def _run(
+    model: TranslationModel,
+    memory: Memory,
+    search: BeamSearch,
+    samples: int,
+    randomness: Randomness | None,
+    given: Randomness | None,
+) -> None:
+    outputs, cells = memory.start
+    state: State = _repeated(outputs, search.beam), _repeated(cells, search.beam)
+    words = torch.full_like(search.last_words, model.config.bos_token_id)
+    while not search.over:
+        output = model(
+            memory=memory,
+            decoder_input_ids=words,
+            state=state,
+            samples=samples,
+            randomness=given,
+        )
+        parents = search.grow(_log_probs(output.logits, samples, model))
+        words, state = search.last_words, _taken(output.state, parents)
+        if (kept := search.put_aside()) is not None:
+            memory, words = memory.of(kept), words[kept]
+            state = _kept(state[0], kept, search.beam), _kept(state[1], kept, search.beam)
+            if randomness is not None:
+                randomness.keep(kept)
+
+
+def _log_probs(
+    logits: Float[Tensor, "batch attended word"], samples: int, model: TranslationModel
+) -> Float[Tensor, "batch hypothesis word"]:
+    """Logs of mean probabilities; a target has neither padding nor a second beginning."""
+    found = logits.log_softmax(-1, dtype=_precise(logits))
+    if samples > 1:
+        found = found.unflatten(1, (-1, samples)).logsumexp(2) - math.log(samples)
+    for never in (model.config.pad_token_id, model.config.bos_token_id):
+        found[..., never] = -torch.inf
+    return found
+
+
+def _precise(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _repeated(
+    x: Float[Tensor, "layer batch decoder"], beam: int
+) -> Float[Tensor, "layer row decoder"]:
+    return x.repeat_interleave(beam, 1)
+
+
+def _taken(state: State, parents: Int[Tensor, "batch hypothesis"]) -> State:
+    first = torch.arange(len(parents), device=parents.device).unsqueeze(-1) * parents.shape[1]
+    rows = (first + parents).flatten()
+    outputs, cells = state
+    return outputs[:, rows], cells[:, rows]
+
+
+def _kept(x: Tensor, sentences: Int[Tensor, " kept"], beam: int) -> Tensor:
+    """What belongs to some sentences of the decoder's outputs or cells."""
+    return x.unflatten(1, (-1, beam))[:, sentences].flatten(1, 2)

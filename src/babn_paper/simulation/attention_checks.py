@@ -1,0 +1,104 @@
+"""Training and judging approximate posteriors of the one-layer attention model."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.attention.rule import check_count
+from babn.watch import Watch
+from babn_paper.maximise import maximise
+from babn_paper.simulation.attention_encoders import AttentionPosterior, bound_terms
+from babn_paper.simulation.attention_model import AttentionModel
+
+
+def train(
+    posterior: AttentionPosterior,
+    seen: Float[Tensor, "observation valuedim"] | None = None,
+    steps: int = 2000,
+    batch_size: int = 256,
+    draws: int = 2,
+    rate: float = 0.01,
+    seed: int = 0,
+    watch: Watch | None = None,
+) -> list[float]:
+    """Maximises the evidence bound by Adam, with a rate that falls to zero like a cosine.
+
+    Args:
+        posterior: What is trained, in place.
+        seen: The data of every step; new ones simulated from the model at every step if not given.
+        steps: Steps of the optimizer.
+        batch_size: Simulated observations for each step.
+        draws: Draws for each observation.
+        rate: Learning rate at the beginning.
+        seed: Sets data and noise; the global random state is left as it was.
+        watch: Is told of every step.
+
+    Returns:
+        The mean bound at every step.
+    """
+    for name, value in {"batch_size": batch_size, "draws": draws}.items():
+        check_count(name, value)
+    model, count = posterior.model, batch_size if seen is None else len(seen)
+
+    def bound() -> Tensor:
+        batch = model.observe(model.draw_weights(batch_size)) if seen is None else seen
+        fit, divergence = bound_terms(posterior, batch, draws)
+        return (fit - divergence).mean()
+
+    return maximise(
+        bound,
+        [p for p in posterior.parameters() if p.requires_grad],
+        "training the posterior",
+        steps=steps,
+        rate=rate,
+        seed=seed,
+        watch=watch,
+        # A sum over observations, so that free parameters move at the same pace however many.
+        weight=1 if seen is None else count,
+        largest=10.0 * count**0.5,
+    )
+
+
+def gradient_variance(
+    posterior: AttentionPosterior,
+    seen: Float[Tensor, "observation valuedim"],
+    analytic: bool,
+    repeats: int = 200,
+) -> tuple[float, float]:
+    """Squared length of the bound's mean gradient, and total variance of one draw's gradient.
+
+    Args:
+        posterior: The approximate posterior.
+        seen: Observations over which the bound is averaged.
+        analytic: Whether the divergence is computed exactly or estimated from the draw.
+        repeats: Gradients from which the variance is estimated.
+    """
+    check_count("repeats", repeats)
+    trained = [p for p in posterior.parameters() if p.requires_grad]
+    rows = []
+    for _ in range(repeats):
+        fit, divergence = bound_terms(posterior, seen, 1, analytic)
+        parts = torch.autograd.grad((fit - divergence).mean(), trained, allow_unused=True)
+        rows.append(torch.cat([part.flatten() for part in parts if part is not None]))
+    gradients = torch.stack(rows)
+    return gradients.mean(0).square().sum().item(), gradients.var(0).sum().item()
+
+
+def exact_attention(
+    model: AttentionModel,
+    seen: Float[Tensor, "observation valuedim"],
+    draws: int,
+    proposals: int = 20_000,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "draw observation key"]:
+    """Weights from the exact posterior: prior draws, drawn again in proportion to their likelihood.
+
+    Exact up to the number of proposals, of which the likelihood should leave many alive.
+    """
+    found: list[Tensor] = []
+    for each in seen:
+        weights = model.draw_weights(proposals, generator)
+        share = torch.softmax(model.log_likelihood(weights, each), 0)
+        chosen = torch.multinomial(share, draws, replacement=True, generator=generator)
+        found.append(weights[chosen])
+    return torch.stack(found, 1)

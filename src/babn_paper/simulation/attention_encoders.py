@@ -1,0 +1,146 @@
+"""Approximate posteriors of the one-layer attention model, by babn's own attention and without."""
+
+from abc import ABC, abstractmethod
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from babn.attention.belief import BeliefConfig
+from babn.attention.rule import check_count
+from babn.attention.stochastic import NormalizedPosterior
+from babn.distributions import Gamma, Weibull, weibull_gamma
+from babn.standalone import BayesianAttention
+from babn_paper.simulation.attention_model import AttentionModel
+
+
+class AttentionPosterior(nn.Module, ABC):
+    """Gives the distribution of unnormalised weights for each observation."""
+
+    @property
+    @abstractmethod
+    def model(self) -> AttentionModel:
+        """The model whose posterior it approximates."""
+
+    @abstractmethod
+    def variables(self, seen: Float[Tensor, "observation valuedim"]) -> Weibull:
+        """The distribution, of shape observation by key."""
+
+
+class BeliefPosterior(AttentionPosterior):
+    """babn's attention layer with a query that a small network makes of the observation.
+
+    The keys are given, and the layer's own prior over them, left as it is at the start, is the
+    known prior of the model.
+
+    Args:
+        config: Settings of the layer.
+        keys: One row for each key.
+        values: One row for each key.
+        deviation: Standard deviation of the observations.
+        hidden: Width of the network that makes the query.
+    """
+
+    def __init__(
+        self,
+        config: BeliefConfig,
+        keys: Float[Tensor, "key dim"],
+        values: Float[Tensor, "key valuedim"],
+        deviation: float,
+        hidden: int = 32,
+    ) -> None:
+        super().__init__()
+        self.attention = BayesianAttention(1, keys.shape[-1], config).to(keys.dtype)
+        self.keys = keys
+        self.attention.rule.get_submodule("prior_nets").requires_grad_(False)
+        self.query = nn.Sequential(
+            nn.Linear(values.shape[-1], hidden),
+            nn.Tanh(),
+            nn.Linear(hidden, hidden),
+            nn.Tanh(),
+            nn.Linear(hidden, keys.shape[-1]),
+        ).to(keys.dtype)
+        self.values, self.deviation = values, deviation
+
+    @property
+    def model(self) -> AttentionModel:
+        """The attention model whose prior is the layer's."""
+        net = self.attention.rule.get_submodule("prior_nets.0")
+        log_alpha = torch.log_softmax(net(self.keys[None, None]).detach().flatten(), 0)
+        beta = cast(BeliefConfig, self.attention.config).beta
+        return AttentionModel(log_alpha, self.values, self.deviation, beta)
+
+    def forward(self, seen: Float[Tensor, "observation valuedim"]) -> NormalizedPosterior:
+        """The layer's posterior for each observation."""
+        query = self.query(seen)[:, None, None]
+        key, value = (x.expand(len(seen), 1, *x.shape) for x in (self.keys, self.values))
+        _, info = self.attention(query, key, value, sample=False)
+        assert isinstance(info.posterior, NormalizedPosterior)
+        return info.posterior
+
+    def variables(self, seen: Float[Tensor, "observation valuedim"]) -> Weibull:
+        """Weibull distributions of the unnormalised weights."""
+        found = cast(Weibull, self(seen).variables)
+        k, log_lam = (x.flatten(0, 2) for x in (found.k, found.log_lam))
+        return Weibull(k, log_lam, cast(BeliefConfig, self.attention.config).noise)
+
+
+class FreePosterior(AttentionPosterior):
+    """Weibull parameters of their own for each observation: the best that the family can do.
+
+    Args:
+        model: The attention model.
+        observations: How many; always the same, in the same order.
+    """
+
+    def __init__(self, model: AttentionModel, observations: int) -> None:
+        super().__init__()
+        self._model = model
+        start = model.log_alpha.new_zeros(observations, len(model.log_alpha))
+        self.log_k = nn.Parameter(start)
+        self.log_lam = nn.Parameter(start + model.log_alpha)
+
+    @property
+    def model(self) -> AttentionModel:
+        """The attention model."""
+        return self._model
+
+    def variables(self, seen: Float[Tensor, "observation valuedim"]) -> Weibull:
+        """The parameters, whatever was seen."""
+        return Weibull(self.log_k.clamp(-6, 6).exp(), self.log_lam)
+
+
+def bound_terms(
+    posterior: AttentionPosterior,
+    seen: Float[Tensor, "observation valuedim"],
+    draws: int,
+    analytic: bool = True,
+) -> tuple[Float[Tensor, "draw observation"], Float[Tensor, "*draw observation"]]:
+    """The two terms of the evidence bound: fit of drawn weights, and divergence from the prior.
+
+    Args:
+        posterior: The approximate posterior.
+        seen: Observations.
+        draws: Draws for each observation.
+        analytic: Whether the divergence is computed exactly; otherwise it is estimated from the
+            same draws.
+    """
+    check_count("draws", draws)
+    model, q = posterior.model, posterior.variables(seen)
+    log_s = q.log_sample_from(q.noise.sample(q.loc.detach().expand(draws, *q.loc.shape)))
+    fit = model.log_likelihood(torch.softmax(log_s, -1), seen)
+    prior = Gamma(model.log_alpha, model.beta)
+    if analytic:
+        return fit, weibull_gamma(q, prior).sum(-1)
+    return fit, (q.log_prob(log_s) - prior.log_prob(log_s)).sum(-1)
+
+
+@torch.no_grad()
+def draw_attention(
+    posterior: AttentionPosterior, seen: Float[Tensor, "observation valuedim"], draws: int
+) -> Float[Tensor, "draw observation key"]:
+    """Normalised weights from the approximate posterior."""
+    q = posterior.variables(seen)
+    noise = q.noise.sample(q.loc.expand(draws, *q.loc.shape))
+    return torch.softmax(q.log_sample_from(noise), -1)

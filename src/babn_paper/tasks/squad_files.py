@@ -1,0 +1,191 @@
+"""Reading questions on paragraphs from files, with a place for each error.
+
+A part is one of:
+
+- `train-v1.1.json` or `train.json`, in the format of the official SQuAD files;
+- `train*.questions.jsonl` with one question a line (id, title, para, question, answers with text
+  and answer_start, and perhaps is_impossible), beside `train*.paragraphs.jsonl` (title, para,
+  context), joined on title and para.
+
+All may be gzipped (`.gz`).
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from babn.data_files import read_data
+from babn.errors import DataError
+from babn.files import parse_json
+from babn_paper.tasks.lines import Row, read_rows
+
+QUESTIONS, PARAGRAPHS = ".questions.jsonl", ".paragraphs.jsonl"
+
+Found = Iterator[tuple[Row, str]]
+"""Questions as they stand in the data, each with the context it is about."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What someone marked in a context.
+
+    Attributes:
+        text: What was marked.
+        start: The place of its first character.
+    """
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question on a paragraph.
+
+    Attributes:
+        id: Unlike that of any other question.
+        text: The question.
+        context: The paragraph.
+        answers: What people marked; empty if the context does not answer the question.
+    """
+
+    id: str
+    text: str
+    context: str
+    answers: tuple[Answer, ...]
+
+
+def candidates(folder: Path, part: str, version: str) -> list[Path]:
+    """The files that hold the questions of a part; there should be one."""
+    names = [f"{stem}.json{end}" for stem in (f"{part}-v{version}", part) for end in ("", ".gz")]
+    official = [folder / name for name in names]
+    lines = (folder.glob(f"{part}*{QUESTIONS}{end}") for end in ("", ".gz"))
+    return [path for path in official if path.is_file()] + sorted(chain.from_iterable(lines))
+
+
+def part_files(folder: Path, part: str, version: str) -> tuple[Path, ...]:
+    """The official file of a part, or its files of questions and of paragraphs."""
+    found = candidates(folder, part, version)
+    if not found:
+        raise DataError(
+            f"{folder} has no file for {part!r}. Put {part}-v{version}.json there, or "
+            f"{part}{QUESTIONS} and {part}{PARAGRAPHS}, plain or .gz."
+        )
+    if len(found) > 1:
+        several = [path.name for path in found]
+        raise DataError(f"{folder} has several files for {part!r}: {several}. Keep one of them.")
+    lines = QUESTIONS in found[0].name
+    return (found[0], _paragraphs_beside(found[0])) if lines else (found[0],)
+
+
+def _paragraphs_beside(questions: Path) -> Path:
+    name = questions.name.removesuffix(".gz").replace(QUESTIONS, PARAGRAPHS)
+    for path in (questions.with_name(name), questions.with_name(f"{name}.gz")):
+        if path.is_file():
+            return path
+    raise DataError(f"{questions} has no {name} or {name}.gz beside it. Put the paragraphs there.")
+
+
+def read_official(path: Path) -> Found:
+    """The questions of a file in the official format."""
+    for i, article in enumerate(_objects(_content(path), "data", str(path))):
+        for j, paragraph in enumerate(_objects(article, "paragraphs", f"{path}: article {i}")):
+            place = f"{path}: article {i}, paragraph {j}"
+            context = Row(paragraph, place).text("context")
+            for question in _objects(paragraph, "qas", place):
+                named = f"{path}: question {question['id']!r}" if "id" in question else place
+                yield Row(question, named), context
+
+
+def read_lines(questions: Path, paragraphs: Path) -> Found:
+    """The questions of one file, joined with the paragraphs of the other."""
+    contexts: dict[tuple[str, str], str] = {}
+    for row in read_rows(paragraphs):
+        key = row.text("title"), str(row.get("para"))
+        if key in contexts:
+            raise DataError(
+                f"{row.place}: title and para {key} stand here a second time. Keep one."
+            )
+        contexts[key] = row.text("context")
+    for row in read_rows(questions):
+        key = row.text("title"), str(row.get("para"))
+        if key not in contexts:
+            raise DataError(f"{row.place}: {paragraphs} has no paragraph {key}. Add it there.")
+        yield row, contexts[key]
+
+
+def checked(
+    found: Iterable[tuple[Row, str]], origin: str, unanswerable: bool, unique: bool = True
+) -> list[Question]:
+    """Questions that can be trained on or asked; others are refused.
+
+    Args:
+        found: Questions with their contexts.
+        origin: Where they are from, for errors.
+        unanswerable: Whether there may be questions that the context does not answer.
+        unique: Whether ids must tell questions apart; training does not need them.
+    """
+    questions: list[Question] = []
+    ids: set[str] = set()
+    for row, context in found:
+        question = _question(row, context)
+        if unique and question.id in ids:
+            raise DataError(f"{row.place}: id {question.id!r} stands here a second time. Keep one.")
+        if not question.answers and not unanswerable:
+            raise DataError(
+                f"{row.place}: there is no answer. Drop the question, or take SQuAD 2.0."
+            )
+        ids.add(question.id)
+        questions.append(question)
+    if not questions:
+        raise DataError(f"{origin} has no questions. Give at least one.")
+    return questions
+
+
+def _question(row: Row, context: str) -> Question:
+    found = row.get("answers")
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise DataError(f"{row.place}: answers is not a list of objects. Mend it.")
+    impossible = row.values.get("is_impossible", not found)
+    if impossible != (not found):
+        raise DataError(
+            f"{row.place}: is_impossible is {impossible!r} beside {len(found)} answers. Mend one."
+        )
+    answers = tuple(_answer(Row(each, row.place), context) for each in found)
+    return Question(row.text("id"), row.text("question").strip(), context, answers)
+
+
+def _answer(row: Row, context: str) -> Answer:
+    text, start = row.text("text"), row.get("answer_start")
+    if not isinstance(start, int) or isinstance(start, bool) or start < 0:
+        raise DataError(f"{row.place}: answer_start={start!r} is not a place. Count from 0.")
+    there = context[start : start + len(text)]
+    if there != text:
+        raise DataError(
+            f"{row.place}: the context has {there!r} at answer_start={start}, not {text!r}. Mend "
+            "answer_start."
+        )
+    return Answer(text, start)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = parse_json(read_data(path))
+    except DataError:
+        raise
+    except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is damaged: {error}. Get it again.") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is not a JSON object. Give a file in SQuAD's format.")
+    return content
+
+
+def _objects(holder: dict[str, Any], field: str, place: str) -> list[dict[str, Any]]:
+    found = Row(holder, place).get(field)
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise DataError(f"{place}: {field} is not a list of objects. Mend it.")
+    return found

@@ -1,0 +1,132 @@
+"""Features of image regions in one LMDB, whose values are `.npz` or `.npy` files as bytes.
+
+A key is the number of an image in decimal, or the name of its file. A pickle, as in the files of
+ViLBERT and MMF, is refused: to read one is to run what it says.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from babn.data_files import Stamp, check_regular, stamp
+from babn.errors import DataError, MissingExtraError
+from babn_paper.tasks.vqa_stores import END, Arrays, Store, read_arrays
+
+DATA = "data.mdb"
+"""The file of an LMDB that is a folder."""
+
+ENDINGS = (".lmdb", ".mdb")
+"""Of an LMDB that is a file."""
+
+_NPY, _NPZ, _NPZ_END, _PICKLE = b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06", b"\x80"
+
+
+def is_lmdb(path: Path) -> bool:
+    """Whether a file or folder is an LMDB."""
+    return (path / DATA).is_file() if path.is_dir() else path.suffix in ENDINGS
+
+
+class Lmdb(Store):
+    """One value for each image. Holds no handle, so that other processes may be given it."""
+
+    def names(self) -> list[str]:
+        """All keys, whether of images or not."""
+        with self._reading() as found:
+            return [_text(key) for key in found.cursor().iternext(keys=True, values=False)]
+
+    def arrays(self, key: str) -> Arrays:
+        """The arrays `x` and `bbox` of an `.npz`, or an `.npy` of features alone."""
+        with self._reading() as found:
+            return read_arrays(BytesIO(found.get(_bytes(key), b"")))
+
+    def check(self, keys: Iterable[str]) -> None:
+        """Refuses values that are no such files, by their first and last bytes."""
+        with self._reading() as found:
+            for key in keys:
+                if trouble := _trouble(found.get(_bytes(key), b"")):
+                    raise DataError(f"{self.path}: the value of {key!r} is {trouble}")
+
+    def mark(self, key: str) -> bytes:
+        """Size, beginning and end of the value; an `.npz` has the checksums of its arrays there."""
+        with self._reading() as found:
+            value = found.get(_bytes(key), b"")
+            return len(value).to_bytes(8) + bytes(value[:END]) + bytes(value[-END:])
+
+    @contextmanager
+    def _reading(self) -> Iterator[Any]:
+        environment = _environment(self.path.resolve())
+        import lmdb
+
+        try:
+            with environment.begin(buffers=True) as transaction:
+                yield transaction
+        except lmdb.Error as error:
+            raise DataError(f"{self.path} is damaged: {error}. Get it again.") from error
+
+
+def _trouble(value: memoryview | bytes) -> str | None:
+    """What is wrong with a value, and what to do about it."""
+    head = bytes(value[: len(_NPY)])
+    if head.startswith(_NPZ):
+        whole = _NPZ_END in bytes(value[-END:])
+        return None if whole else "cut short. Get the file again."
+    if head == _NPY:
+        return None
+    if head.startswith(_PICKLE):
+        return "a pickle, which could run anything. Convert the file as docs/vqa.md shows."
+    return "neither an .npz nor an .npy. Convert the file as docs/vqa.md shows."
+
+
+_opened: dict[Path, tuple[Stamp, Any]] = {}
+_opening = threading.Lock()
+
+
+def _environment(path: Path) -> Any:
+    """The open LMDB, opened anew where the file has changed.
+
+    A process may open a file only once. Nothing is locked and nothing written, so that any number
+    of processes may read, and so may those that a process forks.
+    """
+    file = path / DATA if path.is_dir() else path
+    check_regular(file)
+    with _opening:
+        now = stamp(file) if file.exists() else ()
+        before, found = _opened.pop(path, (None, None))
+        if found is not None and before != now:
+            found.close()
+        if before != now:
+            found = _open(path)
+        _opened[path] = now, found
+        return found
+
+
+def _open(path: Path) -> Any:
+    try:
+        import lmdb
+    except ImportError as error:
+        raise MissingExtraError(f"Reading {path} needs lmdb: pip install 'babn[vqa]'") from error
+    settings = {"create": False, "readonly": True, "lock": False, "readahead": False}
+    try:
+        found = lmdb.open(str(path), subdir=path.is_dir(), **settings)
+    except lmdb.Error as error:
+        raise DataError(f"{path} cannot be read: {error}. Get it again.") from error
+    _check_length(path, (found.info()["last_pgno"] + 1) * found.stat()["psize"])
+    return found
+
+
+def _check_length(path: Path, expected: int) -> None:
+    """Refuses a file that was cut short: to read past its end would end the whole process."""
+    size = (path / DATA if path.is_dir() else path).stat().st_size
+    if size < expected:
+        raise DataError(f"{path} has {size} bytes instead of {expected}. Get it again.")
+
+
+def _text(key: memoryview) -> str:
+    return bytes(key).decode("utf-8", "surrogateescape")
+
+
+def _bytes(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")

@@ -1,0 +1,157 @@
+"""The data sets of visual questions: easy-VQA and DAQUAR."""
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from babn.errors import DataError
+from babn.files import parse_json
+from babn_paper.tasks.lines import Row, find_file, fingerprint, read_rows, task_folder
+from babn_paper.tasks.shapes import generated
+from babn_paper.tasks.vqa_data import RawImages, VqaExample, VqaPart
+from babn_paper.tasks.vqa_features import FeatureFiles
+from babn_paper.tasks.vqa_images import read_arrays, read_images
+
+Reader = Callable[[str, str], VqaPart]
+"""Reads `"train"` or `"test"` from a folder, or from `"builtin"` or `"generated"` data."""
+
+EASY_SIZE = (64, 64)
+
+DAQUAR_SIZE = (96, 128)
+"""Height and width that photographs are brought to; four halvings make 6 by 8 regions of them."""
+
+
+def read_easy(data: str, split: str) -> VqaPart:
+    """Easy-VQA (Zhou 2019): synthetic images of one coloured shape.
+
+    A folder has `train_questions.tsv` and `train_images.npz`, and the same for `test`; or the
+    layout of the package `easy-vqa`, with `train/questions.json` and `train/images`. The package is
+    the built-in data where it is installed; else made-up shapes are.
+    """
+    if data == "generated" or (data == "builtin" and easy_package() is None):
+        return generated(split)
+    folder = easy_package() if data == "builtin" else task_folder(data, "easy_vqa")
+    assert folder is not None
+    if (folder / split / "questions.json").is_file():
+        return _read_easy_package(folder / split, split)
+    path = find_file(folder, split, names=(f"{split}_questions",))
+    arrays = folder / f"{split}_images.npz"
+    if not arrays.is_file():
+        raise DataError(f"{folder} has no {arrays.name}. Put the images there.")
+    names, pixels = read_arrays(arrays)
+    rows = [(row.text("question"), row.text("answer"), _image(row)) for row in read_rows(path)]
+    examples = _examples(rows, names, easy_kind, str(path))
+    return VqaPart(split, examples, str(path), fingerprint(path, arrays), RawImages(pixels, names))
+
+
+def easy_package() -> Path | None:
+    """The data of the installed package `easy-vqa`, which is not imported."""
+    spec = find_spec("easy_vqa")
+    places = spec.submodule_search_locations if spec else None
+    folder = Path(places[0]) / "data" if places else None
+    return folder if folder and folder.is_dir() else None
+
+
+def easy_kind(question: str, answer: str) -> str:
+    """What a question of easy-VQA asks for."""
+    if answer in ("yes", "no"):
+        return "yes/no"
+    return "color" if "color" in question.lower() else "shape"
+
+
+def _read_easy_package(folder: Path, split: str) -> VqaPart:
+    path = folder / "questions.json"
+    try:
+        rows = [(q, a, str(i)) for q, a, i in parse_json(path.read_bytes())]
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path} is damaged: {error}. Get it again.") from error
+    if not rows or not all(isinstance(text, str) for row in rows for text in row):
+        raise DataError(f"{path} is damaged: a question or an answer is no text. Get it again.")
+    names = tuple(sorted({image for _, _, image in rows}, key=lambda n: (len(n), n)))
+    pixels, digest = read_images(folder / "images", names, EASY_SIZE)
+    examples = _examples(rows, names, easy_kind, str(path))
+    mark = f"{fingerprint(path)}, {digest}"
+    return VqaPart(split, examples, str(path), mark, RawImages(pixels, names))
+
+
+def read_daquar(data: str, split: str) -> VqaPart:
+    """DAQUAR (Malinowski & Fritz 2014): photographs of rooms.
+
+    A folder has `train.jsonl` and `test.jsonl` with the columns image, question and answer, and the
+    images in a folder `images` or in one tar file. Where there is a folder `features`, as `babn
+    features` makes it, the model is given those in place of raw images. An answer that lists
+    several things is right as a whole, in any order.
+    """
+    if data in ("builtin", "generated"):
+        return generated(split)
+    folder = task_folder(data, "daquar")
+    path = find_file(folder, split)
+    rows = [(row.text("question"), _listed(row), _image(row)) for row in read_rows(path)]
+    names = tuple(sorted({image for _, _, image in rows}))
+    examples = _examples(rows, names, daquar_kind, str(path))
+    if (folder / "features").is_dir():
+        files = FeatureFiles(folder / "features", names, _images_of(folder, needed=False))
+        files.check()
+        origin, mark = f"{path}, {files.origin}", f"{fingerprint(path)}, {files.fingerprint()}"
+        return VqaPart(split, examples, origin, mark, files)
+    source = _images_of(folder)
+    assert source is not None
+    pixels, digest = read_images(source, names, DAQUAR_SIZE)
+    images = RawImages(pixels, names, halvings=4)
+    return VqaPart(split, examples, str(path), f"{fingerprint(path)}, {digest}", images)
+
+
+def daquar_kind(question: str, answer: str) -> str:
+    """What a question of DAQUAR asks for."""
+    if "," in answer:
+        return "several"
+    if answer.isdigit():
+        return "number"
+    return "color" if "colo" in question.lower() else "object"
+
+
+def _listed(row: Row) -> str:
+    parts = sorted({part.strip() for part in row.text("answer").split(",")} - {""})
+    return ", ".join(parts)
+
+
+def _image(row: Row) -> str:
+    name = str(row.get("image")).strip()
+    if not name:
+        raise DataError(f"{row.place}: column 'image' is empty. Name the image.")
+    return name
+
+
+def _images_of(folder: Path, needed: bool = True) -> Path | None:
+    if (folder / "images").is_dir():
+        return folder / "images"
+    found = sorted(folder.glob("images*.tar"))
+    if len(found) != 1 and not needed:
+        return None
+    if len(found) != 1:
+        raise DataError(
+            f"{folder} has {len(found)} files images*.tar and no folder images. Put the images "
+            "into one of them."
+        )
+    return found[0]
+
+
+def _examples(
+    rows: Sequence[tuple[str, str, str]],
+    names: Sequence[str],
+    kind: Callable[[str, str], str],
+    origin: str,
+) -> list[VqaExample]:
+    numbers = {name: number for number, name in enumerate(names)}
+    if lost := next((image for _, _, image in rows if image not in numbers), None):
+        raise DataError(f"{origin} asks about image {lost!r}, which is not there. Add the image.")
+    return list(_each(rows, numbers, kind))
+
+
+def _each(
+    rows: Sequence[tuple[str, str, str]],
+    numbers: dict[str, int],
+    kind: Callable[[str, str], str],
+) -> Iterator[VqaExample]:
+    for question, answer, image in rows:
+        yield VqaExample(question, numbers[image], {answer: 1.0}, answer, kind(question, answer))

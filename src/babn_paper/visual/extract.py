@@ -1,0 +1,165 @@
+"""Features of images in files, one `.npz` for each, as `tasks.vqa_features` reads them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.errors import ConfigError, DataError
+from babn.files import parse_json, replace_file, replace_text
+from babn.watch import Unwatched, Watch
+from babn_paper.tasks.lookups import CPU
+from babn_paper.tasks.vqa_features import DESCRIPTION, MOST
+from babn_paper.tasks.vqa_images import contents, decoded, image_names
+from babn_paper.visual.backbones import Backbone
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How features are made.
+
+    Attributes:
+        size: Height and width that images are brought to.
+        batch: Images at a time.
+        device: Where the network runs.
+    """
+
+    size: tuple[int, int] = (224, 224)
+    batch: int = 16
+    device: torch.device = CPU
+
+
+@dataclass(frozen=True)
+class _Image:
+    name: str
+    colours: Float[Tensor, "3 height width"]
+    shape: tuple[int, int]
+
+
+def extract(
+    source: Path, out: Path, backbone: Backbone, wish: Wish, watch: Watch | None = None
+) -> int:
+    """Writes the features of all images, and returns how many there are.
+
+    Files that are there already stay, so that the same call finishes what was interrupted. Each
+    holds `x` (region by feature), `bbox` with the corners of regions in pixels of the image,
+    `image_h` and `image_w`.
+
+    Args:
+        source: A folder of images, or a tar file.
+        out: Folder for the files, and for `features.json`, which says how they were made.
+        backbone: The network.
+        wish: How to use it.
+        watch: Is told how far it has come.
+    """
+    watch = watch or Unwatched()
+    names = image_names(source)
+    if not names:
+        raise DataError(f"{source} has no images. Give a folder or tar file of JPEG or PNG files.")
+    grid = _grid(backbone, wish)
+    _describe(out, backbone, wish, grid)
+    missing = {name for name in names if not (out / f"{name}.npz").exists()}
+    watch.begin("features", len(names), len(names) - len(missing))
+    for images in _batches(source, missing, wish):
+        colours = torch.stack([each.colours for each in images]).to(wish.device)
+        for image, found in zip(images, backbone.maps(colours).cpu(), strict=True):
+            _write(out / f"{image.name}.npz", found, image.shape)
+        watch.step(len(images))
+    return len(names)
+
+
+def _grid(backbone: Backbone, wish: Wish) -> tuple[int, int]:
+    """Rows and columns of regions, before any image is read."""
+    backbone.network.to(wish.device)
+    try:
+        found = backbone.maps(torch.zeros(1, 3, *wish.size, device=wish.device))
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"size={wish.size} cannot be used with backbone={backbone.name!r}: {reason}. Give a "
+            "larger size, or another backbone."
+        ) from error
+    rows, columns = found.shape[-2:]
+    if rows * columns > MOST:
+        raise ConfigError(
+            f"size={wish.size} makes {rows} by {columns} regions, more than {MOST}. Give a smaller "
+            "size."
+        )
+    return rows, columns
+
+
+def _describe(out: Path, backbone: Backbone, wish: Wish, grid: tuple[int, int]) -> None:
+    """Writes how features are made, or refuses a folder of features made otherwise."""
+    made = {
+        "backbone": backbone.name,
+        "weights": backbone.weights,
+        "image_size": list(wish.size),
+        "grid": list(grid),
+    }
+    path = out / DESCRIPTION
+    if out.is_dir() and any(
+        out.glob("*.npz")
+    ):  # else a call that failed has left no more than this
+        there = _read_description(path)
+        if there is None:
+            raise ConfigError(f"{out} holds features of unknown origin. Give another folder.")
+        if there != made:
+            raise ConfigError(f"{out} holds features made with {there}. Give another folder.")
+    out.mkdir(parents=True, exist_ok=True)
+    replace_text(path, json.dumps(made, indent=2) + "\n")
+
+
+def _read_description(path: Path) -> Any:
+    """What is written there; `None` if nothing is, or nothing that can be read."""
+    try:
+        return parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _batches(source: Path, wanted: set[str], wish: Wish) -> Iterator[list[_Image]]:
+    images: list[_Image] = []
+    for name, content in contents(source, wanted):
+        images.append(_read(content, f"{source}: {name}", name, wish))
+        if len(images) == wish.batch:
+            yield images
+            images = []
+    if images:
+        yield images
+
+
+def _read(content: bytes, place: str, name: str, wish: Wish) -> _Image:
+    whole = torch.from_numpy(decoded(content, place)).movedim(-1, 0)
+    colours = F.interpolate(whole[None].float() / 255, wish.size, mode="bilinear", antialias=True)
+    return _Image(name, colours[0], (whole.shape[1], whole.shape[2]))
+
+
+def _write(path: Path, maps: Float[Tensor, "feature row column"], shape: tuple[int, int]) -> None:
+    x = maps.flatten(1).T.contiguous().numpy()
+    boxes = corners(maps.shape[1], maps.shape[2], shape)
+
+    def save(partial: Path) -> None:
+        with partial.open("wb") as file:
+            np.savez(file, x=x, bbox=boxes, image_h=shape[0], image_w=shape[1])
+
+    replace_file(path, save)
+
+
+def corners(rows: int, columns: int, shape: tuple[int, int]) -> Float[np.ndarray, "region 4"]:
+    """Left, top, right and bottom of each region of a grid, row by row, in pixels."""
+    height, width = shape[0] / rows, shape[1] / columns
+    boxes = [
+        (column * width, row * height, (column + 1) * width, (row + 1) * height)
+        for row in range(rows)
+        for column in range(columns)
+    ]
+    return np.array(boxes, dtype=np.float32)

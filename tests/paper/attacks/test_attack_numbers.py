@@ -1,0 +1,223 @@
+"""Numbers, words, page and table from records made by hand."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from babn_paper.attacks.folder import FORMAT, AttackFolder
+from babn_paper.attacks.many import write_attack_table
+from babn_paper.attacks.page import numbers, write_page
+from babn_paper.attacks.plan import Plan, Recipe, Threat
+from babn_paper.attacks.records import AttackRecord, Outcome
+from babn_paper.attacks.resources import Downloads
+from babn_paper.attacks.summary import summarise
+from babn_paper.attacks.table import PAPER, TASKS, attack_table, descriptions, numbers_table
+from babn_paper.attacks.words import words_changed
+
+
+def record(outcome: Outcome, place: int = 0, **fields: Any) -> AttackRecord:
+    return AttackRecord(place=place, outcome=outcome, **({"original": {"text": "a b"}} | fields))
+
+
+RECORDS = [
+    record("success", words=10, changed=2, queries=30, holds=True),
+    record("success", words=4, changed=2, queries=10, holds=False),
+    record("success", words=10, changed=2, queries=20, holds=True),
+    record("failed", words=10, changed=9, queries=100),
+    record("skipped", queries=1),
+    record("skipped", queries=1),
+    record("error", error="no word"),
+]
+
+
+def test_numbers_by_hand() -> None:
+    found = summarise(RECORDS)
+    counts = ("examples", "success", "failed", "skipped", "errors")
+    assert [found[name] for name in counts] == [6, 3, 1, 2, 1]  # type: ignore[literal-required]
+    assert found["failed_share"] == 1 / 4
+    assert found["accuracy"] == 4 / 6
+    assert found["accuracy_under_attack"] == 1 / 6
+    assert found["changed_share"] == pytest.approx((0.2 + 0.5 + 0.2) / 3)
+    assert found["queries"] == 40
+    assert found["holds"] == pytest.approx(2 / 3)
+
+
+def test_numbers_that_are_not_defined_are_not_shown() -> None:
+    found = summarise([record("error"), record("skipped")])
+    assert math.isnan(found["failed_share"])
+    assert found["accuracy"] == found["accuracy_under_attack"] == 0
+    assert "failed attacks" not in numbers(found)
+    assert "failed, asked twice" not in numbers(found)
+    assert numbers(summarise(RECORDS))["failed attacks"] == "25.0%"
+
+
+def test_asked_twice_a_success_that_does_not_hold_is_a_failure() -> None:
+    assert numbers(summarise(RECORDS))["failed, asked twice"] == "50.0%"
+    assert numbers(summarise([record("failed")]))["failed, asked twice"] == "100.0%"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "count"),
+    [
+        ("a good film", "a good film", 0),
+        ("a good film", "a great film", 1),
+        ("a good film", "a go od film", 1),
+        ("a good film .", "one great movie .", 3),
+        ("good", "great", 1),
+        ("good good bad", "good bad", 1),
+        ("", "new", 1),
+    ],
+)
+def test_changed_words(before: str, after: str, count: int) -> None:
+    assert words_changed(before, after) == count
+
+
+def describe(
+    run: Path,
+    recipe: Recipe = "textfooler",
+    threat: Threat = "mean",
+    *,
+    rule: str = "belief",
+    task: str = "sst2",
+    share: float | None = 0.25,
+    substituted: bool = False,
+) -> AttackFolder:
+    """A finished attack without its records."""
+    plan = Plan(recipe=recipe, threat=threat)
+    place = AttackFolder.of(run, plan)
+    place.path.mkdir(parents=True)
+    used = {kind: each.to_dict() for kind, each in Downloads().describe(recipe).items()}
+    used["encoder"] |= {"substituted": substituted, "name": "MiniLM" if substituted else "USE"}
+    description = {
+        "format": FORMAT,
+        "state": "done",
+        "identity": plan.to_dict() | {"resources": used, "model": "m0", "data": "d0"},
+        "task": task,
+        "base": "albert",
+        "rule": rule,
+        "data_origin": "builtin",
+        "examples": 277 if task == "rte" else 1000,  # its part has no more
+        "trained_with_seed": 0,
+        "environment": {
+            "started": "2026-01-01T10:00:00",
+            "versions": {"babn": "0", "torch": "1.2"},
+            "machine": {"gpu": "a GPU"},
+        },
+        "summary": {**summarise(RECORDS), "failed_share": share},
+    }
+    place.description.write_text(json.dumps(description))
+    return place
+
+
+def test_the_page_shows_pairs_with_changes_marked_and_everything_escaped(tmp_path: Path) -> None:
+    place = describe(tmp_path, threat="sample", substituted=True)
+    evil = "<script>alert(1)</script>"
+    records = [
+        record(
+            "success",
+            3,
+            label="positive",
+            before="positive",
+            after="negative",
+            original={"text": f"a good {evil} film"},
+            perturbed={"text": f"a bad {evil} <b>"},
+            probs_before=[0.1, 0.9],
+            probs_after=[0.75, 0.25],
+            holds=False,
+        ),
+        record("failed", 4, perturbed={"text": "a c"}),
+        record("skipped", 5, before="negative", label="positive"),
+        record("error", 6, original={"text": ""}, error="<i>no</i> word"),
+    ]
+    write_page(place, records)
+    page = place.page.read_text()
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert "<i>" not in page
+    assert "<mark>good</mark>" in page
+    assert "<mark>bad</mark>" in page
+    assert "<mark>&lt;b&gt;</mark>" in page
+    assert page.count("&lt;script&gt;") == 2
+    assert "positive 90%" in page
+    assert "negative 75%" in page
+    assert "asked once more, the model was right" in page
+    for heading in ("Fooled (1)", "Not fooled (1)", "Wrong already (1)", "attacked (1)"):
+        assert heading in page
+    assert "(empty)" in page
+    assert "one fresh sample of attention" in page
+    assert "MiniLM, in place of Universal Sentence Encoder" in page
+    assert "not with published ones" in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_the_paper_has_a_row_for_every_attack_and_attention(tmp_path: Path) -> None:
+    table = attack_table(descriptions([tmp_path]))
+    assert table.columns == (
+        ["attack", "attention", "threat", "MRPC", "CoLA", "RTE", "QQP", "SST-2", "Avg."]
+    )
+    assert [row[2] for row in table.rows] == ["paper"] * 9 == ["paper"] * len(PAPER)
+    assert table.rows[2] == (
+        ["TextFooler", "BABN", "paper", "6.2", "5.1", "17.7", "33.7", "16.4", "15.8"]
+    )
+    assert not table.best
+
+
+def test_ours_stand_beside_the_papers(tmp_path: Path) -> None:
+    shares = {"softmax": 0.1, "belief": 0.2}
+    for rule, share in shares.items():
+        for task in TASKS:
+            describe(tmp_path / f"{rule}-{task}-0", rule=rule, task=task, share=share)
+    describe(tmp_path / "belief-sst2-1", rule="belief", share=0.4)
+    describe(tmp_path / "belief-sst2-1", threat="sample", share=0.9)
+    describe(tmp_path / "belief-sst2-2", rule="belief", share=None)
+    table = attack_table(descriptions(sorted(tmp_path.iterdir())))
+    rows = {tuple(row[:3]): row[3:] for row in table.rows}
+    assert rows["TextFooler", "softmax", "mean"] == ["10.0"] * 6
+    assert rows["TextFooler", "BABN", "mean"] == ["20.0"] * 4 + ["30.0 ± 14.1", "22.0"]
+    assert rows["TextFooler", "BABN", "sample"] == ["–"] * 4 + ["90.0", "–"]
+    bold = {(tuple(table.rows[i][1:3]), table.columns[j]) for i, j in table.best}
+    assert (("BABN", "sample"), "SST-2") in bold
+    assert (("BABN", "mean"), "MRPC") in bold
+    assert (("BABN", "mean"), "Avg.") in bold
+
+
+def test_all_numbers_of_every_attack_are_kept_and_shown(tmp_path: Path) -> None:
+    describe(tmp_path / "runs" / "a", rule="softmax", share=0.25)
+    describe(tmp_path / "runs" / "b", threat="sample", share=0.5)
+    found = descriptions(sorted((tmp_path / "runs").iterdir()))
+    page = write_attack_table(found, tmp_path / "out", "babn attack")
+    kept = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert kept == {"command": "babn attack", "attacks": found}
+    table = numbers_table(kept["attacks"])
+    failed = list(table.columns).index("failed attacks")
+    assert [(row[2], row[3], row[failed]) for row in table.rows] == [
+        ("softmax", "mean", "25.0%"), ("BABN", "sample", "50.0%"),
+    ]  # fmt: skip
+    assert table.markdown() in page.read_text()
+    where = "- Examples: 1000. Models: albert, seeds 0. 2026-01-01, a GPU; torch 1.2."
+    assert where in page.read_text()
+
+
+def test_what_several_recipes_use_is_named_once(tmp_path: Path) -> None:
+    for recipe in ("textbugger", "textfooler"):
+        describe(tmp_path / "run", recipe=recipe, substituted=True)
+    caption = attack_table(descriptions([tmp_path / "run"])).caption
+    assert "TextFooler, TextBugger: encoder: MiniLM, in place of" in caption
+
+
+def test_attacks_with_different_resources_are_not_compared(tmp_path: Path) -> None:
+    describe(tmp_path / "a", rule="softmax", share=0.1)
+    describe(tmp_path / "b", share=0.2, substituted=True)
+    table = attack_table(descriptions([tmp_path / "a", tmp_path / "b"]))
+    assert not table.best
+    assert "none is the best" in table.caption
+    assert "TextFooler: encoder: MiniLM, in place of" in table.caption
+    assert "not with published ones" in table.caption
+
+
+def test_without_substitutes_nothing_is_said_about_them(tmp_path: Path) -> None:
+    describe(tmp_path / "run")
+    assert "published" not in attack_table(descriptions([tmp_path / "run"])).caption

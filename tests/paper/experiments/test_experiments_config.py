@@ -1,0 +1,131 @@
+"""Experiments in files and on the command line."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from small_experiments import TINY, tiny
+
+import babn
+from babn.errors import ConfigError
+from babn_paper.experiments.config_files import (
+    BUILT_IN,
+    built_in,
+    find_config,
+    parse_overrides,
+    read_experiment,
+    write_experiment,
+)
+from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.naming import command, run_path
+from babn_paper.tasks.catalogue import find_task
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_every_built_in_configuration_says_its_command_and_the_papers_number(name: str) -> None:
+    path = find_config(name)
+    first = path.read_text().splitlines()[0]
+    experiment = read_experiment(path)
+    assert first.startswith(f"# babn train {name} ")
+    assert experiment.paper
+    assert all(number in first for number in experiment.paper.values())
+    assert name.endswith(f"-{experiment.rule}")
+
+
+def test_table_1_has_every_cell_with_the_papers_settings() -> None:
+    cells = {name.partition("/")[2] for name in built_in("table1")}
+    tasks = ["mrpc", "cola", "rte", "mnli", "qnli", "qqp", "sst2", "stsb", "squad1.1", "squad2.0"]
+    assert cells == {f"{task}-{rule}" for task in tasks for rule in ("softmax", "bam", "belief")}
+    for task in tasks:
+        of_task = [
+            read_experiment(BUILT_IN / f"table1/{task}-{r}.toml") for r in ("softmax", "bam")
+        ]
+        first, second = (e.to_dict() | {"rule": "", "paper": {}} for e in of_task)
+        assert first == second
+        assert set(of_task[0].paper) == set(find_task(task).scores)
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    experiment = tiny(
+        settings={"rho": 4.0, "upward": "heads"}, paper={"s/step": "0.26"}, data='a "b" ä\\c'
+    )
+    write_experiment(experiment, tmp_path / "e.toml", "babn train x")
+    assert (tmp_path / "e.toml").read_text().startswith("# babn train x\n")
+    assert read_experiment(tmp_path / "e.toml") == experiment
+
+
+def test_any_field_can_be_overridden(tmp_path: Path) -> None:
+    write_experiment(tiny(settings={"rho": 4.0}), tmp_path / "e.toml", "")
+    texts = ["learning_rate=1e-4", "settings.sigma=0", "model=7", "precision=bfloat16", "seed=3"]
+    found = read_experiment(tmp_path / "e.toml", parse_overrides(texts))
+    assert found == tiny(
+        learning_rate=1e-4,
+        settings={"rho": 4.0, "sigma": 0},
+        model="7",
+        precision="bfloat16",
+        seed=3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 2.5}, "batch_size=2.5"),
+        ({"batch_size": True}, "batch_size=True"),
+        ({"learning_rate": "fast"}, "learning_rate='fast'"),
+        ({"learning_rate": -1.0}, "learning_rate=-1.0"),
+        ({"precision": "float64"}, "precision='float64'"),
+        ({"rule": "magic"}, "rule='magic'"),
+        ({"settings": {"rho": -1}}, "rho=-1"),
+        ({"settings": {"row": 1}}, "row"),
+        ({"batch_size": 8, "accumulation": 3}, "accumulation=3"),
+        ({"kl_warmup": 0.0}, "warmup=0.0"),
+        ({"steps": -1}, "steps=-1"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+@pytest.mark.usefixtures("as_installed")
+def test_values_that_cannot_work_are_refused(fields: dict[str, object], part: str) -> None:
+    with pytest.raises(ConfigError, match=part.replace(".", r"\.")):
+        Experiment.from_dict(TINY | fields)
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('task = "mrpc"\nmodel = "small"\nstep = 3\n')
+    with pytest.raises(ConfigError, match=r"a\.toml: An experiment has no field step"):
+        read_experiment(tmp_path / "a.toml")
+    (tmp_path / "b.toml").write_text("task = \n")
+    with pytest.raises(ConfigError, match=r"b\.toml is not TOML"):
+        read_experiment(tmp_path / "b.toml")
+    with pytest.raises(ConfigError, match="Did you mean table1/mrpc-belief"):
+        find_config("table1/mrpc-beleif")
+    with pytest.raises(ConfigError, match=r"nor built in\. Built in are the cells of"):
+        find_config("table9/none")
+    with pytest.raises(ConfigError, match="needs model and task"):
+        Experiment.from_dict({})
+    with pytest.raises(ConfigError, match="Write NAME=VALUE"):
+        parse_overrides(["steps"])
+
+
+def test_runs_that_differ_have_folders_that_differ() -> None:
+    config = find_config("table1/mrpc-belief")
+    plain = run_path(config, {}, 0)
+    assert plain == Path("runs/table1/mrpc-belief/seed-0")
+    other = run_path(config, {"settings": {"rho": 4}, "data": "/x/y", "seed": 2}, 2)
+    assert other == Path("runs/table1/mrpc-belief+settings.rho=4/seed-2")
+    assert command("table1/mrpc-belief", {"settings": {"rho": 4}, "data": "a b"}) == (
+        "babn train table1/mrpc-belief --set settings.rho=4 --set 'data=a b'"
+    )
+
+
+def test_the_rule_has_the_settings() -> None:
+    config = tiny(settings={"rho": 3.0, "kl_weight": 0.5}).rule_config()
+    assert isinstance(config, babn.BeliefConfig)
+    assert config.rho == 3.0
+    assert tiny(settings={"kl_weight": 0.5}, kl_warmup=1.0).annealing().at(50, 100) == 0.25
+
+
+def test_configurations_are_plain_toml() -> None:
+    for name in built_in():
+        assert tomllib.loads(find_config(name).read_text())["task"]

@@ -1,0 +1,25 @@
+"""What becomes of Ctrl-C."""
+
+import signal
+import subprocess
+import sys
+
+from babn.interrupts import ctrl_c_held_back
+
+ASK = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+
+
+def test_ctrl_c_is_held_back_and_children_never_hear_of_it() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        with ctrl_c_held_back():
+            signal.raise_signal(signal.SIGINT)
+            assert not heard
+            child = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True)
+        assert heard == [signal.SIGINT]
+        assert child.stdout == "True\n"
+        child = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True)
+        assert child.stdout == "False\n"
+    finally:
+        signal.signal(signal.SIGINT, before)

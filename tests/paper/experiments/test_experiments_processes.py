@@ -1,0 +1,189 @@
+"""One model trained by several processes, as torchrun starts them."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_experiments import same_weights, tiny, weights
+from small_sweeps import kill, until
+from torch import Tensor
+
+import babn
+from babn_paper.experiments.checkpoints import find_checkpoints
+from babn_paper.experiments.config_files import write_experiment
+from babn_paper.experiments.log import read_log
+from babn_paper.experiments.processes import ALONE, Processes, process_group, processes, restarted
+from babn_paper.experiments.run import run
+from babn_paper.experiments.run_folder import RunFolder
+from babn_paper.experiments.stage import set_up
+from launching import start_torchrun, torchrun
+
+NOISELESS = {
+    "settings": {"rho": 1e9, "sigma": 0.0},
+    "dropout": 0.0,
+    "classifier_dropout": 0.0,
+    "batch_size": 7,
+}
+
+
+def test_processes_share_the_examples_of_a_step() -> None:
+    stage = set_up(tiny(batch_size=8, accumulation=2, rule="softmax"))
+    (first, second) = stage.batches(0)
+    for count in (2, 3, 5):
+        shares = [list(stage.batches(0, Processes(rank, count))) for rank in range(count)]
+        for part, whole in enumerate((first, second)):
+            portions = [share[part] for share in shares]
+            assert sum(each.weight for each in portions) == pytest.approx(count)
+            assert {each.share for each in portions} == {whole.share}
+            busy = [each for each in portions if each.weight]
+            rows = torch.cat([each.batch["labels"] for each in busy])
+            assert sorted(rows.tolist()) == sorted(whole.batch["labels"].tolist())
+            assert all(len(each.batch["labels"]) == 1 for each in portions if not each.weight)
+
+
+def test_a_mean_over_words_weighs_processes_by_words() -> None:
+    options = {"train_limit": 40, "test_limit": 4}
+    sizes = {"vocab_size": 150, "embedding_size": 8, "encoder_size": 6, "decoder_size": 10}
+    stage = set_up(
+        tiny(task="translation", model="lstm", rule="softmax", options=options, sizes=sizes)
+    )
+    stage.model.eval()
+
+    def losses(own: Processes) -> Tensor:
+        return torch.stack([p.weight * stage.model(**p.batch).loss for p in stage.batches(0, own)])
+
+    with torch.no_grad():
+        alone = losses(ALONE)
+        three = torch.stack([losses(Processes(rank, 3)) for rank in range(3)])
+    torch.testing.assert_close(three.mean(0), alone)
+
+
+def test_noise_differs_between_processes_and_follows_from_the_seed() -> None:
+    def drawn(rank: int, step: int, seed: int = 0) -> float:
+        Processes(rank, 2).seed_step(seed, step)
+        return float(torch.rand(()))
+
+    with torch.random.fork_rng():
+        numbers = [drawn(0, 0), drawn(1, 0), drawn(0, 1), drawn(1, 1), drawn(0, 0, seed=1)]
+        assert len(set(numbers)) == 5
+        assert drawn(1, 1) == numbers[3]
+        torch.manual_seed(3)
+        before = torch.get_rng_state()
+        ALONE.seed_step(0, 0)
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_process_alone_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process_group() as own:
+        assert own == processes() == ALONE and own.first
+        assert own.lead(lambda: 3) == 3
+        assert own.any(True) and not own.any(False)
+        assert own.gathered([1, 2]) == [1, 2]
+    assert not restarted()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert restarted()
+
+
+def train(folder: Path, *arguments: str, **fields: Any) -> tuple[str, ...]:
+    """The command that trains a tiny model, to be started by torchrun."""
+    folder.mkdir(exist_ok=True)
+    write_experiment(tiny(**fields), folder / "tiny.toml", "")
+    return ("-m", "babn", "train", "tiny.toml", "--out", "run", *arguments)
+
+
+def save_small_model(folder: Path) -> Path:
+    """A folder with a model whose dropout an experiment may set, as one from the hub."""
+    stage = set_up(tiny(rule="softmax"))
+    babn.revert(stage.model).save_pretrained(folder)
+    stage.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two processes that nothing has happened to."""
+    folder = tmp_path_factory.mktemp("two")
+    torchrun(*train(folder, steps=60, checkpoint_every=4), cwd=folder)
+    return folder / "run"
+
+
+@pytest.mark.slow
+def test_two_processes_come_to_the_weights_and_answers_of_one(tmp_path: Path) -> None:
+    fields = NOISELESS | {"model": str(save_small_model(tmp_path / "model"))}
+    torchrun(*train(tmp_path, **fields), cwd=tmp_path)
+    run(tiny(**fields), tmp_path / "alone")
+    one, other = weights(tmp_path / "alone"), weights(tmp_path / "run")
+    for name, weight in one.items():
+        torch.testing.assert_close(other[name], weight, rtol=1e-3, atol=1e-4, msg=name)
+    logs = [read_log(RunFolder(tmp_path / name)) for name in ("alone", "run")]
+    for first, second in zip(*logs, strict=True):
+        for name in ("loss", "nll", "kl"):
+            assert second[name] == pytest.approx(first[name], rel=1e-3), name
+    kept = [babn.Evaluation.load(tmp_path / n / "answers/dev-mean") for n in ("alone", "run")]
+    assert torch.equal(kept[0].labels, kept[1].labels)
+    probs = [each.prediction.probs for each in kept]
+    torch.testing.assert_close(probs[0], probs[1], rtol=0, atol=1e-3)
+    about = json.loads((tmp_path / "run/environment.json").read_text())
+    assert about["processes"] == 2
+
+
+def processes_of(agent: "subprocess.Popen[str]") -> list[int]:
+    """The processes that torchrun has started, by rank."""
+    ranks = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
+            if int(parent) != agent.pid:
+                continue
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except (OSError, IndexError):
+            continue
+        for variable in variables:
+            if variable.startswith(b"RANK="):
+                ranks[int(variable.removeprefix(b"RANK="))] = int(entry.name)
+    return [ranks[rank] for rank in sorted(ranks)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_process_costs_the_steps_since_the_last_checkpoint(
+    rank: int, tmp_path: Path, two: Path
+) -> None:
+    command = train(tmp_path, steps=60, checkpoint_every=4)
+    agent = start_torchrun("--max-restarts=1", *command, cwd=tmp_path)
+    until(lambda: find_checkpoints(tmp_path / "run/checkpoints"))
+    kill(processes_of(agent)[rank])
+    output, _ = agent.communicate(timeout=240)
+    assert agent.returncode == 0, output[-3000:]
+    assert same_weights(two, tmp_path / "run")
+    place = RunFolder(tmp_path / "run")
+    assert place.read_results()["measures"] == RunFolder(two).read_results()["measures"]
+    assert [line["step"] for line in read_log(place)] == list(range(1, 61))
+    assert len(list(place.tensorboard.iterdir())) == 2  # begun and gone on with
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_all_processes_and_resume_goes_on(tmp_path: Path, two: Path) -> None:
+    command = train(tmp_path, steps=60, checkpoint_every=4)
+    agent = start_torchrun(*command, cwd=tmp_path)
+    until(lambda: find_checkpoints(tmp_path / "run/checkpoints"))
+    os.kill(agent.pid, signal.SIGINT)
+    agent.communicate(timeout=60)
+    place = RunFolder(tmp_path / "run")
+    assert place.state == "unfinished" and place.holder is None
+    torchrun(*command, "--resume", cwd=tmp_path)
+    assert same_weights(two, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_errors_are_told_once(tmp_path: Path, two: Path) -> None:
+    command = train(tmp_path, steps=60, checkpoint_every=4)
+    agent = start_torchrun(*command[:-1], str(two), cwd=tmp_path)
+    output, _ = agent.communicate(timeout=120)
+    assert agent.returncode != 0
+    assert output.count("holds a run that is done: --overwrite begins again") == 1

@@ -1,0 +1,140 @@
+"""Tables of many runs."""
+
+import math
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from small_experiments import TINY
+
+from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.records import Record, load_records
+from babn_paper.experiments.result_tables import (
+    efficiency_table,
+    mean_and_deviation,
+    results_table,
+)
+from babn_paper.experiments.results_page import page, write_results
+
+
+def record(rule: str, seed: int, score: float | None, **modes: Any) -> Record:
+    paper = {"accuracy": "86.5"} if rule == "softmax" else {}
+    experiment = Experiment.from_dict(TINY | {"rule": rule, "seed": seed, "paper": paper})
+    results: dict[str, Any] = {}
+    if score is not None:
+        mean = {"accuracy": score, "NLL": 1 - score, "ECE-10": 0.1, "ECE-10 + TS": 0.05}
+        measures = {"dev": {"mean": mean, **modes}}
+        results = {"measures": measures, "parameters": 11_700_000, "seconds_per_step": 0.25}
+    environment = {
+        "started": "2026-01-02T03:04:05",
+        "machine": {"gpu": "a GPU"},
+        "versions": {"torch": "2"},
+    }
+    return Record(f"mrpc-{rule}", experiment.to_dict(), results, environment)
+
+
+RECORDS = [
+    record("softmax", 0, 0.80),
+    record("softmax", 1, 0.84),
+    record("bam", 0, None),
+    record("bam", 1, None),
+    record("belief", 0, 0.85, sampled={"accuracy": 0.86}),
+    record("belief", 1, 0.85, sampled={"accuracy": 0.88}),
+]
+
+
+def test_without_numbers_of_the_paper_there_is_no_column_for_them() -> None:
+    table, own = results_table(RECORDS), results_table(RECORDS[2:])
+    assert list(own.columns) == [name for name in table.columns if name != "paper"]
+    marked = {(own.rows[row][1], own.columns[column]) for row, column in own.best}
+    assert ("BABN", "score, sampled") in marked
+
+
+def test_cells_are_mean_and_deviation_over_seeds_beside_the_papers() -> None:
+    table = results_table(RECORDS)
+    rows = {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    deviation = 100 * statistics.stdev([0.80, 0.84])
+    assert rows["softmax"]["score, mean"] == f"82.0 ± {deviation:.1f}"
+    assert rows["softmax"]["paper"] == "86.5"
+    assert rows["softmax"]["score, sampled"] == "–"
+    assert rows["softmax"]["seeds"] == "2"
+    assert rows["BAM"]["score, mean"] == "not run"
+    assert rows["BAM"]["seeds"] == "0"
+    assert rows["BABN"]["NLL, mean"] == "0.150 ± 0.000"
+    assert rows["BABN"]["score, sampled"].startswith("87.0 ± 1.4")
+
+
+def test_a_cell_says_for_how_many_seeds_there_is_a_number() -> None:
+    assert mean_and_deviation([0.5, math.nan, 0.7], percent=True) == "60.0 ± 14.1 (2 of 3)"
+    assert mean_and_deviation([math.nan, 0.7], percent=False) == "0.700 (1 of 2)"
+    assert mean_and_deviation([math.nan], percent=False) == "undefined"
+
+
+def test_a_cell_without_a_number_for_every_seed_is_not_the_best() -> None:
+    runs = [record("softmax", 0, 0.8), record("softmax", 1, math.nan), record("bam", 0, 0.7)]
+    table = results_table(runs)
+    marked = {table.rows[row][1] for row, column in table.best if "score" in table.columns[column]}
+    assert marked == {"BAM"}
+
+
+def test_the_best_of_a_task_is_marked_in_either_mode() -> None:
+    table = results_table(RECORDS)
+    marked = {(table.rows[row][1], table.columns[column]) for row, column in table.best}
+    assert ("BABN", "score, sampled") in marked
+    assert ("BABN", "NLL, mean") in marked
+    assert not any(name == "BAM" for name, _ in marked)
+    assert ("softmax", "score, mean") not in marked
+
+
+def test_dropout_and_ensembles_have_rows_of_their_own() -> None:
+    dropped = record("softmax", 0, 0.8, dropout={"accuracy": 0.81})
+    results = {"members": 5, "measures": {"dev": {"sampled": {"accuracy": 0.9}}}}
+    joined = Record("mrpc-ensemble", {**dropped.experiment, "rule": "ensemble"}, results, {})
+    table = results_table([dropped, joined])
+    rows = {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["softmax"]["score, sampled"] == "–"
+    assert rows["softmax, MC dropout"]["score, sampled"] == "81.0"
+    assert rows["softmax, MC dropout"]["paper"] == rows["softmax, MC dropout"]["score, mean"] == "–"
+    assert rows["softmax, ensemble"]["score, sampled"] == "90.0"
+    assert rows["softmax, ensemble"]["seeds"] == "5"
+    assert len(efficiency_table([dropped, joined]).rows) == 1
+    both = results_table([record("belief", 0, 0.8, dropout={"accuracy": 0.83})])
+    assert [row[1] for row in both.rows] == ["BABN", "BABN, sampled + dropout"]
+
+
+def test_efficiency_is_parameters_and_seconds() -> None:
+    table = efficiency_table(RECORDS)
+    assert list(table.columns) == ["attention", "parameters", "s/step"]
+    assert table.rows[0] == ["softmax", "11.7M", "0.250"]
+    assert table.rows[1][1] == "not run"
+
+
+def test_a_grid_about_costs_has_no_table_of_scores() -> None:
+    costs = {"parameters": "11.7M", "s/step": "0.26"}
+    asked = [replace(r, experiment={**r.experiment, "paper": costs}) for r in RECORDS[:2]]
+    text = page(asked, "Efficiency", "babn reproduce efficiency")
+    assert text.count("| attention") == 1 and "score" not in text
+    assert "| softmax   | 11.7M             | 11.7M      | 0.26          | 0.250  |" in text
+
+
+def test_the_page_says_what_was_run_where_and_how(tmp_path: Path) -> None:
+    text = page(RECORDS, "Table 1", "babn reproduce table1")
+    assert "babn reproduce table1" in text
+    assert "Seeds: 0, 1. 4 of 6 runs, 2026-01-02." in text
+    assert "Trained on: " in text
+    assert "Machine: a GPU. Versions: torch 2." in text
+    written = write_results(RECORDS, tmp_path, "Table 1", "babn reproduce table1")
+    assert written.read_text() == text
+    assert load_records(tmp_path / "results.json")[0] == RECORDS
+    assert (tmp_path / "results.tex").read_text().count("not run") == 8
+    assert "MRPC,BABN" in (tmp_path / "results.csv").read_text()
+
+
+def test_numbers_that_are_not_defined_survive_the_file(tmp_path: Path) -> None:
+    path = write_results([record("softmax", 0, math.nan)], tmp_path, "t", "c")
+    text = (tmp_path / "results.json").read_text()
+    assert "NaN" not in text and "null" in text
+    (found,), _ = load_records(tmp_path / "results.json")
+    assert math.isnan(found.measures["mean"]["accuracy"])
+    assert "undefined" in path.read_text()
