@@ -13,8 +13,8 @@ from test_command_line import run
 from torch import nn
 
 import babn
-from babn_paper import models
 from babn.cli._outline import outline
+from babn_paper import models
 
 TINY = {
     "vocab_size": 50,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from babn_paper.cli import _all_tables
 from babn.cli._app import app
 from babn.errors import DataError
+from babn_paper.cli import _all_tables
 from babn_paper.cli._tables import Request
 
 RUNNER = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"})
