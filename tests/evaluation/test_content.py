@@ -122,6 +122,21 @@ def test_causal_models_count_the_pairs_that_are_seen() -> None:
     assert table.count("\n") == 4 and "mean" in table.splitlines()[-1]
 
 
+def test_keys_can_be_left_out() -> None:
+    model, batch = bert(babn.BeliefConfig(), 0), texts()
+    batch["input_ids"][:, [0, -1]] = torch.tensor([1, 2])  # the same tokens in all texts
+    found, inner = map_content(model, batch), map_content(model, batch, without=(0, -1))
+    maps = babn.attention(model, batch)
+    for one, part, whole in zip(maps, inner, found, strict=True):
+        x = one.relative_std.double().log()[..., 1:-1]
+        everything = torch.ones(x.shape[1:], dtype=torch.bool)
+        assert part.by_position == pytest.approx(explained_by_position(x, everything))
+        assert part.between_texts == pytest.approx(correlation_between(x, everything))
+        assert part.by_position < whole.by_position
+    with pytest.raises(ConfigError, match="10 keys"):
+        map_content(model, batch, without=(10,))
+
+
 def test_padding_is_refused() -> None:
     batch = texts()
     mask = torch.ones_like(batch["input_ids"])

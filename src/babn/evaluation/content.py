@@ -34,7 +34,7 @@ class MapContent:
     weights_between_texts: float
 
 
-def map_content(model: nn.Module, batch: Any) -> list[MapContent]:
+def map_content(model: nn.Module, batch: Any, *, without: Sequence[int] = ()) -> list[MapContent]:
     """Measures how far the uncertainty maps of a converted model are about its input.
 
     Maps that show the model's parameters and not the input are explained by head and key position
@@ -46,9 +46,11 @@ def map_content(model: nn.Module, batch: Any) -> list[MapContent]:
     Args:
         model: A converted model with a noise level above 0.
         batch: Two or more inputs of the same length, without padding, as `predict` takes them.
+        without: Positions of keys to leave out, as `(0, -1)` for special tokens. These are the same
+            in all texts, and position explains much where most attention goes to one of them.
     """
     maps = attention(model, batch)
-    found = [content for one in maps if (content := _content(one)) is not None]
+    found = [content for one in maps if (content := _content(one, without)) is not None]
     if not found:
         raise ConfigError(
             "No attention weight of the model is uncertain, so that there are no maps to measure: "
@@ -58,7 +60,7 @@ def map_content(model: nn.Module, batch: Any) -> list[MapContent]:
     return found
 
 
-def _content(one: AttentionMap) -> MapContent | None:
+def _content(one: AttentionMap, without: Sequence[int]) -> MapContent | None:
     """The measures of one call; `None` if its weights do not vary."""
     if len(one.mean) < 2:
         raise ConfigError(f"batch has {len(one.mean)} input. Give two or more of the same length.")
@@ -69,6 +71,10 @@ def _content(one: AttentionMap) -> MapContent | None:
             "length, without padding."
         )
     common = ((one.mean > 0) & (one.relative_std > 0)).all(0)
+    keys = common.shape[-1]
+    if not all(-keys <= position < keys for position in without):
+        raise ConfigError(f"without={tuple(without)} has positions outside of the {keys} keys.")
+    common[..., list(without)] = False
     if not bool(common.any()):
         return None
     spread, mean = (x.double().clamp(min=1e-30).log() for x in (one.relative_std, one.mean))
