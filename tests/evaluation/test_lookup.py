@@ -69,14 +69,14 @@ def test_predictions_are_as_unsure_as_the_answer(found: Measures) -> None:
     one, two, four = column(found["candidates"], "entropy")
     assert one + 0.4 < two < four - 0.2
     one, two, four = column(found["candidates"], "mutual_information")
-    assert one < 0.005 and two > 5 * one and four > 1.5 * two
+    assert one < 0.01 and two > 5 * one and four > 1.5 * two
 
 
 def test_another_key_may_be_repeated_without_effect(found: Measures) -> None:
     for name in ("relative_std", "weight_entropy", "entropy"):
         once, *more = column(found["another key"], name)
         assert all(value == pytest.approx(once, rel=0.35, abs=0.02) for value in more)
-    assert max(column(found["another key"], "mutual_information")) < 0.005
+    assert max(column(found["another key"], "mutual_information")) < 0.01
 
 
 def test_the_order_of_the_pairs_does_not_matter(model: torch.nn.Module, found: Measures) -> None:
