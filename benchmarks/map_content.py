@@ -30,15 +30,16 @@ from transformers import (
 
 import babn
 from babn.data import intents
-from babn.demo import choices, models
-from babn.demo.batches import encode, make_batches
-from babn.demo.training import Recipe, Step, train
+from babn.demo import models
+from babn.demo.batches import encode
+from babn.experiments.environment import machine, versions
+from babn.experiments.optimizer import rise_and_fall
 from babn.files import replace_file
-from babn_paper.experiments.environment import machine, versions
+from babn.text.batching import bucketed
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {"by_position": 0.6, "mean by_position": 0.5, "excess": 0.15, "initialisations": 0.7}
-"""At most, at most, at most and at least; see `record`."""
+"""Limits of `summary`: the last from below, the others from above."""
 
 INPUTS, TOKENS = 64, 24
 """Inputs that maps are measured on, and the length of MiniLM's."""
@@ -49,10 +50,6 @@ TUNED_TEXTS, TUNED_PICTURES, SAMPLES = 200, 256, 10
 CONVERSIONS = (1, 2)
 """Seeds of what conversion adds."""
 
-FINE_TUNING = Recipe(
-    epochs=1, encoder_rate=1e-4, classifier_rate=1e-4, belief_rate=1e-4, batch_size=32
-)
-FROM_SCRATCH = Recipe(epochs=6, encoder_rate=1e-3, classifier_rate=1e-3, belief_rate=1e-3)
 VIT = {
     "image_size": 32,
     "patch_size": 4,
@@ -68,6 +65,25 @@ Batch = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """AdamW with one rate for all parameters, warmup and linear decay.
+
+    Attributes:
+        epochs: Passes over the training data.
+        rate: Highest learning rate.
+        batch_size: Examples in one step.
+    """
+
+    epochs: int
+    rate: float
+    batch_size: int
+
+
+FINE_TUNING = Recipe(epochs=1, rate=1e-4, batch_size=32)
+FROM_SCRATCH = Recipe(epochs=10, rate=1e-3, batch_size=16)
+
+
+@dataclass(frozen=True)
 class Subject:
     """A model, its training, and the inputs that its maps are measured on.
 
@@ -76,6 +92,7 @@ class Subject:
         batches: What it is trained on, in this order.
         recipe: How it is trained.
         inputs: Inputs of equal length that it was not trained on.
+        special: Positions of special tokens, which are the same in all inputs.
         tuning: Labelled batches that it was not trained on, for the noise level.
         configs: Methods by name.
         settings: What else the results depend on.
@@ -85,6 +102,7 @@ class Subject:
     batches: list[Batch]
     recipe: Recipe
     inputs: Batch
+    special: tuple[int, ...]
     tuning: list[Batch]
     configs: dict[str, babn.RuleConfig]
     settings: dict[str, Any]
@@ -112,6 +130,7 @@ def minilm(args: argparse.Namespace) -> Subject:
         noise_table.batches(train, order, FINE_TUNING.batch_size, tokenizer, "cpu"),
         FINE_TUNING,
         {"input_ids": torch.tensor(ids[:INPUTS])},
+        (0, -1),
         noise_table.batches(tune, noise_table.sorted_rows(tune), 50, tokenizer, "cpu"),
         {"default": babn.BeliefConfig(), "pairs": babn.BeliefConfig.pairs()},
         {"data": "SST-2", "examples": count, "classes": 2, "tokens": TOKENS},
@@ -128,7 +147,7 @@ def read_sst2(folder: Path, split: str) -> list[tuple]:
 def bert(args: argparse.Namespace) -> Subject:
     """The demo's small BERT on its intents."""
     training, development = intents.in_scope("train"), intents.in_scope("dev")
-    recipe, seed, device = choices.SMALL, args.seed, torch.device("cpu")
+    recipe, seed = FROM_SCRATCH, args.seed
     _, tokenizer = small_bert(seed)
     texts = [*intents.in_scope("test").texts, *development.texts, *intents.out_of_scope("test")]
     lengths = [len(ids) for ids in tokenizer(texts)["input_ids"]]
@@ -136,10 +155,11 @@ def bert(args: argparse.Namespace) -> Subject:
     alike = [text for text, each in zip(texts, lengths, strict=True) if each == length]
     return Subject(
         lambda: small_bert(seed)[0],
-        make_batches(tokenizer, training, recipe.batch_size, recipe.epochs, seed, device),
+        intent_batches(tokenizer, training, recipe.batch_size, recipe.epochs, seed),
         recipe,
-        encode(tokenizer, alike[:INPUTS], device),
-        make_batches(tokenizer, development, 64, 1, seed, device),
+        encode(tokenizer, alike[:INPUTS], torch.device("cpu")),
+        (0, -1),
+        intent_batches(tokenizer, development, 64, 1, seed),
         {"default": babn.BeliefConfig()},
         {"data": "intents", "examples": len(training), "classes": 16, "tokens": length},
     )
@@ -149,6 +169,22 @@ def small_bert(seed: int) -> tuple[nn.Module, Any]:
     """The demo's model that needs no download, and its tokenizer."""
     names, training = intents.intent_names(), intents.in_scope("train")
     return models.load(models.find_source("small"), training.texts, len(names), seed)
+
+
+def intent_batches(
+    tokenizer: Any, data: intents.Labelled, size: int, epochs: int, seed: int
+) -> list[Batch]:
+    """Batches of texts of about the same length."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = [len(ids) for ids in tokenizer(list(data.texts))["input_ids"]]
+    return [
+        {
+            **encode(tokenizer, [data.texts[i] for i in rows], torch.device("cpu")),
+            "labels": torch.tensor([data.labels[i] for i in rows]),
+        }
+        for _ in range(epochs)
+        for rows in bucketed(lengths, size, generator)
+    ]
 
 
 def vit(args: argparse.Namespace) -> Subject:
@@ -169,6 +205,7 @@ def vit(args: argparse.Namespace) -> Subject:
         [{"pixel_values": pixels[rows], "labels": labels[rows]} for rows in chosen],
         FROM_SCRATCH,
         {"pixel_values": pixels[-INPUTS:]},
+        (0,),
         [{"pixel_values": pixels[count:-INPUTS], "labels": labels[count:-INPUTS]}],
         {"default": babn.BeliefConfig()},
         {"data": "pictures", "examples": count, "classes": len(SHAPES), "tokens": 65},
@@ -210,38 +247,61 @@ def study(
         model = subject.fresh()
         torch.manual_seed(conversion)
         pair.append(babn.convert(model, config, subject.tuning[0]).eval())
-    found: Batch = {"before training": record(pair, subject.inputs)}
+    found: Batch = {"before training": record(pair, subject)}
     for number, model in enumerate(pair, 1):
-
-        def report(step: Step, number: int = number) -> None:
-            if step.number % 20 == 0:
-                say(f"model {number}, step {step.number} of {step.total}, loss {step.loss:.3f}")
-
-        train(model, subject.batches, subject.recipe, seed, report)
-        model.eval()
-    found["after training"] = record(pair, subject.inputs)
+        train(model, subject, seed, lambda text, number=number: say(f"model {number}, {text}"))
+    found["after training"] = record(pair, subject)
     tuned = babn.tune_noise(pair[0], subject.tuning, samples=SAMPLES, progress=False)
     say(f"noise levels\n{tuned}")
     babn.set_noise_level(pair[1], tuned.level)
-    found["after training, tuned"] = record(pair, subject.inputs) if tuned.level else None
+    found["after training, tuned"] = record(pair, subject) if tuned.level else None
     trials = [asdict(trial) for trial in tuned.trials]
     return {"config": config.to_dict(), "level": tuned.level, "trials": trials, "stages": found}
 
 
-def record(pair: list[nn.Module], inputs: Batch) -> list[Batch]:
+def train(model: nn.Module, subject: Subject, seed: int, say: Callable[[str], None]) -> None:
+    """Trains a converted model in place."""
+    torch.manual_seed(seed)
+    model.train()
+    total = len(subject.batches)
+    warmup, annealing = round(0.1 * total), babn.KLAnnealing()
+    optimizer = torch.optim.AdamW(model.parameters(), subject.recipe.rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: rise_and_fall(step, total, warmup)
+    )
+    for step, batch in enumerate(subject.batches):
+        annealing.apply(model, step, total)
+        loss = model(**batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if step % 20 == 19:
+            say(f"step {step + 1} of {total}, loss {loss.item():.3f}")
+    model.eval()
+
+
+def record(pair: list[nn.Module], subject: Subject) -> list[Batch]:
     """The measures of each layer of the first model, and how far both models' maps agree.
 
     `excess` is the correlation between the uncertainty maps of two inputs less that between their
-    maps of log mean weights; `initialisations` correlates the maps of both conversions.
+    maps of log mean weights, `inner` leaves special tokens out, and `initialisations` correlates
+    the maps of both conversions.
     """
+    inputs = subject.inputs
+    whole = babn.map_content(pair[0], inputs)
+    inner = babn.map_content(pair[0], inputs, without=subject.special)
     first, second = (babn.attention(model, inputs) for model in pair)
     return [
         {
             **asdict(one),
             "excess": one.between_texts - one.weights_between_texts,
+            "inner by_position": part.by_position,
+            "inner excess": part.between_texts - part.weights_between_texts,
             "initialisations": correlation(a.relative_std, b.relative_std),
         }
-        for one, a, b in zip(babn.map_content(pair[0], inputs), first, second, strict=True)
+        for one, part, a, b in zip(whole, inner, first, second, strict=True)
     ]
 
 
@@ -260,30 +320,31 @@ def summary(layers: list[Batch]) -> Batch:
         "by_position": max(shares),
         "mean by_position": sum(shares) / len(shares),
         "excess": max(layer["excess"] for layer in layers),
+        "inner by_position": max(layer["inner by_position"] for layer in layers),
         "initialisations": min(layer["initialisations"] for layer in layers),
     }
 
 
 def table(results: Batch) -> list[str]:
     """The worst layers of all models, with a star where a limit is not met."""
-    lines = [f"{'':<42}" + "".join(f"{name:>18}" for name in LIMITS)]
-    for subject, found in results.items():
-        for method, one in found["methods"].items():
-            for stage, layers in one["stages"].items():
-                if layers is None:
-                    continue
-                cells = [
-                    f"{value:.2f}{star(name, value)}" for name, value in summary(layers).items()
-                ]
-                lines.append(
-                    f"{subject + ' ' + method + ' ' + stage:<42}"
-                    + "".join(f"{cell:>18}" for cell in cells)
-                )
+    found = {
+        f"{subject} {method}, {stage}": summary(layers)
+        for subject, each in results.items()
+        for method, one in each["methods"].items()
+        for stage, layers in one["stages"].items()
+        if layers is not None
+    }
+    lines = [f"{'':<42}" + "".join(f"{name:>18}" for name in next(iter(found.values())))]
+    for label, row in found.items():
+        cells = (f"{value:.2f}{star(name, value)}" for name, value in row.items())
+        lines.append(f"{label:<42}" + "".join(f"{cell:>18}" for cell in cells))
     return lines
 
 
 def star(name: str, value: float) -> str:
     """A star if the value is on the wrong side of its limit."""
+    if name not in LIMITS:
+        return " "
     above = value > LIMITS[name]
     return "*" if above != (name == "initialisations") else " "
 
@@ -299,7 +360,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=SUBJECTS, default=list(SUBJECTS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--texts", type=int, default=3000, help="that MiniLM is trained on")
-    parser.add_argument("--pictures", type=int, default=3000, help="that the ViT is trained on")
+    parser.add_argument("--pictures", type=int, default=2000, help="that the ViT is trained on")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/map-content.json")
     return parser.parse_args()
 

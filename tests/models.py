@@ -80,8 +80,14 @@ class Case:
         return copy.deepcopy(_built(self))
 
     def converted(self, **settings: Any) -> Any:
-        """A new model, converted; belief parameters are large too."""
-        config = babn.BeliefConfig.pairs(**{"max_length": 64, **settings})
+        """A new model with noise over pairs; belief parameters are large too."""
+        return self._converted(babn.BeliefConfig.pairs(**{"max_length": 64, **settings}))
+
+    def with_key_noise(self, **settings: Any) -> Any:
+        """The same with noise per key."""
+        return self._converted(babn.BeliefConfig(**settings))
+
+    def _converted(self, config: babn.BeliefConfig) -> Any:
         model = babn.convert(self.model(), config, self.example)
         enlarge(model.babn, 0.1)
         return model

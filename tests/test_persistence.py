@@ -126,6 +126,15 @@ def test_saved_model_comes_back(case: Case, tmp_path: Path) -> None:
     assert_same(model, loaded, case.batch())
 
 
+@pytest.mark.parametrize("case", cases("bert", "gpt2", "bart"))
+def test_noise_per_key_comes_back(case: Case, tmp_path: Path) -> None:
+    model = case.with_key_noise()
+    model.save_pretrained(tmp_path / "model")
+    assert_same(model, babn.load(tmp_path / "model"), case.batch())
+    folder = babn.save_belief(model, tmp_path / "belief")
+    assert_same(model, babn.load_belief(case.model(), folder), case.batch())
+
+
 def test_low_rank_maps_train_and_come_back(tmp_path: Path) -> None:
     model = converted_bert(babn.BeliefConfig.pairs(max_length=32, rho=1.0, upward_rank=3)).train()
     batch = token_batch()
@@ -539,6 +548,29 @@ def test_beliefs_of_an_earlier_version_load_with_a_warning(belief_folder: Path, 
     if kept:
         with pytest.raises(MismatchError, match=SAMPLED):
             babn.load_belief(other, belief_folder)
+
+
+def without_key_noise(description: dict[str, Any]) -> None:
+    """Makes a description one of a version that had noise over pairs alone."""
+    del description["rule"]["noise_over"]
+    for call in itertools.chain(*(chain["calls"] for chain in description["chains"])):
+        del call["rowwise"]
+
+
+@ways_to_load
+def test_descriptions_without_noise_over_are_of_pairs(
+    save: Any, load: Any, weights: str, description: str, tmp_path: Path
+) -> None:
+    model = converted_bert()
+    save(model, tmp_path)
+    path = tmp_path / description
+    values = json.loads(path.read_text())
+    without_key_noise(values.get("babn", values))
+    path.write_text(json.dumps(values))
+    edit_tensors(tmp_path / weights, lambda tensors: None)
+    loaded = load(tmp_path)
+    assert loaded.babn.config == DOUBTFUL and DOUBTFUL.noise_over == "pairs"
+    assert_same(model, loaded, token_batch())
 
 
 def test_a_changed_description_beside_whole_weights_is_refused(belief_folder: Path) -> None:

@@ -11,6 +11,17 @@ import torch
 import babn
 
 BELIEF_DEFAULTS = {
+    "noise_over": "keys",
+    "rho": 2.0,
+    "beta": 1.0,
+    "noise": "exact",
+    "prior_hidden": 10,
+    "kl_weight": 0.01,
+    "kl_reduction": "mean",
+    "share": "auto",
+}
+PAIRS_DEFAULTS = {
+    "noise_over": "pairs",
     "rho": 12.0,
     "sigma": 1e-6,
     "beta": 1.0,
@@ -19,6 +30,7 @@ BELIEF_DEFAULTS = {
     "max_length": 512,
     "noise": "truncated",
     "prior_hidden": 10,
+    "kl_weight": 0.003,
     "kl_reduction": "mean",
     "share": "auto",
 }
@@ -78,10 +90,11 @@ def test_further_arguments_are_optional() -> None:
 
 
 def test_belief_configuration() -> None:
-    assert babn.BeliefConfig.pairs(**BELIEF_DEFAULTS) == babn.BeliefConfig()
-    assert isinstance(babn.BeliefConfig.paper(), babn.BeliefConfig)
-    assert isinstance(babn.BeliefConfig.released_settings(), babn.BeliefConfig)
-    assert babn.BeliefConfig.paper() != babn.BeliefConfig.released_settings() != babn.BeliefConfig()
+    assert babn.BeliefConfig(**BELIEF_DEFAULTS) == babn.BeliefConfig()
+    assert babn.BeliefConfig(**PAIRS_DEFAULTS) == babn.BeliefConfig.pairs()
+    presets = babn.BeliefConfig.paper(), babn.BeliefConfig.released_settings()
+    assert all(preset.noise_over == "pairs" for preset in presets)
+    assert len({babn.BeliefConfig(), babn.BeliefConfig.pairs(), *presets}) == 4
 
 
 def test_bam_configuration() -> None:
@@ -90,7 +103,8 @@ def test_bam_configuration() -> None:
 
 def test_predictions_and_maps_have_their_parts() -> None:
     found = babn.Prediction(torch.randn(4, 2, 3))
-    for name in ("probs", "sample_probs", "entropy", "mutual_information", "p_value"):
+    for name in ("probs", "sample_probs", "entropy", "mutual_information", "p_value", "std",
+                 "disagreement"):  # fmt: skip
         assert torch.is_tensor(getattr(found, name))
     assert {"name", "mean", "relative_std"} <= set(babn.AttentionMap.__dataclass_fields__)
 

@@ -298,7 +298,8 @@ def test_a_bias_on_keys_is_the_same_attention(bias, mask) -> None:
 
 @pytest.mark.parametrize(("name", "value"), PAIRS_ONLY.items(), ids=PAIRS_ONLY)
 def test_settings_of_pairs_are_refused_with_a_remedy(name: str, value: object) -> None:
-    remedy = rf"^{name}={value!r} is a setting of noise over pairs.*pairs\({name}={value!r}\)"
+    setting = rf"{name}={value!r}"
+    remedy = rf"^{setting} is a setting of noise over pairs.*pairs\({setting}\).*noise_over=pairs"
     with pytest.raises(ConfigError, match=remedy):
         BeliefConfig(**{name: value})
     assert getattr(BeliefConfig.pairs(**{name: value}), name) == value

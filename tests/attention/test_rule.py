@@ -128,6 +128,7 @@ def test_dictionaries_without_noise_over_are_of_pairs():
     expected = BeliefConfig.pairs(rho=5.0, upward="heads", kl_weight=0.5)
     assert RuleConfig.from_dict(values) == expected
     assert "noise_over" not in values
+    assert RuleConfig.from_dict({**values, "noise_over": "pairs"}) == expected
     assert RuleConfig.from_dict({"rule": "belief", "noise_over": "keys"}) == BeliefConfig()
 
 

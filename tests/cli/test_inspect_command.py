@@ -59,11 +59,23 @@ def test_prints_the_table_of_the_library(folder: Path) -> None:
     assert "BertForSequenceClassification can be converted" in output
 
 
-def test_rule_and_settings_are_used(folder: Path) -> None:
-    settings = ("--rho", "3", "--set", "upward=heads", "--set", "attention_dropout=true")
+@pytest.mark.parametrize(
+    ("more", "config"),
+    [
+        ((), babn.BeliefConfig(rho=3.0, attention_dropout=True)),
+        (
+            ("--set", "noise_over=pairs", "--set", "upward=heads"),
+            babn.BeliefConfig.pairs(rho=3.0, upward="heads", attention_dropout=True),
+        ),
+    ],
+    ids=["keys", "pairs"],
+)
+def test_rule_and_settings_are_used(
+    more: tuple[str, ...], config: babn.BeliefConfig, folder: Path
+) -> None:
+    settings = ("--rho", "3", "--set", "attention_dropout=true", *more)
     code, output = run("inspect", str(folder), "--json", *settings)
     assert code == 0
-    config = babn.BeliefConfig.pairs(rho=3.0, upward="heads", attention_dropout=True)
     expected = babn.inspect(tiny_bert(), config=config)
     found = json.loads(output)
     assert found["rule"] == config.to_dict()
@@ -73,7 +85,7 @@ def test_rule_and_settings_are_used(folder: Path) -> None:
 
 
 def test_layers_can_be_chosen(folder: Path) -> None:
-    settings = ("--set", "upward=heads", "--set", "layers=last:1")
+    settings = ("--set", "layers=last:1")
     code, output = run("inspect", str(folder), *settings)
     assert code == 0
     assert "'last:1' takes 1 of 2 attention calls (50%)" in output
@@ -84,6 +96,14 @@ def test_layers_can_be_chosen(folder: Path) -> None:
     code, output = run("inspect", str(folder), "--set", "layers=9")
     assert code == 2
     assert "'9' matches no attention call" in output and "(0 to 1)" in output
+
+
+def test_settings_of_pairs_need_noise_over_pairs(folder: Path) -> None:
+    code, output = run("inspect", str(folder), "--set", "upward=heads")
+    assert code == 2
+    message = " ".join(output.split())
+    assert "upward='heads' is a setting of noise over pairs" in message
+    assert "noise_over=pairs" in message
 
 
 @pytest.mark.parametrize("rule", ["belief", "bam", "softmax", "mc-dropout"])

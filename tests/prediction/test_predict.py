@@ -22,7 +22,8 @@ def flags(model: nn.Module) -> list[bool]:
 
 
 def samples_of(model: nn.Module, batch: Any, samples: int = 6, **settings: Any) -> Tensor:
-    return babn.predict(model, batch, samples, **settings).sample_logits
+    """Single draws, which do not depend on each other."""
+    return babn.predict(model, batch, samples, recenter=False, **settings).sample_logits
 
 
 def test_shapes_and_sums() -> None:
@@ -81,7 +82,7 @@ def test_memory_decides_how_many_samples_share_a_pass() -> None:
         lambda _, args, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
     )
     pairs = 2 * 4 * 4 * 7 * 7  # layers, rows, heads, queries, keys
-    babn.predict(model, words(), samples=8, memory=3.5 * pairs * 48 / 2**30)
+    samples_of(model, words(), samples=8, memory=3.5 * pairs * 48 / 2**30)
     assert rows == [4, 12, 12, 4]
 
 

@@ -9,6 +9,7 @@ from scipy import stats
 from torch import Tensor
 
 from babn import Prediction
+from babn.errors import ConfigError
 
 
 def logits_of(probs: list[list[float]]) -> Tensor:
@@ -83,6 +84,62 @@ def test_p_value_of_one_sample_is_nan() -> None:
 
 def test_p_value_of_one_output_is_nan() -> None:
     assert Prediction(torch.randn(5, 2, 1), "identity").p_value.isnan().all()
+
+
+@given(shapes, st.integers(0, 1000), st.floats(0.01, 0.99))
+def test_disagreement_and_interval_are_those_of_numpy(
+    shape: tuple[int, ...], seed: int, coverage: float
+) -> None:
+    found = Prediction(torch.from_numpy(np.random.default_rng(seed).normal(size=shape)))
+    p = found.sample_probs.numpy()
+    chosen = p.mean(0).argmax(-1)
+    np.testing.assert_allclose(found.disagreement, (p.argmax(-1) != chosen).mean(0))
+    for row, label in enumerate(chosen):
+        ends = np.quantile(p[:, row, label], [(1 - coverage) / 2, (1 + coverage) / 2])
+        np.testing.assert_allclose(found.interval(coverage)[row], ends, atol=1e-12)
+
+
+def test_shapes_of_disagreement_and_interval_follow_the_batch() -> None:
+    found = Prediction(torch.randn(5, 2, 7, 3))
+    assert found.disagreement.shape == (2, 7) and found.interval().shape == (2, 7, 2)
+
+
+def test_samples_that_agree_have_no_disagreement_and_no_width() -> None:
+    found = Prediction(logits_of([[0.7, 0.2, 0.1]] * 5))
+    assert found.disagreement == 0
+    np.testing.assert_allclose(found.interval(), [[0.7, 0.7]])
+
+
+@pytest.mark.parametrize("coverage", [0.0, 1.0, -0.5, 90.0, float("nan")])
+def test_impossible_coverage_is_refused(coverage: float) -> None:
+    with pytest.raises(ConfigError, match=rf"coverage={coverage}.*between 0 and 1"):
+        Prediction(torch.randn(5, 2, 3)).interval(coverage)
+
+
+@given(shapes, st.integers(0, 1000))
+def test_recentered_samples_have_the_mean_that_is_given(shape: tuple[int, ...], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    logits, centre = random.normal(size=shape), random.normal(size=shape[1:])
+    drawn = Prediction(torch.from_numpy(logits), "sigmoid")
+    found = drawn.recentered(torch.from_numpy(centre))
+    assert found.activation == "sigmoid"
+    if len(logits) == 1:
+        assert torch.equal(found.sample_logits, drawn.sample_logits)
+        return
+    moved = found.sample_logits.numpy()
+    np.testing.assert_allclose(moved.mean(0), centre, atol=1e-12)
+    np.testing.assert_allclose(moved.std(0), logits.std(0, ddof=1), atol=1e-12)
+    deviations = (logits - logits.mean(0)) * (len(logits) / (len(logits) - 1)) ** 0.5
+    np.testing.assert_allclose(moved - centre, deviations, atol=1e-12)
+
+
+def test_a_margin_that_hardly_moves_is_no_spread() -> None:
+    still = torch.tensor([[[2.0, 0.0]], [[2.01, 0.0]], [[1.99, 0.0]]])
+    assert not Prediction(still).is_spread()
+    together = still + torch.tensor([0.0, 5.0, -5.0])[:, None, None]  # no probability changes
+    assert not Prediction(together).is_spread()
+    beside = torch.tensor([[[2.0, 0.0]], [[2.3, 0.0]], [[1.7, 0.0]]])
+    assert Prediction(torch.cat([still, beside], 1)).is_spread()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -125,7 +125,8 @@ class BeliefConfig(RuleConfig):
             if value != getattr(BeliefConfig, name):
                 raise ConfigError(
                     f"{name}={value!r} is a setting of noise over pairs, and noise_over is 'keys'. "
-                    f"Leave it out, or use BeliefConfig.pairs({name}={value!r})."
+                    f"Leave it out, or use BeliefConfig.pairs({name}={value!r}); in files and "
+                    "commands noise_over=pairs."
                 )
 
     @classmethod
@@ -154,8 +155,9 @@ class BeliefConfig(RuleConfig):
 
     @classmethod
     def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Files without `noise_over` are of pairs."""
-        return settings if "noise_over" in settings else {**PAIRS, **settings}
+        """Files without `noise_over` are of pairs, whose defaults are those of `pairs`."""
+        over = settings.get("noise_over", "pairs")
+        return {**PAIRS, **settings} if over == "pairs" else settings
 
     @property
     def max_keys(self) -> int | None:

@@ -63,7 +63,7 @@ class Inputs:
 
     def with_bias(self, more: Float[Tensor, "#batch #head #query key"]) -> "Inputs":
         """The call with more added to its scores, and its mask as a part of the bias."""
-        bias = more if self.bias is None else more + self.bias
+        bias = (more if self.bias is None else more + self.bias).to(self.query.dtype)
         if self.mask is not None:
             bias = bias.masked_fill(~self.mask, -torch.inf)
         return replace(self, bias=bias, mask=None)

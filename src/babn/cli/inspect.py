@@ -44,9 +44,9 @@ def inspect(
     Args:
         model: A folder that save_pretrained wrote, or the name of a model on the Hugging Face hub.
         rule: How attention becomes random: belief (the default), bam, softmax or mc-dropout.
-        rho: Weight of the upward path in the noise of the belief rule; larger means less noise.
-        set_: Another setting of the rule as NAME=VALUE, e.g. upward=heads or layers=last:4; may be
-            repeated.
+        rho: Weibull shape of a typical key in the belief rule; larger means less noise.
+        set_: Another setting of the rule as NAME=VALUE, e.g. layers=last:4 or noise_over=pairs; may
+            be repeated.
         json: Print JSON for other programs instead of a table.
     """
     settings = [*set_, *([f"rho={rho}"] if rho is not None else [])]

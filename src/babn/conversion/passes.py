@@ -129,7 +129,7 @@ class Pass:
         if self.mode == "sample":
             inputs = inputs.with_bias(posterior.log_sample(self._noise(place)))
         elif not takes_softmax(inputs):
-            inputs = inputs.with_bias(inputs.query.new_zeros(()))
+            inputs = inputs.with_bias(inputs.query.new_zeros(1, 1, 1, inputs.pairs[-1]))
         return softmax_attention(inputs, self.dropout(inputs))
 
     def _climbed(

@@ -69,8 +69,11 @@ class Recorder(threading.local):
 
 
 def _is_rowwise(mask: Mask | None) -> bool:
-    """Whether some queries see other keys than the rest."""
-    return mask is not None and bool((mask != mask[:, :, :1]).any())
+    """Whether some queries see other keys than the rest; padding that sees none does not count."""
+    if mask is None:
+        return False
+    unlike = mask != mask.any(-2, keepdim=True)
+    return bool((unlike & mask.any(-1, keepdim=True)).any())
 
 
 recorder = Recorder()

@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from babn.errors import ConfigError
-from babn.prediction.attention_maps import attention
+from babn.prediction.attention_maps import AttentionMap, attention
+from babn.prediction.temperature import get_noise_level
 
 
 @dataclass(frozen=True)
@@ -33,38 +34,57 @@ class MapContent:
     weights_between_texts: float
 
 
-def map_content(model: nn.Module, batch: Any) -> list[MapContent]:
+def map_content(model: nn.Module, batch: Any, *, without: Sequence[int] = ()) -> list[MapContent]:
     """Measures how far the uncertainty maps of a converted model are about its input.
 
     Maps that show the model's parameters and not the input are explained by head and key position
     and look alike for all texts: `by_position` and `between_texts` are then near 1. Compare with
     what the attention weights of the same texts have.
 
+    Calls whose weights cannot vary, as those of a single key, are left out.
+
     Args:
-        model: A converted model.
+        model: A converted model with a noise level above 0.
         batch: Two or more inputs of the same length, without padding, as `predict` takes them.
+        without: Positions of keys to leave out, as `(0, -1)` for special tokens. These are the same
+            in all texts, and position explains much where most attention goes to one of them.
     """
     maps = attention(model, batch)
-    found = []
-    for one in maps:
-        seen = (one.mean > 0) & (one.relative_std > 0)
-        if len(seen) < 2 or bool((one.mean > 0).any(0).ne((one.mean > 0).all(0)).any()):
-            raise ConfigError(
-                f"batch has {len(seen)} inputs that see different keys. Give two or more inputs of "
-                "the same length, without padding."
-            )
-        common = seen.all(0)
-        spread, mean = (x.double().clamp(min=1e-30).log() for x in (one.relative_std, one.mean))
-        found.append(
-            MapContent(
-                one.name,
-                explained_by_position(spread, common),
-                correlation_between(spread, common),
-                explained_by_position(mean, common),
-                correlation_between(mean, common),
-            )
+    found = [content for one in maps if (content := _content(one, without)) is not None]
+    if not found:
+        raise ConfigError(
+            "No attention weight of the model is uncertain, so that there are no maps to measure: "
+            f"its noise level is {get_noise_level(model):g}. Convert it with a method that has "
+            "noise, and give it some with babn.set_noise_level(model, 1.0)."
         )
     return found
+
+
+def _content(one: AttentionMap, without: Sequence[int]) -> MapContent | None:
+    """The measures of one call; `None` if its weights do not vary."""
+    if len(one.mean) < 2:
+        raise ConfigError(f"batch has {len(one.mean)} input. Give two or more of the same length.")
+    seen = one.mean > 0 if one.variable_relative_std is None else one.variable_relative_std > 0
+    if bool(seen.any(0).ne(seen.all(0)).any()):
+        raise ConfigError(
+            f"batch has {len(seen)} inputs that see different keys. Give inputs of the same "
+            "length, without padding."
+        )
+    common = ((one.mean > 0) & (one.relative_std > 0)).all(0)
+    keys = common.shape[-1]
+    if not all(-keys <= position < keys for position in without):
+        raise ConfigError(f"without={tuple(without)} has positions outside of the {keys} keys.")
+    common[..., list(without)] = False
+    if not bool(common.any()):
+        return None
+    spread, mean = (x.double().clamp(min=1e-30).log() for x in (one.relative_std, one.mean))
+    return MapContent(
+        one.name,
+        explained_by_position(spread, common),
+        correlation_between(spread, common),
+        explained_by_position(mean, common),
+        correlation_between(mean, common),
+    )
 
 
 def explained_by_position(
