@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from babn.experiments.environment import machine, versions
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
@@ -25,7 +26,6 @@ from transformers import BertConfig, BertForSequenceClassification
 import babn
 from babn import plots
 from babn.errors import BabnWarning
-from babn.experiments.environment import machine, versions
 from babn.files import replace_file
 from babn.plots.style import COLOURS, GREY, drawing, new_figure
 

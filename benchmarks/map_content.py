@@ -32,10 +32,10 @@ import babn
 from babn.data import intents
 from babn.demo import models
 from babn.demo.batches import encode
-from babn.experiments.environment import machine, versions
-from babn.experiments.optimizer import rise_and_fall
 from babn.files import replace_file
 from babn.text.batching import bucketed
+from babn.training.annealing import rise_and_fall
+from babn_paper.experiments.environment import machine, versions
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {"by_position": 0.6, "mean by_position": 0.5, "excess": 0.15, "initialisations": 0.7}
