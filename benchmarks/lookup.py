@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from babn.experiments.environment import machine, versions
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
@@ -28,6 +27,7 @@ from babn import plots
 from babn.errors import BabnWarning
 from babn.files import replace_file
 from babn.plots.style import COLOURS, GREY, drawing, new_figure
+from babn_paper.experiments.environment import machine, versions
 
 ROOT = Path(__file__).parents[1]
 PAIRS, KEYS, VALUES = 8, 12, 12

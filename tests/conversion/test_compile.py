@@ -14,6 +14,7 @@ from models import CASES, gap, outputs, without_dropout
 
 Unchecked = Callable[..., Any]
 LATER = ("bert", "albert", "gpt2", "t5", "torch-encoder", "mpnet", "deberta", "handmade")
+OVER = pytest.mark.parametrize("over", ["keys", "pairs"])
 COMPILED = pytest.mark.parametrize(
     "name", ["sdpa", *(pytest.param(name, marks=pytest.mark.slow) for name in LATER)]
 )
@@ -32,15 +33,17 @@ def gradient(model: nn.Module, loss: Tensor) -> Tensor:
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
-def evaluation_gap(name: str) -> float:
+def evaluation_gap(name: str, over: str) -> float:
     case = CASES[name]
-    model, batch = case.converted(sigma=0.1), case.batch()
-    return gap(outputs(model, batch), outputs(compiled(model), batch))
+    model = case.with_key_noise() if over == "keys" else case.converted(sigma=0.1)
+    return gap(outputs(model, case.batch()), outputs(compiled(model), case.batch()))
 
 
-def gradient_gap(name: str) -> float:
-    case = CASES[name]
-    model = without_dropout(case.converted(rho=1e9, sigma=0.0, kl_weight=1.0)).train()
+def gradient_gap(name: str, over: str) -> float:
+    case, settings = CASES[name], {"rho": 1e9, "kl_weight": 1.0}
+    keys = over == "keys"
+    model = case.with_key_noise(**settings) if keys else case.converted(sigma=0.0, **settings)
+    without_dropout(model).train()
     expected = gradient(model, case.loss(model))
     return gap([expected], [gradient(model, case.loss(compiled(model)))])
 
@@ -72,16 +75,19 @@ def unflattening_gap() -> float:
     return gap([model(x)], [compiled(model)(x)])
 
 
+@OVER
 @COMPILED
-def test_compiled_equals_eager(name: str, unchecked: Unchecked) -> None:
-    assert unchecked(evaluation_gap, name) < 1e-5
+def test_compiled_equals_eager(name: str, over: str, unchecked: Unchecked) -> None:
+    assert unchecked(evaluation_gap, name, over) < 1e-5
 
 
+@OVER
 @COMPILED
 def test_compiled_training_has_the_gradients_of_eager_training(
-    name: str, unchecked: Unchecked
+    name: str, over: str, unchecked: Unchecked
 ) -> None:
-    assert unchecked(gradient_gap, name) < 1e-4
+    # Shapes of keys end at 10,000, where samples still differ a little.
+    assert unchecked(gradient_gap, name, over) < (1e-2 if over == "keys" else 1e-4)
 
 
 def test_another_weight_of_the_divergence_does_not_compile_again(unchecked: Unchecked) -> None:

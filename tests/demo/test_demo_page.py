@@ -2,8 +2,11 @@
 
 import xml.etree.ElementTree as ElementTree
 
-from babn.demo.figures import portrait_section
-from babn.demo.portrait import ClassBar, Portrait
+import torch
+
+import babn
+from babn.demo.examples import Example
+from babn.demo.figures import example_section
 from babn.evaluation.markup import Markup, element
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> </svg>"
@@ -15,10 +18,17 @@ def parse(markup: Markup) -> ElementTree.Element:
 
 
 def test_sentences_cannot_become_markup() -> None:
-    bars = [ClassBar(HOSTILE, False, 0.9, 0.1, [0.9])]
-    tokens, values = [HOSTILE, "b"], [[0.1, 0.9], [0.5, 0.5]]
-    portrait = Portrait("sure", HOSTILE, 0.5, 0.1, bars, tokens, 1, values, values)
-    tree = parse(element("body", portrait_section(portrait)))
+    values = torch.tensor([[[[0.1, 0.9], [0.5, 0.5]]]])
+    example = Example(
+        kind="sure",
+        text=HOSTILE,
+        intended=(HOSTILE,),
+        prediction=babn.Prediction(torch.randn(4, 1, 2)),
+        names=(HOSTILE, "b"),
+        tokens=[HOSTILE, "b"],
+        attention=babn.AttentionMap(HOSTILE, values, values),
+    )
+    tree = parse(element("body", example_section(example)))
     quote = tree.find("blockquote")
     assert quote is not None
     assert quote.text == HOSTILE

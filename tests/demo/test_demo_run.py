@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,33 @@ from typer.testing import CliRunner
 import babn
 from babn.cli._app import app
 from babn.data.intents import Ambiguous, Labelled
-from babn.demo.evaluation import Answers, Texts, both_on_top
+from babn.demo import models, report
+from babn.demo.batches import encode
+from babn.demo.evaluation import Answers, Texts, answer, score
+from babn.demo.examples import choose_examples, look_closer
+from babn.demo.outcome import Outcome, Row, Settings
 from babn.demo.output import PAGE, prepare
 from babn.demo.page import AUTHOR
-from babn.demo.run import differences
+from babn.demo.run import (
+    DROPOUT,
+    SOFTMAX,
+    TRAINED,
+    UNTRAINED,
+    differences,
+    find_source,
+    pick_recipe,
+    texts_to_test,
+)
 from babn.evaluation.comparison import Difference
 from babn.evaluation.page import TargetError, marker
+
+CPU = torch.device("cpu")
+NAMES = ("a", "b", "c")
+TEXTS = Texts(
+    Labelled(("wake me at six", "play a song now", "wake me"), (0, 1, 0)),
+    ("what is the time",),
+    (Ambiguous("wake me by song", ("a", "b")), Ambiguous("play", ("b", "c"))),
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +54,26 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     return result.output, folder
 
 
+@pytest.fixture(scope="module")
+def results(quick: tuple[str, Path]) -> dict:
+    """The numbers that a quick demo writes."""
+    return json.loads((quick[1] / "results.json").read_text(encoding="utf-8"))
+
+
 def test_table_has_every_row_and_fits_the_terminal(quick: tuple[str, Path]) -> None:
     output, _ = quick
-    for name in ("softmax", "BAM, mean", "BAM, sampled", "BABN, mean", "BABN, sampled"):
+    for name in (SOFTMAX, DROPOUT, UNTRAINED, TRAINED):
         [row] = [line for line in output.splitlines() if re.match(rf"{name} +\d", line)]
-        assert len(row.removeprefix(name).split()) == 9
+        assert len(row.removeprefix(name).split()) == len(report.COLUMNS)
         assert "…" not in row
     assert max(len(line.rstrip()) for line in output.splitlines() if "index.html" not in line) <= 80
 
 
-def test_output_ends_with_the_page_and_the_next_commands(quick: tuple[str, Path]) -> None:
+def test_output_names_the_page_and_explains_every_column(quick: tuple[str, Path]) -> None:
     output, folder = quick
     assert str(folder / PAGE) in output
-    assert "babn inspect MODEL" in output.splitlines()[-1]
+    for column in report.COLUMNS:
+        assert re.search(rf"^{re.escape(column.name)} +{column.meaning[:20]}", output, re.MULTILINE)
 
 
 def test_page_needs_nothing_but_itself(quick: tuple[str, Path]) -> None:
@@ -57,35 +86,50 @@ def test_page_needs_nothing_but_itself(quick: tuple[str, Path]) -> None:
     assert marker(AUTHOR) in text
 
 
-def test_page_shows_every_figure(quick: tuple[str, Path]) -> None:
+def test_page_shows_every_figure_and_the_next_steps(quick: tuple[str, Path]) -> None:
     text = (quick[1] / PAGE).read_text(encoding="utf-8")
-    assert text.count("ECE ") >= 3 and text.count("AUROC 0.") == 3
+    assert text.count("ECE ") >= 4 and text.count("AUROC 0.") == 4
     assert text.count("posterior mean</text>") == text.count("std / mean</text>") == 2
     assert text.count('role="img"') == text.count("aria-label") == text.count("<svg") == 6
+    assert text.index("babn.convert(model)") < text.index("<table>")
+    for command, _ in report.NEXT:
+        assert f"<code>{command}</code>" in text
 
 
-def test_results_hold_numbers_settings_and_versions(quick: tuple[str, Path]) -> None:
-    results = json.loads((quick[1] / "results.json").read_text(encoding="utf-8"))
+def test_results_hold_numbers_settings_and_versions(results: dict) -> None:
     assert results["settings"]["seed"] == 3
     assert results["versions"]["babn"] == babn.__version__
-    assert set(results["rules"]) == {"softmax", "BAM", "BABN"}
-    assert len(results["rows"]) == 5
+    assert [row["name"] for row in results["rows"]] == [SOFTMAX, DROPOUT, UNTRAINED, TRAINED]
     for row in results["rows"]:
-        scores = row["scores"]
-        assert 1 / 16 < scores["accuracy"] < 1
-        assert 0 < scores["nll"] < 2 * math.log(16)
-        assert (scores["auroc_mutual_information"] is None) == ("sampled" not in row["name"])
+        assert 1 / 32 < row["accuracy"] < 1
+        assert 0 < row["nll"] < 2 * math.log(16)
+        assert (row["level"] is None) == (row["name"] in (SOFTMAX, DROPOUT))
+        for measure in ("outside_information", "ambiguous_information"):
+            assert (row[measure] is None) == (row["name"] == SOFTMAX)
 
 
-def test_differences_agree_with_the_rows(quick: tuple[str, Path]) -> None:
-    results = json.loads((quick[1] / "results.json").read_text(encoding="utf-8"))
-    first, last = (results["rows"][i]["scores"] for i in (0, -1))
+def test_differences_agree_with_the_rows(results: dict) -> None:
+    rows = {row["name"]: row for row in results["rows"]}
     names = {"accuracy": "accuracy", "NLL": "nll", "ECE": "ece"}
-    names["out-of-scope AUROC"] = "auroc_entropy"
-    assert results["differences"].keys() == names.keys()
-    for measure, difference in results["differences"].items():
-        name = names[measure]
-        assert difference["value"] == pytest.approx(last[name] - first[name])
+    names["out-of-scope AUROC"] = "outside_entropy"
+    assert results["differences"].keys() == rows.keys() - {SOFTMAX}
+    for row, found in results["differences"].items():
+        assert found.keys() == names.keys()
+        for measure, difference in found.items():
+            name = names[measure]
+            assert difference["value"] == pytest.approx(rows[row][name] - rows[SOFTMAX][name])
+
+
+def test_examples_say_how_certain_they_are(results: dict) -> None:
+    sure, unsure = results["examples"]
+    assert (sure["kind"], unsure["kind"]) == ("sure", "unsure")
+    assert len(sure["tokens"]) == len(unsure["tokens"])
+    for each in (sure, unsure):
+        assert 0 <= each["low"] <= each["probability"] <= each["high"] <= 1
+        assert 0 <= each["disagreement"] <= 1 and each["mutual_information"] >= 0
+        rows = torch.tensor(each["weights"])
+        assert rows.shape == (len(each["tokens"]),) * 2
+        assert torch.allclose(rows.sum(-1), torch.ones(len(rows)), atol=1e-4)
 
 
 def test_own_folder_may_be_written_again(quick: tuple[str, Path]) -> None:
@@ -119,17 +163,121 @@ def test_verdicts(low: float, high: float, more_is_better: bool, verdict: str) -
     assert difference.verdict == verdict
 
 
+def made_row(name: str, shift: float, level: float | None) -> Row:
+    """A row whose out-of-scope texts are the less certain the larger the shift."""
+    logits = torch.randn(4, 60, 3, generator=torch.Generator().manual_seed(0))
+    kinds = (2 * logits, (2 - shift) * logits, logits)
+    answers = Answers(*(babn.Prediction(kind) for kind in kinds))
+    return Row(name, answers, score(answers, made_texts()), level)
+
+
+def made_texts() -> Texts:
+    """Sixty texts of each kind."""
+    labels = torch.randint(3, (60,), generator=torch.Generator().manual_seed(1)).tolist()
+    items = (Ambiguous("text", ("a", "b")),) * 60
+    return Texts(Labelled(("text",) * 60, tuple(labels)), ("text",) * 60, items)
+
+
+def made_outcome(ours: float, theirs: float) -> Outcome:
+    """An outcome of two rows with given shifts."""
+    settings = Settings(quick=True)
+    source = find_source(settings)
+    rows = [made_row(SOFTMAX, theirs, None), made_row(TRAINED, ours, 1.0)]
+    found = differences(rows, made_texts(), seed=0)
+    recipe = pick_recipe(settings, source)
+    return Outcome(settings, source, recipe, NAMES, made_texts(), rows, found, [])
+
+
 def test_a_model_is_no_better_than_itself() -> None:
-    prediction = babn.Prediction(torch.randn(2, 30, 4))
-    answers = Answers(prediction, prediction, prediction)
-    labels = tuple(torch.randint(4, (30,)).tolist())
-    texts = Texts(Labelled(("text",) * 30, labels), (), ())
-    for difference in differences(answers, answers, texts, seed=0).values():
+    outcome = made_outcome(1.0, 1.0)
+    for difference in outcome.differences[TRAINED].values():
         assert difference.value == difference.low == difference.high == 0
-        assert difference.verdict == "no clear difference"
+    [verdict, noticing] = report.verdicts(outcome)
+    assert verdict == (f"{TRAINED}: no clear difference in accuracy, NLL, ECE, out-of-scope AUROC")
+    assert "at least as well as softmax" in noticing
 
 
-def test_both_on_top_takes_either_order() -> None:
-    probs = torch.tensor([[0.5, 0.4, 0.1], [0.4, 0.5, 0.1], [0.5, 0.1, 0.4]])
-    texts = [Ambiguous("text", ("a", "b"))] * 3
-    assert both_on_top(probs, texts, ("a", "b", "c")) == pytest.approx(2 / 3)
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict", "words"),
+    [
+        (1.9, 0.5, "better in out-of-scope AUROC", "at least as well as softmax"),
+        (0.5, 1.9, "worse in out-of-scope AUROC", "less well than softmax"),
+    ],
+)
+def test_output_says_who_notices_out_of_scope_texts(
+    ours: float, theirs: float, verdict: str, words: str
+) -> None:
+    [line, noticing] = report.verdicts(made_outcome(ours, theirs))
+    assert verdict in line
+    assert words in noticing
+
+
+def test_announcement_shows_the_shortest_way() -> None:
+    settings = Settings(quick=True, epochs=2)
+    source = find_source(settings)
+    text = "\n".join(report.announcement(source, pick_recipe(settings, source)))
+    assert "2 epochs" in text
+    calls = ("babn.convert(", "babn.tune_noise(", "babn.predict(")
+    assert sorted(calls, key=text.index) == list(calls)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def converted(seed: int) -> tuple[torch.nn.Module, object]:
+    """One small model, converted with a seed of its own, and its tokenizer."""
+    model, tokenizer = models.load(models.find_source("small"), tuple(TEXTS.all()), 3, seed=0)
+    for parameter in model.parameters():  # keys of random models are too much alike
+        parameter.data *= 4 if parameter.ndim > 1 else 1
+    torch.manual_seed(seed)
+    return babn.convert(model, None, encode(tokenizer, TEXTS.all(), CPU)), tokenizer
+
+
+def test_softmax_is_the_converted_model_without_noise() -> None:
+    model, tokenizer = converted(0)
+    babn.set_noise_level(model, 0.0)
+    found = answer(model, tokenizer, TEXTS, 1, 0, lambda count: None)
+    babn.revert(model).eval()
+    with torch.no_grad():
+        expected = torch.cat(
+            [model(**encode(tokenizer, [text], CPU)).logits for text in TEXTS.all()]
+        )
+    logits = [found.clear, found.outside, found.ambiguous]
+    assert torch.allclose(torch.cat([x.sample_logits[0] for x in logits]), expected, atol=1e-5)
+
+
+def test_examples_are_chosen_by_mutual_information_and_length() -> None:
+    model, tokenizer = converted(0)
+    agreeing, varied = (
+        torch.tensor([[9.0, 0, 0], [9.0, 0, 0]]),
+        torch.tensor([[9.0, 0, 0], [0, 9, 0]]),
+    )
+    clear = torch.stack([agreeing, agreeing.roll(1, -1), agreeing], dim=1)
+    ambiguous = torch.stack([varied, agreeing], dim=1)
+    predictions = (babn.Prediction(x) for x in (clear, clear[:, :1], ambiguous))
+    sure, unsure = choose_examples(model, tokenizer, Answers(*predictions), TEXTS, NAMES, seed=0)
+    assert unsure.text == "wake me by song" and unsure.intended == ("a", "b")
+    assert sure.text in ("wake me at six", "play a song now")  # "wake me" is shorter
+    assert len(sure.tokens) == len(unsure.tokens) == 6
+
+
+def test_maps_differ_between_sentences_and_not_between_seeds_of_conversion() -> None:
+    def log_map(text: str, seed: int) -> torch.Tensor:
+        found = look_closer(*converted(seed), "sure", text, ("a",), NAMES, 0)
+        return found.attention.relative_std.log().flatten()
+
+    first, again = log_map("wake me at six", 0), log_map("wake me at six", 1)
+    other = log_map("play a song now", 0)
+    assert torch.allclose(first, again, atol=1e-5)
+    assert torch.corrcoef(torch.stack([first, other]))[0, 1] < 0.9
+
+
+def test_test_texts_are_those_of_the_test_split() -> None:
+    texts = texts_to_test()
+    assert len(texts.clear) == 256
+    assert 50 < len(texts.outside) < 100 and 30 < len(texts.ambiguous) < 60
+
+
+def test_epochs_replace_those_of_the_recipe() -> None:
+    settings = Settings(quick=True)
+    source = find_source(settings)
+    recipe = pick_recipe(settings, source)
+    assert pick_recipe(replace(settings, epochs=7), source) == replace(recipe, epochs=7)

@@ -1,4 +1,4 @@
-"""The demo's models, batches and training loop."""
+"""The demo's models, batches and training."""
 
 from pathlib import Path
 
@@ -8,50 +8,44 @@ import torch
 import babn
 from babn.data.intents import Labelled
 from babn.demo import models
-from babn.demo.batches import bucketed, make_batches
-from babn.demo.small import small_encoder
-from babn.demo.training import Recipe, Step, split_parameters, train
+from babn.demo.batches import SIZE, by_length, encode
+from babn.demo.training import Recipe, fine_tune
+from babn.text import installed
+from babn.text.batching import bucketed
 from babn.text.words import word_tokenizer
-from babn_paper.tasks import installed
 
 TEXTS = ("wake me at six", "wake me early", "play a song", "play some music at six") * 4
 DATA = Labelled(TEXTS, (0, 0, 1, 1) * 4)
-RECIPE = Recipe(epochs=8, encoder_rate=3e-3, classifier_rate=3e-3, belief_rate=3e-3, batch_size=4)
+RECIPE = Recipe(epochs=8, rate=3e-3, batch_size=4)
 CPU = torch.device("cpu")
+Logs = list[dict[str, float]]
 
 
-def trained(seed: int) -> tuple[list[Step], torch.nn.Module]:
-    """What training reports, and the trained model."""
-    base, tokenizer = models.load(models.find_source("small"), TEXTS, 2, seed)
-    batches = make_batches(tokenizer, DATA, RECIPE.batch_size, RECIPE.epochs, seed, CPU)
-    model = babn.convert(base, babn.BeliefConfig.pairs(max_length=64, kl_weight=0.02), batches[0])
-    steps: list[Step] = []
-    seconds = train(model, batches, RECIPE, seed, steps.append)
-    assert len(seconds) == len(steps) == len(batches) == 32
-    return steps, model
+def trained(seed: int, config: babn.RuleConfig | None) -> tuple[Logs, torch.nn.Module]:
+    """What training reports, and the trained model, converted if there is a configuration."""
+    model, tokenizer = models.load(models.find_source("small"), TEXTS, 2, seed)
+    if config is not None:
+        babn.convert(model, config, encode(tokenizer, TEXTS, CPU))
+    logs: Logs = []
+    fine_tune(model, tokenizer, DATA, RECIPE, seed, logs.append)
+    assert len(logs) == 32
+    return logs, model.cpu()
 
 
 def test_training_learns_and_is_repeatable() -> None:
-    first, model = trained(0)
-    second, _ = trained(0)
-    assert [step.loss for step in first] == [step.loss for step in second]
-    assert first[-1].loss < first[0].loss / 2
-    assert all(step.kl > 0 for step in first)
+    first, model = trained(0, babn.BeliefConfig(kl_weight=0.02))
+    second, _ = trained(0, babn.BeliefConfig(kl_weight=0.02))
+    assert [logs["loss"] for logs in first] == [logs["loss"] for logs in second]
+    assert first[-1]["loss"] < first[0]["loss"] / 2
+    assert all(logs["kl"] > 0 for logs in first)
     assert babn.get_kl_weight(model) == pytest.approx(0.02)
 
 
-def test_every_parameter_is_in_one_part() -> None:
-    base, _ = models.load(models.find_source("small"), TEXTS, 2, 0)
-    own = sum(p.numel() for p in base.parameters())
-    model = babn.convert(
-        base,
-        babn.BeliefConfig.pairs(max_length=64),
-        {"input_ids": torch.ones(1, 3).long(), "attention_mask": torch.ones(1, 3).long()},
-    )
-    parts = {name: sum(p.numel() for p in part) for name, part in split_parameters(model).items()}
-    assert parts["classifier"] == 64 * 2 + 2
-    assert parts["encoder"] + parts["classifier"] == own
-    assert sum(parts.values()) == sum(p.numel() for p in model.parameters())
+def test_softmax_is_trained_without_a_divergence() -> None:
+    logs, model = trained(0, None)
+    assert logs[-1]["loss"] < logs[0]["loss"] / 2
+    assert "kl" not in logs[0]
+    assert not any("babn" in name for name, _ in model.named_parameters())
 
 
 def test_batches_hold_every_text_once_and_similar_lengths() -> None:
@@ -60,6 +54,19 @@ def test_batches_hold_every_text_once_and_similar_lengths() -> None:
     assert sorted(row for batch in batches for row in batch) == list(range(101))
     spread = [max(lengths[i] for i in b) - min(lengths[i] for i in b) for b in batches]
     assert sum(spread) / len(spread) < 8
+
+
+def test_texts_are_encoded_by_length_with_their_numbers() -> None:
+    texts = [*TEXTS, "wake"]
+    tokenizer = word_tokenizer(TEXTS)
+    batches = list(by_length(tokenizer, texts, CPU))
+    assert [len(rows) for rows, _ in batches] == [SIZE, 1]
+    assert sorted(row for rows, _ in batches for row in rows) == list(range(len(texts)))
+    for rows, batch in batches:
+        alone = encode(tokenizer, [texts[i] for i in rows], CPU)
+        assert torch.equal(batch["input_ids"], alone["input_ids"])
+    lengths = [int(n) for _, batch in batches for n in batch["attention_mask"].sum(1)]
+    assert lengths == sorted(lengths)
 
 
 def test_minilm_is_found_without_importing_it(
@@ -83,7 +90,7 @@ def test_without_minilm_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_folder_of_an_encoder_is_loaded(tmp_path: Path) -> None:
     tokenizer = word_tokenizer(TEXTS)
-    encoder = small_encoder(len(tokenizer))
+    encoder = models.small_encoder(len(tokenizer))
     encoder.save_pretrained(tmp_path)
     with pytest.raises(models.ModelError, match="holds no tokenizer"):
         models.load(models.find_source(str(tmp_path)), TEXTS, 2, 0)

@@ -1,1 +1,1 @@
-"""What the three kinds of attention know about their own mistakes, on one small task."""
+"""A fine-tuned classifier learns what it is unsure of, with and without training for it."""

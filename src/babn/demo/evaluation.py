@@ -1,6 +1,6 @@
-"""What a trained model answers, and how good its uncertainty is."""
+"""Predictions for the test texts, and how good their uncertainty is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -9,15 +9,18 @@ from torch import Tensor, nn
 import babn
 from babn import metrics
 from babn.data.intents import Ambiguous, Labelled
-from babn.demo.batches import Tokenizer, device_of, encode
-
-BATCH = 16
-"""Texts in one pass; small, because every sample adds as many again."""
+from babn.demo.batches import Tokenizer, by_length, device_of
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts that models are judged by."""
+    """The texts that models are judged by.
+
+    Attributes:
+        clear: Texts with one right intent.
+        outside: Out-of-scope texts, which have none of the intents.
+        ambiguous: Texts that two intents fit.
+    """
 
     clear: Labelled
     outside: tuple[str, ...]
@@ -36,91 +39,67 @@ class Answers:
     outside: babn.Prediction
     ambiguous: babn.Prediction
 
-    @property
-    def samples(self) -> int:
-        """Samples behind each prediction."""
-        return len(self.clear.sample_logits)
-
 
 @dataclass(frozen=True)
 class Scores:
-    """One row of the demo's table.
+    """Measures of one model.
 
     Attributes:
         accuracy: Share of clear texts whose intent is found.
         nll: Mean negative log probability of a clear text's intent.
         ece: Expected calibration error on clear texts.
-        auroc_entropy: Chance that an out-of-scope text has the higher entropy than a clear one.
-        auroc_mutual_information: The same with mutual information; `None` without samples.
-        entropy_clear: Mean entropy of clear texts.
-        entropy_ambiguous: Mean entropy of ambiguous texts.
-        both_on_top: Share of ambiguous texts whose two intents are the two most probable.
+        outside_entropy: AUROC of detecting out-of-scope texts by entropy.
+        outside_information: The same by mutual information; `None` without samples.
+        ambiguous_entropy: AUROC of detecting ambiguous texts by entropy.
+        ambiguous_information: The same by mutual information; `None` without samples.
     """
 
     accuracy: float
     nll: float
     ece: float
-    auroc_entropy: float
-    auroc_mutual_information: float | None
-    entropy_clear: float
-    entropy_ambiguous: float
-    both_on_top: float
+    outside_entropy: float
+    outside_information: float | None
+    ambiguous_entropy: float
+    ambiguous_information: float | None
 
 
 def answer(
     model: nn.Module,
     tokenizer: Tokenizer,
     texts: Texts,
-    samples: int | None,
+    samples: int,
     seed: int,
     report: Callable[[int], None],
+    dropout: bool = False,
 ) -> Answers:
-    """Predictions by the posterior mean, or by `samples` samples of attention."""
-    everything = texts.all()
-    lengths = [len(ids) for ids in tokenizer(everything)["input_ids"]]
-    order = sorted(range(len(everything)), key=lengths.__getitem__)
-    parts = []
-    for start in range(0, len(order), BATCH):
-        rows = order[start : start + BATCH]
-        batch = encode(tokenizer, [everything[i] for i in rows], device_of(model))
-        parts.append(_logits(model, batch, samples, seed + start).cpu())
+    """Predictions of a converted model for all texts; `report` gets the number of finished ones."""
+    parts: list[Tensor] = []
+    order: list[int] = []
+    for rows, batch in by_length(tokenizer, texts.all(), device_of(model)):
+        found = babn.predict(model, batch, samples, seed + len(order), dropout=dropout)
+        parts.append(found.sample_logits.cpu())
+        order += rows
         report(len(rows))
     logits = torch.cat(parts, dim=1)[:, torch.tensor(order).argsort()]
     sizes = [len(texts.clear), len(texts.outside), len(texts.ambiguous)]
     return Answers(*(babn.Prediction(part) for part in logits.split(sizes, dim=1)))
 
 
-def _logits(model: nn.Module, batch: dict[str, Tensor], samples: int | None, seed: int) -> Tensor:
-    """Logits with samples first; one row, that of the posterior mean, if `samples` is `None`."""
-    if samples is not None:
-        return babn.predict(model, batch, samples, seed).sample_logits
-    model.eval()
-    with torch.no_grad():
-        return model(**batch).logits.unsqueeze(0)
-
-
-def score(answers: Answers, texts: Texts, intents: Sequence[str]) -> Scores:
-    """The numbers of one row of the table."""
+def score(answers: Answers, texts: Texts) -> Scores:
+    """The measures of one model."""
     probs, labels = answers.clear.probs, torch.tensor(texts.clear.labels)
-    sampled = answers.samples > 1
     return Scores(
         accuracy=metrics.accuracy(probs, labels),
         nll=metrics.nll(probs, labels),
         ece=metrics.ece(probs, labels),
-        auroc_entropy=metrics.auroc(answers.clear.entropy, answers.outside.entropy),
-        auroc_mutual_information=metrics.auroc(
-            answers.clear.mutual_information, answers.outside.mutual_information
-        )
-        if sampled
-        else None,
-        entropy_clear=answers.clear.entropy.mean().item(),
-        entropy_ambiguous=answers.ambiguous.entropy.mean().item(),
-        both_on_top=both_on_top(answers.ambiguous.probs, texts.ambiguous, intents),
+        outside_entropy=metrics.auroc(answers.clear.entropy, answers.outside.entropy),
+        outside_information=_by_information(answers.clear, answers.outside),
+        ambiguous_entropy=metrics.auroc(answers.clear.entropy, answers.ambiguous.entropy),
+        ambiguous_information=_by_information(answers.clear, answers.ambiguous),
     )
 
 
-def both_on_top(probs: Tensor, texts: Sequence[Ambiguous], intents: Sequence[str]) -> float:
-    """Share of ambiguous texts whose two intents are the two most probable, in either order."""
-    tops = [{intents[i] for i in row} for row in probs.topk(2).indices.tolist()]
-    hits = [top == set(text.intents) for top, text in zip(tops, texts, strict=True)]
-    return sum(hits) / len(hits)
+def _by_information(usual: babn.Prediction, unusual: babn.Prediction) -> float | None:
+    if len(usual.sample_logits) == 1:
+        return None
+    return metrics.auroc(usual.mutual_information, unusual.mutual_information)

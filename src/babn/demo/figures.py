@@ -5,21 +5,24 @@ import math
 import torch
 from matplotlib.figure import Figure
 
-import babn
 from babn import plots
+from babn.demo import report
 from babn.demo.choices import BINS
-from babn.demo.outcome import Attempt, Outcome
-from babn.demo.portrait import CLASSES, Portrait
+from babn.demo.examples import Example
+from babn.demo.outcome import Outcome
 from babn.evaluation.markup import Markup, element, join
 
 WIDE, NARROW = 8.4, 4.2
-"""Inches of a figure as wide as the page, and of one that shares the line with another."""
+"""Inches of a figure as wide as the page, and of a small one."""
+
+CLASSES = 5
+"""Intents that are shown for a sentence."""
 
 
 def reliability_section(outcome: Outcome) -> Markup:
     """Reliability diagrams side by side."""
     labels = torch.tensor(outcome.texts.clear.labels)
-    answers = {_asked(attempt): attempt.fullest.clear for attempt in outcome.attempts}
+    answers = {row.name: row.answers.clear for row in outcome.rows}
     drawn = plots.reliability_diagram(answers, labels, bins=BINS, size=WIDE)
     return join(
         element("h2", "Is it as good as it says?"),
@@ -36,16 +39,15 @@ def reliability_section(outcome: Outcome) -> Markup:
 def entropy_section(outcome: Outcome) -> Markup:
     """Entropy histograms side by side."""
     pairs = {
-        _asked(attempt): (attempt.fullest.clear.entropy, attempt.fullest.outside.entropy)
-        for attempt in outcome.attempts
+        row.name: (row.answers.clear.entropy, row.answers.outside.entropy) for row in outcome.rows
     }
     return join(
         element("h2", "Does it notice what it cannot know?"),
         element(
             "p",
-            "Entropy measures how undecided an answer is: 0 is certainty, "
+            "Entropy measures how undecided a prediction is: 0 is certainty, "
             f"{math.log(len(outcome.intents)):.2f} is knowing nothing. Out-of-scope texts, which "
-            "are out of the models' domain, should lie further to the right.",
+            "have none of the intents, should lie further to the right.",
         ),
         _figure(
             "", plots.entropy_histogram(pairs, size=WIDE), "Entropy of clear and out-of-scope texts"
@@ -55,32 +57,28 @@ def entropy_section(outcome: Outcome) -> Markup:
 
 TITLES = {"sure": "A sentence BABN is sure of", "unsure": "A sentence BABN is unsure of"}
 CHOSEN = {
-    "sure": "the clear text, answered correctly, on which the samples agree most",
-    "unsure": "the ambiguous text on which the samples disagree most",
+    "sure": "the correctly predicted clear text of that length on which samples agree most",
+    "unsure": "the ambiguous text on which samples disagree most",
 }
 
 
-def portrait_section(portrait: Portrait) -> Markup:
+def example_section(example: Example) -> Markup:
     """One sentence: its intents, and its attention."""
     return join(
-        element("h2", TITLES[portrait.kind]),
-        element("blockquote", portrait.text),
-        element(
-            "p",
-            f"This is {CHOSEN[portrait.kind]}. Its entropy is {portrait.entropy:.2f} nats, its "
-            f"mutual information {portrait.mutual_information:.3f}.",
-        ),
-        _class_figure(portrait),
-        _attention_figure(portrait),
+        element("h2", TITLES[example.kind]),
+        element("blockquote", example.text),
+        element("p", f"Prediction: {report.certainty(example)}."),
+        element("p", f"It is {CHOSEN[example.kind]}.", class_="muted"),
+        _class_figure(example),
+        _attention_figure(example),
     )
 
 
-def _class_figure(portrait: Portrait) -> Markup:
-    samples = torch.tensor([bar.samples for bar in portrait.bars]).T.unsqueeze(1)
-    names = [bar.intent.replace("_", " ") for bar in portrait.bars]
-    right = [bar.intent.replace("_", " ") for bar in portrait.bars if bar.intended]
+def _class_figure(example: Example) -> Markup:
+    names = [name.replace("_", " ") for name in example.names]
+    right = [name.replace("_", " ") for name in example.intended]
     drawn = plots.class_probabilities(
-        babn.Prediction(samples, "identity"), names, right=right, most=CLASSES, size=NARROW
+        example.prediction, names, right=right, most=CLASSES, size=NARROW
     )
     return _figure(
         "The most probable intents",
@@ -90,19 +88,14 @@ def _class_figure(portrait: Portrait) -> Markup:
     )
 
 
-def _attention_figure(portrait: Portrait) -> Markup:
-    weights, noise = (
-        torch.tensor(x)[None, None] for x in (portrait.weights, portrait.relative_std)
-    )
-    drawn = plots.attention_figure(
-        babn.AttentionMap(f"layer {portrait.layer}", weights, noise), portrait.tokens, size=WIDE
-    )
+def _attention_figure(example: Example) -> Markup:
+    drawn = plots.attention_figure(example.attention, example.tokens, size=WIDE)
     return _figure(
         "Where it looks, and how unsure it is of that",
         drawn,
-        f"Posterior mean of the attention weights in layer {portrait.layer}, averaged over heads, "
-        "and their standard deviation divided by the mean. Each row is a token, each column what "
-        "it looks at. The layer is the one whose attention to words is noisiest.",
+        "Attention in the last layer, averaged over heads. Each row is a token, each column what "
+        "it looks at. Left: how much it looks there. Right: how unsure that is, as the standard "
+        "deviation of the weight divided by its mean; words that decide the intent are pale.",
     )
 
 
@@ -115,9 +108,3 @@ def _figure(title: str, drawn: Figure, caption: str) -> Markup:
         element("div", shown, class_="paper"),
         element("figcaption", caption),
     )
-
-
-def _asked(attempt: Attempt) -> str:
-    if attempt.sampled is None:
-        return attempt.name
-    return f"{attempt.name}, {attempt.sampled.samples} samples"

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from babn.demo.small import small_encoder
+from babn.demo.batches import MAX_TOKENS
 from babn.errors import ModelError
 from babn.text.installed import MINILM_COMMAND, minilm_folder
 from babn.text.pretrained import quiet
@@ -31,10 +31,16 @@ class MeanPooledClassifier(nn.Module):
         self.classifier = nn.Linear(encoder.config.hidden_size, labels)
 
     def forward(
-        self, attention_mask: Tensor, labels: Tensor | None = None, **inputs: Tensor
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
     ) -> SequenceClassifierOutput:
         """Logits, and the loss if there are labels."""
-        states = self.encoder(attention_mask=attention_mask, **inputs).last_hidden_state
+        kinds = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, **kinds}
+        states = self.encoder(**inputs).last_hidden_state
         seen = attention_mask.unsqueeze(-1).to(states.dtype)
         logits = self.classifier(self.dropout((states * seen).sum(1) / seen.sum(1)))
         loss: Any = None if labels is None else F.cross_entropy(logits, labels)
@@ -84,6 +90,19 @@ def load(
         return MeanPooledClassifier(small_encoder(len(tokenizer)), labels), tokenizer
     encoder, tokenizer = _pretrained(source.folder)
     return MeanPooledClassifier(encoder, labels), tokenizer
+
+
+def small_encoder(vocabulary: int) -> BertModel:
+    """A BERT of two layers with random weights, for machines without a pretrained model."""
+    config = BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=MAX_TOKENS,
+    )
+    return BertModel(config, add_pooling_layer=False)
 
 
 def _pretrained(folder: Path) -> tuple[Any, Any]:

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from babn.attention.rule import RuleConfig
-from babn.demo.evaluation import Answers, Scores, Texts, score
+from babn.demo.evaluation import Answers, Scores, Texts
+from babn.demo.examples import Example
 from babn.demo.models import Source
-from babn.demo.portrait import Portrait
 from babn.demo.training import Recipe
 from babn.errors import ConfigError
 from babn.evaluation.comparison import Difference
@@ -30,7 +29,7 @@ class Settings:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses numbers that cannot work."""
+        """Validates the numbers."""
         if self.epochs is not None and self.epochs < 1:
             raise ConfigError(f"epochs={self.epochs} is not possible. Give a number from 1 on.")
         if not 0 <= self.seed < LARGEST_SEED:
@@ -38,59 +37,42 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One rule, trained and asked.
+class Row:
+    """One row of the table.
 
     Attributes:
-        name: Name of the rule.
-        config: Its settings.
-        seconds_per_step: Median time of a training step.
-        mean: Answers by the posterior mean.
-        sampled: Answers by samples; `None` for a rule without noise.
+        name: The model, and how it predicts.
+        answers: Its predictions for the test texts.
+        scores: Their measures.
+        level: The noise level found on the development texts; `None` where there is none.
     """
 
     name: str
-    config: RuleConfig
-    seconds_per_step: float
-    mean: Answers
-    sampled: Answers | None
-
-    @property
-    def fullest(self) -> Answers:
-        """The answers with most to tell about uncertainty: sampled ones, if there are any."""
-        return self.sampled or self.mean
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of the table: a rule, how it was asked, and what came out."""
-
-    name: str
+    answers: Answers
     scores: Scores
-    seconds_per_step: float
+    level: float | None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that the table, the page and the results file tell."""
+    """Everything that the table, the page and the results file show.
+
+    Attributes:
+        settings: What the user chose.
+        source: Where the model comes from.
+        recipe: How it was trained.
+        intents: Names of the classes.
+        texts: The test texts.
+        rows: The rows of the table, softmax first.
+        differences: For each row of BABN its differences from softmax, by measure.
+        examples: A sentence that BABN is sure of, and one that it is unsure of.
+    """
 
     settings: Settings
     source: Source
     recipe: Recipe
     intents: tuple[str, ...]
     texts: Texts
-    attempts: list[Attempt]
     rows: list[Row]
-    differences: dict[str, Difference]
-    portraits: list[Portrait]
-
-
-def rows(attempt: Attempt, texts: Texts, names: tuple[str, ...]) -> list[Row]:
-    """The rows of one rule: one for each way it was asked."""
-    asked = {"": attempt.mean}
-    if attempt.sampled is not None:
-        asked = {", mean": attempt.mean, ", sampled": attempt.sampled}
-    return [
-        Row(f"{attempt.name}{mode}", score(answers, texts, names), attempt.seconds_per_step)
-        for mode, answers in asked.items()
-    ]
+    differences: dict[str, dict[str, Difference]]
+    examples: list[Example]

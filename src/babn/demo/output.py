@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.demo.choices import BINS
+from babn.demo.examples import Example
 from babn.demo.outcome import Outcome
 from babn.demo.page import AUTHOR, page
 from babn.evaluation.page import check_target
@@ -36,17 +37,31 @@ def numbers(outcome: Outcome, versions: dict[str, str]) -> dict[str, Any]:
         "settings": asdict(outcome.settings),
         "model": outcome.source.name,
         "recipe": asdict(outcome.recipe),
-        "rules": {each.name: each.config.to_dict() for each in outcome.attempts},
         "texts": {
             "clear": len(outcome.texts.clear),
             "out_of_scope": len(outcome.texts.outside),
             "ambiguous": len(outcome.texts.ambiguous),
         },
         "bins": BINS,
-        "rows": [asdict(row) for row in outcome.rows],
+        "rows": [
+            {"name": row.name, "level": row.level, **asdict(row.scores)} for row in outcome.rows
+        ],
         "differences": {
-            name: {**asdict(each), "verdict": each.verdict}
-            for name, each in outcome.differences.items()
+            row: {name: {**asdict(each), "verdict": each.verdict} for name, each in found.items()}
+            for row, found in outcome.differences.items()
         },
-        "portraits": [asdict(portrait) for portrait in outcome.portraits],
+        "examples": [_example(each) for each in outcome.examples],
+    }
+
+
+def _example(example: Example) -> dict[str, Any]:
+    return {
+        "kind": example.kind,
+        "text": example.text,
+        "intended": example.intended,
+        "intent": example.intent,
+        **example.numbers(),
+        "tokens": example.tokens,
+        "weights": example.attention.mean[0, 0].tolist(),
+        "relative_std": example.attention.relative_std[0, 0].tolist(),
     }

@@ -1,7 +1,7 @@
 """The page that the demo writes: one file that needs nothing but itself."""
 
 from babn.demo import report
-from babn.demo.figures import entropy_section, portrait_section, reliability_section
+from babn.demo.figures import entropy_section, example_section, reliability_section
 from babn.demo.outcome import Outcome
 from babn.evaluation.markup import Markup, element, join
 from babn.evaluation.page import document
@@ -20,23 +20,32 @@ def page(outcome: Outcome, versions: dict[str, str]) -> str:
         table_section(outcome),
         reliability_section(outcome),
         entropy_section(outcome),
-        *(portrait_section(portrait) for portrait in outcome.portraits),
+        *(example_section(example) for example in outcome.examples),
+        next_section(),
         footer(outcome, versions),
     )
     return document(f"{TITLE} (babn demo)", body, AUTHOR)
 
 
 def introduction(outcome: Outcome) -> Markup:
-    """What was done, in one paragraph."""
-    return element(
-        "p",
-        f"Three copies of {outcome.source.name} learned to sort short requests into "
-        f"{len(outcome.intents)} intents, such as “set alarm” or “card lost”. They differ only in "
-        "their attention: softmax computes fixed weights, while BAM and BABN treat the weights as "
-        "random variables and can be asked many times. BAM adds noise of one fixed level; BABN "
-        "(Bayesian attention belief networks) learns how noisy each weight should be. Then all "
-        "three met requests without a right answer: out-of-scope ones that fit no intent, and "
-        "ambiguous ones that fit two. A model that knows its limits is less sure of those.",
+    """What was done."""
+    return join(
+        element(
+            "p",
+            f"A classifier, {outcome.source.name}, was fine-tuned to sort short requests into "
+            f"{len(outcome.intents)} intents, such as “set alarm” or “card lost”. Its softmax "
+            "attention computes fixed weights. BABN (Bayesian attention belief networks) makes "
+            "them random variables, so that a prediction is a set of samples that may disagree. "
+            "The shortest way there needs no training:",
+        ),
+        element("pre", element("code", "\n".join(report.SHORTEST))),
+        element(
+            "p",
+            "Another copy of the model was fine-tuned as BABN. All then predicted requests "
+            "without one right intent as well: out-of-scope ones, which have none of the intents, "
+            "and ambiguous ones, which two intents fit. A model that knows its limits is less sure "
+            "of those.",
+        ),
     )
 
 
@@ -75,6 +84,14 @@ def _legend() -> Markup:
     return element("dl", *entries)
 
 
+def next_section() -> Markup:
+    """What to do next."""
+    entries = []
+    for command, meaning in report.NEXT:
+        entries += [element("dt", element("code", command)), element("dd", meaning)]
+    return join(element("h2", "Next"), element("dl", *entries))
+
+
 def footer(outcome: Outcome, versions: dict[str, str]) -> Markup:
     """How the page came about."""
     recipe = outcome.recipe
@@ -86,7 +103,7 @@ def footer(outcome: Outcome, versions: dict[str, str]) -> Markup:
             "Written by ",
             element("code", "babn demo"),
             f" with seed {outcome.settings.seed}, {recipe.epochs} epochs, batches of "
-            f"{recipe.batch_size} and learning rate {recipe.encoder_rate:g}; all numbers are in ",
+            f"{recipe.batch_size} and learning rate {recipe.rate:g}; all numbers are in ",
             element("code", "results.json"),
             f" beside this page. {parts}.",
         ),

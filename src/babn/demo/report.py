@@ -1,9 +1,13 @@
-"""What the table's columns are called, how their numbers are written, and what they mean."""
+"""What the demo tells in words: the table's columns, comparisons, examples and next steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from babn.demo.evaluation import Scores
+from babn.demo.examples import SAMPLES, Example
+from babn.demo.models import Source
 from babn.demo.outcome import Outcome, Row
+from babn.demo.training import Recipe
 from babn.evaluation.comparison import Difference
 
 MISSING = "-"
@@ -31,12 +35,16 @@ def percent(value: float | None) -> str:
     return MISSING if value is None else f"{100 * value:.1f}"
 
 
+def _percent_of(measure: Callable[[Scores], float | None]) -> Callable[[Row], str]:
+    return lambda row: percent(measure(row.scores))
+
+
 COLUMNS = (
     Column(
         "accuracy",
         "clear texts whose intent is found, in %",
         "higher is better",
-        lambda row: percent(row.scores.accuracy),
+        _percent_of(lambda scores: scores.accuracy),
     ),
     Column(
         "NLL",
@@ -46,76 +54,109 @@ COLUMNS = (
     ),
     Column(
         "ECE",
-        "gap between stated confidence and accuracy (expected calibration error), in %",
+        "gap between confidence and accuracy (expected calibration error), in %",
         "lower is better",
-        lambda row: percent(row.scores.ece),
+        _percent_of(lambda scores: scores.ece),
     ),
     Column(
         "OOS by H",
-        "how well the entropy H tells out-of-scope texts from clear ones (AUROC, in %; 50 is a "
-        "coin toss)",
+        "how well the entropy H detects out-of-scope texts (AUROC, in %; 50 is chance)",
         "higher is better",
-        lambda row: percent(row.scores.auroc_entropy),
+        _percent_of(lambda scores: scores.outside_entropy),
     ),
     Column(
         "OOS by MI",
-        "the same by mutual information: the part of the entropy on which the samples disagree",
+        "the same by mutual information: the part of H on which the samples disagree",
         "higher is better",
-        lambda row: percent(row.scores.auroc_mutual_information),
+        _percent_of(lambda scores: scores.outside_information),
     ),
     Column(
-        "H clear",
-        "mean entropy of clear texts, in nats (2.77 is knowing nothing)",
+        "amb. by H",
+        "how well the entropy detects ambiguous texts, which two intents fit (AUROC, in %)",
+        "higher is better",
+        _percent_of(lambda scores: scores.ambiguous_entropy),
+    ),
+    Column(
+        "amb. by MI",
+        "the same by mutual information",
+        "higher is better",
+        _percent_of(lambda scores: scores.ambiguous_information),
+    ),
+    Column(
+        "noise level",
+        "factor of the attention noise that babn.tune_noise found on development texts",
         "",
-        lambda row: f"{row.scores.entropy_clear:.2f}",
-    ),
-    Column(
-        "H ambig.",
-        "mean entropy of ambiguous texts",
-        "should exceed H clear",
-        lambda row: f"{row.scores.entropy_ambiguous:.2f}",
-    ),
-    Column(
-        "both on top",
-        "ambiguous texts whose two intents are the two most probable, in %",
-        "higher is better",
-        lambda row: percent(row.scores.both_on_top),
-    ),
-    Column(
-        "s/step",
-        "seconds of a training step (median)",
-        "lower is better",
-        lambda row: f"{row.seconds_per_step:.2f}",
+        lambda row: MISSING if row.level is None else f"{row.level:.2f}",
     ),
 )
 
 
-def verdicts(outcome: Outcome) -> list[str]:
-    """One line for each measure: how the last rule compares with the first."""
-    return [_verdict(name, difference) for name, difference in outcome.differences.items()]
+SHORTEST = (
+    "babn.convert(model)                  # a fine-tuned classifier, in place",
+    "babn.tune_noise(model, dev_batches)  # the right amount of noise, no training",
+    "babn.predict(model, batch)           # .probs, .interval(), .disagreement",
+)
+"""The shortest way from a classifier to uncertainty."""
 
 
-def _verdict(name: str, difference: Difference) -> str:
-    scale, digits, unit = (1, 3, "") if name == "NLL" else (100, 1, " points")
-    value, low, high = (
-        f"{scale * x:+.{digits}f}" for x in (difference.value, difference.low, difference.high)
-    )
-    return f"{name} {value}{unit} (from {low} to {high}): {difference.verdict}"
+def announcement(source: Source, recipe: Recipe) -> list[str]:
+    """What is about to happen."""
+    return [
+        f"Model: {source.name}",
+        f"Fine-tuned for {recipe.epochs} epochs to sort short requests by intent. From there on:",
+        "",
+        *(f"  {line}" for line in SHORTEST),
+        "",
+        "Beside it: softmax, Monte Carlo dropout, and a copy trained as BABN.",
+    ]
 
 
 def heading(outcome: Outcome) -> str:
     """What the verdicts compare."""
-    last, first = outcome.rows[-1].name, outcome.rows[0].name
-    return f"{last} against {first}, with 95 % intervals from resampling the test texts"
+    return f"Against {outcome.rows[0].name}, by 95 % intervals from resampling the test texts"
+
+
+def verdicts(outcome: Outcome) -> list[str]:
+    """One line for each row after softmax, and one about out-of-scope texts."""
+    lines = [f"{name}: {_verdict(found)}" for name, found in outcome.differences.items()]
+    return [*lines, noticing(outcome)]
+
+
+def _verdict(found: dict[str, Difference]) -> str:
+    parts = []
+    for verdict in ("better", "worse", "no clear difference"):
+        named = [
+            name if verdict.startswith("no") else f"{name} ({_change(name, each)})"
+            for name, each in found.items()
+            if each.verdict == verdict
+        ]
+        parts += [f"{verdict} in {', '.join(named)}"] if named else []
+    return "; ".join(parts)
+
+
+def _change(name: str, difference: Difference) -> str:
+    return f"{difference.value:+.3f}" if name == "NLL" else f"{100 * difference.value:+.1f} points"
+
+
+def noticing(outcome: Outcome) -> str:
+    """Whether BABN notices out-of-scope texts as well as softmax does."""
+    softmax, ours = outcome.rows[0], [row for row in outcome.rows if row.level is not None]
+    values = ", ".join(f"{row.name} {percent(row.scores.outside_entropy)}" for row in ours)
+    best = max(row.scores.outside_entropy for row in ours)
+    verdict = "at least as well as" if best >= softmax.scores.outside_entropy else "less well than"
+    return (
+        f"out-of-scope texts by entropy, the better measure on development texts: {values}; "
+        f"{verdict} softmax with {percent(softmax.scores.outside_entropy)}"
+    )
 
 
 def tested_on(outcome: Outcome) -> str:
-    """Which texts the numbers come from, and how the models were asked about them."""
-    texts, samples = outcome.texts, outcome.attempts[-1].fullest.samples
+    """Which texts the numbers come from."""
+    texts, samples = outcome.texts, len(outcome.rows[-1].answers.clear.sample_logits)
     return (
         f"Measured on {len(texts.clear)} clear, {len(texts.outside)} out-of-scope and "
-        f"{len(texts.ambiguous)} ambiguous texts that training never saw. “mean” asks once, with "
-        f"the average attention; “sampled” averages the answers of {samples} samples."
+        f"{len(texts.ambiguous)} ambiguous texts that neither training nor tuning saw, by "
+        f"{samples} samples; softmax has one prediction."
     )
 
 
@@ -125,3 +166,24 @@ def caveat(outcome: Outcome) -> str:
         f"One training run (seed {outcome.settings.seed}) and {len(outcome.texts.clear)} clear "
         "texts: another seed moves these numbers by a few points."
     )
+
+
+def certainty(example: Example) -> str:
+    """What the model predicts for a sentence, and how certain that is."""
+    found = example.numbers()
+    return (
+        f"{example.intent.replace('_', ' ')}, {100 * found['probability']:.0f} % (90 % of samples "
+        f"between {100 * found['low']:.0f} and {100 * found['high']:.0f} %); another intent in "
+        f"{100 * found['disagreement']:.0f} % of {SAMPLES} samples; mutual information "
+        f"{found['mutual_information']:.3f} nats"
+    )
+
+
+NEXT = (
+    ("babn.convert(model)", "your own fine-tuned classifier, in place"),
+    ("babn.tune_noise(model, dev_batches)", "the right amount of noise, without training"),
+    ("babn.predict(model, batch)", "probabilities, .interval(), .disagreement, ..."),
+    ("babn view MODEL --text ...", "a page: where attention is unsure"),
+    ("babn inspect MODEL", "what babn would do to your own model"),
+)
+"""What to do next, in Python and on the command line."""

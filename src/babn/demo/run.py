@@ -1,61 +1,64 @@
-"""The demo from beginning to end: train three copies of a model, ask them, compare the answers."""
+"""The demo from beginning to end: fine-tune, convert, tune the noise, predict, compare."""
 
 import copy
-import statistics
+import warnings
 from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
 import babn
-from babn.attention.rule import RuleConfig
 from babn.data import intents
 from babn.demo import choices, models
-from babn.demo.batches import Batch, Tokenizer, make_batches
-from babn.demo.evaluation import Answers, Texts, answer
-from babn.demo.outcome import Attempt, Outcome, Settings, rows
-from babn.demo.portrait import portraits
-from babn.demo.training import Recipe, Step, train
+from babn.demo.batches import Tokenizer, device_of, encode, labelled_batches
+from babn.demo.evaluation import Texts, answer, score
+from babn.demo.examples import choose_examples
+from babn.demo.outcome import Outcome, Row, Settings
+from babn.demo.training import Recipe, fine_tune
+from babn.errors import BabnWarning
 from babn.evaluation.comparison import Difference
 from babn.watch import Watch
 
+SOFTMAX, DROPOUT = "softmax", "softmax, MC dropout"
+UNTRAINED, TRAINED = "BABN, no training", "BABN, trained"
+
 
 def run(settings: Settings, watch: Watch) -> Outcome:
-    """Trains and asks one copy of the same model for each rule."""
-    names = intents.intent_names()
-    # Sampling takes most of the time, and every third text without a right answer tells enough.
-    unanswerable = intents.out_of_scope("test")[::3], intents.ambiguous()[::3]
-    texts = Texts(intents.in_scope("test"), *unanswerable)
-    source = find_source(settings)
-    stage = set_up(settings, source, texts, watch)
-    attempts = []
-    for name, config in choices.RULES.items():
-        model = babn.convert(copy.deepcopy(stage.base), config, stage.batches[0])
-        attempts.append(stage.attempt(name, model, config))
-    first, last = attempts[0].fullest, attempts[-1].fullest
+    """Compares a softmax classifier with the same one converted, and with one trained as BABN."""
+    with warnings.catch_warnings():
+        # Where samples agree, the noise level in the table shows it.
+        warnings.simplefilter("ignore", BabnWarning)
+        return _run(settings, watch)
+
+
+def _run(settings: Settings, watch: Watch) -> Outcome:
+    source, names = find_source(settings), intents.intent_names()
+    recipe = pick_recipe(settings, source)
+    training = intents.in_scope("train")
+    base, tokenizer = models.load(source, training.texts, len(names), settings.seed)
+    trials = Trials(tokenizer, texts_to_test(), recipe, settings.seed, watch)
+    model = trials.train(SOFTMAX, copy.deepcopy(base))
+    rows = trials.without_training(model)
+    model = trials.train(TRAINED, trials.convert(base))
+    rows.append(trials.tuned(TRAINED, model))
     return Outcome(
         settings=settings,
         source=source,
-        recipe=stage.recipe,
+        recipe=recipe,
         intents=names,
-        texts=texts,
-        attempts=attempts,
-        rows=[row for each in attempts for row in rows(each, texts, names)],
-        differences=differences(last, first, texts, settings.seed),
-        portraits=portraits(model, stage.tokenizer, last, texts, names),
+        texts=trials.texts,
+        rows=rows,
+        differences=differences(rows, trials.texts, settings.seed),
+        examples=choose_examples(
+            model, tokenizer, rows[-1].answers, trials.texts, names, settings.seed
+        ),
     )
 
 
-def differences(ours: Answers, theirs: Answers, texts: Texts, seed: int) -> dict[str, Difference]:
-    """How two rules differ in some measures, with intervals from drawing the texts anew."""
-    labels = torch.tensor(texts.clear.labels)
-    both = {"theirs": theirs, "ours": ours}
-    evaluations = [
-        babn.Evaluation(name, each.clear, labels, outside=each.outside)
-        for name, each in both.items()
-    ]
-    found = babn.compare(evaluations, bins=choices.BINS, resamples=1000, seed=seed)
-    return {called: found.differences["ours"][name] for name, called in choices.MEASURES.items()}
+def texts_to_test() -> Texts:
+    """Test texts; of those without one right intent every third, since sampling takes time."""
+    unanswerable = intents.out_of_scope("test")[::3], intents.ambiguous()[::3]
+    return Texts(intents.in_scope("test"), *unanswerable)
 
 
 def find_source(settings: Settings) -> models.Source:
@@ -71,48 +74,68 @@ def pick_recipe(settings: Settings, source: models.Source) -> Recipe:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What the attempts have in common."""
+class Trials:
+    """What all models have in common."""
 
-    base: nn.Module
     tokenizer: Tokenizer
-    batches: list[Batch]
-    recipe: Recipe
     texts: Texts
+    recipe: Recipe
     seed: int
     watch: Watch
 
-    def attempt(self, name: str, model: nn.Module, config: RuleConfig) -> Attempt:
-        """Trains a converted model and asks it about all texts."""
-        noisy = config.rule != "softmax"
-        self.watch.begin(f"{name}: training", len(self.batches))
-        seconds = train(model, self.batches, self.recipe, self.seed, self._report_training)
-        texts = len(self.texts.all())
-        self.watch.begin(f"{name}: testing", texts * (1 + choices.SAMPLES * noisy))
-        return Attempt(
-            name,
-            config,
-            statistics.median(seconds),
-            self._ask(model, None),
-            self._ask(model, choices.SAMPLES) if noisy else None,
+    def train(self, name: str, model: nn.Module) -> nn.Module:
+        """Fine-tunes a model, converted or not."""
+        data = intents.in_scope("train")
+        steps = -(-len(data) // self.recipe.batch_size) * self.recipe.epochs
+        self.watch.begin(f"{name}: training", steps)
+
+        def report(logs: dict[str, float]) -> None:
+            kl = f"  kl {logs['kl']:.2f}" if "kl" in logs else ""
+            self.watch.step(1, f"loss {logs['loss']:.2f}{kl}")
+
+        fine_tune(model, self.tokenizer, data, self.recipe, self.seed, report)
+        return model
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        """Makes attention stochastic, with the default settings."""
+        example = encode(self.tokenizer, intents.in_scope("train").texts[:2], device_of(model))
+        return babn.convert(model, example_inputs=example)
+
+    def without_training(self, model: nn.Module) -> list[Row]:
+        """Rows of a fine-tuned softmax classifier: as it is, with dropout, and as BABN."""
+        self.convert(model)
+        babn.set_noise_level(model, 0.0)  # softmax attention, bit for bit
+        return [
+            self._test(SOFTMAX, model, 1),
+            self._test(DROPOUT, model, choices.SAMPLES, dropout=True),
+            self.tuned(UNTRAINED, model),
+        ]
+
+    def tuned(self, name: str, model: nn.Module) -> Row:
+        """Fits the noise level to the development texts, and predicts the test texts."""
+        self.watch.begin(f"{name}: noise level", 1)
+        batches = labelled_batches(self.tokenizer, intents.in_scope("dev"), device_of(model))
+        found = babn.tune_noise(model, batches, samples=choices.TUNING_SAMPLES, progress=False)
+        self.watch.step(1, f"level {found.level:.2f}")
+        return replace(self._test(name, model, choices.SAMPLES), level=found.level)
+
+    def _test(self, name: str, model: nn.Module, samples: int, dropout: bool = False) -> Row:
+        self.watch.begin(f"{name}: testing", len(self.texts.all()))
+        answers = answer(
+            model, self.tokenizer, self.texts, samples, self.seed, self.watch.step, dropout
         )
-
-    def _ask(self, model: nn.Module, samples: int | None) -> Answers:
-        def report(count: int) -> None:
-            self.watch.step(count * (samples or 1))
-
-        return answer(model, self.tokenizer, self.texts, samples, self.seed, report)
-
-    def _report_training(self, step: Step) -> None:
-        self.watch.step(1, f"loss {step.loss:.2f}  kl {step.kl:.2f}")
+        return Row(name, answers, score(answers, self.texts), None)
 
 
-def set_up(settings: Settings, source: models.Source, texts: Texts, watch: Watch) -> Stage:
-    """The model before conversion, its tokenizer and the batches that every copy is trained on."""
-    training, seed = intents.in_scope("train"), settings.seed
-    recipe = pick_recipe(settings, source)
-    base, tokenizer = models.load(source, training.texts, len(intents.intent_names()), seed)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    size, epochs = recipe.batch_size, recipe.epochs
-    batches = make_batches(tokenizer, training, size, epochs, seed, device)
-    return Stage(base.to(device), tokenizer, batches, recipe, texts, seed, watch)
+def differences(rows: list[Row], texts: Texts, seed: int) -> dict[str, dict[str, Difference]]:
+    """How each row differs from the first, with intervals from resampling the texts."""
+    labels = torch.tensor(texts.clear.labels)
+    evaluations = [
+        babn.Evaluation(row.name, row.answers.clear, labels, outside=row.answers.outside)
+        for row in rows
+    ]
+    found = babn.compare(evaluations, bins=choices.BINS, resamples=1000, seed=seed).differences
+    return {
+        name: {called: each[measure] for measure, called in choices.MEASURES.items()}
+        for name, each in found.items()
+    }

@@ -1,109 +1,92 @@
-"""Fine-tuning on the intents: one plain loop, the same for every rule."""
+"""Fine-tuning on the intents by transformers' Trainer, or by `babn.BeliefTrainer`."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch import nn
+from transformers import (
+    DataCollatorWithPadding,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 import babn
-from babn.conversion.state import belief_states
-from babn.demo.batches import Batch
-from babn.training.annealing import rise_and_fall
+from babn.conversion.state import converted_roots
+from babn.data.intents import Labelled
+from babn.demo.batches import MAX_TOKENS, Tokenizer
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained, whatever its rule.
+    """How a model is fine-tuned, with softmax attention and with BABN alike.
 
     Attributes:
         epochs: Passes over the training texts.
-        encoder_rate: Highest learning rate of the encoder.
-        classifier_rate: Of the classifier on top of it.
-        belief_rate: Of the parameters that conversion adds.
+        rate: Highest learning rate, after which it falls linearly to zero.
         batch_size: Texts in one step.
-        warmup: Share of the steps over which rates grow, before they fall linearly to zero.
-        weight_decay: AdamW's.
-        clip: Largest norm of the gradient.
+        warmup: Share of the steps over which the rate grows.
     """
 
     epochs: int
-    encoder_rate: float
-    classifier_rate: float
-    belief_rate: float
+    rate: float
     batch_size: int = 16
     warmup: float = 0.1
-    weight_decay: float = 0.01
-    clip: float = 1.0
 
 
-@dataclass(frozen=True)
-class Step:
-    """How far training has come."""
-
-    number: int
-    total: int
-    loss: float
-    kl: float
-
-
-def train(
+def fine_tune(
     model: nn.Module,
-    batches: Sequence[Batch],
+    tokenizer: Tokenizer,
+    data: Labelled,
     recipe: Recipe,
     seed: int,
-    report: Callable[[Step], None],
-) -> list[float]:
-    """Trains a converted model in place, and returns the seconds that each step took."""
-    torch.manual_seed(seed)
-    model.train()
-    annealing = babn.KLAnnealing(schedule="linear")
-    optimizer, schedule = make_optimizer(model, recipe, len(batches))
-    seconds = []
-    for number, batch in enumerate(batches):
-        start = time.perf_counter()
-        annealing.apply(model, number, len(batches))
-        loss = model(**batch).loss  # the divergence is in it already
-        update(model, loss, optimizer, schedule, recipe.clip)
-        kl = babn.belief_kl(model).item()
-        seconds.append(time.perf_counter() - start)
-        report(Step(number + 1, len(batches), loss.item(), kl))
-    return seconds
-
-
-def update(
-    model: nn.Module, loss: Tensor, optimizer: Optimizer, schedule: LRScheduler, clip: float
+    report: Callable[[dict[str, float]], None],
 ) -> None:
-    """One step down the gradient of the loss."""
-    optimizer.zero_grad()
-    loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), clip)
-    optimizer.step()
-    schedule.step()
+    """Trains in place; `report` gets the terms of the loss after each step."""
+    encoded = tokenizer(list(data.texts), truncation=True, max_length=MAX_TOKENS)
+    columns = {**encoded, "labels": data.labels}
+    rows = [{name: column[i] for name, column in columns.items()} for i in range(len(data))]
+    pad = DataCollatorWithPadding(tokenizer)
+    kind = babn.BeliefTrainer if converted_roots(model) else Trainer
+    with TemporaryDirectory() as folder:
+        trainer = kind(
+            model=model,
+            args=_arguments(folder, recipe, seed),
+            train_dataset=rows,
+            data_collator=lambda batch: dict(pad(batch)),
+            callbacks=[_Reporter(report)],
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
 
 
-def make_optimizer(model: nn.Module, recipe: Recipe, steps: int) -> tuple[Optimizer, LRScheduler]:
-    """AdamW with a rate for each part of the model, warmup and linear decay."""
-    parts = split_parameters(model)
-    groups = [
-        {"params": parts["encoder"], "lr": recipe.encoder_rate},
-        {"params": parts["classifier"], "lr": recipe.classifier_rate},
-        {"params": parts["belief"], "lr": recipe.belief_rate},
-    ]
-    optimizer = AdamW(groups, weight_decay=recipe.weight_decay, fused=True)
-    warmup = round(recipe.warmup * steps)
+def _arguments(folder: str, recipe: Recipe, seed: int) -> TrainingArguments:
+    return TrainingArguments(
+        folder,
+        num_train_epochs=recipe.epochs,
+        learning_rate=recipe.rate,
+        per_device_train_batch_size=recipe.batch_size,
+        warmup_steps=recipe.warmup,
+        seed=seed,
+        train_sampling_strategy="group_by_length",
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
 
-    return optimizer, LambdaLR(optimizer, lambda step: rise_and_fall(step, steps, warmup))
 
+class _Reporter(TrainerCallback):
+    """Passes the logs of training steps on."""
 
-def split_parameters(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """The parameters of the encoder, of the classifier, and those that conversion added."""
-    belief = {id(p) for state in belief_states(model) for p in state.parameters()}
-    parts: dict[str, list[nn.Parameter]] = {"encoder": [], "classifier": [], "belief": []}
-    for name, parameter in model.named_parameters():
-        own = "classifier" if name.startswith("classifier.") else "encoder"
-        parts["belief" if id(parameter) in belief else own].append(parameter)
-    return parts
+    def __init__(self, report: Callable[[dict[str, float]], None]) -> None:
+        self.report = report
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Reports every step; the summary at the end has no loss of its own."""
+        if "loss" in kwargs["logs"]:
+            self.report(kwargs["logs"])

@@ -1,0 +1,121 @@
+"""A closer look at two sentences: what the samples predict, and where attention is unsure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+import babn
+from babn.demo.batches import Tokenizer, device_of, encode
+from babn.demo.evaluation import Answers, Texts
+
+SAMPLES = 100
+"""Samples of a single sentence, which cost little; shares and intervals need more than means."""
+
+LONGEST = 14
+"""Tokens of a sentence whose attention still fits on the page."""
+
+Kind = Literal["sure", "unsure"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sentence, what the model makes of it, and how sure its attention is.
+
+    Attributes:
+        kind: What the sentence is an example of.
+        text: The sentence.
+        intended: The intents that fit it.
+        prediction: Samples of the prediction, of shape sample by 1 by intent.
+        names: Names of the intents.
+        tokens: The sentence as the model reads it.
+        attention: Attention in the last layer, averaged over heads.
+    """
+
+    kind: Kind
+    text: str
+    intended: tuple[str, ...]
+    prediction: babn.Prediction
+    names: tuple[str, ...]
+    tokens: list[str]
+    attention: babn.AttentionMap
+
+    @property
+    def intent(self) -> str:
+        """The predicted intent."""
+        return self.names[int(self.prediction.probs[0].argmax())]
+
+    def numbers(self) -> dict[str, float]:
+        """How certain the prediction is."""
+        low, high = self.prediction.interval(0.9)[0].tolist()
+        return {
+            "probability": float(self.prediction.probs[0].max()),
+            "low": low,
+            "high": high,
+            "disagreement": float(self.prediction.disagreement[0]),
+            "mutual_information": float(self.prediction.mutual_information[0]),
+            "entropy": float(self.prediction.entropy[0]),
+        }
+
+
+def choose_examples(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    answers: Answers,
+    texts: Texts,
+    names: tuple[str, ...],
+    seed: int,
+) -> list[Example]:
+    """A sentence of each kind, with the same number of tokens so that their maps compare.
+
+    The unsure one is the ambiguous text with the largest mutual information; the sure one is the
+    clear text with the smallest among those that are predicted correctly.
+    """
+    ambiguous = [item.text for item in texts.ambiguous]
+    lengths = _lengths(tokenizer, ambiguous)
+    unsure = _lowest(-answers.ambiguous.mutual_information, lengths <= LONGEST)
+    right = answers.clear.probs.argmax(-1) == torch.tensor(texts.clear.labels)
+    as_long = _lengths(tokenizer, texts.clear.texts) == lengths[unsure]
+    sure = _lowest(answers.clear.mutual_information, right & as_long)
+    chosen: list[tuple[Kind, str, tuple[str, ...]]] = [
+        ("sure", texts.clear.texts[sure], (names[texts.clear.labels[sure]],)),
+        ("unsure", ambiguous[unsure], texts.ambiguous[unsure].intents),
+    ]
+    return [look_closer(model, tokenizer, *each, names, seed) for each in chosen]
+
+
+def look_closer(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    kind: Kind,
+    text: str,
+    intended: tuple[str, ...],
+    names: tuple[str, ...],
+    seed: int,
+) -> Example:
+    """Many samples of one sentence's prediction, and its attention in the last layer."""
+    batch = encode(tokenizer, [text], device_of(model))
+    last = babn.attention(model, batch)[-1]
+    mean, relative_std = (x.mean(1, keepdim=True).cpu() for x in (last.mean, last.relative_std))
+    return Example(
+        kind=kind,
+        text=text,
+        intended=intended,
+        prediction=babn.Prediction(babn.predict(model, batch, SAMPLES, seed).sample_logits.cpu()),
+        names=names,
+        tokens=tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist()),
+        attention=babn.AttentionMap(last.name, mean, relative_std),
+    )
+
+
+def _lengths(tokenizer: Tokenizer, texts: Sequence[str]) -> Tensor:
+    return torch.tensor([len(ids) for ids in tokenizer(list(texts))["input_ids"]])
+
+
+def _lowest(values: Float[Tensor, "text"], allowed: Bool[Tensor, "text"]) -> int:
+    """Index of the lowest allowed value; of the lowest of all if none is allowed."""
+    kept = values.masked_fill(~allowed, float("inf"))
+    return int((kept if bool(allowed.any()) else values).argmin())
