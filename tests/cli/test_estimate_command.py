@@ -15,7 +15,7 @@ def test_the_command_prints_a_line_for_each_rule() -> None:
     code, output = run("estimate", "llama-2-7b", "--length", "32768", "--layers", "last:4")
     assert code == 0
     assert "6.74B parameters" in output and "4/32" in output
-    for rule in ("softmax", "BAM", "BABN, keys", "BABN, heads"):
+    for rule in ("softmax", "BAM", "BABN, per key", "BABN, keys", "BABN, heads"):
         assert rule in output
 
 
@@ -30,9 +30,13 @@ def test_the_command_reads_a_model_or_its_sizes(tmp_path: Path) -> None:
     code, by_sizes = run("estimate", *sizes, *more, *given)
     assert code == 0
     assert json.loads(by_model) == json.loads(by_sizes)
-    (heads,) = [rule for rule in json.loads(by_model) if rule["rule"] == "BABN, heads"]
-    model = babn.convert(hf.LlamaForCausalLM(config), babn.BeliefConfig.pairs(upward="heads"))
-    assert heads["parameters_added"] == sum(p.numel() for p in model.babn.parameters())
+    found = {rule["rule"]: rule for rule in json.loads(by_model)}
+    heads, default = found["BABN, heads"], found["BABN, per key"]
+    rules = babn.BeliefConfig.pairs(upward="heads"), babn.BeliefConfig()
+    for estimated, rule in zip((heads, default), rules, strict=True):
+        model = babn.convert(hf.LlamaForCausalLM(config), rule)
+        assert estimated["parameters_added"] == sum(p.numel() for p in model.babn.parameters())
+    assert "upward path" not in {part["name"] for part in default["parts"]}
     assert {part["name"] for part in heads["parts"]} >= {"linear", "attention", "upward path"}
 
 

@@ -20,6 +20,9 @@ LENGTH, BATCH = 12, 2
 RULES = {
     "softmax": None,
     "BAM": babn.BamConfig(),
+    "BAM without a network": babn.BamConfig(prior="constant"),
+    "per key": babn.BeliefConfig(),
+    "per key in the last two": babn.BeliefConfig(layers="last:2", prior_hidden=4),
     "keys": babn.BeliefConfig.pairs(max_length=16),
     "keys without scale": babn.BeliefConfig.pairs(max_length=16, sigma=0.0),
     "keys of rank 3": babn.BeliefConfig.pairs(max_length=16, upward_rank=3),
@@ -94,9 +97,11 @@ def test_operations_of_a_training_step(rule: babn.RuleConfig | None) -> None:
     assert found == pytest.approx(expected(plan_of(shape, rule, train=True)), rel=0.01)
 
 
-@pytest.mark.parametrize("layers", ["all", "last:2"])
-def test_operations_of_a_step_with_a_frozen_base(layers: str) -> None:
-    rule = babn.BeliefConfig.pairs(upward="heads", layers=layers)
+@pytest.mark.parametrize(
+    "name", ["heads", "heads in the last two", "per key", "per key in the last two"]
+)
+def test_operations_of_a_step_with_a_frozen_base(name: str) -> None:
+    rule = RULES[name]
     model, shape = model_and_shape("llama", rule)
     found = of_step(babn.freeze_base(model).train())
     plan = plan_of(shape, rule, train=True, frozen=True)
@@ -104,9 +109,9 @@ def test_operations_of_a_step_with_a_frozen_base(layers: str) -> None:
     assert 0.8 * expected(plan) < found <= expected(plan)
 
 
-@pytest.mark.parametrize("upward", ["keys", "heads"])
-def test_operations_in_pieces_and_with_a_cache(upward: str) -> None:
-    rule = babn.BeliefConfig.pairs(upward=upward, max_length=16)
+@pytest.mark.parametrize("name", ["per key", "keys", "heads"])
+def test_operations_in_pieces_and_with_a_cache(name: str) -> None:
+    rule = RULES[name]
     model, shape = model_and_shape("llama", rule)
     cache, found = None, 0
     for piece in tokens().split(4, 1):

@@ -7,7 +7,9 @@ import pytest
 import torch
 import transformers as hf
 
+import babn
 from babn.errors import ConfigError
+from babn.estimate import memory as memory_module
 from babn.estimate.costs import INSTRUCTIONS, Part
 from babn.estimate.shapes import PRESETS, Shape
 from babn.estimate.table import Machine, chosen_layers, estimates, table
@@ -91,12 +93,61 @@ def test_memory_of_pairs_is_states_and_maps_and_the_mask() -> None:
         assert found[f"BABN, {axis}"].memory.pairs == 2 * pairs * (states + maps) + pairs / 4
 
 
+def test_noise_per_key_is_torch_s_attention_with_a_bias() -> None:
+    length, batch, samples = 16, 2, 3
+    found = by_name(batch=batch, samples=samples, length=length, layers="last:2")
+    own, softmax = found["BABN, per key"], found["softmax"]
+    keys, heads, numbers = batch * samples * length, TINY.heads, TINY.kv_heads * TINY.head_dim
+    pairs = heads * keys * length
+    of_keys = 4 * keys * (3 * numbers + 8 * heads)
+    assert own.memory.pairs == 2 * pairs + pairs / 4 + of_keys
+    assert own.flops == softmax.flops
+    (part,) = [part for part in own.parts if part not in softmax.parts]
+    assert part.name == "random attention"
+    assert part.bytes == 2 * (keys * (2 * numbers + 8 * heads) + 4 * pairs)
+    assert part.instructions == 2 * keys * (2 * numbers + 88 * heads)
+
+
+def saved_bytes(model: hf.LlamaForCausalLM, ids: torch.Tensor) -> int:
+    """What a training pass keeps for backward, parameters aside."""
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, torch.nn.Parameter):
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model.train()(input_ids=ids, labels=ids)
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def test_what_noise_per_key_keeps_for_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "HALF", 4)  # numbers of a model on a CPU
+    shape = Shape(name="", hidden=64, heads=8, kv_heads=4, head_dim=32, layers=3,
+                  intermediate=64, vocab=99)  # fmt: skip
+    length, batch = 128, 2
+    config = hf.LlamaConfig(**GROUPED | {
+        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 3, "head_dim": 32,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": length,
+    })  # fmt: skip
+    ids = torch.randint(3, 99, (batch, length), generator=torch.Generator().manual_seed(0))
+    plain, converted = hf.LlamaForCausalLM(config), babn.convert(hf.LlamaForCausalLM(config))
+    added = saved_bytes(converted, ids) - saved_bytes(plain, ids)
+    work = {"batch": batch, "length": length, "train": True}
+    gradient = 2 * 4 * batch * 8 * length**2
+    expected = by_name(shape, **work)["BABN, per key"].memory.pairs - gradient
+    assert expected == pytest.approx(added, rel=0.1)
+
+
 def test_memory_of_a_training_step() -> None:
     found = by_name(length=16, train=True)
     frozen = by_name(length=16, train=True, frozen=True)
     belief = 3 * (3 * (4**2 + 4) + 8 * 10 + 2 * 10 + 1)
     assert found["BABN, heads"].memory.training == 10 * TINY.parameters + 12 * belief
     assert frozen["BABN, heads"].memory.training == 12 * belief
+    per_key = 3 * (1 + 8 * 10 + 2 * 10 + 1)
+    assert frozen["BABN, per key"].memory.training == 12 * per_key
     assert frozen["softmax"].memory.training == 10 * TINY.parameters
 
 
@@ -116,7 +167,10 @@ def test_what_a_long_context_says() -> None:
     whole = by_name(SEVEN, length=32768)
     assert whole["BABN, keys"].plan.belief_parameters > 15 * SEVEN.parameters
     assert whole["BABN, heads"].plan.belief_parameters < 1e-4 * SEVEN.parameters
+    assert whole["BABN, per key"].plan.belief_parameters < 1e-5 * SEVEN.parameters
     assert whole["BABN, heads"].memory.pairs > 2**40
+    assert whole["BABN, per key"].memory.pairs < 0.05 * whole["BABN, heads"].memory.pairs
+    assert whole["softmax"].seconds < whole["BABN, per key"].seconds < whole["BAM"].seconds
     pieces = by_name(SEVEN, length=32768, queries=512, layers="last:4")
     assert pieces["BABN, heads"].memory.pairs < 8 * 2**30
     assert pieces["BABN, heads"].seconds < 1.6 * pieces["softmax"].seconds
@@ -150,7 +204,7 @@ def test_layers_are_chosen_as_in_conversion() -> None:
 
 def test_the_table_compares_with_softmax() -> None:
     lines = table(estimates(TINY, Workload(length=16), upward=("heads",)))
-    assert [line[0] for line in lines] == ["softmax", "BAM", "BABN, heads"]
+    assert [line[0] for line in lines] == ["softmax", "BAM", "BABN, per key", "BABN, heads"]
     assert lines[0][-1] == "1.00" and lines[1][1] == "3/3" and lines[0][1] == "0/3"
 
 

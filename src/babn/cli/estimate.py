@@ -33,9 +33,10 @@ def estimate(
 ) -> None:
     """Estimate memory, work and time of softmax, BAM and BABN with a model, from formulas.
 
-    Only the model's configuration is read. Passes are of samples. Time is the longest of products,
-    arithmetic and moving data, part by part, at the machine's peaks: a lower bound to compare rules
-    by, not a measurement. docs/scale.md has the formulas.
+    BABN is shown with noise per key, the default, and with noise over pairs by maps over keys or
+    heads. Only the model's configuration is read. Passes are of samples. Time is the longest of
+    products, arithmetic and moving data, part by part, at the machine's peaks: a lower bound to
+    compare rules by, not a measurement. docs/scale.md has the formulas.
 
     Args:
         model: A folder with a config.json, a name on the Hugging Face hub, or one of the shapes
@@ -43,7 +44,7 @@ def estimate(
         batch: Texts in a batch.
         length: Tokens of each.
         samples: Samples of attention, all in one pass.
-        upward: Only this axis of BABN's maps, keys or heads; both by default.
+        upward: Only this axis of the maps of noise over pairs, keys or heads; both by default.
         layers: Which layers are stochastic, e.g. last:4.
         queries: Read so many tokens in a pass, with the earlier ones in a cache; 0 for all at once.
         cached: One more token, with all others in a cache.

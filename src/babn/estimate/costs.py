@@ -9,7 +9,9 @@ $t$ tokens, $P$ pairs of query and key over all heads, $m$ keys, $H$ heads of si
   $f_3$ only once for layers that share a state): $2 P m$ each over keys ($4 P r$ with rank $r$),
   $2 P H$ each over heads;
 - random attention: instructions for each pair of the chosen layers, counted in the kernels' machine
-  code (`benchmarks/count_instructions.py`); products leave these units to others;
+  code (`benchmarks/count_instructions.py`); products leave these units to others. With noise per
+  key they are for each key and head, besides $2 d$ for its squared distance, and torch's attention
+  reads a bias in which mask and noise are spelled out for all pairs;
 - the prior's network, where the divergence is wanted: $2 (d w + w)$ for each key and key head;
 - the language-model head: $2 t$ times its weights.
 
@@ -20,9 +22,12 @@ tensors of pairs, which fused kernels leave to the upward path alone.
 
 import math
 from dataclasses import dataclass
+from functools import cache
+
+import torch
 
 from babn.attention.belief import BeliefConfig
-from babn.attention.rule import RuleConfig
+from babn.attention.rule import ChainShape, RuleConfig
 from babn.estimate.shapes import Shape
 from babn.estimate.workload import Workload
 
@@ -33,7 +38,7 @@ WHOLE = 4
 """Bytes of a belief parameter, and of a number of the residual stream."""
 
 INSTRUCTIONS = {"belief": (88, 138), "bam": (47, 55)}
-"""Of a query-key pair forward and backward, by rule: shape, scale, noise, weights, divergence."""
+"""Of a variable forward and backward, by rule: shape, scale, noise, weights, divergence."""
 
 ADAM_TRAFFIC = 7 * WHOLE
 """Bytes that Adam moves for a parameter: gradient, weight and two moments read, three written."""
@@ -91,9 +96,14 @@ class Plan:
         return belief_parameters(self.config, self.shape, len(self.chosen))
 
     @property
+    def per_key(self) -> bool:
+        """Whether all queries share the noise of a key."""
+        return self.config is not None and self.config.biases_keys
+
+    @property
     def maps(self) -> int:
         """Maps of the upward path for shape and scale in a layer."""
-        if not isinstance(self.config, BeliefConfig):
+        if not isinstance(self.config, BeliefConfig) or self.per_key:
             return 0
         return (self.config.rho > 0) + (self.config.sigma > 0)
 
@@ -124,23 +134,12 @@ class Plan:
         return self.shape.layers - min(self.chosen)
 
 
+@cache
 def belief_parameters(config: RuleConfig, shape: Shape, layers: int) -> int:
-    r"""Parameters of a rule in a chain of `layers` layers.
-
-    Belief: for each layer three maps of $n^2 + n$ with $n$ the largest length or the heads
-    ($2 n r + n$ with rank $r$), and a prior of $d w + 2 w + 1$ with $w$ its width. One of the maps
-    is there only once for layers that share a state.
-    """
-    width = getattr(config, "prior_hidden", 0)
-    prior = shape.head_dim * width + 2 * width + 1 if width else 0
-    if not isinstance(config, BeliefConfig):
-        contextual = getattr(config, "prior", "") == "contextual"
-        return layers * prior if contextual else 0
-    size = config.max_length if config.upward == "keys" else shape.heads
-    weight = 2 * size * config.upward_rank if config.upward_rank else size**2
-    maps = layers * ((config.rho > 0) + (config.sigma > 0))
-    maps += _states(config, layers) if maps else 0
-    return maps * (weight + size) + layers * prior
+    """Parameters of a rule in a chain of `layers` layers, counted in a module without memory."""
+    with torch.device("meta"):
+        rule = config.build(ChainShape(shape.heads, shape.head_dim, tuple(range(layers))))
+    return sum(parameter.numel() for parameter in rule.parameters())
 
 
 def _states(config: BeliefConfig, layers: int) -> int:
@@ -199,7 +198,22 @@ def _arithmetic(plan: Plan) -> Part:
         return Part("random attention", 0.0, 0.0)
     forward, backward = INSTRUCTIONS.get(plan.config.rule, (0, 0))
     each = forward + (backward if plan.work.train else 0)
+    if plan.per_key:
+        return _noise_per_key(plan, each)
     return Part("random attention", 0.0, 0.0, float(each) * len(plan.chosen) * plan.pairs)
+
+
+def _noise_per_key(plan: Plan, each: int) -> Part:
+    """Distances from the keys, a variable for each key and head, and the bias made of it.
+
+    The bias is written and read; backward reads it, and writes and reads its gradient.
+    """
+    shape, layers, times = plan.shape, len(plan.chosen), 3 if plan.work.train else 1
+    numbers, variables = shape.kv_heads * shape.head_dim, shape.heads
+    read = times * plan.work.keys * float(HALF * numbers + 2 * WHOLE * variables)
+    bias = (5 if plan.work.train else 2) * HALF * float(plan.pairs)
+    arithmetic = plan.work.keys * float(2 * times * numbers + each * variables)
+    return Part("random attention", 0.0, layers * (read + bias), layers * arithmetic)
 
 
 def _upward(plan: Plan) -> Part:

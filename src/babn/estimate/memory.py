@@ -9,7 +9,10 @@ r"""Memory of a pass, in bytes.
   training the maps over keys, and small ones over heads, keep their results for all layers, and
   backward has weights and score gradients of one layer, or of as many examples as kernels take at a
   time. Gradients of the states come one by one while activations go, since the first layer needs
-  all of them; the larger of what there is at both ends counts;
+  all of them; the larger of what there is at both ends counts. With noise per key the bias that
+  torch's attention takes, in half precision, mask and noise in one: for one layer, in training for
+  all, and twice for its gradient. A model without a mask does without it. Besides, in float32, the
+  keys, their distances and some numbers for each key and head;
 - training: a gradient for each trained parameter and Adam's two moments in float32.
 """
 
@@ -21,6 +24,13 @@ from babn.kernels.limits import KEPT, NUMBERS, ROWS_OF_A_PART, examples_at_a_tim
 
 REFERENCE_BYTES = 48
 """Bytes of a pair in one call without kernels: a dozen float32 tensors alive at a time."""
+
+
+KEY_NUMBERS = 8
+"""Numbers of a key and head: energy, shape, its inverse, moment, scale, mean, noise and sample."""
+
+KEY_COPIES = 3
+"""Copies of the keys in float32 from which shapes are made: themselves, centred and squared."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,8 @@ def _pairs(plan: Plan, kernels: bool) -> float:
         return 0.0
     pairs, layers = plan.shape.heads * work.pairs_at_once, len(plan.chosen)
     kept = layers if work.train else 1
+    if plan.per_key:
+        return _bias(plan, kept)
     states = plan.states
     if not kernels:
         return pairs * float(REFERENCE_BYTES * kept + WHOLE * states) + work.pairs_at_once
@@ -87,6 +99,16 @@ def _pairs(plan: Plan, kernels: bool) -> float:
     ends = size * (2 * states + plan.maps) + backward if work.train else 0.0
     gone = _activations(plan) * (1 - 1 / max(plan.layers_backward, 1))
     return max(begins, ends - gone) + work.pairs_at_once
+
+
+def _bias(plan: Plan, kept: int) -> float:
+    """The bias on keys, spelled out for all pairs where there is a mask, and what it is made of."""
+    shape, work = plan.shape, plan.work
+    pairs = HALF * float(shape.heads * work.pairs_at_once)
+    numbers = KEY_COPIES * shape.kv_heads * shape.head_dim + KEY_NUMBERS * shape.heads
+    keys = WHOLE * float(work.rows * work.length) * numbers
+    gradient = 2 * pairs if work.train else 0.0
+    return kept * (pairs + keys + work.pairs_at_once) + gradient
 
 
 def _backward(plan: Plan, over_keys: bool) -> float:

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from babn.attention.bam import BamConfig
+from babn.attention.belief import BeliefConfig
 from babn.attention.layers import normalized_layers
 from babn.attention.rule import RuleConfig, check_at_least
 from babn.conversion.choice import choose
@@ -84,22 +85,25 @@ def estimates(
     machine: Machine | None = None,
     kernels: bool = True,
 ) -> list[Estimate]:
-    """What softmax, BAM and BABN cost with a model.
+    """What softmax, BAM and BABN cost with a model, the default first and then noise over pairs.
 
     Args:
         shape: The model.
         work: What is done with it.
         layers: Which layers are stochastic, as in `RuleConfig`.
-        upward: The axes of BABN's maps to compare.
+        upward: The axes of the maps of noise over pairs to compare.
         machine: The machine whose time is estimated.
         kernels: Whether fused kernels are used.
     """
     machine = machine or Machine()
     chosen = chosen_layers(shape, layers)
-    rules: dict[str, RuleConfig | None] = {"softmax": None, "BAM": BamConfig()}
+    rules: dict[str, RuleConfig | None] = {
+        "softmax": None,
+        "BAM": BamConfig(),
+        "BABN, per key": BeliefConfig(),
+    }
     for axis in upward:
-        settings = {"rule": "belief", "upward": axis, "max_length": work.length}
-        rules[f"BABN, {axis}"] = RuleConfig.from_dict(settings)
+        rules[f"BABN, {axis}"] = BeliefConfig.pairs(upward=axis, max_length=work.length)
     found = []
     for name, rule in rules.items():
         # Softmax has nothing to train but its base, which then is not frozen.

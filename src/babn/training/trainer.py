@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer
 
+from babn.attention.rule import check_at_least
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError
@@ -32,13 +33,30 @@ class BeliefTrainerMixin(_Base):
     Args:
         annealing: Schedule of the divergence's weight; by default linear from zero to the
             configuration's `kl_weight` over the first half of training.
+        belief_learning_rate: Learning rate of the parameters that conversion added, which follows
+            the Trainer's schedule; by default that of all others. They have no weight decay, unless
+            you pass an optimizer of your own.
 
     Example:
         class MyTrainer(BeliefTrainerMixin, Seq2SeqTrainer): ...
     """
 
-    def __init__(self, *args: Any, annealing: KLAnnealing | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        annealing: KLAnnealing | None = None,
+        belief_learning_rate: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if belief_learning_rate is not None:
+            check_at_least("belief_learning_rate", belief_learning_rate, 0.0, strictly=True)
         super().__init__(*args, **kwargs)
+        if belief_learning_rate is not None and self.optimizer is not None:
+            raise ConfigError(
+                f"belief_learning_rate={belief_learning_rate} with an optimizer of your own is not "
+                "possible. Give the parameters of model.babn a group with this rate there."
+            )
+        self.belief_learning_rate = belief_learning_rate
         if self.args.n_gpu > 1:
             raise ConfigError(
                 f"{self.args.n_gpu} GPUs in one process: DataParallel cannot collect the "
@@ -52,6 +70,16 @@ class BeliefTrainerMixin(_Base):
             self.model_accepts_loss_kwargs = False
         self._sums: dict[str, Tensor] = {}
         self._steps = 0.0
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """The Trainer's optimizer with groups of their own for what conversion added."""
+        given = self.optimizer is not None
+        optimizer = super().create_optimizer(*(() if model is None else (model,)))
+        if not given:
+            states = belief_states(cast(nn.Module, self.model if model is None else model))
+            added = {parameter for state in states for parameter in state.parameters()}
+            set_apart(optimizer, added, self.belief_learning_rate)
+        return optimizer
 
     def compute_loss(
         self,
@@ -115,6 +143,32 @@ class BeliefTrainerMixin(_Base):
 
 class BeliefTrainer(BeliefTrainerMixin, Trainer):
     """A Trainer for converted models; see the mixin."""
+
+
+def set_apart(
+    optimizer: torch.optim.Optimizer, parameters: set[nn.Parameter], learning_rate: float | None
+) -> None:
+    """Moves parameters of an optimizer to groups without weight decay.
+
+    Args:
+        optimizer: The optimizer, before its first step.
+        parameters: Those to move, as far as the optimizer has them.
+        learning_rate: The rate of these groups; `None` keeps that of the groups they come from.
+    """
+    own = {"weight_decay": 0.0} | ({} if learning_rate is None else {"lr": learning_rate})
+    moved = []
+    for group in optimizer.param_groups:
+        taken = [p for p in group["params"] if p in parameters]
+        if taken:
+            group["params"] = [p for p in group["params"] if p not in parameters]
+            moved.append({**group, "params": taken, **own})
+    for group in moved:
+        optimizer.add_param_group(group)
+    if learning_rate is not None and not moved:
+        raise ConfigError(
+            f"belief_learning_rate={learning_rate}, but {type(optimizer).__name__} trains none of "
+            "the parameters that conversion added. Leave it out, or let them require gradients."
+        )
 
 
 def normalizes_over_items(model: nn.Module) -> bool:
