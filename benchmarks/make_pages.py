@@ -234,8 +234,8 @@ def in_short() -> str:
 
 IN_SHORT = {
     "BAM": "BAM",
-    "BABN heads": 'BABN, `upward="heads"`',
-    "BABN keys": 'BABN, `upward="keys"` (default)',
+    "BABN heads": 'BABN pairs, `upward="heads"`',
+    "BABN keys": 'BABN pairs, `upward="keys"`',
 }
 
 
