@@ -1,7 +1,7 @@
 """Collects the runs of `noise_table.py` into one small file, and prints their table.
 
-    python benchmarks/noise_results.py RUNS.json... --out benchmarks/results/noise-minilm.json
-    python benchmarks/noise_results.py --show benchmarks/results/noise-*.json
+python benchmarks/noise_results.py RUNS.json... --out benchmarks/results/noise-minilm.json
+python benchmarks/noise_results.py --show benchmarks/results/noise-*.json
 """
 
 import argparse
@@ -105,7 +105,10 @@ def table(results: dict[str, Any]) -> str:
 
 def wins(all_results: list[dict[str, Any]]) -> str:
     """In how many cells of model and task BABN has a lower NLL and ECE than others, as Markdown."""
-    lines = ["| cells with a lower NLL / ECE than | deterministic | MC dropout |", "|---|---:|---:|"]
+    lines = [
+        "| cells with a lower NLL / ECE than | deterministic | MC dropout |",
+        "|---|---:|---:|",
+    ]
     for method in ("BABN, not trained", "BABN, trained"):
         cells = []
         for rival in ("deterministic", "MC dropout"):
