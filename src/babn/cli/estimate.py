@@ -103,7 +103,8 @@ def estimate(
     console = Console(highlight=False)
     console.print(
         f"{shape.name}: {shape.parameters / 1e9:.3g}B parameters; {describe(work)}; "
-        f"{len(found[-1].plan.chosen)} of {shape.layers} layers stochastic; {machine.bandwidth:g} TB/s, {machine.tflops:g} TFLOP/s."
+        f"{len(found[-1].plan.chosen)} of {shape.layers} layers stochastic; "
+        f"{machine.bandwidth:g} TB/s, {machine.tflops:g} TFLOP/s."
     )
     shown = Table(*COLUMNS, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for line in table(found):

@@ -16,8 +16,7 @@ from babn.estimate.workload import Workload
 
 GIB = 2**30
 COLUMNS = ("rule", "added", "GiB", "of pairs", "TFLOP", "ms", "x softmax")
-"""Parameters that the rule adds, memory in all and of query-key pairs, work, time, and time relative
-to softmax."""
+"""Parameters that the rule adds, memory in all and of query-key pairs, work, and time."""
 
 
 @dataclass(frozen=True)
