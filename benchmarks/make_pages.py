@@ -367,8 +367,8 @@ def compared() -> str:
 RULES = {
     "softmax": "softmax",
     "BAM": "BAM",
-    "BABN heads": "BABN, heads",
-    "BABN keys": "BABN, keys",
+    "BABN heads": "BABN per pair, heads",
+    "BABN keys": "BABN per pair, keys",
 }
 """Rules as `babn bench` calls them, and `babn estimate`."""
 

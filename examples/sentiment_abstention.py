@@ -18,11 +18,11 @@ import argparse
 from collections.abc import Callable
 
 import torch
-from babn.tasks.catalogue import find_task
 
 import babn
 from babn.data.intents import out_of_scope
 from babn.demo.models import find_source, load
+from babn_paper.tasks.catalogue import find_task
 
 RULES = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig(max_length=64)}
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from babn.tasks.shapes import COLOURS, SHAPES, SIDE, Shape, draw
 from transformers import ViTConfig, ViTForImageClassification
 
 import babn
+from babn_paper.tasks.shapes import COLOURS, SHAPES, SIDE, Shape, draw
 
 PATCH = 8
 NOISE = (0.0, 0.2, 0.4, 0.8)

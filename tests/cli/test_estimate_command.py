@@ -14,8 +14,8 @@ from models import GROUPED
 def test_the_command_prints_a_line_for_each_rule() -> None:
     code, output = run("estimate", "llama-2-7b", "--length", "32768", "--layers", "last:4")
     assert code == 0
-    assert "6.74B parameters" in output and "4/32" in output
-    for rule in ("softmax", "BAM", "BABN, per key", "BABN, keys", "BABN, heads"):
+    assert "6.74B parameters" in output and "4 of 32 layers" in output
+    for rule in ("softmax", "BAM", "BABN per key", "BABN per pair, keys", "BABN per pair, heads"):
         assert rule in output
 
 
@@ -31,7 +31,7 @@ def test_the_command_reads_a_model_or_its_sizes(tmp_path: Path) -> None:
     assert code == 0
     assert json.loads(by_model) == json.loads(by_sizes)
     found = {rule["rule"]: rule for rule in json.loads(by_model)}
-    heads, default = found["BABN, heads"], found["BABN, per key"]
+    heads, default = found["BABN per pair, heads"], found["BABN per key"]
     rules = babn.BeliefConfig.pairs(upward="heads"), babn.BeliefConfig()
     for estimated, rule in zip((heads, default), rules, strict=True):
         model = babn.convert(hf.LlamaForCausalLM(config), rule)

@@ -114,7 +114,6 @@ class BeliefConfig(RuleConfig):
                     f'upward_rank={self.upward_rank} with upward="heads" is not possible. Leave it '
                     'at 0, since maps over heads are small, or use upward="keys".'
                 )
-
         if self.noise_over == "keys":
             self._check_per_key()
 
@@ -128,6 +127,11 @@ class BeliefConfig(RuleConfig):
                     f"Leave it out, or use BeliefConfig.pairs({name}={value!r}); in files and "
                     "commands noise_over=pairs."
                 )
+        if self.kernel == "triton":
+            raise ConfigError(
+                'kernel="triton" with noise_over="keys" is not possible: there torch\'s own '
+                'attention takes a bias. Use kernel="auto", or BeliefConfig.pairs(kernel="triton").'
+            )
 
     @classmethod
     def pairs(cls, **settings: Any) -> "BeliefConfig":

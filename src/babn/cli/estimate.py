@@ -103,6 +103,7 @@ def estimate(
     console = Console(highlight=False)
     console.print(
         f"{shape.name}: {shape.parameters / 1e9:.3g}B parameters; {describe(work)}; "
+        f"{len(found[-1].plan.chosen)} of {shape.layers} layers stochastic; "
         f"{machine.bandwidth:g} TB/s, {machine.tflops:g} TFLOP/s."
     )
     shown = Table(*COLUMNS, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)

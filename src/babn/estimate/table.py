@@ -15,9 +15,8 @@ from babn.estimate.shapes import Shape
 from babn.estimate.workload import Workload
 
 GIB = 2**30
-COLUMNS = ("rule", "layers", "added", "GiB", "of pairs", "TFLOP", "GB", "ms", "x")
-"""Layers that follow the rule, parameters that it adds, memory in all and of query-key pairs, work,
-bytes moved, time, and time against softmax."""
+COLUMNS = ("rule", "added", "GiB", "of pairs", "TFLOP", "ms", "x softmax")
+"""Parameters that the rule adds, memory in all and of query-key pairs, work, and time."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +99,10 @@ def estimates(
     rules: dict[str, RuleConfig | None] = {
         "softmax": None,
         "BAM": BamConfig(),
-        "BABN, per key": BeliefConfig(),
+        "BABN per key": BeliefConfig(),
     }
     for axis in upward:
-        rules[f"BABN, {axis}"] = BeliefConfig.pairs(upward=axis, max_length=work.length)
+        rules[f"BABN per pair, {axis}"] = BeliefConfig.pairs(upward=axis, max_length=work.length)
     found = []
     for name, rule in rules.items():
         # Softmax has nothing to train but its base, which then is not frozen.
@@ -131,15 +130,12 @@ def table(found: list[Estimate]) -> list[tuple[str, ...]]:
 
 
 def _line(estimate: Estimate, base: float) -> tuple[str, ...]:
-    stochastic = 0 if estimate.plan.config is None else len(estimate.plan.chosen)
     return (
         estimate.name,
-        f"{stochastic}/{estimate.plan.shape.layers}",
         _counted(estimate.plan.belief_parameters),
         _short(estimate.memory.total / GIB),
         _short(estimate.memory.pairs / GIB),
         _short(estimate.flops / 1e12),
-        _short(estimate.bytes / 1e9),
         _short(1e3 * estimate.seconds),
         f"{estimate.seconds / base:.2f}",
     )

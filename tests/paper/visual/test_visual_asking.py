@@ -62,7 +62,8 @@ def test_answers_are_those_of_the_same_question_in_the_test_data(finished: Path)
     example = part.examples[7]
     look = ask_example(subject, part, 7, FEW)
     data = subject.task.encode(part, subject.tokenizer, subject.max_length, training=False)
-    found = babn.predict(subject.model, data.batch(torch.tensor([7]), multiple=1), 3)
+    batch = data.batch(torch.tensor([7]), multiple=1)
+    found = babn.predict(subject.model, batch, 3, recenter=False)
     picture = part.images.picture(example.image)
 
     assert look.question == example.question
