@@ -144,7 +144,7 @@ def trained(seed: int, steps: int) -> nn.Module:
 
 def weight_on_candidates(model: nn.Module, seen: Sequences) -> Float[Tensor, "head"]:
     """How much each head's answering position looks at the candidates."""
-    weights = babn.attention(model, seen.inputs)[-1].mean[:, :, 0]
+    weights = babn.attention_maps(model, seen.inputs)[-1].mean[:, :, 0]
     return (weights * seen.candidates[:, None]).sum(-1).mean(0)
 
 
@@ -162,7 +162,7 @@ def held_out(candidates: int, repeats: int) -> Sequences:
 def measure(model: nn.Module, seen: Sequences) -> dict[str, float]:
     """Attention at the answering position in the look-up heads, and predictions; means over all."""
     heads = lookup_heads(model)
-    layer = babn.attention(model, seen.inputs)[-1]
+    layer = babn.attention_maps(model, seen.inputs)[-1]
     weights, spread = (x[:, heads, 0].double() for x in (layer.mean, layer.relative_std))
     candidates = seen.candidates[:, None].expand_as(weights)
     with warnings.catch_warnings():
@@ -195,7 +195,7 @@ def shuffle_agreement(model: nn.Module, candidates: int, seed: int = 0) -> dict[
     moved = seen.shuffled(order)
     heads = lookup_heads(model)
     before, after = (
-        babn.attention(model, each.inputs)[-1].relative_std[:, heads, 0, 1:].double().log()
+        babn.attention_maps(model, each.inputs)[-1].relative_std[:, heads, 0, 1:].double().log()
         for each in (seen, moved)
     )
     both = torch.stack([before[:, :, order].flatten(), after.flatten()])

@@ -292,7 +292,7 @@ def record(pair: list[nn.Module], subject: Subject) -> list[Batch]:
     inputs = subject.inputs
     whole = babn.map_content(pair[0], inputs)
     inner = babn.map_content(pair[0], inputs, without=subject.special)
-    first, second = (babn.attention(model, inputs) for model in pair)
+    first, second = (babn.attention_maps(model, inputs) for model in pair)
     return [
         {
             **asdict(one),

@@ -38,8 +38,8 @@ import transformers as hf
 
 import babn
 from babn.files import replace_text
+from babn.progress import Progress
 from babn.text.pretrained import quiet
-from babn.watch import Watch
 from babn_paper.experiments.environment import machine, versions
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import evaluate, run
@@ -136,9 +136,11 @@ def classifier(config: babn.RuleConfig, folder: Path) -> None:
     model.save_pretrained(folder)
     loaded = babn.load(folder).to(device())
     check(torch.equal(babn.predict(loaded, batch, samples=3).sample_logits, expected), "load")
-    babn.save_belief(model, folder / "belief")
-    other = babn.load_belief(babn.revert(loaded), folder / "belief")
-    check(torch.equal(babn.predict(other, batch, samples=3).sample_logits, expected), "load_belief")
+    babn.save_adapter(model, folder / "belief")
+    other = babn.load_adapter(babn.revert(loaded), folder / "belief")
+    check(
+        torch.equal(babn.predict(other, batch, samples=3).sample_logits, expected), "load_adapter"
+    )
     plain = babn.revert(model)
     plain.load_state_dict(state)
     shutil.rmtree(folder)
@@ -162,11 +164,11 @@ def writer(config: babn.RuleConfig) -> None:
     made = hf.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, pad_token_id=0)
     model = babn.convert(hf.GPT2LMHeadModel(made).to(device()).eval(), config)
     babn.generate(model, tokens(), samples=2, max_new_tokens=4, do_sample=False)
-    babn.attention(model, {"input_ids": tokens()})
+    babn.attention_maps(model, {"input_ids": tokens()})
     babn.revert(model)
 
 
-class Crash(Watch):
+class Crash(Progress):
     """Ends a run at its third step."""
 
     def __init__(self) -> None:
@@ -189,7 +191,7 @@ def experiment(rule: str, seed: int, folder: Path) -> None:
         max_length=16, samples=2, checkpoint_every=1,
     )  # fmt: skip
     try:
-        run(made, folder, watch=Crash())
+        run(made, folder, progress=Crash())
     except RuntimeError:
         results = run(made, folder, resume=True)
     again = evaluate(folder)

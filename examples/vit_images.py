@@ -102,7 +102,7 @@ def picture(model: torch.nn.Module, pixels: torch.Tensor, folder: Path) -> None:
     chance = torch.Generator().manual_seed(1)
     for name, amount in (("clean", 0.0), ("noisy", 0.4)):
         seen = pixels[:1] + amount * torch.randn(pixels[:1].shape, generator=chance)
-        last = babn.attention(model, {"pixel_values": seen})[-1]
+        last = babn.attention_maps(model, {"pixel_values": seen})[-1]
         shown = ((seen[0].clamp(-1, 1) + 1) * 127.5).to(torch.uint8)
         side = SIDE // PATCH
         figure = babn.plots.attention_on_image(last, shown, (side, side), first=1)

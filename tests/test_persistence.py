@@ -90,7 +90,7 @@ def model_folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def belief_folder(tmp_path: Path) -> Path:
     """Belief parameters alone."""
-    return babn.save_belief(converted_bert(), tmp_path)
+    return babn.save_adapter(converted_bert(), tmp_path)
 
 
 ways_to_load = pytest.mark.parametrize(
@@ -104,8 +104,8 @@ ways_to_load = pytest.mark.parametrize(
             id="model",
         ),
         pytest.param(
-            babn.save_belief,
-            lambda d: babn.load_belief(bert(), d),
+            babn.save_adapter,
+            lambda d: babn.load_adapter(bert(), d),
             "belief.safetensors",
             "belief.json",
             id="belief",
@@ -131,8 +131,8 @@ def test_noise_per_key_comes_back(case: Case, tmp_path: Path) -> None:
     model = case.with_key_noise()
     model.save_pretrained(tmp_path / "model")
     assert_same(model, babn.load(tmp_path / "model"), case.batch())
-    folder = babn.save_belief(model, tmp_path / "belief")
-    assert_same(model, babn.load_belief(case.model(), folder), case.batch())
+    folder = babn.save_adapter(model, tmp_path / "belief")
+    assert_same(model, babn.load_adapter(case.model(), folder), case.batch())
 
 
 def test_low_rank_maps_train_and_come_back(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ def test_loaded_model_reverts(model_folder: Path) -> None:
 
 def test_belief_alone_on_an_untouched_base(tmp_path: Path) -> None:
     model = converted_bert()
-    folder = babn.save_belief(model, tmp_path / "new" / "folder")
-    assert_same(model, babn.load_belief(bert(), folder), token_batch())
+    folder = babn.save_adapter(model, tmp_path / "new" / "folder")
+    assert_same(model, babn.load_adapter(bert(), folder), token_batch())
 
 
 def test_belief_files_hold_the_belief_alone(belief_folder: Path) -> None:
@@ -221,8 +221,8 @@ def test_belief_files_hold_the_belief_alone(belief_folder: Path) -> None:
 @pytest.mark.parametrize("case", cases("gpt2", "bart", "vit", "torch-encoder"))
 def test_belief_of_every_kind_of_model(case: Case, tmp_path: Path) -> None:
     model = case.converted(rho=1.0)
-    babn.save_belief(model, tmp_path)
-    loaded = babn.load_belief(case.model(), tmp_path, example_inputs=case.example)
+    babn.save_adapter(model, tmp_path)
+    loaded = babn.load_adapter(case.model(), tmp_path, example_inputs=case.example)
     samples = (babn.predict(m, case.batch(), samples=2).sample_logits for m in (model, loaded))
     assert torch.equal(*samples)
 
@@ -286,7 +286,7 @@ def test_rule_of_ones_own(
 def test_belief_of_another_model_is_refused(belief_folder: Path, other: Any) -> None:
     base = other()
     with pytest.raises(MismatchError, match="chains"):
-        babn.load_belief(base, belief_folder)
+        babn.load_adapter(base, belief_folder)
     assert not hasattr(base, "babn")
 
 
@@ -337,7 +337,7 @@ def test_damaged_description_is_refused(
 def test_description_that_is_not_text_is_refused(belief_folder: Path, binary: bytes) -> None:
     (belief_folder / "belief.json").write_bytes(binary)
     with pytest.raises(FormatError, match=r"belief\.json"):
-        babn.load_belief(bert(), belief_folder)
+        babn.load_adapter(bert(), belief_folder)
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ def test_belief_on_a_converted_model_is_refused(belief_folder: Path) -> None:
     model = converted_bert()
     expected = answers(model, token_batch())
     with pytest.raises(AlreadyConvertedError, match="revert"):
-        babn.load_belief(model, belief_folder)
+        babn.load_adapter(model, belief_folder)
     assert all(map(torch.equal, answers(model, token_batch()), expected))
 
 
@@ -442,7 +442,7 @@ def test_belief_that_does_not_fit_leaves_the_base_alone(belief_folder: Path, cha
     base = bert()
     expected = base(**token_batch()).logits
     with pytest.raises(MismatchError, match="does not fit"):
-        babn.load_belief(base, belief_folder)
+        babn.load_adapter(base, belief_folder)
     assert not hasattr(base, "babn")
     assert torch.equal(base(**token_batch()).logits, expected)
 
@@ -460,7 +460,7 @@ def test_json_nested_too_deeply_is_refused(model_folder: Path, name: str) -> Non
 def test_beliefs_described_by_json_nested_too_deeply_are_refused(belief_folder: Path) -> None:
     (belief_folder / "belief.json").write_text(DEEP)
     with pytest.raises(FormatError, match=r"belief\.json is not JSON: it is nested too deeply"):
-        babn.load_belief(bert(), belief_folder)
+        babn.load_adapter(bert(), belief_folder)
 
 
 LARGE = [
@@ -499,7 +499,7 @@ def test_calls_of_impossible_values_are_refused(
     edit_json(belief_folder / "belief.json", chains=chains)
     edit_tensors(belief_folder / "belief.safetensors", lambda tensors: None)
     with pytest.raises(FormatError, match=rf"belief\.json is damaged: {next(iter(change))}="):
-        babn.load_belief(bert(), belief_folder)
+        babn.load_adapter(bert(), belief_folder)
 
 
 def test_calls_of_modules_that_the_base_does_not_have_are_refused(belief_folder: Path) -> None:
@@ -510,7 +510,7 @@ def test_calls_of_modules_that_the_base_does_not_have_are_refused(belief_folder:
     edit_tensors(belief_folder / "belief.safetensors", lambda tensors: None)
     base = bert()
     with pytest.raises(MismatchError, match="BertForTokenClassification has nothing there"):
-        babn.load_belief(base, belief_folder)
+        babn.load_adapter(base, belief_folder)
     assert not hasattr(base, "babn")
 
 
@@ -521,9 +521,9 @@ def test_another_head_is_refused(belief_folder: Path) -> None:
     base = bert()
     base.classifier.reset_parameters()
     with pytest.raises(MismatchError, match=r"classifier\.weight, classifier\.bias differ"):
-        babn.load_belief(base, belief_folder)
+        babn.load_adapter(base, belief_folder)
     assert not hasattr(base, "babn")
-    assert hasattr(babn.load_belief(base, belief_folder, check_base=False), "babn")
+    assert hasattr(babn.load_adapter(base, belief_folder, check_base=False), "babn")
 
 
 SAMPLED = "bert.encoder.layer.0.attention.self.query.weight"
@@ -542,12 +542,12 @@ def test_beliefs_of_an_earlier_version_load_with_a_warning(belief_folder: Path, 
     (belief_folder / "belief.json").write_text(json.dumps(values | {"base": kept}))
     edit_tensors(belief_folder / "belief.safetensors", lambda tensors: None)
     with pytest.warns(BabnWarning, match="could not be verified: an earlier version of babn"):
-        babn.load_belief(bert(), belief_folder)
+        babn.load_adapter(bert(), belief_folder)
     other = bert()
     other.get_parameter(SAMPLED).data += 1.0
     if kept:
         with pytest.raises(MismatchError, match=SAMPLED):
-            babn.load_belief(other, belief_folder)
+            babn.load_adapter(other, belief_folder)
 
 
 def without_key_noise(description: dict[str, Any]) -> None:
@@ -578,7 +578,7 @@ def test_a_changed_description_beside_whole_weights_is_refused(belief_folder: Pa
     values["other_name"] = values.pop("base_weights")
     (belief_folder / "belief.json").write_text(json.dumps(values))
     with pytest.raises(FormatError, match=r"belief\.json is damaged: it is not what was written"):
-        babn.load_belief(bert(), belief_folder)
+        babn.load_adapter(bert(), belief_folder)
 
 
 @pytest.mark.parametrize("base", [3, {}, {"weights": 1, "adapters": ""}, {"weights": {"x": 1}}])
@@ -586,7 +586,7 @@ def test_a_damaged_fingerprint_is_named(belief_folder: Path, base: Any) -> None:
     edit_json(belief_folder / "belief.json", base_weights=base)
     edit_tensors(belief_folder / "belief.safetensors", lambda tensors: None)
     with pytest.raises(FormatError, match="base_weights is no fingerprint"):
-        babn.load_belief(bert(), belief_folder)
+        babn.load_adapter(bert(), belief_folder)
 
 
 # What an interruption leaves
@@ -602,7 +602,7 @@ def test_interrupted_saving_leaves_the_old_files(
     before = {file.name: file.read_bytes() for file in belief_folder.iterdir()}
     monkeypatch.setattr(tensor_files, "save_file", half_a_file)
     with pytest.raises(OSError, match="disk full"):
-        babn.save_belief(babn.convert(bert(), babn.BamConfig()), belief_folder)
+        babn.save_adapter(babn.convert(bert(), babn.BamConfig()), belief_folder)
     assert {file.name: file.read_bytes() for file in belief_folder.iterdir()} == before
 
 
@@ -618,30 +618,30 @@ def test_interruption_between_the_files_leaves_the_new_weights_whole(
     model = babn.convert(bert(), babn.BamConfig())
     with monkeypatch.context() as patch, pytest.raises(StorageError, match=r"belief\.json"):
         patch.setattr(Path, "write_text", fail)
-        babn.save_belief(model, belief_folder)
+        babn.save_adapter(model, belief_folder)
     assert (belief_folder / "belief.json").read_text() == old
-    assert_same(model, babn.load_belief(bert(), belief_folder), token_batch())
+    assert_same(model, babn.load_adapter(bert(), belief_folder), token_batch())
 
 
 @pytest.mark.slow
 def test_loading_while_another_thread_saves(tmp_path: Path) -> None:
     """Two sets of beliefs by turns: a reader finds one or the other, whole."""
     models = [converted_bert(), converted_bert(babn.BamConfig())]
-    babn.save_belief(models[0], tmp_path)
+    babn.save_adapter(models[0], tmp_path)
     stop = threading.Event()
 
     def save() -> None:
         for model in itertools.cycle(models):
             if stop.is_set():
                 return
-            babn.save_belief(model, tmp_path)
+            babn.save_adapter(model, tmp_path)
 
     rules = set()
     with ThreadPoolExecutor(1) as pool:
         saving = pool.submit(save)
         try:
             for _ in range(25):
-                rules.add(babn.load_belief(bert(), tmp_path).babn.config.rule)
+                rules.add(babn.load_adapter(bert(), tmp_path).babn.config.rule)
         finally:
             stop.set()
         saving.result()
@@ -650,11 +650,11 @@ def test_loading_while_another_thread_saves(tmp_path: Path) -> None:
 
 def test_saving_again_replaces_what_was_there(belief_folder: Path) -> None:
     model = babn.convert(bert(), babn.BamConfig())
-    babn.save_belief(model, belief_folder)
-    assert_same(model, babn.load_belief(bert(), belief_folder), token_batch())
+    babn.save_adapter(model, belief_folder)
+    assert_same(model, babn.load_adapter(bert(), belief_folder), token_batch())
 
 
 def test_two_converted_models_in_one_are_not_saved_as_one(tmp_path: Path) -> None:
     pair = nn.ModuleList([converted_bert(), converted_bert()])
     with pytest.raises(MismatchError, match="2 converted models"):
-        babn.save_belief(pair, tmp_path)
+        babn.save_adapter(pair, tmp_path)

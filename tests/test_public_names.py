@@ -63,11 +63,11 @@ def test_unknown_names_are_refused() -> None:
         (babn.set_kl_weight, {"model": REQUIRED, "weight": REQUIRED}),
         (babn.kl_per_layer, {"source": REQUIRED}),
         (babn.predict, {"model": REQUIRED, "batch": REQUIRED, "samples": 20, "seed": 0}),
-        (babn.attention, {"model": REQUIRED, "batch": REQUIRED}),
+        (babn.attention_maps, {"model": REQUIRED, "batch": REQUIRED}),
         (babn.sampling, {"model": REQUIRED, "seed": None}),
         (babn.load, {"folder": REQUIRED}),
-        (babn.save_belief, {"model": REQUIRED, "folder": REQUIRED}),
-        (babn.load_belief, {"model": REQUIRED, "folder": REQUIRED}),
+        (babn.save_adapter, {"model": REQUIRED, "folder": REQUIRED}),
+        (babn.load_adapter, {"model": REQUIRED, "folder": REQUIRED}),
         (
             babn.distributions.kl_weibull_gamma,
             {"k": REQUIRED, "log_lam": REQUIRED, "alpha": REQUIRED, "beta": 1.0},
@@ -83,7 +83,7 @@ def test_signatures_begin_as_documented(function: Any, parameters: dict[str, Any
 
 
 def test_further_arguments_are_optional() -> None:
-    for function in (babn.inspect, babn.predict, babn.load, babn.load_belief):
+    for function in (babn.inspect, babn.predict, babn.load, babn.load_adapter):
         variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         further = list(inspect.signature(function).parameters.values())[2:]
         assert all(p.default is not REQUIRED or p.kind in variable for p in further)

@@ -19,8 +19,8 @@ from babn.evaluation.content import MapContent, map_content
 from babn.evaluation.ensemble import ensemble
 from babn.evaluation.noise_tuning import NoiseTuning, tune_noise
 from babn.evaluation.report import report
-from babn.persistence import load, load_belief, save_belief
-from babn.prediction.attention_maps import AttentionMap, attention
+from babn.persistence import load, load_adapter, save_adapter
+from babn.prediction.attention_maps import AttentionMap, attention_maps
 from babn.prediction.generate import generate
 from babn.prediction.predict import Prediction, predict
 from babn.prediction.sampling import posterior_mean, recording_kl, sampling
@@ -70,7 +70,7 @@ __all__ = [
     "SoftmaxSpec",
     "TokenUncertainty",
     "across_processes",
-    "attention",
+    "attention_maps",
     "belief_kl",
     "calibrate",
     "checkpoint",
@@ -88,7 +88,7 @@ __all__ = [
     "inspect",
     "kl_per_layer",
     "load",
-    "load_belief",
+    "load_adapter",
     "map_content",
     "metrics",
     "plots",
@@ -99,7 +99,7 @@ __all__ = [
     "report",
     "revert",
     "sampling",
-    "save_belief",
+    "save_adapter",
     "set_kl_weight",
     "set_noise_level",
     "set_temperature",

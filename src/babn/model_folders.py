@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from babn.attention.rule import shown
 from babn.errors import FormatError, MismatchError, one_line
+from babn.validation import shown
 
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
 """Arguments of `from_pretrained` under which it neither fetches anything nor runs code it finds."""

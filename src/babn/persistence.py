@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from babn.attention.rule import RuleConfig, shown
+from babn.attention.rule import RuleConfig
 from babn.conversion.convert import (
     FORMAT,
     apply_plan,
@@ -48,6 +48,7 @@ from babn.files import (
 from babn.model_folders import LOCAL, check_local, check_size, weight_files
 from babn.plugins import find_model_class
 from babn.tensor_files import CHECKSUM, checksum, read_tensors, write_tensors
+from babn.validation import shown
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -86,7 +87,7 @@ def load(
     if description is None:
         raise FormatError(
             f"{folder / 'config.json'} describes no conversion. Load the folder with "
-            "from_pretrained and call babn.convert, or babn.load_belief if it holds belief weights."
+            "from_pretrained and call babn.convert, or babn.load_adapter if it holds an adapter."
         )
     check_local(config, folder / "config.json", kwargs)
     state = _make_state(description, _belief_tensors(folder), folder / "config.json")
@@ -98,7 +99,7 @@ def load(
     return apply_plan(model, state)
 
 
-def save_belief(model: nn.Module, folder: str | Path) -> Path:
+def save_adapter(model: nn.Module, folder: str | Path) -> Path:
     """Writes the belief parameters alone, a few megabytes, to put on top of an untouched base."""
     states = belief_states(model)
     if len(states) > 1:
@@ -118,10 +119,10 @@ def save_belief(model: nn.Module, folder: str | Path) -> Path:
     return folder
 
 
-def load_belief(
+def load_adapter(
     model: Model, folder: str | Path, example_inputs: Any = None, *, check_base: bool = True
 ) -> Model:
-    """Converts an untouched base and fills in belief parameters that `save_belief` wrote.
+    """Converts an untouched base and fills in belief parameters that `save_adapter` wrote.
 
     Args:
         model: The base, of the architecture that the parameters were trained on.
@@ -145,7 +146,7 @@ def load_belief(
 
 
 def _read_description(path: Path, tensors: dict[str, Tensor], about: dict[str, str]) -> Any:
-    """The description of belief weights, which hold it too if `save_belief` wrote them."""
+    """The description of belief weights, which hold it too if `save_adapter` wrote them."""
     beside = read_object(path, AGAIN)
     if ATTRIBUTE not in about:
         return beside

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from babn.attention.belief import BeliefConfig
 from babn.attention.inputs import Inputs, repeat_heads
-from babn.attention.randomness import GLOBAL_RANDOMNESS
+from babn.attention.noise_source import GLOBAL_NOISE
 from babn.attention.rule import ChainShape, Posterior, RuleConfig
 from babn.conversion.attend import read_mask
 from babn.conversion.divergence import reduce_divergence
@@ -84,9 +84,9 @@ class BayesianAttention(nn.Module):
             posterior = self.rule(0, scores, self.rule.climb(scores))
             sampled = self.training if sample is None else sample
             weights = (
-                posterior.sample_weights(GLOBAL_RANDOMNESS) if sampled else posterior.mean_weights()
+                posterior.sample_weights(GLOBAL_NOISE) if sampled else posterior.mean_weights()
             )
-            divergence = posterior.divergence()
+            divergence = posterior.kl()
         kl = scores.phi.new_zeros(())
         if divergence is not None:
             kl = reduce_divergence(divergence, posterior.kl_mask(pairs), self.config.kl_reduction)

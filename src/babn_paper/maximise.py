@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from babn.attention.rule import check_at_least, check_count
-from babn.watch import Unwatched, Watch
+from babn.progress import NoProgress, Progress
+from babn.validation import check_at_least, check_count
 
 
 def maximise(
@@ -17,7 +17,7 @@ def maximise(
     steps: int,
     rate: float,
     seed: int,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
     weight: float = 1.0,
     largest: float = 10.0,
 ) -> list[float]:
@@ -30,7 +30,7 @@ def maximise(
         steps: Steps of the optimizer.
         rate: Learning rate at the beginning.
         seed: Sets data and noise; the global random state is left as it was.
-        watch: Is told of every step.
+        progress: Is told of every step.
         weight: What gradients are multiplied by.
         largest: Largest norm of the gradient. Rare draws of small shapes have gradients that would
             undo many steps.
@@ -43,8 +43,8 @@ def maximise(
     trained = list(parameters)
     optimizer = torch.optim.Adam(trained, rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    watch = watch or Unwatched()
-    watch.begin(title, steps)
+    progress = progress or NoProgress()
+    progress.begin(title, steps)
     history = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -56,5 +56,5 @@ def maximise(
             optimizer.step()
             schedule.step()
             history.append(value.item())
-            watch.step(1)
+            progress.step(1)
     return history

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from babn import BamConfig, BeliefConfig, McDropoutConfig, RuleConfig, SoftmaxConfig
 from babn.attention.inputs import Scores
-from babn.attention.randomness import Randomness
+from babn.attention.noise_source import NoiseSource
 from babn.attention.rule import AttentionRule, ChainShape, Posterior
 
 HEADS, DIM = 2, 3
@@ -73,10 +73,10 @@ def readings(posterior: Posterior, seed: int = 0) -> dict[str, Tensor]:
     """Everything that a posterior says."""
     found = {
         "mean": posterior.mean_weights(),
-        "sample": posterior.sample_weights(Randomness([seed])),
+        "sample": posterior.sample_weights(NoiseSource([seed])),
         "relative_std": posterior.relative_std(),
     }
-    divergence = posterior.divergence()
+    divergence = posterior.kl()
     if divergence is None:
         return found
     seen = found["mean"] > 0  # a KL of keys counts for the queries that see them

@@ -16,7 +16,7 @@ from scipy import stats
 
 from babn import BamConfig
 from babn.attention.inputs import Scores
-from babn.attention.randomness import Randomness
+from babn.attention.noise_source import NoiseSource
 
 FAMILIES = ["weibull", "lognormal"]
 families = pytest.mark.parametrize("family", FAMILIES)
@@ -44,7 +44,7 @@ def test_divergence_is_the_integral(family, kind, scores):
         family=family, k=3.0, sigma=0.4, prior=kind, alpha=1.7, beta=0.6, scores=scores
     )
     rule, call = make_rule(config), make_scores(keys=3, queries=1, batch=1)
-    divergence = posterior_of(rule, call, step=1).divergence()
+    divergence = posterior_of(rule, call, step=1).kl()
     phi = call.phi.log_softmax(-1) if scores == "normalized" else call.phi
     alpha = torch.full_like(phi, 1.7)
     if kind == "contextual":
@@ -90,7 +90,7 @@ def test_average_of_samples_is_the_mean(family, noise):
 def test_samples_are_softmax_where_there_is_no_noise_to_speak_of(family):
     config = BamConfig(family=family, k=1e7, sigma=1e-7)
     posterior = posterior_of(make_rule(config), make_scores())
-    sample = posterior.sample_weights(Randomness([0]))
+    sample = posterior.sample_weights(NoiseSource([0]))
     torch.testing.assert_close(sample, posterior.mean_weights(), rtol=1e-5, atol=1e-5)
     assert not torch.equal(sample, posterior.mean_weights())
 
@@ -99,14 +99,14 @@ def test_samples_are_softmax_where_there_is_no_noise_to_speak_of(family):
 def test_a_constant_prior_has_no_parameters(family):
     rule = make_rule(BamConfig(family=family, prior="constant"))
     assert not list(rule.parameters())
-    assert posterior_of(rule, make_scores()).divergence().shape == (2, 2, 4, 5)
+    assert posterior_of(rule, make_scores()).kl().shape == (2, 2, 4, 5)
 
 
 @families
 def test_every_parameter_of_a_contextual_prior_gets_a_gradient(family):
     rule = make_rule(BamConfig(family=family))
     call = make_scores(mask=padding(5, 3, keys=5))
-    total = sum(posterior_of(rule, call, step).divergence().sum() for step in (0, 1))
+    total = sum(posterior_of(rule, call, step).kl().sum() for step in (0, 1))
     total.backward()
     # A constant on all numbers cancels in the softmax, so the last bias gets only rounding.
     for name, parameter in rule.named_parameters():
@@ -128,7 +128,7 @@ def test_extreme_scores_stay_finite(family, scores):
     call = make_scores(dtype=torch.float32)
     phi = (1e4 * call.phi.detach().sign()).requires_grad_()
     posterior = posterior_of(make_rule(config, dtype=torch.float32), Scores(phi, None, call.key))
-    sample, divergence = posterior.sample_weights(Randomness([0])), posterior.divergence()
+    sample, divergence = posterior.sample_weights(NoiseSource([0])), posterior.kl()
     for value in (sample, divergence):
         assert torch.isfinite(value).all()
         (gradient,) = torch.autograd.grad(value[0, 0, 0, 0], phi, retain_graph=True)

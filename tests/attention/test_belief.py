@@ -24,7 +24,7 @@ from scipy import integrate, special, stats
 
 from babn import BeliefConfig
 from babn.attention.inputs import Scores
-from babn.attention.randomness import Randomness
+from babn.attention.noise_source import NoiseSource
 from babn.attention.rule import ChainShape
 from babn.errors import ConfigError, KeyLengthError
 
@@ -88,7 +88,7 @@ def test_layers_that_share_a_state_read_it_by_maps_of_their_own(upward):
     k = [shared(layer, call, states).variables.k for layer in range(5)]
     assert torch.equal(k[2], alone(1, call, expected).variables.k)
     assert not torch.equal(k[2], k[3])
-    total = sum(shared(layer, call, states).divergence().sum() for layer in range(5))
+    total = sum(shared(layer, call, states).kl().sum() for layer in range(5))
     for name, gradient in gradients(total, shared).items():
         assert gradient.any() or "outer.bias" in name, name
     assert shared.posterior_nets[1].upward_map is None
@@ -130,7 +130,7 @@ def test_samples_approach_softmax_as_rho_grows(noise):
     call, distances = make_scores(), []
     for rho in (1.0, 1e2, 1e4, 1e6):
         rule = make_rule(dataclasses.replace(SMALL, rho=rho, sigma=0.0, noise=noise))
-        sample = posterior_of(rule, call).sample_weights(Randomness([0]))
+        sample = posterior_of(rule, call).sample_weights(NoiseSource([0]))
         distances.append((sample - call.phi.softmax(-1)).abs().max().item())
     assert distances == sorted(distances, reverse=True)
     assert distances[0] > 1e-2 and distances[-1] < 1e-4
@@ -143,7 +143,7 @@ def test_divergence_is_the_integral():
     k, lam = papers_posterior(rule, call.phi, call.phi, layer=1, layers=2)
     net = rule.prior_nets[0]
     alpha = array(net.outer(net.inner(call.key).relu()).softmax(-2).transpose(-1, -2))
-    pairs = np.stack([k, lam, alpha, array(posterior.divergence())], -1).reshape(-1, 4)
+    pairs = np.stack([k, lam, alpha, array(posterior.kl())], -1).reshape(-1, 4)
     for shape, scale, a, value in pairs:
         q, p = stats.weibull_min(shape, scale=scale), stats.gamma(a, scale=1 / 0.7)
         assert value == pytest.approx(divergence_integral(q, p), rel=1e-5)
@@ -167,8 +167,8 @@ def test_every_parameter_is_used(upward, rho, sigma, maps):
     climbed, total = rule.climb(call), torch.zeros((), dtype=torch.float64)
     for step in (0, 1):
         posterior = rule(step, call, climbed)
-        sample = posterior.sample_weights(Randomness([0]))
-        total = total + sample.square().sum() + posterior.divergence().sum()
+        sample = posterior.sample_weights(NoiseSource([0]))
+        total = total + sample.square().sum() + posterior.kl().sum()
     for name, gradient in gradients(total, rule).items():
         assert gradient is not None and torch.isfinite(gradient).all(), name
         # A constant on all numbers cancels in the prior's softmax.

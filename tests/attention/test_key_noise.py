@@ -23,7 +23,7 @@ from babn import BeliefConfig
 from babn.attention.fused import softmax_attention
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import LARGEST_K, SMALLEST_K, KeyBeliefRule
-from babn.attention.randomness import Randomness
+from babn.attention.noise_source import NoiseSource
 from babn.attention.rule import ChainShape
 from babn.errors import ConfigError
 
@@ -112,7 +112,7 @@ def test_what_all_keys_have_in_common_changes_nothing(seed: int, length: int, si
         for key in (scores.key, scores.key + shift)
     )
     torch.testing.assert_close(moved.variables.k, one.variables.k, rtol=1e-8, atol=1e-8)
-    sampled = (each.sample_weights(Randomness([0])) for each in (moved, one))
+    sampled = (each.sample_weights(NoiseSource([0])) for each in (moved, one))
     torch.testing.assert_close(*sampled, rtol=1e-6, atol=1e-8)
 
 
@@ -138,7 +138,7 @@ def test_padding_changes_no_key(seed: int, more: int, left: bool) -> None:
     own = slice(more, None) if left else slice(5)
     one, padded = posterior_of(rule, scores), posterior_of(rule, whole)
     torch.testing.assert_close(padded.variables.k[..., own], one.variables.k)
-    torch.testing.assert_close(padded.divergence()[..., own], one.divergence())
+    torch.testing.assert_close(padded.kl()[..., own], one.kl())
     torch.testing.assert_close(padded.relative_std()[..., own], one.relative_std())
     torch.testing.assert_close(padded.mean_weights()[..., own], one.mean_weights())
 
@@ -149,7 +149,7 @@ def test_keys_that_are_alike_have_shape_rho_and_finite_gradients(count: int) -> 
     key = torch.ones_like(scores.key).requires_grad_()
     posterior = posterior_of(chain_rule(False), Scores(scores.phi, None, key))
     assert torch.equal(posterior.variables.k, torch.full_like(posterior.variables.k, 1.3))
-    (gradient,) = torch.autograd.grad(posterior.divergence().sum(), key)
+    (gradient,) = torch.autograd.grad(posterior.kl().sum(), key)
     assert gradient.isfinite().all()
 
 
@@ -166,14 +166,14 @@ def test_shapes_stay_between_floor_and_ceiling() -> None:
 
 def test_variables_have_mean_one() -> None:
     posterior = posterior_of(make_rule(CONFIG), repeated(make_scores(batch=1), 200_000))
-    mean = posterior.log_sample(Randomness([0])).exp().mean(0)
+    mean = posterior.log_sample(NoiseSource([0])).exp().mean(0)
     spread = posterior.variables.relative_std[0]
     assert ((mean - 1).abs() < 4 * spread / 200_000**0.5 + 1e-3).all()
 
 
 def test_all_queries_share_the_noise() -> None:
     scores = make_scores()
-    weights = posterior_of(make_rule(CONFIG), scores).sample_weights(Randomness([0]))
+    weights = posterior_of(make_rule(CONFIG), scores).sample_weights(NoiseSource([0]))
     noise = weights.log() - scores.phi
     noise = noise - noise[..., :1]
     torch.testing.assert_close(noise, noise[:, :, :1].expand_as(noise))
@@ -184,7 +184,7 @@ def test_the_kl_is_that_of_the_densities() -> None:
     rule, scores = make_rule(CONFIG), make_scores(batch=1)
     posterior = posterior_of(rule, scores)
     alpha = (rule.prior_nets[0](scores.key)[0, 0].softmax(-1) * 5).tolist()
-    kl = posterior.divergence()[0, 0, 0].tolist()
+    kl = posterior.kl()[0, 0, 0].tolist()
     shapes = posterior.variables.k[0, 0, 0].tolist()
     for key in range(5):
         k = shapes[key]
@@ -207,7 +207,7 @@ def test_the_kl_is_zero_where_posterior_and_prior_are_exponential() -> None:
     key = torch.ones(1, 1, 6, 4, dtype=torch.float64)  # all alike, so that each has shape rho
     scores = Scores(torch.randn(1, 1, 6, 6, dtype=torch.float64), None, key)
     torch.testing.assert_close(
-        rule(0, scores, None).divergence(), torch.zeros(1, 1, 1, 6, dtype=torch.float64)
+        rule(0, scores, None).kl(), torch.zeros(1, 1, 1, 6, dtype=torch.float64)
     )
 
 
@@ -263,7 +263,7 @@ def test_grouped_queries_read_the_keys_of_their_group(rowwise: bool) -> None:
     k = rule(0, grouped, None).variables.k
     assert torch.equal(k[:, 0], k[:, 1]) and torch.equal(k[:, 2], k[:, 3])
     assert not torch.allclose(k[:, 0], k[:, 2])
-    assert rule(0, grouped, None).divergence().shape == (2, 4, 1, 5)
+    assert rule(0, grouped, None).kl().shape == (2, 4, 1, 5)
 
 
 @pytest.mark.parametrize("rowwise", [True, False])
@@ -274,7 +274,7 @@ def test_gradients(rowwise: bool, mask: Tensor | None) -> None:
     def outputs(phi: Tensor, key: Tensor, log_shape: Tensor) -> tuple[Tensor, ...]:
         call = 0, Scores(phi, mask, key), None
         posterior = torch.func.functional_call(rule, {"log_shape": log_shape}, call)
-        return posterior.sample_weights(Randomness([3])), posterior.divergence()
+        return posterior.sample_weights(NoiseSource([3])), posterior.kl()
 
     log_shape = torch.tensor([0.4], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(outputs, (scores.phi, scores.key, log_shape))
@@ -290,9 +290,9 @@ def test_a_bias_on_keys_is_the_same_attention(bias, mask) -> None:
     rule = make_rule(CONFIG, dtype=torch.float32)
     by_scores = rule(0, inputs.scores(), None)
     without = rule(0, inputs.without_scores(), None)
-    log_e = without.log_sample(Randomness([1]))
+    log_e = without.log_sample(NoiseSource([1]))
     biased = inputs.with_bias(log_e)
-    expected = by_scores.sample_weights(Randomness([1])) @ v
+    expected = by_scores.sample_weights(NoiseSource([1])) @ v
     torch.testing.assert_close(softmax_attention(biased), expected, rtol=1e-4, atol=1e-5)
 
 

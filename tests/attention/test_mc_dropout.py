@@ -6,7 +6,7 @@ from attention_cases import make_rule, make_scores, padding, posterior_of, repea
 from scipy import stats
 
 from babn import McDropoutConfig
-from babn.attention.randomness import Randomness
+from babn.attention.noise_source import NoiseSource
 from babn.errors import ConfigError
 
 rates = pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -20,7 +20,7 @@ def draw(p):
     """Ten thousand samples of the weights of one example, and their softmax."""
     scores = make_scores(batch=1)
     many = posterior_of(make_rule(McDropoutConfig(p=p)), repeated(scores, 10_000))
-    return many.sample_weights(Randomness([0])), scores.phi.detach().softmax(-1)
+    return many.sample_weights(NoiseSource([0])), scores.phi.detach().softmax(-1)
 
 
 @rates
@@ -51,12 +51,12 @@ def test_relative_std_is_that_of_the_samples(p):
 
 def test_nothing_is_dropped_at_rate_zero():
     posterior = make_posterior(0.0)
-    assert torch.equal(posterior.sample_weights(Randomness()), posterior.mean_weights())
+    assert torch.equal(posterior.sample_weights(NoiseSource()), posterior.mean_weights())
     assert not posterior.relative_std().any()
 
 
 def test_no_prior_and_no_parameters():
-    assert make_posterior(0.1).divergence() is None
+    assert make_posterior(0.1).kl() is None
     assert not list(make_rule(McDropoutConfig()).parameters())
 
 
@@ -64,7 +64,7 @@ def test_masked_keys_stay_at_zero():
     mask = padding(2, 4, keys=5)
     scores = make_scores(mask=mask)
     posterior = posterior_of(make_rule(McDropoutConfig(p=0.5)), scores)
-    for value in (posterior.sample_weights(Randomness()), posterior.relative_std()):
+    for value in (posterior.sample_weights(NoiseSource()), posterior.relative_std()):
         assert not value[~mask.expand_as(value)].any()
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from babn import BamConfig, BeliefConfig, McDropoutConfig, RuleConfig, SoftmaxConfig
-from babn.attention.randomness import Randomness
+from babn.attention.noise_source import NoiseSource
 from babn.attention.rule import AttentionRule, ChainShape
 from babn.attention.softmax import PointMass
 from babn.errors import BabnError, ConfigError
@@ -95,7 +95,7 @@ def test_numbers_of_the_wrong_type_are_refused(name, value):
 @unchecked_types
 def test_whole_numbers_serve_as_numbers():
     config = BeliefConfig.pairs(rho=2, sigma=0, beta=1, kl_weight=1)
-    assert posterior_of(make_rule(config), make_scores()).divergence().isfinite().all()
+    assert posterior_of(make_rule(config), make_scores()).kl().isfinite().all()
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -211,14 +211,14 @@ def normal(like, generator):
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=4), st.integers(1, 3))
 def test_the_noise_of_a_block_depends_on_its_seed_alone(seeds, size):
-    together = Randomness(seeds).draw(normal, torch.empty(size * len(seeds), 3))
-    alone = [Randomness([seed]).draw(normal, torch.empty(size, 3)) for seed in seeds]
+    together = NoiseSource(seeds).draw(normal, torch.empty(size * len(seeds), 3))
+    alone = [NoiseSource([seed]).draw(normal, torch.empty(size, 3)) for seed in seeds]
     assert torch.equal(together, torch.cat(alone))
 
 
 def test_later_draws_differ_and_can_be_repeated():
     like = torch.empty(2, 3)
-    first, again = Randomness([1, 2]), Randomness([1, 2])
+    first, again = NoiseSource([1, 2]), NoiseSource([1, 2])
     one, two = first.draw(normal, like), first.draw(normal, like)
     assert not torch.equal(one, two)
     assert torch.equal(one, again.draw(normal, like)) and torch.equal(two, again.draw(normal, like))
@@ -226,6 +226,6 @@ def test_later_draws_differ_and_can_be_repeated():
 
 def test_without_seeds_noise_comes_from_the_global_generator():
     torch.manual_seed(3)
-    one = Randomness().draw(normal, torch.empty(4))
+    one = NoiseSource().draw(normal, torch.empty(4))
     torch.manual_seed(3)
     assert torch.equal(one, torch.randn(4))

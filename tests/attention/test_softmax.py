@@ -17,7 +17,7 @@ def test_weights_are_softmax_with_or_without_sampling():
 def test_there_is_no_spread_no_prior_and_no_parameter():
     rule = make_rule(SoftmaxConfig())
     posterior = posterior_of(rule, make_scores(mask=causal(5)[:, :, 1:]))
-    assert posterior.divergence() is None
+    assert posterior.kl() is None
     assert not posterior.relative_std().any()
     assert not list(rule.parameters())
 

@@ -96,7 +96,7 @@ def test_output_is_weights_times_values():
 def test_divergence_is_reduced_over_the_pairs_that_take_part(reduction):
     mask = padding(5, 3, keys=5)
     _, info = make_layer(BeliefConfig.pairs(kl_reduction=reduction))(*make_inputs(), mask=mask)
-    pairs = info.posterior.divergence()[mask.expand(2, HEADS, 5, 5)]
+    pairs = info.posterior.kl()[mask.expand(2, HEADS, 5, 5)]
     expected = pairs.mean() if reduction == "mean" else pairs.sum() / 2
     torch.testing.assert_close(info.kl, expected)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.randomness import Drawing
+from babn.attention.noise_source import NoiseLike
 from babn.attention.rule import Posterior
 from babn.distributions import Weibull
 
@@ -21,7 +21,7 @@ class Given(Posterior):
     def mean_weights(self) -> Float[Tensor, "batch head query key"]:
         return self.mean
 
-    def sample_weights(self, randomness: Drawing) -> Float[Tensor, "batch head query key"]:
+    def sample_weights(self, noise_source: NoiseLike) -> Float[Tensor, "batch head query key"]:
         raise NotImplementedError
 
     def relative_std(self) -> Float[Tensor, "batch head query key"]:

@@ -80,7 +80,7 @@ def test_a_changed_model_raises_in_every_kind_of_pass(change: Callable[[Any], No
     with pytest.raises(errors.ConversionError, match=LOST):
         babn.predict(model, case.batch(), samples=2)
     with pytest.raises(errors.ConversionError, match=LOST):
-        babn.attention(model, case.batch())
+        babn.attention_maps(model, case.batch())
     with pytest.raises(errors.ConversionError, match=LOST):
         case.loss(model.train())
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from babn.attention.randomness import Randomness
+from babn.attention.noise_source import NoiseSource
 from babn.attention.rule import Posterior
 from babn.conversion.override import overriding
 from models import Batch, Case, cases
@@ -25,12 +25,12 @@ def with_another_end(batch: Batch) -> Batch:
 def run(model: nn.Module, batch: Batch, mode: str) -> tuple[Tensor, dict[str, Tensor]]:
     """Outputs of the first tokens, and the divergence of their rows in every causal call."""
     posteriors: list[tuple[str, Posterior]] = []
-    changes = {"mode": mode, "randomness": Randomness([0]), "posteriors": posteriors}
+    changes = {"mode": mode, "noise_source": NoiseSource([0]), "posteriors": posteriors}
     with torch.no_grad(), overriding(model, **changes):
         output = model(**batch)
     logits = output if isinstance(output, Tensor) else output.logits
     rows = {
-        name: posterior.divergence()[:, :, :CUT]
+        name: posterior.kl()[:, :, :CUT]
         for name, posterior in posteriors
         if "encoder.layers" not in name and "encoder.block" not in name
     }

@@ -83,7 +83,7 @@ def test_windowed_and_full_attention_are_apart() -> None:
 
 def test_steps_are_in_the_order_of_the_pass() -> None:
     model = CASES["bart"].converted()
-    names = [x.name for x in babn.attention(model, CASES["bart"].batch())]
+    names = [x.name for x in babn.attention_maps(model, CASES["bart"].batch())]
 
     assert names[:2] == [f"model.encoder.layers.*.self_attn/{i}" for i in range(2)]
     assert names[2:4] == [
@@ -110,7 +110,7 @@ def test_a_module_with_two_uses_finds_its_place_each_time() -> None:
     model = babn.convert(Shared(), babn.BeliefConfig.pairs(max_length=16), batch)
     assert [len(chain.calls) for chain in model.babn.chains] == [2, 2]
 
-    maps = babn.attention(model, batch)
+    maps = babn.attention_maps(model, batch)
 
     assert [x.mean.shape[-1] for x in maps] == [7, 4, 7, 4]
     assert [x.name for x in maps] == [
@@ -148,10 +148,10 @@ def test_the_upward_path_starts_from_the_first_call_of_its_chain() -> None:
     """Layers of one chain share a state that depends on the first layer's scores alone."""
     case = CASES["bert"]
     model, batch = case.converted(rho=50.0), case.batch()
-    first = [x.relative_std for x in babn.attention(model, batch)]
+    first = [x.relative_std for x in babn.attention_maps(model, batch)]
     with torch.no_grad():
         model.bert.encoder.layer[0].attention.self.query.weight.mul_(3)
-    second = [x.relative_std for x in babn.attention(model, batch)]
+    second = [x.relative_std for x in babn.attention_maps(model, batch)]
 
     assert all(not torch.equal(x, y) for x, y in zip(first, second, strict=True))
 

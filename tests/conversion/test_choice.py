@@ -151,7 +151,7 @@ def test_weights_of_other_layers_can_still_be_had() -> None:
 
 def test_one_of_a_shared_module_s_calls() -> None:
     model, batch = CASES["albert"].converted(rho=0.1, layers="1"), CASES["albert"].batch()
-    assert len(babn.attention(model, batch)) == 1
+    assert len(babn.attention_maps(model, batch)) == 1
     with torch.no_grad(), babn.sampling(model, seed=0):
         states = [model(**batch, output_hidden_states=True).hidden_states for _ in range(2)]
     assert [torch.equal(x, y) for x, y in zip(*states, strict=True)] == [True, True, False, False]
@@ -185,10 +185,10 @@ def test_the_choice_is_saved_and_loaded(name: str, layers: str | list[int], tmp_
     model = case.converted(rho=0.5, layers=layers)
     expected = sampled(model, case.batch())
     model.save_pretrained(tmp_path / "model")
-    babn.save_belief(model, tmp_path / "belief")
+    babn.save_adapter(model, tmp_path / "belief")
 
     whole = babn.load(tmp_path / "model")
-    onto_base = babn.load_belief(case.model(), tmp_path / "belief")
+    onto_base = babn.load_adapter(case.model(), tmp_path / "belief")
 
     for loaded in (whole, onto_base):
         assert torch.equal(sampled(loaded, case.batch()), expected)
@@ -198,20 +198,20 @@ def test_the_choice_is_saved_and_loaded(name: str, layers: str | list[int], tmp_
 def test_files_from_before_the_choice_still_load(tmp_path: Path) -> None:
     case = CASES["llama"]
     model = case.converted(rho=0.5)
-    babn.save_belief(model, tmp_path)
+    babn.save_adapter(model, tmp_path)
     described = json.loads((tmp_path / "belief.json").read_text())
     del described["kept"], described["rule"]["layers"]
     (tmp_path / "belief.json").write_text(json.dumps(described))
     weights = tmp_path / "belief.safetensors"
     save_file(load_file(weights), weights)  # without the description that later files hold too
-    loaded = babn.load_belief(case.model(), tmp_path)
+    loaded = babn.load_adapter(case.model(), tmp_path)
     assert torch.equal(sampled(loaded, case.batch()), sampled(model, case.batch()))
 
 
 def test_beliefs_are_refused_by_a_model_without_those_layers(tmp_path: Path) -> None:
-    babn.save_belief(CASES["llama"].converted(layers="0,1,2"), tmp_path)
+    babn.save_adapter(CASES["llama"].converted(layers="0,1,2"), tmp_path)
     with pytest.raises((MismatchError, ConfigError), match="self_attn"):
-        babn.load_belief(llama(2), tmp_path)
+        babn.load_adapter(llama(2), tmp_path)
 
 
 def test_inspection_says_what_the_choice_costs() -> None:

@@ -35,5 +35,5 @@ def test_little_is_added_and_saved(tmp_path: Path) -> None:
     assert all(isinstance(rule, KeyBeliefRule) for rule in model.babn.rules)
     assert added == 6 * (1 + (32 + 1) * 10 + 10 + 1)  # shape, and the prior's two linear layers
     assert added <= 0.01 * whole
-    folder = babn.save_belief(model, tmp_path)
+    folder = babn.save_adapter(model, tmp_path)
     assert sum(file.stat().st_size for file in folder.iterdir()) < 300_000

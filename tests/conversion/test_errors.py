@@ -22,7 +22,7 @@ def test_reverting_an_unconverted_model() -> None:
     "use",
     [
         lambda model, batch: babn.predict(model, batch),
-        lambda model, batch: babn.attention(model, batch),
+        lambda model, batch: babn.attention_maps(model, batch),
         lambda model, batch: babn.sampling(model).__enter__(),
         lambda model, batch: babn.posterior_mean(model).__enter__(),
         lambda model, batch: babn.recording_kl(model).__enter__(),

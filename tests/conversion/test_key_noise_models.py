@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import babn
 from babn.attention.keys import KeyPosterior
-from babn.attention.randomness import Randomness
+from babn.attention.noise_source import NoiseSource
 from babn.attention.rule import Posterior
 from babn.conversion.override import overriding
 from conversion.test_causality import CAUSAL, CUT, with_another_end
@@ -100,7 +100,7 @@ def test_more_padding_changes_nothing(case: Case) -> None:
 def posteriors_of(model: nn.Module, batch: Batch) -> tuple[Any, dict[str, KeyPosterior]]:
     """A sampled pass with the seed 0: its output and the posterior of each call."""
     found: list[tuple[str, Posterior]] = []
-    changes = {"mode": "sample", "randomness": Randomness([0]), "posteriors": found}
+    changes = {"mode": "sample", "noise_source": NoiseSource([0]), "posteriors": found}
     with torch.no_grad(), overriding(model, **changes):
         output = model(**batch)
     return output, dict(found)

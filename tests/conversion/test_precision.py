@@ -62,7 +62,7 @@ def test_autocast_leaves_the_belief_in_float32() -> None:
     case = CASES["bert"]
     model = case.converted(sigma=0.0)
     with torch.autocast("cpu", torch.bfloat16):
-        maps = babn.attention(model, case.batch())
+        maps = babn.attention_maps(model, case.batch())
 
     assert {x.mean.dtype for x in maps} == {torch.float32}
     for x in maps:

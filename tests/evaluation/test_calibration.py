@@ -104,12 +104,12 @@ def test_calibrating_twice_changes_nothing_more() -> None:
 def test_belief_weights_from_before_temperatures_load(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    babn.save_belief(BERT.converted(), tmp_path)
+    babn.save_adapter(BERT.converted(), tmp_path)
     path = tmp_path / "belief.safetensors"
     tensors = load_file(path)
     del tensors["temperature"]
     save_file(tensors, path)
-    assert get_temperature(babn.load_belief(BERT.model(), tmp_path)) == 1.0
+    assert get_temperature(babn.load_adapter(BERT.model(), tmp_path)) == 1.0
 
 
 def test_impossible_temperatures_are_refused() -> None:

@@ -77,7 +77,7 @@ def fit(model: BertForSequenceClassification, steps: int = 60) -> BertForSequenc
 
 def agreement(first: torch.nn.Module, second: torch.nn.Module) -> list[float]:
     """Correlation of two models' uncertainty maps in each layer."""
-    both = [babn.attention(model, texts()) for model in (first, second)]
+    both = [babn.attention_maps(model, texts()) for model in (first, second)]
     return [
         float(torch.corrcoef(torch.stack([x.relative_std.log().flatten() for x in pair]))[0, 1])
         for pair in zip(*both, strict=True)
@@ -103,7 +103,7 @@ def test_maps_are_about_the_input_and_not_about_the_initialisation(training: boo
 def test_noise_over_pairs_from_random_maps_over_keys_is_not() -> None:
     first, second = (bert(babn.BeliefConfig.pairs(), seed) for seed in (1, 2))
     found = [
-        torch.cat([m.variable_relative_std.flatten() for m in babn.attention(model, texts())])
+        torch.cat([m.variable_relative_std.flatten() for m in babn.attention_maps(model, texts())])
         for model in (first, second)
     ]
     assert torch.corrcoef(torch.stack(found).log())[0, 1] < 0.5
@@ -126,7 +126,7 @@ def test_keys_can_be_left_out() -> None:
     model, batch = bert(babn.BeliefConfig(), 0), texts()
     batch["input_ids"][:, [0, -1]] = torch.tensor([1, 2])  # the same tokens in all texts
     found, inner = map_content(model, batch), map_content(model, batch, without=(0, -1))
-    maps = babn.attention(model, batch)
+    maps = babn.attention_maps(model, batch)
     for one, part, whole in zip(maps, inner, found, strict=True):
         x = one.relative_std.double().log()[..., 1:-1]
         everything = torch.ones(x.shape[1:], dtype=torch.bool)
@@ -172,7 +172,7 @@ def test_weights_that_underflow_are_not_taken_for_padding() -> None:
     with torch.no_grad():
         query.weight.mul_(200)
         query.bias.mul_(200)
-    weights = babn.attention(model, texts())[0].mean
+    weights = babn.attention_maps(model, texts())[0].mean
     assert (weights == 0).any() and (weights > 0).any()
     for one in map_content(model, texts()):
         values = (one.by_position, one.between_texts, one.weights_between_texts)
@@ -187,5 +187,5 @@ def test_calls_of_a_single_key_are_left_out() -> None:
     model = babn.convert(T5Model(T5Config(**sizes, num_layers=1)))
     start = torch.zeros(12, 1, dtype=torch.long)
     found = map_content(model.eval(), {**texts(), "decoder_input_ids": start})
-    assert len(babn.attention(model, {**texts(), "decoder_input_ids": start})) == 3
+    assert len(babn.attention_maps(model, {**texts(), "decoder_input_ids": start})) == 3
     assert len(found) == 2 and not any(one.by_position != one.by_position for one in found)

@@ -142,7 +142,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
     model = babn.convert(base(), babn.BeliefConfig.pairs(max_length=16))
     model.save_pretrained(folder / "model")
-    babn.save_belief(model, folder / "belief")
+    babn.save_adapter(model, folder / "belief")
     return folder
 
 
@@ -193,7 +193,7 @@ def test_configurations_of_any_value(saved: Path, data: st.DataObject) -> None:
 @fuzzed
 @given(data=st.data())
 def test_descriptions_of_any_value(saved: Path, bare: Path, data: st.DataObject) -> None:
-    work = lambda: result_or_error(lambda: babn.load_belief(base(), bare), str(bare))  # noqa: E731
+    work = lambda: result_or_error(lambda: babn.load_adapter(base(), bare), str(bare))  # noqa: E731
     with_other_values(bare, "belief.json", data, work)
 
 
@@ -211,7 +211,7 @@ def bare(saved: Path) -> Path:
 @given(data=st.data())
 def test_damaged_beliefs(saved: Path, data: st.DataObject) -> None:
     folder = saved / "belief"
-    work = lambda: result_or_error(lambda: babn.load_belief(base(), folder), str(folder))  # noqa: E731
+    work = lambda: result_or_error(lambda: babn.load_adapter(base(), folder), str(folder))  # noqa: E731
     with_damage(folder, files_of(folder), data, work)
 
 

@@ -216,7 +216,7 @@ def test_weights_that_are_asked_for_come_from_the_reference() -> None:
     model = case.converted(kernel="triton")
     output = model(**case.batch(), output_attentions=True)
     assert len(output.attentions) == 3 and output.attentions[0].shape[-1] == 9
-    assert len(babn.attention(model, case.batch())) == 3
+    assert len(babn.attention_maps(model, case.batch())) == 3
 
 
 def test_bam_and_its_constant_prior() -> None:

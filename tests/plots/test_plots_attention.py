@@ -55,7 +55,7 @@ def words(count: int) -> list[str]:
 
 def test_panels_show_mean_and_spread() -> None:
     case = CASES["bert"]
-    found = babn.attention(case.converted(), case.batch())[1]
+    found = babn.attention_maps(case.converted(), case.batch())[1]
     figure = plots.attention_figure(found, words(9), example=0, heads=2)
     mean, spread = panels(figure)
     assert np.allclose(matrix(mean), found.mean[0, 2])

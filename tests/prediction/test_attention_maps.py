@@ -17,7 +17,7 @@ def real_keys(batch: dict[str, Tensor]) -> Tensor:
 
 
 def test_one_map_for_each_call_in_order() -> None:
-    maps = babn.attention(converted(), words())
+    maps = babn.attention_maps(converted(), words())
     assert [m.name for m in maps] == [f"{CHAIN}/0", f"{CHAIN}/1"]
     assert all(m.mean.shape == m.relative_std.shape == (4, 4, 7, 7) for m in maps)
 
@@ -25,14 +25,14 @@ def test_one_map_for_each_call_in_order() -> None:
 def test_means_are_the_weights_that_evaluation_uses() -> None:
     model = converted()
     used = model(**words(), output_attentions=True).attentions
-    for one, weights in zip(babn.attention(model, words()), used, strict=True):
+    for one, weights in zip(babn.attention_maps(model, words()), used, strict=True):
         torch.testing.assert_close(one.mean, weights)
 
 
 @pytest.mark.parametrize("config", [DOUBTFUL, babn.BamConfig()], ids=lambda c: c.rule)
 def test_rows_sum_to_one_over_real_keys(config: babn.RuleConfig) -> None:
     real = real_keys(words())
-    for one in babn.attention(converted(config), words()):
+    for one in babn.attention_maps(converted(config), words()):
         seen = real.expand_as(one.mean)
         torch.testing.assert_close(one.mean.sum(-1), torch.ones(4, 4, 7))
         assert (one.mean[~seen] == 0).all() and (one.relative_std[~seen] == 0).all()
@@ -44,18 +44,18 @@ def test_rows_sum_to_one_over_real_keys(config: babn.RuleConfig) -> None:
 def test_bam_is_as_unsure_as_its_weibull(k: float) -> None:
     weibull = stats.weibull_min(k)
     expected = torch.full((), weibull.std() / weibull.mean(), dtype=torch.float32)
-    for one in babn.attention(converted(babn.BamConfig(k=k)), words()):
+    for one in babn.attention_maps(converted(babn.BamConfig(k=k)), words()):
         found = one.variable_relative_std[real_keys(words()).expand_as(one.mean)]
         torch.testing.assert_close(found, expected.expand_as(found), rtol=1e-5, atol=0)
 
 
 def test_softmax_is_sure() -> None:
-    maps = babn.attention(converted(babn.SoftmaxConfig()), words())
+    maps = babn.attention_maps(converted(babn.SoftmaxConfig()), words())
     assert all((m.relative_std == 0).all() for m in maps)
 
 
 def test_mc_dropout_is_as_unsure_as_its_coin() -> None:
-    for one in babn.attention(converted(babn.McDropoutConfig(p=0.2)), words()):
+    for one in babn.attention_maps(converted(babn.McDropoutConfig(p=0.2)), words()):
         found = one.relative_std[real_keys(words()).expand_as(one.mean)]
         torch.testing.assert_close(found, torch.full_like(found, 0.5))
 
@@ -63,7 +63,7 @@ def test_mc_dropout_is_as_unsure_as_its_coin() -> None:
 def test_self_and_cross_attention_of_bart() -> None:
     model = babn.convert(bart(), DOUBTFUL)
     batch = {**words(), "decoder_input_ids": words()["input_ids"][:, :3]}
-    maps = babn.attention(model, batch)
+    maps = babn.attention_maps(model, batch)
     encoder, own, cross = (
         "model.encoder.layers.*.self_attn",
         "model.decoder.layers.*.self_attn",
@@ -86,14 +86,14 @@ def test_self_and_cross_attention_of_bart() -> None:
 def test_plain_torch_models() -> None:
     x = torch.randn(4, 5, 16)
     model = babn.convert(TorchClassifier(), DOUBTFUL, example_inputs=x)
-    (one,) = babn.attention(model, x)
+    (one,) = babn.attention_maps(model, x)
     assert one.name == "attention/0"
     torch.testing.assert_close(one.mean.sum(-1), torch.ones(4, 2, 5))
 
 
 def test_model_and_random_state_are_left_alone() -> None:
     model, state = converted().train(), torch.get_rng_state()
-    maps = babn.attention(model, words())
+    maps = babn.attention_maps(model, words())
     assert all(module.training for module in model.modules())
     assert torch.equal(torch.get_rng_state(), state)
     assert not any(m.mean.requires_grad or m.relative_std.requires_grad for m in maps)
@@ -101,4 +101,4 @@ def test_model_and_random_state_are_left_alone() -> None:
 
 def test_a_model_that_is_not_converted_is_refused() -> None:
     with pytest.raises(NotConvertedError, match="not converted"):
-        babn.attention(bert(), words())
+        babn.attention_maps(bert(), words())

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import babn
 from babn.attention.fixed_noise import FixedNoise
-from babn.attention.randomness import mix_seed
+from babn.attention.noise_source import fold_in
 from babn.conversion.override import overriding
 from babn.errors import ConfigError, NotConvertedError, SamplesError
 from models import CASES, GROUPED, Case, cases, enlarge
@@ -28,7 +28,7 @@ def prompts() -> dict[str, Tensor]:
 
 
 def seed_of(sample: int, row: int, seed: int = 0) -> int:
-    return mix_seed(mix_seed(seed, sample), row)
+    return fold_in(fold_in(seed, sample), row)
 
 
 @torch.no_grad()

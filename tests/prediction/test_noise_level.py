@@ -64,9 +64,9 @@ def test_noise_beside_dropout_follows_the_level() -> None:
 
 def test_maps_show_the_level() -> None:
     model = converted(PER_KEY)
-    one = babn.attention(model, words())[0]
+    one = babn.attention_maps(model, words())[0]
     babn.set_noise_level(model, 0.5)
-    half = babn.attention(model, words())[0]
+    half = babn.attention_maps(model, words())[0]
     assert torch.equal(one.mean, half.mean)
     seen = one.variable_relative_std > 0
     assert (half.variable_relative_std[seen] < one.variable_relative_std[seen]).all()
@@ -77,8 +77,8 @@ def test_the_level_is_saved(tmp_path) -> None:
     babn.set_noise_level(model, 0.7)
     model.save_pretrained(tmp_path / "whole")
     assert babn.get_noise_level(babn.load(tmp_path / "whole")) == pytest.approx(0.7)
-    babn.save_belief(model, tmp_path / "part")
-    loaded = babn.load_belief(bert(), tmp_path / "part").eval()
+    babn.save_adapter(model, tmp_path / "part")
+    loaded = babn.load_adapter(bert(), tmp_path / "part").eval()
     assert babn.get_noise_level(loaded) == pytest.approx(0.7)
     expected = babn.predict(model, words(), samples=3).sample_logits
     torch.testing.assert_close(babn.predict(loaded, words(), samples=3).sample_logits, expected)

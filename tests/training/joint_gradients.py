@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import babn
-from babn.attention.randomness import RowRandomness
+from babn.attention.noise_source import RowNoiseSource
 from babn.conversion.override import overriding
 
 CONFIGS = {
@@ -47,7 +47,7 @@ def loss_of(model: nn.Module, batch: dict[str, Tensor], rows: Iterable[int]) -> 
     """The loss of some rows, whose noise depends on the row alone."""
     rows = list(rows)
     part = {name: value[rows] for name, value in batch.items()}
-    with overriding(model, randomness=RowRandomness(rows)):
+    with overriding(model, noise_source=RowNoiseSource(rows)):
         return model(**part).loss
 
 

@@ -51,8 +51,8 @@ def test_beliefs_alone_are_trained(case: Case) -> None:
 
 def test_what_is_saved_is_small_and_comes_back(tmp_path: Path) -> None:
     model = trained()
-    babn.save_belief(model, tmp_path)
-    loaded = babn.load_belief(LLAMA.model(), tmp_path)
+    babn.save_adapter(model, tmp_path)
+    loaded = babn.load_adapter(LLAMA.model(), tmp_path)
     assert torch.equal(answers(loaded), answers(model))
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 20_000
     bytes_of_base = sum(p.numel() * 4 for p in LLAMA.model().parameters())
@@ -60,23 +60,23 @@ def test_what_is_saved_is_small_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_another_base_of_the_same_shape_is_refused(tmp_path: Path) -> None:
-    babn.save_belief(trained(), tmp_path)
+    babn.save_adapter(trained(), tmp_path)
     other = LLAMA.model()
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
     with pytest.raises(MismatchError, match=r"q_proj.weight.* differ.*check_base=False"):
-        babn.load_belief(other, tmp_path)
+        babn.load_adapter(other, tmp_path)
     assert not hasattr(other, "babn")
-    assert hasattr(babn.load_belief(other, tmp_path, check_base=False), "babn")
+    assert hasattr(babn.load_adapter(other, tmp_path, check_base=False), "babn")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16
 def test_the_same_base_in_half_precision_is_known(dtype: torch.dtype, tmp_path: Path) -> None:
-    babn.save_belief(trained(), tmp_path)
-    assert hasattr(babn.load_belief(LLAMA.model().to(dtype), tmp_path), "babn")
-    assert hasattr(babn.load_belief(LLAMA.model().to(dtype).float(), tmp_path), "babn")
+    babn.save_adapter(trained(), tmp_path)
+    assert hasattr(babn.load_adapter(LLAMA.model().to(dtype), tmp_path), "babn")
+    assert hasattr(babn.load_adapter(LLAMA.model().to(dtype).float(), tmp_path), "babn")
 
 
 @pytest.mark.parametrize(
@@ -89,18 +89,18 @@ def test_the_same_base_in_half_precision_is_known(dtype: torch.dtype, tmp_path: 
     ],
 )
 def test_one_changed_number_anywhere_in_the_base_is_refused(name: str, tmp_path: Path) -> None:
-    babn.save_belief(LLAMA.converted(), tmp_path)
+    babn.save_adapter(LLAMA.converted(), tmp_path)
     other = LLAMA.model()
     with torch.no_grad():
         other.get_parameter(name).view(-1)[-1].mul_(1.0001)
     with pytest.raises(MismatchError, match=rf"other weights: {name} differ"):
-        babn.load_belief(other, tmp_path)
+        babn.load_adapter(other, tmp_path)
 
 
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
-    babn.save_belief(trained(), tmp_path)
+    babn.save_adapter(trained(), tmp_path)
     with pytest.raises(MismatchError, match="chains"):
-        babn.load_belief(CASES["gpt2"].model(), tmp_path)
+        babn.load_adapter(CASES["gpt2"].model(), tmp_path)
 
 
 def test_a_model_that_is_not_converted_is_refused_and_stays() -> None:

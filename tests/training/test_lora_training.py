@@ -105,9 +105,9 @@ def test_saved_adapters_bring_the_beliefs_back(tmp_path: Path) -> None:
 
 def test_beliefs_of_an_adapted_model_are_saved_alone(tmp_path: Path) -> None:
     model = with_trainable_beliefs()
-    babn.save_belief(model, tmp_path)
+    babn.save_adapter(model, tmp_path)
     with pytest.warns(babn.errors.BabnWarning, match="not be verified: the adapters"):
-        loaded = babn.load_belief(bert(initializer_range=0.3), tmp_path)
+        loaded = babn.load_adapter(bert(initializer_range=0.3), tmp_path)
     saved = model.base_model.model.babn.state_dict()
     assert all(
         torch.equal(tensor, saved[name]) for name, tensor in loaded.babn.state_dict().items()

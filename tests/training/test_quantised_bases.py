@@ -76,17 +76,17 @@ def test_beliefs_alone_are_trained_saved_and_loaded(case: Case, tmp_path: Path) 
         assert torch.equal(model.state_dict()[name], tensor)
     fresh = babn.convert(quantised(case), babn.BeliefConfig.pairs(**SETTINGS)).babn
     assert any(not p.equal(fresh.get_parameter(n)) for n, p in model.babn.named_parameters())
-    babn.save_belief(model, tmp_path)
-    loaded = babn.load_belief(quantised(case), tmp_path)
+    babn.save_adapter(model, tmp_path)
+    loaded = babn.load_adapter(quantised(case), tmp_path)
     assert torch.equal(samples(loaded, case), samples(model, case))
 
 
 def test_beliefs_of_a_quantised_base_go_onto_the_base_itself(tmp_path: Path) -> None:
     case = CASES["llama"]
     model = trained(quantised(case), case.loss)
-    babn.save_belief(model, tmp_path)
+    babn.save_adapter(model, tmp_path)
     with pytest.warns(babn.errors.BabnWarning, match=r"not be verified: .*q_proj.*quantised"):
-        loaded = babn.load_belief(case.model(), tmp_path)
+        loaded = babn.load_adapter(case.model(), tmp_path)
     whole = samples(loaded, case)
     torch.testing.assert_close(whole, samples(model, case), rtol=0, atol=0.3)
 
@@ -114,9 +114,9 @@ def test_bases_of_bitsandbytes(bits: int, tmp_path: Path) -> None:
     assert {n for n, p in model.named_parameters() if p.requires_grad} == {
         f"babn.{n}" for n, _ in model.babn.named_parameters()
     }
-    babn.save_belief(model, tmp_path / "belief")
+    babn.save_adapter(model, tmp_path / "belief")
     model.save_pretrained(tmp_path / "whole")
-    for loaded in (babn.load_belief(base(), tmp_path / "belief"), babn.load(tmp_path / "whole")):
+    for loaded in (babn.load_adapter(base(), tmp_path / "belief"), babn.load(tmp_path / "whole")):
         assert isinstance(loaded.model.layers[0].self_attn.q_proj, kind)
         assert torch.equal(samples(loaded.eval(), case), samples(model, case))
 

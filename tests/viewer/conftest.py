@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import watch
+from tiny import progress
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -34,7 +34,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         file.write_text(html, encoding="utf-8")
         contexts.append(browser.new_context(**settings))
         page = contexts[-1].new_page()
-        watch(page, trouble)
+        progress(page, trouble)
         page.on("request", lambda request: note_request(request, file, trouble))
         page.goto(file.as_uri())
         page.wait_for_selector("body[data-painted]")

@@ -17,11 +17,11 @@ from tiny import (
     batch_of,
     classifier,
     language_model,
+    progress,
     random_weights,
     save,
     tokenizer,
     translator,
-    watch,
 )
 
 import babn
@@ -69,7 +69,7 @@ def near(shown: list[float], expected: torch.Tensor, tolerance: float) -> bool:
 
 def test_hovered_words_show_the_numbers_of_attention(opened: Open, model: Any) -> None:
     page = opened(view(model, tokenizer(), TEXT))
-    expected = babn.attention(model, batch_of(model))[0]
+    expected = babn.attention_maps(model, batch_of(model))[0]
     for query in (2, 4):
         page.locator(".queries .word").nth(query).hover()
         mean = 100 * expected.mean[0].mean(0)[query]
@@ -86,7 +86,7 @@ def test_hovered_words_show_the_numbers_of_attention(opened: Open, model: Any) -
 
 def test_everything_is_reached_by_the_keyboard(opened: Open, model: Any) -> None:
     page = opened(view(model, tokenizer(), TEXT))
-    expected = babn.attention(model, batch_of(model))[2]
+    expected = babn.attention_maps(model, batch_of(model))[2]
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "layer"
     page.keyboard.press("ArrowDown")
@@ -141,7 +141,7 @@ def test_heat_map_has_a_cell_for_each_pair_and_tells_its_numbers(opened: Open, m
     canvas = page.locator("canvas")
     assert canvas.evaluate("c => [c.width, c.height]") == [6, 6]
     side = canvas.evaluate("c => c.offsetWidth") / 6
-    mean = 100 * babn.attention(model, batch_of(model))[0].mean[0].mean(0)
+    mean = 100 * babn.attention_maps(model, batch_of(model))[0].mean[0].mean(0)
     alphas = canvas.evaluate(
         "c => [...c.getContext('2d').getImageData(0, 0, 6, 6).data].filter((_, i) => i % 4 == 3)"
     )
@@ -164,7 +164,7 @@ def test_two_texts_stand_side_by_side_under_one_set_of_controls(opened: Open, mo
     assert page.locator(".place").all_inner_texts() == ["Layer 3 of 3, head 3 of 4"] * 2
     for i, text in enumerate((TEXT, "we lent money")):
         page.locator(f"#columns > section:nth-child({i + 1}) .queries .word").nth(1).click()
-        mean = babn.attention(model, batch_of(model, text))[2].mean[0, 2, 1]
+        mean = babn.attention_maps(model, batch_of(model, text))[2].mean[0, 2, 1]
         assert near(numbers(page, i), 100 * mean, BYTE + 0.5)
 
 
@@ -215,7 +215,7 @@ def test_policy_stops_scripts_from_elsewhere(browser: Any, tmp_path: Path, model
     (tmp_path / "page.html").write_text(html)
     trouble: list[str] = []
     page = browser.new_page()
-    watch(page, trouble)
+    progress(page, trouble)
     page.goto((tmp_path / "page.html").as_uri())
     page.wait_for_selector("body[data-painted]")
     page.close()
@@ -322,12 +322,12 @@ def test_serve_from_end_to_end(browser: Any, model: Any, tmp_path: Path) -> None
     with serving(save(tmp_path / "tiny", model)) as (server, address):
         trouble: list[str] = []
         page = browser.new_page()
-        watch(page, trouble)
+        progress(page, trouble)
         page.goto(address)
         page.locator("#text").fill(TEXT)
         page.locator("button").click()
         painted(page, "0,0,0,mean,0")
-        mean = babn.attention(model, batch_of(model))[0].mean[0].mean(0)[0]
+        mean = babn.attention_maps(model, batch_of(model))[0].mean[0].mean(0)[0]
         assert near(numbers(page), 100 * mean, BYTE + 0.5)
         assert trouble == []
         page.locator("#text").fill("river " * 120)

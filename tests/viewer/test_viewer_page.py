@@ -50,7 +50,7 @@ def close(found: np.ndarray, expected: torch.Tensor, tolerance: float = 0.0045) 
 
 def test_numbers_are_those_of_attention(model: Any) -> None:
     found = column(model)
-    maps = babn.attention(model, batch_of(model))
+    maps = babn.attention_maps(model, batch_of(model))
     assert len(found["chains"]) == 1
     for i, expected in enumerate(maps):
         planes = unpack(found["chains"][0], i, found["drawn"])

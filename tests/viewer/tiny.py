@@ -115,7 +115,7 @@ def random_weights(heads: int, queries: int, keys: int, seed: int = 0) -> torch.
     return (2.5 * torch.randn(heads, queries, keys, generator=generator)).softmax(-1)
 
 
-def watch(page: Any, trouble: list[str]) -> None:
+def progress(page: Any, trouble: list[str]) -> None:
     """Notes dialogs, errors and everything on the console."""
     page.on("dialog", lambda dialog: (trouble.append(f"dialog {dialog.message}"), dialog.dismiss()))
     page.on("console", lambda message: trouble.append(f"console {message.text}"))

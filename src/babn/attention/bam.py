@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from babn.attention.fused import FusedPosterior, FusedResult, Request, weibull_attention
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.prior import KeyNetwork
-from babn.attention.rule import AttentionRule, ChainShape, RuleConfig, check_at_least, check_count
+from babn.attention.rule import AttentionRule, ChainShape, RuleConfig
 from babn.attention.stochastic import NormalizedPosterior, log_weights
 from babn.distributions import (
     Gamma,
@@ -22,6 +22,7 @@ from babn.distributions import (
     noise_for,
     weibull_gamma,
 )
+from babn.validation import check_at_least, check_count
 
 
 @dataclass(frozen=True, kw_only=True)

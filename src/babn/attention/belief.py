@@ -22,14 +22,7 @@ from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import SMALLEST_K, KeyBeliefRule
 from babn.attention.masking import Mask, from_ranks, normalize, ranks, to_ranks
 from babn.attention.prior import KeyNetwork
-from babn.attention.rule import (
-    KL_WEIGHT,
-    AttentionRule,
-    ChainShape,
-    RuleConfig,
-    check_at_least,
-    check_count,
-)
+from babn.attention.rule import KL_WEIGHT, AttentionRule, ChainShape, RuleConfig
 from babn.attention.stochastic import NormalizedPosterior, log_weights
 from babn.attention.upward import (
     Axis,
@@ -44,6 +37,7 @@ from babn.attention.upward import (
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
 from babn.distributions.special import log_softplus
 from babn.errors import ConfigError
+from babn.validation import check_at_least, check_count
 
 LARGEST_PHI = 30.0
 """Raw scores above this add no noise that float32 could tell from none."""

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.attention.counters import uniform
-from babn.attention.randomness import mix_seed
+from babn.attention.noise_source import fold_in
 from babn.distributions.noise import Noise
 from babn.errors import SamplesError
 
@@ -55,7 +55,7 @@ class FixedNoise:
 
     def _rows(self, count: int, device: torch.device) -> tuple[Tensor, ...]:
         if isinstance(self.seeds, int):
-            seeds = [mix_seed(self.seeds, row) for row in range(count)]
+            seeds = [fold_in(self.seeds, row) for row in range(count)]
         else:
             seeds = list(self.seeds)
         if count % len(seeds):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from babn.attention.inputs import Inputs
 from babn.attention.masking import Mask, is_rowwise
-from babn.attention.randomness import Randomness
+from babn.attention.noise_source import NoiseSource
 from babn.distributions.noise import NoiseName
 
 LARGEST_HEAD = 256
@@ -29,18 +29,18 @@ class Request:
     Attributes:
         sample: A sample, or else the posterior mean.
         with_kl: Whether the divergence is wanted too.
-        randomness: Where the sample's noise comes from.
+        noise_source: Where the sample's noise comes from.
         level: What the sample's noise is multiplied by.
     """
 
     sample: bool
     with_kl: bool
-    randomness: Randomness
+    noise_source: NoiseSource
     level: float = 1.0
 
     def seeds(self, device: torch.device) -> Tensor | None:
         """One seed for each block of the batch that has its own source of noise."""
-        return self.randomness.draw_seeds(device) if self.sample else None
+        return self.noise_source.draw_seeds(device) if self.sample else None
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from babn.attention.masking import (
     tokens_seen,
     zero_masked,
 )
+from babn.attention.noise_source import NoiseLike
 from babn.attention.prior import KeyNetwork
-from babn.attention.randomness import Drawing
 from babn.attention.rule import AttentionRule, ChainShape, Posterior
 from babn.distributions import Gamma, Weibull, noise_for, weibull_gamma
 from babn.distributions.location_scale import LogLocationScale
@@ -60,15 +60,15 @@ class KeyPosterior(Posterior):
         """The softmax of the scores."""
         return normalize(self.scores.phi, self.scores.mask)
 
-    def log_sample(self, noise: Drawing) -> Float[Tensor, "batch head 1 key"]:
+    def log_sample(self, noise: NoiseLike) -> Float[Tensor, "batch head 1 key"]:
         r"""A draw of $\log E$, which is a bias on the keys."""
         queries = self.scores.phi.shape[-2]
         g = noise.key_noise(self.variables.noise, self.variables.loc.detach(), queries)
         return self.variables.log_sample_from(g)
 
-    def sample_weights(self, randomness: Drawing) -> Float[Tensor, "batch head query key"]:
+    def sample_weights(self, noise_source: NoiseLike) -> Float[Tensor, "batch head query key"]:
         """Softmax weights with a random bias on each key."""
-        return normalize(self.scores.phi + self.log_sample(randomness), self.scores.mask)
+        return normalize(self.scores.phi + self.log_sample(noise_source), self.scores.mask)
 
     def at_level(self, level: float) -> "KeyPosterior":
         """The variables' noise multiplied by a level; the prior and the KL stay."""
@@ -82,7 +82,7 @@ class KeyPosterior(Posterior):
         """The keys at which any query looks."""
         return keys_seen(pairs)
 
-    def divergence(self) -> Float[Tensor, "batch head 1 key"]:
+    def kl(self) -> Float[Tensor, "batch head 1 key"]:
         """KL of each key's variable from its prior."""
         return self.elementwise_kl()
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from babn.attention.inputs import Scores
 from babn.attention.masking import zero_masked
-from babn.attention.randomness import Drawing
+from babn.attention.noise_source import NoiseLike
 from babn.attention.rule import AttentionRule, ChainShape, RuleConfig
 from babn.attention.softmax import PointMass
 from babn.errors import ConfigError
@@ -52,10 +52,10 @@ class DroppedWeights(PointMass):
 
     p: float
 
-    def sample_weights(self, randomness: Drawing) -> Float[Tensor, "batch head query key"]:
+    def sample_weights(self, noise_source: NoiseLike) -> Float[Tensor, "batch head query key"]:
         """Softmax weights, some dropped, the others scaled up."""
         weights = self.mean_weights()
-        kept = randomness.uniform(weights.detach()) >= self.p
+        kept = noise_source.uniform(weights.detach()) >= self.p
         return weights * kept / (1 - self.p)
 
     def weight_relative_std(self) -> Float[Tensor, "batch head query key"]:

@@ -7,8 +7,7 @@ rule means adding one file to this folder with a configuration and a rule class.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, get_type_hints
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,14 +16,9 @@ from torch import Tensor, nn
 from babn.attention.fused import FusedResult, Request
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.layers import ALL, normalized_layers
-from babn.attention.randomness import Drawing
+from babn.attention.noise_source import NoiseLike
 from babn.errors import ConfigError
-
-LARGEST = torch.finfo(torch.float32).max
-"""The largest number that models compute with."""
-
-MOST = 2**31 - 1
-"""The most of anything that can be counted."""
+from babn.validation import LARGEST, check_at_least, check_choices
 
 KL_WEIGHT = 0.003
 """Weight of a divergence that is a mean over query-key pairs; docs/settings.md tells of others."""
@@ -62,7 +56,7 @@ class Posterior(ABC):
         """Weights with the unnormalised variables at their means."""
 
     @abstractmethod
-    def sample_weights(self, randomness: Drawing) -> Float[Tensor, "batch head query key"]:
+    def sample_weights(self, noise_source: NoiseLike) -> Float[Tensor, "batch head query key"]:
         """Weights drawn from the posterior."""
 
     @abstractmethod
@@ -94,7 +88,7 @@ class Posterior(ABC):
         """The posterior with its noise multiplied by a level and its mean kept."""
         return self
 
-    def divergence(self) -> Float[Tensor, "batch head #query key"] | None:
+    def kl(self) -> Float[Tensor, "batch head #query key"] | None:
         """KL of each variable from its prior; `None` for methods without a prior."""
         return None
 
@@ -227,38 +221,3 @@ class RuleConfig(ABC):
         if unknown:
             raise ConfigError(f"{kind.__name__} has no field {', '.join(unknown)}.")
         return kind(**settings)
-
-
-def check_choices(config: Any) -> None:
-    """Refuses values outside the `Literal` annotations of a data class."""
-    hints = get_type_hints(type(config))
-    for field in fields(config):
-        value, hint = getattr(config, field.name), hints[field.name]
-        if get_origin(hint) is Literal and value not in get_args(hint):
-            raise ConfigError(
-                f"{field.name}={value!r} is not possible. Choose one of {list(get_args(hint))}."
-            )
-
-
-def check_at_least(name: str, value: Any, least: float, strictly: bool = False) -> None:
-    """Refuses what is not a number, or one that is too small, infinite or NaN."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not (value > least if strictly else value >= least) or value > LARGEST:
-        bound = "greater than" if strictly else "at least"
-        raise ConfigError(
-            f"{name}={shown(value)} is not possible. Give a number {bound} {least:g}."
-        )
-
-
-def check_count(name: str, value: Any) -> None:
-    """Refuses what is not a whole number from 1 on."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) <= MOST:
-        raise ConfigError(
-            f"{name}={shown(value)} is not possible. Give a whole number from 1 to {MOST}."
-        )
-
-
-def shown(value: Any) -> str:
-    """A value as an error shows it, cut if it is endless."""
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:80]}..."

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from babn.attention.inputs import Scores
 from babn.attention.masking import normalize
-from babn.attention.randomness import Drawing
+from babn.attention.noise_source import NoiseLike
 from babn.attention.rule import AttentionRule, ChainShape, Posterior, RuleConfig
 
 
@@ -40,7 +40,7 @@ class PointMass(Posterior):
         """The softmax of the scores."""
         return normalize(self.scores.phi, self.scores.mask)
 
-    def sample_weights(self, randomness: Drawing) -> Float[Tensor, "batch head query key"]:
+    def sample_weights(self, noise_source: NoiseLike) -> Float[Tensor, "batch head query key"]:
         """The same weights each time."""
         return self.mean_weights()
 

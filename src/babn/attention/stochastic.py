@@ -8,7 +8,7 @@ from torch import Tensor
 
 from babn.attention.inputs import Scores
 from babn.attention.masking import Mask, log_normalize, normalize, zero_masked
-from babn.attention.randomness import Drawing
+from babn.attention.noise_source import NoiseLike
 from babn.attention.rule import Posterior
 from babn.distributions.location_scale import LogLocationScale
 
@@ -31,9 +31,9 @@ class NormalizedPosterior(Posterior):
         """Normalised means."""
         return normalize(self.variables.log_mean, self.mask)
 
-    def sample_weights(self, randomness: Drawing) -> Float[Tensor, "batch head query key"]:
+    def sample_weights(self, noise_source: NoiseLike) -> Float[Tensor, "batch head query key"]:
         """Normalised draws: a softmax of logits with noise."""
-        noise = randomness.noise(self.variables.noise, self.variables.loc.detach())
+        noise = noise_source.noise(self.variables.noise, self.variables.loc.detach())
         return normalize(self.variables.log_sample_from(noise), self.mask)
 
     def at_level(self, level: float) -> "NormalizedPosterior":
@@ -44,7 +44,7 @@ class NormalizedPosterior(Posterior):
         """Standard deviation of $S$ divided by its mean."""
         return zero_masked(self.variables.relative_std.expand_as(self.variables.loc), self.mask)
 
-    def divergence(self) -> Float[Tensor, "batch head query key"]:
+    def kl(self) -> Float[Tensor, "batch head query key"]:
         """KL divergence from the prior; zero at masked keys."""
         return zero_masked(self.elementwise_kl(), self.mask)
 

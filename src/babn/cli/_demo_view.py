@@ -4,22 +4,23 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
 from rich.table import Table
 
 from babn.demo import report
 from babn.demo.outcome import Outcome, Settings
 from babn.demo.output import PAGE
 from babn.demo.run import find_source, pick_recipe
-from babn.watch import Watch
+from babn.progress import Progress
 
 
-class Terminal(Watch):
+class Terminal(Progress):
     """The terminal, which shows progress bars while the demo runs."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
-        self.progress = Progress(
+        self.progress = RichProgress(
             TextColumn("{task.description:<18}"),
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f} %"),

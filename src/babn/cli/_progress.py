@@ -5,21 +5,21 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    Progress,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.progress import Progress as RichProgress
 
-from babn.watch import Watch
+from babn.progress import Progress
 
 
-class Bars(Watch):
+class Bars(Progress):
     """One bar for each task, with the time it took and the time it will take."""
 
     def __init__(self, console: Console) -> None:
-        self.progress = Progress(
+        self.progress = RichProgress(
             TextColumn("{task.description:<18}"),
             BarColumn(bar_width=24),
             TextColumn("{task.completed:>6.0f}/{task.total:.0f}"),

@@ -26,7 +26,7 @@ def serve(
 
     from rich.console import Console
 
-    from babn.attention.rule import check_count
+    from babn.validation import check_count
     from babn.viewer import server
     from babn.viewer.folder import open_model
     from babn.viewer.requests import Limits, is_local

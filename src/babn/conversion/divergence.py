@@ -26,7 +26,7 @@ class Divergences:
 
     def keep(self, place: tuple[int, int], posterior: Posterior, scores: Scores) -> None:
         """Keeps the divergence of a call, if its rule has one."""
-        divergence = posterior.divergence()
+        divergence = posterior.kl()
         if divergence is None:
             return
         queries, keys = scores.phi.shape[-2:]

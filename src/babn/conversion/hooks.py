@@ -142,7 +142,7 @@ class _Recomputable:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if active_pass() is self.forward_pass:
             return self.function(*args, **kwargs)
-        if self.forward_pass.override.randomness.seeds is not None:
+        if self.forward_pass.override.noise_source.seeds is not None:
             raise CheckpointingError(
                 "Seeded sampling draws from its own generators, which recomputation cannot rewind. "
                 "Sample without gradients, or turn gradient checkpointing off."

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from babn.attention.fixed_noise import FixedNoise
-from babn.attention.randomness import GLOBAL_RANDOMNESS, Randomness
+from babn.attention.noise_source import GLOBAL_NOISE, NoiseSource
 from babn.attention.rule import Posterior
 from babn.conversion.state import BeliefState, belief_states
 
@@ -25,7 +25,7 @@ class Override:
 
     Attributes:
         mode: Posterior mean or samples, in place of samples in training and the mean otherwise.
-        randomness: Where samples take their noise from.
+        noise_source: Where samples take their noise from.
         fixed_noise: Takes its place where the noise belongs to a text and not to a pass.
         record_kl: Whether divergences are computed although nothing else asks for them.
         counted: Makes of the number that a divergence is divided by another one, which stands for
@@ -36,7 +36,7 @@ class Override:
     """
 
     mode: Mode | None = None
-    randomness: Randomness = GLOBAL_RANDOMNESS
+    noise_source: NoiseSource = GLOBAL_NOISE
     fixed_noise: FixedNoise | None = None
     record_kl: bool = False
     counted: Counted | None = None

@@ -11,7 +11,7 @@ from torch import Tensor
 from babn.attention.fused import Request, softmax_attention, takes_softmax, why_not_triton
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import KeyPosterior
-from babn.attention.randomness import Drawing
+from babn.attention.noise_source import NoiseLike
 from babn.attention.rule import AttentionRule, Posterior
 from babn.conversion.divergence import Divergences
 from babn.conversion.override import Mode, Override
@@ -87,10 +87,10 @@ class Pass:
             self.override.posteriors.append((self.state.layer_name(place), posterior))
         return posterior
 
-    def _noise(self, place: tuple[int, int]) -> Drawing:
+    def _noise(self, place: tuple[int, int]) -> NoiseLike:
         """Where the noise of a call comes from."""
         if self.override.fixed_noise is None:
-            return self.override.randomness
+            return self.override.noise_source
         chain, step = place
         call = self.state.chains[chain].calls[step]
         return self.override.fixed_noise.at(call.order, self.past, call.crossed)
@@ -114,7 +114,7 @@ class Pass:
         rule = self._rule(chain)
         queries, keys = inputs.pairs[-2:]
         climbed = self._climbed(place, lambda: rule.climb_fused(inputs), (queries, keys))
-        request = Request(sample, self.with_kl, self.override.randomness, self.level)
+        request = Request(sample, self.with_kl, self.override.noise_source, self.level)
         result = rule.fused(step, inputs, climbed, request)
         if result.kl_rows is not None:
             self.divergences.keep_rows(place, result.kl_rows, inputs)

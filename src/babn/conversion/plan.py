@@ -7,7 +7,8 @@ from typing import Any, get_type_hints
 
 import torch
 
-from babn.attention.rule import MOST, ChainShape, RuleConfig, shown
+from babn.attention.rule import ChainShape, RuleConfig
+from babn.validation import MOST, shown
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def look_closer(
 ) -> Example:
     """Many samples of one sentence's prediction, and its attention in the last layer."""
     batch = encode(tokenizer, [text], device_of(model))
-    last = babn.attention(model, batch)[-1]
+    last = babn.attention_maps(model, batch)[-1]
     mean, relative_std = (x.mean(1, keepdim=True).cpu() for x in (last.mean, last.relative_std))
     return Example(
         kind=kind,

@@ -17,26 +17,26 @@ from babn.demo.outcome import Outcome, Row, Settings
 from babn.demo.training import Recipe, fine_tune
 from babn.errors import BabnWarning
 from babn.evaluation.comparison import Difference
-from babn.watch import Watch
+from babn.progress import Progress
 
 SOFTMAX, DROPOUT = "softmax", "softmax, MC dropout"
 UNTRAINED, TRAINED = "BABN, no training", "BABN, trained"
 
 
-def run(settings: Settings, watch: Watch) -> Outcome:
+def run(settings: Settings, progress: Progress) -> Outcome:
     """Compares a softmax classifier with the same one converted, and with one trained as BABN."""
     with warnings.catch_warnings():
         # Where samples agree, the noise level in the table shows it.
         warnings.simplefilter("ignore", BabnWarning)
-        return _run(settings, watch)
+        return _run(settings, progress)
 
 
-def _run(settings: Settings, watch: Watch) -> Outcome:
+def _run(settings: Settings, progress: Progress) -> Outcome:
     source, names = find_source(settings), intents.intent_names()
     recipe = pick_recipe(settings, source)
     training = intents.in_scope("train")
     base, tokenizer = models.load(source, training.texts, len(names), settings.seed)
-    trials = Trials(tokenizer, texts_to_test(), recipe, settings.seed, watch)
+    trials = Trials(tokenizer, texts_to_test(), recipe, settings.seed, progress)
     model = trials.train(SOFTMAX, copy.deepcopy(base))
     rows = trials.without_training(model)
     model = trials.train(TRAINED, trials.convert(base))
@@ -81,17 +81,17 @@ class Trials:
     texts: Texts
     recipe: Recipe
     seed: int
-    watch: Watch
+    progress: Progress
 
     def train(self, name: str, model: nn.Module) -> nn.Module:
         """Fine-tunes a model, converted or not."""
         data = intents.in_scope("train")
         steps = -(-len(data) // self.recipe.batch_size) * self.recipe.epochs
-        self.watch.begin(f"{name}: training", steps)
+        self.progress.begin(f"{name}: training", steps)
 
         def report(logs: dict[str, float]) -> None:
             kl = f"  kl {logs['kl']:.2f}" if "kl" in logs else ""
-            self.watch.step(1, f"loss {logs['loss']:.2f}{kl}")
+            self.progress.step(1, f"loss {logs['loss']:.2f}{kl}")
 
         fine_tune(model, self.tokenizer, data, self.recipe, self.seed, report)
         return model
@@ -113,16 +113,16 @@ class Trials:
 
     def tuned(self, name: str, model: nn.Module) -> Row:
         """Fits the noise level to the development texts, and predicts the test texts."""
-        self.watch.begin(f"{name}: noise level", 1)
+        self.progress.begin(f"{name}: noise level", 1)
         batches = labelled_batches(self.tokenizer, intents.in_scope("dev"), device_of(model))
         found = babn.tune_noise(model, batches, samples=choices.TUNING_SAMPLES, progress=False)
-        self.watch.step(1, f"level {found.level:.2f}")
+        self.progress.step(1, f"level {found.level:.2f}")
         return replace(self._test(name, model, choices.SAMPLES), level=found.level)
 
     def _test(self, name: str, model: nn.Module, samples: int, dropout: bool = False) -> Row:
-        self.watch.begin(f"{name}: testing", len(self.texts.all()))
+        self.progress.begin(f"{name}: testing", len(self.texts.all()))
         answers = answer(
-            model, self.tokenizer, self.texts, samples, self.seed, self.watch.step, dropout
+            model, self.tokenizer, self.texts, samples, self.seed, self.progress.step, dropout
         )
         return Row(name, answers, score(answers, self.texts), None)
 

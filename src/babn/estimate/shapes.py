@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from babn.attention.rule import check_count
 from babn.errors import ConfigError
+from babn.validation import check_count
 
 MIXTURES = ("num_experts", "num_local_experts", "n_routed_experts")
 

@@ -6,13 +6,14 @@ from typing import Any
 from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.attention.layers import normalized_layers
-from babn.attention.rule import RuleConfig, check_at_least
+from babn.attention.rule import RuleConfig
 from babn.conversion.choice import choose
 from babn.conversion.plan import Call
 from babn.estimate.costs import Part, Plan, parts
 from babn.estimate.memory import Memory, memory
 from babn.estimate.shapes import Shape
 from babn.estimate.workload import Workload
+from babn.validation import check_at_least
 
 GIB = 2**30
 COLUMNS = ("rule", "added", "GiB", "of pairs", "TFLOP", "ms", "x softmax")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from math import ceil
 
-from babn.attention.rule import check_count
 from babn.errors import ConfigError
+from babn.validation import check_count
 
 
 @dataclass(frozen=True, kw_only=True)

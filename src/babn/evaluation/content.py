@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from babn.errors import ConfigError
-from babn.prediction.attention_maps import AttentionMap, attention
+from babn.prediction.attention_maps import AttentionMap, attention_maps
 from babn.prediction.temperature import get_noise_level
 
 
@@ -49,7 +49,7 @@ def map_content(model: nn.Module, batch: Any, *, without: Sequence[int] = ()) ->
         without: Positions of keys to leave out, as `(0, -1)` for special tokens. These are the same
             in all texts, and position explains much where most attention goes to one of them.
     """
-    maps = attention(model, batch)
+    maps = attention_maps(model, batch)
     found = [content for one in maps if (content := _content(one, without)) is not None]
     if not found:
         raise ConfigError(

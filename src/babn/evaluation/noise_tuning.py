@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from babn.attention.rule import check_at_least
 from babn.conversion.examples import as_call
 from babn.errors import ConfigError
 from babn.prediction.predict import ANSWERS, check_samples, find_logits, predict
 from babn.prediction.temperature import get_noise_level, get_temperature, set_noise_level
+from babn.validation import check_at_least
 
 FIRST_LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Levels that are always tried; the search goes on from the best of them by factors of 2."""

@@ -47,7 +47,7 @@ def attention_figure(
     share their two scales. Masked pairs, whose weight is zero, are grey in std/mean.
 
     Args:
-        map: One of the maps that `babn.attention` returned.
+        map: One of the maps that `babn.attention_maps` returned.
         tokens: Tokens of the queries; what follows the last of them, such as padding, is not shown.
         keys: Tokens of the keys in cross attention; the same as `tokens` if not given.
         example: Which example of the batch.

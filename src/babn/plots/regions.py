@@ -50,7 +50,7 @@ def attention_on_image(
     The three largest of all are outlined and carry their values, unless the regions are patches.
 
     Args:
-        map: One of the maps that `babn.attention` returned, with regions as keys.
+        map: One of the maps that `babn.attention_maps` returned, with regions as keys.
         image: Height by width, with three channels first or last; 0 to 255, or floats from 0 to 1.
         boxes: Left, top, right and bottom of each region in pixels, or rows and columns of a grid
             of patches.

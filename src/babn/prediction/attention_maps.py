@@ -32,7 +32,7 @@ class AttentionMap:
     variable_relative_std: Float[Tensor, "batch head query key"] | None = None
 
 
-def attention(model: nn.Module, batch: Any) -> list[AttentionMap]:
+def attention_maps(model: nn.Module, batch: Any) -> list[AttentionMap]:
     """Posterior mean and std/mean of every attention call, in call order.
 
     Args:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from babn.attention.fixed_noise import FixedNoise
-from babn.attention.randomness import mix_seed
+from babn.attention.noise_source import fold_in
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError
@@ -106,7 +106,7 @@ class _Writer:
     def noise(self, part: range) -> FixedNoise:
         """The noise of some samples, one block of rows for each."""
         rows = range(self.prompt.rows)
-        seeds = [mix_seed(mix_seed(self.seed, sample), row) for sample in part for row in rows]
+        seeds = [fold_in(fold_in(self.seed, sample), row) for sample in part for row in rows]
         return FixedNoise(seeds, self.prompt.padding * len(part))
 
     def seen(self, words: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.randomness import Randomness, mix_seed
+from babn.attention.noise_source import NoiseSource, fold_in
 from babn.conversion.convert import check_finite
 from babn.conversion.examples import as_call
 from babn.conversion.override import overriding
@@ -242,11 +242,11 @@ class _Sampler:
     def draw(self, start: int, stop: int) -> Tensor:
         """Logits of the samples from `start` to before `stop`."""
         count = stop - start
-        seeds = None if self.seed is None else [mix_seed(self.seed, i) for i in range(start, stop)]
+        seeds = None if self.seed is None else [fold_in(self.seed, i) for i in range(start, stop)]
         taken: list[int] = []
         args = [repeat(x, count, self.rows) for x in self.args]
         kwargs = {name: repeat(x, count, self.rows) for name, x in self.kwargs.items()}
-        noise = {"randomness": Randomness(seeds), "fixed_noise": None}
+        noise = {"noise_source": NoiseSource(seeds), "fixed_noise": None}
         with overriding(self.model, mode="sample", memory=taken, **noise):
             logits = self.output(self.model(*args, **kwargs))
         self.bytes = max(sum(taken) // count, 1)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from torch import nn
 
 from babn.attention.fixed_noise import FixedNoise
-from babn.attention.randomness import Randomness
+from babn.attention.noise_source import NoiseSource
 from babn.conversion.override import overriding
 from babn.errors import ConfigError
 
@@ -31,9 +31,9 @@ def sampling(model: nn.Module, seed: int | None = None, *, fixed: bool = False) 
     """
     if fixed and seed is None:
         raise ConfigError("fixed=True needs a seed to make the noise from. Give seed=0, say.")
-    randomness = Randomness(None if seed is None else [seed])
+    noise_source = NoiseSource(None if seed is None else [seed])
     noise = FixedNoise(seed) if fixed and seed is not None else None
-    with overriding(model, mode="sample", randomness=randomness, fixed_noise=noise):
+    with overriding(model, mode="sample", noise_source=noise_source, fixed_noise=noise):
         yield
 
 

@@ -6,10 +6,10 @@ from typing import Literal
 
 from torch import nn
 
-from babn.attention.rule import check_at_least, check_choices, check_count
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError
 from babn.training.divergence import set_kl_weight
+from babn.validation import check_at_least, check_choices, check_count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ Model = TypeVar("Model", bound=nn.Module)
 def freeze_base(model: Model) -> Model:
     """Freezes everything but what conversion added, in place.
 
-    What is trained then is small: some kilobytes to some megabytes, which `babn.save_belief` writes
-    and `babn.load_belief` puts back onto the same base. Optimizers must be made afterwards.
+    The trainable part is then small, a few kilobytes to a few megabytes; `babn.save_adapter` writes
+    it and `babn.load_adapter` loads it onto the same base. Create optimizers afterwards.
 
     Args:
         model: A converted model. Adapters on it are frozen too; to train both, freeze nothing and

@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from babn.attention.rule import check_at_least
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
+from babn.validation import check_at_least
 
 
 @contextmanager

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer
 
-from babn.attention.rule import check_at_least
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError
 from babn.training.annealing import KLAnnealing
 from babn.training.divergence import get_kl_weight, kl_per_layer
+from babn.validation import check_at_least
 
 if TYPE_CHECKING:
     _Base = Trainer

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.randomness import Randomness, mix_seed
+from babn.attention.noise_source import NoiseSource, fold_in
 from babn.attention.rule import Posterior
 from babn.conversion.override import overriding
 from babn.conversion.plan import Chain
 from babn.conversion.state import belief_states
-from babn.prediction.attention_maps import AttentionMap, attention
+from babn.prediction.attention_maps import AttentionMap, attention_maps
 from babn.prediction.modes import evaluating
 from babn.viewer.packing import BYTES, largest, pack, share, with_average
 
@@ -28,12 +28,12 @@ def chains(
         seed: Sample `i` is sample `i` of `babn.predict` with this seed.
         budget: Bytes to use.
     """
-    maps = attention(model, dict(batch))
+    maps = attention_maps(model, dict(batch))
     part = share(maps, budget)
     keys = [largest(with_average(m.mean[0]), part.kept) for m in maps]
     drawn = []
     for i in range(part.drawn):
-        weights = sampled_weights(model, batch, mix_seed(seed, i))
+        weights = sampled_weights(model, batch, fold_in(seed, i))
         drawn.append([_take(w, k) for w, k in zip(weights, keys, strict=True)])
     layers = [
         pack(k, m.mean.shape[-1], _take(m.mean, k), _take(m.relative_std, k), list(samples))
@@ -51,10 +51,10 @@ def sampled_weights(
     order, gives those.
     """
     posteriors: list[tuple[str, Posterior]] = []
-    asked = {"mode": "sample", "randomness": Randomness([seed]), "posteriors": posteriors}
+    asked = {"mode": "sample", "noise_source": NoiseSource([seed]), "posteriors": posteriors}
     with torch.no_grad(), evaluating(model), overriding(model, **asked):
         model(**batch)
-        again = Randomness([seed])
+        again = NoiseSource([seed])
         return [posterior.sample_weights(again) for _, posterior in posteriors]
 
 

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 
-from babn.attention.randomness import mix_seed
-from babn.watch import Watch
+from babn.attention.noise_source import fold_in
+from babn.progress import Progress
 from babn_paper.attacks.attacker import Attacker, Attempt, ExampleError
 from babn_paper.attacks.examples import Target
 from babn_paper.attacks.folder import AttackFolder
@@ -21,7 +21,7 @@ def attack_all(
     victim: Victim,
     make_attacker: MakeAttacker,
     names: Sequence[str],
-    watch: Watch,
+    progress: Progress,
 ) -> None:
     """Attacks what has not been attacked yet.
 
@@ -34,18 +34,18 @@ def attack_all(
         victim: The model.
         make_attacker: Makes the attacker; not called if nothing is left to do.
         names: Of the classes.
-        watch: Is told of every example.
+        progress: Is told of every example.
     """
     done = {record.place for record in place.read()}
     waiting = [target for target in targets if target.place not in done]
-    watch.begin(place.path.name, len(targets), len(targets) - len(waiting))
+    progress.begin(place.path.name, len(targets), len(targets) - len(waiting))
     attacker = make_attacker(victim) if any(not each.problem for each in waiting) else None
     for target in waiting:
         record = _refused(target, target.problem, names)
         if attacker is not None and not target.problem:
             record = attack_one(attacker, victim, target, names)
         place.add(record)
-        watch.step(1, record.outcome)
+        progress.step(1, record.outcome)
 
 
 def attack_one(
@@ -55,7 +55,7 @@ def attack_one(
     victim.begin(target.place)
     start = time.perf_counter()
     try:
-        seed = mix_seed(victim.plan.seed, target.place)
+        seed = fold_in(victim.plan.seed, target.place)
         attempt = attacker.attack(target.texts, target.label, seed)
     except ExampleError as error:
         return _refused(target, str(error), names)

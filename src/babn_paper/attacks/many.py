@@ -9,10 +9,10 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
-from babn.attention.rule import check_count
 from babn.errors import BabnError, ConfigError, one_line
 from babn.interrupts import ctrl_c_held_back
-from babn.watch import Watch
+from babn.progress import Progress
+from babn.validation import check_count
 from babn_paper.attacks.plan import RECIPES, Recipe
 from babn_paper.attacks.run import attack
 from babn_paper.attacks.table import (
@@ -36,7 +36,7 @@ def recipes_of(names: str) -> list[Recipe]:
 
 
 def attack_many(
-    runs: Sequence[Path], recipes: Sequence[Recipe], jobs: int, watch: Watch, **settings: Any
+    runs: Sequence[Path], recipes: Sequence[Recipe], jobs: int, progress: Progress, **settings: Any
 ) -> list[str]:
     """Attacks every model by every recipe, and returns what went wrong.
 
@@ -46,16 +46,16 @@ def attack_many(
         runs: Folders of finished runs.
         recipes: How texts are changed.
         jobs: How many attacks at a time, each in a process of its own.
-        watch: Is told of every attack that ends.
+        progress: Is told of every attack that ends.
         settings: Further arguments of `babn_paper.attacks.run.attack`.
     """
     check_count("jobs", jobs)
     wanted = [(run, recipe) for run in runs for recipe in recipes]
-    watch.begin("attacks", len(wanted))
+    progress.begin("attacks", len(wanted))
     attempt = partial(_failure, settings)
     failures = []
     for (run, recipe), failure in _each(attempt, wanted, jobs):
-        watch.step(1, f"{run} {recipe}")
+        progress.step(1, f"{run} {recipe}")
         if failure:
             failures.append(f"{run}, {recipe}: {failure}")
     return failures

@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from babn.attention.rule import check_at_least, check_choices, check_count
 from babn.errors import ConfigError
+from babn.validation import check_at_least, check_choices, check_count
 from babn_paper.experiments.experiment import Experiment
 
 Recipe = Literal["textfooler", "textbugger", "bae"]

@@ -7,10 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from babn.attention.rule import check_count
 from babn.errors import ConfigError
+from babn.progress import NoProgress, Progress
 from babn.text.pretrained import quiet
-from babn.watch import Unwatched, Watch
+from babn.validation import check_count
 from babn_paper.attacks.attacker import Attacker
 from babn_paper.attacks.engine import attack_all
 from babn_paper.attacks.examples import Targets, check_task, class_names, read_targets
@@ -58,7 +58,7 @@ def attack(
     data: str | None = None,
     resources: str | Path | None = None,
     overwrite: bool = False,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
     make_attacker: MakeAttacker | None = None,
 ) -> list[Attacked]:
     """Attacks the model of a finished run, and returns what came of each threat.
@@ -79,7 +79,7 @@ def attack(
         resources: Folder with word vectors, encoder and so on; by default TextAttack downloads its
             own.
         overwrite: Begin again.
-        watch: Is told of every example.
+        progress: Is told of every example.
         make_attacker: Makes the attacker; by default TextAttack's.
     """
     check_count("examples", examples)
@@ -99,7 +99,7 @@ def attack(
         examples=examples,
         identity=_identity(place, subject, targets) | {"resources": used},
         make_attacker=lambda victim: (make_attacker or _textattack)(recipe, victim, provider),
-        watch=watch or Unwatched(),
+        progress=progress or NoProgress(),
     )
     return [campaign.carry_out(plan, overwrite) for plan in plans]
 
@@ -114,7 +114,7 @@ class _Campaign:
     examples: int
     identity: dict[str, Any]
     make_attacker: Callable[[Victim], Attacker]
-    watch: Watch
+    progress: Progress
 
     def carry_out(self, plan: Plan, overwrite: bool) -> Attacked:
         """Attacks what is left, and writes numbers and page."""
@@ -129,7 +129,7 @@ class _Campaign:
                 make = lambda _: ready  # noqa: E731
                 place.clear()
             place.begin(plan.to_dict() | self.identity, self._description(names, len(chosen)))
-            attack_all(place, chosen, victim, make, names, self.watch)
+            attack_all(place, chosen, victim, make, names, self.progress)
             records = of_places(place.read(), [target.place for target in chosen])
             summary = summarise(records)
             place.finish(summary)

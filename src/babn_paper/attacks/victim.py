@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import babn
-from babn.attention.randomness import Randomness, mix_seed
+from babn.attention.noise_source import NoiseSource, fold_in
 from babn.conversion.override import overriding
 from babn.prediction.modes import evaluating
 from babn.prediction.predict import Prediction
@@ -24,7 +24,7 @@ from babn_paper.tasks.text_task import TextExample
 class Victim:
     """Answers texts with probabilities of classes.
 
-    Randomness follows from the plan's seed, the example and the number of the query, so that an
+    NoiseSource follows from the plan's seed, the example and the number of the query, so that an
     attack that was interrupted meets the same noise as one that was not. The same text asked twice
     is answered by fresh noise.
 
@@ -71,7 +71,7 @@ class Victim:
                 output=task.output,
             )
         mode = "sample" if self.plan.threat == "sample" else "mean"
-        with evaluating(model), overriding(model, mode=mode, randomness=Randomness(seeds)):
+        with evaluating(model), overriding(model, mode=mode, noise_source=NoiseSource(seeds)):
             logits = task.output(model(**batch)).float()
         return Prediction(logits[None], "softmax").tempered(get_temperature(model))
 
@@ -83,4 +83,4 @@ class Victim:
         return without_answers(encoded.to(subject.device).batch(rows, subject.multiple))
 
     def _seed(self, query: int) -> int:
-        return mix_seed(mix_seed(self.plan.seed, self._example), query)
+        return fold_in(fold_in(self.plan.seed, self._example), query)

@@ -66,7 +66,7 @@ def attack(
         attack_and_tabulate(console, runs, recipes, jobs, out, **settings)
         return
     with Bars(console) as bars:
-        attacked = attack_run(runs[0], recipes[0], watch=bars, **settings)
+        attacked = attack_run(runs[0], recipes[0], progress=bars, **settings)
     _show(console, attacked)
 
 

@@ -35,7 +35,7 @@ def evaluate(
     if again or samples is not None or dropout or data is not None or chosen:
         with Bars(console) as bars:
             results = runs.evaluate(
-                run, samples=samples, dropout=dropout, data=data, parts=chosen, watch=bars
+                run, samples=samples, dropout=dropout, data=data, parts=chosen, progress=bars
             )
     else:
         results = runs.remeasure(run)

@@ -46,7 +46,7 @@ def sweep(
         out: Folder for the runs.
         show: Only collect what has been run.
     """
-    from babn.attention.rule import check_at_least
+    from babn.validation import check_at_least
     from babn_paper.cli._grids import check_jobs, run_grids
     from babn_paper.experiments.config_files import parse_overrides
     from babn_paper.experiments.engines import make_engine

@@ -51,6 +51,11 @@ def train(
         console.print(f"run folder: {folder}", markup=False, soft_wrap=True)
         with Bars(console) as bars:
             results = run(
-                experiment, folder, resume=resume, overwrite=overwrite, heading=heading, watch=bars
+                experiment,
+                folder,
+                resume=resume,
+                overwrite=overwrite,
+                heading=heading,
+                progress=bars,
             )
     show(console, results, experiment)

@@ -42,7 +42,7 @@ def translate(
     wish = Wish(samples=samples, beam=beam, batch=batch, seed=seed, json=json)
     console = Console(highlight=False, stderr=True)
     with Bars(console) as bars:
-        done = translate_file(run, file, target, wish, overwrite=overwrite, watch=bars)
+        done = translate_file(run, file, target, wish, overwrite=overwrite, progress=bars)
     notes = [f"{done.lines} lines to {target}"]
     notes += [f"{done.empty} of them empty"] if done.empty else []
     notes += [f"{done.cut} too long and cut"] if done.cut else []

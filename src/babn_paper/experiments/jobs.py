@@ -10,7 +10,7 @@ from pathlib import Path
 
 from babn.errors import BabnError, one_line
 from babn.interrupts import Interrupts
-from babn.watch import Watch
+from babn.progress import Progress
 from babn_paper.experiments.claims import BusyError
 from babn_paper.experiments.engines.engine import Engine, Resources, Slot, WorkerDiedError
 from babn_paper.experiments.engines.local import LocalEngine
@@ -45,7 +45,7 @@ class Job:
 def run_all(
     jobs: Sequence[Job],
     parallel: int,
-    watch: Watch,
+    progress: Progress,
     *,
     engine: Engine | None = None,
     retries: int = RETRIES,
@@ -61,7 +61,7 @@ def run_all(
     Args:
         jobs: The runs.
         parallel: How many at a time, each in a process of its own.
-        watch: Is told of every run that ends.
+        progress: Is told of every run that ends.
         engine: Where they are run; by default on this machine.
         retries: How often a run is started again whose process has died.
     """
@@ -70,22 +70,22 @@ def run_all(
     try:
         for job in jobs:
             _prepare(job)
-        return _run_missing(jobs, parallel, watch, engine, retries)
+        return _run_missing(jobs, parallel, progress, engine, retries)
     finally:
         for job in jobs:
             RunFolder(job.folder).withdraw()
 
 
 def _run_missing(
-    jobs: Sequence[Job], parallel: int, watch: Watch, engine: Engine | None, retries: int
+    jobs: Sequence[Job], parallel: int, progress: Progress, engine: Engine | None, retries: int
 ) -> dict[Path, str]:
     wanted = [job for job in _by_seed(jobs) if RunFolder(job.folder).state != "done"]
-    watch.begin("runs", len(jobs), len(jobs) - len(wanted))
+    progress.begin("runs", len(jobs), len(jobs) - len(wanted))
     if not wanted:
         return {}
     engine = engine or LocalEngine(Resources(jobs=parallel))
     slots = [engine.slot(number) for number in range(min(parallel, len(wanted)))]
-    queue = _Queue(wanted, len(slots), retries, watch)
+    queue = _Queue(wanted, len(slots), retries, progress)
     with Interrupts() as interrupts, ThreadPoolExecutor(len(slots)) as pool:
         futures = [pool.submit(_work, slot, queue) for slot in slots]
         _wait(futures, interrupts, lambda: queue.stop(slots))
@@ -147,9 +147,9 @@ def _work(slot: Slot, queue: "_Queue") -> None:
 class _Queue:
     """Runs that wait for a slot, and what became of the others."""
 
-    def __init__(self, jobs: Iterable[Job], slots: int, retries: int, watch: Watch) -> None:
+    def __init__(self, jobs: Iterable[Job], slots: int, retries: int, progress: Progress) -> None:
         self.waiting = deque(jobs)
-        self.slots, self.retries, self.watch = slots, retries, watch
+        self.slots, self.retries, self.progress = slots, retries, progress
         self.deaths: Counter[Path] = Counter()
         self.alone: dict[Path, bool] = {}
         self.surplus = 0
@@ -172,7 +172,7 @@ class _Queue:
                         if folder.state != "done":
                             self.alone[job.folder] = self.slots == 1
                             return job
-                        self.watch.step(1, f"{job.folder}: done by another process")
+                        self.progress.step(1, f"{job.folder}: done by another process")
             time.sleep(PAUSE)
 
     def note(self, job: Job, answer: str) -> None:
@@ -186,14 +186,14 @@ class _Queue:
             elif answer == OUT_OF_MEMORY and not self.alone[job.folder]:
                 self.waiting.append(job)
                 self.surplus += 1
-                self.watch.say(
+                self.progress.say(
                     f"{job.folder}: too little memory beside other runs; goes on later, with one "
                     "run fewer at a time"
                 )
                 return
             elif answer:
                 self.failed[job.folder] = answer
-        self.watch.step(1, f"{job.folder}: {answer}" if answer else str(job.folder))
+        self.progress.step(1, f"{job.folder}: {answer}" if answer else str(job.folder))
 
     def note_death(self, job: Job, end: str) -> None:
         """Puts a run whose process has died back, unless that has happened too often."""
@@ -204,10 +204,10 @@ class _Queue:
                 return
             if count <= self.retries:
                 self.waiting.appendleft(job)
-                self.watch.say(f"{job.folder}: {end}; started again ({count} of {self.retries})")
+                self.progress.say(f"{job.folder}: {end}; started again ({count} of {self.retries})")
                 return
             self.failed[job.folder] = f"{end}; go on with the same command"
-        self.watch.step(1, f"{job.folder}: {self.failed[job.folder]}")
+        self.progress.step(1, f"{job.folder}: {self.failed[job.folder]}")
 
     def stop(self, slots: Iterable[Slot]) -> None:
         """Starts nothing more, and interrupts what runs."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from babn.attention.rule import check_at_least, check_choices, check_count
 from babn.errors import ConfigError
+from babn.validation import check_at_least, check_choices, check_count
 
 LATENT_RULES = ("va-enum", "va-sample")
 """Alignments enumerated, or sampled."""

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from babn.attention.randomness import mix_seed
+from babn.attention.noise_source import fold_in
 from babn.errors import LeaderError, one_line
 from babn_paper.experiments.rendezvous import fresh_store
 
@@ -99,7 +99,7 @@ class Processes:
         It follows from seed, step and process alone, so that checkpoints need not hold it.
         """
         if self.count > 1:
-            torch.manual_seed(mix_seed(mix_seed(seed, step), self.rank))
+            torch.manual_seed(fold_in(fold_in(seed, step), self.rank))
 
 
 ALONE = Processes()

@@ -12,8 +12,8 @@ from typing import Any
 
 from babn.errors import BabnWarning, ConfigError, DataError, FormatError, StorageError
 from babn.files import PARTIAL, note_files
+from babn.progress import NoProgress, Progress
 from babn.text.pretrained import quiet
-from babn.watch import Unwatched, Watch
 from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.environment import environment
 from babn_paper.experiments.experiment import Experiment
@@ -37,7 +37,7 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     heading: str = "",
-    watch: Watch | None = None,
+    progress: Progress | None = None,
 ) -> Results:
     """Trains and tests the model of an experiment, and returns what came of it.
 
@@ -47,9 +47,9 @@ def run(
         resume: Go on with the unfinished run in the folder; a finished one is left as it is.
         overwrite: Begin again, whatever run the folder holds.
         heading: First line of the configuration that is kept, such as the command.
-        watch: Is told how far the run has come.
+        progress: Is told how far the run has come.
     """
-    watch = watch or Unwatched()
+    progress = progress or NoProgress()
     heading = heading or "an experiment of babn"
     place = RunFolder(folder)
     if restarted():  # torchrun repeats the command as it was
@@ -64,22 +64,22 @@ def run(
     with process_group() as own, ExitStack() as stack:
         results = own.lead(lambda: open_folder(stack))
         if results is None:
-            results = _train_and_finish(experiment, place, heading, watch, own)
+            results = _train_and_finish(experiment, place, heading, progress, own)
         if own.first:
             shutil.rmtree(place.checkpoints, ignore_errors=True)
     return results
 
 
 def _train_and_finish(
-    experiment: Experiment, place: RunFolder, heading: str, watch: Watch, own: Processes
+    experiment: Experiment, place: RunFolder, heading: str, progress: Progress, own: Processes
 ) -> Results:
     """One of several processes writes, once the experiment is known to work."""
     stage = set_up(experiment)
     own.lead(lambda: _begin(stage, place, heading, own.count))
-    train(stage, place, watch)
+    train(stage, place, progress)
     if own.first and experiment.keep_model:
         _save_model(stage, place.model)
-    return finish(stage, place, watch, resume=True)
+    return finish(stage, place, progress, resume=True)
 
 
 def evaluate(
@@ -89,7 +89,7 @@ def evaluate(
     dropout: bool = False,
     data: str | None = None,
     parts: Sequence[str] = (),
-    watch: Watch | None = None,
+    progress: Progress | None = None,
 ) -> Results:
     """Asks the model of a finished run again.
 
@@ -102,7 +102,7 @@ def evaluate(
         dropout: Whether random attention is asked with dropout on as well.
         data: Where to read the test data; by default where the run did.
         parts: Parts of the data to ask about; by default all that the task is tested on.
-        watch: Is told how far it has come.
+        progress: Is told how far it has come.
     """
     place = RunFolder(folder)
     before = place.experiment()
@@ -119,7 +119,7 @@ def evaluate(
         subject = load_subject(experiment, place.model)
         changes = other | ({"parts": "_".join(parts)} if parts else {})
         target = RunFolder(place.evaluations / label(changes)) if changes else place
-        return finish(subject, place, watch or Unwatched(), target, parts, keep=keep)
+        return finish(subject, place, progress or NoProgress(), target, parts, keep=keep)
 
 
 def _lock_if_writable(place: RunFolder, stack: ExitStack) -> bool:
@@ -160,7 +160,7 @@ def same_numbers(one: Any, other: Any) -> bool:
 def finish(
     subject: Subject,
     place: RunFolder,
-    watch: Watch,
+    progress: Progress,
     target: RunFolder | None = None,
     parts: Sequence[str] = (),
     resume: bool = False,
@@ -171,7 +171,7 @@ def finish(
     Args:
         subject: The model.
         place: Its run.
-        watch: Is told of every example.
+        progress: Is told of every example.
         target: Where to keep answers and results; by default in the run.
         parts: Parts to ask about; by default all that the task is tested on.
         resume: Take the answers that are there already, from before an interruption.
@@ -188,7 +188,7 @@ def finish(
                 found[part, mode] = kept
                 continue
             method = method_name(subject.experiment.rule, mode)
-            answers = questions().answered(subject, mode, watch)
+            answers = questions().answered(subject, mode, progress)
             answers = answers.named(method, subject.experiment.seed)
             found[part, mode] = answers
             if keep and own.first:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from babn.watch import Unwatched, Watch
+from babn.progress import NoProgress, Progress
 from babn_paper.experiments.cache import encoded
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.processes import Processes, processes
@@ -34,16 +34,18 @@ def has_dropout(model: nn.Module) -> bool:
     return any(isinstance(rate, int | float) and rate > 0 for rate in rates)
 
 
-def answer(subject: Subject, part: str, mode: Mode = "mean", watch: Watch | None = None) -> Answers:
+def answer(
+    subject: Subject, part: str, mode: Mode = "mean", progress: Progress | None = None
+) -> Answers:
     """What a trained model answers to a part.
 
     Args:
         subject: Model, task and experiment.
         part: The part of the task's data.
         mode: How to ask.
-        watch: Is told of every example.
+        progress: Is told of every example.
     """
-    return Questions.of(subject, part).answered(subject, mode, watch or Unwatched())
+    return Questions.of(subject, part).answered(subject, mode, progress or NoProgress())
 
 
 @dataclass(frozen=True)
@@ -65,19 +67,19 @@ class Questions:
         data = encoded(subject.task, part, subject.tokenizer, subject.max_length, training=False)
         return cls(part, data)
 
-    def answered(self, subject: Subject, mode: Mode, watch: Watch) -> Answers:
+    def answered(self, subject: Subject, mode: Mode, progress: Progress) -> Answers:
         """What a trained model answers."""
-        watch.begin(f"{self.part.name}, {mode}", len(self.data))
-        return subject.task.answers(self.part, self.data, ask(subject, self.data, mode, watch))
+        progress.begin(f"{self.part.name}, {mode}", len(self.data))
+        return subject.task.answers(self.part, self.data, ask(subject, self.data, mode, progress))
 
 
-def ask(subject: Subject, data: Encoded, mode: Mode, watch: Watch) -> Asked:
+def ask(subject: Subject, data: Encoded, mode: Mode, progress: Progress) -> Asked:
     """The model's outputs for all examples, those of similar lengths together.
 
     Several processes take turns over the batches, whose noise depends on their number alone.
     """
     own = processes()
-    found = _ask(subject, data, mode, watch, own)
+    found = _ask(subject, data, mode, progress, own)
     if own.count > 1:
         found = iter(sorted(own.gathered([_on_cpu(each) for each in found]), key=itemgetter(0)))
     for _, rows, answers in found:
@@ -85,7 +87,7 @@ def ask(subject: Subject, data: Encoded, mode: Mode, watch: Watch) -> Asked:
 
 
 def _ask(
-    subject: Subject, data: Encoded, mode: Mode, watch: Watch, own: Processes
+    subject: Subject, data: Encoded, mode: Mode, progress: Progress, own: Processes
 ) -> Iterator[tuple[int, Tensor, Any]]:
     """Number, places and outputs of the batches that fall to this process."""
     order = data.lengths.argsort(descending=True, stable=True)
@@ -96,7 +98,7 @@ def _ask(
         batch = without_answers(moved.batch(rows, subject.multiple))
         with torch.no_grad(), autocast(subject.experiment, subject.device):
             found = subject.task.ask(asking, batch, rows, number)
-        watch.step(sum(map(len, batches[number : number + own.count])))
+        progress.step(sum(map(len, batches[number : number + own.count])))
         yield number, rows, found.float() if isinstance(found, Tensor) else found
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from babn.cuda_graphs import own_stream
 from babn.errors import BabnError, BabnWarning
 from babn.interrupts import Interrupts
-from babn.watch import Watch
+from babn.progress import Progress
 from babn_paper.experiments.attention import (
     divergences,
     get_weight,
@@ -48,7 +48,7 @@ class TrainingError(BabnError, ArithmeticError):
     """Training has left the finite numbers."""
 
 
-def train(stage: Stage, run: RunFolder, watch: Watch) -> None:
+def train(stage: Stage, run: RunFolder, progress: Progress) -> None:
     """Trains the stage's model to the end, from the newest checkpoint if there is one.
 
     The first Ctrl-C writes a checkpoint and stops, the second one stops at once.
@@ -58,7 +58,7 @@ def train(stage: Stage, run: RunFolder, watch: Watch) -> None:
     log = Log(run, start) if own.first else None
     sums = _Sums()
     stage.model.train()
-    watch.begin("training", stage.steps, start)
+    progress.begin("training", stage.steps, start)
     try:
         with Interrupts() as interrupts, ExitStack() as stack:
             taker = _taker(stage, own, stack)
@@ -76,7 +76,7 @@ def train(stage: Stage, run: RunFolder, watch: Watch) -> None:
                         _save(stage, run, done, sums, own)
                 if asked and done < stage.steps:
                     raise KeyboardInterrupt
-                watch.step(1, sums.note)
+                progress.step(1, sums.note)
     finally:
         if log is not None:
             log.close()

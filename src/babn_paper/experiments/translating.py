@@ -9,10 +9,10 @@ from typing import TextIO
 
 import torch
 
-from babn.attention.rule import check_count
 from babn.errors import ConfigError, DataError
 from babn.files import numbered_lines, replace_file
-from babn.watch import Unwatched, Watch
+from babn.progress import NoProgress, Progress
+from babn.validation import check_count
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run_folder import RunError, RunFolder
 from babn_paper.experiments.stage import Subject, load_subject
@@ -70,7 +70,7 @@ def translate_file(
     wish: Wish | None = None,
     *,
     overwrite: bool = False,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
 ) -> Outcome:
     """Translates every line of a file to a line of another.
 
@@ -80,7 +80,7 @@ def translate_file(
         out: Where translations go; it is there once all of them are.
         wish: How to translate.
         overwrite: Replace what `out` holds.
-        watch: Is told of every line.
+        progress: Is told of every line.
     """
     wish, source, target = wish or Wish(), Path(file), Path(out)
     if not source.is_file():
@@ -91,7 +91,7 @@ def translate_file(
         raise DataError(f"The folder of {target} does not exist. Make it first.")
     subject = _subject(run, wish)
     texts = [line for _, line in numbered_lines(source)]
-    translator = Translator(subject, wish, watch or Unwatched())
+    translator = Translator(subject, wish, progress or NoProgress())
 
     def write(path: Path) -> None:
         with path.open("w", encoding="utf-8", newline="\n") as file:
@@ -107,17 +107,17 @@ class Translator:
     Args:
         subject: Model, task and tokenizer.
         wish: How to translate.
-        watch: Is told of every text.
+        progress: Is told of every text.
     """
 
-    def __init__(self, subject: Subject, wish: Wish, watch: Watch) -> None:
+    def __init__(self, subject: Subject, wish: Wish, progress: Progress) -> None:
         assert isinstance(subject.task, TranslationTask)
-        self.subject, self.task, self.wish, self.watch = subject, subject.task, wish, watch
+        self.subject, self.task, self.wish, self.progress = subject, subject.task, wish, progress
         self.empty = self.cut = 0
 
     def write(self, texts: Sequence[str], file: TextIO) -> None:
         """Writes a line for each text."""
-        self.watch.begin("translating", len(texts))
+        self.progress.begin("translating", len(texts))
         for start in range(0, len(texts), CHUNK):
             for text, found in self.translate(texts[start : start + CHUNK], start):
                 print(self._line(text, found), file=file)
@@ -134,7 +134,7 @@ class Translator:
         prepared = [self.task.prepared(text) for text in texts]
         places = [i for i, text in enumerate(prepared) if text]
         self.empty += len(texts) - len(places)
-        self.watch.step(len(texts) - len(places))
+        self.progress.step(len(texts) - len(places))
         found: dict[int, Hypothesis] = {}
         if places:
             found = self._found([prepared[i] for i in places], places, first)
@@ -157,7 +157,7 @@ class Translator:
                 numbers = [first + place for place in own]
                 made = ask_translations(asking, batch, numbers, search)
             found |= dict(zip(own, made, strict=True))
-            self.watch.step(len(own))
+            self.progress.step(len(own))
         return found
 
     def _line(self, text: str, found: Hypothesis | None) -> str:

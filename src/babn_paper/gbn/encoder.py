@@ -22,10 +22,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.rule import check_count
 from babn.distributions import Gamma, Weibull, weibull_gamma
 from babn.distributions.special import log_gamma_1p, log_softplus
 from babn.errors import ConfigError
+from babn.validation import check_count
 from babn_paper.gbn.network import GammaBeliefNetwork
 
 Paths = Literal["both", "upward", "downward"]
@@ -49,7 +49,7 @@ class LayerPosterior:
     prior: Gamma
     log_units: Float[Tensor, "... observation unit"]
 
-    def divergence(self) -> Float[Tensor, "... observation"]:
+    def kl(self) -> Float[Tensor, "... observation"]:
         """Analytic divergence of posterior from prior, given the layer above."""
         return weibull_gamma(self.posterior, self.prior).sum(-1)
 
@@ -152,7 +152,7 @@ class WeibullNetwork(nn.Module):
         """The evidence lower bound of each observation, estimated with some draws."""
         layers = list(self(counts, draws))
         fit = self.network.log_likelihood(counts, layers[-1].log_units)
-        return (fit - sum(layer.divergence() for layer in layers)).mean(0)
+        return (fit - sum(layer.kl() for layer in layers)).mean(0)
 
     @torch.no_grad()
     def sample(

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.rule import check_at_least, check_count
 from babn.distributions import Gamma
 from babn.errors import ConfigError
+from babn.validation import check_at_least, check_count
 
 SMALLEST_LOG_SHAPE = -600.0
 """Shapes below its exponential are taken for it, so that the logarithm of a draw stays finite."""

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.rule import check_at_least, check_count
 from babn.errors import ConfigError
-from babn.watch import Unwatched, Watch
+from babn.progress import NoProgress, Progress
+from babn.validation import check_at_least, check_count
 from babn_paper.gbn.gibbs import State, draw_columns, sweep
 from babn_paper.gbn.network import GammaBeliefNetwork
 
@@ -36,7 +36,7 @@ def sample_posterior(
     thin: int = 1,
     concentration: float | None = None,
     generator: torch.Generator | None = None,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
 ) -> Draws:
     """Draws from the posterior of all units, given counts.
 
@@ -51,7 +51,7 @@ def sample_posterior(
             this parameter for each column. The network's own weights then only say how many units
             there are.
         generator: Where randomness comes from.
-        watch: Is told of every sweep.
+        progress: Is told of every sweep.
 
     Example:
         >>> network = GammaBeliefNetwork(torch.ones(1), (torch.ones(1, 1),))
@@ -66,14 +66,14 @@ def sample_posterior(
         check_at_least("concentration", concentration, 0.0, strictly=True)
     check_counts(counts, network.weights[-1].shape[-2])
     start = _start(network, len(counts), chains, concentration, generator)
-    watch = watch or Unwatched()
-    watch.begin("Gibbs sampling", warmup + draws * thin)
+    progress = progress or NoProgress()
+    progress.begin("Gibbs sampling", warmup + draws * thin)
     kept: list[State] = []
     data = counts.expand(chains, *counts.shape)
     for number, state in enumerate(_sweeps(start, data, generator, concentration)):
         if number >= warmup and (number - warmup + 1) % thin == 0:
             kept.append(state)
-        watch.step(1)
+        progress.step(1)
         if len(kept) == draws:
             break
     learned = zip(*(state.network.weights for state in kept), strict=True)

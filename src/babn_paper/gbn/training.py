@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.rule import check_count
-from babn.watch import Watch
+from babn.progress import Progress
+from babn.validation import check_count
 from babn_paper.gbn.encoder import WeibullNetwork
 from babn_paper.gbn.sampling import check_counts
 from babn_paper.maximise import maximise
@@ -19,7 +19,7 @@ def fit(
     draws: int = 2,
     rate: float = 0.01,
     seed: int = 0,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
 ) -> list[float]:
     """Maximises the mean evidence bound by Adam, with a rate that falls to zero like a cosine.
 
@@ -31,7 +31,7 @@ def fit(
         draws: Draws for each observation.
         rate: Learning rate at the beginning.
         seed: Sets the order of the data and the noise; the global random state is left as it was.
-        watch: Is told of every step.
+        progress: Is told of every step.
 
     Returns:
         The mean evidence bound at every step.
@@ -47,5 +47,5 @@ def fit(
 
     title = "training the encoder"
     return maximise(
-        bound, encoder.parameters(), title, steps=steps, rate=rate, seed=seed, watch=watch
+        bound, encoder.parameters(), title, steps=steps, rate=rate, seed=seed, progress=progress
     )

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from babn.attention.randomness import Randomness
+from babn.attention.noise_source import NoiseSource
 from babn_paper.models.translation_parts import IGNORED, Memory, WordLayer, logits_at_once
 
 
@@ -122,10 +122,10 @@ def relaxed(
 
 
 def drawn(
-    memory: Memory, log_p: Float[Tensor, "batch target source"], randomness: Randomness
+    memory: Memory, log_p: Float[Tensor, "batch target source"], noise_source: NoiseSource
 ) -> Float[Tensor, "batch target source"]:
     """One alignment for each target position, as weights of zero and one (Gumbel-max)."""
-    uniform = randomness.uniform(log_p.detach())
+    uniform = noise_source.uniform(log_p.detach())
     scores = (log_p - torch.log(-torch.log(uniform))).masked_fill(
         ~memory.text.seen.unsqueeze(1), -torch.inf
     )

@@ -100,8 +100,8 @@ def _passes(
             for _ in range(samples or 1):
                 yield model(memory=model.encode(*source), **inputs).logits
         return
-    randomness = None if samples is None else sentence_noise(len(targets), seed, numbers)
-    with evaluating(model), drawing(model, randomness) as given:
+    noise_source = None if samples is None else sentence_noise(len(targets), seed, numbers)
+    with evaluating(model), drawing(model, noise_source) as given:
         memory: Memory = model.encode(*source)
         for _ in range(samples or 1):
-            yield model(memory=memory, randomness=given, **inputs).logits
+            yield model(memory=memory, noise_source=given, **inputs).logits

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from babn.attention.randomness import Randomness, RowRandomness, mix_seed
-from babn.attention.rule import check_count
+from babn.attention.noise_source import NoiseSource, RowNoiseSource, fold_in
 from babn.conversion.override import overriding
 from babn.errors import ConfigError
 from babn.prediction.modes import evaluating
+from babn.validation import check_count
 from babn_paper.models.beam import BeamSearch
 from babn_paper.models.translation import TranslationModel
 from babn_paper.models.translation_parts import Memory, State
@@ -73,18 +73,18 @@ def translate(
     for name, value in (("beam", beam), ("max_length", max_length), ("samples", samples or 1)):
         check_count(name, value)
     config, rows = model.config, len(batch["input_ids"])
-    randomness = None if samples is None else sentence_noise(rows, seed, numbers)
-    with torch.no_grad(), evaluating(model, False), drawing(model, randomness) as given:
+    noise_source = None if samples is None else sentence_noise(rows, seed, numbers)
+    with torch.no_grad(), evaluating(model, False), drawing(model, noise_source) as given:
         memory = model.encode(batch["input_ids"], batch.get("attention_mask"))
         special = config.pad_token_id, config.eos_token_id
         like = memory.value.new_empty(len(memory.value), dtype=_precise(memory.value))
         search = BeamSearch(like, beam, max_length, length_penalty, *special)
-        _run(model, memory, search, samples or 1, randomness, given)
+        _run(model, memory, search, samples or 1, noise_source, given)
     found = search.found
     return Translations(found.words, found.log_probs, found.scores, *special)
 
 
-def sentence_noise(rows: int, seed: int | None, numbers: Sequence[int] | None) -> Randomness:
+def sentence_noise(rows: int, seed: int | None, numbers: Sequence[int] | None) -> NoiseSource:
     """A source of noise in which each sentence has its own, whatever batch it is in.
 
     Args:
@@ -93,19 +93,21 @@ def sentence_noise(rows: int, seed: int | None, numbers: Sequence[int] | None) -
         numbers: Of the sentences; from 0 on by default.
     """
     if seed is None:
-        return Randomness()
+        return NoiseSource()
     if numbers is not None and len(numbers) != rows:
         raise ConfigError(f"There are {len(numbers)} numbers for {rows} sentences. Give as many.")
-    return RowRandomness([mix_seed(seed, i) for i in numbers or range(rows)])
+    return RowNoiseSource([fold_in(seed, i) for i in numbers or range(rows)])
 
 
 @contextmanager
-def drawing(model: TranslationModel, randomness: Randomness | None) -> Iterator[Randomness | None]:
+def drawing(
+    model: TranslationModel, noise_source: NoiseSource | None
+) -> Iterator[NoiseSource | None]:
     """Makes passes draw samples, and yields what variational attention has to be given for that."""
-    if randomness is None or model.config.variational:
-        yield randomness
+    if noise_source is None or model.config.variational:
+        yield noise_source
         return
-    with overriding(model, mode="sample", randomness=randomness):
+    with overriding(model, mode="sample", noise_source=noise_source):
         yield None
 
 
@@ -114,8 +116,8 @@ def _run(
     memory: Memory,
     search: BeamSearch,
     samples: int,
-    randomness: Randomness | None,
-    given: Randomness | None,
+    noise_source: NoiseSource | None,
+    given: NoiseSource | None,
 ) -> None:
     outputs, cells = memory.start
     state: State = _repeated(outputs, search.beam), _repeated(cells, search.beam)
@@ -126,15 +128,15 @@ def _run(
             decoder_input_ids=words,
             state=state,
             samples=samples,
-            randomness=given,
+            noise_source=given,
         )
         parents = search.grow(_log_probs(output.logits, samples, model))
         words, state = search.last_words, _taken(output.state, parents)
         if (kept := search.put_aside()) is not None:
             memory, words = memory.of(kept), words[kept]
             state = _kept(state[0], kept, search.beam), _kept(state[1], kept, search.beam)
-            if randomness is not None:
-                randomness.keep(kept)
+            if noise_source is not None:
+                noise_source.keep(kept)
 
 
 def _log_probs(

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from babn.attention.randomness import Randomness
+from babn.attention.noise_source import NoiseSource
 from babn.errors import DataError
 from babn_paper.models.alignments import Aligned, drawn, marginal
 from babn_paper.models.lstm import BiLstm, ends, full_precision
@@ -81,7 +81,7 @@ class TranslationModel(PreTrainedModel):
         memory: Memory | None = None,
         state: State | None = None,
         samples: int = 1,
-        randomness: Randomness | None = None,
+        noise_source: NoiseSource | None = None,
     ) -> TranslationOutput:
         """Logits of next words, and the loss if labels are given.
 
@@ -95,7 +95,7 @@ class TranslationModel(PreTrainedModel):
             state: The decoder's state for each of a source's hypotheses, source by source.
                 `decoder_input_ids` are then their last words, not a sequence.
             samples: How often each hypothesis attends; its logits stand side by side.
-            randomness: Makes variational attention draw one alignment for each query, in place of
+            noise_source: Makes variational attention draw one alignment for each query, in place of
                 what `prediction` says; converted models take theirs from `babn.sampling`.
         """
         if memory is None:
@@ -103,12 +103,12 @@ class TranslationModel(PreTrainedModel):
         if decoder_input_ids is None:
             decoder_input_ids = self.shifted(labels)
         if state is not None:
-            return self._next(decoder_input_ids, memory, state, samples, randomness)
+            return self._next(decoder_input_ids, memory, state, samples, noise_source)
         states, _ = self._decode(decoder_input_ids, memory.start)
         if labels is not None and self.inference is not None and self.training:
             return self._bound(self.inference, states, memory, labels)
         counted = _counted(decoder_input_ids, decoder_attention_mask, labels)
-        logits = self._logits(states, memory, counted, randomness)
+        logits = self._logits(states, memory, counted, noise_source)
         loss: Any = None if labels is None else _cross_entropy(logits, labels)
         return TranslationOutput(loss=loss, logits=logits)
 
@@ -172,17 +172,17 @@ class TranslationModel(PreTrainedModel):
         memory: Memory,
         state: State,
         samples: int,
-        randomness: Randomness | None,
+        noise_source: NoiseSource | None,
     ) -> TranslationOutput:
         """One word more for each hypothesis."""
         states, state = self._decode(ids.reshape(-1, 1), state)
         states = states.reshape(*ids.shape, -1).repeat_interleave(samples, 1)
         counted = torch.ones(states.shape[:2], dtype=torch.bool, device=ids.device)
-        logits = self._logits(states, memory, counted, randomness)
+        logits = self._logits(states, memory, counted, noise_source)
         return TranslationOutput(logits=logits, state=state)
 
     def _logits(
-        self, states: Tensor, memory: Memory, counted: Tensor, randomness: Randomness | None
+        self, states: Tensor, memory: Memory, counted: Tensor, noise_source: NoiseSource | None
     ) -> Tensor:
         query, own = self._split(self.state_projection(states))
         if self.cross_attention is not None:
@@ -190,8 +190,8 @@ class TranslationModel(PreTrainedModel):
             context = self.cross_attention(query, memory.key, memory.value, counted, seen)
             return self.words(own + context)
         log_p = log_attention(query, memory.key, memory.text.seen)
-        if randomness is not None:
-            return self.words(own + memory.context(drawn(memory, log_p, randomness)))
+        if noise_source is not None:
+            return self.words(own + memory.context(drawn(memory, log_p, noise_source)))
         if self.config.prediction == "enum":
             return marginal(self.words, own, memory, log_p)
         return self.words(own + memory.context(memory.probabilities(log_p)))

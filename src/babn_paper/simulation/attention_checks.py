@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.rule import check_count
-from babn.watch import Watch
+from babn.progress import Progress
+from babn.validation import check_count
 from babn_paper.maximise import maximise
 from babn_paper.simulation.attention_encoders import AttentionPosterior, bound_terms
 from babn_paper.simulation.attention_model import AttentionModel
@@ -19,7 +19,7 @@ def train(
     draws: int = 2,
     rate: float = 0.01,
     seed: int = 0,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
 ) -> list[float]:
     """Maximises the evidence bound by Adam, with a rate that falls to zero like a cosine.
 
@@ -31,7 +31,7 @@ def train(
         draws: Draws for each observation.
         rate: Learning rate at the beginning.
         seed: Sets data and noise; the global random state is left as it was.
-        watch: Is told of every step.
+        progress: Is told of every step.
 
     Returns:
         The mean bound at every step.
@@ -52,7 +52,7 @@ def train(
         steps=steps,
         rate=rate,
         seed=seed,
-        watch=watch,
+        progress=progress,
         # A sum over observations, so that free parameters move at the same pace however many.
         weight=1 if seen is None else count,
         largest=10.0 * count**0.5,

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.belief import BeliefConfig
-from babn.attention.rule import check_count
 from babn.attention.stochastic import NormalizedPosterior
 from babn.distributions import Gamma, Weibull, weibull_gamma
 from babn.standalone import BayesianAttention
+from babn.validation import check_count
 from babn_paper.simulation.attention_model import AttentionModel
 
 

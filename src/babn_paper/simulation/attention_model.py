@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.rule import check_at_least
 from babn.distributions import Gamma
+from babn.validation import check_at_least
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ def look_at(
     batch = {name: each.to(subject.device) for name, each in batch.items()}
     found = babn.predict(subject.model, batch, asking.samples, asking.seed, recenter=False)
     best = found.probs[0].topk(min(asking.most, len(choices.answers))).indices.tolist()
-    maps = {each.name: each for each in babn.attention(subject.model, batch)}
+    maps = {each.name: each for each in babn.attention_maps(subject.model, batch)}
     return Look(
         question=question,
         words=words,

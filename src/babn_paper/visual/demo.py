@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from babn.watch import Watch
+from babn.progress import Progress
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import run
 from babn_paper.visual.ask import Asking, Look, load_run
@@ -73,21 +73,21 @@ class VisualOutcome:
         )
 
 
-def run_visual(folder: Path, seed: int, quick: bool, watch: Watch) -> VisualOutcome:
+def run_visual(folder: Path, seed: int, quick: bool, progress: Progress) -> VisualOutcome:
     """Trains both models in sub-folders, and asks them at every level of noise.
 
     Args:
         folder: Where the runs are kept; finished ones are begun again.
         seed: Another number gives other runs.
         quick: Train for a few seconds only, to see that everything runs.
-        watch: Is told how far it has come.
+        progress: Is told how far it has come.
     """
     fields = EXPERIMENT | (QUICK if quick else {}) | {"seed": seed}
     rows: list[Row] = []
     for rule in RULES:
         experiment = Experiment.from_dict({**fields, "rule": rule})
-        named = _Named(watch, RULES[rule])
-        found = run(experiment, folder / rule, overwrite=True, watch=named)["measures"]
+        named = _Named(progress, RULES[rule])
+        found = run(experiment, folder / rule, overwrite=True, progress=named)["measures"]
         rows += _rows(found, rule)
     return VisualOutcome(rows, looks(folder / "belief", seed), fields)
 
@@ -116,14 +116,14 @@ def looks(folder: Path, seed: int) -> list[tuple[str, Look]]:
     ]
 
 
-class _Named(Watch):
-    """Tells another watch, with a name before every task."""
+class _Named(Progress):
+    """Tells another progress, with a name before every task."""
 
-    def __init__(self, watch: Watch, name: str) -> None:
-        self.watch, self.name = watch, name
+    def __init__(self, progress: Progress, name: str) -> None:
+        self.progress, self.name = progress, name
 
     def begin(self, task: str, total: int, done: int = 0) -> None:
-        self.watch.begin(f"{self.name}: {task}", total, done)
+        self.progress.begin(f"{self.name}: {task}", total, done)
 
     def step(self, count: int, note: str = "") -> None:
-        self.watch.step(count, note)
+        self.progress.step(count, note)

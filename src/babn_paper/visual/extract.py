@@ -14,7 +14,7 @@ from torch import Tensor
 
 from babn.errors import ConfigError, DataError
 from babn.files import parse_json, replace_file, replace_text
-from babn.watch import Unwatched, Watch
+from babn.progress import NoProgress, Progress
 from babn_paper.tasks.lookups import CPU
 from babn_paper.tasks.vqa_features import DESCRIPTION, MOST
 from babn_paper.tasks.vqa_images import contents, decoded, image_names
@@ -44,7 +44,7 @@ class _Image:
 
 
 def extract(
-    source: Path, out: Path, backbone: Backbone, wish: Wish, watch: Watch | None = None
+    source: Path, out: Path, backbone: Backbone, wish: Wish, progress: Progress | None = None
 ) -> int:
     """Writes the features of all images, and returns how many there are.
 
@@ -57,21 +57,21 @@ def extract(
         out: Folder for the files, and for `features.json`, which says how they were made.
         backbone: The network.
         wish: How to use it.
-        watch: Is told how far it has come.
+        progress: Is told how far it has come.
     """
-    watch = watch or Unwatched()
+    progress = progress or NoProgress()
     names = image_names(source)
     if not names:
         raise DataError(f"{source} has no images. Give a folder or tar file of JPEG or PNG files.")
     grid = _grid(backbone, wish)
     _describe(out, backbone, wish, grid)
     missing = {name for name in names if not (out / f"{name}.npz").exists()}
-    watch.begin("features", len(names), len(names) - len(missing))
+    progress.begin("features", len(names), len(names) - len(missing))
     for images in _batches(source, missing, wish):
         colours = torch.stack([each.colours for each in images]).to(wish.device)
         for image, found in zip(images, backbone.maps(colours).cpu(), strict=True):
             _write(out / f"{image.name}.npz", found, image.shape)
-        watch.step(len(images))
+        progress.step(len(images))
     return len(names)
 
 

@@ -9,7 +9,7 @@ import pytest
 from attack_cases import Repeater, lines, repeater
 
 from babn.errors import ConfigError, FormatError
-from babn.watch import Watch
+from babn.progress import Progress
 from babn_paper.attacks.attacker import Attacker, Attempt
 from babn_paper.attacks.folder import AttackFolder, attack_folders
 from babn_paper.attacks.plan import Plan
@@ -47,7 +47,7 @@ def attacked(run: Path, **changes: Any) -> list[Attacked]:
     return attack(run, "textfooler", **(settings | changes))
 
 
-class Crash(Watch):
+class Crash(Progress):
     def __init__(self, after: int) -> None:
         self.left = after
 
@@ -106,16 +106,16 @@ def test_an_interrupted_attack_goes_on_to_the_same_records(belief: Path, belief_
     other = Path(shutil.copytree(belief_run, belief.parent / "other"))
     attacked(other)
     with pytest.raises(KeyboardInterrupt):
-        attacked(belief, watch=Crash(3))
+        attacked(belief, progress=Crash(3))
     assert len(lines(belief, SAMPLE)) == 3
     place = AttackFolder.of(belief, SAMPLE)
     assert place.describe()["state"] == "unfinished"
     assert not attack_folders(belief)
     with place.records.open("a") as file:
         file.write('{"place": 5, "outcome": "suc')  # what a killed process leaves
-    watch = Crash(99)
-    attacked(belief, watch=watch)
-    assert watch.begun == ("textfooler-sample", 8, 3)
+    progress = Crash(99)
+    attacked(belief, progress=progress)
+    assert progress.begun == ("textfooler-sample", 8, 3)
     assert lines(belief, SAMPLE) == lines(other, SAMPLE)
     assert place.describe()["state"] == "done"
 

@@ -8,12 +8,12 @@ from attack_cases import repeater
 from test_attack_command import run
 
 from babn.errors import ConfigError
-from babn.watch import Watch
+from babn.progress import Progress
 from babn_paper.attacks.many import attack_many, recipes_of
 from interruptions import told_after_ctrl_c
 
 
-class Counted(Watch):
+class Counted(Progress):
     def __init__(self) -> None:
         self.total, self.done = 0, 0
 
@@ -40,16 +40,16 @@ def test_recipes_are_named_one_by_one_or_all_together() -> None:
 def test_what_fails_does_not_stop_the_others(
     softmax_run: Path, belief_run: Path, tmp_path: Path, jobs: int
 ) -> None:
-    watch = Counted()
+    progress = Counted()
     copied = copied_run(belief_run, tmp_path / "belief")
     runs = [tmp_path / "nothing", copied_run(softmax_run, tmp_path / "softmax"), copied]
     settings = {"examples": 2, "make_attacker": repeater}
-    failures = attack_many(runs, ["textfooler", "bae"], jobs, watch, **settings)
+    failures = attack_many(runs, ["textfooler", "bae"], jobs, progress, **settings)
     assert sorted(failures) == [
         failure for failure in sorted(failures) if failure.startswith(str(tmp_path / "nothing"))
     ]
     assert len(failures) == 2
-    assert watch.done == watch.total == 6
+    assert progress.done == progress.total == 6
     for threat in ("mean", "sample", "average"):
         assert (copied / "attacks" / f"bae-{threat}" / "attacks.html").exists()
 

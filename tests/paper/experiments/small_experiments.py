@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from babn.watch import Watch
+from babn.progress import Progress
 from babn_paper.experiments.experiment import Experiment
 
 TINY: dict[str, Any] = {
@@ -25,7 +25,7 @@ def tiny(**fields: Any) -> Experiment:
     return Experiment.from_dict(TINY | fields)
 
 
-class StopsAt(Watch):
+class StopsAt(Progress):
     """Ends the process's work in the middle of training, as a crash would."""
 
     def __init__(self, step: int) -> None:

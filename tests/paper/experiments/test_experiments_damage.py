@@ -43,7 +43,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Checkpoints of steps 3 and 2."""
     folder = tmp_path_factory.mktemp("crashed") / "run"
     with pytest.raises(RuntimeError, match="crash"):
-        run(short(), folder, watch=StopsAt(3))
+        run(short(), folder, progress=StopsAt(3))
     return folder
 
 
@@ -118,7 +118,7 @@ def test_other_data_is_named(tmp_path: Path) -> None:
     write_data(tmp_path / "mrpc", rows)
     experiment = short(data=str(tmp_path))
     with pytest.raises(RuntimeError, match="crash"):
-        run(experiment, tmp_path / "run", watch=StopsAt(2))
+        run(experiment, tmp_path / "run", progress=StopsAt(2))
     write_data(tmp_path / "mrpc", rows[1:])
     with pytest.raises(DataError, match=r"begun with other training data.*Resume with the same"):
         run(experiment, tmp_path / "run", resume=True)

@@ -11,7 +11,7 @@ import torch
 from small_experiments import tiny
 
 from babn.errors import ConfigError
-from babn.watch import Unwatched
+from babn.progress import NoProgress
 from babn_paper.experiments import jobs, worker
 from babn_paper.experiments.claims import claimed
 from babn_paper.experiments.engines.engine import Engine, Slot, WorkerDiedError
@@ -57,7 +57,7 @@ class ScriptedSlot(Slot):
         self.engine.closed += 1
 
 
-class Listening(Unwatched):
+class Listening(NoProgress):
     def __init__(self) -> None:
         self.steps, self.lines = 0, list[str]()
 
@@ -79,11 +79,11 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("parallel", [1, 2, 5])
 def test_every_run_is_run_once(tmp_path: Path, parallel: int) -> None:
-    engine, watch, wanted = Scripted(lambda *_: ""), Listening(), some_jobs(tmp_path, 4)
-    assert run_all(wanted, parallel, watch, engine=engine) == {}
+    engine, progress, wanted = Scripted(lambda *_: ""), Listening(), some_jobs(tmp_path, 4)
+    assert run_all(wanted, parallel, progress, engine=engine) == {}
     assert sorted(engine.tried) == [job.folder for job in wanted]
-    assert (watch.steps, engine.closed) == (4, min(parallel, 4))
-    assert run_all(wanted, parallel, watch, engine=engine) == {}
+    assert (progress.steps, engine.closed) == (4, min(parallel, 4))
+    assert run_all(wanted, parallel, progress, engine=engine) == {}
     assert len(engine.tried) == 4
 
 
@@ -100,17 +100,17 @@ def dies(times: int) -> Behaviour:
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_a_death_is_retried_so_often_and_told(tmp_path: Path, retries: int) -> None:
-    engine, watch, wanted = Scripted(dies(retries)), Listening(), some_jobs(tmp_path)
-    assert run_all(wanted, 2, watch, engine=engine, retries=retries) == {}
+    engine, progress, wanted = Scripted(dies(retries)), Listening(), some_jobs(tmp_path)
+    assert run_all(wanted, 2, progress, engine=engine, retries=retries) == {}
     assert engine.tried.count(tmp_path / "0") == retries + 1
-    assert len(watch.lines) == retries and watch.steps == 3
+    assert len(progress.lines) == retries and progress.steps == 3
     expected = f"{tmp_path}/0: its process ended with -9; started again (1 of {retries})"
-    assert watch.lines[:1] == [expected][:retries]
+    assert progress.lines[:1] == [expected][:retries]
 
 
 def test_too_many_deaths_are_a_failure_of_that_run_alone(tmp_path: Path) -> None:
-    engine, watch = Scripted(dies(2)), Listening()
-    failed = run_all(some_jobs(tmp_path), 1, watch, engine=engine, retries=1)
+    engine, progress = Scripted(dies(2)), Listening()
+    failed = run_all(some_jobs(tmp_path), 1, progress, engine=engine, retries=1)
     assert failed == {tmp_path / "0": "its process ended with -9; go on with the same command"}
     assert [RunFolder(tmp_path / str(n)).state for n in range(3)] == ["absent", "done", "done"]
 
@@ -127,11 +127,11 @@ def test_a_run_without_enough_memory_goes_on_beside_fewer_others(tmp_path: Path)
     def behaviour(folder: Path, attempt: int) -> str:
         return OUT_OF_MEMORY if folder.name == "1" and attempt == 1 else ""
 
-    engine, watch = Scripted(behaviour), Listening()
-    assert run_all(some_jobs(tmp_path, 4), 3, watch, engine=engine) == {}
+    engine, progress = Scripted(behaviour), Listening()
+    assert run_all(some_jobs(tmp_path, 4), 3, progress, engine=engine) == {}
     assert engine.tried.count(tmp_path / "1") == 2 and len(engine.tried) == 5
-    assert (watch.steps, engine.closed, len(watch.lines)) == (4, 3, 1)
-    assert "too little memory beside other runs" in watch.lines[0]
+    assert (progress.steps, engine.closed, len(progress.lines)) == (4, 3, 1)
+    assert "too little memory beside other runs" in progress.lines[0]
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 3])
@@ -156,20 +156,20 @@ def test_a_worker_tells_lack_of_memory_from_other_errors(
 
 
 def test_a_run_of_another_process_is_waited_for_and_not_run_again(tmp_path: Path) -> None:
-    engine, watch = Scripted(lambda *_: ""), Listening()
+    engine, progress = Scripted(lambda *_: ""), Listening()
     wanted = some_jobs(tmp_path)
     folder = RunFolder(wanted[0].folder)
     folder.begin(wanted[0].experiment, "")
     with claimed(folder.path):
         thread = threading.Thread(
-            target=run_all, args=(wanted, 2, watch), kwargs={"engine": engine}
+            target=run_all, args=(wanted, 2, progress), kwargs={"engine": engine}
         )
         thread.start()
         thread.join(0.3)
         assert thread.is_alive() and sorted(p.name for p in engine.tried) == ["1", "2"]
         write_json(folder.results, {})
     thread.join(5)
-    assert not thread.is_alive() and len(engine.tried) == 2 and watch.steps == 3
+    assert not thread.is_alive() and len(engine.tried) == 2 and progress.steps == 3
 
 
 def test_a_run_that_another_process_gives_up_is_taken_over(tmp_path: Path) -> None:
@@ -202,10 +202,10 @@ def test_a_death_after_ctrl_c_is_no_failure(tmp_path: Path) -> None:
         assert engine.interrupted.wait(5)
         raise WorkerDiedError("its process ended with -2")
 
-    engine, watch = Scripted(behaviour), Listening()
+    engine, progress = Scripted(behaviour), Listening()
     with pytest.raises(KeyboardInterrupt):
-        run_all(some_jobs(tmp_path), 1, watch, engine=engine)
-    assert len(engine.tried) == 1 and not watch.lines
+        run_all(some_jobs(tmp_path), 1, progress, engine=engine)
+    assert len(engine.tried) == 1 and not progress.lines
 
 
 def test_nothing_is_begun_where_a_folder_holds_another_run(tmp_path: Path) -> None:

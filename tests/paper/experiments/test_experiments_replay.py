@@ -98,7 +98,7 @@ def test_an_interrupted_one_goes_on_to_the_same_weights(
     experiment = tiny(steps=12, checkpoint_every=3)
     run(experiment, tmp_path / "whole")
     with pytest.raises(RuntimeError, match="crash"):
-        run(experiment, tmp_path / "cut", watch=StopsAt(8))
+        run(experiment, tmp_path / "cut", progress=StopsAt(8))
     run(experiment, tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
 

@@ -12,7 +12,7 @@ from small_experiments import StopsAt, same_weights, tiny, weights
 
 import babn
 from babn.errors import BabnWarning, ConfigError, ModelError
-from babn.watch import Unwatched
+from babn.progress import NoProgress
 from babn_paper.experiments import stage, training
 from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.log import read_log
@@ -77,7 +77,7 @@ def test_a_resumed_run_logs_the_nll_of_one_that_nothing_happened_to(tmp_path: Pa
     experiment = tiny(settings={"kl_weight": 1.0}, checkpoint_every=2, kl_warmup=1.0)
     run(experiment, tmp_path / "whole")
     with pytest.raises(RuntimeError, match="crash"):
-        run(experiment, tmp_path / "cut", watch=StopsAt(5))
+        run(experiment, tmp_path / "cut", progress=StopsAt(5))
     run(experiment, tmp_path / "cut", resume=True)
     found = [[x["nll"] for x in read_log(RunFolder(tmp_path / n))] for n in ("whole", "cut")]
     assert len(found[0]) == 6
@@ -162,7 +162,7 @@ def test_the_same_seed_gives_the_same_weights(done: Path, tmp_path: Path) -> Non
 def test_a_resumed_run_comes_to_the_same_weights(crash: int, done: Path, tmp_path: Path) -> None:
     experiment, folder = tiny(checkpoint_every=2), tmp_path / "run"
     with pytest.raises(RuntimeError, match="crash"):
-        run(experiment, folder, watch=StopsAt(crash))
+        run(experiment, folder, progress=StopsAt(crash))
     assert RunFolder(folder).state == "unfinished"
     run(experiment, folder, resume=True)
     assert same_weights(done, folder)
@@ -177,11 +177,11 @@ def test_what_was_answered_before_an_interruption_is_not_asked_again(
     asked: list[str] = []
     inner = Questions.answered
 
-    def counted(self: Questions, subject: Any, mode: Any, watch: Any) -> Any:
+    def counted(self: Questions, subject: Any, mode: Any, progress: Any) -> Any:
         asked.append(mode)
         if asked == ["mean", "sampled"]:
             raise RuntimeError("crash")
-        return inner(self, subject, mode, watch)
+        return inner(self, subject, mode, progress)
 
     monkeypatch.setattr(Questions, "answered", counted)
     with pytest.raises(RuntimeError, match="crash"):
@@ -294,7 +294,7 @@ def test_batches_may_be_padded_to_the_full_length(full_length: bool) -> None:
 def test_mixed_precision_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "has_bfloat16", lambda: False)
     with pytest.warns(BabnWarning, match="hundreds of times .* --set precision=float32"):
-        results = run(tiny(precision="bfloat16", steps=2), tmp_path / "run", watch=Unwatched())
+        results = run(tiny(precision="bfloat16", steps=2), tmp_path / "run", progress=NoProgress())
     assert math.isfinite(results["measures"]["dev"]["sampled"]["NLL"])
 
 

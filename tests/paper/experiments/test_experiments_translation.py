@@ -107,7 +107,7 @@ def test_a_run_that_goes_on_comes_to_the_same_weights(
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     run(experiment, whole)
     with pytest.raises(RuntimeError, match="crash"):
-        run(experiment, broken, watch=StopsAt(2))
+        run(experiment, broken, progress=StopsAt(2))
     run(experiment, broken, resume=True)
     assert same_weights(whole, broken)
 

@@ -39,7 +39,7 @@ def test_a_run_has_both_parts_and_goes_on_where_it_stopped(tmp_path: Path) -> No
     again = remeasure(tmp_path / "whole")["measures"]["test"]["sampled"]
     assert again == pytest.approx(measures["test"]["sampled"], nan_ok=True)
     with pytest.raises(RuntimeError, match="crash"):
-        run(experiment, tmp_path / "cut", watch=StopsAt(3))
+        run(experiment, tmp_path / "cut", progress=StopsAt(3))
     run(experiment, tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
 

@@ -166,7 +166,7 @@ def test_padding_changes_nothing(rule: str) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_masked_keys_get_no_weight(rule: str) -> None:
     net = converted(rule)
-    for each in babn.attention(net, batch(extra=2)):
+    for each in babn.attention_maps(net, batch(extra=2)):
         lengths = REGIONS if "image" in each.name and "self" in each.name else WORDS
         beyond = torch.arange(each.mean.shape[-1]) >= torch.tensor(lengths)[:, None]
         assert (each.mean.amax(2).transpose(1, 2)[beyond] == 0).all()

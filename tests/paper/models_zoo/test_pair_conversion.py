@@ -88,7 +88,7 @@ def test_masked_keys_get_no_weight(kind: str, rule: str) -> None:
         "premise": torch.tensor([len(a) + 1 for a, _ in PAIRS]),
         "hypothesis": torch.tensor([len(b) + 1 for _, b in PAIRS]),
     }
-    for each in babn.attention(model, encoded(PAIRS, extra=2)):
+    for each in babn.attention_maps(model, encoded(PAIRS, extra=2)):
         own = each.name.split(".")[1]
         other = own if "self" in each.name else ({*lengths} - {own}).pop()
         rows = torch.arange(each.mean.shape[2]) < lengths[own][:, None]
@@ -136,8 +136,8 @@ def test_saved_and_loaded(kind: str, rule: str, tmp_path: Path) -> None:
     assert type(loaded) is type(model)
     assert torch.equal(loaded(**batch).logits, model(**batch).logits)
 
-    babn.save_belief(model, tmp_path / "belief")
-    filled = babn.load_belief(classifier(kind), tmp_path / "belief")
+    babn.save_adapter(model, tmp_path / "belief")
+    filled = babn.load_adapter(classifier(kind), tmp_path / "belief")
     assert torch.equal(filled(**batch).logits, model(**batch).logits)
 
 

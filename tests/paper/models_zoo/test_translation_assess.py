@@ -18,7 +18,7 @@ from translation_cases import (
 )
 
 import babn
-from babn.attention.randomness import Randomness, RowRandomness
+from babn.attention.noise_source import NoiseSource, RowNoiseSource
 from babn_paper.models import translate
 from babn_paper.models.alignments import drawn
 from babn_paper.models.assess import assess
@@ -49,11 +49,11 @@ def test_samples_are_those_of_attention(rule: str) -> None:
     model, inputs = model_of(rule), batch()
     labels = inputs.pop("labels")
     found = assess(model, inputs, labels, samples=5, seed=1)
-    from babn.attention.randomness import mix_seed
+    from babn.attention.noise_source import fold_in
     from babn.conversion.override import overriding
 
-    noise = RowRandomness([mix_seed(1, i) for i in range(3)])
-    with overriding(model, mode="sample", randomness=noise), torch.no_grad():
+    noise = RowNoiseSource([fold_in(1, i) for i in range(3)])
+    with overriding(model, mode="sample", noise_source=noise), torch.no_grad():
         probs = torch.stack([model(**inputs, labels=labels).logits.softmax(-1) for _ in range(5)])
     mean, counted = probs.mean(0), found.counted
     torch.testing.assert_close(found.entropy[counted], entropy(mean)[counted])
@@ -91,7 +91,7 @@ def test_drawn_alignments_follow_their_prior() -> None:
     memory = translator().encode(**sources([[4, 5, 6, 3], [8, 3]]))
     log_p = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.3, 0.0, 0.0]]).double().log()
     log_p = log_p.clamp(min=-50).unsqueeze(1).expand(-1, 4000, -1)
-    found = drawn(memory, log_p, Randomness([0]))
+    found = drawn(memory, log_p, NoiseSource([0]))
     assert (found.sum(-1) == 1).all()
     assert not found[1, :, 2:].any()
     torch.testing.assert_close(found.mean(1), log_p[:, 0].exp(), atol=5 * 0.5 / 4000**0.5, rtol=0)

@@ -31,7 +31,7 @@ def divergence(model: Any, inputs: dict[str, Tensor]) -> Tensor:
 
 def weights(model: Any, target: list[int], source: list[int] = SOURCES[0]) -> Any:
     inputs = {**sources([source]), "labels": torch.tensor([target])}
-    (found,) = babn.attention(model, inputs)
+    (found,) = babn.attention_maps(model, inputs)
     return found
 
 
@@ -110,7 +110,7 @@ def test_samples_know_only_what_has_been_generated(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_masked_positions_get_no_weight(rule: str) -> None:
-    (found,) = babn.attention(converted(rule), batch(extra=2))
+    (found,) = babn.attention_maps(converted(rule), batch(extra=2))
     rows = batch(extra=2)["labels"] != IGNORED
     keys = torch.arange(found.mean.shape[3]) < torch.tensor([len(s) for s in SOURCES])[:, None]
     seen = (rows[:, :, None] & keys[:, None])[:, None]
@@ -160,8 +160,8 @@ def test_saved_and_loaded(rule: str, tmp_path: Path) -> None:
     assert type(loaded) is type(model)
     assert torch.equal(loaded(**batch()).logits, model(**batch()).logits)
 
-    babn.save_belief(model, tmp_path / "belief")
-    filled = babn.load_belief(translator().float(), tmp_path / "belief")
+    babn.save_adapter(model, tmp_path / "belief")
+    filled = babn.load_adapter(translator().float(), tmp_path / "belief")
     assert torch.equal(filled(**batch()).logits, model(**batch()).logits)
 
 

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from babn.attention.rule import check_at_least, check_count
 from babn.errors import BabnError, ConfigError
+from babn.validation import check_at_least, check_count
 
 
 class WorkerDiedError(BabnError, RuntimeError):

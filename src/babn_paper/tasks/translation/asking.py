@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from babn.attention.randomness import mix_seed
+from babn.attention.noise_source import fold_in
 from babn_paper.models.assess import Assessment, assess
 from babn_paper.models.translate import translate
 from babn_paper.models.translation_parts import IGNORED, logits_at_once
@@ -128,7 +128,7 @@ def _judged(
     for some in torch.arange(len(numbers), device=targets.device).split(size):
         own = [numbers[i] for i in some.tolist()]
         # Dropout's noise belongs to a batch, so every batch has a seed of its own.
-        seed = mix_seed(asking.seed, own[0]) if dropout else asking.seed
+        seed = fold_in(asking.seed, own[0]) if dropout else asking.seed
         chosen = {name: each[some] for name, each in batch.items()}
         parts.append(assess(model, chosen, targets[some], samples, seed, own, dropout=dropout))
     named = ([getattr(part, field.name) for part in parts] for field in fields(Assessment))

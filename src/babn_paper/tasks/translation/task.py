@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from babn.attention.rule import check_at_least, check_choices, check_count
 from babn.errors import ConfigError, DataError
+from babn.validation import check_at_least, check_choices, check_count
 from babn_paper.data.phrases import phrases
 from babn_paper.models.translation_parts import IGNORED
 from babn_paper.tasks.asking import Asking

@@ -13,7 +13,7 @@ Sampler = Callable[[Tensor, torch.Generator | None], Tensor]
 
 
 @runtime_checkable
-class Drawing(Protocol):
+class NoiseLike(Protocol):
     """Where the noise of an attention call comes from."""
 
     def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -31,7 +31,7 @@ class Drawing(Protocol):
         ...
 
 
-class Randomness:
+class NoiseSource:
     """Where noise comes from: torch's global generator, or one seed for each block of the batch.
 
     With seeds, the noise of a block depends on its seed alone, however many blocks share a pass.
@@ -79,7 +79,7 @@ class Randomness:
         return self._generators[device]
 
 
-class RowRandomness(Randomness):
+class RowNoiseSource(NoiseSource):
     """Noise that knows nothing of a row's neighbours, nor of padding.
 
     The number at a place follows from the row's seed, from how often was drawn before, and from the
@@ -115,11 +115,11 @@ class RowRandomness(Randomness):
         return (whole.to(like.dtype) + 0.5) * 2.0**-digits
 
 
-GLOBAL_RANDOMNESS = Randomness()
+GLOBAL_NOISE = NoiseSource()
 """Noise from torch's global generator."""
 
 
-def mix_seed(seed: int, number: int) -> int:
+def fold_in(seed: int, number: int) -> int:
     """The seed of one of many samples or sequences."""
     return (seed * 1_000_003 + number) % 2**63
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 
 
-class Watch(ABC):
+class Progress(ABC):
     """Is told how far long work has come."""
 
     @abstractmethod
@@ -19,7 +19,7 @@ class Watch(ABC):
         return None
 
 
-class Unwatched(Watch):
+class NoProgress(Progress):
     """Nobody looks."""
 
     def begin(self, task: str, total: int, done: int = 0) -> None:
