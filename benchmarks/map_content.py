@@ -26,6 +26,7 @@ from transformers import (
     AutoTokenizer,
     ViTConfig,
     ViTForImageClassification,
+    get_linear_schedule_with_warmup,
 )
 
 import babn
@@ -34,7 +35,6 @@ from babn.demo import models
 from babn.demo.batches import encode
 from babn.files import replace_file
 from babn.text.batching import bucketed
-from babn.training.annealing import rise_and_fall
 from babn_paper.experiments.environment import machine, versions
 
 ROOT = Path(__file__).parents[1]
@@ -266,9 +266,7 @@ def train(model: nn.Module, subject: Subject, seed: int, say: Callable[[str], No
     total = len(subject.batches)
     warmup, annealing = round(0.1 * total), babn.KLAnnealing()
     optimizer = torch.optim.AdamW(model.parameters(), subject.recipe.rate, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: rise_and_fall(step, total, warmup)
-    )
+    schedule = get_linear_schedule_with_warmup(optimizer, warmup, total)
     for step, batch in enumerate(subject.batches):
         annealing.apply(model, step, total)
         loss = model(**batch).loss

@@ -11,6 +11,14 @@ from babn.attention.softmax import SoftmaxConfig
 from babn.conversion.convert import convert, inspect, revert
 from babn.conversion.hooks import checkpoint
 from babn.conversion.softmax_route import SoftmaxSpec, register_family
+from babn.elbo import (
+    KLAnnealing,
+    belief_kl,
+    get_kl_weight,
+    kl_per_layer,
+    set_kl_weight,
+    weighted_kl,
+)
 from babn.evaluation.answers import Evaluation
 from babn.evaluation.calibration import calibrate, fit_temperature
 from babn.evaluation.compare import compare
@@ -32,14 +40,6 @@ from babn.prediction.temperature import (
 )
 from babn.prediction.texts import Generation, SampledTexts, TokenUncertainty
 from babn.standalone import AttentionInfo, BayesianAttention
-from babn.training.annealing import KLAnnealing
-from babn.training.divergence import (
-    belief_kl,
-    get_kl_weight,
-    kl_per_layer,
-    set_kl_weight,
-    weighted_kl,
-)
 from babn.training.freezing import freeze_base
 from babn.training.processes import across_processes
 

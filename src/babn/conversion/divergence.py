@@ -1,17 +1,15 @@
 """The divergences of a forward pass: which pairs count, and their means or sums."""
 
-import math
 from collections.abc import Iterable
 from itertools import takewhile
 
-import torch
 from torch import Tensor
 
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.masking import tokens_seen
 from babn.attention.rule import Posterior
-from babn.conversion.override import Counted
 from babn.conversion.state import BeliefState
+from babn.elbo import Counted, reduce_kl, reduce_kl_rows
 
 
 class Divergences:
@@ -38,13 +36,13 @@ class Divergences:
         mask = posterior.kl_mask(mask)
         # Recomputation under checkpointing comes here again and finds the same value.
         reduction = self.state.config.kl_reduction
-        self.kl[place] = reduce_divergence(divergence, mask, reduction, self._counted(place))
+        self.kl[place] = reduce_kl(divergence, mask, reduction, self._counted(place))
 
     def keep_rows(self, place: tuple[int, int], kl_rows: Tensor, inputs: Inputs) -> None:
         """Keeps that of a call whose kernel has summed it over keys."""
         rows = self._rows_that_count(place, inputs.mask, *inputs.pairs[-2:])
         reduction = self.state.config.kl_reduction
-        self.kl[place] = reduce_rows(
+        self.kl[place] = reduce_kl_rows(
             kl_rows, rows, inputs.mask, inputs.pairs, reduction, self._counted(place)
         )
 
@@ -84,46 +82,6 @@ class Divergences:
     def per_layer(self) -> dict[str, Tensor]:
         """The divergence of each call, by name, in call order."""
         return {self.state.layer_name(place): self.kl[place] for place in sorted(self.kl)}
-
-
-def reduce_divergence(
-    divergence: Tensor, mask: Tensor | None, reduction: str, counted: Counted | None = None
-) -> Tensor:
-    """Mean over the pairs that take part, or the sum for each example averaged over the batch."""
-    count: Tensor | int = divergence.shape[0]
-    if reduction != "sum":
-        count = divergence.numel() if mask is None else mask.expand_as(divergence).sum()
-    if mask is not None:
-        divergence = divergence.masked_fill(~mask, 0.0)
-    return _divided(divergence.sum(), count, counted)
-
-
-def _divided(total: Tensor, count: Tensor | int, counted: Counted | None) -> Tensor:
-    if counted is not None:
-        return total / counted(count)
-    # Nothing to average over, as in an empty batch, makes a KL of zero.
-    return total / (count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1))
-
-
-def reduce_rows(
-    kl_rows: Tensor,
-    rows: Tensor | None,
-    mask: Tensor | None,
-    pairs: tuple[int, int, int, int],
-    reduction: str,
-    counted: Counted | None = None,
-) -> Tensor:
-    """The same from sums over keys, with the rows and pairs that take part."""
-    if rows is not None:
-        kl_rows = kl_rows.masked_fill(~rows, 0.0)
-    if reduction == "sum":
-        return _divided(kl_rows.sum(), pairs[0], counted)
-    if mask is None and rows is None:
-        return _divided(kl_rows.sum(), math.prod(pairs), counted)
-    seen = torch.ones(pairs[-1:], dtype=torch.bool, device=kl_rows.device) if mask is None else mask
-    seen = seen if rows is None else seen & rows.unsqueeze(-1)
-    count = seen.sum() * (math.prod(pairs) // max(seen.numel(), 1))
-    return _divided(kl_rows.sum(), count, counted)
 
 
 def nearest(path: str, others: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from babn.conversion.kl_use import follow_kl
 from babn.conversion.pass_stack import active_pass, begin, end, resumed
 from babn.conversion.passes import Pass
 from babn.conversion.state import BeliefState, own_state
+from babn.elbo import add_to_loss
 from babn.errors import CheckpointingError, DeviceError
 
 _CHECKPOINT = "_gradient_checkpointing_func"
@@ -85,19 +86,6 @@ class Leave:
                 output.belief_kl = kl
                 output.belief_kl_per_layer = per_layer
         return output
-
-
-def add_to_loss(output: Any, term: Tensor) -> Any:
-    """The output with `term` added to its loss; unchanged if it has none."""
-    if isinstance(output, dict):
-        if isinstance(output.get("loss"), Tensor):
-            output["loss"] = output["loss"] + term
-    elif isinstance(output, tuple) and not hasattr(output, "_fields"):
-        if output and isinstance(output[0], Tensor) and output[0].ndim == 0:
-            return (output[0] + term, *output[1:])
-    elif isinstance(getattr(output, "loss", None), Tensor):
-        output.loss = output.loss + term
-    return output
 
 
 def tied(output: Any, kl: Tensor) -> Any:

@@ -1,22 +1,20 @@
 """What callers ask of the forward passes of a converted model."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import nn
 
 from babn.attention.fixed_noise import FixedNoise
 from babn.attention.noise_source import GLOBAL_NOISE, NoiseSource
 from babn.attention.rule import Posterior
 from babn.conversion.state import BeliefState, belief_states
+from babn.elbo import Counted
 
 Mode = Literal["mean", "sample"]
-
-Counted = Callable[[Tensor | int], Tensor]
-"""Makes a number that counts what is averaged over of another one."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def choose(map: AttentionMap, example: int, heads: Sequence[int]) -> Chosen:
     """Some heads of a map for one example of its batch."""
     if not isinstance(map, AttentionMap):
         raise ConfigError(
-            f"map is a {type(map).__name__}. Give one of the maps that babn.attention_maps returned, "
+            f"map is a {type(map).__name__}. Give one that babn.attention_maps returned, "
             "such as maps[0] for the first layer."
         )
     batch, count = map.mean.shape[:2]

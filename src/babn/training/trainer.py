@@ -11,9 +11,8 @@ from transformers import Trainer
 
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
+from babn.elbo import KLAnnealing, get_kl_weight, kl_per_layer
 from babn.errors import ConfigError
-from babn.training.annealing import KLAnnealing
-from babn.training.divergence import get_kl_weight, kl_per_layer
 from babn.validation import check_at_least
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 import babn
 from babn.conversion.override import overriding
+from babn.elbo import KLAnnealing, weighted_kl
 from babn.errors import ConfigError, FormatError, one_line
 from babn.files import check_files, parse_json
 from babn.text.pretrained import quiet
-from babn.training.annealing import KLAnnealing
-from babn.training.divergence import weighted_kl
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.latent import LatentConfig
 from babn_paper.tasks.encoded import Batch

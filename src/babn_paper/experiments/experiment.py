@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from babn.attention.rule import RuleConfig
+from babn.elbo import KLAnnealing
 from babn.errors import ConfigError, nearest
-from babn.training.annealing import KLAnnealing
 from babn.validation import LARGEST, MOST, check_at_least, check_choices, check_count, shown
 from babn_paper.experiments.latent import LATENT_RULES, LatentConfig
 

@@ -4,7 +4,6 @@ from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from babn.conversion.state import own_state
-from babn.training.annealing import rise_and_fall
 from babn_paper.experiments.experiment import Experiment
 
 
@@ -40,6 +39,12 @@ def set_rates(
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * share
     return share
+
+
+def rise_and_fall(step: int, steps: int, warmup: int) -> float:
+    """Linear warmup, then linear decay: the share of its peak that the rate has at a step."""
+    warmup = max(1, min(warmup, steps))
+    return min((step + 1) / warmup, (steps - step) / (steps - warmup + 1))
 
 
 def in_thirteenths(step: int, steps: int) -> float:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from babn.elbo import KLAnnealing
 from babn.errors import BabnWarning, ConfigError
 from babn.text.batching import bucketed, by_tokens
-from babn.training.annealing import KLAnnealing
 from babn_paper.experiments.attention import load_trained, with_attention
 from babn_paper.experiments.cache import encoded
 from babn_paper.experiments.experiment import Experiment

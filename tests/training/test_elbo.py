@@ -1,8 +1,8 @@
-"""The divergence in the loss, its weight, and where it can be read."""
+"""The KL in the loss: its reduction, its weight, and where it can be read."""
 
 import copy
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import babn
 from babn.conversion.state import belief_states
+from babn.elbo import reduce_kl, reduce_kl_rows
 from babn.errors import ConfigError, NoKLError, NotConvertedError
 
 
@@ -170,3 +171,28 @@ def test_a_copy_trains_apart_from_its_original() -> None:
     torch.optim.SGD(twin.parameters(), lr=0.1).step()
     assert all(torch.equal(p, before[name]) for name, p in belief_parameters(model).items())
     assert not all(torch.equal(p, before[name]) for name, p in belief_parameters(twin).items())
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_reductions_are_means_and_sums_of_what_counts(
+    reduction: Literal["mean", "sum"], masked: bool, padded: bool
+) -> None:
+    kl = torch.rand(3, 2, 4, 5, dtype=torch.float64)
+    keys = torch.rand(3, 1, 1, 5) < 0.7 if masked else None
+    queries = torch.rand(3, 1, 4) < 0.7 if padded else None
+    counts = torch.ones(3, 2, 4, 5, dtype=torch.bool)
+    counts &= True if keys is None else keys
+    counts &= True if queries is None else queries.unsqueeze(-1)
+    chosen = [float(kl[place]) for place in map(tuple, counts.nonzero().tolist())]
+    expected = sum(chosen) / (len(chosen) if reduction == "mean" else 3)
+    assert float(reduce_kl(kl, counts, reduction)) == pytest.approx(expected)
+    rows = (kl if keys is None else kl * keys).sum(-1)
+    found = reduce_kl_rows(rows, queries, keys, (3, 2, 4, 5), reduction)
+    assert float(found) == pytest.approx(expected)
+
+
+def test_an_empty_batch_has_no_kl() -> None:
+    empty = torch.zeros(0, 2, 4, 5)
+    assert reduce_kl(empty, None, "mean") == 0 and reduce_kl(empty, None, "sum") == 0

@@ -1,0 +1,233 @@
+r"""The evidence lower bound, the objective that converted models are trained with.
+
+For an example $x$ with target $y$ and unnormalised attention weights $S = (S_1, \dots, S_L)$ of $L$
+layers, training minimises
+
+$$-\mathrm{ELBO}_w = -\log p(y \mid x, S) + w \sum_{l=1}^L
+\mathrm{KL}\big(q(S_l \mid x, S_{<l}) \,\|\, p(S_l \mid x, S_{<l})\big), \qquad S \sim q$$
+
+(Zhang et al. 2021, <https://arxiv.org/abs/2106.05251>, with $w = 1$ after annealing). The KL of
+Weibull from gamma variables is analytic (`babn.distributions`); one sample per forward pass
+estimates the expectation over $S$. This module defines what is done with the KL:
+
+- **reduction** (`reduce_kl`): over the variables of a layer, `"sum"` per example, which is the true
+  bound for $w = 1$, or `"mean"`, which makes $w$ independent of the length;
+- **weight** $w$ (`set_kl_weight`): `kl_weight` of the configuration;
+- **annealing** (`KLAnnealing`): how $w$ grows over training;
+- **loss** (`add_to_loss`): a converted model adds $w$ times the sum over layers to its loss in
+  training; `weighted_kl` is the same term for hand-written losses.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from babn.conversion.state import belief_states
+from babn.errors import ConfigError, NoKLError
+from babn.validation import check_at_least, check_choices, check_count
+
+Counted = Callable[[Tensor | int], Tensor]
+"""Turns the count of one process into the divisor of all, as `babn.across_processes` does."""
+
+
+def reduce_kl(
+    kl: Float[Tensor, "batch head #query key"],
+    mask: Bool[Tensor, "#batch #head #query key"] | None,
+    reduction: Literal["mean", "sum"],
+    counted: Counted | None = None,
+) -> Float[Tensor, ""]:
+    """Reduces the KL of a layer's variables to one number.
+
+    Args:
+        kl: The KL of each variable.
+        mask: The variables that count; by default all.
+        reduction: `"mean"` over the variables, or `"sum"` over those of an example, averaged over
+            the batch.
+        counted: What to divide by instead of the number of variables or examples.
+
+    Example:
+        >>> kl = torch.tensor([[[[1.0, 3.0]]], [[[5.0, 7.0]]]])
+        >>> reduce_kl(kl, None, "mean"), reduce_kl(kl, None, "sum")
+        (tensor(4.), tensor(8.))
+    """
+    count: Tensor | int = kl.shape[0]
+    if reduction == "mean":
+        count = kl.numel() if mask is None else mask.expand_as(kl).sum()
+    if mask is not None:
+        kl = kl.masked_fill(~mask, 0.0)
+    return _divide(kl.sum(), count, counted)
+
+
+def reduce_kl_rows(
+    kl_rows: Float[Tensor, "batch head query"],
+    rows: Bool[Tensor, "#batch #head query"] | None,
+    mask: Bool[Tensor, "#batch #head #query key"] | None,
+    pairs: tuple[int, int, int, int],
+    reduction: Literal["mean", "sum"],
+    counted: Counted | None = None,
+) -> Float[Tensor, ""]:
+    """Reduces the KL of query-key pairs of shape `pairs` that a kernel has summed over keys.
+
+    The result is that of `reduce_kl` with the mask `mask & rows[..., None]`.
+    """
+    if rows is not None:
+        kl_rows = kl_rows.masked_fill(~rows, 0.0)
+    if reduction == "sum":
+        return _divide(kl_rows.sum(), pairs[0], counted)
+    if mask is None and rows is None:
+        return _divide(kl_rows.sum(), math.prod(pairs), counted)
+    seen = torch.ones(pairs[-1:], dtype=torch.bool, device=kl_rows.device) if mask is None else mask
+    seen = seen if rows is None else seen & rows.unsqueeze(-1)
+    count = seen.sum() * (math.prod(pairs) // max(seen.numel(), 1))
+    return _divide(kl_rows.sum(), count, counted)
+
+
+def _divide(total: Tensor, count: Tensor | int, counted: Counted | None) -> Tensor:
+    """Divides by a count; the KL of an empty batch is zero."""
+    if counted is not None:
+        return total / counted(count)
+    return total / (count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1))
+
+
+def add_to_loss(output: Any, term: Float[Tensor, ""]) -> Any:
+    """Adds a term to the loss of a model's output; an output without a loss stays as it is."""
+    if isinstance(output, dict):
+        if isinstance(output.get("loss"), Tensor):
+            output["loss"] = output["loss"] + term
+    elif isinstance(output, tuple) and not hasattr(output, "_fields"):
+        if output and isinstance(output[0], Tensor) and output[0].ndim == 0:
+            return (output[0] + term, *output[1:])
+    elif isinstance(getattr(output, "loss", None), Tensor):
+        output.loss = output.loss + term
+    return output
+
+
+def set_kl_weight(model: nn.Module, weight: float) -> None:
+    """Sets the weight of the KL in the training loss.
+
+    The weight is a buffer, so that changing it does not recompile a compiled model.
+    """
+    if not weight >= 0 or weight == float("inf"):
+        raise ConfigError(f"weight={weight!r} is not possible. Give a number of at least 0.")
+    for state in belief_states(model):
+        state.kl_weight.fill_(weight)
+
+
+def get_kl_weight(model: nn.Module) -> float:
+    """The weight of the KL in the training loss."""
+    return float(belief_states(model)[0].kl_weight)
+
+
+def kl_per_layer(source: Any) -> dict[str, Float[Tensor, ""]]:
+    """The KL of each attention call, by chain and step; empty if the method has no prior.
+
+    Args:
+        source: A model's output, or a converted model for its last forward pass.
+
+    Raises:
+        NoKLError: The pass computed no KL, as in evaluation mode without gradients.
+    """
+    if not isinstance(source, nn.Module):
+        if not hasattr(source, "belief_kl_per_layer"):
+            raise NoKLError(
+                f"This {type(source).__name__} carries no KL: its model is not converted, its "
+                "method has no prior, or it ran in evaluation mode without gradients, where "
+                "babn.recording_kl(model) makes it compute one. If a wrapper rebuilt the output, "
+                "pass the model."
+            )
+        return source.belief_kl_per_layer
+    layers: dict[str, Tensor] = {}
+    for state in belief_states(source):
+        if state.last_kl is None:
+            raise NoKLError(
+                f"The last pass of {type(source).__name__} computed no KL: there was no pass yet, "
+                "or it ran in evaluation mode without gradients. Run the pass inside "
+                "babn.recording_kl(model)."
+            )
+        layers |= state.last_kl
+    return layers
+
+
+def belief_kl(model: nn.Module) -> Float[Tensor, ""]:
+    """The KL of a converted model's last forward pass, summed over layers, with gradients.
+
+    Zero if the method has no prior; `NoKLError` if the pass computed none, as in `kl_per_layer`.
+    """
+    values = list(kl_per_layer(model).values())
+    return torch.stack(values).sum() if values else torch.zeros(())
+
+
+def weighted_kl(model: nn.Module) -> Float[Tensor, ""]:
+    """The weight times the KL of the last forward pass: the term to add to a hand-written loss."""
+    return belief_states(model)[0].kl_weight * belief_kl(model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KLAnnealing:
+    """Schedule of the KL's weight over training.
+
+    Attributes:
+        schedule: `"constant"`; `"linear"` from `start` to `weight`; `"sigmoid"` between the same;
+            `"cyclic"`, repeated linear growth (Fu et al. 2019, <https://arxiv.org/abs/1903.10145>).
+        weight: The weight at the end of the growth; by default `kl_weight` of the model's
+            configuration.
+        start: The weight at the beginning.
+        warmup: Fraction of training, or of each cycle, over which the weight grows.
+        cycles: Number of cycles.
+
+    Example:
+        >>> KLAnnealing(weight=1.0, warmup=0.5).at(step=25, total=100)
+        0.5
+    """
+
+    schedule: Literal["constant", "linear", "sigmoid", "cyclic"] = "linear"
+    weight: float | None = None
+    start: float = 0.0
+    warmup: float = 0.5
+    cycles: int = 4
+
+    def __post_init__(self) -> None:
+        """Validates the fields."""
+        check_choices(self)
+        if self.weight is not None:
+            check_at_least("weight", self.weight, 0.0)
+        check_at_least("start", self.start, 0.0)
+        check_count("cycles", self.cycles)
+        if not 0 < self.warmup <= 1:
+            raise ConfigError(f"warmup={self.warmup!r} is not possible. Give a fraction in (0, 1].")
+
+    def at(self, step: int, total: int) -> float:
+        """The weight at a step of `total` steps."""
+        if self.weight is None:
+            raise ConfigError(
+                "weight=None is that of a model. Give a number, or call apply(model)."
+            )
+        total = max(total, 1)
+        step = min(max(step, 0), total)
+        if self.schedule == "cyclic" and step < total:
+            step = step * self.cycles % total  # integer arithmetic, so that cycles begin on time
+        growth = min(step / total / self.warmup, 1.0)
+        if self.schedule == "constant":
+            growth = 1.0
+        elif self.schedule == "sigmoid":
+            growth = _sigmoid(growth)
+        return self.start + (self.weight - self.start) * growth
+
+    def apply(self, model: nn.Module, step: int, total: int) -> float:
+        """Sets the model's weight for a step, and returns it."""
+        weight = belief_states(model)[0].config.kl_weight if self.weight is None else self.weight
+        now = replace(self, weight=weight).at(step, total)
+        set_kl_weight(model, now)
+        return now
+
+
+def _sigmoid(growth: float) -> float:
+    """A logistic curve through (0, 0), (1/2, 1/2) and (1, 1)."""
+    lowest = 1 / (1 + math.exp(6))
+    value = 1 / (1 + math.exp(6 - 12 * growth))
+    return (value - lowest) / (1 - 2 * lowest)
