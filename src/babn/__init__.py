@@ -30,7 +30,8 @@ from babn.evaluation.report import report
 from babn.persistence import load, load_adapter, save_adapter
 from babn.prediction.attention_maps import AttentionMap, attention_maps
 from babn.prediction.generate import generate
-from babn.prediction.predict import Prediction, predict
+from babn.prediction.predict import predict
+from babn.prediction.result import Prediction
 from babn.prediction.sampling import posterior_mean, recording_kl, sampling
 from babn.prediction.temperature import (
     get_noise_level,

@@ -1,26 +1,26 @@
-"""Long work tells how far it has come."""
+"""Progress of long work."""
 
 from abc import ABC, abstractmethod
 
 
 class Progress(ABC):
-    """Is told how far long work has come."""
+    """Receives the progress of long work."""
 
     @abstractmethod
     def begin(self, task: str, total: int, done: int = 0) -> None:
-        """A task of `total` steps begins, some of which were done before."""
+        """Begins a task of `total` steps, of which `done` are done already."""
 
     @abstractmethod
     def step(self, count: int, note: str = "") -> None:
-        """Some of the task's steps are done."""
+        """Reports that `count` more steps of the task are done."""
 
     def say(self, line: str) -> None:
-        """Something has happened that should stay in view; does nothing unless overridden."""
+        """Reports an event; does nothing unless overridden."""
         return None
 
 
 class NoProgress(Progress):
-    """Nobody looks."""
+    """Shows nothing."""
 
     def begin(self, task: str, total: int, done: int = 0) -> None:
         """Does nothing."""

@@ -12,16 +12,17 @@ def demo(
     quick: bool = False,
     force: bool = False,
 ) -> None:
-    """Train three kinds of attention on one small task, and see what each is unsure of.
+    """Show what babn adds to a fine-tuned classifier, on a small task.
 
-    Fine-tunes three copies of a small pretrained model to recognise the intent of short requests:
-    with ordinary softmax attention, with BAM, and with BABN. Prints a table and writes a page with
-    charts. Takes up to four minutes on two cores; Ctrl-C stops it at any time.
+    Fine-tunes a small pretrained model to recognise the intent of short requests, converts it, fits
+    the noise to development texts, and predicts requests that it can and cannot know. Compares this
+    with softmax, Monte Carlo dropout and a copy trained as BABN; prints a table and writes a page
+    with charts. Takes about four minutes on two cores; Ctrl-C stops it at any time.
 
     Args:
         out: Folder to write the page and the numbers to.
         seed: Another number gives another training run.
-        epochs: Passes over the training texts, if not the recipe's.
+        epochs: Passes over the training texts.
         model: auto (the pretrained MiniLM if it is installed), small (a tiny model from scratch),
             or the folder of an encoder that save_pretrained wrote.
         quick: Train a tiny model for a few seconds, only to see that everything runs.
@@ -37,7 +38,7 @@ def demo(
     terminal = Terminal()
     prepare(out, force)
     terminal.announce(settings)
-    with terminal.progress:
+    with terminal:
         outcome = run(settings, terminal)
     write(out, outcome, versions())
     terminal.show(outcome, out)

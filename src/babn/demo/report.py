@@ -1,4 +1,4 @@
-"""What the demo tells in words: the table's columns, comparisons, examples and next steps."""
+"""The demo's words: the table's columns, comparisons, examples and next steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Column:
 
     Attributes:
         name: Its heading.
-        meaning: What it says, for someone who never heard of it.
+        meaning: Its meaning, for someone new to it.
         goal: Which way is better, if there is one.
         show: A row's number as text.
     """
@@ -100,7 +100,7 @@ SHORTEST = (
 
 
 def announcement(source: Source, recipe: Recipe) -> list[str]:
-    """What is about to happen."""
+    """Lines about what the demo will do."""
     return [
         f"Model: {source.name}",
         f"Fine-tuned for {recipe.epochs} epochs to sort short requests by intent. From there on:",
@@ -119,7 +119,7 @@ def heading(outcome: Outcome) -> str:
 def verdicts(outcome: Outcome) -> list[str]:
     """One line for each row after softmax, and one about out-of-scope texts."""
     lines = [f"{name}: {_verdict(found)}" for name, found in outcome.differences.items()]
-    return [*lines, noticing(outcome)]
+    return [*lines, detection(outcome)]
 
 
 def _verdict(found: dict[str, Difference]) -> str:
@@ -138,15 +138,14 @@ def _change(name: str, difference: Difference) -> str:
     return f"{difference.value:+.3f}" if name == "NLL" else f"{100 * difference.value:+.1f} points"
 
 
-def noticing(outcome: Outcome) -> str:
-    """Whether BABN notices out-of-scope texts as well as softmax does."""
+def detection(outcome: Outcome) -> str:
+    """How well BABN detects out-of-scope texts, beside softmax."""
     softmax, ours = outcome.rows[0], [row for row in outcome.rows if row.level is not None]
-    values = ", ".join(f"{row.name} {percent(row.scores.outside_entropy)}" for row in ours)
+    shown = (f"{row.name} {percent(row.scores.outside_entropy)}" for row in (softmax, *ours))
     best = max(row.scores.outside_entropy for row in ours)
     verdict = "at least as well as" if best >= softmax.scores.outside_entropy else "less well than"
     return (
-        f"out-of-scope texts by entropy, the better measure on development texts: {values}; "
-        f"{verdict} softmax with {percent(softmax.scores.outside_entropy)}"
+        f"BABN detects out-of-scope texts {verdict} softmax (AUROC by entropy: {'; '.join(shown)})"
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from babn.conversion.examples import as_call
 from babn.errors import ConfigError
-from babn.prediction.predict import ANSWERS, check_samples, find_logits, predict
+from babn.prediction.predict import TARGETS, check_samples, find_logits, predict
 from babn.prediction.temperature import get_noise_level, get_temperature, set_noise_level
 from babn.validation import check_at_least
 
@@ -273,7 +273,7 @@ def _of_tokens(
 
 def _without_labels(batch: Any) -> Any:
     args, kwargs = as_call(batch)
-    return args or {name: value for name, value in kwargs.items() if name not in ANSWERS}
+    return args or {name: value for name, value in kwargs.items() if name not in TARGETS}
 
 
 def _predicts_next(model: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""Where a converted model looks, and how sure it is of that."""
+"""Maps of attention weights and of their uncertainty."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ class AttentionMap:
     """The posterior of one attention call.
 
     Attributes:
-        name: Chain and step of the call.
+        name: The call's chain and step.
         mean: Posterior mean weights, normalised over keys.
         relative_std: Standard deviation divided by mean of the normalised weights; zero at masked
             keys.
@@ -33,7 +33,7 @@ class AttentionMap:
 
 
 def attention_maps(model: nn.Module, batch: Any) -> list[AttentionMap]:
-    """Posterior mean and std/mean of every attention call, in call order.
+    """Returns the posterior mean and relative std of every attention call, in call order.
 
     Args:
         model: A converted model; its training mode is restored afterwards.

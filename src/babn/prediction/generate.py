@@ -1,4 +1,4 @@
-"""Text with uncertainty: written by the posterior mean, and under samples of attention."""
+"""Generated text with uncertainty, from the posterior mean and from samples of attention."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from babn.prediction.scoring import Prompt, TokenStatistics, log_probs_of, up_to
 from babn.prediction.texts import Generation, SampledTexts
 
 OWN = ("num_return_sequences", "return_dict_in_generate", "output_scores", "output_logits")
-"""Arguments of `generate` for which this function has its own."""
+"""Arguments of transformers' `generate` that `babn.generate` sets itself."""
 
 
 def generate(
@@ -31,22 +31,22 @@ def generate(
     samples_per_pass: int = 4,
     **generate_kwargs: Any,
 ) -> Generation:
-    """Text by the posterior mean, and how sure the model is of it.
+    """Generates text with the posterior mean, and measures its uncertainty.
 
-    The text is scored under samples of attention, token by token; and `samples` further texts are
-    written, each under a sample of its own. The noise of a sample belongs to its text: it depends
-    on the seed, the number of the sample, the row of the batch, layer, head and positions, so that
-    a cache, padding and `samples_per_pass` change nothing. Beams of one search share a sample.
+    The text is scored under samples of attention, token by token, and `samples` further texts are
+    generated, each under its own sample. The noise of a sample depends on the seed, the number of
+    the sample, the row of the batch, layer, head and positions alone, so that a cache, padding and
+    `samples_per_pass` do not change it. Beams of one search share a sample.
 
     Args:
-        model: A converted model of transformers that generates; its training mode is restored.
+        model: A converted generative model of transformers; its training mode is restored.
         inputs: Token ids, or a dictionary of arguments of `generate`. Prompts of different lengths
-            are padded on the left and need an `attention_mask`; without one nothing is padding.
+            must be padded on the left and need an `attention_mask`.
         samples: How many samples of attention to draw.
-        seed: Makes samples reproducible, and tokens that are drawn (`do_sample=True`) for the same
-            batch; `None` takes torch's global state.
-        texts: Whether to write texts under samples as well, which costs as many generations.
-        samples_per_pass: How many samples share a pass; fewer take less memory.
+        seed: Makes samples of attention and of tokens (`do_sample=True`) reproducible; `None` uses
+            torch's global state.
+        texts: Whether to generate texts under the samples too, which costs one generation each.
+        samples_per_pass: How many samples share a forward pass; fewer take less memory.
         **generate_kwargs: Passed on to the model's `generate`, e.g. `max_new_tokens=20`.
     """
     check_samples(samples)
@@ -70,7 +70,7 @@ def generate(
 
 
 class _Writer:
-    """Writes and scores texts for one prompt."""
+    """Generates and scores texts for one prompt."""
 
     def __init__(self, prompt: Prompt, seed: int, settings: dict[str, Any]) -> None:
         self.prompt = prompt
@@ -84,17 +84,17 @@ class _Writer:
         self.blank = int(blank) if blank is not None else (self.ends or [0])[0]
 
     def write(self, copies: int) -> Tensor:
-        """Sequences for so many copies of the prompt."""
+        """Sequences for `copies` copies of the prompt."""
         made: Tensor = self.prompt.model.generate(**self.prompt.repeated(copies), **self.settings)
         return made
 
     def score(self, sequences: Tensor, part: range) -> Tensor:
-        """Logits at the new tokens of sequences under samples, by sample and row."""
+        """Logits at the new tokens of sequences, by sample and row."""
         with overriding(self.prompt.model, mode="sample", fixed_noise=self.noise(part)):
             return self.prompt.logits(sequences).unflatten(0, (len(part), -1))
 
     def sampled(self, part: range) -> SampledTexts:
-        """Texts written under samples, and their scores under the same."""
+        """Texts generated under samples, scored under the same samples."""
         with overriding(self.prompt.model, mode="sample", fixed_noise=self.noise(part)):
             sequences = self.write(len(part))
         logits = self.score(sequences, part)
@@ -104,13 +104,13 @@ class _Writer:
         return SampledTexts(sequences, log_probs_of(logits, words) * seen, seen)
 
     def noise(self, part: range) -> FixedNoise:
-        """The noise of some samples, one block of rows for each."""
+        """The noise of the samples in `part`, one block of rows for each."""
         rows = range(self.prompt.rows)
         seeds = [fold_in(fold_in(self.seed, sample), row) for sample in part for row in rows]
         return FixedNoise(seeds, self.prompt.padding * len(part))
 
     def seen(self, words: Tensor) -> Tensor:
-        """Which places hold tokens."""
+        """Mask of the tokens up to the end of each text."""
         return up_to_the_end(words, self.ends)
 
 
@@ -132,7 +132,7 @@ def _joined(parts: list[SampledTexts], blank: int) -> SampledTexts:
 
 
 def _with_mask(inputs: Any) -> dict[str, Any]:
-    """Arguments of `generate`, with a mask of padding if there are tokens to mask."""
+    """Arguments of `generate`, with an attention mask if there are token ids."""
     given = dict(inputs) if isinstance(inputs, Mapping) else {"input_ids": inputs}
     ids = given.get("input_ids")
     if isinstance(ids, Tensor) and given.get("attention_mask") is None:
@@ -146,7 +146,7 @@ def _check_generates(model: Any, settings: dict[str, Any]) -> None:
     if not hasattr(model, "generate") or not hasattr(model, "generation_config"):
         raise ConfigError(
             f"{type(model).__name__} has no generate(). Convert a language model of transformers, "
-            "as AutoModelForCausalLM loads it; babn.predict serves the others."
+            "such as AutoModelForCausalLM loads; for other models use babn.predict."
         )
     for name in OWN:
         if name in settings:

@@ -1,4 +1,4 @@
-"""A model's evaluation mode for as long as someone asks it, whatever mode it is in otherwise."""
+"""Temporary evaluation mode of a model that several threads may use at once."""
 
 import threading
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from torch import nn
 
 
 @dataclass
-class _Asked:
-    """A model that is being asked.
+class _Use:
+    """A model inside one or more `evaluating` blocks.
 
     Attributes:
-        before: The modes of its modules, to be restored.
+        before: The training modes of its modules, to be restored.
         dropout: Whether dropout is on.
-        threads: Those that ask, as often as they do.
+        threads: The thread of each block.
     """
 
     before: dict[nn.Module, bool]
@@ -24,52 +24,52 @@ class _Asked:
     threads: list[int]
 
 
-_asked: WeakKeyDictionary[nn.Module, _Asked] = WeakKeyDictionary()
+_uses: WeakKeyDictionary[nn.Module, _Use] = WeakKeyDictionary()
 _changes = threading.Condition()
 
 
 @contextmanager
 def evaluating(model: nn.Module, dropout: bool = False) -> Iterator[None]:
-    """Evaluation mode, or training mode but for batch statistics if dropout is to be on.
+    """Puts a model into evaluation mode; with `dropout`, dropout stays on.
 
-    The last of several threads restores what was before. Those that want dropout and those that do
-    not wait for each other.
+    The last of several threads restores the modes. Threads with and without dropout wait for each
+    other.
     """
     thread = threading.get_ident()
     with _changes:
         _changes.wait_for(lambda: _may_enter(model, dropout, thread))
-        asked = _asked.get(model)
-        if asked is None:
+        use = _uses.get(model)
+        if use is None:
             modes = {module: module.training for module in model.modules()}
-            asked = _asked[model] = _Asked(modes, dropout, [])
-            _switch(model, asked, dropout)
-        outer = asked.dropout
+            use = _uses[model] = _Use(modes, dropout, [])
+            _switch(model, use, dropout)
+        outer = use.dropout
         if outer != dropout:
-            _switch(model, asked, dropout)
-        asked.threads.append(thread)
+            _switch(model, use, dropout)
+        use.threads.append(thread)
     try:
         yield
     finally:
         with _changes:
-            asked.threads.remove(thread)
-            if not asked.threads:
-                del _asked[model]
-                for module, mode in asked.before.items():
+            use.threads.remove(thread)
+            if not use.threads:
+                del _uses[model]
+                for module, mode in use.before.items():
                     module.training = mode
             elif outer != dropout:
-                _switch(model, asked, outer)
+                _switch(model, use, outer)
             _changes.notify_all()
 
 
 def _may_enter(model: nn.Module, dropout: bool, thread: int) -> bool:
-    """Whether nobody else would be disturbed; a thread does not wait for itself."""
-    asked = _asked.get(model)
-    return asked is None or asked.dropout == dropout or set(asked.threads) == {thread}
+    """Whether no other thread is using the model in the other mode."""
+    use = _uses.get(model)
+    return use is None or use.dropout == dropout or set(use.threads) == {thread}
 
 
-def _switch(model: nn.Module, asked: _Asked, dropout: bool) -> None:
-    asked.dropout = dropout
+def _switch(model: nn.Module, use: _Use, dropout: bool) -> None:
+    use.dropout = dropout
     model.train(dropout)
-    for module in asked.before:
+    for module in use.before:
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.eval()

@@ -1,15 +1,13 @@
-"""Predictions from samples of attention, drawn in few passes."""
+"""Predictions from samples of attention, drawn in one or a few forward passes."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.noise_source import NoiseSource, fold_in
@@ -17,135 +15,14 @@ from babn.conversion.convert import check_finite
 from babn.conversion.examples import as_call
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
-from babn.errors import BabnWarning, ConfigError, SamplesError
+from babn.errors import BabnWarning, SamplesError
 from babn.prediction.modes import evaluating
+from babn.prediction.result import Activation as Activation
+from babn.prediction.result import Prediction as Prediction
 from babn.prediction.temperature import get_noise_level, get_temperature
-from babn.prediction.welch import welch_p_value
 
-Activation = Literal["softmax", "sigmoid", "identity"]
-
-ANSWERS = {"labels", "label", "label_ids", "start_positions", "end_positions", "mc_labels"}
-"""Arguments that hold answers, with which models put a loss before their logits."""
-
-NEGLIGIBLE = 0.05
-"""Standard deviation over samples of the margin between two logits that changes next to nothing:
-a probability of one half moves by 0.012."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Samples of a model's answer and what follows from them.
-
-    Attributes:
-        sample_logits: The model's outputs, one for each sample of attention.
-        activation: How outputs become probabilities; `"identity"` for regression, where `probs` and
-            `std` are mean and spread of the values and the entropies mean nothing.
-    """
-
-    sample_logits: Float[Tensor, "sample *batch label"]
-    activation: Activation = "softmax"
-
-    @cached_property
-    def sample_probs(self) -> Float[Tensor, "sample *batch label"]:
-        """Probabilities under each sample."""
-        logits = self.sample_logits.to(torch.promote_types(self.sample_logits.dtype, torch.float32))
-        if self.activation == "softmax":
-            return logits.softmax(-1)
-        return logits.sigmoid() if self.activation == "sigmoid" else logits
-
-    @cached_property
-    def probs(self) -> Float[Tensor, "*batch label"]:
-        """The predictive distribution: the mean over samples."""
-        return self.sample_probs.mean(0)
-
-    @cached_property
-    def std(self) -> Float[Tensor, "*batch label"]:
-        """Standard deviation of the probabilities over samples; zero for one sample."""
-        return self.sample_probs.std(0, correction=min(1, len(self.sample_probs) - 1))
-
-    @cached_property
-    def entropy(self) -> Float[Tensor, "*batch"]:
-        """Entropy of the predictive distribution in nats: total uncertainty."""
-        return self._entropy(self.probs)
-
-    @cached_property
-    def expected_entropy(self) -> Float[Tensor, "*batch"]:
-        """Mean entropy of the samples' distributions: uncertainty of the data."""
-        return self._entropy(self.sample_probs).mean(0)
-
-    @cached_property
-    def mutual_information(self) -> Float[Tensor, "*batch"]:
-        """Entropy less expected entropy: uncertainty that attention accounts for."""
-        return (self.entropy - self.expected_entropy).clamp(min=0)
-
-    @cached_property
-    def p_value(self) -> Float[Tensor, "*batch"]:
-        """P-value of Welch's t-test between the samples of the two most probable classes.
-
-        The paper's measure of certainty. It tests whether the *means* of the two classes differ, so
-        that it falls with the number of samples however often they disagree: with 20 samples most
-        inputs are "certain" (below 0.05). `disagreement` and `interval` do not depend on the
-        number. NaN for one class or one sample.
-        """
-        if self.probs.shape[-1] < 2:
-            return torch.full_like(self.entropy, torch.nan)
-        return welch_p_value(*self._top_two(self.sample_probs))
-
-    @cached_property
-    def disagreement(self) -> Float[Tensor, "*batch"]:
-        """Share of samples whose most probable class is not that of the prediction."""
-        differs = self.sample_probs.argmax(-1) != self.probs.argmax(-1)
-        return differs.to(self.probs.dtype).mean(0)
-
-    def interval(self, coverage: float = 0.9) -> Float[Tensor, "*batch 2"]:
-        """Central interval over the samples of the probability of the predicted class.
-
-        Args:
-            coverage: Share of samples inside.
-        """
-        if not 0 < coverage < 1:
-            raise ConfigError(f"coverage={coverage!r} is not possible. Give one between 0 and 1.")
-        chosen = self.probs.argmax(-1, keepdim=True).expand(*self.sample_probs.shape[:-1], 1)
-        ends = self.probs.new_tensor([(1 - coverage) / 2, (1 + coverage) / 2])
-        of_chosen = self.sample_probs.gather(-1, chosen).squeeze(-1)
-        return torch.quantile(of_chosen, ends, dim=0).movedim(0, -1)
-
-    def recentered(self, logits: Float[Tensor, "*batch label"]) -> "Prediction":
-        r"""The samples moved so that the mean of their logits is `logits`.
-
-        $l_s' = l + \sqrt{S / (S - 1)}\,(l_s - \bar l)$; one sample stays as it is.
-
-        Args:
-            logits: The logits at the posterior mean.
-        """
-        samples = len(self.sample_logits)
-        if samples == 1:
-            return self
-        deviation = self.sample_logits - self.sample_logits.mean(0)
-        moved = logits + (samples / (samples - 1)) ** 0.5 * deviation
-        return Prediction(moved, self.activation)
-
-    def _top_two(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Values of each sample for the two classes that are most probable over all samples."""
-        top = self.probs.topk(2, dim=-1).indices.expand(*values.shape[:-1], 2)
-        first, second = values.gather(-1, top).unbind(-1)
-        return first, second
-
-    def is_spread(self) -> bool:
-        """Whether noise changes the margin between the two first classes for any input."""
-        first, second = self._top_two(self.sample_logits.float())
-        return bool((first - second).std(0).max() > NEGLIGIBLE)
-
-    def tempered(self, temperature: float) -> "Prediction":
-        """The prediction with all logits divided by a temperature; values of regression stay."""
-        if self.activation == "identity" or temperature == 1:
-            return self
-        return Prediction(self.sample_logits / temperature, self.activation)
-
-    def _entropy(self, probs: Tensor) -> Tensor:
-        if self.activation == "sigmoid":
-            return -(torch.xlogy(probs, probs) + torch.xlogy(1 - probs, 1 - probs)).sum(-1)
-        return -torch.xlogy(probs, probs).sum(-1)
+TARGETS = {"labels", "label", "label_ids", "start_positions", "end_positions", "mc_labels"}
+"""Arguments that hold targets, with which models return a loss before their logits."""
 
 
 def predict(
@@ -159,13 +36,13 @@ def predict(
     memory: float | None = None,
     output: Callable[[Any], Tensor] | None = None,
 ) -> Prediction:
-    """Samples of the model's answer, drawn in one or a few passes.
+    """Samples the model's output, in one or a few forward passes.
 
-    Where the model gives one row of logits for each example, the samples are recentered: their
-    logits keep their deviations and get the mean of a pass at the posterior mean, as in the
-    linearized Laplace approximation. The model's classes stay what they are without noise, and
-    noise sets how sure it is of them. Logits are divided by the model's temperature, which is 1
-    until `babn.calibrate` fits it.
+    If the model returns one row of logits for each example, the samples are recentered: their
+    logits keep their deviations, and their mean becomes the logits at the posterior mean, as in the
+    linearized Laplace approximation. The predicted classes are then those of the model without
+    noise, and noise decides how certain they are. Logits are divided by the model's temperature,
+    which is 1 until `babn.calibrate` fits it.
 
     Args:
         model: A converted model; its training mode is restored afterwards.
@@ -186,7 +63,7 @@ def predict(
     for state in belief_states(model):
         check_finite(dict(state.named_parameters()))
     args, kwargs = as_call(batch)
-    kwargs = {name: value for name, value in kwargs.items() if name not in ANSWERS}
+    kwargs = {name: value for name, value in kwargs.items() if name not in TARGETS}
     sampler = _Sampler(model, args, kwargs, output or find_logits, seed)
     sampler.check_batch()
     followed = seed if dropout else None
@@ -211,7 +88,7 @@ def is_random(model: nn.Module) -> bool:
 
 
 def _warn_of_agreement(found: Prediction) -> None:
-    """Warns where random attention changes nothing that is worth sampling."""
+    """Warns if the samples hardly differ."""
     if found.activation == "softmax" and found.probs.shape[-1] > 1 and not found.is_spread():
         warnings.warn(
             "All samples give nearly the same prediction: the attention noise is too small to show "
@@ -223,14 +100,14 @@ def _warn_of_agreement(found: Prediction) -> None:
 
 
 def check_samples(value: Any, name: str = "samples") -> None:
-    """Refuses what is not a whole number from 1 on."""
+    """Validates that a number of samples is a positive integer."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise SamplesError(f"{name}={value!r} is not possible. Give a whole number from 1 on.")
 
 
 @dataclass
 class _Sampler:
-    """Runs a model on copies of a batch, one for each sample."""
+    """Runs a model on a batch repeated once for each sample."""
 
     model: nn.Module
     args: tuple[Any, ...]
@@ -240,7 +117,7 @@ class _Sampler:
     bytes: int = 1
 
     def draw(self, start: int, stop: int) -> Tensor:
-        """Logits of the samples from `start` to before `stop`."""
+        """Logits of the samples `start` to `stop - 1`."""
         count = stop - start
         seeds = None if self.seed is None else [fold_in(self.seed, i) for i in range(start, stop)]
         taken: list[int] = []
@@ -269,19 +146,19 @@ class _Sampler:
         return next(x.shape[0] for x in values if isinstance(x, Tensor) and x.ndim)
 
     def check_batch(self) -> None:
-        """Refuses a batch without tensors."""
+        """Validates that the batch has tensors."""
         values = (*self.args, *self.kwargs.values())
         if not any(isinstance(x, Tensor) and x.ndim for x in values):
             raise SamplesError("The batch has no tensor, so its size is unknown. Pass its inputs.")
 
     def samples_per_pass(self, memory: float | None) -> int:
-        """How many samples fit into the memory budget, from what the first one took."""
+        """The number of samples that fit into the memory budget, given what the first one took."""
         budget = _free_memory(self.model) if memory is None else memory * 2**30
         return int(min(max(budget / self.bytes, 1), 10**6))
 
 
 def repeat(x: Any, times: int, rows: int) -> Any:
-    """A tensor with one row for each example, repeated as a whole; anything else unchanged."""
+    """Repeats a tensor that has one row for each example; anything else is unchanged."""
     if isinstance(x, Tensor) and x.ndim and x.shape[0] == rows and times > 1:
         return x.repeat(times, *[1] * (x.ndim - 1))
     return x
@@ -300,7 +177,7 @@ def find_logits(output: Any) -> Tensor:
 
 @contextmanager
 def following_seed(seed: int | None, model: nn.Module) -> Iterator[None]:
-    """Makes what draws from the global state, as dropout does, follow a seed; it is restored."""
+    """Seeds torch's global generator, which dropout uses, and restores its state afterwards."""
     if seed is None:
         yield
         return

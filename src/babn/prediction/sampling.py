@@ -17,17 +17,17 @@ def sampling(model: nn.Module, seed: int | None = None, *, fixed: bool = False) 
 
     Args:
         model: A converted model.
-        seed: Makes the whole series of passes reproducible and leaves torch's global random state
-            alone; `None` draws from the global state.
-        fixed: Whether one draw of noise holds for the whole series, as generation asks for: the
-            noise of a pair then depends on the seed, the row of the batch, the layer, the head and
-            the positions of query and key, and a cache changes nothing. Needs a seed.
+        seed: Makes the series of passes reproducible without touching torch's global random state;
+            `None` draws from the global state.
+        fixed: Whether all passes share one draw of noise, as generation needs: the noise then
+            depends on the seed, the row of the batch, the layer, the head and the positions alone,
+            so that results with and without a cache agree. Needs a seed.
 
     Example:
         with babn.sampling(model, seed=0):
             first, second = model(**batch), model(**batch)  # two different samples
         with babn.sampling(model, seed=0, fixed=True):
-            tokens = model.generate(**batch)  # each row under a sample of its own
+            tokens = model.generate(**batch)  # one sample for each row
     """
     if fixed and seed is None:
         raise ConfigError("fixed=True needs a seed to make the noise from. Give seed=0, say.")
@@ -46,9 +46,6 @@ def posterior_mean(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def recording_kl(model: nn.Module) -> Iterator[None]:
-    """Makes passes compute the divergence under `torch.no_grad()` in evaluation mode too.
-
-    It is left out there otherwise, since nothing but curiosity needs it.
-    """
+    """Makes forward passes compute the KL in evaluation mode under `torch.no_grad()` too."""
     with overriding(model, record_kl=True):
         yield

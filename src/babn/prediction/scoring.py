@@ -1,4 +1,4 @@
-"""What a language model makes of given texts, token by token."""
+"""Scores of texts under a language model, token by token."""
 
 import inspect
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from babn.prediction.texts import TokenUncertainty
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model was given to go on with.
+    """The prompt of a generation.
 
     Attributes:
         model: A converted model that generates.
-        inputs: Keyword arguments of its `generate`, with a mask of padding.
+        inputs: Keyword arguments of its `generate`, with an attention mask.
     """
 
     model: Any
@@ -32,18 +32,18 @@ class Prompt:
 
     @property
     def is_pair(self) -> bool:
-        """Whether the model reads with an encoder and writes with a decoder."""
+        """Whether the model is an encoder-decoder."""
         return bool(getattr(self.model.config, "is_encoder_decoder", False))
 
     @property
     def length(self) -> int:
-        """How many tokens of a generated sequence were given."""
+        """The number of prompt tokens in a generated sequence."""
         given = self.inputs.get("decoder_input_ids" if self.is_pair else "input_ids")
         return 1 if given is None else given.shape[1]
 
     @property
     def padding(self) -> list[int]:
-        """How many tokens each prompt is padded with on its left."""
+        """The number of padding tokens on the left of each prompt."""
         mask = self.inputs.get("attention_mask")
         if self.is_pair or mask is None:
             return [0] * self.rows
@@ -54,7 +54,7 @@ class Prompt:
         return {name: repeat(x, count, self.rows) for name, x in self.inputs.items()}
 
     def logits(self, sequences: Int[Tensor, "rows length"]) -> Float[Tensor, "rows token word"]:
-        """What the model expects at each new token of `sequences`, after all tokens before it."""
+        """Next-token logits at each new token of `sequences`."""
         new = sequences.shape[1] - self.length
         inputs = self.repeated(len(sequences) // self.rows)
         accepted = inspect.signature(_unwrapped(self.model).forward).parameters
@@ -75,12 +75,12 @@ class Prompt:
 
 
 def _unwrapped(model: Any) -> Any:
-    """The model inside adapters of PEFT, whose forward names its arguments."""
+    """The base model inside a PEFT wrapper, whose forward names its arguments."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 class TokenStatistics:
-    """Sums over samples, so that the probabilities of all words are never kept for each of them."""
+    """Running sums over samples, so that vocabulary-sized tensors are not kept for each sample."""
 
     def __init__(self) -> None:
         self.log_probs: list[Tensor] = []
@@ -90,7 +90,7 @@ class TokenStatistics:
     def add(
         self, logits: Float[Tensor, "sample batch token word"], words: Int[Tensor, "batch token"]
     ) -> None:
-        """Takes in the logits of further samples at the same words."""
+        """Adds the logits of further samples at the same words."""
         log_probs = logits.log_softmax(-1)
         self.log_probs.append(log_probs_of(logits, words.expand(logits.shape[:-1])))
         probs = log_probs.exp()
@@ -98,7 +98,7 @@ class TokenStatistics:
         self.entropies = self.entropies - (probs * log_probs).sum(-1).sum(0)
 
     def result(self, seen: Bool[Tensor, "batch token"]) -> TokenUncertainty:
-        """What the samples say together."""
+        """The statistics over all samples."""
         log_probs = torch.cat(self.log_probs)
         mean = torch.as_tensor(self.probs) / len(log_probs)
         entropy = -torch.xlogy(mean, mean).sum(-1)
@@ -109,11 +109,11 @@ class TokenStatistics:
 def log_probs_of(
     logits: Float[Tensor, "*any token word"], words: Int[Tensor, "*any token"]
 ) -> Float[Tensor, "*any token"]:
-    """Log probabilities of the words that are there."""
+    """Log probabilities of `words`."""
     return logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
 
 
 def up_to_the_end(words: Int[Tensor, "*any token"], ends: list[int]) -> Bool[Tensor, "*any token"]:
-    """The places up to the first token that ends a text, that one included."""
+    """Mask of the tokens up to and including the first end-of-text token."""
     ended = torch.isin(words, torch.tensor(ends, dtype=words.dtype, device=words.device))
     return ended.cumsum(-1) - ended.long() == 0

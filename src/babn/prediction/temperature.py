@@ -1,4 +1,4 @@
-"""Temperature and noise level of a converted model, which are saved with it."""
+"""The temperature and the noise level that are stored in a converted model."""
 
 import math
 from numbers import Real
@@ -10,9 +10,9 @@ from babn.errors import ConfigError
 
 
 def set_temperature(model: nn.Module, temperature: float) -> None:
-    """Sets what `predict` divides logits by; above 1 makes a model less sure.
+    """Sets the temperature that `predict` divides logits by; above 1 lowers confidence.
 
-    The model's own outputs and its training stay as they are.
+    Calls of the model itself and training ignore it.
     """
     if not 0 < temperature < math.inf:
         raise ConfigError(f"temperature={temperature!r} is not possible. Give a number above 0.")
@@ -21,15 +21,15 @@ def set_temperature(model: nn.Module, temperature: float) -> None:
 
 
 def get_temperature(model: nn.Module) -> float:
-    """What `predict` divides logits by."""
+    """The temperature that `predict` divides logits by."""
     return float(belief_states(model)[0].temperature)
 
 
 def set_noise_level(model: nn.Module, level: float) -> None:
-    """Sets what the noise of predictions is multiplied by: 0 for none, 1 for the posterior's own.
+    """Sets the multiplier of the noise in predictions: 0 for none, 1 for the posterior's own.
 
-    The posterior mean and training stay as they are. `babn.tune_noise` finds the level on
-    development data.
+    The posterior mean and training ignore it. `babn.tune_noise` finds the level on development
+    data.
     """
     if isinstance(level, bool) or not isinstance(level, Real) or not 0 <= level < math.inf:
         raise ConfigError(f"level={level!r} is not possible. Give a number from 0 on.")
@@ -38,5 +38,5 @@ def set_noise_level(model: nn.Module, level: float) -> None:
 
 
 def get_noise_level(model: nn.Module) -> float:
-    """What the noise of predictions is multiplied by."""
+    """The multiplier of the noise in predictions."""
     return belief_states(model)[0].level

@@ -1,4 +1,4 @@
-"""How sure a model is of what it writes: statistics of tokens and of whole texts."""
+"""Uncertainty of generated text: statistics of tokens and of whole texts."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class TokenUncertainty:
-    r"""One text under many samples of attention.
+    r"""Uncertainty of one text's tokens under samples of attention.
 
     With $p_s$ the model under sample $s$ of $S$, $y_l$ the text's token $l$ and
     $\bar p = \frac1S\sum_s p_s$; every number is in nats and zero after the end of a text.
@@ -19,8 +19,8 @@ class TokenUncertainty:
     Attributes:
         log_probs: $\log p_s(y_l \mid y_{<l}, x)$.
         entropy: $H[\bar p(\cdot \mid y_{<l}, x)]$: total uncertainty of the next token.
-        expected_entropy: $\frac1S\sum_s H[p_s(\cdot \mid y_{<l}, x)]$: uncertainty of the data.
-        seen: Which places hold tokens: all up to the first end of the text, that one included.
+        expected_entropy: $\frac1S\sum_s H[p_s(\cdot \mid y_{<l}, x)]$: aleatoric uncertainty.
+        seen: Mask of the tokens up to and including the first end-of-text token.
     """
 
     log_probs: Float[Tensor, "sample batch token"]
@@ -30,7 +30,7 @@ class TokenUncertainty:
 
     @cached_property
     def mutual_information(self) -> Float[Tensor, "batch token"]:
-        """Entropy less expected entropy: uncertainty that attention accounts for."""
+        """Entropy minus expected entropy: the uncertainty due to random attention."""
         return (self.entropy - self.expected_entropy).clamp(min=0)
 
     @cached_property
@@ -50,7 +50,7 @@ class TokenUncertainty:
 
     @cached_property
     def sequence_std(self) -> Float[Tensor, " batch"]:
-        """Spread over samples of the text's log probability; zero for one sample."""
+        """Standard deviation over samples of the text's log probability; zero for one sample."""
         return self.log_probs.sum(-1).std(0, correction=min(1, len(self.log_probs) - 1))
 
     @cached_property
@@ -66,12 +66,12 @@ class TokenUncertainty:
 
 @dataclass(frozen=True)
 class SampledTexts:
-    r"""Many texts, each written and scored under a sample of attention of its own.
+    r"""Texts that were each generated and scored under their own sample of attention.
 
     Attributes:
-        sequences: The texts $y^s$ as the model's `generate` gives them.
+        sequences: The texts $y^s$ as the model's `generate` returns them.
         log_probs: $\log p_s(y^s_l \mid y^s_{<l}, x)$; zero after the end of a text.
-        seen: Which places hold tokens.
+        seen: Mask of the tokens.
     """
 
     sequences: Int[Tensor, "sample batch length"]
@@ -82,8 +82,8 @@ class SampledTexts:
     def predictive_entropy(self) -> Float[Tensor, " batch"]:
         r"""$-\frac1S\sum_s\log p_s(y^s \mid x)$.
 
-        An estimate of the entropy of texts if their tokens were drawn (`do_sample=True`); of how
-        improbable the written texts are, if they were not.
+        Estimates the entropy of texts if their tokens were sampled (`do_sample=True`); with greedy
+        decoding it measures how improbable the generated texts are.
         """
         return -self.log_probs.sum(-1).mean(0)
 
@@ -91,8 +91,8 @@ class SampledTexts:
     def normalized_entropy(self) -> Float[Tensor, " batch"]:
         r"""$-\frac1S\sum_s\frac{1}{L_s}\log p_s(y^s \mid x)$ with lengths $L_s$.
 
-        The length-normalised predictive entropy of Malinin and Gales (2021), which does not call a
-        long text unsure because it is long.
+        The length-normalised predictive entropy of Malinin and Gales (2021,
+        <https://arxiv.org/abs/2002.07650>), which does not grow with the length of a text.
         """
         return -mean_over(self.log_probs, self.seen).mean(0)
 
@@ -105,7 +105,7 @@ class SampledTexts:
 
     @cached_property
     def distinct(self) -> Int[Tensor, " batch"]:
-        """How many different texts there are."""
+        """The number of different texts."""
         earlier = self._same.bool() & self._earlier
         return (~earlier.any(1)).sum(0)
 
@@ -122,13 +122,13 @@ class SampledTexts:
 
 @dataclass(frozen=True)
 class Generation:
-    """What a converted model writes, and how sure it is of that.
+    """The result of `babn.generate`.
 
     Attributes:
-        sequences: Texts by the posterior mean, as the model's `generate` gives them.
-        prompt_length: How many tokens at their beginning were given.
-        tokens: How sure the model is of each of their tokens.
-        texts: Texts written under samples of attention, if they were asked for.
+        sequences: Texts of the posterior mean, as the model's `generate` returns them.
+        prompt_length: The number of prompt tokens at their beginning.
+        tokens: The uncertainty of each of their tokens.
+        texts: Texts generated under samples of attention, or `None` with `texts=False`.
     """
 
     sequences: Int[Tensor, "batch length"]
@@ -138,7 +138,7 @@ class Generation:
 
     @property
     def new_tokens(self) -> Int[Tensor, "batch token"]:
-        """What the model has added."""
+        """The generated tokens without the prompt."""
         return self.sequences[:, self.prompt_length :]
 
 
@@ -148,5 +148,5 @@ def log_mean_exp(x: Float[Tensor, "sample ..."]) -> Float[Tensor, "..."]:
 
 
 def mean_over(x: Float[Tensor, "*any token"], seen: Bool[Tensor, "*any token"]) -> Tensor:
-    """Mean over the tokens that are there."""
+    """Mean over the tokens of a mask."""
     return (x * seen).sum(-1) / seen.sum(-1).clamp(min=1)

@@ -1,4 +1,4 @@
-"""t-tests without scipy, vectorised, on the device where the samples are."""
+"""Vectorised t-tests in torch, on the device of the samples."""
 
 import torch
 from jaxtyping import Float
@@ -16,8 +16,8 @@ def welch_p_value(
     $$t = \frac{\bar a - \bar b}{\sqrt{s_a^2/n + s_b^2/n}}, \qquad
     p = I_{\nu/(\nu + t^2)}(\nu/2, 1/2)$$
 
-    with the Welch-Satterthwaite degrees of freedom $\nu$. Without any spread the answer is 1 for
-    equal means and 0 otherwise; with fewer than two samples it is NaN.
+    with the Welch-Satterthwaite degrees of freedom $\nu$. Without any spread the p-value is 1
+    for equal means and 0 otherwise; with fewer than two samples it is NaN.
     """
     a, b = a.double(), b.double()
     n = a.shape[0]

@@ -1,4 +1,4 @@
-"""Training in several processes: the divergence of the joined batch."""
+"""Training in several processes: the KL of the joint batch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,22 +16,22 @@ from babn.validation import check_at_least
 def across_processes(
     model: nn.Module, weight: float = 1.0, group: dist.ProcessGroup | None = None
 ) -> Iterator[None]:
-    r"""Averages divergences over the batches of all processes, in training passes within the block.
+    r"""Averages the KL over the batches of all processes, in training passes within the block.
 
-    DDP and FSDP average gradients over processes. With $T_r$ the sum of a layer's divergences in
-    process $r$ of $R$ and $N_r$ the number of pairs (or of examples, with `kl_reduction="sum"`)
-    that it is divided by, each process then adds
+    DDP and FSDP average gradients over processes. With $T_r$ the sum of a layer's KL in process $r$
+    of $R$ and $N_r$ the number of variables (or of examples, with `kl_reduction="sum"`) that it is
+    divided by, each process then adds
 
     $$T_r \Big/ \frac1R \sum_q N_q$$
 
-    to its loss, whose average over processes is the divergence of the joined batch,
-    $\sum_r T_r / \sum_r N_r$, however texts of different lengths are spread over them. Without
-    this each process divides by its own number. Nothing changes outside of a process group.
+    to its loss, whose average over processes is the KL of the joint batch,
+    $\sum_r T_r / \sum_r N_r$, however texts of different lengths are distributed. Without this
+    block each process divides by its own $N_r$. Outside of a process group it has no effect.
 
     Args:
         model: A converted model; or a wrapper of it, such as DDP's.
-        weight: What the caller multiplies this process's loss by, where batches have different
-            sizes: the divergence is divided by it beforehand. With 0 the process does not count.
+        weight: What the caller multiplies this process's loss by, if batches have different sizes:
+            the KL is divided by it beforehand. With 0 the process does not count.
         group: The processes; by default all.
 
     Example:

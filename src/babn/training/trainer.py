@@ -22,19 +22,19 @@ else:
 
 
 class BeliefTrainerMixin(_Base):
-    """Adds the weighted divergence to whatever loss a Trainer computes, once and in the right size.
+    """Adds the weighted KL to the loss of any Trainer, so that it minimises the negative ELBO.
 
-    A converted model adds the divergence to its own loss. Under a Trainer that is wrong in three
-    cases, which this mixin handles: label smoothing and custom losses never see the model's loss;
-    losses that are normalised over accumulated batches count the divergence once for each of them;
-    and losses averaged over tokens of all processes are multiplied by the number of processes.
+    A converted model adds the KL to its own loss. Under a Trainer that is wrong in three cases,
+    which this mixin handles: label smoothing and custom losses bypass the model's loss; losses that
+    are normalised over accumulated batches count the KL once for each batch; and losses averaged
+    over the tokens of all processes are multiplied by the number of processes.
 
     Args:
-        annealing: Schedule of the divergence's weight; by default linear from zero to the
-            configuration's `kl_weight` over the first half of training.
+        annealing: Schedule of the KL's weight; by default linear from zero to the configuration's
+            `kl_weight` over the first half of training.
         belief_learning_rate: Learning rate of the parameters that conversion added, which follows
-            the Trainer's schedule; by default that of all others. They have no weight decay, unless
-            you pass an optimizer of your own.
+            the Trainer's schedule; by default that of the other parameters. They have no weight
+            decay, unless you pass an optimizer of your own.
 
     Example:
         class MyTrainer(BeliefTrainerMixin, Seq2SeqTrainer): ...
@@ -59,11 +59,11 @@ class BeliefTrainerMixin(_Base):
         if self.args.n_gpu > 1:
             raise ConfigError(
                 f"{self.args.n_gpu} GPUs in one process: DataParallel cannot collect the "
-                "divergence. Start one process for each GPU with torchrun, or set "
+                "KL. Start one process for each GPU with torchrun, or set "
                 "CUDA_VISIBLE_DEVICES=0."
             )
         converted = cast(nn.Module, self.model)
-        belief_states(converted)  # refuses a model that is not converted, before any work
+        belief_states(converted)  # raises if the model is not converted
         self.annealing = annealing or KLAnnealing()
         if not normalizes_over_items(converted):
             self.model_accepts_loss_kwargs = False
@@ -71,7 +71,7 @@ class BeliefTrainerMixin(_Base):
         self._steps = 0.0
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """The Trainer's optimizer with groups of their own for what conversion added."""
+        """The Trainer's optimizer, with separate groups for the parameters that conversion added."""
         given = self.optimizer is not None
         optimizer = super().create_optimizer(*(() if model is None else (model,)))
         if not given:
@@ -95,10 +95,10 @@ class BeliefTrainerMixin(_Base):
                 model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
             )
         if model.training:
-            loss = self._with_divergence(model, loss, num_items_in_batch)
+            loss = self._with_kl(model, loss, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
-    def _with_divergence(self, model: nn.Module, loss: Tensor, num_items: Any) -> Tensor:
+    def _with_kl(self, model: nn.Module, loss: Tensor, num_items: Any) -> Tensor:
         layers = kl_per_layer(model)
         if not layers:
             return loss
@@ -123,14 +123,14 @@ class BeliefTrainerMixin(_Base):
         return int(getattr(self, "current_gradient_accumulation_steps", 1))  # set by `train`
 
     def _note(self, values: dict[str, Tensor]) -> None:
-        """Adds the terms of a micro-batch, so that every step counts the same, as in `loss`."""
+        """Adds the terms of a micro-batch, weighted so that every step counts the same."""
         share = 1 / self._micro_batches
         for name, value in values.items():
             self._sums[name] = self._sums.get(name, 0.0) + share * value.detach().float()
         self._steps += share
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Adds the likelihood, the divergence, its layers and its weight to training logs."""
+        """Adds NLL, KL, KL of each layer and KL weight to training logs."""
         if "loss" in logs and self._steps:
             means = torch.stack(list(self._sums.values())) / self._steps
             means = self.accelerator.reduce(means, reduction="mean").tolist()
@@ -147,7 +147,7 @@ class BeliefTrainer(BeliefTrainerMixin, Trainer):
 def set_apart(
     optimizer: torch.optim.Optimizer, parameters: set[nn.Parameter], learning_rate: float | None
 ) -> None:
-    """Moves parameters of an optimizer to groups without weight decay.
+    """Moves parameters of an optimizer to new groups without weight decay.
 
     Args:
         optimizer: The optimizer, before its first step.
@@ -171,10 +171,10 @@ def set_apart(
 
 
 def normalizes_over_items(model: nn.Module) -> bool:
-    """Whether a model's loss uses `num_items_in_batch`, as far as its source tells.
+    """Whether a model's loss uses `num_items_in_batch`, inferred from its source.
 
-    The Trainer believes so of every forward that takes keyword arguments and then leaves the loss
-    undivided over accumulated batches; many classifiers take the number and ignore it.
+    The Trainer assumes so for every forward that takes keyword arguments, and then does not divide
+    the loss by the number of accumulated batches; many classifiers take the number and ignore it.
     """
     try:
         source = textwrap.dedent(python_inspect.getsource(python_inspect.unwrap(model.forward)))

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from babn.errors import ConfigError
-from babn.prediction.predict import ANSWERS
+from babn.prediction.predict import TARGETS
 from babn_paper.tasks.asking import Asking, ask_once
 from babn_paper.tasks.encoded import Batch, Encoded
 
@@ -212,4 +212,4 @@ class Task(ABC, Generic[Example]):
 
 def without_answers(batch: Batch) -> Batch:
     """A batch as the model gets it when nobody tells it the answers."""
-    return {name: value for name, value in batch.items() if name not in ANSWERS}
+    return {name: value for name, value in batch.items() if name not in TARGETS}

@@ -1,0 +1,141 @@
+"""The result of `babn.predict`: samples of a model's output and what follows from them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.errors import ConfigError
+from babn.prediction.welch import welch_p_value
+
+Activation = Literal["softmax", "sigmoid", "identity"]
+
+NEGLIGIBLE = 0.05
+"""A standard deviation over samples of the margin between two logits below which samples agree: at
+0.05 a probability of one half varies by 0.012."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Samples of a model's output, and the predictive distribution that they give.
+
+    Attributes:
+        sample_logits: The model's outputs, one for each sample of attention.
+        activation: How outputs become probabilities. With `"identity"`, for regression, `probs` and
+            `std` are the mean and standard deviation of the values, and entropies are meaningless.
+
+    Example:
+        >>> prediction = Prediction(torch.tensor([[[2.0, 0.0]], [[-1.0, 0.0]]]))
+        >>> prediction.probs
+        tensor([[0.5749, 0.4251]])
+        >>> prediction.disagreement
+        tensor([0.5000])
+    """
+
+    sample_logits: Float[Tensor, "sample *batch label"]
+    activation: Activation = "softmax"
+
+    @cached_property
+    def sample_probs(self) -> Float[Tensor, "sample *batch label"]:
+        """Probabilities under each sample."""
+        logits = self.sample_logits.to(torch.promote_types(self.sample_logits.dtype, torch.float32))
+        if self.activation == "softmax":
+            return logits.softmax(-1)
+        return logits.sigmoid() if self.activation == "sigmoid" else logits
+
+    @cached_property
+    def probs(self) -> Float[Tensor, "*batch label"]:
+        """The predictive distribution: the mean over samples."""
+        return self.sample_probs.mean(0)
+
+    @cached_property
+    def std(self) -> Float[Tensor, "*batch label"]:
+        """Standard deviation of the probabilities over samples; zero for one sample."""
+        return self.sample_probs.std(0, correction=min(1, len(self.sample_probs) - 1))
+
+    @cached_property
+    def entropy(self) -> Float[Tensor, "*batch"]:
+        """Entropy of the predictive distribution in nats: total uncertainty."""
+        return self._entropy(self.probs)
+
+    @cached_property
+    def expected_entropy(self) -> Float[Tensor, "*batch"]:
+        """Mean entropy of the samples' distributions: aleatoric uncertainty."""
+        return self._entropy(self.sample_probs).mean(0)
+
+    @cached_property
+    def mutual_information(self) -> Float[Tensor, "*batch"]:
+        """Entropy minus expected entropy: the uncertainty due to random attention."""
+        return (self.entropy - self.expected_entropy).clamp(min=0)
+
+    @cached_property
+    def p_value(self) -> Float[Tensor, "*batch"]:
+        """P-value of Welch's t-test between the samples of the two most probable classes.
+
+        The paper's measure of certainty. It tests whether the *means* of the two classes differ, so
+        that it falls with the number of samples however often they disagree: with 20 samples most
+        inputs are "certain" (below 0.05). `disagreement` and `interval` do not depend on the
+        number. NaN for one class or one sample.
+        """
+        if self.probs.shape[-1] < 2:
+            return torch.full_like(self.entropy, torch.nan)
+        return welch_p_value(*self._top_two(self.sample_probs))
+
+    @cached_property
+    def disagreement(self) -> Float[Tensor, "*batch"]:
+        """Share of samples whose most probable class is not that of the prediction."""
+        differs = self.sample_probs.argmax(-1) != self.probs.argmax(-1)
+        return differs.to(self.probs.dtype).mean(0)
+
+    def interval(self, coverage: float = 0.9) -> Float[Tensor, "*batch 2"]:
+        """Central interval over the samples of the probability of the predicted class.
+
+        Args:
+            coverage: Share of samples inside.
+        """
+        if not 0 < coverage < 1:
+            raise ConfigError(f"coverage={coverage!r} is not possible. Give one between 0 and 1.")
+        chosen = self.probs.argmax(-1, keepdim=True).expand(*self.sample_probs.shape[:-1], 1)
+        ends = self.probs.new_tensor([(1 - coverage) / 2, (1 + coverage) / 2])
+        of_chosen = self.sample_probs.gather(-1, chosen).squeeze(-1)
+        return torch.quantile(of_chosen, ends, dim=0).movedim(0, -1)
+
+    def recentered(self, logits: Float[Tensor, "*batch label"]) -> "Prediction":
+        r"""Shifts the samples so that the mean of their logits is `logits`.
+
+        $l_s' = l + \sqrt{S / (S - 1)}\,(l_s - \bar l)$; a single sample is unchanged.
+
+        Args:
+            logits: The logits at the posterior mean.
+        """
+        samples = len(self.sample_logits)
+        if samples == 1:
+            return self
+        deviation = self.sample_logits - self.sample_logits.mean(0)
+        moved = logits + (samples / (samples - 1)) ** 0.5 * deviation
+        return Prediction(moved, self.activation)
+
+    def _top_two(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Values of each sample for the two classes that are most probable over all samples."""
+        top = self.probs.topk(2, dim=-1).indices.expand(*values.shape[:-1], 2)
+        first, second = values.gather(-1, top).unbind(-1)
+        return first, second
+
+    def is_spread(self) -> bool:
+        """Whether noise changes the margin between the top two classes for any input."""
+        first, second = self._top_two(self.sample_logits.float())
+        return bool((first - second).std(0).max() > NEGLIGIBLE)
+
+    def tempered(self, temperature: float) -> "Prediction":
+        """Divides all logits by a temperature; regression values are unchanged."""
+        if self.activation == "identity" or temperature == 1:
+            return self
+        return Prediction(self.sample_logits / temperature, self.activation)
+
+    def _entropy(self, probs: Tensor) -> Tensor:
+        if self.activation == "sigmoid":
+            return -(torch.xlogy(probs, probs) + torch.xlogy(1 - probs, 1 - probs)).sum(-1)
+        return -torch.xlogy(probs, probs).sum(-1)
