@@ -192,9 +192,9 @@ def test_a_model_is_no_better_than_itself() -> None:
     outcome = made_outcome(1.0, 1.0)
     for difference in outcome.differences[TRAINED].values():
         assert difference.value == difference.low == difference.high == 0
-    [verdict, noticing] = report.verdicts(outcome)
+    [verdict, detection] = report.verdicts(outcome)
     assert verdict == (f"{TRAINED}: no clear difference in accuracy, NLL, ECE, out-of-scope AUROC")
-    assert "at least as well as softmax" in noticing
+    assert "at least as well as softmax" in detection
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,12 @@ def test_a_model_is_no_better_than_itself() -> None:
         (0.5, 1.9, "worse in out-of-scope AUROC", "less well than softmax"),
     ],
 )
-def test_output_says_who_notices_out_of_scope_texts(
+def test_output_says_who_detects_out_of_scope_texts(
     ours: float, theirs: float, verdict: str, words: str
 ) -> None:
-    [line, noticing] = report.verdicts(made_outcome(ours, theirs))
+    [line, detection] = report.verdicts(made_outcome(ours, theirs))
     assert verdict in line
-    assert words in noticing
+    assert words in detection
 
 
 def test_announcement_shows_the_shortest_way() -> None:

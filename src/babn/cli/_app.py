@@ -1,4 +1,4 @@
-"""Finds the commands and makes their options from their signatures and docstrings."""
+"""The command line, built from the signatures and docstrings of the commands."""
 
 import importlib
 import inspect as python_inspect
@@ -18,8 +18,9 @@ from babn.plugins import plugins
 
 ABOUT = """Calibrated uncertainty for attention models.
 
-babn turns the attention weights of a model into random variables, so that the model can tell you
-how sure it is. New here? Run `babn demo`: it takes a few minutes and needs no download beyond pip.
+babn turns the attention weights of a model into random variables, so that the model's
+predictions carry calibrated uncertainty. New here? Run `babn demo`: it takes a few minutes and
+needs no download beyond pip.
 """
 
 
@@ -33,7 +34,7 @@ VALUES = {
     list[str]: "NAME=VALUE",
     list[str] | None: "TEXT",
 }
-"""What stands for an option's value in the help; a switch has none."""
+"""Placeholders of option values in the help; a switch has none."""
 
 
 def app(*packages: ModuleType) -> typer.Typer:
@@ -50,7 +51,7 @@ def app(*packages: ModuleType) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    made.callback()(lambda: None)  # keeps `babn NAME` even if there were one command only
+    made.callback()(lambda: None)  # keeps `babn NAME` even with a single command
     for name, function in commands(*packages):
         summary, _ = split_docstring(function)
         made.command(name, help=summary)(with_options(function))
@@ -71,7 +72,7 @@ def commands(*packages: ModuleType) -> Iterator[tuple[str, Callable[..., None]]]
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The function as typer wants it: help in the annotations, and errors in one line."""
+    """Wraps a command for typer: help in the annotations, errors in one line."""
     _, lines = split_docstring(function)
     signature = python_inspect.signature(function)
     parameters = [described(p, lines.get(p.name, "")) for p in signature.parameters.values()]
@@ -82,7 +83,7 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def described(parameter: Parameter, text: str) -> Parameter:
-    """A parameter whose annotation holds its help; keyword-only ones become options."""
+    """Annotates a parameter with its help; keyword-only parameters become options."""
     name = parameter.name.strip("_").replace("_", "-")
     option: Any
     if parameter.kind is not Parameter.KEYWORD_ONLY:
@@ -96,7 +97,7 @@ def described(parameter: Parameter, text: str) -> Parameter:
 
 
 def split_docstring(function: Callable[..., None]) -> tuple[str, dict[str, str]]:
-    """A docstring's description, and its line for each argument."""
+    """Splits a docstring into its description and a line for each argument."""
     text, _, arguments = python_inspect.getdoc(function).partition("\nArgs:\n")  # type: ignore[union-attr]
     found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE)
     return text.strip(), {name: " ".join(line.split()) for name, line in found}

@@ -1,4 +1,4 @@
-"""How commands fail: one line in red and an exit code, never a traceback."""
+"""Errors of commands: one red line and an exit code instead of a traceback."""
 
 import functools
 import warnings
@@ -16,25 +16,25 @@ FAILED, INTERRUPTED = 2, 130
 
 
 class CommandError(BabnError):
-    """A command cannot do what it was asked to."""
+    """A command got arguments that it cannot use."""
 
 
 def failing_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with errors that a user can mend told in one line."""
+    """Wraps a command so that errors a user can fix are printed in one line."""
 
     @functools.wraps(command)
     def run(**kwargs: Any) -> None:
         try:
             with warning_in_one_line():
                 command(**kwargs)
-        except LeaderError:  # the first process tells
+        except LeaderError:  # rank zero prints the error
             raise typer.Exit(FAILED) from None
         except (BabnError, ImportError, OSError) as error:
             stop(f"error: {one_line(error)}", FAILED)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            remedy = "Ask for less: a smaller batch_size, max_length or number of samples."
+            remedy = "Use a smaller batch_size, max_length or number of samples."
             stop(f"error: out of memory: {one_line(error)[:200]} {remedy}", FAILED)
         except KeyboardInterrupt:
             stop("interrupted", INTERRUPTED)
@@ -44,7 +44,7 @@ def failing_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def warning_in_one_line() -> Iterator[None]:
-    """Shows babn's own warnings without the place in the source that they come from."""
+    """Prints babn's own warnings without their source location."""
     usual = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *others: Any) -> None:

@@ -1,4 +1,4 @@
-"""A model from its configuration alone, with weights that take no memory."""
+"""Models built from a configuration alone, with weights that take no memory."""
 
 import math
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def outline(config: Any) -> nn.Module:
 
 @contextmanager
 def _without_weights() -> Iterator[None]:
-    """Parameters made inside have a shape and nothing else; buffers are left alone."""
+    """Creates parameters on the meta device inside the block; buffers stay real."""
     register = nn.Module.register_parameter
 
     def register_shape(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:

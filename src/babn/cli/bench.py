@@ -8,15 +8,14 @@ def bench(
 ) -> None:
     """Measure what stochastic attention costs in time and memory, beside softmax in the same run.
 
-    Random weights in the shape of ALBERT-base. On a GPU compiled models in bfloat16 for 128, 512
-    and 2048 tokens, several minutes; on a CPU fewer layers and shorter texts in float32.
-    Compare the ratios: times depend on what else the machine does.
+    Uses random weights in the shape of ALBERT-base: on a GPU compiled models in bfloat16 for 128,
+    512 and 2048 tokens (several minutes), on a CPU fewer layers and shorter texts in float32.
+    Compare the ratios: absolute times depend on what else the machine does.
 
     Args:
-        out: JSON file to write the numbers to; until all are there they stand beside it, in a file
-            whose name ends with .partial.
+        out: JSON file to write the numbers to; until all are measured, its name has .partial added.
         quick: Measure one tiny size once, only to see that everything runs.
-        routes: Measure training with cheaper upward paths instead: of low rank, shared by layers.
+        routes: Measure training with cheaper upward paths instead: low rank, shared by layers.
     """
     import json
     from dataclasses import replace
@@ -57,12 +56,12 @@ def bench(
         for line in lines:
             printed.add_row(*line)
         console.print(printed)
-    console.print("Each rule in its faster form.")
+    console.print("Each method in its faster form.")
     console.print(f"All numbers: {out}")
 
 
 def _check_place(out: Path) -> None:
-    """Makes sure, before anything is measured, that results may be written to a file."""
+    """Validates, before anything is measured, that results can be written to a file."""
     from babn.errors import BabnError
     from babn.files import parse_json
 
@@ -76,4 +75,4 @@ def _check_place(out: Path) -> None:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not {"versions", "rows"} <= found.keys():
-        raise BabnError(f"--out {out} exists, and is not of `babn bench`: name another file")
+        raise BabnError(f"--out {out} exists, and was not written by babn bench: name another file")

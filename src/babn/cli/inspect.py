@@ -23,7 +23,7 @@ READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     int: (int, "a whole number"),
     float: (float, "a number"),
 }
-"""How the settings of a rule are read from text, by type, and what that text should be."""
+"""Parsers of a setting by its type, and what the text should be."""
 
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """Names that the Hugging Face hub may know: `model` or `owner/model`."""
@@ -34,7 +34,7 @@ def inspect(
     *,
     rule: str | None = None,
     rho: float | None = None,
-    set_: list[str] = [],  # noqa: B006  (typer asks for a list)
+    set_: list[str] = [],  # noqa: B006  (typer needs a list)
     json: bool = False,
 ) -> None:
     """Show which attention calls of a model babn converts, and what that adds.
@@ -43,10 +43,10 @@ def inspect(
 
     Args:
         model: A folder that save_pretrained wrote, or the name of a model on the Hugging Face hub.
-        rule: How attention becomes random: belief (the default), bam, softmax or mc-dropout.
-        rho: Weibull shape of a typical key in the belief rule; larger means less noise.
-        set_: Another setting of the rule as NAME=VALUE, e.g. layers=last:4 or noise_over=pairs; may
-            be repeated.
+        rule: The attention method: belief (the default), bam, softmax or mc-dropout.
+        rho: Weibull shape of a typical key in the belief method; larger means less noise.
+        set_: Another setting of the method as NAME=VALUE, e.g. layers=last:4 or noise_over=pairs;
+            may be repeated.
         json: Print JSON for other programs instead of a table.
     """
     settings = [*set_, *([f"rho={rho}"] if rho is not None else [])]
@@ -55,7 +55,7 @@ def inspect(
 
 
 def inspection(model: str, rule: str | None, settings: list[str]) -> Inspection:
-    """What `babn.inspect` says of the model that a folder or hub name stands for."""
+    """The result of `babn.inspect` for the model in a folder or on the hub."""
     config = read_config(model)
     described = getattr(config, "babn", None)
     if described is None:
@@ -79,7 +79,7 @@ def read_config(model: str) -> Any:
         ) from error
     if not HUB_NAME.fullmatch(model) and not Path(model).exists():
         raise CommandError(f"{model} does not exist. Give a folder, or a name on the hub.")
-    # The hub's own messages on retries would bury the one line that says what is wrong.
+    # The hub logs every retry, which would hide the error message.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         return AutoConfig.from_pretrained(model)
@@ -108,7 +108,7 @@ def converted(config: Any, described: dict[str, Any], model: str) -> Inspection:
 
 
 def rule_config(rule: str, settings: list[str]) -> RuleConfig:
-    """A rule's configuration from its name and a list of NAME=VALUE."""
+    """The configuration of an attention method from its name and a list of NAME=VALUE."""
     values: dict[str, Any] = {}
     kind = RuleConfig.known.get(rule)
     known = {field.name: field for field in fields(kind)} if kind else {}

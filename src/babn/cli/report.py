@@ -11,9 +11,9 @@ def report(
     baseline: str | None = None,
     force: bool = False,
 ) -> None:
-    """Collect saved answers into one page, with tables as Markdown, LaTeX and CSV.
+    """Collect saved predictions into one page, with tables as Markdown, LaTeX and CSV.
 
-    Compares all methods found, with confidence intervals from resampled questions and paired tests
+    Compares all methods found, with confidence intervals from resampled examples and paired tests
     over seeds, and draws reliability diagrams, risk-coverage curves and entropy histograms.
 
     Args:

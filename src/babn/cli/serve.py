@@ -10,7 +10,7 @@ def serve(
     seed: int = 0,
     max_tokens: int = 256,
 ) -> None:
-    """Offer the page of `babn view` for typed text, on this machine.
+    """Serve the page of `babn view` for typed text on this machine.
 
     Ctrl-C ends it. There is no password: whoever can reach the address can use the model.
 
@@ -18,7 +18,7 @@ def serve(
         model: A folder with a converted model and its tokenizer, both saved by save_pretrained.
         host: Address to listen on; any but the default lets other machines in.
         port: Port to listen on; 0 takes a free one.
-        samples: Samples of attention behind the class probabilities.
+        samples: Samples of attention for the class probabilities.
         seed: Another number draws other samples.
         max_tokens: Longer texts are refused.
     """

@@ -13,17 +13,17 @@ def view(
     seed: int = 0,
     out: str = "babn-view.html",
 ) -> None:
-    """Write a page that shows where a model looks in a text, and how sure it is.
+    """Write a page that shows a model's attention to a text and its uncertainty.
 
     The page is one file that needs no network: choose a layer and a head, and point at a word.
 
     Args:
         model: A folder with a converted model and its tokenizer, both saved by save_pretrained.
         text: The text to show; give the option twice to see two texts side by side.
-        pair: What the model reads together with the text, such as a hypothesis after a premise, or
-            the decoder's words of an encoder-decoder; as many times as --text.
+        pair: The second text of a pair, such as the hypothesis after a premise, or the decoder's
+            text of an encoder-decoder; as many times as --text.
         compare: The folder of a second model, to see beside the first one on the same text.
-        samples: Samples of attention behind the class probabilities.
+        samples: Samples of attention for the class probabilities.
         seed: Another number draws other samples.
         out: File to write.
     """
@@ -38,7 +38,7 @@ def view(
     check_columns(len(folders), len(texts))
     check_target(Path(out))
     first, *second = (open_model(folder) for folder in folders)
-    with _waiting(f"asking {' and '.join(folders)}, {samples} samples for each text"):
+    with _waiting(f"running {' and '.join(folders)}, {samples} samples for each text"):
         html = make_page(
             *first,
             texts,
@@ -52,7 +52,7 @@ def view(
 
 
 def _waiting(text: str) -> Any:
-    """Shows a text and the time that has passed, on terminals."""
+    """A spinner with a text and the elapsed time; hidden where the output is no terminal."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

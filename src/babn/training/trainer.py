@@ -71,7 +71,7 @@ class BeliefTrainerMixin(_Base):
         self._steps = 0.0
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """The Trainer's optimizer, with separate groups for the parameters that conversion added."""
+        """The Trainer's optimizer, with own groups for the parameters that conversion added."""
         given = self.optimizer is not None
         optimizer = super().create_optimizer(*(() if model is None else (model,)))
         if not given:
