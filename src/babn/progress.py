@@ -1,6 +1,7 @@
 """Progress of long work."""
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 
 class Progress(ABC):
@@ -27,3 +28,22 @@ class NoProgress(Progress):
 
     def step(self, count: int, note: str = "") -> None:
         """Does nothing."""
+
+
+class _NoBar:
+    def update(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def bar(task: str, total: int | None, shown: bool) -> Any:
+    """A progress bar of tqdm with `update` and `close`; an invisible one without tqdm."""
+    if shown:
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            return _NoBar()
+        return tqdm(total=total, desc=task, leave=False)
+    return _NoBar()

@@ -1,7 +1,7 @@
 """The right amount of noise, found on development data."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,8 +12,16 @@ from torch import Tensor, nn
 
 from babn.conversion.examples import as_call
 from babn.errors import ConfigError
+from babn.prediction.batches import (
+    are_texts,
+    check_tokenizer,
+    device_of,
+    is_single,
+    text_batches,
+)
 from babn.prediction.predict import TARGETS, check_samples, find_logits, predict
 from babn.prediction.temperature import get_noise_level, get_temperature, set_noise_level
+from babn.progress import bar
 from babn.validation import check_at_least
 
 FIRST_LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -75,10 +83,12 @@ class NoiseTuning:
 def tune_noise(
     model: nn.Module,
     data: Any,
-    labels: Int[Tensor, "*example"] | None = None,
+    labels: Int[Tensor, "*example"] | Sequence[int] | None = None,
     *,
     samples: int = 20,
     seed: int = 0,
+    tokenizer: Any = None,
+    batch_size: int = 32,
     recenter: bool | None = None,
     max_accuracy_drop: float = 0.003,
     max_nll_rise: float | None = None,
@@ -94,11 +104,13 @@ def tune_noise(
     Args:
         model: A converted model, trained or not after conversion; its level is changed, and saved
             with it.
-        data: A batch or an iterable of batches, as `predict` takes them. Language models are fitted
-            to the tokens of their texts.
-        labels: The right classes, if the one batch does not hold them as `labels`.
+        data: A batch, an iterable of batches or a list of texts, as for `predict`. Language models
+            are fitted to the tokens of their texts.
+        labels: The right classes, for texts or one batch that does not hold them as `labels`.
         samples: How many samples of attention to draw.
         seed: Makes the samples reproducible.
+        tokenizer: The model's tokenizer, for texts.
+        batch_size: Texts in one batch.
         recenter: As for `predict`, with which it should agree.
         max_accuracy_drop: Largest loss of accuracy against no noise, as a share of all examples.
         max_nll_rise: If given, the largest level is taken whose NLL is above that without noise by
@@ -111,7 +123,12 @@ def tune_noise(
     if max_nll_rise is not None:
         check_at_least("max_nll_rise", max_nll_rise, 0.0)
     settings = {"seed": seed, "recenter": recenter, "memory": memory}
-    search = _Search(model, _batches(data, labels), samples, settings, progress)
+    if are_texts(data):
+        check_tokenizer(tokenizer)
+        batches = _text_batches(model, tokenizer, data, labels, batch_size)
+    else:
+        batches = _batches(data, None if labels is None else torch.as_tensor(labels))
+    search = _Search(model, batches, samples, settings, progress)
     before = get_noise_level(model)
     try:
         search.run(partial(_admitted, max_accuracy_drop=max_accuracy_drop, rise=max_nll_rise))
@@ -150,7 +167,7 @@ class _Search:
         self.model, self.batches = model, batches
         self.samples, self.settings = samples, settings
         self.tried: dict[float, Trial] = {}
-        self.bar = _bar(len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
+        self.bar = bar("noise levels", len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
 
     def run(self, admitted: Any) -> None:
         """Tries the first levels, beyond them while the best is at an end, and between."""
@@ -207,11 +224,23 @@ class _Batch:
     labels: Int[Tensor, "row *token"]
 
 
+def _text_batches(
+    model: nn.Module, tokenizer: Any, texts: Any, labels: Any, size: int
+) -> list[_Batch]:
+    """Texts in batches, with their labels; without labels those of a language model."""
+    encoded, order = text_batches(tokenizer, texts, size, device_of(model))
+    if labels is None:
+        return _batches(encoded, None)
+    if len(labels) != len(texts):
+        raise ConfigError(f"labels has {len(labels)} entries for {len(texts)} texts. Give as many.")
+    given = torch.as_tensor(labels)[order.argsort()]
+    return [_Batch(*pair) for pair in zip(encoded, given.split(size), strict=True)]
+
+
 def _batches(data: Any, labels: Tensor | None) -> list[_Batch]:
     if labels is not None:
         return [_Batch(data, labels)]
-    single = isinstance(data, Mapping | Tensor) or not isinstance(data, Iterable)
-    batches = [data] if single else list(data)
+    batches = [data] if is_single(data) else list(data)
     if not batches:
         raise ConfigError("data=[] has no batches. Give labelled development data.")
     return [_Batch(batch, _labels_in(batch)) for batch in batches]
@@ -281,23 +310,3 @@ def _predicts_next(model: nn.Module) -> bool:
     config = getattr(model, "config", None)
     generates = getattr(model, "can_generate", lambda: False)()
     return bool(generates) and not getattr(config, "is_encoder_decoder", False)
-
-
-class _NoBar:
-    """In place of a progress bar."""
-
-    def update(self) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
-
-
-def _bar(total: int, progress: bool) -> Any:
-    if not progress:
-        return _NoBar()
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        return _NoBar()
-    return tqdm(total=total, desc="noise levels", leave=False)

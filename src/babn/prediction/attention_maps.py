@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from babn.attention.rule import Posterior
 from babn.conversion.examples import as_call
 from babn.conversion.override import overriding
+from babn.prediction.batches import are_texts, check_tokenizer, device_of, encode
 from babn.prediction.modes import evaluating
 
 
@@ -32,13 +33,17 @@ class AttentionMap:
     variable_relative_std: Float[Tensor, "batch head query key"] | None = None
 
 
-def attention_maps(model: nn.Module, batch: Any) -> list[AttentionMap]:
+def attention_maps(model: nn.Module, batch: Any, *, tokenizer: Any = None) -> list[AttentionMap]:
     """Returns the posterior mean and relative std of every attention call, in call order.
 
     Args:
         model: A converted model; its training mode is restored afterwards.
-        batch: A dictionary of keyword arguments, a tuple or a tensor.
+        batch: A dictionary of keyword arguments, a tuple or a tensor; or a list of texts.
+        tokenizer: The model's tokenizer, for texts.
     """
+    if are_texts(batch):
+        check_tokenizer(tokenizer)
+        batch = encode(tokenizer, batch, device_of(model))
     args, kwargs = as_call(batch)
     posteriors: list[tuple[str, Posterior]] = []
     with (

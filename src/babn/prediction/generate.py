@@ -12,6 +12,7 @@ from babn.attention.noise_source import fold_in
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError
+from babn.prediction.batches import are_texts, check_tokenizer, device_of, encode
 from babn.prediction.modes import evaluating
 from babn.prediction.predict import check_samples, following_seed
 from babn.prediction.scoring import Prompt, TokenStatistics, log_probs_of, up_to_the_end
@@ -27,6 +28,7 @@ def generate(
     samples: int = 10,
     seed: int | None = 0,
     *,
+    tokenizer: Any = None,
     texts: bool = True,
     samples_per_pass: int = 4,
     **generate_kwargs: Any,
@@ -40,11 +42,12 @@ def generate(
 
     Args:
         model: A converted generative model of transformers; its training mode is restored.
-        inputs: Token ids, or a dictionary of arguments of `generate`. Prompts of different lengths
-            must be padded on the left and need an `attention_mask`.
+        inputs: Token ids, a dictionary of arguments of `generate`, or a list of texts. Prompts of
+            different lengths must be padded on the left and need an `attention_mask`; texts are.
         samples: How many samples of attention to draw.
         seed: Makes samples of attention and of tokens (`do_sample=True`) reproducible; `None` uses
             torch's global state.
+        tokenizer: The model's tokenizer, for texts.
         texts: Whether to generate texts under the samples too, which costs one generation each.
         samples_per_pass: How many samples share a forward pass; fewer take less memory.
         **generate_kwargs: Passed on to the model's `generate`, e.g. `max_new_tokens=20`.
@@ -53,6 +56,10 @@ def generate(
     check_samples(samples_per_pass, "samples_per_pass")
     belief_states(model)
     _check_generates(model, generate_kwargs)
+    if are_texts(inputs):
+        check_tokenizer(tokenizer)
+        side = {"padding_side": "left", "return_token_type_ids": False}
+        inputs = encode(tokenizer, inputs, device_of(model), **side)
     prompt = Prompt(model, _with_mask(inputs))
     seed = int(torch.randint(2**62, ())) if seed is None else seed
     writer = _Writer(prompt, seed, generate_kwargs)

@@ -1,9 +1,9 @@
 """Predictions from samples of attention, drawn in one or a few forward passes."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -16,10 +16,19 @@ from babn.conversion.examples import as_call
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import BabnWarning, SamplesError
+from babn.prediction.batches import (
+    are_texts,
+    check_tokenizer,
+    device_of,
+    is_single,
+    placed_batches,
+    text_batches,
+)
 from babn.prediction.modes import evaluating
 from babn.prediction.result import Activation as Activation
 from babn.prediction.result import Prediction as Prediction
 from babn.prediction.temperature import get_noise_level, get_temperature
+from babn.progress import bar
 
 TARGETS = {"labels", "label", "label_ids", "start_positions", "end_positions", "mc_labels"}
 """Arguments that hold targets, with which models return a loss before their logits."""
@@ -27,16 +36,19 @@ TARGETS = {"labels", "label", "label_ids", "start_positions", "end_positions", "
 
 def predict(
     model: nn.Module,
-    batch: Any,
+    data: Any,
     samples: int = 20,
     seed: int | None = 0,
     *,
+    tokenizer: Any = None,
+    batch_size: int = 32,
     recenter: bool | None = None,
     dropout: bool = False,
     memory: float | None = None,
     output: Callable[[Any], Tensor] | None = None,
+    progress: bool = True,
 ) -> Prediction:
-    """Samples the model's output, in one or a few forward passes.
+    """Samples the model's output for one batch, many batches, or texts.
 
     If the model returns one row of logits for each example, the samples are recentered: their
     logits keep their deviations, and their mean becomes the logits at the posterior mean, as in the
@@ -46,10 +58,13 @@ def predict(
 
     Args:
         model: A converted model; its training mode is restored afterwards.
-        batch: A dictionary of keyword arguments, a tuple or a tensor, batch first; labels are
-            ignored.
+        data: A batch (a dictionary of keyword arguments, a tuple of positional ones or a tensor,
+            batch first; labels are ignored); an iterable of such batches, for example a
+            `DataLoader`; or a list of texts or of pairs of texts.
         samples: How many samples of attention to draw.
         seed: Makes the samples reproducible, whatever the memory; `None` uses torch's global state.
+        tokenizer: The model's tokenizer, for texts.
+        batch_size: Texts in one batch.
         recenter: Whether to recenter the samples' logits; by default yes, except with dropout and
             for outputs with more than one row of logits for an example. With `False` the prediction
             is the mean over samples, as in the paper.
@@ -58,28 +73,80 @@ def predict(
             a GPU, and 1 on a CPU.
         output: Takes the logits from the model's output; by default `.logits`, the output itself if
             it is a tensor, or its first element.
+        progress: Whether to show a progress bar over several batches, if tqdm is installed.
     """
     check_samples(samples)
     for state in belief_states(model):
         check_finite(dict(state.named_parameters()))
+    settings = _Settings(samples, seed, recenter, dropout, memory, output or find_logits)
+    order = None
+    if is_single(data):
+        batches: Iterable[Any] = [data]
+    elif are_texts(data):
+        check_tokenizer(tokenizer)
+        batches, order = text_batches(tokenizer, data, batch_size, device_of(model))
+    else:
+        batches = placed_batches(data, device_of(model))
+    found = _over_batches(model, batches, settings, progress and not is_single(data))
+    if samples > 1 and is_random(model) and not dropout and get_noise_level(model):
+        _warn_of_agreement(found)
+    found = found if order is None else found[order]
+    return found.tempered(get_temperature(model))
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """How samples are drawn."""
+
+    samples: int
+    seed: int | None
+    recenter: bool | None
+    dropout: bool
+    memory: float | None
+    output: Callable[[Any], Tensor]
+
+
+def _over_batches(
+    model: nn.Module, batches: Iterable[Any], settings: _Settings, progress: bool
+) -> Prediction:
+    """The predictions for all batches; the first has the seed itself, the others derived ones."""
+    total = len(batches) if isinstance(batches, Sized) else None
+    shown = bar("predicting", total, progress)
+    found = []
+    try:
+        for number, batch in enumerate(batches):
+            seed = settings.seed
+            if seed is not None and number:
+                seed = fold_in(seed, number)
+            found.append(_sampled(model, batch, replace(settings, seed=seed)))
+            shown.update()
+    finally:
+        shown.close()
+    if not found:
+        raise SamplesError("data has no batches. Pass at least one example.")
+    return Prediction.cat(found)
+
+
+def _sampled(model: nn.Module, batch: Any, settings: _Settings) -> Prediction:
+    """Samples for one batch, in one or a few forward passes."""
     args, kwargs = as_call(batch)
     kwargs = {name: value for name, value in kwargs.items() if name not in TARGETS}
-    sampler = _Sampler(model, args, kwargs, output or find_logits, seed)
+    samples, seed, dropout = settings.samples, settings.seed, settings.dropout
+    sampler = _Sampler(model, args, kwargs, settings.output, seed)
     sampler.check_batch()
     followed = seed if dropout else None
     with torch.no_grad(), evaluating(model, dropout), following_seed(followed, model):
         logits = [sampler.draw(0, 1)]
-        step = sampler.samples_per_pass(memory)
+        step = sampler.samples_per_pass(settings.memory)
         for start in range(1, samples, step):
             logits.append(sampler.draw(start, min(start + step, samples)))
         found = Prediction(torch.cat(logits), _activation(model, logits[0]))
+        recenter = settings.recenter
         if recenter is None:
             recenter = not dropout and logits[0].ndim == 3
-        if samples > 1 and is_random(model):
-            found = found.recentered(sampler.mean()) if recenter else found
-            if not dropout and get_noise_level(model):
-                _warn_of_agreement(found)
-    return found.tempered(get_temperature(model))
+        if recenter and samples > 1 and is_random(model):
+            found = found.recentered(sampler.mean())
+    return found
 
 
 def is_random(model: nn.Module) -> bool:

@@ -1,15 +1,18 @@
 """The result of `babn.predict`: samples of a model's output and what follows from them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.errors import ConfigError
+from babn.errors import ConfigError, FormatError, MissingExtraError, SamplesError
 from babn.prediction.welch import welch_p_value
+from babn.tensor_files import read_tensors, write_tensors
 
 Activation = Literal["softmax", "sigmoid", "identity"]
 
@@ -37,6 +40,85 @@ class Prediction:
 
     sample_logits: Float[Tensor, "sample *batch label"]
     activation: Activation = "softmax"
+
+    def __len__(self) -> int:
+        """The number of examples."""
+        return self.sample_logits.shape[1]
+
+    def __getitem__(self, index: Any) -> "Prediction":
+        """The prediction for some examples: an integer, a slice, a list, or a mask."""
+        return Prediction(self.sample_logits[:, index], self.activation)
+
+    def __repr__(self) -> str:
+        """One line with the sizes and the mean uncertainty."""
+        samples, *batch, labels = self.sample_logits.shape
+        shape = " x ".join(map(str, batch))
+        text = f"{samples} samples, {shape} examples, {labels} labels"
+        if self.activation != "identity":
+            text += f", mean entropy {float(self.entropy.mean()):.3f}"
+            text += f", mean mutual information {float(self.mutual_information.mean()):.3f}"
+        return f"Prediction({text})"
+
+    @staticmethod
+    def cat(predictions: Sequence["Prediction"]) -> "Prediction":
+        """Joins predictions for several batches."""
+        shapes = {
+            (len(p.sample_logits), *p.sample_logits.shape[2:], p.activation) for p in predictions
+        }
+        if len(shapes) != 1:
+            raise SamplesError(
+                f"Predictions of different sizes cannot be joined: {sorted(map(str, shapes))}. "
+                "Predict batches with one output shape, or keep their predictions apart."
+            )
+        joined = torch.cat([p.sample_logits for p in predictions], dim=1)
+        return Prediction(joined, predictions[0].activation)
+
+    def to(self, device: torch.device | str) -> "Prediction":
+        """The prediction on another device."""
+        return Prediction(self.sample_logits.to(device), self.activation)
+
+    def save(self, path: Path | str) -> None:
+        """Writes the samples to a safetensors file, which `Prediction.load` reads."""
+        about = {"activation": self.activation}
+        write_tensors(Path(path), {"sample_logits": self.sample_logits}, about)
+
+    @staticmethod
+    def load(path: Path | str) -> "Prediction":
+        """Reads what `save` wrote."""
+        tensors, about = read_tensors(Path(path))
+        try:
+            return Prediction(tensors["sample_logits"], cast(Activation, about["activation"]))
+        except KeyError as error:
+            raise FormatError(f"{path} holds no prediction: {error} is missing.") from error
+
+    def to_pandas(self, names: Sequence[str] | None = None) -> Any:
+        """A data frame with one row for each example.
+
+        Args:
+            names: Names of the classes, to show instead of their numbers.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingExtraError("to_pandas needs pandas: pip install pandas") from error
+        if self.probs.ndim != 2 or self.activation != "softmax":
+            raise ConfigError(
+                f"probs has shape {tuple(self.probs.shape)} and activation {self.activation!r}; "
+                "to_pandas needs one distribution over classes for each example."
+            )
+        chosen = self.probs.argmax(-1).tolist()
+        low, high = self.interval().unbind(-1)
+        columns = {
+            "probability": self.probs.amax(-1),
+            "low": low,
+            "high": high,
+            "disagreement": self.disagreement,
+            "entropy": self.entropy,
+            "mutual_information": self.mutual_information,
+        }
+        frame = pd.DataFrame({name: value.cpu().numpy() for name, value in columns.items()})
+        frame.insert(0, "label", chosen if names is None else [names[i] for i in chosen])
+        return frame
 
     @cached_property
     def sample_probs(self) -> Float[Tensor, "sample *batch label"]:

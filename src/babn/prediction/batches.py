@@ -1,0 +1,81 @@
+"""Inputs of `predict` and `tune_noise`: one batch, an iterable of batches, or texts."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from babn.errors import ConfigError
+from babn.validation import check_count
+
+Text = str | tuple[str, str] | list[str]
+"""A text, or a pair of texts."""
+
+
+def is_single(data: Any) -> bool:
+    """Whether `data` is one batch: a mapping, a tensor, or the positional arguments of a call."""
+    if isinstance(data, Mapping | Tensor) or not isinstance(data, Iterable):
+        return True
+    if not isinstance(data, tuple | list):
+        return False
+    return len(data) > 0 and all(isinstance(each, Tensor) for each in data)
+
+
+def are_texts(data: Any) -> bool:
+    """Whether `data` is a sequence of texts or of pairs of texts."""
+    return isinstance(data, Sequence) and len(data) > 0 and all(_is_text(each) for each in data)
+
+
+def _is_text(value: Any) -> bool:
+    pair = isinstance(value, tuple | list) and len(value) == 2
+    return isinstance(value, str) or (pair and all(isinstance(each, str) for each in value))
+
+
+def check_tokenizer(tokenizer: Any) -> None:
+    """Validates that there is a tokenizer for texts."""
+    if tokenizer is None:
+        raise ConfigError(
+            "tokenizer=None, but data is a list of texts. Pass the model's tokenizer."
+        )
+
+
+def encode(tokenizer: Any, texts: Sequence[Text], device: torch.device, **settings: Any) -> Any:
+    """Tokenizes texts or pairs of texts into one padded batch."""
+    pairs = not isinstance(texts[0], str)
+    columns = list(zip(*texts, strict=True)) if pairs else [texts]
+    settings = {"padding": True, "truncation": True, "return_tensors": "pt", **settings}
+    return tokenizer(*(list(column) for column in columns), **settings).to(device)
+
+
+def text_batches(
+    tokenizer: Any, texts: Sequence[Text], size: int, device: torch.device
+) -> tuple[list[Any], Tensor]:
+    """Batches of texts of similar lengths, and the index that restores the order of the texts."""
+    check_count("batch_size", size)
+    lengths = [len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts]
+    order = sorted(range(len(texts)), key=lengths.__getitem__)
+    parts = [order[start : start + size] for start in range(0, len(order), size)]
+    batches = [encode(tokenizer, [texts[i] for i in part], device) for part in parts]
+    return batches, torch.tensor(order).argsort()
+
+
+def placed_batches(data: Iterable[Any], device: torch.device) -> Iterator[Any]:
+    """The batches of an iterable, moved to a device."""
+    for batch in data:
+        yield _placed(batch, device)
+
+
+def _placed(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {name: _placed(each, device) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(_placed(each, device) for each in value)
+    return value
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device of a model's first parameter."""
+    return next(model.parameters()).device
