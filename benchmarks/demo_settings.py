@@ -22,10 +22,10 @@ import transformers
 import babn
 from babn.data import intents
 from babn.demo import choices, models
-from babn.demo.batches import device_of, encode, labelled_batches
-from babn.demo.evaluation import Texts, answer, score
+from babn.demo.evaluation import Texts, predictions, score
 from babn.demo.training import Recipe, fine_tune
 from babn.errors import BabnWarning
+from babn.prediction.batches import device_of, encode
 
 Setting = tuple[babn.BeliefConfig | None, Recipe]
 Found = dict[str, float | None]
@@ -54,15 +54,15 @@ def run(setting: Setting, seed: int) -> dict[str, Found]:
     if config is None:
         babn.convert(model, None, example)
     development = intents.in_scope("dev")
-    batches = labelled_batches(tokenizer, development, device_of(model))
-    level = babn.tune_noise(model, batches, samples=choices.TUNING_SAMPLES, progress=False).level
+    tuned = {"tokenizer": tokenizer, "samples": choices.TUNING_SAMPLES, "progress": False}
+    level = babn.tune_noise(model, development.texts, development.labels, **tuned).level
     # Ambiguous texts belong to no split, so they are left for the demo itself.
     texts = Texts(development, intents.out_of_scope("dev"), intents.ambiguous()[:1])
 
     def measure(at: float, samples: int, dropout: bool = False) -> Found:
         babn.set_noise_level(model, at)
-        answers = answer(model, tokenizer, texts, samples, seed, lambda count: None, dropout)
-        values = {**asdict(score(answers, texts)), "level": at}
+        found = predictions(model, tokenizer, texts, samples, seed, lambda count: None, dropout)
+        values = {**asdict(score(found, texts)), "level": at}
         return {name: values[name] and round(values[name], 4) for name in COLUMNS}
 
     found = {"no noise": measure(0.0, 1), "tuned": measure(level, choices.SAMPLES)}

@@ -32,8 +32,8 @@ from transformers import (
 import babn
 from babn.data import intents
 from babn.demo import models
-from babn.demo.batches import encode
 from babn.files import replace_file
+from babn.prediction.batches import encode
 from babn.text.batching import bucketed
 from babn_paper.experiments.environment import machine, versions
 

@@ -14,8 +14,7 @@ import babn
 from babn.cli._app import app
 from babn.data.intents import Ambiguous, Labelled
 from babn.demo import models, report
-from babn.demo.batches import encode
-from babn.demo.evaluation import Answers, Texts, answer, score
+from babn.demo.evaluation import Predictions, Texts, predictions, score
 from babn.demo.examples import choose_examples, look_closer
 from babn.demo.outcome import Outcome, Row, Settings
 from babn.demo.output import PAGE, prepare
@@ -32,6 +31,7 @@ from babn.demo.run import (
 )
 from babn.evaluation.comparison import Difference
 from babn.evaluation.page import TargetError, marker
+from babn.prediction.batches import encode
 
 CPU = torch.device("cpu")
 NAMES = ("a", "b", "c")
@@ -40,6 +40,7 @@ TEXTS = Texts(
     ("what is the time",),
     (Ambiguous("wake me by song", ("a", "b")), Ambiguous("play", ("b", "c"))),
 )
+ALL = (*TEXTS.clear.texts, *TEXTS.outside, *(item.text for item in TEXTS.ambiguous))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def results(quick: tuple[str, Path]) -> dict:
 def test_table_has_every_row_and_fits_the_terminal(quick: tuple[str, Path]) -> None:
     output, _ = quick
     for name in (SOFTMAX, DROPOUT, UNTRAINED, TRAINED):
-        [row] = [line for line in output.splitlines() if re.match(rf"{name} +\d", line)]
+        [row] = [line for line in output.splitlines() if re.match(rf"{name} {{2,}}\d", line)]
         assert len(row.removeprefix(name).split()) == len(report.COLUMNS)
         assert "…" not in row
     assert max(len(line.rstrip()) for line in output.splitlines() if "index.html" not in line) <= 80
@@ -167,8 +168,8 @@ def made_row(name: str, shift: float, level: float | None) -> Row:
     """A row whose out-of-scope texts are the less certain the larger the shift."""
     logits = torch.randn(4, 60, 3, generator=torch.Generator().manual_seed(0))
     kinds = (2 * logits, (2 - shift) * logits, logits)
-    answers = Answers(*(babn.Prediction(kind) for kind in kinds))
-    return Row(name, answers, score(answers, made_texts()), level)
+    found = Predictions(*(babn.Prediction(kind) for kind in kinds))
+    return Row(name, found, score(found, made_texts()), level)
 
 
 def made_texts() -> Texts:
@@ -224,22 +225,20 @@ def test_announcement_shows_the_shortest_way() -> None:
 
 def converted(seed: int) -> tuple[torch.nn.Module, object]:
     """One small model, converted with a seed of its own, and its tokenizer."""
-    model, tokenizer = models.load(models.find_source("small"), tuple(TEXTS.all()), 3, seed=0)
+    model, tokenizer = models.load(models.find_source("small"), ALL, 3, seed=0)
     for parameter in model.parameters():  # keys of random models are too much alike
         parameter.data *= 4 if parameter.ndim > 1 else 1
     torch.manual_seed(seed)
-    return babn.convert(model, None, encode(tokenizer, TEXTS.all(), CPU)), tokenizer
+    return babn.convert(model, None, encode(tokenizer, ALL, CPU)), tokenizer
 
 
 def test_softmax_is_the_converted_model_without_noise() -> None:
     model, tokenizer = converted(0)
     babn.set_noise_level(model, 0.0)
-    found = answer(model, tokenizer, TEXTS, 1, 0, lambda count: None)
+    found = predictions(model, tokenizer, TEXTS, 1, 0, lambda count: None)
     babn.revert(model).eval()
     with torch.no_grad():
-        expected = torch.cat(
-            [model(**encode(tokenizer, [text], CPU)).logits for text in TEXTS.all()]
-        )
+        expected = torch.cat([model(**encode(tokenizer, [text], CPU)).logits for text in ALL])
     logits = [found.clear, found.outside, found.ambiguous]
     assert torch.allclose(torch.cat([x.sample_logits[0] for x in logits]), expected, atol=1e-5)
 
@@ -252,8 +251,8 @@ def test_examples_are_chosen_by_mutual_information_and_length() -> None:
     )
     clear = torch.stack([agreeing, agreeing.roll(1, -1), agreeing], dim=1)
     ambiguous = torch.stack([varied, agreeing], dim=1)
-    predictions = (babn.Prediction(x) for x in (clear, clear[:, :1], ambiguous))
-    sure, unsure = choose_examples(model, tokenizer, Answers(*predictions), TEXTS, NAMES, seed=0)
+    found = Predictions(*(babn.Prediction(x) for x in (clear, clear[:, :1], ambiguous)))
+    sure, unsure = choose_examples(model, tokenizer, found, TEXTS, NAMES, seed=0)
     assert unsure.text == "wake me by song" and unsure.intended == ("a", "b")
     assert sure.text in ("wake me at six", "play a song now")  # "wake me" is shorter
     assert len(sure.tokens) == len(unsure.tokens) == 6

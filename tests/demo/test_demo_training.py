@@ -8,7 +8,6 @@ import torch
 import babn
 from babn.data.intents import Labelled
 from babn.demo import models
-from babn.demo.batches import SIZE, by_length, encode
 from babn.demo.training import Recipe, fine_tune
 from babn.text import installed
 from babn.text.batching import bucketed
@@ -17,7 +16,6 @@ from babn.text.words import word_tokenizer
 TEXTS = ("wake me at six", "wake me early", "play a song", "play some music at six") * 4
 DATA = Labelled(TEXTS, (0, 0, 1, 1) * 4)
 RECIPE = Recipe(epochs=8, rate=3e-3, batch_size=4)
-CPU = torch.device("cpu")
 Logs = list[dict[str, float]]
 
 
@@ -25,7 +23,7 @@ def trained(seed: int, config: babn.RuleConfig | None) -> tuple[Logs, torch.nn.M
     """What training reports, and the trained model, converted if there is a configuration."""
     model, tokenizer = models.load(models.find_source("small"), TEXTS, 2, seed)
     if config is not None:
-        babn.convert(model, config, encode(tokenizer, TEXTS, CPU))
+        babn.convert(model, config, dict(tokenizer(list(TEXTS), padding=True, return_tensors="pt")))
     logs: Logs = []
     fine_tune(model, tokenizer, DATA, RECIPE, seed, logs.append)
     assert len(logs) == 32
@@ -54,19 +52,6 @@ def test_batches_hold_every_text_once_and_similar_lengths() -> None:
     assert sorted(row for batch in batches for row in batch) == list(range(101))
     spread = [max(lengths[i] for i in b) - min(lengths[i] for i in b) for b in batches]
     assert sum(spread) / len(spread) < 8
-
-
-def test_texts_are_encoded_by_length_with_their_numbers() -> None:
-    texts = [*TEXTS, "wake"]
-    tokenizer = word_tokenizer(TEXTS)
-    batches = list(by_length(tokenizer, texts, CPU))
-    assert [len(rows) for rows, _ in batches] == [SIZE, 1]
-    assert sorted(row for rows, _ in batches for row in rows) == list(range(len(texts)))
-    for rows, batch in batches:
-        alone = encode(tokenizer, [texts[i] for i in rows], CPU)
-        assert torch.equal(batch["input_ids"], alone["input_ids"])
-    lengths = [int(n) for _, batch in batches for n in batch["attention_mask"].sum(1)]
-    assert lengths == sorted(lengths)
 
 
 def test_minilm_is_found_without_importing_it(

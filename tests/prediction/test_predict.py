@@ -237,7 +237,7 @@ def test_impossible_numbers_of_samples_are_refused(samples: Any, as_installed: N
 
 @pytest.mark.parametrize("batch", [{}, {"input_ids": [[1, 2, 3]]}, ()], ids=str)
 def test_a_batch_without_tensors_is_refused(batch: Any) -> None:
-    with pytest.raises(SamplesError, match="no (tensor|batches)"):
+    with pytest.raises(SamplesError, match=r"no (tensor|batches)"):
         babn.predict(converted(), batch)
 
 

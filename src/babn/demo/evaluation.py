@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import babn
 from babn import metrics
 from babn.data.intents import Ambiguous, Labelled
-from babn.demo.batches import Tokenizer, by_length, device_of
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,12 @@ class Texts:
     outside: tuple[str, ...]
     ambiguous: tuple[Ambiguous, ...]
 
-    def all(self) -> list[str]:
-        """Every text, kind after kind."""
-        return [*self.clear.texts, *self.outside, *(item.text for item in self.ambiguous)]
+    def __len__(self) -> int:
+        return len(self.clear) + len(self.outside) + len(self.ambiguous)
 
 
 @dataclass(frozen=True)
-class Answers:
+class Predictions:
     """A model's predictions for the three kinds of text."""
 
     clear: babn.Prediction
@@ -63,39 +62,36 @@ class Scores:
     ambiguous_information: float | None
 
 
-def answer(
+def predictions(
     model: nn.Module,
-    tokenizer: Tokenizer,
+    tokenizer: Any,
     texts: Texts,
     samples: int,
     seed: int,
     report: Callable[[int], None],
     dropout: bool = False,
-) -> Answers:
+) -> Predictions:
     """Predictions of a converted model for all texts; `report` gets the number of finished ones."""
-    parts: list[Tensor] = []
-    order: list[int] = []
-    for rows, batch in by_length(tokenizer, texts.all(), device_of(model)):
-        found = babn.predict(model, batch, samples, seed + len(order), dropout=dropout)
-        parts.append(found.sample_logits.cpu())
-        order += rows
-        report(len(rows))
-    logits = torch.cat(parts, dim=1)[:, torch.tensor(order).argsort()]
-    sizes = [len(texts.clear), len(texts.outside), len(texts.ambiguous)]
-    return Answers(*(babn.Prediction(part) for part in logits.split(sizes, dim=1)))
+    ambiguous = tuple(item.text for item in texts.ambiguous)
+    found = []
+    for number, kind in enumerate((texts.clear.texts, texts.outside, ambiguous)):
+        settings = {"tokenizer": tokenizer, "dropout": dropout, "progress": False}
+        found.append(babn.predict(model, kind, samples, seed + number, **settings).to("cpu"))
+        report(len(kind))
+    return Predictions(*found)
 
 
-def score(answers: Answers, texts: Texts) -> Scores:
+def score(predictions: Predictions, texts: Texts) -> Scores:
     """The measures of one model."""
-    probs, labels = answers.clear.probs, torch.tensor(texts.clear.labels)
+    probs, labels = predictions.clear.probs, torch.tensor(texts.clear.labels)
     return Scores(
         accuracy=metrics.accuracy(probs, labels),
         nll=metrics.nll(probs, labels),
         ece=metrics.ece(probs, labels),
-        outside_entropy=metrics.auroc(answers.clear.entropy, answers.outside.entropy),
-        outside_information=_by_information(answers.clear, answers.outside),
-        ambiguous_entropy=metrics.auroc(answers.clear.entropy, answers.ambiguous.entropy),
-        ambiguous_information=_by_information(answers.clear, answers.ambiguous),
+        outside_entropy=metrics.auroc(predictions.clear.entropy, predictions.outside.entropy),
+        outside_information=_by_information(predictions.clear, predictions.outside),
+        ambiguous_entropy=metrics.auroc(predictions.clear.entropy, predictions.ambiguous.entropy),
+        ambiguous_information=_by_information(predictions.clear, predictions.ambiguous),
     )
 
 

@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 import babn
-from babn.demo.batches import Tokenizer, device_of, encode
-from babn.demo.evaluation import Answers, Texts
+from babn.demo.evaluation import Predictions, Texts
 
 SAMPLES = 100
 """Samples of a single sentence, which cost little; shares and intervals need more than means."""
@@ -63,8 +62,8 @@ class Example:
 
 def choose_examples(
     model: nn.Module,
-    tokenizer: Tokenizer,
-    answers: Answers,
+    tokenizer: Any,
+    predictions: Predictions,
     texts: Texts,
     names: tuple[str, ...],
     seed: int,
@@ -76,10 +75,10 @@ def choose_examples(
     """
     ambiguous = [item.text for item in texts.ambiguous]
     lengths = _lengths(tokenizer, ambiguous)
-    unsure = _lowest(-answers.ambiguous.mutual_information, lengths <= LONGEST)
-    right = answers.clear.probs.argmax(-1) == torch.tensor(texts.clear.labels)
+    unsure = _lowest(-predictions.ambiguous.mutual_information, lengths <= LONGEST)
+    right = predictions.clear.probs.argmax(-1) == torch.tensor(texts.clear.labels)
     as_long = _lengths(tokenizer, texts.clear.texts) == lengths[unsure]
-    sure = _lowest(answers.clear.mutual_information, right & as_long)
+    sure = _lowest(predictions.clear.mutual_information, right & as_long)
     chosen: list[tuple[Kind, str, tuple[str, ...]]] = [
         ("sure", texts.clear.texts[sure], (names[texts.clear.labels[sure]],)),
         ("unsure", ambiguous[unsure], texts.ambiguous[unsure].intents),
@@ -89,7 +88,7 @@ def choose_examples(
 
 def look_closer(
     model: nn.Module,
-    tokenizer: Tokenizer,
+    tokenizer: Any,
     kind: Kind,
     text: str,
     intended: tuple[str, ...],
@@ -97,21 +96,21 @@ def look_closer(
     seed: int,
 ) -> Example:
     """Many samples of one sentence's prediction, and its attention in the last layer."""
-    batch = encode(tokenizer, [text], device_of(model))
-    last = babn.attention_maps(model, batch)[-1]
+    last = babn.attention_maps(model, [text], tokenizer=tokenizer)[-1]
     mean, relative_std = (x.mean(1, keepdim=True).cpu() for x in (last.mean, last.relative_std))
+    settings = {"tokenizer": tokenizer, "progress": False}
     return Example(
         kind=kind,
         text=text,
         intended=intended,
-        prediction=babn.Prediction(babn.predict(model, batch, SAMPLES, seed).sample_logits.cpu()),
+        prediction=babn.predict(model, [text], SAMPLES, seed, **settings).to("cpu"),
         names=names,
-        tokens=tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist()),
+        tokens=tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"]),
         attention=babn.AttentionMap(last.name, mean, relative_std),
     )
 
 
-def _lengths(tokenizer: Tokenizer, texts: Sequence[str]) -> Tensor:
+def _lengths(tokenizer: Any, texts: Sequence[str]) -> Tensor:
     return torch.tensor([len(ids) for ids in tokenizer(list(texts))["input_ids"]])
 
 

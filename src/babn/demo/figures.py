@@ -22,8 +22,8 @@ CLASSES = 5
 def reliability_section(outcome: Outcome) -> Markup:
     """Reliability diagrams side by side."""
     labels = torch.tensor(outcome.texts.clear.labels)
-    answers = {row.name: row.answers.clear for row in outcome.rows}
-    drawn = plots.reliability_diagram(answers, labels, bins=BINS, size=WIDE)
+    predictions = {row.name: row.predictions.clear for row in outcome.rows}
+    drawn = plots.reliability_diagram(predictions, labels, bins=BINS, size=WIDE)
     return join(
         element("h2", "Is it as good as it says?"),
         element(
@@ -38,9 +38,8 @@ def reliability_section(outcome: Outcome) -> Markup:
 
 def entropy_section(outcome: Outcome) -> Markup:
     """Entropy histograms side by side."""
-    pairs = {
-        row.name: (row.answers.clear.entropy, row.answers.outside.entropy) for row in outcome.rows
-    }
+    found = {row.name: row.predictions for row in outcome.rows}
+    pairs = {name: (each.clear.entropy, each.outside.entropy) for name, each in found.items()}
     return join(
         element("h2", "Does it notice what it cannot know?"),
         element(

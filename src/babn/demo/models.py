@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from babn.demo.batches import MAX_TOKENS
 from babn.errors import ModelError
 from babn.text.installed import MINILM_COMMAND, minilm_folder
 from babn.text.pretrained import quiet
 from babn.text.words import word_tokenizer
+
+MAX_TOKENS = 64
+"""Texts are truncated here; the longest one that comes with the package has 30 word pieces."""
 
 
 class MeanPooledClassifier(nn.Module):
@@ -87,8 +89,10 @@ def load(
     torch.manual_seed(seed)
     if source.folder is None:
         tokenizer = word_tokenizer(texts)
-        return MeanPooledClassifier(small_encoder(len(tokenizer)), labels), tokenizer
-    encoder, tokenizer = _pretrained(source.folder)
+        encoder = small_encoder(len(tokenizer))
+    else:
+        encoder, tokenizer = _pretrained(source.folder)
+    tokenizer.model_max_length = MAX_TOKENS
     return MeanPooledClassifier(encoder, labels), tokenizer
 
 

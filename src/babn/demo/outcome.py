@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from babn.demo.evaluation import Answers, Scores, Texts
+from babn.demo.evaluation import Predictions, Scores, Texts
 from babn.demo.examples import Example
 from babn.demo.models import Source
 from babn.demo.training import Recipe
@@ -42,13 +42,13 @@ class Row:
 
     Attributes:
         name: The model, and how it predicts.
-        answers: Its predictions for the test texts.
+        predictions: Its predictions for the test texts.
         scores: Their measures.
         level: The noise level found on the development texts; `None` where there is none.
     """
 
     name: str
-    answers: Answers
+    predictions: Predictions
     scores: Scores
     level: float | None
 

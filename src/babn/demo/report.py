@@ -151,7 +151,7 @@ def detection(outcome: Outcome) -> str:
 
 def tested_on(outcome: Outcome) -> str:
     """Which texts the numbers come from."""
-    texts, samples = outcome.texts, len(outcome.rows[-1].answers.clear.sample_logits)
+    texts, samples = outcome.texts, len(outcome.rows[-1].predictions.clear.sample_logits)
     return (
         f"Measured on {len(texts.clear)} clear, {len(texts.outside)} out-of-scope and "
         f"{len(texts.ambiguous)} ambiguous texts that neither training nor tuning saw, by "

@@ -3,6 +3,7 @@
 import copy
 import warnings
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,8 +11,7 @@ from torch import nn
 import babn
 from babn.data import intents
 from babn.demo import choices, models
-from babn.demo.batches import Tokenizer, device_of, encode, labelled_batches
-from babn.demo.evaluation import Texts, answer, score
+from babn.demo.evaluation import Texts, predictions, score
 from babn.demo.examples import choose_examples
 from babn.demo.outcome import Outcome, Row, Settings
 from babn.demo.training import Recipe, fine_tune
@@ -50,7 +50,7 @@ def _run(settings: Settings, progress: Progress) -> Outcome:
         rows=rows,
         differences=differences(rows, trials.texts, settings.seed),
         examples=choose_examples(
-            model, tokenizer, rows[-1].answers, trials.texts, names, settings.seed
+            model, tokenizer, rows[-1].predictions, trials.texts, names, settings.seed
         ),
     )
 
@@ -77,7 +77,7 @@ def pick_recipe(settings: Settings, source: models.Source) -> Recipe:
 class Trials:
     """What all models have in common."""
 
-    tokenizer: Tokenizer
+    tokenizer: Any
     texts: Texts
     recipe: Recipe
     seed: int
@@ -98,8 +98,9 @@ class Trials:
 
     def convert(self, model: nn.Module) -> nn.Module:
         """Makes attention stochastic, with the default settings."""
-        example = encode(self.tokenizer, intents.in_scope("train").texts[:2], device_of(model))
-        return babn.convert(model, example_inputs=example)
+        texts = list(intents.in_scope("train").texts[:2])
+        example = self.tokenizer(texts, padding=True, return_tensors="pt")
+        return babn.convert(model, example_inputs=example.to(next(model.parameters()).device))
 
     def without_training(self, model: nn.Module) -> list[Row]:
         """Rows of a fine-tuned softmax classifier: as it is, with dropout, and as BABN."""
@@ -114,24 +115,25 @@ class Trials:
     def tuned(self, name: str, model: nn.Module) -> Row:
         """Fits the noise level to the development texts, and predicts the test texts."""
         self.progress.begin(f"{name}: noise level", 1)
-        batches = labelled_batches(self.tokenizer, intents.in_scope("dev"), device_of(model))
-        found = babn.tune_noise(model, batches, samples=choices.TUNING_SAMPLES, progress=False)
+        data, samples = intents.in_scope("dev"), choices.TUNING_SAMPLES
+        settings = {"tokenizer": self.tokenizer, "samples": samples, "progress": False}
+        found = babn.tune_noise(model, data.texts, data.labels, **settings)
         self.progress.step(1, f"level {found.level:.2f}")
         return replace(self._test(name, model, choices.SAMPLES), level=found.level)
 
     def _test(self, name: str, model: nn.Module, samples: int, dropout: bool = False) -> Row:
-        self.progress.begin(f"{name}: testing", len(self.texts.all()))
-        answers = answer(
+        self.progress.begin(f"{name}: testing", len(self.texts))
+        found = predictions(
             model, self.tokenizer, self.texts, samples, self.seed, self.progress.step, dropout
         )
-        return Row(name, answers, score(answers, self.texts), None)
+        return Row(name, found, score(found, self.texts), None)
 
 
 def differences(rows: list[Row], texts: Texts, seed: int) -> dict[str, dict[str, Difference]]:
     """How each row differs from the first, with intervals from resampling the texts."""
     labels = torch.tensor(texts.clear.labels)
     evaluations = [
-        babn.Evaluation(row.name, row.answers.clear, labels, outside=row.answers.outside)
+        babn.Evaluation(row.name, row.predictions.clear, labels, outside=row.predictions.outside)
         for row in rows
     ]
     found = babn.compare(evaluations, bins=choices.BINS, resamples=1000, seed=seed).differences

@@ -17,7 +17,6 @@ from transformers import (
 import babn
 from babn.conversion.state import converted_roots
 from babn.data.intents import Labelled
-from babn.demo.batches import MAX_TOKENS, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -39,14 +38,14 @@ class Recipe:
 
 def fine_tune(
     model: nn.Module,
-    tokenizer: Tokenizer,
+    tokenizer: Any,
     data: Labelled,
     recipe: Recipe,
     seed: int,
     report: Callable[[dict[str, float]], None],
 ) -> None:
     """Trains in place; `report` gets the terms of the loss after each step."""
-    encoded = tokenizer(list(data.texts), truncation=True, max_length=MAX_TOKENS)
+    encoded = tokenizer(list(data.texts), truncation=True)
     columns = {**encoded, "labels": data.labels}
     rows = [{name: column[i] for name, column in columns.items()} for i in range(len(data))]
     pad = DataCollatorWithPadding(tokenizer)
