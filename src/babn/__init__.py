@@ -24,6 +24,7 @@ from babn.evaluation.calibration import calibrate, fit_temperature
 from babn.evaluation.compare import compare
 from babn.evaluation.comparison import Comparison
 from babn.evaluation.content import MapContent, map_content
+from babn.evaluation.decisions import Abstention, ConformalSets, fit_abstention, fit_conformal
 from babn.evaluation.ensemble import ensemble
 from babn.evaluation.noise_tuning import NoiseTuning, tune_noise
 from babn.evaluation.report import report
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Abstention",
     "AttentionInfo",
     "AttentionMap",
     "BamConfig",
@@ -58,6 +60,7 @@ __all__ = [
     "BeliefTrainer",
     "BeliefTrainerMixin",
     "Comparison",
+    "ConformalSets",
     "Evaluation",
     "Generation",
     "KLAnnealing",
@@ -80,6 +83,8 @@ __all__ = [
     "distributions",
     "ensemble",
     "errors",
+    "fit_abstention",
+    "fit_conformal",
     "fit_temperature",
     "freeze_base",
     "generate",

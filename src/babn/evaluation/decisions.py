@@ -1,0 +1,246 @@
+"""Decisions from predictions: when to abstain, and sets of classes that hold the right one.
+
+Both are fitted on development data and come with a guarantee for data of the same distribution.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from babn.errors import ConfigError
+from babn.prediction.result import Prediction
+from babn.validation import check_choices
+
+Score = Literal["entropy", "mutual_information", "disagreement", "confidence"]
+
+
+LEVELS = 20
+"""Coverages that `fit_abstention` tries."""
+
+
+def uncertainty(prediction: Prediction, score: Score) -> Float[Tensor, "*example"]:
+    """The uncertainty of each example, larger for less certain ones.
+
+    Args:
+        prediction: What `babn.predict` returned for a classifier.
+        score: An attribute of the prediction, or `"confidence"` for one minus the largest
+            probability.
+    """
+    return 1 - prediction.probs.amax(-1) if score == "confidence" else getattr(prediction, score)
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """Answers the examples whose uncertainty is at most a threshold.
+
+    Attributes:
+        threshold: The largest uncertainty that is answered; minus infinity to abstain from all.
+        score: What uncertainty is measured by.
+        coverage: Share of the development examples that are answered.
+        risk: Share of errors among these.
+        risk_bound: Upper confidence bound of the risk on new data.
+    """
+
+    threshold: float
+    score: Score
+    coverage: float
+    risk: float
+    risk_bound: float
+
+    def answers(self, prediction: Prediction) -> Bool[Tensor, "*example"]:
+        """Which examples to answer; the model abstains from the others."""
+        return uncertainty(prediction, self.score) <= self.threshold
+
+
+def fit_abstention(
+    prediction: Prediction,
+    labels: Int[Tensor, "example"],
+    *,
+    risk: float | None = None,
+    coverage: float | None = None,
+    score: Score = "entropy",
+    confidence: float = 0.95,
+) -> Abstention:
+    r"""Chooses when to abstain, for a largest risk or for a coverage.
+
+    With `risk`, the error rate among answered examples is at most `risk` with the given confidence.
+    If $n$ development examples are answered, with $e$ errors, the upper bound of the risk is the
+    $b$ with $P(\mathrm{Binomial}(n, b) \le e) = 1 - \mathrm{confidence}$. The coverage grows in
+    steps of 5 % until the bound first exceeds `risk`; tests in a fixed order need no correction for
+    their number (Angelopoulos et al. 2021, <https://arxiv.org/abs/2110.01052>).
+
+    Args:
+        prediction: Predictions for development data that the model was not trained on.
+        labels: The right classes.
+        risk: Largest share of errors among answered examples.
+        coverage: Share of examples to answer, instead of a risk.
+        score: What uncertainty is measured by.
+        confidence: Probability with which the bound of the risk holds.
+
+    Example:
+        >>> prediction = Prediction(torch.tensor([[[4.0, 0.0]] * 80 + [[0.1, 0.0]] * 20]))
+        >>> labels = torch.tensor([0] * 90 + [1] * 10)
+        >>> fit_abstention(prediction, labels, risk=0.1).coverage
+        0.8
+    """
+    if (risk is None) == (coverage is None):
+        raise ConfigError(f"risk={risk} and coverage={coverage}. Give one of them.")
+    name, value = ("risk", risk) if coverage is None else ("coverage", coverage)
+    for label, share in ((name, value), ("confidence", confidence)):
+        if share is None or not 0 < share < 1:
+            raise ConfigError(f"{label}={share!r} is not possible. Give one between 0 and 1.")
+    wrong = _wrong(prediction, labels)
+    values, order = uncertainty(prediction, score).double().cpu().sort(stable=True)
+    errors = wrong[order].cumsum(0)
+    ends = _ends(values)
+    total = len(values)
+    found = Abstention(-math.inf, score, 0.0, 0.0, 0.0)
+    shares = [coverage or 1.0]
+    if risk is not None:
+        shares = _tested_shares(total, risk, 1 - confidence)
+    for share in shares:
+        index = next(end for end in ends if end + 1 >= share * total - 1e-9)
+        count, mistakes = index + 1, int(errors[index])
+        bound = risk_bound(mistakes, count, 1 - confidence)
+        if risk is not None and bound > risk:
+            break
+        found = Abstention(float(values[index]), score, count / total, mistakes / count, bound)
+    return found
+
+
+def _tested_shares(total: int, risk: float, failure: float) -> list[float]:
+    """Coverages in the order of their tests.
+
+    The first is the smallest that would pass with a quarter of the risk: with fewer examples the
+    bound is too wide, and the sequence of tests would end at once.
+    """
+    shares = [i / LEVELS for i in range(1, LEVELS + 1)]
+    counts = {share: max(int(share * total), 1) for share in shares}
+    passing = [s for s, n in counts.items() if risk_bound(int(n * risk / 4), n, failure) <= risk]
+    return [share for share in shares if share >= passing[0]] if passing else shares[-1:]
+
+
+def _wrong(prediction: Prediction, labels: Tensor) -> Int[Tensor, "example"]:
+    if prediction.activation != "softmax" or prediction.probs.ndim != 2:
+        raise ConfigError(
+            f"prediction has activation {prediction.activation!r} and probabilities of shape "
+            f"{tuple(prediction.probs.shape)}. Pass that of a classifier, one row per example."
+        )
+    if labels.shape != prediction.probs.shape[:1]:
+        raise ConfigError(
+            f"labels has shape {tuple(labels.shape)} for {len(prediction)} predictions. Give one "
+            "label for each."
+        )
+    return (prediction.probs.argmax(-1).cpu() != labels.cpu()).long()
+
+
+def _ends(values: Float[Tensor, "example"]) -> list[int]:
+    """The last index of each run of equal values, since equal examples are answered together."""
+    last = torch.ones(len(values), dtype=torch.bool)
+    last[:-1] = values[1:] > values[:-1]
+    return last.nonzero().flatten().tolist()
+
+
+def risk_bound(errors: int, count: int, failure: float) -> float:
+    r"""The $b$ with $P(\mathrm{Binomial}(n, b) \le e) = \delta$: Clopper and Pearson's upper bound.
+
+    Args:
+        errors: Number of errors $e$.
+        count: Number of examples $n$.
+        failure: Probability $\delta$ that the bound is exceeded.
+
+    Example:
+        >>> round(risk_bound(0, 100, 0.05), 4)  # the rule of three: about 3 / n
+        0.0295
+    """
+    if errors >= count:
+        return 1.0
+    i = torch.arange(errors + 1, dtype=torch.float64)
+    n = torch.tensor(float(count), dtype=torch.float64)
+    log_choices = torch.lgamma(n + 1) - torch.lgamma(i + 1) - torch.lgamma(n - i + 1)
+    low, high = errors / count, 1.0
+    for _ in range(40):
+        b = (low + high) / 2
+        log_at_most = (log_choices + i * math.log(b) + (n - i) * math.log1p(-b)).logsumexp(0)
+        low, high = (b, high) if log_at_most > math.log(failure) else (low, b)
+    return high
+
+
+@dataclass(frozen=True)
+class ConformalSets:
+    """Sets of classes that hold the right one with a given probability.
+
+    Attributes:
+        method: How classes are scored.
+        coverage: The probability that is guaranteed.
+        threshold: Largest score of a class in a set.
+    """
+
+    method: Literal["split", "adaptive"]
+    coverage: float
+    threshold: float
+
+    def __post_init__(self) -> None:
+        """Validates the fields."""
+        check_choices(self)
+
+    def sets(self, prediction: Prediction) -> Bool[Tensor, "example label"]:
+        """Which classes are in the set of each example; the most probable one always is."""
+        chosen = conformal_scores(prediction.probs, self.method) <= self.threshold
+        top = torch.nn.functional.one_hot(prediction.probs.argmax(-1), prediction.probs.shape[-1])
+        return chosen | top.bool()
+
+
+def fit_conformal(
+    prediction: Prediction,
+    labels: Int[Tensor, "example"],
+    *,
+    coverage: float = 0.9,
+    method: Literal["split", "adaptive"] = "split",
+) -> ConformalSets:
+    r"""Fits prediction sets to development data by split conformal prediction.
+
+    The threshold is the $\lceil (n + 1)\,c \rceil$-th smallest score of the right classes of $n$
+    examples, so that sets of new examples from the same distribution hold the right class with
+    probability at least $c$, whatever the model (Angelopoulos and Bates 2021,
+    <https://arxiv.org/abs/2107.07511>).
+
+    Args:
+        prediction: Predictions for development data that the model was not trained on; not those
+            that its noise level or temperature was fitted to, where there are others.
+        labels: The right classes.
+        coverage: The probability $c$.
+        method: `"split"` scores a class by one minus its probability, which gives the smallest
+            sets; `"adaptive"` by the probability of all classes up to it, the most probable first
+            (Romano et al. 2020, <https://arxiv.org/abs/2006.02544>), whose sets grow with the
+            uncertainty of an example.
+
+    Example:
+        >>> prediction = Prediction(torch.tensor([[[4.0, 0.0]] * 90 + [[0.1, 0.0]] * 10]))
+        >>> labels = torch.tensor([0] * 95 + [1] * 5)
+        >>> fit_conformal(prediction, labels, coverage=0.9).sets(prediction).sum(-1).unique()
+        tensor([1])
+    """
+    if not 0 < coverage < 1:
+        raise ConfigError(f"coverage={coverage!r} is not possible. Give one between 0 and 1.")
+    _wrong(prediction, labels)
+    scores = conformal_scores(prediction.probs, method)
+    own = scores.gather(-1, labels.to(scores.device).unsqueeze(-1)).flatten().sort().values
+    rank = math.ceil((len(own) + 1) * coverage)
+    threshold = float(own[rank - 1]) if rank <= len(own) else math.inf
+    return ConformalSets(method, coverage, threshold)
+
+
+def conformal_scores(
+    probs: Float[Tensor, "example label"], method: str
+) -> Float[Tensor, "example label"]:
+    """The nonconformity score of each class, larger for less probable ones."""
+    probs = probs.double()
+    if method == "split":
+        return 1 - probs
+    sorted_probs, order = probs.sort(-1, descending=True)
+    return torch.empty_like(probs).scatter(-1, order, sorted_probs.cumsum(-1))

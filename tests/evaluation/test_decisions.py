@@ -1,0 +1,119 @@
+"""Abstention and prediction sets: their guarantees, by simulation and against scipy."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+
+import babn
+from babn import Prediction
+from babn.errors import ConfigError
+from babn.evaluation.decisions import conformal_scores, risk_bound
+
+
+def simulated(rows: int, seed: int, classes: int = 4) -> tuple[Prediction, Tensor]:
+    """An overconfident classifier: labels are drawn from probabilities flatter than its own."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial((0.6 * logits).softmax(-1), 1, generator=generator).flatten()
+    return Prediction(logits.unsqueeze(0)), labels
+
+
+@given(st.integers(0, 60), st.integers(1, 60), st.floats(0.001, 0.5))
+def test_risk_bound_is_that_of_clopper_and_pearson(errors: int, more: int, failure: float) -> None:
+    count = errors + more
+    expected = stats.beta.ppf(1 - failure, errors + 1, count - errors)
+    assert risk_bound(errors, count, failure) == pytest.approx(expected, abs=1e-8)
+    assert risk_bound(count, count, failure) == 1.0
+
+
+def test_abstention_keeps_its_risk_with_its_confidence() -> None:
+    exceeded, coverages = 0, []
+    test, labels = simulated(20_000, seed=10_000)
+    wrong = test.probs.argmax(-1) != labels
+    for seed in range(60):
+        found = babn.fit_abstention(*simulated(400, seed), risk=0.35, confidence=0.9)
+        answered = found.answers(test)
+        coverages.append(float(answered.double().mean()))
+        exceeded += bool(answered.any() and wrong[answered].double().mean() > 0.35)
+        assert found.risk <= found.risk_bound <= 0.35
+    assert exceeded / 60 <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 60)
+    assert sum(coverages) / 60 > 0.15  # of about 0.4 if the risks were known
+
+
+def test_a_coverage_is_met_and_uncertain_examples_are_left_out() -> None:
+    found, labels = simulated(500, 0)
+    rule = babn.fit_abstention(found, labels, coverage=0.6, score="confidence")
+    answered = rule.answers(found)
+    assert float(answered.double().mean()) == pytest.approx(rule.coverage) == 0.6
+    confidence = found.probs.amax(-1)
+    assert confidence[answered].min() >= confidence[~answered].max()
+    expected = (found.probs.argmax(-1) != labels)[answered].double().mean()
+    assert rule.risk == pytest.approx(float(expected)) and rule.risk < rule.risk_bound
+
+
+def test_an_impossible_risk_answers_nothing() -> None:
+    found, labels = simulated(50, 0)
+    rule = babn.fit_abstention(found, labels, risk=0.001)
+    assert rule.coverage == 0 and not rule.answers(found).any()
+
+
+def test_equal_uncertainties_are_answered_together() -> None:
+    found = Prediction(torch.tensor([[[1.0, 0.0]] * 10]))
+    rule = babn.fit_abstention(found, torch.zeros(10, dtype=torch.long), coverage=0.3)
+    assert rule.coverage == 1.0 and rule.answers(found).all()
+
+
+@pytest.mark.parametrize("method", ["split", "adaptive"])
+def test_prediction_sets_have_their_coverage(method: str) -> None:
+    """The mean over many calibration sets lies between c and c + 1 / (n + 1)."""
+    test, labels = simulated(4_000, seed=10_000)
+    held = []
+    for seed in range(60):
+        sets = babn.fit_conformal(*simulated(99, seed), coverage=0.85, method=method).sets(test)
+        held.append(float(sets.gather(-1, labels[:, None]).double().mean()))
+        assert sets.any(-1).all()
+    mean = sum(held) / len(held)
+    error = 4 * torch.tensor(held).std() / math.sqrt(len(held))
+    assert 0.85 - error <= mean <= 0.85 + 0.05
+
+
+def test_adaptive_scores_are_probabilities_of_all_classes_up_to_one() -> None:
+    probs = torch.tensor([[0.2, 0.5, 0.3]])
+    expected = torch.tensor([[1.0, 0.5, 0.8]]).double()
+    torch.testing.assert_close(conformal_scores(probs, "adaptive"), expected)
+
+
+def test_few_examples_make_sets_of_all_classes() -> None:
+    found, labels = simulated(5, 0)
+    assert babn.fit_conformal(found, labels, coverage=0.95).sets(found).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "Give one of them"),
+        ({"risk": 0.1, "coverage": 0.5}, "Give one of them"),
+        ({"risk": 1.5}, r"risk=1\.5"),
+        ({"coverage": 0.0}, r"coverage=0\.0"),
+        ({"risk": 0.1, "confidence": 1.0}, r"confidence=1\.0"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, float], words: str) -> None:
+    found, labels = simulated(20, 0)
+    with pytest.raises(ConfigError, match=words):
+        babn.fit_abstention(found, labels, **settings)
+
+
+def test_predictions_and_labels_are_checked() -> None:
+    found, labels = simulated(20, 0)
+    with pytest.raises(ConfigError, match="labels has shape"):
+        babn.fit_conformal(found, labels[:5])
+    with pytest.raises(ConfigError, match="Pass that of a classifier"):
+        babn.fit_conformal(Prediction(found.sample_logits, "sigmoid"), labels)
+    with pytest.raises(ConfigError, match="coverage=2"):
+        babn.fit_conformal(found, labels, coverage=2.0)
