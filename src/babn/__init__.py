@@ -11,14 +11,13 @@ from babn.attention.softmax import SoftmaxConfig
 from babn.conversion.convert import convert, inspect, revert
 from babn.conversion.hooks import checkpoint
 from babn.conversion.softmax_route import SoftmaxSpec, register_family
-from babn.evaluation.answers import Evaluation
-from babn.evaluation.calibration import calibrate, fit_temperature
-from babn.evaluation.compare import compare
 from babn.evaluation.comparison import Comparison
-from babn.evaluation.content import MapContent, map_content
-from babn.evaluation.ensemble import ensemble
+from babn.evaluation.html_report import report
+from babn.evaluation.map_content import MapContent, map_content
 from babn.evaluation.noise_tuning import NoiseTuning, tune_noise
-from babn.evaluation.report import report
+from babn.evaluation.predictions import Evaluation, ensemble
+from babn.evaluation.resampling import compare
+from babn.evaluation.temperature_scaling import calibrate, fit_temperature
 from babn.persistence import load, load_adapter, save_adapter
 from babn.prediction.attention_maps import AttentionMap, attention_maps
 from babn.prediction.generate import generate

@@ -31,7 +31,7 @@ from babn.demo.run import (
     texts_to_test,
 )
 from babn.evaluation.comparison import Difference
-from babn.evaluation.page import TargetError, marker
+from babn.evaluation.html_pages import TargetError, marker
 
 CPU = torch.device("cpu")
 NAMES = ("a", "b", "c")

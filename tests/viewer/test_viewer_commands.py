@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import babn
 from babn.cli._app import app
-from babn.evaluation.page import marker
+from babn.evaluation.html_pages import marker
 from babn.viewer.page import AUTHOR
 
 

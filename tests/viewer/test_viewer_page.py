@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 import babn
-from babn.evaluation.page import marker
+from babn.evaluation.html_pages import marker
 from babn.viewer import view
 from babn.viewer.inputs import TextError
 from babn.viewer.maps import sampled_weights

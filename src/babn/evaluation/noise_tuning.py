@@ -1,7 +1,8 @@
-"""The right amount of noise, found on development data."""
+"""Fits the noise level of a converted model to development data."""
 
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,26 +18,26 @@ from babn.prediction.temperature import get_noise_level, get_temperature, set_no
 from babn.validation import check_at_least
 
 FIRST_LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Levels that are always tried; the search goes on from the best of them by factors of 2."""
+"""Levels of the first round; the search extends beyond them by factors of 2."""
 
 LOWEST, HIGHEST = 2.0**-4, 2.0**8
-"""Levels between which the search stays."""
+"""Bounds of the search."""
 
 REFINEMENTS = (2**0.5, 2**0.25)
-"""Factors by which the neighbours of the best level differ from it, round by round."""
+"""Ratio of the best level to the neighbours that each refinement round tries."""
 
 IGNORED = -100
-"""Label of a token that does not count."""
+"""Label of tokens that are ignored."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a noise level gave on the development data.
+    """The result of one noise level on the development data.
 
     Attributes:
         level: The noise level.
         nll: Mean negative log likelihood of the sampled prediction.
-        accuracy: Share of right predictions; `None` for tokens of language models.
+        accuracy: Share of correct predictions; `None` for language models.
     """
 
     level: float
@@ -46,11 +47,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class NoiseTuning:
-    """The level that `tune_noise` chose, and all that it tried.
+    """The noise level that `tune_noise` chose, and all trials.
 
     Attributes:
-        level: The chosen level, which the model has now.
-        trials: Every level that was tried, the smallest first; the first has no noise.
+        level: The chosen level, to which the model is set.
+        trials: One for each level that was tried, in ascending order; the first has no noise.
     """
 
     level: float
@@ -62,7 +63,7 @@ class NoiseTuning:
         return next(trial for trial in self.trials if trial.level == self.level)
 
     def __str__(self) -> str:
-        """A table, the chosen level marked."""
+        """A table of the trials, with the chosen level marked."""
         rows = [
             f"{trial.level:8.3f} {trial.nll:8.4f} "
             + ("        -" if trial.accuracy is None else f"{trial.accuracy:9.1%}")
@@ -87,23 +88,23 @@ def tune_noise(
 ) -> NoiseTuning:
     """Fits the model's noise level to development data, without gradients.
 
-    Of the levels that cost no more accuracy than allowed it takes the one with the smallest
-    negative log likelihood of the sampled prediction. No noise is among them, so that development
-    NLL is never worse than that of the deterministic model. All levels see the same random numbers.
+    Chooses the level with the lowest negative log likelihood of the sampled prediction, among those
+    whose accuracy drops by no more than allowed. Level 0 is among them, so the development NLL is
+    never worse than that of the deterministic model. All levels use the same random numbers.
 
     Args:
-        model: A converted model, trained or not after conversion; its level is changed, and saved
-            with it.
+        model: A converted model, fine-tuned after conversion or not; its level is changed, and
+            saved with it.
         data: A batch or an iterable of batches, as `predict` takes them. Language models are fitted
             to the tokens of their texts.
-        labels: The right classes, if the one batch does not hold them as `labels`.
-        samples: How many samples of attention to draw.
-        seed: Makes the samples reproducible.
-        recenter: As for `predict`, with which it should agree.
-        max_accuracy_drop: Largest loss of accuracy against no noise, as a share of all examples.
-        max_nll_rise: If given, the largest level is taken whose NLL is above that without noise by
-            at most this share (0.003 in training-free Bayesianization, arXiv:2412.05723).
-        memory: Gigabytes that attention may take in one pass, as for `predict`.
+        labels: The correct classes, if the one batch does not hold them as `labels`.
+        samples: Number of attention samples.
+        seed: Seed of the samples.
+        recenter: As for `predict`; use the same value there.
+        max_accuracy_drop: Largest drop in accuracy against no noise, as a share of all examples.
+        max_nll_rise: If given, chooses the largest level whose NLL exceeds that without noise by at
+            most this share (0.003 in training-free Bayesianization, arXiv:2412.05723).
+        memory: Gigabytes that attention may take in one forward pass, as for `predict`.
         progress: Whether to show a progress bar, if tqdm is installed.
     """
     check_samples(samples)
@@ -119,7 +120,8 @@ def tune_noise(
         set_noise_level(model, before)
         raise
     finally:
-        search.bar.close()
+        if search.bar is not None:
+            search.bar.close()
     set_noise_level(model, search.best.level)
     return NoiseTuning(search.best.level, tuple(search.tried[at] for at in sorted(search.tried)))
 
@@ -127,7 +129,7 @@ def tune_noise(
 def _admitted(
     trial: Trial, without: Trial, max_accuracy_drop: float, rise: float | None
 ) -> tuple[bool, float]:
-    """Whether a level may be chosen, and what is to be small in the chosen one."""
+    """Whether a level may be chosen, and the value that the chosen one minimises."""
     accurate = True
     if trial.accuracy is not None and without.accuracy is not None:
         accurate = trial.accuracy >= without.accuracy - max_accuracy_drop - 1e-9
@@ -137,7 +139,7 @@ def _admitted(
 
 
 class _Search:
-    """Tries levels and remembers what they gave."""
+    """Tries levels and keeps their results."""
 
     def __init__(
         self,
@@ -153,7 +155,7 @@ class _Search:
         self.bar = _bar(len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
 
     def run(self, admitted: Any) -> None:
-        """Tries the first levels, beyond them while the best is at an end, and between."""
+        """Tries the first levels, extends the range while the best is at its end, and refines."""
         self.best = without = self.trial(0.0)
 
         def choose() -> None:
@@ -173,27 +175,29 @@ class _Search:
             choose()
 
     def _beyond(self) -> float | None:
-        """The next level on the side of the best one, if it is the last on that side."""
+        """The next level outside the range, if the best one is at its end."""
         lowest, highest = min(level for level in self.tried if level), max(self.tried)
         if self.best.level <= lowest and lowest > LOWEST:
             return lowest / 2
         return highest * 2 if self.best.level == highest < HIGHEST else None
 
     def trial(self, level: float) -> Trial:
-        """What a level gives, from memory if it was tried before."""
+        """The result of a level, which is computed once."""
         if level not in self.tried:
             set_noise_level(self.model, level)
-            found = [self._ask(batch, 1 if level == 0 else self.samples) for batch in self.batches]
+            counts = 1 if level == 0 else self.samples
+            found = [self._predict(batch, counts) for batch in self.batches]
             log_probs = torch.cat([log_probs for log_probs, _ in found])
             if not len(log_probs):
                 raise ConfigError("data has no labels that count. Give labelled batches.")
             right = [right for _, right in found if right is not None]
             accuracy = float(torch.cat(right).double().mean()) if right else None
             self.tried[level] = Trial(level, -float(log_probs.mean()), accuracy)
-            self.bar.update()
+            if self.bar is not None:
+                self.bar.update()
         return self.tried[level]
 
-    def _ask(self, batch: "_Batch", samples: int) -> tuple[Tensor, Tensor | None]:
+    def _predict(self, batch: "_Batch", samples: int) -> tuple[Tensor, Tensor | None]:
         if batch.labels.ndim > 1:
             return _of_tokens(self.model, batch, samples, self.settings)
         return _of_classes(self.model, batch, samples, self.settings)
@@ -201,7 +205,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Inputs of a model and the right labels."""
+    """Inputs of a model and their labels."""
 
     inputs: Any
     labels: Int[Tensor, "row *token"]
@@ -218,7 +222,7 @@ def _batches(data: Any, labels: Tensor | None) -> list[_Batch]:
 
 
 def _labels_in(batch: Any) -> Tensor:
-    """The labels that a batch holds; those of plain language models are its tokens."""
+    """The labels in a batch; its tokens for language models."""
     values = batch if isinstance(batch, Mapping) else {}
     for name in ("labels", "label"):
         if isinstance(values.get(name), Tensor):
@@ -234,7 +238,7 @@ def _labels_in(batch: Any) -> Tensor:
 def _of_classes(
     model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]
 ) -> tuple[Float[Tensor, "row"], Bool[Tensor, "row"]]:
-    """Log probability of each row's label under the mean over samples; whether it is the mode."""
+    """Log probability of each label under the mean over samples, and whether it is correct."""
     found = predict(model, batch.inputs, samples, **settings)
     if found.activation != "softmax" or found.probs.ndim != 2:
         raise ConfigError(
@@ -251,7 +255,7 @@ def _of_classes(
 def _of_tokens(
     model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]
 ) -> tuple[Float[Tensor, "token"], None]:
-    """The same for each token of a language model, whose accuracy is not counted."""
+    """Log probability of each token of a language model, without accuracy."""
     labels = batch.labels
     ahead = _predicts_next(model)
     labels = labels[:, 1:] if ahead else labels
@@ -277,27 +281,16 @@ def _without_labels(batch: Any) -> Any:
 
 
 def _predicts_next(model: nn.Module) -> bool:
-    """Whether outputs at a token are about the token after it."""
+    """Whether the outputs at a token predict the token after it."""
     config = getattr(model, "config", None)
     generates = getattr(model, "can_generate", lambda: False)()
     return bool(generates) and not getattr(config, "is_encoder_decoder", False)
 
 
-class _NoBar:
-    """In place of a progress bar."""
-
-    def update(self) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
-
-
 def _bar(total: int, progress: bool) -> Any:
-    if not progress:
-        return _NoBar()
-    try:
+    """A progress bar of tqdm, or `None` if it is not wanted or not installed."""
+    with suppress(ImportError):
         from tqdm.auto import tqdm
-    except ImportError:
-        return _NoBar()
-    return tqdm(total=total, desc="noise levels", leave=False)
+
+        return tqdm(total=total, desc="noise levels", leave=False) if progress else None
+    return None

@@ -26,8 +26,8 @@ def choose(map: AttentionMap, example: int, heads: Sequence[int]) -> Chosen:
     """Some heads of a map for one example of its batch."""
     if not isinstance(map, AttentionMap):
         raise ConfigError(
-            f"map is a {type(map).__name__}. Give one of the maps that babn.attention_maps returned, "
-            "such as maps[0] for the first layer."
+            f"map is a {type(map).__name__}. Give one of the maps that babn.attention_maps "
+            "returned, such as maps[0] for the first layer."
         )
     batch, count = map.mean.shape[:2]
     check_index("example", example, batch, "the map's batch has")

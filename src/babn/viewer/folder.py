@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from babn.errors import FormatError, MissingExtraError
-from babn.evaluation.page import TargetError, written_by
+from babn.evaluation.html_pages import TargetError, written_by
 from babn.persistence import load
 from babn.viewer.page import AUTHOR
 from babn.viewer.words import Tokenizer

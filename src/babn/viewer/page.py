@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 import babn
-from babn.evaluation.page import marker
+from babn.evaluation.html_pages import marker
 from babn.viewer.column import column
 from babn.viewer.inputs import MOST_TOKENS, Text, TextError
 from babn.viewer.packing import BYTES

@@ -5,8 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from babn.evaluation.markup import Markup, element, join
-from babn.evaluation.page import check_target, document
+from babn.evaluation.html_pages import Markup, check_target, document, element, join
 from babn_paper.experiments.naming import method_name
 from babn_paper.visual.demo import NOISE, VisualOutcome
 from babn_paper.visual.figure import draw

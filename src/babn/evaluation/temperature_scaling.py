@@ -1,4 +1,4 @@
-"""Temperature scaling (Guo et al. 2017), for one answer or for samples of it."""
+"""Temperature scaling (Guo et al. 2017) of deterministic or sampled predictions."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,13 +15,13 @@ from babn.prediction.temperature import get_temperature, set_temperature
 Model = TypeVar("Model", bound=nn.Module)
 
 UNIT = 2.0**-10
-"""Logarithms of temperatures that are tried are multiples of this."""
+"""The search grid: log temperatures are multiples of this."""
 
 HIGHEST = 4096
-"""In units: the best temperature is looked for between exp(-4) and exp(4), 0.018 to 55."""
+"""Largest absolute log temperature in units: temperatures are between exp(-4) and exp(4)."""
 
 STRIDES = (256, 16, 1)
-"""Distances between temperatures that are tried, from round to round, in units."""
+"""Grid spacing of each round, in units."""
 
 Losses = Callable[[float], Float[Tensor, "example"]]
 """The loss of each example at a temperature."""
@@ -32,14 +32,14 @@ def calibrate(
     prediction: Prediction | Float[Tensor, "*example label"],
     labels: Int[Tensor, "*example"],
 ) -> Model:
-    """Fits the model's temperature to answers that it gave on development data.
+    """Fits the model's temperature to its predictions on development data.
 
     Args:
         model: A converted model; its temperature is changed, and saved with it.
-        prediction: What `predict` gave for it, or logits at the posterior mean.
-        labels: The right answers.
+        prediction: What `predict` returned, or logits at the posterior mean.
+        labels: The correct classes.
     """
-    # A prediction has been divided by the temperature that the model had before; logits have not.
+    # Predictions have been divided by the current temperature; logits have not.
     before = get_temperature(model) if isinstance(prediction, Prediction) else 1.0
     set_temperature(model, before * fit_temperature(prediction, labels))
     return model
@@ -48,13 +48,13 @@ def calibrate(
 def fit_temperature(
     prediction: Prediction | Float[Tensor, "*example label"], labels: Int[Tensor, "*example"]
 ) -> float:
-    r"""The temperature $T$ with the smallest negative log likelihood.
+    r"""The temperature $T$ with the lowest negative log likelihood.
 
     $$-\sum_i \log \frac1S \sum_s \mathrm{softmax}(z_{si} / T)_{y_i}$$
 
     Args:
-        prediction: Samples of logits $z$, or logits by themselves.
-        labels: The right answers $y$.
+        prediction: Samples of logits $z$, or logits of a deterministic model.
+        labels: The correct classes $y$.
     """
     if isinstance(prediction, Tensor):
         prediction = Prediction(prediction.unsqueeze(0))
@@ -70,7 +70,7 @@ def fit_temperature(
 def nll_losses(
     logits: Float[Tensor, "sample *example label"], labels: Int[Tensor, "*example"]
 ) -> Losses:
-    """Negative log likelihoods of the right answers under the mean of samples."""
+    """Negative log likelihood of each label under the mean of the samples."""
     flat = logits.double().flatten(1, -2)
     right = labels.to(flat.device).flatten()[None, :, None].expand(len(flat), -1, 1)
 
@@ -82,10 +82,11 @@ def nll_losses(
 
 
 def best_temperatures(losses: Losses, sets: Bool[Tensor, "set example"]) -> list[float]:
-    """For each of some sets of examples the temperature at which their mean loss is smallest.
+    """The temperature with the lowest mean loss for each set of examples.
 
-    A grid that becomes finer in each round around each set's best temperature; then the vertex of
-    the parabola through the best and its neighbours. Sets share what is computed for all.
+    Searches a grid that is refined in each round around each set's best temperature, and then takes
+    the vertex of the parabola through the best one and its neighbours. Losses are computed once for
+    all sets.
     """
     weights = sets.double()
     known: dict[int, list[float]] = {}
@@ -94,7 +95,7 @@ def best_temperatures(losses: Losses, sets: Bool[Tensor, "set example"]) -> list
         tried = [range(centre - width, centre + width + 1, stride) for centre in centres]
         for place in sorted(set().union(*tried) - known.keys()):
             known[place] = (weights @ losses(math.exp(place * UNIT)).double().cpu()).tolist()
-        # An end of the range has a neighbour on one side only.
+        # The ends of the range have a neighbour on one side only.
         centres = [
             min((known[place][own], place) for place in places[1:-1])[1]
             for own, places in enumerate(tried)
@@ -107,7 +108,7 @@ def best_temperatures(losses: Losses, sets: Bool[Tensor, "set example"]) -> list
 
 
 def _vertex(losses: Sequence[float]) -> float:
-    """Where the parabola through three points at -1, 0 and 1 is lowest; between the outer ones."""
+    """Minimum of the parabola through values at -1, 0 and 1, within that range."""
     left, middle, right = losses
     first, second = (right - left) / 2, right - 2 * middle + left
     if second <= 0 and left != right:

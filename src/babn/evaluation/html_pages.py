@@ -1,18 +1,46 @@
-"""Pages of one file that need nothing but themselves."""
+"""Self-contained HTML pages, written from elements whose text and attributes are escaped."""
 
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 
 from babn.errors import BabnError
-from babn.evaluation.markup import Markup, element
 
 
 class TargetError(BabnError, FileExistsError):
-    """What is to be written would replace something else."""
+    """The output would replace files that babn did not write."""
+
+
+class Markup(str):
+    """Text that is markup already and is not escaped."""
+
+
+def element(tag: str, *children: str, **attributes: str | float) -> Markup:
+    """An HTML or SVG element with its children.
+
+    Args:
+        tag: Name of the element.
+        *children: Markup, which is kept, or plain text, which is escaped.
+        **attributes: An underscore in a name stands for a hyphen; a trailing one is dropped.
+    """
+    written = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
+        for name, value in attributes.items()
+    )
+    return Markup(f"<{tag}{written}>{join(*children)}</{tag}>")
+
+
+def join(*children: str) -> Markup:
+    """Concatenates elements and plain texts."""
+    return Markup("".join(c if isinstance(c, Markup) else escape(c) for c in children))
+
+
+def _short(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:.5g}"
 
 
 def marker(author: str) -> Markup:
-    """Tells a page that may be written over from one that someone else made."""
+    """The element by which `author` recognises its own pages."""
     return Markup(f'<meta name="generator" content="{author}">')
 
 
@@ -20,8 +48,8 @@ def document(title: str, body: Markup, author: str) -> str:
     """A whole page in the style that babn's pages share.
 
     Args:
-        title: Of the window.
-        body: What the page shows.
+        title: Title of the window.
+        body: Content of the page.
         author: The command or function that writes it.
     """
     style = files("babn.evaluation").joinpath("page.css").read_text(encoding="utf-8")
@@ -39,7 +67,7 @@ def written_by(path: Path, author: str) -> bool:
 
 
 def check_target(folder: Path, page: str, author: str, force: bool) -> None:
-    """Refuses a folder that holds what `author` did not write."""
+    """Validates that a folder is new, empty, or written by `author`."""
     if folder.exists() and not folder.is_dir():
         raise TargetError(f"{folder} is a file. Give the name of a folder.")
     strange = folder.is_dir() and any(folder.iterdir()) and not written_by(folder / page, author)

@@ -1,15 +1,14 @@
-"""Evaluations collected into one page, with tables for papers and other programs."""
+"""Writes an HTML report of evaluations, with figures and tables as files."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from babn import plots
-from babn.evaluation.answers import DESCRIPTION, Evaluation
-from babn.evaluation.compare import compare, grouped
 from babn.evaluation.comparison import Comparison
-from babn.evaluation.markup import Markup, element, join
-from babn.evaluation.page import check_target, document
+from babn.evaluation.html_pages import Markup, check_target, document, element, join
+from babn.evaluation.predictions import DESCRIPTION, Evaluation
+from babn.evaluation.resampling import compare, grouped
 from babn.evaluation.tables import Table
 from babn.files import make_folder
 
@@ -25,19 +24,19 @@ def report(
     bins: int = 10,
     force: bool = False,
 ) -> Path:
-    """Writes a folder with a page, its figures, and tables as Markdown, LaTeX and CSV.
+    """Writes a folder with an HTML page, its figures, and tables as Markdown, LaTeX and CSV.
 
     Args:
-        runs: Evaluations, folders that `Evaluation.save` wrote, or one folder with such folders
-            anywhere inside.
+        runs: Evaluations, folders that `Evaluation.save` wrote, or a folder that contains such
+            folders at any depth.
         out: The folder to write.
         title: Heading of the page.
         baseline: The method that the others are compared with; by default the first.
         bins: Bins of reliability diagrams and calibration error.
-        force: Whether to write into a folder with other files.
+        force: Whether to write into a folder that holds other files.
 
     Returns:
-        The page.
+        The path of the page.
     """
     folder = Path(out)
     check_target(folder, PAGE, AUTHOR, force)
@@ -57,7 +56,7 @@ def report(
 
 
 def collect(runs: Sequence[Evaluation | str | Path] | str | Path) -> list[Evaluation]:
-    """Evaluations from themselves and from folders, which are searched."""
+    """Evaluations given as such or found in folders."""
     if isinstance(runs, str | Path):
         runs = [runs]
     found: list[Evaluation] = []
@@ -73,10 +72,10 @@ def collect(runs: Sequence[Evaluation | str | Path] | str | Path) -> list[Evalua
 def _figures(evaluations: Sequence[Evaluation], bins: int) -> dict[str, Any]:
     # Figures show single models: the first seed of each method.
     first = [next(iter(group.values())) for group in grouped(evaluations).values()]
-    answers, labels = {e.method: e.prediction for e in first}, evaluations[0].labels
+    predictions, labels = {e.method: e.prediction for e in first}, evaluations[0].labels
     figures = {
-        "reliability": plots.reliability_diagram(answers, labels, bins=bins, size=plots.DOUBLE),
-        "risk-coverage": plots.risk_coverage(answers, labels, size=plots.SINGLE * 1.4),
+        "reliability": plots.reliability_diagram(predictions, labels, bins=bins, size=plots.DOUBLE),
+        "risk-coverage": plots.risk_coverage(predictions, labels, size=plots.SINGLE * 1.4),
     }
     outside = {e.method: (e.prediction.entropy, e.outside.entropy) for e in first if e.outside}
     if outside:
@@ -87,9 +86,9 @@ def _figures(evaluations: Sequence[Evaluation], bins: int) -> dict[str, Any]:
 CAPTIONS = {
     "reliability": "Accuracy against confidence, for the first seed of each method. In a "
     "calibrated model the bars reach the diagonal.",
-    "risk-coverage": "Share of errors among the questions that are answered when the least "
-    "confident ones are left out, for the first seed of each method.",
-    "entropy": "Entropy of the answers to questions from the test set and from elsewhere.",
+    "risk-coverage": "Error rate on the remaining examples when the least confident ones are "
+    "rejected, for the first seed of each method.",
+    "entropy": "Entropy of the predictions for test examples and out-of-distribution examples.",
 }
 
 
@@ -119,7 +118,7 @@ def _body(
 
 
 def _look(figure: Any) -> str:
-    """Figures for two columns take the width of the page."""
+    """CSS classes of a figure: two-column figures take the full width of the page."""
     return "paper wide" if figure.get_figwidth() >= plots.DOUBLE else "paper"
 
 
@@ -127,18 +126,18 @@ def _summary(evaluations: Sequence[Evaluation]) -> str:
     groups = grouped(evaluations)
     seeds = ", ".join(f"{method} ({len(group)})" for method, group in groups.items())
     return (
-        f"Answers to {len(evaluations[0].labels)} questions by {len(groups)} methods; in brackets "
-        f"the seeds of each: {seeds}."
+        f"Predictions of {len(groups)} methods for {len(evaluations[0].labels)} examples; seeds of "
+        f"each in brackets: {seeds}."
     )
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """What the intervals allow to say, a sentence for each method."""
-    told = []
+    """One sentence for each method: which metrics are better or worse than the baseline."""
+    sentences = []
     for method, found in comparison.differences.items():
         words = [f"{name} {difference.verdict}" for name, difference in found.items()]
-        told.append(f"{method} beside {comparison.baseline}: {', '.join(words)}.")
-    return told
+        sentences.append(f"{method} against {comparison.baseline}: {', '.join(words)}.")
+    return sentences
 
 
 def _details(evaluations: Sequence[Evaluation]) -> Markup:

@@ -1,13 +1,12 @@
-"""The metrics of a table, by names that carry their settings."""
+"""Registry of the metrics by name; names include the settings, such as `ECE-10`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import SupportsFloat
 
-from babn.metrics import calibration
-from babn.metrics.certainty import pavpu
-from babn.metrics.checks import check_share, check_whole
-from babn.metrics.inputs import Labels, Probs
+from babn.metrics import calibration_error
+from babn.metrics.inputs import Labels, Probs, check_share, check_whole
+from babn.metrics.pavpu_counts import pavpu
 from babn.metrics.scores import accuracy, brier, confidence_and_correct, nll
 from babn.metrics.selective import aurc, e_aurc
 from babn.prediction.predict import Prediction
@@ -15,11 +14,11 @@ from babn.prediction.predict import Prediction
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that follows from a prediction and the right classes.
+    """A number computed from a prediction and its labels.
 
     Attributes:
-        function: Computes it from both.
-        lower_is_better: Whether a smaller number is the better one.
+        function: Computes it.
+        lower_is_better: Whether smaller is better.
         needs_samples: Whether the prediction needs more than one sample.
     """
 
@@ -29,11 +28,11 @@ class Metric:
 
 
 def metrics_for(bins: int = 10, alpha: float = 0.05) -> dict[str, Metric]:
-    """All metrics of a prediction, by name, with the given settings.
+    """All metrics by name, with the given settings.
 
     Args:
         bins: Number of bins of the calibration errors.
-        alpha: Below which p-value an answer is certain.
+        alpha: Significance level of PAvPU.
     """
     check_share(alpha, "alpha", whole=False)
     return {
@@ -50,11 +49,11 @@ def metrics_for(bins: int = 10, alpha: float = 0.05) -> dict[str, Metric]:
 
 
 def evaluate(prediction: Probs, labels: Labels, bins: int = 10) -> dict[str, float]:
-    """One row of a table: every metric that the prediction allows.
+    """Computes every metric that the prediction allows, by name.
 
     Args:
-        prediction: What `babn.predict` gave, or probabilities, which have no samples.
-        labels: The right classes.
+        prediction: What `babn.predict` returned, or probabilities, which have no samples.
+        labels: The correct classes.
         bins: Number of bins of the calibration errors.
     """
     sampled = isinstance(prediction, Prediction) and len(prediction.sample_logits) > 1
@@ -67,11 +66,11 @@ def evaluate(prediction: Probs, labels: Labels, bins: int = 10) -> dict[str, flo
 
 def _calibration_errors(bins: int) -> dict[str, Metric]:
     return {
-        f"ECE-{bins}": Metric(lambda p, y: calibration.ece(p, y, bins)),
-        f"MCE-{bins}": Metric(lambda p, y: calibration.mce(p, y, bins)),
-        f"adaptive ECE-{bins}": Metric(lambda p, y: calibration.adaptive_ece(p, y, bins)),
-        f"classwise ECE-{bins}": Metric(lambda p, y: calibration.classwise_ece(p, y, bins)),
-        f"top-label ECE-{bins}": Metric(lambda p, y: calibration.top_label_ece(p, y, bins)),
+        f"ECE-{bins}": Metric(lambda p, y: calibration_error.ece(p, y, bins)),
+        f"MCE-{bins}": Metric(lambda p, y: calibration_error.mce(p, y, bins)),
+        f"adaptive ECE-{bins}": Metric(lambda p, y: calibration_error.adaptive_ece(p, y, bins)),
+        f"classwise ECE-{bins}": Metric(lambda p, y: calibration_error.classwise_ece(p, y, bins)),
+        f"top-label ECE-{bins}": Metric(lambda p, y: calibration_error.top_label_ece(p, y, bins)),
     }
 
 

@@ -1,19 +1,35 @@
-"""Comparing methods on the same questions: intervals from resampling, tests over seeds."""
+"""Compares methods on the same test set: bootstrap intervals, and paired tests over seeds."""
 
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from babn import metrics
 from babn.errors import ConfigError
-from babn.evaluation.answers import Evaluation
 from babn.evaluation.comparison import Comparison, Difference, Estimate
-from babn.evaluation.measures import Draws, draw, values
+from babn.evaluation.predictions import Evaluation
+from babn.metrics.inputs import examples, sampled_examples
+from babn.metrics.pavpu_counts import accurate_and_certain
+from babn.metrics.scores import correctness, negative_log_probs, squared_errors
+from babn.prediction.predict import Prediction
 from babn.prediction.welch import paired_p_value
+
+ALPHA = 0.05
+"""Significance level of PAvPU."""
+
+OUTSIDE = "outside AUROC"
+"""AUROC of out-of-distribution detection by entropy."""
+
+PER_EXAMPLE = {"accuracy": correctness, "NLL": negative_log_probs, "Brier": squared_errors}
+"""Metrics that are means over examples."""
 
 Groups = dict[str, dict[int, Evaluation]]
 """Evaluations by method and seed."""
+
+Draws = Int[Tensor, "draw example"]
+"""Indices of examples, one row for each resample."""
 
 
 def compare(
@@ -25,18 +41,18 @@ def compare(
     level: float = 0.95,
     seed: int = 0,
 ) -> Comparison:
-    """Compares methods that answered the same questions.
+    """Compares methods that were evaluated on the same examples.
 
-    Intervals come from questions drawn anew with replacement, the same for all methods; p-values
-    from paired t-tests over the seeds that two methods share.
+    Intervals come from a bootstrap over examples that is the same for all methods, p-values from
+    paired t-tests over the seeds that two methods share.
 
     Args:
         evaluations: One for each method and seed.
         baseline: The method that the others are compared with; by default the first.
         bins: Bins of the calibration error.
-        resamples: How often questions are drawn anew for the intervals.
-        level: Share of the draws that an interval holds.
-        seed: Decides the draws.
+        resamples: Number of bootstrap resamples.
+        level: Coverage of the intervals.
+        seed: Seed of the bootstrap.
     """
     if not 0 < level < 1:
         raise ConfigError(f"level={level!r} is not possible. Give a number between 0 and 1.")
@@ -68,7 +84,7 @@ def compare(
 
 
 def grouped(evaluations: Sequence[Evaluation], baseline: str | None = None) -> Groups:
-    """Evaluations by method and seed, after checking that they belong together."""
+    """Groups evaluations by method and seed, and checks that they share their examples."""
     if not evaluations:
         raise ConfigError("evaluations=[] is not possible. Give at least one.")
     groups: Groups = {}
@@ -81,7 +97,7 @@ def grouped(evaluations: Sequence[Evaluation], baseline: str | None = None) -> G
         if not torch.equal(each.labels, evaluations[0].labels):
             raise ConfigError(
                 f"labels of {each.method!r} (seed {each.seed}) differ from those of "
-                f"{evaluations[0].method!r}. Compare answers to the same questions."
+                f"{evaluations[0].method!r}. Compare predictions for the same examples."
             )
         groups[each.method][each.seed] = each
     if baseline is not None and baseline not in groups:
@@ -89,18 +105,56 @@ def grouped(evaluations: Sequence[Evaluation], baseline: str | None = None) -> G
     return groups
 
 
+def draw(size: int, resamples: int, seed: int) -> Draws:
+    """Indices of examples: each once in the first row, drawn with replacement in the others."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(size, (resamples, size), generator=generator)
+    return torch.cat([torch.arange(size)[None], drawn])
+
+
 def _measured(
     groups: Groups, draws: Draws, bins: int, seed: int
 ) -> tuple[dict[str, dict[str, Float[Tensor, "seed draw"]]], dict[str, bool]]:
-    """Values by method and measure, for the measures that all seeds of a method have."""
+    """Values by method and metric, for the metrics that all seeds of a method have."""
     found: dict[str, dict[str, Tensor]] = {}
     directions: dict[str, bool] = {}
     for method, group in groups.items():
-        by_seed = [values(each, draws, bins, seed) for each in group.values()]
+        by_seed = [_values(each, draws, bins, seed) for each in group.values()]
         names = [name for name in by_seed[0] if all(name in each for each in by_seed)]
         found[method] = {name: torch.stack([each[name][0] for each in by_seed]) for name in names}
         directions |= {name: by_seed[0][name][1] for name in names}
     return found, directions
+
+
+def _values(
+    evaluation: Evaluation, draws: Draws, bins: int, seed: int
+) -> dict[str, tuple[Float[Tensor, "draw"], bool]]:
+    """Each metric of an evaluation for all draws, and whether higher is better."""
+    known = metrics.metrics_for(bins, ALPHA)
+    prediction = evaluation.prediction
+    p, y = (x.cpu() for x in examples(prediction, evaluation.labels))
+    each = {name: function(p, y) for name, function in PER_EXAMPLE.items()}
+    if len(prediction.sample_logits) > 1:
+        sampled = sampled_examples(prediction, evaluation.labels)
+        accurate, certain = accurate_and_certain(*sampled, ALPHA)
+        each[f"PAvPU (p<{ALPHA:g})"] = (accurate == certain).cpu().double()
+    drawn = {name: values[draws].mean(1) for name, values in each.items()}
+    for name in (f"ECE-{bins}", "AURC"):
+        values = [float(known[name].function(p[rows], y[rows])) for rows in draws]
+        drawn[name] = torch.tensor(values, dtype=torch.float64)
+    found = {name: (values, not known[name].lower_is_better) for name, values in drawn.items()}
+    if evaluation.outside is not None:
+        found[OUTSIDE] = _outside(prediction, evaluation.outside, draws, seed), True
+    return found
+
+
+def _outside(
+    inside: Prediction, outside: Prediction, draws: Draws, seed: int
+) -> Float[Tensor, "draw"]:
+    others = draw(len(outside.entropy), len(draws) - 1, seed + 1)
+    pairs = zip(draws, others, strict=True)
+    drawn = [metrics.auroc(inside.entropy[a], outside.entropy[b]) for a, b in pairs]
+    return torch.tensor(drawn, dtype=torch.float64)
 
 
 def _paired(
@@ -110,7 +164,7 @@ def _paired(
     ours: Float[Tensor, "seed draw"],
     theirs: Float[Tensor, "other draw"],
 ) -> Float[Tensor, "shared draw"]:
-    """Differences for the seeds that both have; of the means, if they have none in common."""
+    """Differences for each seed that both have, or of the means if they share none."""
     own, other = list(groups[method]), list(groups[baseline])
     shared = [seed for seed in own if seed in other]
     if not shared:

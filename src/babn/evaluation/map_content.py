@@ -1,10 +1,9 @@
-"""Whether the map of where attention is unsure says something about the input."""
+"""Whether the uncertainty maps of attention depend on the input."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -21,10 +20,10 @@ class MapContent:
 
     Attributes:
         name: Chain and step of the call.
-        by_position: Share of the uncertainty map's variance that head and key position explain.
+        by_position: Share of the uncertainty map's variance explained by head and key position.
         between_texts: Mean correlation of the uncertainty maps of two texts.
-        weights_by_position: The share for the map of mean weights.
-        weights_between_texts: The correlation for the map of mean weights.
+        weights_by_position: The same share for the map of mean weights.
+        weights_between_texts: The same correlation for the map of mean weights.
     """
 
     name: str
@@ -35,27 +34,27 @@ class MapContent:
 
 
 def map_content(model: nn.Module, batch: Any, *, without: Sequence[int] = ()) -> list[MapContent]:
-    """Measures how far the uncertainty maps of a converted model are about its input.
+    """Measures how far the uncertainty maps of a converted model depend on its input.
 
-    Maps that show the model's parameters and not the input are explained by head and key position
-    and look alike for all texts: `by_position` and `between_texts` are then near 1. Compare with
-    what the attention weights of the same texts have.
+    Maps that depend on the model's parameters alone are explained by head and key position and are
+    alike for all texts: `by_position` and `between_texts` are then near 1. Compare them with the
+    values of the attention weights for the same texts.
 
-    Calls whose weights cannot vary, as those of a single key, are left out.
+    Calls whose weights cannot vary, such as those with a single key, are left out.
 
     Args:
         model: A converted model with a noise level above 0.
         batch: Two or more inputs of the same length, without padding, as `predict` takes them.
-        without: Positions of keys to leave out, as `(0, -1)` for special tokens. These are the same
-            in all texts, and position explains much where most attention goes to one of them.
+        without: Key positions to leave out, such as `(0, -1)` for special tokens. These are the
+            same in all texts, and position explains much where they get most of the attention.
     """
     maps = attention_maps(model, batch)
     found = [content for one in maps if (content := _content(one, without)) is not None]
     if not found:
         raise ConfigError(
-            "No attention weight of the model is uncertain, so that there are no maps to measure: "
-            f"its noise level is {get_noise_level(model):g}. Convert it with a method that has "
-            "noise, and give it some with babn.set_noise_level(model, 1.0)."
+            "No attention weight of the model is random, so there are no uncertainty maps: its "
+            f"noise level is {get_noise_level(model):g}. Convert it with a method that has noise, "
+            "and set the level with babn.set_noise_level(model, 1.0)."
         )
     return found
 
@@ -90,7 +89,7 @@ def _content(one: AttentionMap, without: Sequence[int]) -> MapContent | None:
 def explained_by_position(
     x: Float[Tensor, "text head query key"], seen: Bool[Tensor, "head query key"]
 ) -> float:
-    """Share of the variance over all pairs of all texts between means for each head and key."""
+    """Share of the variance over all pairs of all texts that lies between heads and keys."""
     count = (seen.sum(1) * len(x)).double()
     mean = (x * seen).sum(dim=(0, 2)) / count.clamp(min=1)
     total = (x * seen).sum() / count.sum()
@@ -101,21 +100,9 @@ def explained_by_position(
 def correlation_between(
     x: Float[Tensor, "text head query key"], seen: Bool[Tensor, "head query key"]
 ) -> float:
-    """Mean correlation over the pairs of texts."""
+    """Mean correlation over pairs of texts."""
     rows = x[:, seen]
     rows = rows - rows.mean(1, keepdim=True)
     rows = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-30)
     texts = len(rows)
     return float(((rows @ rows.T).sum() - texts) / (texts * (texts - 1)))
-
-
-def content_table(found: Sequence[MapContent]) -> str:
-    """The measures of all calls as a table, with their means."""
-    names = ("by_position", "between_texts", "weights_by_position", "weights_between_texts")
-    rows = [(one.name, *(getattr(one, name) for name in names)) for one in found]
-    means = torch.tensor([row[1:] for row in rows]).mean(0).tolist()
-    lines = [f"{'':<44} {'uncertainty map':^23} {'mean weights':^23}"]
-    lines.append(f"{'':<44} {'position':>11} {'texts':>11} {'position':>11} {'texts':>11}")
-    for name, *values in [*rows, ("mean", *means)]:
-        lines.append(f"{name:<44} " + " ".join(f"{value:11.2f}" for value in values))
-    return "\n".join(lines)

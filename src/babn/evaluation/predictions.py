@@ -1,11 +1,12 @@
-"""What a model answered in a test, kept so that every number can be computed without the model."""
+"""Predictions on a test set, stored so that every metric can be computed without the model."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
@@ -20,14 +21,14 @@ DESCRIPTION, TENSORS = "evaluation.json", "answers.safetensors"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The answers of one trained model to one test set.
+    """The predictions of one trained model on one test set.
 
     Attributes:
-        method: What is compared, such as the attention rule and how it was asked.
-        prediction: The answers.
-        labels: The right ones: classes, or the values of a regression.
-        seed: The seed of training, by which methods are paired.
-        outside: Answers to questions from elsewhere, which the model should be less sure of.
+        method: Name of the method, such as the attention method and the kind of prediction.
+        prediction: The predictions.
+        labels: The targets: classes, or the values of a regression.
+        seed: The training seed, by which methods are paired.
+        outside: Predictions for out-of-distribution examples.
         details: Anything that tables or reports should mention: task, settings, versions.
     """
 
@@ -39,7 +40,7 @@ class Evaluation:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuses answers and labels that do not belong together."""
+        """Validates that there is one label for each prediction."""
         shape = tuple(self.prediction.sample_logits.shape)
         if len(shape) != 3 or shape[1] != len(self.labels):
             raise ConfigError(
@@ -51,7 +52,7 @@ class Evaluation:
     def of_logits(
         cls, method: str, logits: Float[Tensor, "example label"], labels: Tensor, **others: Any
     ) -> "Evaluation":
-        """One answer to each question, as a deterministic model gives it."""
+        """An evaluation of a deterministic model, from its logits."""
         return cls(method, Prediction(logits.unsqueeze(0)), labels, **others)
 
     def save(self, folder: str | Path, overwrite: bool = False) -> Path:
@@ -101,3 +102,25 @@ class Evaluation:
             if isinstance(error, FormatError | ConfigError):
                 raise
             raise FormatError(f"{folder} is damaged: {error!r}. Save it again.") from error
+
+
+def ensemble(members: Sequence[Prediction]) -> Prediction:
+    """Deep ensemble (Lakshminarayanan et al. 2017): the members' samples as one prediction.
+
+    Members have equal weight, so all need equally many samples: one for a deterministic model, as
+    `Prediction(logits.unsqueeze(0))`. Mutual information is then the uncertainty due to the
+    members' disagreement.
+    """
+    if not members:
+        raise ConfigError("members=[] is not possible. Give the prediction of at least one model.")
+    shapes = sorted({tuple(member.sample_logits.shape) for member in members})
+    if len(shapes) > 1:
+        raise ConfigError(
+            f"members have samples of shapes {shapes}. Give predictions for the same inputs, with "
+            "equally many samples."
+        )
+    kinds = sorted({member.activation for member in members})
+    if len(kinds) > 1:
+        raise ConfigError(f"members have activations {kinds}. Give members of one kind.")
+    samples = torch.cat([member.sample_logits for member in members])
+    return Prediction(samples, members[0].activation)
