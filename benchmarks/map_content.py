@@ -33,8 +33,8 @@ from babn.data import intents
 from babn.demo import models
 from babn.demo.batches import encode
 from babn.files import replace_file
-from babn.text.batching import bucketed
 from babn.training.annealing import rise_and_fall
+from babn_paper.batching import bucketed
 from babn_paper.experiments.environment import machine, versions
 
 ROOT = Path(__file__).parents[1]

@@ -17,13 +17,12 @@ from babn.files import (
     check_regular_files,
     make_folder,
     note_files,
-    numbered_lines,
     open_regular,
-    read_npz,
     read_object,
     replace_text,
 )
 from babn.tensor_files import read_tensors
+from babn_paper.data_files import numbered_lines, read_npz
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "open": open_regular,

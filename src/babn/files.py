@@ -1,24 +1,18 @@
 """Reading regular files, and writing so that an interruption leaves old files whole."""
 
-import codecs
 import errno
-import gzip
 import hashlib
 import json
 import os
 import stat
 import threading
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from babn.data_files import open_data
-from babn.errors import BabnError, DataError, FormatError, StorageError, one_line
+from babn.errors import BabnError, FormatError, StorageError, one_line
 
 CHECKSUMS = "checksums.json"
 """Beside a folder's files, their checksums."""
@@ -56,20 +50,6 @@ def read_regular(path: Path) -> bytes:
     """The content of a regular file."""
     with open_regular(path) as file:
         return file.read()
-
-
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text, gzipped or not, with their numbers from 1 on."""
-    try:
-        with open_data(path) as file:
-            for number, line in enumerate(file, 1):
-                if number == 1:
-                    line = line.removeprefix(codecs.BOM_UTF8)  # some editors put it there
-                yield number, line.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8: {error}. Save it as UTF-8.") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged: {error}. Get it again.") from error
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -114,23 +94,6 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise FormatError(f"{path} does not hold a JSON object. {remedy}")
     return values
-
-
-def read_npz(path: Path, remedy: str) -> dict[str, Any]:
-    """The arrays of an `.npz` file.
-
-    Args:
-        path: The file.
-        remedy: What to do about one that cannot be read, for the error.
-    """
-    try:
-        # numpy would leave a file open that it cannot read.
-        with open_data(path) as opened, np.load(opened, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except DataError:
-        raise
-    except Exception as error:  # damage shows in numpy and zipfile in many ways
-        raise DataError(f"{path} cannot be read: {one_line(error)}. {remedy}") from error
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

@@ -11,8 +11,8 @@ from babn.demo import models
 from babn.demo.batches import SIZE, by_length, encode
 from babn.demo.training import Recipe, fine_tune
 from babn.text import installed
-from babn.text.batching import bucketed
-from babn.text.words import word_tokenizer
+from babn.text.word_tokenizer import word_tokenizer
+from babn_paper.batching import bucketed
 
 TEXTS = ("wake me at six", "wake me early", "play a song", "play some music at six") * 4
 DATA = Labelled(TEXTS, (0, 0, 1, 1) * 4)

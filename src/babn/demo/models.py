@@ -12,9 +12,8 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from babn.demo.batches import MAX_TOKENS
 from babn.errors import ModelError
-from babn.text.installed import MINILM_COMMAND, minilm_folder
-from babn.text.pretrained import quiet
-from babn.text.words import word_tokenizer
+from babn.text.pretrained import MINILM_COMMAND, minilm_folder, quiet
+from babn.text.word_tokenizer import word_tokenizer
 
 
 class MeanPooledClassifier(nn.Module):

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from babn.plots.files import save
     from babn.plots.heat_maps import attention_figure
     from babn.plots.inline import as_svg
-    from babn.plots.posteriors import encoder_agreement, posterior_checks
     from babn.plots.probabilities import class_probabilities
-    from babn.plots.questions import question_figure
     from babn.plots.regions import attention_on_image
     from babn.plots.selective import risk_coverage
 
@@ -31,11 +29,8 @@ __all__ = [
     "attention_figure",
     "attention_on_image",
     "class_probabilities",
-    "encoder_agreement",
     "entropy_histogram",
     "kl_history",
-    "posterior_checks",
-    "question_figure",
     "reliability_diagram",
     "risk_coverage",
     "save",
@@ -47,11 +42,8 @@ _HOMES = {
     "attention_figure": "heat_maps",
     "attention_on_image": "regions",
     "class_probabilities": "probabilities",
-    "encoder_agreement": "posteriors",
     "entropy_histogram": "entropies",
     "kl_history": "divergence",
-    "posterior_checks": "posteriors",
-    "question_figure": "questions",
     "reliability_diagram": "calibration",
     "risk_coverage": "selective",
     "save": "files",

@@ -1,7 +1,5 @@
 """The folders that models come from, and the file that the page goes to."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ import torch
 from babn.errors import FormatError, MissingExtraError
 from babn.evaluation.html_pages import TargetError, written_by
 from babn.persistence import load
+from babn.text.pretrained import quiet
 from babn.viewer.page import AUTHOR
 from babn.viewer.words import Tokenizer
 
@@ -24,22 +23,8 @@ def open_model(folder: str | Path) -> tuple[Any, Tokenizer]:
         raise FormatError(f"{folder} is not a folder. Give one that save_pretrained wrote.")
     tokenizer = _tokenizer(folder)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    with _without_progress():
+    with quiet():
         return load(folder).float().eval().to(device), tokenizer
-
-
-@contextmanager
-def _without_progress() -> Iterator[None]:
-    """Keeps transformers from drawing progress bars between a command's own lines."""
-    from transformers.utils import logging
-
-    enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if enabled:
-            logging.enable_progress_bar()
 
 
 def _tokenizer(folder: Path) -> Tokenizer:

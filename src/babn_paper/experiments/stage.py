@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from babn.errors import BabnWarning, ConfigError
-from babn.text.batching import bucketed, by_tokens
 from babn.training.annealing import KLAnnealing
+from babn_paper.batching import bucketed, by_tokens
 from babn_paper.experiments.attention import load_trained, with_attention
 from babn_paper.experiments.cache import encoded
 from babn_paper.experiments.experiment import Experiment

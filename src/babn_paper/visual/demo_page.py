@@ -122,7 +122,7 @@ def _percent(value: float | None) -> str:
 
 def noise_figure(outcome: VisualOutcome) -> Any:
     """Accuracy, confidence and ECE of both rules, over the variance of noise."""
-    from babn.plots.noise import noise_curves
+    from babn_paper.plots.questions import noise_curves
 
     curves: dict[str, dict[str, list[float]]] = {}
     for row in outcome.rows:

@@ -1,6 +1,6 @@
-"""A question about an image: the answers, and where the model looked."""
+"""Figures of visual question answering: one example, and metrics against image noise."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from babn.plots.maps import Shading, choose, mean_shading, spread_shading
 from babn.plots.pictures import as_picture, corners, faded
 from babn.plots.regions import outline, paint
 from babn.plots.sizes import DOUBLE
-from babn.plots.style import BLUE, PALE, arranged, drawing, new_figure
+from babn.plots.style import BLUE, PALE, arranged, drawing, in_percent, line_look, new_figure
 from babn.plots.tokens import readable
 from babn.prediction.attention_maps import AttentionMap
 
@@ -31,10 +31,10 @@ def question_figure(
     image: Tensor | np.ndarray | None,
     boxes: Tensor | np.ndarray | tuple[int, int] | None,
 ) -> Figure:
-    """An image with the answers below, and attention to its regions and within the question.
+    """One visual question with its most probable answers and attention maps.
 
     The upper panels show the image, and on it posterior mean and std/mean of attention to regions;
-    the lower ones the answers, and the same for attention from words (down) to words (across).
+    the lower ones the answers, and the same for attention from words (rows) to words (columns).
 
     Args:
         question: The title.
@@ -125,3 +125,31 @@ def _scale(figure: Figure, panel: Axes, shading: Shading, what: str) -> None:
     bar = figure.colorbar(ScalarMappable(shading.norm, shading.colours), ax=panel, aspect=25)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=6, length=2)
+
+
+@drawing
+def noise_curves(
+    variances: Sequence[float], curves: Mapping[str, Mapping[str, Sequence[float]]]
+) -> Figure:
+    """One panel for each measure, with one curve for each method.
+
+    Args:
+        variances: Of the noise.
+        curves: For each method and measure the values, shares of one, at each variance.
+    """
+    measures = list(next(iter(curves.values())))
+    figure = new_figure((DOUBLE, 0.34 * DOUBLE))
+    panels = figure.subplots(1, len(measures), squeeze=False)[0]
+    for panel, measure in zip(panels, measures, strict=True):
+        for index, (name, of_method) in enumerate(curves.items()):
+            panel.plot(
+                variances, of_method[measure], label=name, marker="o", ms=3, **line_look(index)
+            )
+        panel.set_xlabel("variance of noise")
+        panel.set_ylabel(f"{measure} (%)")
+        panel.set_xticks(list(variances))
+        panel.margins(0.03, 0.08)
+        panel.set_ylim(bottom=0)
+        in_percent(panel.yaxis)
+    panels[0].legend()
+    return arranged(figure)

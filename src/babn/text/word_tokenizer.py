@@ -1,9 +1,8 @@
-"""Models and tokenizers made on the spot, where there are no pretrained ones."""
+"""A word-level tokenizer, built from texts."""
 
 from collections import Counter
 from collections.abc import Iterable
 from itertools import chain, islice
-from typing import Any
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -13,33 +12,7 @@ SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "se
 INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
 RARE = 2
-"""Words seen less often than this count as unknown, so that the unknown word is trained as well."""
-
-ALBERT_BASE = {
-    "vocab_size": 30_000,
-    "embedding_size": 128,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-}
-"""The sizes of ALBERT-base."""
-
-
-def small_sizes(vocabulary: int, length: int) -> dict[str, Any]:
-    """Sizes of an ALBERT of two layers, which share their weights."""
-    return {
-        "vocab_size": vocabulary,
-        "embedding_size": 32,
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 128,
-        "max_position_embeddings": length,
-    }
+"""Words with fewer occurrences are unknown, so that the unknown token is trained too."""
 
 
 def word_tokenizer(
@@ -48,15 +21,15 @@ def word_tokenizer(
     further: Iterable[str] = (),
     marked: bool = True,
 ) -> PreTrainedTokenizerFast:
-    """A tokenizer for texts and pairs of them, whose vocabulary is the words of `texts`.
+    """A tokenizer for texts and pairs of texts, whose vocabulary is the words of `texts`.
 
-    All other words share one token.
+    All other words share the unknown token.
 
     Args:
-        texts: From which words are taken.
-        most: Words in the vocabulary; the most frequent ones, if there are more.
-        further: Words that fill it up to `most`, the first ones first.
-        marked: Whether special tokens mark where a text begins and ends.
+        texts: Texts from which the vocabulary is taken.
+        most: Size of the vocabulary; keeps the most frequent words.
+        further: Words that fill the vocabulary up to `most`, in this order.
+        marked: Whether special tokens mark the beginning and end of a text.
     """
     normalizer, splitter = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     counts = Counter(

@@ -1,28 +1,32 @@
-"""Opening data files: regular files only, and gzipped ones up to a limit."""
+"""Reads data files: regular files only, and gzipped ones up to a size limit."""
 
+import codecs
 import gzip
 import io
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from babn.errors import DataError
+import numpy as np
+
+from babn.errors import DataError, one_line
 
 LARGEST_RATIO, ALWAYS_ALLOWED = 100, 2**28
 """A `.gz` may expand to this multiple of its size, and to this many bytes in any case.
 
-Text compresses 3 to 20 times; only a file made to fill the memory comes near the limit.
+Text compresses by a factor of 3 to 20; only a decompression bomb comes near the limit.
 """
 
 Stamp = tuple[tuple[str, int, int], ...]
-"""Name, size and time of the last change of each file."""
+"""Name, size and modification time of each file."""
 
 
 @contextmanager
 def open_data(path: Path) -> Iterator[io.BufferedReader]:
-    """Opens a data file for reading bytes, those of a `.gz` or `.tgz` unpacked."""
+    """Opens a data file for reading bytes; decompresses `.gz` and `.tgz`."""
     check_regular(path)
     with path.open("rb") as file:
         if path.suffix not in (".gz", ".tgz"):
@@ -33,19 +37,50 @@ def open_data(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def read_data(path: Path) -> bytes:
-    """The content of a data file, that of a `.gz` unpacked."""
+    """The content of a data file, decompressed if it is a `.gz`."""
     with open_data(path) as file:
         return file.read()
 
 
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Line numbers, from 1, and lines of a text file, gzipped or not."""
+    try:
+        with open_data(path) as file:
+            for number, line in enumerate(file, 1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)  # some editors put it there
+                yield number, line.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8: {error}. Save it as UTF-8.") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is damaged: {error}. Get it again.") from error
+
+
+def read_npz(path: Path, remedy: str) -> dict[str, Any]:
+    """The arrays of an `.npz` file.
+
+    Args:
+        path: The file.
+        remedy: What to do about an unreadable file, for the error message.
+    """
+    try:
+        # numpy leaves files open that it cannot read.
+        with open_data(path) as opened, np.load(opened, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except DataError:
+        raise
+    except Exception as error:  # numpy and zipfile raise many kinds
+        raise DataError(f"{path} cannot be read: {one_line(error)}. {remedy}") from error
+
+
 def check_regular(path: Path) -> None:
-    """Refuses what is not a file, such as a named pipe, whose reader would wait forever."""
+    """Validates that a path is a regular file; reading a named pipe would block."""
     if path.exists() and not path.is_file():
         raise DataError(f"{path} is not a regular file. Give a file with data.")
 
 
 def stamp(path: Path) -> Stamp:
-    """Tells a changed file, or a folder with a changed file, from what it was."""
+    """Name, size and modification time, by which a changed file or folder is recognised."""
     if path.is_dir():
         with os.scandir(path) as entries:
             found = [(entry.name, entry.stat()) for entry in entries if entry.is_file()]
@@ -55,7 +90,7 @@ def stamp(path: Path) -> Stamp:
 
 
 class _Limited(io.RawIOBase):
-    """Bytes of a gzipped file, which must not be far more than the file itself."""
+    """The decompressed bytes of a gzipped file, up to a multiple of its size."""
 
     def __init__(self, file: gzip.GzipFile, path: Path) -> None:
         self.file, self.path = file, path

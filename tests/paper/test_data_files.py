@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from babn import data_files
-from babn.data_files import open_data, read_data, stamp
 from babn.errors import DataError
-from babn.files import numbered_lines, parse_json, read_npz
+from babn.files import parse_json
+from babn_paper import data_files
 from babn_paper.attacks.neighbours import read_table
 from babn_paper.attacks.neighbours import read_vectors as read_synonyms
+from babn_paper.data_files import numbered_lines, open_data, read_data, read_npz, stamp
 from babn_paper.tasks.lines import fingerprint, read_rows
 from babn_paper.tasks.squad_files import read_official
 from babn_paper.tasks.vqa_lmdb import Lmdb

@@ -1,11 +1,11 @@
 """Figures of approximate posteriors, from records as the benchmarks write them."""
 
 import pytest
-from plot_checks import texts
 
-from babn import plots
 from babn.errors import ConfigError
+from babn_paper.plots.posteriors import encoder_agreement, posterior_checks
 from babn_paper.simulation.intervals import LEVELS
+from plot_checks import texts
 
 COVERAGE = {f"{level:g}": (level - 0.02, 0.01) for level in LEVELS}
 
@@ -30,7 +30,7 @@ def check_records():
 
 
 def test_agreement_has_a_row_for_each_depth_and_a_line_for_each_posterior():
-    figure = plots.encoder_agreement(agreement_records())
+    figure = encoder_agreement(agreement_records())
     assert len(figure.axes) == 2 * 4
     divergence = figure.axes[4].get_lines()
     assert [len(line.get_xdata()) for line in divergence] == [3, 3, 3]
@@ -39,14 +39,14 @@ def test_agreement_has_a_row_for_each_depth_and_a_line_for_each_posterior():
 
 
 def test_checks_show_gaps_coverage_and_variances():
-    figure = plots.posterior_checks(check_records())
+    figure = posterior_checks(check_records())
     gap, cover, variance = figure.axes
     assert gap.get_lines()[1].get_xdata().tolist() == [0.2]
     assert cover.get_lines()[-1].get_ydata().tolist() == pytest.approx([x - 0.02 for x in LEVELS])
     assert variance.get_lines()[0].get_ydata().tolist() == pytest.approx([3, 3])
 
 
-@pytest.mark.parametrize("plot", [plots.encoder_agreement, plots.posterior_checks])
+@pytest.mark.parametrize("plot", [encoder_agreement, posterior_checks])
 def test_no_records_are_refused(plot):
     with pytest.raises(ConfigError, match="records"):
         plot([])

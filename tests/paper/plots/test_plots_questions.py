@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from babn.plots import question_figure, save
-from babn.plots.noise import noise_curves
+from babn.plots import save
 from babn.prediction.attention_maps import AttentionMap
+from babn_paper.plots.questions import noise_curves, question_figure
 
 WORDS = ["what", "color", "is", "it"]
 ANSWERS = [("red", 0.98, 0.05), ("blue", 0.01, 0.02)]

@@ -1,17 +1,17 @@
-"""The order in which examples are trained on."""
+"""Random batches of examples with similar lengths."""
 
 from collections.abc import Sequence
 
 import torch
 
 BUCKET = 8
-"""Batches whose examples are sorted by length together, so that little is spent on padding."""
+"""Number of batches whose examples are sorted by length together, to reduce padding."""
 
 
 def bucketed(
     lengths: Sequence[int], size: int, generator: torch.Generator, buckets: int = BUCKET
 ) -> list[list[int]]:
-    """Random batches of indices such that lengths within a batch are close to each other."""
+    """Random batches of indices with similar lengths in each batch."""
     order = torch.randperm(len(lengths), generator=generator).tolist()
     batches: list[list[int]] = []
     for start in range(0, len(order), size * buckets):
@@ -24,10 +24,10 @@ def bucketed(
 
 
 def by_tokens(lengths: Sequence[int], tokens: int, generator: torch.Generator) -> list[list[int]]:
-    """Random batches of indices with so many tokens each, padding included, or a single example.
+    """Random batches of indices with at most `tokens` tokens, padding included, or one example.
 
-    Examples of one length meet in another order each time, but batches have the same sizes, so that
-    every epoch has as many of them.
+    The order of examples with equal length differs between epochs; the batch sizes do not, so every
+    epoch has equally many batches.
     """
     order = torch.randperm(len(lengths), generator=generator).tolist()
     order.sort(key=lengths.__getitem__)
