@@ -12,7 +12,7 @@ from babn.attention.inputs import Inputs, repeat_heads
 from babn.attention.noise_source import GLOBAL_NOISE
 from babn.attention.rule import ChainShape, Posterior, RuleConfig
 from babn.conversion.attend import read_mask
-from babn.conversion.divergence import reduce_divergence
+from babn.conversion.layer_kl import reduce_kl
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,6 @@ class BayesianAttention(nn.Module):
             divergence = posterior.kl()
         kl = scores.phi.new_zeros(())
         if divergence is not None:
-            kl = reduce_divergence(divergence, posterior.kl_mask(pairs), self.config.kl_reduction)
+            kl = reduce_kl(divergence, posterior.kl_mask(pairs), self.config.kl_reduction)
         output = weights.to(value.dtype) @ repeat_heads(value, weights.shape[1])
         return output, AttentionInfo(kl, weights, posterior)

@@ -7,8 +7,7 @@ from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.attention.layers import normalized_layers
 from babn.attention.rule import RuleConfig
-from babn.conversion.choice import choose
-from babn.conversion.plan import Call
+from babn.conversion.plan import Call, choose
 from babn.estimate.costs import Part, Plan, parts
 from babn.estimate.memory import Memory, memory
 from babn.estimate.shapes import Shape

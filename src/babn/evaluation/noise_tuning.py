@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from babn.conversion.examples import as_call
+from babn.conversion.example_inputs import as_call
 from babn.errors import ConfigError
 from babn.prediction.predict import ANSWERS, check_samples, find_logits, predict
 from babn.prediction.temperature import get_noise_level, get_temperature, set_noise_level

@@ -1,4 +1,4 @@
-"""Whether two runs of a model have the same outputs."""
+"""Compares the outputs of two runs of a model."""
 
 import math
 from collections.abc import Mapping
@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 FULL, HALF = 1e-4, 5e-2
-"""How far rounding alone may move outputs of their size, in float32 and in anything coarser."""
+"""Relative tolerance for rounding in float32, and in any coarser dtype."""
 
 
 def tolerance(model: nn.Module, calls: set[torch.dtype], output: Any) -> float:
-    """How far rounding may move the outputs of a model, in the arithmetic it runs in.
+    """The relative tolerance for rounding in the outputs of a model.
 
     Args:
         model: The model.
-        calls: The precisions of its attention calls.
+        calls: The dtypes of its attention calls.
         output: Its output.
     """
     parameters = list(model.parameters())
@@ -28,14 +28,14 @@ def tolerance(model: nn.Module, calls: set[torch.dtype], output: Any) -> float:
 
 
 def largest_gap(before: Any, after: Any, moved: Any = None, most: float = FULL) -> float:
-    """The largest difference of two outputs, relative to their size; NaN if none was compared.
+    """The largest difference between two outputs, relative to their size; NaN if none is compared.
 
     Args:
         before: The first run's output.
         after: The second run's.
-        moved: That of a third run, in which some inputs of no concern differ. Numbers that they
-            move are not compared, nor are numbers that are NaN in the first run.
-        most: How far rounding may move numbers.
+        moved: The output of a third run, in which irrelevant inputs differ. Values that depend on
+            them are not compared, nor are values that are NaN in the first run.
+        most: The tolerance for rounding.
     """
     old, new, other = numbers(before), numbers(after), numbers(moved)
     gaps = [_gap(old[path], new[path], other.get(path), most) for path in old if path in new]
@@ -51,7 +51,7 @@ def _gap(old: Tensor, new: Tensor, moved: Tensor | None, most: float) -> float:
     compared = ~(old.isnan() & new.isnan())
     if moved is not None:
         compared &= ((_wide(moved) - new).abs() <= most / 10 * size) & ~old.isnan()
-    difference = (old - new).abs().masked_fill(old == new, 0.0)[compared]  # of infinities too
+    difference = (old - new).abs().masked_fill(old == new, 0.0)[compared]  # also infinities
     return float((difference / size).nan_to_num(math.inf).max()) if len(difference) else math.nan
 
 
@@ -62,8 +62,7 @@ def _wide(x: Tensor) -> Tensor:
 def numbers(output: Any) -> dict[str, Tensor]:
     """The floating-point tensors of an output by their paths.
 
-    Attributes of unknown objects, such as caches, are looked at only if there are none elsewhere,
-    and integers only if there are no others.
+    Falls back to the attributes of other objects, such as caches, and then to integers.
     """
     for deep, integers in ((False, False), (True, False), (True, True)):
         found = _tensors(output, deep, "", set())

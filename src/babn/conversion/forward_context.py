@@ -1,4 +1,4 @@
-"""The state of a forward pass through a converted model."""
+"""Computes the attention calls of one forward pass through a converted model."""
 
 import math
 from collections.abc import Callable
@@ -13,28 +13,28 @@ from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import KeyPosterior
 from babn.attention.noise_source import NoiseLike
 from babn.attention.rule import AttentionRule, Posterior
-from babn.conversion.divergence import Divergences
+from babn.conversion.layer_kl import LayerKL
 from babn.conversion.override import Mode, Override
-from babn.conversion.state import BeliefState, Site
+from babn.conversion.state import BeliefState, CallSite
 from babn.errors import ConversionError, UnsupportedAttentionError
 
 BYTES_PER_PAIR = 4 * 12
-"""Memory of one query-key pair in the reference: float32, and a dozen tensors alive at a time."""
+"""Memory of one query-key pair in the reference: a dozen float32 tensors at a time."""
 
 BYTES_PER_FUSED_PAIR = 2 * 4
-"""With kernels only the upward path's tensors hold pairs, in half precision."""
+"""Memory of one pair with kernels: only the upward path's tensors, in half precision."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How often each module was called, and which upward paths were climbed, at some point."""
+    """Call counts of modules and upward paths at one point of a forward pass."""
 
     counts: dict[str, int]
     checked: dict[str, int]
     climbed: dict[int, Any]
 
 
-class Pass:
+class ForwardContext:
     """The state of one forward pass through a converted model."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Pass:
         self.needs_weights = needs_weights or override.posteriors is not None
         self.override = override
         self.mode: Mode = override.mode or ("sample" if training else "mean")
-        # The level is fitted for predictions; training draws from the posterior itself.
+        # The level is fitted for predictions; training samples from the posterior itself.
         self.level = 1.0 if training and override.mode is None else state.level
         if self.level == 0:
             self.mode = "mean"
@@ -61,10 +61,10 @@ class Pass:
         self.checked: dict[str, int] = {}
         self.climbed: dict[int, Any] = {}
         self.sizes: dict[int, tuple[int, int]] = {}
-        self.divergences = Divergences(state, override.counted)
+        self.layer_kl = LayerKL(state, override.counted)
 
-    def weights(self, site: Site, scores: Scores) -> Tensor:
-        """The attention weights of the next call of `site`; keeps its divergence."""
+    def weights(self, site: CallSite, scores: Scores) -> Tensor:
+        """The attention weights of the next call at `site`; keeps its KL."""
         place = self._next_place(site)
         self._note_memory(scores.phi.numel(), BYTES_PER_PAIR)
         posterior = self._posterior(place, scores)
@@ -80,7 +80,7 @@ class Pass:
         climbed = self._climbed(place, lambda: rule.climb(scores), (queries, keys))
         posterior: Posterior = rule(step, scores, climbed)
         if self.with_kl:
-            self.divergences.keep(place, posterior, scores)
+            self.layer_kl.keep(place, posterior, scores)
         if self.level != 1:
             posterior = posterior.at_level(self.level)
         if self.override.posteriors is not None:
@@ -88,15 +88,15 @@ class Pass:
         return posterior
 
     def _noise(self, place: tuple[int, int]) -> NoiseLike:
-        """Where the noise of a call comes from."""
+        """The noise source of a call."""
         if self.override.fixed_noise is None:
             return self.override.noise_source
         chain, step = place
         call = self.state.chains[chain].calls[step]
         return self.override.fixed_noise.at(call.order, self.past, call.crossed)
 
-    def fused(self, site: Site, inputs: Inputs) -> Tensor | None:
-        """The output of the next call of `site` by a kernel; `None` if there is none for it."""
+    def fused(self, site: CallSite, inputs: Inputs) -> Tensor | None:
+        """The output of the next call at `site` by a kernel, or `None` if no kernel applies."""
         config, pairs = self.state.config, math.prod(inputs.pairs)
         if config.kernel == "reference" or self.needs_weights or inputs.needs_weights:
             return None
@@ -117,11 +117,11 @@ class Pass:
         request = Request(sample, self.with_kl, self.override.noise_source, self.level)
         result = rule.fused(step, inputs, climbed, request)
         if result.kl_rows is not None:
-            self.divergences.keep_rows(place, result.kl_rows, inputs)
+            self.layer_kl.keep_rows(place, result.kl_rows, inputs)
         return result.output
 
-    def _with_key_bias(self, site: Site, inputs: Inputs) -> Tensor:
-        """Torch's attention with a sample of the keys' variables as a bias on keys."""
+    def _with_key_bias(self, site: CallSite, inputs: Inputs) -> Tensor:
+        """Torch's attention with the log sample of the keys' variables as a bias on keys."""
         place = self._next_place(site)
         self._note_memory(math.prod(inputs.pairs), 1)
         posterior = self._posterior(place, inputs.without_scores())
@@ -147,15 +147,15 @@ class Pass:
             raise ConversionError(
                 f"{self.state.layer_name(place)} has {sizes[0]} queries and {sizes[1]} keys, the "
                 f"first call of its chain {queries} and {keys}. In the dry run they were alike: "
-                "convert with example_inputs in which they differ, so that they become chains of "
-                "their own."
+                "convert with example_inputs in which they differ, so that they become separate "
+                "chains."
             )
         if step == len(self.state.chains[chain].calls) - 1:
             return self.climbed.pop(chain)
         return self.climbed[chain]
 
     def dropout(self, inputs: Inputs) -> float:
-        """How much of the model's own dropout on attention weights stays."""
+        """The rate of the model's own dropout on attention weights, if it is kept."""
         return inputs.dropout if self.state.config.attention_dropout else 0.0
 
     def _takes_triton(self, inputs: Inputs) -> bool:
@@ -163,21 +163,21 @@ class Pass:
         forced = config.kernel == "triton"
         reason = why_not_triton(inputs, forced)
         if not config.fusible:
-            reason = f"rule {config.rule!r} has no kernel"
+            reason = f"method {config.rule!r} has no kernel"
         elif self.override.fixed_noise is not None and self.mode == "sample":
-            reason = "kernels draw fresh noise in each pass, and the noise of this one is fixed"
+            reason = "kernels draw new noise in each forward pass, and the noise is fixed here"
         elif self.level != 1 and self.mode == "sample" and not self._knows_levels():
             reason = f"kernels draw noise at level 1, and the level is {self.level:g}"
         elif self.dropout(inputs):
             reason = "the model drops attention weights"
         if reason is not None and forced:
             raise UnsupportedAttentionError(
-                f'kernel="triton", but {reason}. Use kernel="auto", which then takes the reference.'
+                f'kernel="triton", but {reason}. Use kernel="auto" to fall back to the reference.'
             )
         return reason is None
 
     def _knows_levels(self) -> bool:
-        """Whether the kernels can draw at another level, whose KL is not the posterior's own."""
+        """Whether the kernels support noise levels other than 1; they then compute no KL."""
         return self.state.config.fusible_at_any_level and not self.with_kl
 
     def _rule(self, chain: int) -> AttentionRule:
@@ -190,36 +190,36 @@ class Pass:
             self.override.memory.append(pairs * each)
 
     def snapshot(self) -> Snapshot:
-        """How far the pass has come."""
+        """The current call counts and upward paths."""
         return Snapshot(dict(self.counts), dict(self.checked), dict(self.climbed))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Goes back to where a snapshot was taken."""
+        """Restores the state of a snapshot."""
         self.counts, self.checked = dict(snapshot.counts), dict(snapshot.checked)
         self.climbed = dict(snapshot.climbed)
 
-    def has_arrived(self, path: str) -> bool:
-        """Whether a module has made a call since this was last called for it."""
+    def has_new_call(self, path: str) -> bool:
+        """Whether a module has made a call since the last check."""
         count, before = self.counts.get(path, 0), self.checked.get(path, 0)
         self.checked[path] = count
         return count > before
 
-    def leaves_out(self, site: Site) -> bool:
-        """Whether the next call of `site` is of a layer that keeps softmax; it then counts."""
+    def leaves_out(self, site: CallSite) -> bool:
+        """Whether the next call at `site` keeps softmax; counts it if so."""
         count = self.counts.get(site.path, 0)
         left = count < len(site.places) and site.places[count] is None
         if left:
             self.counts[site.path] = count + 1
         return left
 
-    def _next_place(self, site: Site) -> tuple[int, int]:
+    def _next_place(self, site: CallSite) -> tuple[int, int]:
         count = self.counts.get(site.path, 0)
         self.counts[site.path] = count + 1
         if count >= len(site.places):
             raise ConversionError(
                 f"{site.path} was called {count + 1} times in one forward pass, but "
-                f"{len(site.places)} times in the dry run. Convert with example_inputs that make "
-                "the model take the same path as real inputs do."
+                f"{len(site.places)} times in the dry run. Convert with example_inputs for which "
+                "the model makes the same calls as for real inputs."
             )
         place = site.places[count]
         assert place is not None
@@ -227,5 +227,5 @@ class Pass:
 
 
 def tokens_in(cache: Any) -> int:
-    """How many tokens a cache of transformers has seen."""
+    """Number of tokens in a cache of transformers."""
     return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0

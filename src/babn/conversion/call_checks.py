@@ -1,12 +1,12 @@
-"""Whether the attention calls that conversion has planned reach babn in every forward pass.
+"""Checks in every forward pass that the converted attention calls are intercepted.
 
 Attention can be changed after conversion: another implementation in the configuration, another
-forward, another module. Such a model would run on without noise and without a KL. Three checks
-find it. None objects to a pass that leaves layers out, as early exit, cached encoder outputs,
-missing images and LayerDrop do:
+forward, another module. Such a model would run without noise and without a KL. Three checks detect
+it. They allow forward passes that skip layers, as with early exit, cached encoder outputs, missing
+images and LayerDrop:
 
 1. An attention module that ran has made a call.
-2. A stack of layers that ran has made at least one call of self-attention.
+2. A stack of layers that ran has made at least one self-attention call.
 3. Attention modules that a stack did not call, and stacks, are still parts of the model.
 """
 
@@ -15,32 +15,32 @@ from typing import Any
 
 from torch import nn
 
-from babn.conversion.attend import SITE
+from babn.conversion.attend import CALL_SITE
+from babn.conversion.context_stack import active_context
 from babn.conversion.forwards import Undo
-from babn.conversion.pass_stack import active_pass
 from babn.conversion.state import BeliefState
 from babn.conversion.transformers_route import NAME, NAME_OF_SOME
 from babn.errors import ConversionError
 
 
 class CheckModule:
-    """Hook after an attention module's forward: a call has arrived."""
+    """Hook after an attention module's forward: checks that it made a call."""
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        """Raises if none has."""
-        path = getattr(module, SITE).path
-        forward_pass = active_pass()
-        if forward_pass is None or not forward_pass.has_arrived(path):
+        """Raises if it made none."""
+        path = getattr(module, CALL_SITE).path
+        context = active_context()
+        if context is None or not context.has_new_call(path):
             raise lost(f"{path or type(module).__name__} ran without an attention call", module)
 
 
 class CheckStack:
-    """Hook after the forward of a module that holds attention modules: their calls have arrived.
+    """Hook after the forward of a module that holds attention modules: checks their calls.
 
     Args:
         root: The converted model.
         paths: Paths of the attention modules.
-        crossed: Those among them that may be left out together: cross-attention.
+        crossed: Those among them that may all be skipped: cross-attention.
     """
 
     def __init__(self, root: nn.Module, paths: tuple[str, ...], crossed: frozenset[str]) -> None:
@@ -49,9 +49,9 @@ class CheckStack:
         self.crossed = crossed
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        """Raises if none has, or if those that have not are no longer parts of the model."""
-        forward_pass = active_pass()
-        counts = {} if forward_pass is None else forward_pass.counts
+        """Raises if none was made, or if modules without a call are not in the model any more."""
+        context = active_context()
+        counts = {} if context is None else context.counts
         missing = [path for path in self.paths if path not in counts]
         if not missing:
             return
@@ -62,7 +62,7 @@ class CheckStack:
 
 
 class CheckParts:
-    """Hook before the root's forward: the stacks are still parts of the model."""
+    """Hook before the root's forward: checks that the stacks are still parts of the model."""
 
     def __init__(self, paths: tuple[str, ...]) -> None:
         self.paths = paths
@@ -73,7 +73,7 @@ class CheckParts:
 
 
 def check_parts(root: nn.Module, paths: Any) -> None:
-    """Raises if there is no converted attention at or below a path any more."""
+    """Raises if there is no converted attention left at or below a path."""
     for path in paths:
         if not _is_part(root, path):
             raise lost(f"{path or type(root).__name__} is no longer the module that it was", root)
@@ -83,10 +83,10 @@ def _is_part(root: nn.Module, path: str) -> bool:
     module: nn.Module | None = root
     for name in path.split(".") if path else ():
         module = None if module is None else module._modules.get(name)
-    if module is not None and any(hasattr(inner, SITE) for inner in module.modules()):
+    if module is not None and any(hasattr(inner, CALL_SITE) for inner in module.modules()):
         return True
-    # Wrappers that came after conversion, such as FSDP's, have changed the path.
-    sites = [getattr(inner, SITE) for inner in root.modules() if hasattr(inner, SITE)]
+    # Wrappers that are added after conversion, such as FSDP's, change the path.
+    sites = [getattr(inner, CALL_SITE) for inner in root.modules() if hasattr(inner, CALL_SITE)]
     return any(site.path == path or site.path.startswith(f"{path}.") for site in sites)
 
 
@@ -105,13 +105,13 @@ def lost(what: str, module: nn.Module) -> ConversionError:
         what += f" under attn_implementation={found!r}"
         remedy = f'Call model.set_attn_implementation("{NAME}")'
     return ConversionError(
-        f"{what}: attention was changed after conversion, and its uncertainty would be lost. "
+        f"{what}: attention was changed after conversion, and would have no uncertainty. "
         f"{remedy}, or call babn.revert(model) if plain attention is wanted."
     )
 
 
-def check_arrivals(model: nn.Module, state: BeliefState) -> list[Undo]:
-    """Attaches the checks. To be called before the hooks that open and close passes."""
+def attach_checks(model: nn.Module, state: BeliefState) -> list[Undo]:
+    """Attaches the checks. Call it before the hooks that open and close contexts."""
     calls = [call for chain in state.chains for call in chain.calls]
     modules = dict.fromkeys(call.path for call in calls)
     crossed = frozenset(modules) - {call.path for call in calls if not call.crossed}

@@ -1,4 +1,4 @@
-"""Inputs for the dry run, made from a transformers configuration when the user gives none."""
+"""Inputs of the dry run, built from a transformers configuration if the user gives none."""
 
 import inspect as python_inspect
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ TOKENS, DECODER_TOKENS, REGIONS = 9, 5, 7
 PRECISIONS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 PREMISE = 4
-"""Tokens of the first text, where a model reads two that a separator divides."""
+"""Number of tokens before the separator, in models that read pairs of texts."""
 
 
 def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -29,7 +29,7 @@ def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def without_padding(
     call: tuple[tuple[Any, ...], dict[str, Any]],
 ) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The same arguments with nothing hidden by masks of padding; empty if nothing was."""
+    """The same arguments without padding in the masks; empty if there was none."""
     args, kwargs = call
     masks = {
         name: torch.ones_like(value)
@@ -41,7 +41,7 @@ def without_padding(
 
 
 def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of the dry run: those given, or made for a transformers model."""
+    """The arguments of the dry run: those given, or built for a transformers model."""
     if inputs is not None:
         return as_call(inputs)
     config = getattr(model, "config", None)
@@ -65,28 +65,29 @@ def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[s
     needed = str(model.main_input_name)
     if needed not in made:
         raise ExampleInputsError(
-            f"No example can be made for {type(model).__name__}, whose main input is {needed!r}. "
+            f"No example can be built for {type(model).__name__}, whose main input is {needed!r}. "
             "Pass example_inputs: a dictionary of keyword arguments, as small as you like."
         )
     return (), _without_alternatives(made, needed)
 
 
 def _placed(value: Tensor, model: nn.Module) -> Tensor:
-    """The tensor on the model's device and, if it is a floating-point one, in its precision."""
+    """The tensor on the model's device and, if it is floating-point, in its dtype."""
     value = value.to(next(model.parameters()).device)
     dtypes = [p.dtype for p in model.parameters() if p.dtype in PRECISIONS]
     return value.to(dtypes[0]) if dtypes and value.is_floating_point() else value
 
 
 def _made(config: Any) -> dict[str, Tensor]:
-    """Small inputs of every kind for which the configuration gives a size."""
+    """Small inputs of every kind that the configuration has a size for."""
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     vocabulary = getattr(text, "vocab_size", None) or getattr(config, "vocab_size", None)
     made: dict[str, Tensor] = {}
     if vocabulary:
         made |= _tokens("input_ids", "attention_mask", TOKENS, vocabulary)
         separator = getattr(text, "sep_token_id", None)
-        if separator is not None and separator < vocabulary:  # a default may be of a larger one
+        # The default separator may be outside the vocabulary.
+        if separator is not None and separator < vocabulary:
             made["input_ids"][:, PREMISE] = separator
     if vocabulary and getattr(config, "is_encoder_decoder", False):
         made |= _tokens("decoder_input_ids", "decoder_attention_mask", DECODER_TOKENS, vocabulary)
@@ -121,7 +122,7 @@ def _tokens(ids: str, mask: str, length: int, vocabulary: int) -> dict[str, Tens
 
 
 def _without_alternatives(made: dict[str, Tensor], needed: str) -> dict[str, Tensor]:
-    """Drops inputs that are another way to give the main one."""
+    """Removes inputs that are alternatives to the main one."""
     audio = {"input_features", "input_values"} & set(made)
     if needed in audio:
         return {k: v for k, v in made.items() if k == needed or k.startswith("decoder_input")}

@@ -1,4 +1,4 @@
-"""The divergences of a forward pass: which pairs count, and their means or sums."""
+"""The KL of each attention call in a forward pass, reduced over the pairs that count."""
 
 import math
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ from babn.conversion.override import Counted
 from babn.conversion.state import BeliefState
 
 
-class Divergences:
-    """The divergence of each call of a pass."""
+class LayerKL:
+    """The KL of each call in a forward pass."""
 
     def __init__(self, state: BeliefState, across: Counted | None) -> None:
         self.state = state
@@ -25,9 +25,9 @@ class Divergences:
         self.totals: dict[tuple[int, int], Tensor] = {}
 
     def keep(self, place: tuple[int, int], posterior: Posterior, scores: Scores) -> None:
-        """Keeps the divergence of a call, if its rule has one."""
-        divergence = posterior.kl()
-        if divergence is None:
+        """Keeps the KL of a call, if its method has one."""
+        kl = posterior.kl()
+        if kl is None:
             return
         queries, keys = scores.phi.shape[-2:]
         rows = self._rows_that_count(place, scores.mask, queries, keys)
@@ -36,12 +36,12 @@ class Divergences:
             mask = rows.unsqueeze(-1) if mask is None else mask & rows.unsqueeze(-1)
             mask = mask.expand(*mask.shape[:-1], keys)
         mask = posterior.kl_mask(mask)
-        # Recomputation under checkpointing comes here again and finds the same value.
+        # Recomputation under checkpointing computes the same value again.
         reduction = self.state.config.kl_reduction
-        self.kl[place] = reduce_divergence(divergence, mask, reduction, self._counted(place))
+        self.kl[place] = reduce_kl(kl, mask, reduction, self._counted(place))
 
     def keep_rows(self, place: tuple[int, int], kl_rows: Tensor, inputs: Inputs) -> None:
-        """Keeps that of a call whose kernel has summed it over keys."""
+        """Keeps the KL of a call whose kernel has summed it over keys."""
         rows = self._rows_that_count(place, inputs.mask, *inputs.pairs[-2:])
         reduction = self.state.config.kl_reduction
         self.kl[place] = reduce_rows(
@@ -49,7 +49,7 @@ class Divergences:
         )
 
     def _counted(self, place: tuple[int, int]) -> Counted | None:
-        """What the override makes of counts; asks other processes once, not in recomputation."""
+        """The count over all processes, which is gathered once and not in recomputation."""
         across = self.across
         if across is None:
             return None
@@ -66,14 +66,14 @@ class Divergences:
     ) -> Tensor | None:
         """The rows of real queries, or `None` for all.
 
-        In self-attention a token at which no query looks is padding, and its row is left out. The
-        queries of cross-attention are the tokens of the self-attention before it; where several
-        texts attend to themselves, of the one that is nearest to it in the model.
+        In self-attention a token to which no query attends is padding, and its row is left out. The
+        queries of cross-attention are the tokens of the preceding self-attention; if there are
+        several, of the one that is nearest in the model.
         """
         chain, step = place
         call = self.state.chains[chain].calls[step]
         if not call.crossed and queries == keys:
-            self.tokens.pop(call.path, None)  # the latest comes last
+            self.tokens.pop(call.path, None)  # keeps the latest last
             self.tokens[call.path] = None if mask is None else tokens_seen(mask)
         cached = not call.crossed and queries != keys
         tokens = self.tokens[nearest(call.path, self.tokens)] if self.tokens else None
@@ -82,26 +82,26 @@ class Divergences:
         return tokens
 
     def per_layer(self) -> dict[str, Tensor]:
-        """The divergence of each call, by name, in call order."""
+        """The KL of each call, by name, in call order."""
         return {self.state.layer_name(place): self.kl[place] for place in sorted(self.kl)}
 
 
-def reduce_divergence(
-    divergence: Tensor, mask: Tensor | None, reduction: str, counted: Counted | None = None
+def reduce_kl(
+    kl: Tensor, mask: Tensor | None, reduction: str, counted: Counted | None = None
 ) -> Tensor:
-    """Mean over the pairs that take part, or the sum for each example averaged over the batch."""
-    count: Tensor | int = divergence.shape[0]
+    """Mean over unmasked pairs, or the sum over pairs averaged over the batch."""
+    count: Tensor | int = kl.shape[0]
     if reduction != "sum":
-        count = divergence.numel() if mask is None else mask.expand_as(divergence).sum()
+        count = kl.numel() if mask is None else mask.expand_as(kl).sum()
     if mask is not None:
-        divergence = divergence.masked_fill(~mask, 0.0)
-    return _divided(divergence.sum(), count, counted)
+        kl = kl.masked_fill(~mask, 0.0)
+    return _divided(kl.sum(), count, counted)
 
 
 def _divided(total: Tensor, count: Tensor | int, counted: Counted | None) -> Tensor:
     if counted is not None:
         return total / counted(count)
-    # Nothing to average over, as in an empty batch, makes a KL of zero.
+    # An empty batch has a KL of zero.
     return total / (count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1))
 
 
@@ -113,7 +113,7 @@ def reduce_rows(
     reduction: str,
     counted: Counted | None = None,
 ) -> Tensor:
-    """The same from sums over keys, with the rows and pairs that take part."""
+    """`reduce_kl` from sums over keys, for the given rows and pairs."""
     if rows is not None:
         kl_rows = kl_rows.masked_fill(~rows, 0.0)
     if reduction == "sum":
@@ -127,7 +127,7 @@ def reduce_rows(
 
 
 def nearest(path: str, others: Iterable[str]) -> str:
-    """The path that shares the most levels with another from the root on; the last of several."""
+    """The path with the longest common prefix with `path`; the last of several."""
 
     def shared(other: str) -> int:
         pairs = zip(path.split("."), other.split("."), strict=False)

@@ -1,4 +1,4 @@
-"""What `inspect` says."""
+"""The report of `inspect`."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from babn.conversion.plan import Call, Chain
 
 
 def likely_device() -> torch.device:
-    """A GPU, if there is one."""
+    """A GPU if available, otherwise the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -20,13 +20,13 @@ class Inspection:
 
     Attributes:
         model: Class of the model.
-        config: The rule.
-        chains: Chains of attention calls, each a belief network of its own.
-        kept: Calls of layers that were not chosen, which keep the model's own attention.
-        skipped: Attention-like modules that take no part, with the reason.
+        config: Configuration of the attention method.
+        chains: Chains of attention calls, each a separate belief network.
+        kept: Calls of layers that are not converted and keep the model's own attention.
+        skipped: Modules that look like attention and are not converted, with the reason.
         converted: Whether the model is converted already.
-        device: Where the model is; where it would go, if that is not known yet.
-        noise_level: What the noise of predictions is multiplied by.
+        device: Device of the model, or the likely one if it is on the meta device.
+        noise_level: Factor of the noise in predictions.
     """
 
     model: str
@@ -40,7 +40,7 @@ class Inspection:
 
     @property
     def kernel(self) -> str:
-        """Which code attention runs through: `"torch"`, `"triton"`, or `"reference"` and why."""
+        """Implementation of attention: `"torch"`, `"triton"`, or `"reference"` with a reason."""
         if self.config.is_softmax(sample=True, with_kl=True):
             return "torch (scaled_dot_product_attention)"
         if self.config.kernel == "reference":
@@ -49,30 +49,30 @@ class Inspection:
             return "torch (scaled_dot_product_attention with a bias on keys)"
         reason = why_no_kernels(self.device, self.config.kernel == "triton")
         if not self.config.fusible:
-            reason = f"rule {self.config.rule!r} has no kernel"
+            reason = f"method {self.config.rule!r} has no kernel"
         return "triton" if reason is None else f"reference ({reason})"
 
     @property
     def parameters_added(self) -> int:
-        """Parameters that the rule adds in all."""
+        """Total number of parameters that the method adds."""
         return sum(chain.parameters(self.config) for chain in self.chains)
 
     @property
     def calls(self) -> int:
-        """Attention calls in one forward pass that follow the rule."""
+        """Number of converted attention calls in one forward pass."""
         return sum(len(chain.calls) for chain in self.chains)
 
     @property
     def share(self) -> float:
-        """The part of all attention calls that follows the rule."""
+        """Share of attention calls that are converted."""
         return self.calls / (self.calls + len(self.kept))
 
     def __str__(self) -> str:
-        """A table for people."""
+        """A table of the chains."""
         done = "is converted" if self.converted else "can be converted"
         lines = [
             f"{self.model} {done}: {self.calls} attention calls in {len(self.chains)} chain(s); "
-            f"rule {self.config.rule!r} adds {self.parameters_added:,} parameters.",
+            f"method {self.config.rule!r} adds {self.parameters_added:,} parameters.",
             "",
         ]
         width = max(len("chain"), *(len(chain.name) for chain in self.chains))
