@@ -103,5 +103,5 @@ def test_a_read_only_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(Path, name, read_only)
     with pytest.raises(StorageError, match=r"text cannot be written: .*Read-only file system"):
         replace_text(tmp_path / "text", "words")
-    with pytest.raises(StorageError, match=r"new cannot be made: .*Read-only file system"):
+    with pytest.raises(StorageError, match=r"new cannot be created: .*Read-only file system"):
         make_folder(tmp_path / "new")

@@ -105,5 +105,5 @@ def test_stamps_change_with_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '[{"b": {"a": 1, "c": 2, "a": 3}}]'])
 def test_keys_that_come_twice_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="the key 'a' comes twice"):
+    with pytest.raises(ValueError, match="the key 'a' occurs twice"):
         parse_json(text)

@@ -17,7 +17,7 @@ import torch
 
 from babn.benchmark.timing import Cost, Step, measure, warm_up
 from babn.errors import BabnError, is_out_of_memory
-from babn.interrupts import ctrl_c_held_back
+from babn.interrupts import sigint_blocked
 
 MakeStep = Callable[[torch.device], Step]
 
@@ -52,7 +52,7 @@ def measured(
     """The cost of each step, in order; `None` where the GPU's memory was too small."""
     started: list[Waiting] = []
     try:
-        with ctrl_c_held_back():
+        with sigint_blocked():
             started += [_start(maker, device) for maker in makers]
         fits = _prepare(started, report)
         for each, fitting in zip(started, fits, strict=True):

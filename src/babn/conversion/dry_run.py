@@ -81,8 +81,8 @@ def run_example(model: nn.Module, call: Arguments) -> Any:
         if module not in known and looks_like_attention(module):
             raise ConversionError(
                 f"{type(model).__name__} replaces the module at {path} in its forward by one "
-                f"of class {type(module).__name__}, which would undo conversion. Build the model in "
-                "that form, so that no forward pass changes it."
+                f"of class {type(module).__name__}, which would undo conversion. Build the model "
+                "in that form, so that no forward pass changes it."
             )
     return output
 
