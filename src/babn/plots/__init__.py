@@ -1,7 +1,7 @@
-"""Figures of uncertainty for papers and reports.
+"""Figures of uncertainty, for papers and reports.
 
-Every function gives a `matplotlib.figure.Figure` that belongs to nobody else: pyplot does not know
-of it, so nothing has to be closed. matplotlib is loaded when a plot is first asked for.
+Every function returns a `matplotlib.figure.Figure` that is not registered with pyplot and need not
+be closed. matplotlib is imported when a plot is first used.
 """
 
 from importlib import import_module
@@ -11,16 +11,15 @@ from babn.errors import MissingExtraError
 from babn.plots.sizes import DOUBLE, SINGLE
 
 if TYPE_CHECKING:
-    from babn.plots.calibration import reliability_diagram
     from babn.plots.curves import training_curves
-    from babn.plots.divergence import kl_history
     from babn.plots.entropies import entropy_histogram
-    from babn.plots.files import save
     from babn.plots.heat_maps import attention_figure
-    from babn.plots.inline import as_svg
+    from babn.plots.layer_kl_history import kl_history
+    from babn.plots.output import as_svg, save
     from babn.plots.probabilities import class_probabilities
     from babn.plots.regions import attention_on_image
-    from babn.plots.selective import risk_coverage
+    from babn.plots.reliability import reliability_diagram
+    from babn.plots.risk_curves import risk_coverage
 
 __all__ = [
     "DOUBLE",
@@ -38,21 +37,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "as_svg": "inline",
+    "as_svg": "output",
     "attention_figure": "heat_maps",
     "attention_on_image": "regions",
     "class_probabilities": "probabilities",
     "entropy_histogram": "entropies",
-    "kl_history": "divergence",
-    "reliability_diagram": "calibration",
-    "risk_coverage": "selective",
-    "save": "files",
+    "kl_history": "layer_kl_history",
+    "reliability_diagram": "reliability",
+    "risk_coverage": "risk_curves",
+    "save": "output",
     "training_curves": "curves",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what needs matplotlib when it is first asked for."""
+    """Imports what needs matplotlib on first access."""
     if name not in _HOMES:
         raise AttributeError(f"module 'babn.plots' has no attribute {name!r}")
     try:

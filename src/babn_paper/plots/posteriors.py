@@ -8,15 +8,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from babn.plots.answers import check_some
-from babn.plots.legends import collected, legend_above
-from babn.plots.sizes import DOUBLE, Size, asked_width, figure_size
+from babn.plots.plot_data import check_some
+from babn.plots.sizes import DOUBLE, Size, figure_size, given_width
 from babn.plots.style import (
     COLOURS,
     GREY,
     arranged,
+    collected,
     drawing,
     in_percent,
+    legend_above,
     line_look,
     new_figure,
 )
@@ -52,7 +53,7 @@ def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
     check_some(records, "records", "the records of benchmarks/encoder_against_gibbs.py")
     depths = sorted({record["layers"] for record in records})
     names = list(dict.fromkeys(record["posterior"] for record in records))
-    width = asked_width(size, DOUBLE)
+    width = given_width(size, DOUBLE)
     figure = new_figure(figure_size(size, width, lambda _: 1.45 * len(depths) + 0.5))
     panels = figure.subplots(len(depths), 4, squeeze=False, sharey="col")
     for row, depth in zip(panels.tolist(), depths, strict=True):
@@ -87,7 +88,7 @@ def posterior_checks(records: Records, *, size: Size = None) -> Figure:
     check_some(records, "records", "the records of benchmarks/posterior_checks.py")
     names = list(dict.fromkeys(record["posterior"] for record in records))
     groups = {name: [r for r in records if r["posterior"] == name] for name in names}
-    width = asked_width(size, DOUBLE)
+    width = given_width(size, DOUBLE)
     figure = new_figure(figure_size(size, width, lambda _: 2.3))
     gap, cover, variance = figure.subplots(1, 3, width_ratios=[1, 1.2, 0.8])
     for index, group in enumerate(groups.values()):

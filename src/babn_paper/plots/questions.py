@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from babn.plots.maps import Shading, choose, mean_shading, spread_shading
+from babn.plots.map_values import Shading, choose, mean_shading, spread_shading
 from babn.plots.pictures import as_picture, corners, faded
 from babn.plots.regions import outline, paint
 from babn.plots.sizes import DOUBLE

@@ -200,7 +200,7 @@ def test_ctrl_c_writes_a_checkpoint_first(
         """Ctrl-C comes before the first step ends."""
 
         def __enter__(self) -> "Asked":
-            self.asked = True
+            self.requested = True
             return self
 
     with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""Parts of an attention map, chosen by number."""
+"""Selects values of an attention map, and their colours."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from matplotlib import colormaps
 from matplotlib.colors import Colormap, Normalize
 
 from babn.errors import ConfigError
-from babn.plots.answers import as_array
+from babn.plots.plot_data import as_array
 from babn.plots.style import PALE
 from babn.prediction.attention_maps import AttentionMap
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Mean and std/mean of some heads for one example; std/mean is NaN at masked keys."""
+    """Mean and std/mean of the chosen heads for one example; std/mean is NaN at masked keys."""
 
     mean: Float[np.ndarray, "head query key"]
     spread: Float[np.ndarray, "head query key"]
 
 
 def choose(map: AttentionMap, example: int, heads: Sequence[int]) -> Chosen:
-    """Some heads of a map for one example of its batch."""
+    """The chosen heads of a map for one example."""
     if not isinstance(map, AttentionMap):
         raise ConfigError(
             f"map is a {type(map).__name__}. Give one of the maps that babn.attention_maps "
@@ -41,7 +41,7 @@ def choose(map: AttentionMap, example: int, heads: Sequence[int]) -> Chosen:
 
 
 def check_index(argument: str, value: int, count: int, owner: str) -> None:
-    """Refuses a number that is not from 0 to before `count`."""
+    """Validates that an index is from 0 to `count` - 1."""
     if isinstance(value, bool) or not 0 <= value < count:
         raise ConfigError(
             f"{argument}={value!r} does not exist: {owner} 0 to {count - 1}. Give one of those."
@@ -50,7 +50,7 @@ def check_index(argument: str, value: int, count: int, owner: str) -> None:
 
 @dataclass(frozen=True)
 class Shading:
-    """How values become colours, and what they are called."""
+    """Colour map, its range, and the name of the values."""
 
     name: str
     colours: Colormap
@@ -58,24 +58,24 @@ class Shading:
 
 
 def mean_shading(mean: Float[np.ndarray, "..."]) -> Shading:
-    """Blue, on a scale from zero to the largest weight."""
+    """Blue, from zero to the largest weight."""
     _, high = _ends(mean)
     return Shading("posterior mean", _colours("Blues"), Normalize(0, high))
 
 
 def spread_shading(spread: Float[np.ndarray, "..."]) -> Shading:
-    """Orange, on the scale of what occurs, so that differences show; from zero without any."""
+    """Orange, from the smallest to the largest value, or from zero if all are equal."""
     low, high = _ends(spread)
     low = low if high - low > 1e-3 * high else 0.0
     return Shading("std / mean", _colours("Oranges"), Normalize(low, high))
 
 
 def _ends(values: Float[np.ndarray, "..."]) -> tuple[float, float]:
-    """The least and the largest number; 0 and 1 if all are zero or none is known."""
+    """The smallest and the largest finite value; 0 and 1 if all are zero or NaN."""
     known = values[np.isfinite(values)]
     return (known.min(), known.max()) if known.any() else (0.0, 1.0)
 
 
 def _colours(name: str) -> Colormap:
-    """A map of colours from light to dark, with grey for what is not known."""
+    """A colour map from light to dark, with grey for NaN."""
     return colormaps[name].with_extremes(bad=PALE)

@@ -1,4 +1,4 @@
-"""The divergence of each layer over training."""
+"""The KL of each layer over training."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,20 +12,18 @@ from matplotlib.colors import BoundaryNorm, Colormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from babn.plots.answers import check_some
-from babn.plots.histories import STEP, Series, as_series, from_records, step_numbers
-from babn.plots.legends import legend_above
+from babn.plots.plot_data import STEP, Series, as_series, check_some, from_records, step_numbers
 from babn.plots.sizes import SINGLE, Size, figure_size
-from babn.plots.style import DASHES, arranged, drawing, new_figure
+from babn.plots.style import DASHES, arranged, drawing, legend_above, new_figure
 
 WIDE_RANGE = 50
-"""Above this ratio of the largest to the least divergence the scale is logarithmic."""
+"""Ratio of the largest to the smallest KL from which on the scale is logarithmic."""
 
 NAMED = 6
-"""Up to so many layers each has its mark on the colour bar."""
+"""Largest number of layers that all have a tick on the colour bar."""
 
 LOGGED = "kl/"
-"""What the names of layers begin with in a trainer's log."""
+"""Prefix of layer names in a trainer's log."""
 
 
 @drawing
@@ -35,16 +33,16 @@ def kl_history(
     *,
     size: Size = None,
 ) -> Figure:
-    """Divergence of each layer over training steps, darker for the earlier layers.
+    """KL of each layer over training steps, darker for earlier layers.
 
-    Layers named as by `babn.kl_per_layer`, chain and step with a slash between, have the colour of
-    their step and the dashes of their chain. The colour bar counts layers from 1.
+    Layers that are named as by `babn.kl_per_layer`, chain/step, have the colour of their step and
+    the dashes of their chain. The colour bar counts layers from 1.
 
     Args:
-        history: Divergences in nats of each layer over steps; for each step what
-            `babn.kl_per_layer` gave, with its number as `"step"` if it is known; or a trainer's
+        history: The KL of each layer over steps, in nats; or for each step what
+            `babn.kl_per_layer` returned, with an optional number as `"step"`; or a trainer's
             `state.log_history`.
-        steps: Step numbers; counted from 1 if not given.
+        steps: Step numbers; by default counted from 1.
         size: Width in inches, or width and height.
     """
     layers, steps = _by_layer(history, steps)
@@ -69,12 +67,12 @@ def _by_layer(history: Any, steps: Series | None) -> tuple[dict[str, Any], Serie
     if not isinstance(history, Mapping):
         history, found = from_records(_logged(history), "history")
         steps = found if steps is None else steps
-    check_some(history, "history", "divergences of each layer over steps")
+    check_some(history, "history", "the KL of each layer over steps")
     return {name: as_series(f"history[{name!r}]", x) for name, x in history.items()}, steps
 
 
 def _logged(records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Of a trainer's log the divergences of layers alone; other records as they are."""
+    """The KL of layers in a trainer's log; other records unchanged."""
     kept = [
         {name.removeprefix(LOGGED): value for name, value in record.items() if _belongs(name)}
         for record in records
@@ -88,23 +86,23 @@ def _belongs(name: str) -> bool:
 
 
 def _chain(name: str) -> str:
-    """What a layer's name says before its step; nothing if it gives none."""
+    """The chain in a layer's name, or an empty string."""
     chain, slash, step = name.rpartition("/")
     return chain if slash and step.isdecimal() else ""
 
 
 def _depth(name: str, names: list[str]) -> int:
-    """How many layers of the same chain come before."""
+    """Index of a layer in its chain."""
     return [other for other in names if _chain(other) == _chain(name)].index(name)
 
 
 def _palette(depth: int) -> Colormap:
-    """One colour for each depth; the lightest would be lost on white."""
+    """One colour for each depth, without the lightest, which are illegible on white."""
     return ListedColormap(colormaps["viridis"](np.linspace(0, 0.9, depth)))
 
 
 def _scale(panel: Axes, values: Float[np.ndarray, "value"]) -> None:
-    """A logarithmic scale where divergences differ by orders of magnitude."""
+    """Sets a logarithmic scale if values differ by orders of magnitude."""
     known = values[np.isfinite(values)]
     if len(known) and known.min() > 0 and known.max() > WIDE_RANGE * known.min():
         panel.set_yscale("log")
@@ -115,7 +113,7 @@ def _scale(panel: Axes, values: Float[np.ndarray, "value"]) -> None:
 
 
 def _colour_bar(panel: Axes, palette: Colormap) -> None:
-    """Which colour is which layer, counted from 1."""
+    """Adds a colour bar of layers, counted from 1."""
     depth = palette.N
     norm = BoundaryNorm(np.arange(depth + 1) + 0.5, depth)
     every = 1 if depth <= NAMED else -(-depth // NAMED)
@@ -131,7 +129,7 @@ def _colour_bar(panel: Axes, palette: Colormap) -> None:
 
 
 def _chain_legend(figure: Figure, chains: list[str]) -> None:
-    """Which dashes are which chain."""
+    """Adds a legend of the chains' dashes."""
     panel = figure.axes[0]
     looks = [DASHES[i % len(DASHES)] for i in range(len(chains))]
     lines = [panel.plot([], [], color="0.3", linestyle=look)[0] for look in looks]
