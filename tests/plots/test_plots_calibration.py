@@ -5,11 +5,11 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 from matplotlib.axes import Axes
-from plot_checks import METHODS, WIDTHS, answers, clipped, several, texts, tick_texts, touching
 
 import babn
 from babn import metrics, plots
 from babn.errors import BabnError, ConfigError, MetricInputError
+from plot_checks import METHODS, WIDTHS, answers, clipped, several, texts, tick_texts, touching
 
 
 def heights(panel: Axes) -> list[list[float]]:

@@ -1,4 +1,4 @@
-"""The folders that models come from, and the file that the page goes to."""
+"""Loads models from folders, and validates the path of the page."""
 
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,15 @@ from babn.errors import FormatError, MissingExtraError
 from babn.evaluation.html_pages import TargetError, written_by
 from babn.persistence import load
 from babn.text.pretrained import quiet
-from babn.viewer.page import AUTHOR
-from babn.viewer.words import Tokenizer
+from babn.viewer.document import AUTHOR
+from babn.viewer.text_inputs import Tokenizer
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
-"""Files of which a folder with a tokenizer has at least one."""
+"""A folder with a tokenizer has at least one of these files."""
 
 
 def open_model(folder: str | Path) -> tuple[Any, Tokenizer]:
-    """A converted model in single precision and its tokenizer, from one folder."""
+    """Loads a converted model in single precision and its tokenizer from a folder."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FormatError(f"{folder} is not a folder. Give one that save_pretrained wrote.")
@@ -48,9 +48,9 @@ def _tokenizer(folder: Path) -> Tokenizer:
 
 
 def check_target(file: Path) -> None:
-    """Refuses to write over what `babn view` did not write.
+    """Validates that a file is new or was written by `babn view`.
 
-    Called before the model runs, so that nobody waits for a page that has nowhere to go.
+    Called before the model runs, so that the error comes early.
     """
     if file.is_dir():
         raise TargetError(f"--out {file} is a folder. Give the name of a file.")

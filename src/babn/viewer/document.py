@@ -1,4 +1,4 @@
-"""The page: one file that needs nothing but itself, and runs no script but its own."""
+"""Writes the viewer's page: one self-contained HTML file that runs no script but its own."""
 
 import base64
 import hashlib
@@ -12,18 +12,17 @@ from torch import nn
 import babn
 from babn.evaluation.html_pages import marker
 from babn.viewer.column import column
-from babn.viewer.inputs import MOST_TOKENS, Text, TextError
 from babn.viewer.packing import BYTES
-from babn.viewer.words import Tokenizer
+from babn.viewer.text_inputs import MOST_TOKENS, Text, TextError, Tokenizer
 
 AUTHOR = "babn view"
-"""Stands in the page, to tell it from one that someone else made."""
+"""Author in the page, by which `babn view` recognises its own files."""
 
 COLUMNS = 2
-"""Texts or models side by side."""
+"""Maximum number of columns."""
 
 UNSAFE = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
-"""Characters that could end a script element, as JSON writes them otherwise."""
+"""JSON escapes of characters that could end a script element."""
 
 
 def view(
@@ -36,17 +35,17 @@ def view(
     samples: int = 20,
     seed: int = 0,
 ) -> str:
-    """A page that shows where a model looks, and how sure it is of that.
+    """A page that shows the attention of a model and its uncertainty.
 
     Args:
-        model: A converted model of transformers.
+        model: A converted transformers model.
         tokenizer: Its tokenizer.
-        texts: A text, or two to see side by side; a tuple of two is a pair that the model reads as
-            one, such as a premise and a hypothesis.
-        compare: A second model and its tokenizer, to see beside the first one on the same text.
-        names: What to call the model, or both models.
-        samples: Samples of attention behind the class probabilities.
-        seed: Makes the samples reproducible.
+        texts: A text, or two to compare; a tuple is a pair of texts in one input, such as a premise
+            and a hypothesis.
+        compare: A second model and its tokenizer, to compare on the same text.
+        names: Names of the models.
+        samples: Number of attention samples of the class probabilities.
+        seed: Seed of the samples.
 
     Returns:
         HTML, to be written to a file as UTF-8.
@@ -67,21 +66,21 @@ def compared(
     seed: int = 0,
     most: int = MOST_TOKENS,
 ) -> list[dict[str, Any]]:
-    """The columns: every model on every text, two at most."""
-    asked = [
+    """The columns: every model on every text, at most two."""
+    shown = [
         (*pair, name, text) for pair, name in zip(models, names, strict=True) for text in texts
     ]
     check_columns(len(models), len(texts))
-    settings = {"samples": samples, "seed": seed, "budget": BYTES // len(asked), "most": most}
-    titles = [name if len(models) > 1 else "" for *_, name, _ in asked]
+    settings = {"samples": samples, "seed": seed, "budget": BYTES // len(shown), "most": most}
+    titles = [name if len(models) > 1 else "" for *_, name, _ in shown]
     return [
         column(model, tokenizer, text, title=title, **settings)
-        for (model, tokenizer, _, text), title in zip(asked, titles, strict=True)
+        for (model, tokenizer, _, text), title in zip(shown, titles, strict=True)
     ]
 
 
 def check_columns(models: int, texts: int) -> None:
-    """Refuses what does not fit side by side."""
+    """Validates the number of columns."""
     if not 1 <= models * texts <= COLUMNS:
         raise TextError(
             f"{texts} texts for {models} models are {models * texts} columns. Give one or two "
@@ -93,8 +92,8 @@ def page(data: Mapping[str, Any], connect: str = "'none'") -> str:
     """The page around its data.
 
     Args:
-        data: What the script reads.
-        connect: Where the script may connect to, as a Content-Security-Policy has it.
+        data: The data of the script.
+        connect: The `connect-src` of the Content-Security-Policy.
     """
     parts = {name: _packaged(f"page.{name}") for name in ("html", "css", "js")}
     values = {
@@ -106,14 +105,14 @@ def page(data: Mapping[str, Any], connect: str = "'none'") -> str:
     }
     before = parts["html"]
     written = []
-    for name, value in values.items():  # in the order of the file, so that no value is searched
+    for name, value in values.items():  # in the order of the file, so that values are not searched
         head, _, before = before.partition("{{" + name + "}}")
         written += [head, value]
     return "".join([*written, before])
 
 
 def policy(connect: str = "'none'") -> str:
-    """The Content-Security-Policy: this style, this script, and nothing from elsewhere."""
+    """The Content-Security-Policy: only this style and this script."""
     style, script = (_hash(_packaged(f"page.{name}")) for name in ("css", "js"))
     return (
         f"default-src 'none'; style-src {style}; script-src {script}; img-src data:; "

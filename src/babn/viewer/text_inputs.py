@@ -1,6 +1,7 @@
-"""Texts as what a model takes, with the words that its attention runs over."""
+"""Converts texts to model inputs, and token ids to words for display."""
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,20 +12,45 @@ from babn.conversion.state import belief_states
 from babn.errors import BabnError
 from babn.prediction.modes import evaluating
 from babn.prediction.sampling import posterior_mean
-from babn.viewer.words import Tokenizer, Word, words_of
+
+Tokenizer = Any
+"""A tokenizer of transformers, which has no common type."""
+
+BEFORE = "a"
+"""A word that is put before a token, to see whether the tokenizer joins the two."""
 
 Text = str | tuple[str, str]
-"""A text, or two that belong together, such as a premise and a hypothesis."""
+"""A text, or a pair of texts, such as a premise and a hypothesis."""
 
 MOST_TOKENS = 1024
-"""Longer texts are refused: nobody reads their attention word by word."""
+"""Maximum number of tokens of a text."""
 
 WRITTEN = 24
-"""Tokens that an encoder-decoder writes when no text is given to its decoder."""
+"""Tokens that an encoder-decoder generates if no text is given for its decoder."""
 
 
 class TextError(BabnError, ValueError):
-    """A text that cannot be shown."""
+    """A text cannot be shown."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """One token.
+
+    Attributes:
+        text: The displayed text.
+        special: Whether it is a special token, such as `[CLS]`.
+        joined: Whether it continues the word before it.
+    """
+
+    text: str
+    special: bool = False
+    joined: bool = False
+
+    @property
+    def plain(self) -> list[str | int]:
+        """Text and flags: 1 for special, 2 for joined."""
+        return [self.text, self.special + 2 * self.joined]
 
 
 @dataclass(frozen=True)
@@ -34,8 +60,8 @@ class Example:
     Attributes:
         text: The text.
         batch: The model's arguments, a batch of one.
-        words: The tokens that go into the model, or into its encoder.
-        output: The tokens that go into the decoder of an encoder-decoder.
+        words: The input tokens of the model, or of its encoder.
+        output: The input tokens of the decoder of an encoder-decoder.
     """
 
     text: Text
@@ -45,10 +71,10 @@ class Example:
 
 
 def prepare(model: nn.Module, tokenizer: Tokenizer, text: Text, most: int = MOST_TOKENS) -> Example:
-    """The inputs for a text.
+    """The model inputs of a text.
 
-    An encoder-decoder that writes takes the second text of a pair as its decoder's words, or writes
-    them itself; one that classifies repeats the input, as its training did.
+    The decoder of a generating encoder-decoder gets the second text of a pair, or the text that the
+    model generates; that of a classifier gets the input, as in training.
     """
     text = clean(text)
     writes = bool(getattr(_config(model), "is_encoder_decoder", False))
@@ -67,7 +93,7 @@ def prepare(model: nn.Module, tokenizer: Tokenizer, text: Text, most: int = MOST
 
 
 def clean(text: Text) -> Text:
-    """The text without halves of characters, which tokenizers refuse."""
+    """The text without lone surrogates, which tokenizers cannot encode."""
     if isinstance(text, tuple):
         return _whole(text[0]), _whole(text[1])
     return _whole(text)
@@ -80,7 +106,7 @@ def _whole(text: str) -> str:
 
 
 def most_tokens(model: nn.Module, tokenizer: Tokenizer, most: int) -> int:
-    """The largest number of tokens that the model, its tokenizer and its rule all take."""
+    """Maximum number of tokens that the model, its tokenizer and its method support."""
     limits = [most, tokenizer.model_max_length]
     limits += [getattr(_config(model), "max_position_embeddings", None)]
     limits += [state.config.max_keys for state in belief_states(model)]
@@ -99,7 +125,7 @@ def _config(model: nn.Module) -> Any:
 
 
 def _arguments(model: nn.Module, encoded: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What the model takes of a tokenizer's output, on the model's device."""
+    """The outputs of a tokenizer that the model accepts, on the model's device."""
     taken = inspect.signature(model.forward).parameters
     device = next(model.parameters()).device
     return {name: x.to(device) for name, x in encoded.items() if name in taken}
@@ -125,7 +151,7 @@ def _target(
 
 
 def _written(model: nn.Module, tokenizer: Tokenizer, batch: dict[str, Tensor]) -> Tensor:
-    """What the model writes itself, always the most probable token."""
+    """Greedily generated tokens of the model."""
     ids = _start(model, batch["input_ids"])
     with torch.no_grad(), evaluating(model), posterior_mean(model):
         for _ in range(WRITTEN):
@@ -135,3 +161,26 @@ def _written(model: nn.Module, tokenizer: Tokenizer, batch: dict[str, Tensor]) -
                 break
             ids = torch.cat([ids, following], dim=1)
     return ids
+
+
+def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Word]:
+    """The words of token ids; unknown ids are shown as numbers."""
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    words: list[Word] = []
+    for number, token in zip(ids, tokenizer.convert_ids_to_tokens(list(ids)), strict=True):
+        if token is None or number in special:
+            words.append(Word(token or f"#{number}", special=True))
+        else:
+            first = not words or words[-1].special
+            words.append(_word(tokenizer, token, first))
+    return words
+
+
+def _word(tokenizer: Tokenizer, token: str, first: bool) -> Word:
+    """A token as the tokenizer decodes it after another word."""
+    if token == tokenizer.unk_token:
+        return Word(token)
+    written: str = tokenizer.convert_tokens_to_string([BEFORE, token]).removeprefix(BEFORE)
+    text = written.strip()
+    joined = bool(text) and not first and not written[0].isspace() and text[0].isalnum()
+    return Word(text or token, joined=joined)
