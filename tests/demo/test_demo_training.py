@@ -10,7 +10,7 @@ from babn.data.intents import Labelled
 from babn.demo import models
 from babn.demo.batches import SIZE, by_length, encode
 from babn.demo.training import Recipe, fine_tune
-from babn.text import installed
+from babn.text import pretrained
 from babn.text.word_tokenizer import word_tokenizer
 from babn_paper.batching import bucketed
 
@@ -76,15 +76,15 @@ def test_minilm_is_found_without_importing_it(
     (package / "model").mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(installed, "MINILM_PACKAGE", "pretend_minilm")
+    monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "pretend_minilm")
     assert models.find_source("auto").folder == package / "model"
 
 
 def test_without_minilm_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "MINILM_PACKAGE", "no_such_package")
+    monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "no_such_package")
     source = models.find_source("auto")
     assert source.folder is None
-    assert installed.MINILM_COMMAND in source.remark
+    assert pretrained.MINILM_COMMAND in source.remark
     assert not models.find_source("small").remark
 
 

@@ -445,10 +445,10 @@ function verdict(prediction, order) {
 
 function uncertainty(prediction) {
   const most = prediction.kind === "sigmoid" ? prediction.labels.length * Math.log(2) : Math.log(prediction.labels.length);
-  const torn = most ? prediction.entropy / most : 0;
+  const relative = most ? prediction.entropy / most : 0;
   const part = prediction.entropy > 1e-9 ? prediction.mutual_information / prediction.entropy : 0;
   return [
-    element("dt", "", `${percent(torn, 0)} of the maximum entropy`),
+    element("dt", "", `${percent(relative, 0)} of the maximum entropy`),
     element("dd", "", `Entropy ${prediction.entropy.toFixed(3)} nats. 0 % means certain of one class, 100 % that all classes are equally likely.`),
     element("dt", "", `${percent(part, 1)} of it due to attention`),
     element("dd", "", `Mutual information ${prediction.mutual_information.toFixed(4)} nats: the disagreement between samples. The rest would remain without uncertainty in attention.`),

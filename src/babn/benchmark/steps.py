@@ -1,4 +1,4 @@
-"""The model that is timed: ALBERT with random weights, and what is done with it."""
+"""The steps that are timed: training and prediction of an ALBERT with random weights."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,8 +14,8 @@ from babn.benchmark.timing import Step
 from babn.cuda_graphs import CudaRecorder, own_stream
 
 Form = Literal["eager", "compiled", "graphs", "loop", "batched"]
-"""How a model is run: as it is, compiled, or compiled and the whole step recorded as a CUDA graph,
-which takes the launches off the CPU; samples one after the other or together."""
+"""How a model is run: eagerly, compiled, or compiled and captured as a CUDA graph, which avoids
+launches by the CPU; samples in a loop or batched."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def model_config(size: Size) -> Any:
 
 
 def make_model(size: Size, rule: RuleConfig | None, device: torch.device) -> Any:
-    """A classifier converted by `rule`; softmax by torch's own kernels without one."""
+    """A converted classifier, or one with torch's softmax kernels if `rule` is `None`."""
     import transformers
 
     torch.manual_seed(0)
@@ -65,9 +65,9 @@ def make_model(size: Size, rule: RuleConfig | None, device: torch.device) -> Any
 
 
 def without_mask(model: Any) -> Any:
-    """Keeps transformers from a mask where nothing is masked, as some of its versions compile one.
+    """Keeps transformers from building a mask where nothing is masked.
 
-    torch's fastest kernels take none.
+    The fastest kernels of torch do not support masks.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -91,9 +91,9 @@ def half_precision(device: torch.device) -> AbstractContextManager[Any]:
 
 
 class Recorded:
-    """A step that is recorded the third time, and replayed from then on.
+    """A step that is captured on its third call, and replayed from then on.
 
-    The first times compile it and choose among kernels, which no recording can hold.
+    The first calls compile it and autotune kernels, which cannot be captured.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:
@@ -102,7 +102,7 @@ class Recorded:
         self.replay: Step | None = None
 
     def __call__(self) -> None:
-        """Takes the step."""
+        """Runs the step."""
         if self.replay is None:
             with own_stream(self.device):
                 if self.taken < 2:
@@ -113,17 +113,17 @@ class Recorded:
 
 
 def called(model: nn.Module, form: Form) -> Callable[..., Any]:
-    """The model as it is to be called."""
+    """The model, compiled if the form requires it."""
     return torch.compile(model, dynamic=False) if form in ("compiled", "graphs") else model
 
 
 def taken(step: Step, form: Form, device: torch.device) -> Step:
-    """The step as it is to be taken."""
+    """The step, captured if the form requires it."""
     return Recorded(step, device) if form == "graphs" else step
 
 
 def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
-    """A step of training, optimiser included."""
+    """A training step with optimiser."""
     model.train()
     recorded = form == "graphs"
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=recorded)
@@ -141,7 +141,7 @@ def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Ste
 
 
 def inference(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
-    """A pass at the posterior mean, without gradients."""
+    """A forward pass at the posterior mean, without gradients."""
     model.eval()
     run = called(model, form)
     inputs = {"input_ids": batch["input_ids"]}
@@ -155,7 +155,7 @@ def inference(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
 
 
 def sampled(model: nn.Module, batch: dict[str, Tensor], samples: int, form: Form) -> Step:
-    """Samples for one text, drawn together or in a loop."""
+    """Samples for one text, batched or in a loop."""
     model.eval()
     inputs = {"input_ids": batch["input_ids"][:1]}
 

@@ -1,4 +1,4 @@
-"""The rules side by side."""
+"""Estimates of the attention methods, and a table of them."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -15,19 +15,19 @@ from babn.estimate.workload import Workload
 from babn.validation import check_at_least
 
 GIB = 2**30
-COLUMNS = ("rule", "added", "GiB", "of pairs", "TFLOP", "ms", "x softmax")
-"""Parameters that the rule adds, memory in all and of query-key pairs, work, and time."""
+COLUMNS = ("method", "added", "GiB", "of pairs", "TFLOP", "ms", "x softmax")
+"""Added parameters, memory in total and of query-key pairs, operations, and time."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine by its peaks; by default one NVIDIA H200 by its data sheet.
+    """Peak rates of a machine; by default an NVIDIA H200 by its data sheet.
 
     Attributes:
         bandwidth: Memory bandwidth in TB/s.
         tflops: Matrix products in half precision in TFLOP/s.
-        tips: Instructions for single numbers in trillions a second: multiprocessors times 128 times
-            their clock rate.
+        tips: Scalar instructions in trillions per second: multiprocessors times 128 times the clock
+            rate.
     """
 
     bandwidth: float = 4.8
@@ -35,7 +35,7 @@ class Machine:
     tips: float = 29.7
 
     def __post_init__(self) -> None:
-        """Refuses a machine that does nothing."""
+        """Validates the fields."""
         check_at_least("bandwidth", self.bandwidth, 0.0, strictly=True)
         check_at_least("tflops", self.tflops, 0.0, strictly=True)
         check_at_least("tips", self.tips, 0.0, strictly=True)
@@ -43,7 +43,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one rule costs."""
+    """The cost of one attention method."""
 
     name: str
     plan: Plan
@@ -62,7 +62,7 @@ class Estimate:
         return sum(part.bytes for part in self.parts)
 
     def plain(self) -> dict[str, Any]:
-        """Plain values, for a JSON document."""
+        """JSON values."""
         return {
             "rule": self.name,
             "layers": list(self.plan.chosen),
@@ -84,14 +84,14 @@ def estimates(
     machine: Machine | None = None,
     kernels: bool = True,
 ) -> list[Estimate]:
-    """What softmax, BAM and BABN cost with a model, the default first and then noise over pairs.
+    """The costs of softmax, BAM, BABN with noise per key, and BABN with noise per pair.
 
     Args:
         shape: The model.
-        work: What is done with it.
-        layers: Which layers are stochastic, as in `RuleConfig`.
-        upward: The axes of the maps of noise over pairs to compare.
-        machine: The machine whose time is estimated.
+        work: The workload.
+        layers: The converted layers, as in `RuleConfig`.
+        upward: The axes of the upward maps of noise per pair to compare.
+        machine: The machine.
         kernels: Whether fused kernels are used.
     """
     machine = machine or Machine()
@@ -105,7 +105,7 @@ def estimates(
         rules[f"BABN per pair, {axis}"] = BeliefConfig.pairs(upward=axis, max_length=work.length)
     found = []
     for name, rule in rules.items():
-        # Softmax has nothing to train but its base, which then is not frozen.
+        # Softmax has no belief parameters, so its base is trained.
         done = work if rule else replace(work, frozen=False)
         plan = Plan(shape, done, rule, chosen)
         listed = parts(plan)
@@ -116,7 +116,7 @@ def estimates(
 
 
 def chosen_layers(shape: Shape, layers: str) -> tuple[int, ...]:
-    """Numbers of the layers that a choice takes; globs see `model.layers.N.self_attn`."""
+    """Indices of the chosen layers; globs match `model.layers.N.self_attn`."""
     calls = [
         Call(f"model.layers.{i}.self_attn", "", "", shape.heads, shape.head_dim, 1, 1, order=i)
         for i in range(shape.layers)
@@ -125,7 +125,7 @@ def chosen_layers(shape: Shape, layers: str) -> tuple[int, ...]:
 
 
 def table(found: list[Estimate]) -> list[tuple[str, ...]]:
-    """A line for each rule, compared with the first."""
+    """One row for each method, with times relative to the first."""
     return [_line(estimate, found[0].seconds) for estimate in found]
 
 
@@ -142,7 +142,7 @@ def _line(estimate: Estimate, base: float) -> tuple[str, ...]:
 
 
 def _short(value: float) -> str:
-    """Three digits, and no more of large numbers than they need."""
+    """Three significant digits, or all digits before the decimal point."""
     if value == 0:
         return "0"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,8 +1,7 @@
-"""Measuring on a GPU: each contestant in a process of its own, all compiled at the same time.
+"""Measures candidates on a GPU, each in its own process, which all compile at the same time.
 
-Compiling takes a minute or two for each model, and a process at a time would leave all cores but
-one idle. So all of them compile and warm up side by side; then each is measured in its turn, while
-the others wait without touching the GPU.
+Compilation takes a minute or two for each model on one core. All processes compile and warm up in
+parallel; then they are measured one after the other, while the others wait without using the GPU.
 """
 
 import os
@@ -26,20 +25,20 @@ READY = "ready"
 
 @dataclass(frozen=True)
 class Waiting:
-    """A process that waits for its turn."""
+    """A process that waits to be measured."""
 
     process: BaseProcess
     line: Connection
 
-    def told(self) -> Any:
-        """What it says next."""
+    def receive(self) -> Any:
+        """The next message of the process."""
         try:
             return self.line.recv()
         except EOFError as error:
             self.process.join()
             raise BabnError(
-                "a process of the benchmark ended by itself with exit code "
-                f"{self.process.exitcode}: look above for its error, and at the machine's memory"
+                "a process of the benchmark ended with exit code "
+                f"{self.process.exitcode}: see its error above, and check the machine's memory"
             ) from error
 
 
@@ -49,7 +48,7 @@ def measured(
     repeats: int,
     report: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Cost | None]:
-    """The cost of each step, in order; `None` where the GPU's memory was too small."""
+    """The cost of each step, in order; `None` if the GPU's memory was too small."""
     started: list[Waiting] = []
     try:
         with sigint_blocked():
@@ -60,7 +59,7 @@ def measured(
                 yield None
                 continue
             each.line.send(repeats)
-            yield each.told()
+            yield each.receive()
             each.process.join()
     finally:
         for each in started:
@@ -69,13 +68,13 @@ def measured(
 
 
 def _prepare(started: Sequence[Waiting], report: Callable[[str], None]) -> list[bool]:
-    """Waits until all have warmed up, and says which of them fit into the memory."""
+    """Waits until all have warmed up; returns which of them fit into the memory."""
     fits: dict[Connection, bool] = {}
     while len(fits) < len(started):
         report(f"compiling on all cores, {len(fits)} of {len(started)} done")
         left = [each for each in started if each.line not in fits]
-        spoken = wait([each.line for each in left])
-        fits |= {each.line: each.told() == READY for each in left if each.line in spoken}
+        ready = wait([each.line for each in left])
+        fits |= {each.line: each.receive() == READY for each in left if each.line in ready}
     return [fits[each.line] for each in started]
 
 
@@ -89,7 +88,7 @@ def _start(maker: MakeStep, device: torch.device) -> Waiting:
 
 
 def _work(maker: MakeStep, device: torch.device, line: Connection) -> None:
-    """Compiles and warms up, waits for its turn, and measures."""
+    """Compiles, warms up, waits for its turn, and measures."""
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     try:
         step = maker(device)

@@ -1,13 +1,13 @@
-"""The benchmark's table, and its numbers as plain values."""
+"""The results of the benchmark as tables and as JSON."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from babn.benchmark.steps import Size
 from babn.benchmark.suite import SAMPLES, Row, Task
 from babn.benchmark.timing import Cost
-from babn.benchmark.workload import Size
 
 TITLES: dict[Task, str] = {
     "train": "Training step, optimiser included",
@@ -17,18 +17,18 @@ TITLES: dict[Task, str] = {
 
 
 def columns(task: Task) -> tuple[str, ...]:
-    """Headings of a table; samples are compared with those that a loop draws."""
+    """Headings of a table; batched samples are compared with a loop."""
     ratio = "x loop" if task == "sample" else "x softmax"
     return "rule", "tokens", "batch", "form", "ms", ratio, "GPU ms", "GiB", ratio
 
 
 def table(rows: list[Row], task: Task) -> list[tuple[str, ...]]:
-    """One line for each rule and size in its faster form, beside softmax in its own."""
+    """One row for each method and size in its fastest form, with ratios to softmax."""
     return [_line(row, _baseline(rows, row)) for row in best_forms(rows) if row.task == task]
 
 
 def shown(rows: list[Row], task: Task) -> tuple[list[str], list[list[str]]]:
-    """Headings and lines of a table, without columns in which nothing was measured."""
+    """Headings and rows of a table, without empty columns."""
     lines = table(rows, task)
     kept = [i for i in range(len(columns(task))) if any(line[i] != "-" for line in lines)]
     return [columns(task)[i] for i in kept], [[line[i] for i in kept] for line in lines]
@@ -51,14 +51,14 @@ def _line(row: Row, base: Row | None) -> tuple[str, ...]:
 
 
 def _numbers(row: Row | None) -> tuple[float | None, float | None]:
-    """Seconds and bytes, as far as they were measured."""
+    """Seconds and bytes, if they were measured."""
     if row is None or row.cost is None:
         return None, None
     return row.cost.seconds, row.cost.memory
 
 
 def best_forms(rows: list[Row]) -> list[Row]:
-    """The fastest form of each rule and size; samples keep both, to be compared."""
+    """The fastest form of each method and size; samples keep both forms."""
     best: dict[tuple[Any, ...], Row] = {}
     for row in rows:
         key = (row.task, row.name, row.size, row.form if row.task == "sample" else "")
@@ -72,7 +72,7 @@ def _seconds(row: Row) -> float:
 
 
 def _baseline(rows: list[Row], row: Row) -> Row | None:
-    """What a row is compared with: softmax, or for samples the loop."""
+    """The row of softmax, or for samples of the loop."""
     if row.task == "sample":
         return next((r for r in rows if r.task == "sample" and r.form == "loop"), None)
     same = [r for r in rows if (r.task, r.size, r.name) == (row.task, row.size, "softmax")]
@@ -84,13 +84,13 @@ def _ratio(value: float | None, base: float | None) -> str:
 
 
 def plain(rows: Iterable[Row], versions: dict[str, str]) -> dict[str, Any]:
-    """Plain values, for a JSON file, with today's date."""
+    """JSON values, with today's date."""
     date = datetime.now(UTC).date().isoformat()
     return {"date": date, "versions": versions, "rows": [asdict(row) for row in rows]}
 
 
 def rows_of(found: dict[str, Any]) -> list[Row]:
-    """The measurements in such plain values."""
+    """The measurements in the JSON values of `plain`."""
     return [
         Row(
             **{
