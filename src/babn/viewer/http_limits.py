@@ -80,7 +80,7 @@ def read_texts(body: bytes, characters: int) -> list[Text]:
         raise RefusedError(400, "The texts of the request are not strings.")
     for text in (first, second):
         if len(text) > characters:
-            raise TextError(f"A text has {len(text)} characters; the maximum is {characters}.")
+            raise TextError(f"A text has {len(text)} characters; at most {characters} are allowed.")
     if not second.strip():
         return [first]
     return [(first, second)] if relation == "pair" else [first, second]
