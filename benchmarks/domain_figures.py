@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from babn import plots
-from babn.evaluation.answers import Evaluation
-from babn.evaluation.calibration import fit_temperature
-from babn.evaluation.ensemble import ensemble
+from babn.evaluation.predictions import Evaluation, ensemble
+from babn.evaluation.temperature_scaling import fit_temperature
 from babn.prediction.predict import Prediction
 
 TASKS = ("nli", "paraphrase", "commonsense")

@@ -22,6 +22,7 @@ from babn_paper.experiments.environment import machine, versions
 from babn_paper.gbn import GammaBeliefNetwork, WeibullNetwork, agreement, fit, sample_posterior
 from babn_paper.gbn.encoder import Paths
 from babn_paper.gbn.yardstick import importance_bound
+from babn_paper.plots.posteriors import encoder_agreement
 
 UNITS, COUNTS = 3, 6
 TRAINING, HELD_OUT = 4000, 100
@@ -116,7 +117,7 @@ def main() -> None:
         records = json.loads(args.out.read_text())["records"]
     else:
         measure(args, records)
-    plots.save(plots.encoder_agreement(records), args.figure)
+    plots.save(encoder_agreement(records), args.figure)
     print(*table(records), sep="\n")
 
 

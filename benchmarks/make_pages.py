@@ -25,12 +25,12 @@ from floors import floors
 from mean_over_tasks import mean_table
 from translation_speed import table as speed_table
 
-from babn.benchmark.report import TITLES, rows_of, shown, table
+from babn.benchmark.results import TITLES, rows_of, shown, table
+from babn.benchmark.steps import Size, model_config
 from babn.benchmark.suite import Row
 from babn.benchmark.timing import Cost
-from babn.benchmark.workload import Size, model_config
+from babn.estimate.estimates import Estimate, estimates
 from babn.estimate.shapes import shape_of
-from babn.estimate.table import Estimate, estimates
 from babn.estimate.workload import Workload
 from babn.evaluation.tables import Table
 from babn_paper.attacks.table import attack_table

@@ -34,7 +34,7 @@ from babn.data import intents
 from babn.demo import models
 from babn.files import replace_file
 from babn.prediction.batches import encode
-from babn.text.batching import bucketed
+from babn_paper.batching import bucketed
 from babn_paper.experiments.environment import machine, versions
 
 ROOT = Path(__file__).parents[1]

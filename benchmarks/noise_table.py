@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import babn
-from babn.evaluation.content import map_content
+from babn.evaluation.map_content import map_content
 
 TASKS = {
     "mrpc": (

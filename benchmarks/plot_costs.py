@@ -12,7 +12,7 @@ from typing import Any
 from floors import floors
 
 from babn import plots
-from babn.benchmark.report import rows_of
+from babn.benchmark.results import rows_of
 from babn.benchmark.suite import Row
 from babn.plots.style import drawing, line_look, new_figure
 

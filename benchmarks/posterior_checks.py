@@ -21,6 +21,7 @@ import babn
 from babn import plots
 from babn.files import replace_file
 from babn_paper.experiments.environment import machine, versions
+from babn_paper.plots.posteriors import posterior_checks
 from babn_paper.simulation.attention_checks import exact_attention, gradient_variance, train
 from babn_paper.simulation.attention_encoders import (
     AttentionPosterior,
@@ -141,7 +142,7 @@ def main() -> None:
         records = json.loads(args.out.read_text())["records"]
     else:
         measure(args, records)
-    plots.save(plots.posterior_checks(records), args.figure)
+    plots.save(posterior_checks(records), args.figure)
     print(*table(records), sep="\n")
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from babn.files import numbered_lines
-from babn.text.installed import model_source
+from babn.text.pretrained import model_source
+from babn_paper.data_files import numbered_lines
 from babn_paper.experiments.environment import environment
 
 HELD_OUT = 256

@@ -17,13 +17,12 @@ from babn.files import (
     check_regular_files,
     make_folder,
     note_files,
-    numbered_lines,
     open_regular,
-    read_npz,
     read_object,
     replace_text,
 )
 from babn.tensor_files import read_tensors
+from babn_paper.data_files import numbered_lines, read_npz
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "open": open_regular,
@@ -104,5 +103,5 @@ def test_a_read_only_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(Path, name, read_only)
     with pytest.raises(StorageError, match=r"text cannot be written: .*Read-only file system"):
         replace_text(tmp_path / "text", "words")
-    with pytest.raises(StorageError, match=r"new cannot be made: .*Read-only file system"):
+    with pytest.raises(StorageError, match=r"new cannot be created: .*Read-only file system"):
         make_folder(tmp_path / "new")

@@ -577,7 +577,7 @@ def test_a_changed_description_beside_whole_weights_is_refused(belief_folder: Pa
     values = json.loads((belief_folder / "belief.json").read_text())
     values["other_name"] = values.pop("base_weights")
     (belief_folder / "belief.json").write_text(json.dumps(values))
-    with pytest.raises(FormatError, match=r"belief\.json is damaged: it is not what was written"):
+    with pytest.raises(FormatError, match=r"belief\.json is damaged: it differs"):
         babn.load_adapter(bert(), belief_folder)
 
 

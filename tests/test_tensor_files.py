@@ -164,6 +164,6 @@ def test_a_full_disk_is_told_with_the_remedy(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tensor_files, "save_file", to_full)
-        with pytest.raises(StorageError, match=r"file cannot be written.*No space.*Make room"):
+        with pytest.raises(StorageError, match=r"file cannot be written.*No space.*Free disk"):
             write_tensors(path, TENSORS)
     assert not list(tmp_path.iterdir())

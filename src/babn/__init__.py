@@ -19,15 +19,14 @@ from babn.elbo import (
     set_kl_weight,
     weighted_kl,
 )
-from babn.evaluation.answers import Evaluation
-from babn.evaluation.calibration import calibrate, fit_temperature
-from babn.evaluation.compare import compare
 from babn.evaluation.comparison import Comparison
-from babn.evaluation.content import MapContent, map_content
 from babn.evaluation.decisions import Abstention, ConformalSets, fit_abstention, fit_conformal
-from babn.evaluation.ensemble import ensemble
+from babn.evaluation.html_report import report
+from babn.evaluation.map_content import MapContent, map_content
 from babn.evaluation.noise_tuning import NoiseTuning, tune_noise
-from babn.evaluation.report import report
+from babn.evaluation.predictions import Evaluation, ensemble
+from babn.evaluation.resampling import compare
+from babn.evaluation.temperature_scaling import calibrate, fit_temperature
 from babn.persistence import load, load_adapter, save_adapter
 from babn.prediction.attention_maps import AttentionMap, attention_maps
 from babn.prediction.generate import generate

@@ -1,4 +1,4 @@
-"""CUDA graphs: calls that are recorded once, and launched as a whole from then on."""
+"""Captures calls as CUDA graphs, which replay all of their kernels in one launch."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,13 +10,13 @@ Result = TypeVar("Result")
 
 
 class CudaRecorder:
-    """Records calls on the current stream; they share memory, so that they may never overlap."""
+    """Captures calls on the current stream; they share a memory pool and must not overlap."""
 
     def __init__(self) -> None:
         self.pool: Any = None
 
     def __call__(self, call: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
-        """Records a call without running it; returns where results will be, and what runs it."""
+        """Captures a call without running it; returns its results and the replay function."""
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream()
         with torch.cuda.graph(graph, self.pool, stream, capture_error_mode="thread_local"):
@@ -27,9 +27,9 @@ class CudaRecorder:
 
 @contextmanager
 def own_stream(device: torch.device) -> Iterator[None]:
-    """A stream that can be recorded, which the usual one of a GPU cannot."""
-    stream, usual = torch.cuda.Stream(device), torch.cuda.current_stream(device)
-    stream.wait_stream(usual)
+    """Runs on a new stream, since the default stream of a GPU cannot be captured."""
+    stream, default = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+    stream.wait_stream(default)
     with torch.cuda.stream(stream):
         yield
-    usual.wait_stream(stream)
+    default.wait_stream(stream)

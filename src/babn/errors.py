@@ -1,4 +1,4 @@
-"""The errors that babn raises, each with the value that was wrong and the remedy."""
+"""Errors of babn. Messages name the argument, the value and the remedy."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 class BabnError(Exception):
-    """Base of all errors raised on purpose by babn."""
+    """Base class of all errors of babn."""
 
 
 class BabnWarning(UserWarning):
-    """Something was not as it should be, and work goes on all the same."""
+    """Base class of all warnings of babn."""
 
 
 def one_line(error: BaseException) -> str:
@@ -19,20 +19,20 @@ def one_line(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is that of a machine without enough memory, or of its GPU."""
+    """Whether an error means that CPU or GPU memory is exhausted."""
     signs = "out of memory", "not enough memory", "can't allocate memory", "alloc_failed"
-    told = str(error).lower()
-    return isinstance(error, MemoryError) or any(sign in told for sign in signs)
+    message = str(error).lower()
+    return isinstance(error, MemoryError) or any(sign in message for sign in signs)
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Names like one that is not known, as a question; if there are none, something else."""
+    """A suggestion of similar known names, or `otherwise` if there are none."""
     near = get_close_matches(name, list(known), 3)
     return f"Did you mean {' or '.join(near)}?" if near else otherwise
 
 
 class ConfigError(BabnError, ValueError):
-    """A configuration field has a value that cannot work."""
+    """A configuration field has an invalid value."""
 
 
 class ParameterError(BabnError, ValueError):
@@ -44,11 +44,11 @@ class KeyLengthError(BabnError, ValueError):
 
 
 class NothingToConvertError(BabnError, ValueError):
-    """No attention call of the model can be reached."""
+    """The model makes no attention call that can be converted."""
 
 
 class ConversionError(BabnError, RuntimeError):
-    """The model's attention could be found but not replaced faithfully."""
+    """The model's attention was found but cannot be replaced faithfully."""
 
 
 class AlreadyConvertedError(BabnError, RuntimeError):
@@ -56,11 +56,11 @@ class AlreadyConvertedError(BabnError, RuntimeError):
 
 
 class NotConvertedError(BabnError, RuntimeError):
-    """The model is not converted, or the call does not come through its root."""
+    """The model is not converted, or was not called through its root."""
 
 
 class NoKLError(BabnError, RuntimeError):
-    """The KL of a forward pass that computed none."""
+    """The KL was requested of a forward pass that computed none."""
 
 
 class ExampleInputsError(BabnError, ValueError):
@@ -68,19 +68,19 @@ class ExampleInputsError(BabnError, ValueError):
 
 
 class UnsupportedAttentionError(BabnError, NotImplementedError):
-    """An attention feature that the rules do not define, such as attention sinks."""
+    """An attention feature that is not supported, such as attention sinks."""
 
 
 class CheckpointingError(BabnError, RuntimeError):
-    """A form of activation checkpointing under which gradients would be wrong."""
+    """A kind of activation checkpointing under which gradients would be wrong."""
 
 
 class MismatchError(BabnError, ValueError):
-    """Saved belief weights do not fit the model."""
+    """Saved parameters do not fit the model."""
 
 
 class FormatError(BabnError, ValueError):
-    """A saved file is not what it should be, or of an unknown format version."""
+    """A saved file is damaged, or of an unknown format version."""
 
 
 class NonFiniteError(BabnError, ValueError):
@@ -104,24 +104,24 @@ class MetricInputError(BabnError, ValueError):
 
 
 class DataError(BabnError, ValueError):
-    """Data that a task cannot use: a missing file, a wrong column, an unknown label."""
+    """Invalid data of a task: a missing file, a wrong column, an unknown label."""
 
 
 class ModelError(BabnError, ValueError):
-    """The model that was asked for cannot be had."""
+    """The requested model cannot be loaded."""
 
 
 class LeaderError(BabnError, RuntimeError):
-    """The first of several processes has failed, and says why."""
+    """Rank zero of several processes failed; the message is its error."""
 
 
 class StorageError(BabnError, OSError):
-    """A file cannot be written: the disk is full, or the folder may not be written to."""
+    """A file cannot be written, for example because the disk is full."""
 
     @classmethod
     def of(cls, path: Path, error: Exception) -> "StorageError":
-        """What to say of a file and why it could not be written."""
+        """The error for a file that could not be written."""
         return cls(
-            f"{path} cannot be written: {one_line(error)}. Make room or allow writing there; the "
-            "file is as it was before."
+            f"{path} cannot be written: {one_line(error)}. Free disk space or check permissions; "
+            "the file is unchanged."
         )

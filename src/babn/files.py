@@ -1,38 +1,32 @@
-"""Reading regular files, and writing so that an interruption leaves old files whole."""
+"""Reads regular files, and writes files atomically."""
 
-import codecs
 import errno
-import gzip
 import hashlib
 import json
 import os
 import stat
 import threading
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from babn.data_files import open_data
-from babn.errors import BabnError, DataError, FormatError, StorageError, one_line
+from babn.errors import BabnError, FormatError, StorageError, one_line
 
 CHECKSUMS = "checksums.json"
-"""Beside a folder's files, their checksums."""
+"""File with the checksums of the other files in a folder."""
 
 PARTIAL = ".partial"
-"""How names of files end that are being written."""
+"""Suffix of files that are being written."""
 
 
 def open_regular(path: Path) -> BufferedReader:
     """Opens a regular file for reading.
 
-    Folders, pipes, sockets and devices raise `FormatError`: reading one may wait forever.
+    Raises `FormatError` for folders, pipes, sockets and devices, whose reading may block.
     """
-    # Without waiting for a writer, as opening a pipe does otherwise.
+    # Opening a pipe would otherwise block until there is a writer.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         number = os.open(path, flags)
@@ -58,39 +52,25 @@ def read_regular(path: Path) -> bytes:
         return file.read()
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text, gzipped or not, with their numbers from 1 on."""
-    try:
-        with open_data(path) as file:
-            for number, line in enumerate(file, 1):
-                if number == 1:
-                    line = line.removeprefix(codecs.BOM_UTF8)  # some editors put it there
-                yield number, line.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8: {error}. Save it as UTF-8.") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged: {error}. Get it again.") from error
-
-
 def parse_json(text: str | bytes) -> Any:
-    """What a text of JSON says; anything that is wrong with it is a `ValueError`."""
+    """The value of a JSON text; raises `ValueError` for any defect."""
     text = text if isinstance(text, str) else text.decode("utf-8-sig")
     try:
         found = json.loads(text, object_pairs_hook=_without_repeats)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if "\\u" in text:  # half a sign, as in "\ud800", is no text that anything else can read
+    if "\\u" in text:  # lone surrogates, as in "\ud800", cannot be encoded
         json.dumps(found, ensure_ascii=False).encode("utf-8")
     return found
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, none of whose keys comes twice."""
+    """A JSON object without duplicate keys."""
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {repeated!r} comes twice")
+        raise ValueError(f"the key {repeated!r} occurs twice")
     return found
 
 
@@ -99,7 +79,7 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
 
     Args:
         path: The file.
-        remedy: What to do about a damaged one, for the error.
+        remedy: What to do about a damaged file, for the error message.
     """
     try:
         values = parse_json(read_regular(path))
@@ -116,26 +96,9 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
     return values
 
 
-def read_npz(path: Path, remedy: str) -> dict[str, Any]:
-    """The arrays of an `.npz` file.
-
-    Args:
-        path: The file.
-        remedy: What to do about one that cannot be read, for the error.
-    """
-    try:
-        # numpy would leave a file open that it cannot read.
-        with open_data(path) as opened, np.load(opened, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except DataError:
-        raise
-    except Exception as error:  # damage shows in numpy and zipfile in many ways
-        raise DataError(f"{path} cannot be read: {one_line(error)}. {remedy}") from error
-
-
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes beside the file and moves over it, once what was written has reached the disk."""
-    # Several processes and threads may write the same file, such as one of the cache.
+    """Writes a temporary file beside `path`, flushes it to disk and renames it to `path`."""
+    # Several processes and threads may write the same file, for example in a cache.
     writer = f"{os.getpid()}-{threading.get_ident()}"
     partial = path.with_name(f".{path.name}.{writer}{PARTIAL}")
     try:
@@ -148,27 +111,27 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     except OSError as error:
         raise StorageError.of(path, error) from error
     finally:
-        with suppress(OSError):  # on a read-only disk it fails too, and would hide the first error
+        with suppress(OSError):  # on a read-only disk this would hide the first error
             partial.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder and those above it, if they do not exist."""
+    """Creates a folder and its parents, if they do not exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(
-            f"The folder {path} cannot be made: {one_line(error)}. Give another one."
+            f"The folder {path} cannot be created: {one_line(error)}. Give another one."
         ) from error
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Writes a text so that an interruption leaves the old one."""
+    """Writes a text file atomically."""
     replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def flush(path: Path) -> None:
-    """Waits until a file's content, or a folder's names, are on the disk."""
+    """Flushes a file, or the entries of a folder, to disk."""
     try:
         number = os.open(path, os.O_RDONLY)
     except PermissionError:  # a folder, where the system does not open folders
@@ -180,13 +143,13 @@ def flush(path: Path) -> None:
 
 
 def note_files(folder: Path) -> None:
-    """Writes down the checksum of each file of a folder, beside them."""
+    """Writes the checksums of the files in a folder to `checksums.json`."""
     found = {path.name: _digest(path) for path in sorted(folder.iterdir()) if path.is_file()}
     replace_text(folder / CHECKSUMS, json.dumps(found, indent=1) + "\n")
 
 
 def check_files(folder: Path) -> None:
-    """Refuses a folder whose files are not those that were written down, if any were."""
+    """Validates the files in a folder against `checksums.json`, if it exists."""
     path = folder / CHECKSUMS
     if not path.exists():
         return
@@ -195,13 +158,13 @@ def check_files(folder: Path) -> None:
             raise FormatError(f"{folder / name} does not exist. Check the folder.")
         if _digest(folder / name) != digest:
             raise FormatError(
-                f"{folder / name} is damaged: it is not the file that was written. Delete {path} "
-                "if you have changed it on purpose, else get the folder again."
+                f"{folder / name} is damaged: its checksum differs. Delete {path} if you have "
+                "changed the file on purpose, otherwise get the folder again."
             )
 
 
 def check_regular_files(folder: Path) -> None:
-    """Refuses a folder that holds anything but regular files and folders."""
+    """Validates that a folder holds only regular files and folders."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.exists() and not path.is_file() and not path.is_dir():
             raise _not_regular(path)

@@ -1,4 +1,4 @@
-"""Ctrl-C, or SIGTERM, as a wish that long work grants at its next good place."""
+"""Defers SIGINT and SIGTERM to the next checkpoint of long work."""
 
 import signal
 import threading
@@ -9,18 +9,18 @@ from typing import Any
 
 
 class Interrupts:
-    """Notes the first Ctrl-C within its block; the second one interrupts as usual.
+    """Records the first SIGINT within its block; the second one interrupts as usual.
 
-    SIGTERM, by which batch systems and torchrun end processes, counts as well.
+    SIGTERM, by which batch systems and torchrun end processes, is handled alike.
 
     Example:
         with Interrupts() as interrupts:
-            while not interrupts.asked:
+            while not interrupts.requested:
                 ...
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -39,14 +39,14 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
 
 @contextmanager
-def ctrl_c_held_back() -> Iterator[None]:
-    """Ctrl-C is heard of after the block; processes that start in it never do."""
+def sigint_blocked() -> Iterator[None]:
+    """Blocks SIGINT within the block; processes that start there ignore it."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return

@@ -1,7 +1,7 @@
-"""What is checked of a transformers folder before transformers builds a model from it.
+"""Validates a transformers folder before transformers builds a model from it.
 
-A folder may come from anywhere. Its configuration must not make transformers fetch or run code, nor
-describe a model that is larger than the weights beside it.
+The folder is not trusted. Its configuration must not make transformers fetch or run code, nor
+describe a model that is larger than the weights in the folder.
 """
 
 import math
@@ -17,7 +17,7 @@ from babn.errors import FormatError, MismatchError, one_line
 from babn.validation import shown
 
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
-"""Arguments of `from_pretrained` under which it neither fetches anything nor runs code it finds."""
+"""Arguments of `from_pretrained` that keep it from fetching files and running remote code."""
 
 ATTENTION, EXPERTS = ("eager", "sdpa", "flex_attention"), ("eager", "batched_mm", "grouped_mm")
 
@@ -29,21 +29,21 @@ IMPLEMENTATIONS = {
     "_experts_implementation": EXPERTS,
     "_experts_implementation_internal": EXPERTS,
 }
-"""What is allowed of fields whose other values make transformers fetch or import kernels."""
+"""Allowed values of fields whose other values make transformers fetch or import kernels."""
 
 QUANTISED = "bitsandbytes"
-"""The one method of quantisation that needs no kernels from a hub."""
+"""The only quantisation method that needs no kernels from the hub."""
 
 ROOM = 2**26
-"""Elements that a model may have beyond its weights: tables of positions and the like."""
+"""Elements that a model may have beyond its weights, such as tables of positions."""
 
 
 def check_local(config: Mapping[str, Any], path: Path, kwargs: Mapping[str, Any]) -> None:
-    """Refuses a configuration that makes transformers fetch or run code.
+    """Validates that a configuration does not make transformers fetch or run code.
 
     Args:
-        config: What `config.json` holds.
-        path: Where it is, for errors.
+        config: The content of `config.json`.
+        path: Its path, for error messages.
         kwargs: The caller's arguments for `from_pretrained`.
     """
     for name, value in fields(config):
@@ -66,13 +66,13 @@ def check_local(config: Mapping[str, Any], path: Path, kwargs: Mapping[str, Any]
         )
     if (path.parent / "adapter_config.json").exists():
         raise FormatError(
-            f"{path.parent} holds an adapter beside the model. Load the adapter from a folder of "
-            "its own by peft, after babn.load."
+            f"{path.parent} holds an adapter beside the model. Move it to another folder and load "
+            "it with peft, after babn.load."
         )
 
 
 def fields(config: Any) -> Iterator[tuple[str, Any]]:
-    """Name and value of each field of a configuration, those of inner ones included."""
+    """Name and value of each field of a configuration, including nested ones."""
     rest = [config]
     while rest:
         values = rest.pop()
@@ -84,7 +84,7 @@ def fields(config: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_among(value: Any, allowed: tuple[str, ...]) -> bool:
-    """Whether an implementation, or one for each inner configuration, is an allowed one."""
+    """Whether an implementation, or one for each nested configuration, is allowed."""
     values = list(value.values()) if isinstance(value, dict) else [value]
     return all(each is None or each in allowed for each in values)
 
@@ -92,14 +92,14 @@ def _is_among(value: Any, allowed: tuple[str, ...]) -> bool:
 def check_size(
     model_class: Any, folder: Path, config: Mapping[str, Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Refuses a configuration of a model much larger than its weights, before it is built.
+    """Validates that a configuration does not describe a model much larger than its weights.
 
-    The model is built on the meta device, where it takes no memory.
+    Builds the model on the meta device, where it takes no memory.
     """
     shapes, size = weight_shapes(folder)
     _check_counts(config, len(shapes), sum(map(math.prod, shapes.values())), folder)
     described = 0
-    with suppress(Exception):  # whatever it is, transformers meets it too and reports it
+    with suppress(Exception):  # transformers raises the same error later
         own, _ = model_class.config_class.from_pretrained(
             folder, return_unused_kwargs=True, **{**LOCAL, **kwargs}
         )
@@ -107,7 +107,7 @@ def check_size(
             model = model_class(own)
         tensors = {id(x): x for x in (*model.parameters(), *model.buffers())}
         described = sum(x.numel() for x in tensors.values())
-    if described > 2 * size + ROOM:  # four bits for each element
+    if described > 2 * size + ROOM:  # at least four bits for each element
         raise MismatchError(
             f"{folder / 'config.json'} describes a model of {described} numbers; the weights in "
             f"the folder have {size} bytes. Load the configuration that belongs to them."
@@ -115,7 +115,7 @@ def check_size(
 
 
 def _check_counts(config: Mapping[str, Any], tensors: int, elements: int, folder: Path) -> None:
-    """Refuses more layers, experts or labels than the weights can be of: each is an object."""
+    """Validates the numbers of layers, experts and labels against the weights."""
     for name, value in fields(config):
         if not isinstance(value, int):
             continue
@@ -123,13 +123,13 @@ def _check_counts(config: Mapping[str, Any], tensors: int, elements: int, folder
         most = tensors + 1000 if many else elements + 1000
         if value > most and (many or name == "num_labels"):
             raise MismatchError(
-                f"{folder / 'config.json'} has {name}={shown(value)}, more than the {tensors} "
-                "tensors in the folder are for. Load the configuration that belongs to them."
+                f"{folder / 'config.json'} has {name}={shown(value)}, too many for the {tensors} "
+                "tensors in the folder. Load the configuration that belongs to them."
             )
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files with a model's weights."""
+    """The weight files of a model."""
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         raise FormatError(f"{folder} has no model*.safetensors; other formats are not read.")

@@ -1,8 +1,7 @@
-"""Saving and loading: whole models by `save_pretrained` and `load`, or the belief part alone.
+"""Saves and loads converted models: whole with `save_pretrained` and `load`, or adapters alone.
 
-A saved model is an ordinary transformers folder: its weights hold the belief parameters beside the
-others, its configuration a description of the conversion. Without babn it loads as the
-deterministic model.
+A saved model is an ordinary transformers folder whose weights include the belief parameters and
+whose configuration describes the conversion. Without babn it loads as the deterministic model.
 """
 
 import json
@@ -54,13 +53,13 @@ Model = TypeVar("Model", bound=nn.Module)
 
 DESCRIPTION, WEIGHTS = "belief.json", "belief.safetensors"
 
-YOUNGER = {"temperature", "noise_level"}
-"""What files of earlier versions may lack."""
+OPTIONAL = {"temperature", "noise_level"}
+"""Tensors that files of earlier versions may lack."""
 
 AGAIN = "Save the model again."
 
 BASE = "base_weights"
-"""Where a description holds the fingerprint of the base."""
+"""Key of the base's fingerprint in a description."""
 
 
 def load(
@@ -69,15 +68,15 @@ def load(
     example_inputs: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """A converted model from a folder that `save_pretrained` wrote.
+    """Loads a converted model from a folder that `save_pretrained` wrote.
 
     Args:
         folder: The folder.
-        model_class: Class to load with, if neither transformers nor an installed package has it.
-        example_inputs: As for `convert`; lets the attention calls be checked where no example can
-            be made.
-        **kwargs: Passed on to `from_pretrained`. Nothing is fetched, and no code from the folder
-            is run, unless they say so (`local_files_only=False`, `trust_remote_code=True`).
+        model_class: Class of the model, if neither transformers nor an installed package has it.
+        example_inputs: As for `convert`; needed to verify the attention calls if no example can be
+            built.
+        **kwargs: Passed on to `from_pretrained`. By default nothing is fetched and no code from the
+            folder is run; `local_files_only=False` and `trust_remote_code=True` allow it.
     """
     folder = Path(folder)
     check_regular_files(folder)
@@ -100,17 +99,17 @@ def load(
 
 
 def save_adapter(model: nn.Module, folder: str | Path) -> Path:
-    """Writes the belief parameters alone, a few megabytes, to put on top of an untouched base."""
+    """Saves the parameters that conversion added, without the base."""
     states = belief_states(model)
     if len(states) > 1:
         raise MismatchError(
-            f"{type(model).__name__} holds {len(states)} converted models. Save each by itself."
+            f"{type(model).__name__} holds {len(states)} converted models. Save each separately."
         )
     folder = Path(folder)
     make_folder(folder)
     (root,) = converted_roots(model)
     described = {**describe(states[0]), BASE: fingerprint(root).to_dict()}
-    # The weights hold their description too: an interruption may leave an old one beside them.
+    # The weights file holds the description too: an interruption may leave an old one beside it.
     written = write_tensors(
         folder / WEIGHTS, states[0].state_dict(), {ATTRIBUTE: json.dumps(described)}
     )
@@ -122,16 +121,16 @@ def save_adapter(model: nn.Module, folder: str | Path) -> Path:
 def load_adapter(
     model: Model, folder: str | Path, example_inputs: Any = None, *, check_base: bool = True
 ) -> Model:
-    """Converts an untouched base and fills in belief parameters that `save_adapter` wrote.
+    """Converts a base and loads the parameters that `save_adapter` wrote.
 
     Args:
-        model: The base, of the architecture that the parameters were trained on.
+        model: The base, of the architecture that the parameters were trained with.
         folder: The folder.
         example_inputs: As for `convert`.
-        check_base: Whether all weights of the base, its head included, must be those that the
-            parameters were saved with, up to rounding to float32, bfloat16 or float16. What cannot
-            be compared (quantised on one side, sharded or offloaded tensors) gives a warning.
-            `False` allows any base of the same architecture, as one that has been trained since.
+        check_base: Whether all weights of the base, including the head, must equal those that the
+            adapter was saved with, up to rounding to float32, bfloat16 or float16. Warns about
+            tensors that cannot be compared (quantised on one side, sharded or offloaded). `False`
+            allows any base of the same architecture, for example one that was trained further.
     """
     folder = Path(folder)
     tensors, about = read_tensors(folder / WEIGHTS, AGAIN)
@@ -146,24 +145,24 @@ def load_adapter(
 
 
 def _read_description(path: Path, tensors: dict[str, Tensor], about: dict[str, str]) -> Any:
-    """The description of belief weights, which hold it too if `save_adapter` wrote them."""
+    """The description of an adapter, from its weights file if that holds one."""
     beside = read_object(path, AGAIN)
     if ATTRIBUTE not in about:
         return beside
     inside, written = parse_json(about[ATTRIBUTE]), checksum(tensors, about)
-    # One with another checksum belongs to an earlier saving, and the weights are whole.
+    # A description with another checksum is from an earlier save; the weights are intact.
     if beside.get(CHECKSUM) == written and beside != {**inside, CHECKSUM: written}:
-        raise FormatError(f"{path} is damaged: it is not what was written. {AGAIN}")
+        raise FormatError(f"{path} is damaged: it differs from what was written. {AGAIN}")
     return inside
 
 
 def _check_base(description: Any, model: nn.Module, folder: Path) -> None:
-    """Refuses a base of the right shape with other weights; warns of what cannot be compared."""
+    """Raises if the base has other weights; warns about those that cannot be compared."""
     changed, unverified = _compare_base(description, model, folder)
     if changed:
         raise MismatchError(
             f"The belief weights in {folder} were saved from a base with other weights: "
-            f"{_some(changed)} differ. Load them onto that base; if its training went on on "
+            f"{_some(changed)} differ. Load them onto that base; if it was trained further on "
             "purpose, pass check_base=False; to keep a trained base use save_pretrained and "
             "babn.load."
         )
@@ -178,7 +177,7 @@ def _check_base(description: Any, model: nn.Module, folder: Path) -> None:
 
 
 def _compare_base(description: Any, model: nn.Module, folder: Path) -> tuple[list[str], str]:
-    """The tensors that differ, and why a comparison is incomplete."""
+    """The tensors that differ, and why the comparison is incomplete."""
     try:
         if BASE in description:
             found = compare(Fingerprint.from_dict(description[BASE]), model)
@@ -188,7 +187,7 @@ def _compare_base(description: Any, model: nn.Module, folder: Path) -> tuple[lis
             )
             return found.changed, reason if found.unverified else ""
         changed = compare_samples(description.get("base") or {}, model)
-        return changed, "an earlier version of babn kept only a few numbers of the base"
+        return changed, "an earlier version of babn saved only a few values of the base"
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(
             f"{folder / DESCRIPTION} is damaged: {BASE} is no fingerprint of a base "
@@ -197,30 +196,30 @@ def _compare_base(description: Any, model: nn.Module, folder: Path) -> tuple[lis
 
 
 def _some(names: list[str]) -> str:
-    """A few of many names."""
+    """The first names of a list."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> BeliefState:
-    """The state that a description and its tensors make, checked before any model is touched."""
+    """Builds the state of a description and its tensors, validated before any model is changed."""
     config, chains, kept = _parse(description, path)
     check_finite(tensors)
     _check_shapes(config, chains, tensors, path)
     state = BeliefState(config, chains, kept)
-    state.load_state_dict({name: getattr(state, name) for name in YOUNGER} | tensors)
+    state.load_state_dict({name: getattr(state, name) for name in OPTIONAL} | tensors)
     return state
 
 
 def _check_shapes(
     config: RuleConfig, chains: tuple[Chain, ...], tensors: dict[str, Tensor], path: Path
 ) -> None:
-    """Compares what is described with what is there, before memory is taken for it."""
+    """Validates tensors against their description, before memory is allocated."""
     try:
         with torch.device("meta"):
             own = BeliefState(config, chains).state_dict()
     except RuntimeError as error:  # more elements than torch can count
         raise FormatError(f"{path} is damaged: {one_line(error)}. {AGAIN}") from error
-    missing = sorted(set(own) - set(tensors) - YOUNGER)
+    missing = sorted(set(own) - set(tensors) - OPTIONAL)
     unknown = sorted(set(tensors) - set(own))
     shapes = [n for n in own if n in tensors and own[n].shape != tensors[n].shape]
     if missing or unknown or shapes:
@@ -248,7 +247,7 @@ def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...],
 
 
 def _belief_tensors(folder: Path) -> dict[str, Tensor]:
-    """The belief parameters inside a transformers folder, in one file or several."""
+    """The belief parameters in a transformers folder, from one or several files."""
     tensors: dict[str, Tensor] = {}
     for file in weight_files(folder):
         tensors |= _tensors_under(f"{ATTRIBUTE}.", file)
@@ -276,7 +275,7 @@ def _load_base(
         ) from error
     model_class = model_class or _named_class(config, folder / "config.json")
     level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()  # it would warn of the belief parameters
+    transformers.logging.set_verbosity_error()  # it would warn about the belief parameters
     try:
         check_size(model_class, folder, config, kwargs)
         model, report = model_class.from_pretrained(
@@ -284,7 +283,7 @@ def _load_base(
         )
     except BabnError:
         raise
-    except Exception as error:  # damaged files show in transformers in many ways
+    except Exception as error:  # transformers raises many kinds for damaged files
         raise FormatError(
             f"{folder} cannot be loaded as {model_class.__name__}: {one_line(error)} Save the "
             "model again, or load it with the arguments that fit it."
@@ -309,7 +308,7 @@ def _named_class(config: dict[str, Any], path: Path) -> type[Any]:
     if isinstance(name, str):
         with suppress(ImportError, RuntimeError):  # a class that needs another package
             found = find_model_class(name)
-    # Nothing else has weights of its own; auto classes would look for code in the folder.
+    # Other classes have no weights; auto classes would look for code in the folder.
     if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
         raise FormatError(
             f"{path} names the architecture {shown(name)}, which transformers does not provide. "
@@ -330,7 +329,7 @@ def _check_paths(model: nn.Module, chains: tuple[Chain, ...], folder: Path) -> N
 
 
 def _check_chains(state: BeliefState, model: nn.Module, example: Any, folder: Path) -> None:
-    """Compares the saved chains with those that a dry run of the model finds."""
+    """Validates the saved chains against those that a dry run finds."""
     try:
         found = discover(model, example, state.config.layers).chains
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What other packages add to babn, found by their entry points."""
+"""Commands and models of other packages, found by their entry points."""
 
 from importlib.metadata import entry_points
 from types import ModuleType
@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 
 def plugins(group: Literal["babn.commands", "babn.models"]) -> list[ModuleType]:
-    """The modules that installed packages name for a group, imported."""
+    """Imports the modules that installed packages register for a group."""
     return [entry.load() for entry in entry_points(group=group)]
 
 
 def find_model_class(name: str) -> type[Any] | None:
-    """The model class of a name: of transformers, or of an installed package."""
+    """The model class of transformers, or of an installed package, with this name."""
     import transformers
 
     for module in (transformers, *plugins("babn.models")):

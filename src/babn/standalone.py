@@ -1,4 +1,4 @@
-"""Bayesian attention as a module, for people who write their own."""
+"""Bayesian attention as a module, for models that are not converted."""
 
 import math
 from dataclasses import dataclass
@@ -17,12 +17,11 @@ from babn.elbo import reduce_kl
 
 @dataclass(frozen=True)
 class AttentionInfo:
-    """What one call of [`BayesianAttention`][babn.BayesianAttention] found besides its output.
+    """What one call of [`BayesianAttention`][babn.BayesianAttention] returns besides its output.
 
     Attributes:
-        kl: Divergence of the posterior from the prior, reduced as the configuration says; zero for
-            rules without a prior.
-        weights: The weights that were used.
+        kl: KL between posterior and prior, reduced as configured; zero for methods without a prior.
+        weights: The attention weights.
         posterior: Their distribution.
     """
 
@@ -34,14 +33,14 @@ class AttentionInfo:
 class BayesianAttention(nn.Module):
     """Scaled dot product attention with random weights: a chain of one layer.
 
-    Draws samples in training and uses the posterior mean in evaluation. To make the layers of a
-    deep model one belief network, let them call `F.scaled_dot_product_attention` and convert the
-    model instead.
+    Samples in training and uses the posterior mean in evaluation. To connect the layers of a deep
+    model to one belief network, convert a model whose layers call
+    `F.scaled_dot_product_attention`.
 
     Args:
         heads: Attention heads.
         head_dim: Size of one head.
-        config: The rule; `BeliefConfig()` by default.
+        config: Configuration of the attention method; `BeliefConfig()` by default.
 
     Example:
         >>> layer = BayesianAttention(heads=2, head_dim=8)
@@ -66,16 +65,16 @@ class BayesianAttention(nn.Module):
         scale: float | None = None,
         sample: bool | None = None,
     ) -> tuple[Float[Tensor, "batch head query valuedim"], AttentionInfo]:
-        """Output and information of one call.
+        """Computes attention.
 
         Args:
             query: Queries.
             key: Keys.
             value: Values.
-            mask: Boolean (`True` takes part) or additive, broadcast to batch, head, query, key.
-            is_causal: Whether a query sees only keys up to its own index.
-            scale: Factor of the scores, one over the root of the head size by default.
-            sample: Whether to draw a sample; by default only in training.
+            mask: Boolean (`True` is kept) or additive, broadcast to batch, head, query, key.
+            is_causal: Whether a query attends only to keys up to its own index.
+            scale: Factor of the scores; by default one over the square root of the head size.
+            sample: Whether to sample; by default only in training.
         """
         pairs, bias = read_mask(mask, query, key, is_causal)
         scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -86,9 +85,9 @@ class BayesianAttention(nn.Module):
             weights = (
                 posterior.sample_weights(GLOBAL_NOISE) if sampled else posterior.mean_weights()
             )
-            divergence = posterior.kl()
+            terms = posterior.kl()
         kl = scores.phi.new_zeros(())
-        if divergence is not None:
-            kl = reduce_kl(divergence, posterior.kl_mask(pairs), self.config.kl_reduction)
+        if terms is not None:
+            kl = reduce_kl(terms, posterior.kl_mask(pairs), self.config.kl_reduction)
         output = weights.to(value.dtype) @ repeat_heads(value, weights.shape[1])
         return output, AttentionInfo(kl, weights, posterior)

@@ -1,4 +1,4 @@
-"""Tensors in files that notice any change: safetensors with a checksum of everything in them."""
+"""Safetensors files with a checksum of their whole content."""
 
 import hashlib
 import json
@@ -15,17 +15,17 @@ from babn.errors import FormatError, StorageError, one_line
 from babn.files import open_regular, replace_file
 
 CHECKSUM = "sha256"
-"""Where a file's own description holds the checksum."""
+"""Metadata key of the checksum."""
 
 SMALL = 2**26
-"""Files of up to so many bytes are read whole: safetensors 0.8.0 loses a little memory for
-each tensor that it takes out of an open file, which adds up where many are read."""
+"""Files of up to this many bytes are read at once: safetensors 0.8.0 leaks a little memory for
+each tensor that it reads from an open file."""
 
 
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None
 ) -> str:
-    """Writes tensors with some words about them; an interruption leaves the old file whole.
+    """Writes tensors with metadata, atomically.
 
     Returns:
         The checksum.
@@ -36,7 +36,7 @@ def write_tensors(
     def write(partial: Path) -> None:
         try:
             save_file(plain, partial, noted)
-        except SafetensorError as error:  # how it tells of a full disk
+        except SafetensorError as error:  # raised for a full disk
             raise StorageError.of(path, error) from error
 
     replace_file(path, write)
@@ -44,13 +44,13 @@ def write_tensors(
 
 
 def read_tensors(path: Path, remedy: str = "") -> tuple[dict[str, Tensor], dict[str, str]]:
-    """What `write_tensors` wrote, and what it said about it.
+    """The tensors and the metadata of a file that `write_tensors` wrote.
 
-    Files without a checksum, as earlier versions and others write them, are taken as they are.
+    Files without a checksum, from earlier versions or other programs, are not verified.
 
     Args:
         path: The file.
-        remedy: What to do about a damaged one, for the error.
+        remedy: What to do about a damaged file, for the error message.
     """
     try:
         tensors, about = _read(path)
@@ -60,13 +60,12 @@ def read_tensors(path: Path, remedy: str = "") -> tuple[dict[str, Tensor], dict[
         raise FormatError(f"{path} is damaged: {one_line(error)}. {remedy}".rstrip()) from error
     found = about.pop(CHECKSUM, None)
     if found is not None and found != checksum(tensors, about):
-        what = "it does not hold what was written"
-        raise FormatError(f"{path} is damaged: {what}. {remedy}".rstrip())
+        raise FormatError(f"{path} is damaged: its checksum differs. {remedy}".rstrip())
     return tensors, about
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata from one opening of the file, which a writer may replace meanwhile."""
+    """Tensors and metadata; opens the file once, since a writer may replace it meanwhile."""
     with open_regular(path) as small:
         if os.fstat(small.fileno()).st_size <= SMALL:
             content = small.read()
@@ -83,7 +82,7 @@ def _metadata(content: bytes) -> dict[str, str]:
 
 
 def checksum(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
-    """SHA-256 of names, types, shapes and bytes, and of what is said about them."""
+    """SHA-256 of the names, dtypes, shapes and bytes of tensors, and of their metadata."""
     digest = hashlib.sha256(repr(sorted(about.items())).encode())
     for name, x in sorted(tensors.items()):
         digest.update(repr((name, str(x.dtype), tuple(x.shape))).encode())

@@ -14,10 +14,8 @@ import torch
 from typer.testing import CliRunner
 
 import babn
-from babn.benchmark import report, suite, workload
-from babn.benchmark.suite import Plan, Row
-from babn.benchmark.timing import Cost, Kernel, measure, measure_in_turns
-from babn.benchmark.workload import (
+from babn.benchmark import results, steps, suite
+from babn.benchmark.steps import (
     Recorded,
     Size,
     make_batch,
@@ -25,6 +23,8 @@ from babn.benchmark.workload import (
     sampled,
     training_step,
 )
+from babn.benchmark.suite import Plan, Row
+from babn.benchmark.timing import Cost, Kernel, measure, measure_in_turns
 from babn.cli._app import app
 from babn.cli.bench import bench
 from babn.errors import BabnError
@@ -67,8 +67,8 @@ def test_a_recorded_step_is_taken_as_it_is_until_it_is_compiled(
         def __call__(self, call: Callable[[], None]) -> tuple[None, Callable[[], None]]:
             return None, lambda: done.append("replayed")
 
-    monkeypatch.setattr(workload, "CudaRecorder", Recorder)
-    monkeypatch.setattr(workload, "own_stream", lambda device: nullcontext())
+    monkeypatch.setattr(steps, "CudaRecorder", Recorder)
+    monkeypatch.setattr(steps, "own_stream", lambda device: nullcontext())
     step = Recorded(lambda: done.append("taken"), CPU)
     for _ in range(4):
         step()
@@ -122,31 +122,31 @@ def test_the_faster_form_is_compared_with_the_faster_softmax() -> None:
         row("BABN", "eager", 3.0, 2**31),
         row("BABN", "compiled", 1.5, 3 * 2**30),
     ]
-    first, second = report.table(rows, "train")
+    first, second = results.table(rows, "train")
     assert first == ("softmax", "12", "2", "compiled", "1000.0", "1.00", "-", "1.0", "1.00")
     assert second == ("BABN", "12", "2", "compiled", "1500.0", "1.50", "-", "3.0", "3.00")
 
 
 def test_what_does_not_fit_says_so() -> None:
     rows = [row("softmax", "eager", 1.0, 2**30), row("BABN", "eager", None)]
-    assert report.table(rows, "train")[1][4:] == ("out of memory", "-", "-", "-", "-")
+    assert results.table(rows, "train")[1][4:] == ("out of memory", "-", "-", "-", "-")
 
 
 def test_columns_without_measurements_are_left_out() -> None:
     rows = [row("softmax", "eager", 1.0), row("BABN", "eager", 1.5)]
-    columns, lines = report.shown(rows, "train")
+    columns, lines = results.shown(rows, "train")
     assert columns == ["rule", "tokens", "batch", "form", "ms", "x softmax"]
     assert lines[1] == ["BABN", "12", "2", "eager", "1500.0", "1.50"]
-    assert len(report.shown([row("BABN", "eager", 1.0, 2**30)], "train")[0]) == 6
-    assert report.shown(rows, "mean") == ([], [])
+    assert len(results.shown([row("BABN", "eager", 1.0, 2**30)], "train")[0]) == 6
+    assert results.shown(rows, "mean") == ([], [])
 
 
 def test_plain_values_are_read_back() -> None:
     cost = Cost(0.5, 0.1, 2**30, 0.4, (Kernel("attend", 0.3, 12),))
     rows = [row("softmax", "eager", None), Row("train", "BABN", "graphs", TINY, cost)]
-    written = json.dumps(report.plain(rows, {}))
-    assert report.rows_of(json.loads(written)) == rows
-    assert report.table(rows, "train")[1][6] == "400.0"
+    written = json.dumps(results.plain(rows, {}))
+    assert results.rows_of(json.loads(written)) == rows
+    assert results.table(rows, "train")[1][6] == "400.0"
 
 
 def test_the_command_prints_tables_and_writes_numbers(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_an_interruption_leaves_old_numbers_alone(
         yield row("softmax", "eager", 1.0, 2**30)
         raise KeyboardInterrupt
 
-    old = json.dumps(report.plain([], {}))
+    old = json.dumps(results.plain([], {}))
     out = tmp_path / "new" / "bench.json"
     out.parent.mkdir()
     out.write_text(old)
@@ -178,7 +178,7 @@ def test_an_interruption_leaves_old_numbers_alone(
         bench(out=out)
     assert out.read_text() == old
     found = json.loads(out.with_name("bench.json.partial").read_text())
-    assert [each.name for each in report.rows_of(found)] == ["softmax"]
+    assert [each.name for each in results.rows_of(found)] == ["softmax"]
 
 
 @pytest.mark.parametrize("text", ["", "mine", "[]", "{}"])

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from babn.benchmark.processes import MakeStep, measured
+from babn.benchmark.gpu_processes import MakeStep, measured
 from babn.benchmark.timing import Step
 from babn.errors import BabnError
 from interruptions import told_after_ctrl_c
@@ -52,7 +52,7 @@ def test_a_process_that_dies_is_named(maker: MakeStep, code: int) -> None:
 def test_an_interruption_ends_all_processes_quietly() -> None:
     program = """
 import time
-from babn.benchmark.processes import measured
+from babn.benchmark.gpu_processes import measured
 
 if __name__ == "__main__":
     print("begun", flush=True)

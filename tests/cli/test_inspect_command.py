@@ -110,7 +110,7 @@ def test_settings_of_pairs_need_noise_over_pairs(folder: Path) -> None:
 def test_every_rule(rule: str, folder: Path) -> None:
     code, output = run("inspect", str(folder), "--rule", rule)
     assert code == 0
-    assert f"rule '{rule}'" in output
+    assert f"method '{rule}'" in output
 
 
 def test_converted_folder_says_so(converted: Path) -> None:

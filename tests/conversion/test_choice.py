@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 import babn
-from babn.conversion.attend import SITE
+from babn.conversion.attend import CALL_SITE
 from babn.errors import ConfigError, MismatchError
 from models import CASES, GROUPED, Case, cases, enlarge, gap, outputs
 
@@ -117,7 +117,8 @@ def test_other_layers_run_through_torch_and_know_nothing() -> None:
     with torch.no_grad(), babn.sampling(model, seed=0), CountSdpa() as counter:
         model(CASES["llama"].batch()["input_ids"])
     assert (counter.calls, counter.causal) == (2, 2)
-    assert [hasattr(layer.self_attn, SITE) for layer in model.model.layers] == [False, False, True]
+    converted = [hasattr(layer.self_attn, CALL_SITE) for layer in model.model.layers]
+    assert converted == [False, False, True]
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "mistral"])

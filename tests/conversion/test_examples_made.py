@@ -3,7 +3,7 @@
 import pytest
 import transformers as hf
 
-from babn.conversion.examples import PREMISE, example_call
+from babn.conversion.example_inputs import PREMISE, example_call
 
 
 @pytest.mark.parametrize(("separator", "stands"), [(7, True), (102, False)])

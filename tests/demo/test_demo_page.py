@@ -7,7 +7,7 @@ import torch
 import babn
 from babn.demo.examples import Example
 from babn.demo.figures import example_section
-from babn.evaluation.markup import Markup, element
+from babn.evaluation.html_pages import Markup, element
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> </svg>"
 

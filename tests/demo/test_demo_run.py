@@ -30,7 +30,7 @@ from babn.demo.run import (
     texts_to_test,
 )
 from babn.evaluation.comparison import Difference
-from babn.evaluation.page import TargetError, marker
+from babn.evaluation.html_pages import TargetError, marker
 from babn.prediction.batches import encode
 
 CPU = torch.device("cpu")

@@ -9,9 +9,9 @@ import babn
 from babn.data.intents import Labelled
 from babn.demo import models
 from babn.demo.training import Recipe, fine_tune
-from babn.text import installed
-from babn.text.batching import bucketed
-from babn.text.words import word_tokenizer
+from babn.text import pretrained
+from babn.text.word_tokenizer import word_tokenizer
+from babn_paper.batching import bucketed
 
 TEXTS = ("wake me at six", "wake me early", "play a song", "play some music at six") * 4
 DATA = Labelled(TEXTS, (0, 0, 1, 1) * 4)
@@ -61,15 +61,15 @@ def test_minilm_is_found_without_importing_it(
     (package / "model").mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(installed, "MINILM_PACKAGE", "pretend_minilm")
+    monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "pretend_minilm")
     assert models.find_source("auto").folder == package / "model"
 
 
 def test_without_minilm_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "MINILM_PACKAGE", "no_such_package")
+    monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "no_such_package")
     source = models.find_source("auto")
     assert source.folder is None
-    assert installed.MINILM_COMMAND in source.remark
+    assert pretrained.MINILM_COMMAND in source.remark
     assert not models.find_source("small").remark
 
 

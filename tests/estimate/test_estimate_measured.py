@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from babn.benchmark.report import rows_of
+from babn.benchmark.results import rows_of
+from babn.benchmark.steps import model_config
 from babn.benchmark.suite import Row
-from babn.benchmark.workload import model_config
+from babn.estimate.estimates import Estimate, estimates
 from babn.estimate.shapes import shape_of
-from babn.estimate.table import Estimate, estimates
 from babn.estimate.workload import Workload
 
 FILE = Path(__file__).parents[2] / "benchmarks/results/bench.json"

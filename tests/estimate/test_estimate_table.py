@@ -11,8 +11,8 @@ import babn
 from babn.errors import ConfigError
 from babn.estimate import memory as memory_module
 from babn.estimate.costs import INSTRUCTIONS, Part
+from babn.estimate.estimates import Machine, chosen_layers, estimates, table
 from babn.estimate.shapes import PRESETS, Shape
-from babn.estimate.table import Machine, chosen_layers, estimates, table
 from babn.estimate.workload import Workload
 from models import GROUPED
 

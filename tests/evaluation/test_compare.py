@@ -11,7 +11,7 @@ from small_evaluations import SIZE, evaluation, labels
 import babn
 from babn.errors import ConfigError
 from babn.evaluation import Evaluation, compare
-from babn.evaluation.measures import draw
+from babn.evaluation.resampling import draw
 from babn.prediction.predict import Prediction
 from babn.prediction.welch import paired_p_value
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
     one = evaluation("a")
     with pytest.raises(ConfigError, match="twice"):
         compare([one, one])
-    with pytest.raises(ConfigError, match="same questions"):
+    with pytest.raises(ConfigError, match="same examples"):
         compare([one, Evaluation("b", one.prediction, (one.labels + 1) % 3)])
     with pytest.raises(ConfigError, match="baseline='c'"):
         compare([one], "c")

@@ -2,7 +2,7 @@
 
 import xml.etree.ElementTree as ElementTree
 
-from babn.evaluation.markup import Markup, element, join
+from babn.evaluation.html_pages import Markup, element, join
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> </svg>"
 

@@ -6,8 +6,8 @@ import pytest
 from small_evaluations import evaluation
 
 import babn
-from babn.evaluation.page import TargetError
-from babn.evaluation.report import report
+from babn.evaluation.html_pages import TargetError
+from babn.evaluation.html_report import report
 
 
 def runs() -> list[babn.Evaluation]:

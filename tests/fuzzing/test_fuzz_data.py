@@ -15,9 +15,9 @@ from broken_files import damaged, fuzzed, result_or_error
 from hypothesis import given
 from hypothesis import strategies as st
 
-from babn import data_files
 from babn.errors import DataError
-from babn.text.words import word_tokenizer
+from babn.text.word_tokenizer import word_tokenizer
+from babn_paper import data_files
 from babn_paper.models.vectors import read_vectors
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.lines import read_rows

@@ -60,7 +60,7 @@ def test_probabilities(metric: Callable[..., Any], probs: Any, message: str) -> 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 1], r"labels is \[0, 1\]. Give class numbers"),
+        ([0, 1], r"labels is \[0, 1\]. Give class indices"),
         (torch.tensor([0.0, 1.0]), "labels is a tensor of torch.float32"),
         (torch.tensor([False, True]), "labels is a tensor of torch.bool"),
         (torch.tensor([0]), r"labels has the shape \(1,\) and the probabilities \(2, 2\)"),

@@ -5,11 +5,11 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 from matplotlib.axes import Axes
-from plot_checks import METHODS, WIDTHS, answers, clipped, several, texts, tick_texts, touching
 
 import babn
 from babn import metrics, plots
 from babn.errors import BabnError, ConfigError, MetricInputError
+from plot_checks import METHODS, WIDTHS, answers, clipped, several, texts, tick_texts, touching
 
 
 def heights(panel: Axes) -> list[list[float]]:
@@ -91,7 +91,7 @@ def test_curves_of_five_methods_differ_without_colour(width: float) -> None:
 
 def test_a_model_without_errors_can_be_drawn() -> None:
     probs, labels = torch.eye(3), torch.arange(3)
-    assert "all answers (0.000)" in texts(plots.risk_coverage(probs, labels))
+    assert "all predictions (0.000)" in texts(plots.risk_coverage(probs, labels))
     assert "ECE 0.0 %\n10 bins" in texts(plots.reliability_diagram(probs, labels))
 
 
@@ -137,15 +137,15 @@ def test_entropies_that_are_all_the_same_can_be_drawn() -> None:
 @pytest.mark.parametrize("plot", [plots.reliability_diagram, plots.risk_coverage])
 def test_answers_that_cannot_be_drawn_are_refused(plot: object) -> None:
     probs, labels = answers()
-    with pytest.raises(ConfigError, match=r"answers is empty.*Give a mapping"):
+    with pytest.raises(ConfigError, match=r"predictions is empty.*Give a mapping"):
         plot({}, labels)
-    with pytest.raises(MetricInputError, match=r"answers\['BABN'\]: labels holds 4.*0 to 3"):
+    with pytest.raises(MetricInputError, match=r"predictions\['BABN'\]: labels holds 4.*0 to 3"):
         plot({"BABN": probs}, labels + 1)
     with pytest.raises((MetricInputError, TypeCheckError), match=r"labels"):
         plot(probs, labels[1:])
-    with pytest.raises(MetricInputError, match=r"answers: probs .*softmax"):
+    with pytest.raises(MetricInputError, match=r"predictions: probs .*softmax"):
         plot(probs.log(), labels)
-    with pytest.raises(MetricInputError, match=r"answers: .*sigmoid"):
+    with pytest.raises(MetricInputError, match=r"predictions: .*sigmoid"):
         plot(babn.Prediction(probs[None], "sigmoid"), labels)
     with pytest.raises(BabnError, match=r"size=-1 .*SINGLE"):
         plot(probs, labels, size=-1)

@@ -27,8 +27,8 @@ from tiny import (
 import babn
 from babn.prediction.attention_maps import AttentionMap
 from babn.viewer import view
+from babn.viewer.document import page as make_page
 from babn.viewer.packing import largest, pack, share, with_average
-from babn.viewer.page import page as make_page
 
 pytestmark = pytest.mark.browser
 
@@ -79,7 +79,7 @@ def test_hovered_words_show_the_numbers_of_attention(opened: Open, model: Any) -
         assert cells[0] == page.locator(".queries .token").nth(top).inner_text()
         assert abs(value(cells[1]) - mean[top]) <= BYTE + 0.05
         assert abs(float(cells[2]) - expected.relative_std[0].mean(0)[query, top]) <= 0.01
-    assert "“bank” looks most at" not in page.locator(".sentence").inner_text()
+    assert "“bank” attends most to" not in page.locator(".sentence").inner_text()
     page.mouse.move(0, 0)
     assert page.locator(".queries .word.here").get_attribute("data-index") == "0"
 
@@ -190,7 +190,7 @@ def test_cross_attention_shows_both_texts(opened: Open) -> None:
     page.locator(".queries .word").nth(1).hover()
     assert page.locator(".keys .token").all_inner_texts()[1:5] == TEXT.split()
     assert abs(sum(numbers(page, of="keys")) - 100) < 6 * (BYTE + 0.5)
-    assert page.locator(".answer").is_hidden()
+    assert page.locator(".prediction").is_hidden()
 
 
 def test_causal_attention_looks_back_only(opened: Open) -> None:
@@ -263,7 +263,7 @@ def long_page(tokens: int = 512, layers: int = 12, heads: int = 12) -> str:
     size = {"heads": heads, "size": [tokens, tokens], "kept": part.kept, "layers": made}
     names = {"name": "chain", "title": "Self-attention", "queries": "words", "keys": "words"}
     words = [[f"word{i}", 0] for i in range(tokens)]
-    column = {"title": "", "text": ["long"], "words": words, "output": [], "answer": None}
+    column = {"title": "", "text": ["long"], "words": words, "output": [], "prediction": None}
     return make_page(
         {"columns": [{**column, "drawn": part.drawn, "chains": [names | size]}], "model": "long"}
         | {"seed": 0}

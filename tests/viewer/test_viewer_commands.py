@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import babn
 from babn.cli._app import app
-from babn.evaluation.page import marker
-from babn.viewer.page import AUTHOR
+from babn.evaluation.html_pages import marker
+from babn.viewer.document import AUTHOR
 
 
 def run(*arguments: Any) -> tuple[int, str]:
@@ -37,7 +37,7 @@ def test_view_writes_a_page_and_writes_it_again(folder: Path, tmp_path: Path) ->
         assert "Open it in a browser" in output
         column = data_of(out.read_text())["columns"][0]
         assert column["text"] == [text]
-        assert len(column["answer"]["samples"]) == 3
+        assert len(column["prediction"]["samples"]) == 3
 
 
 def test_view_compares_texts_pairs_and_models(folder: Path, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_serve_refuses_counts_below_one(folder: Path, option: str, value: int) -
     assert output.startswith(f"error: {name}={value} is not possible")
 
 
-OWN = ("babn.viewer.server", "babn.viewer.requests", "babn.viewer.connections")
+OWN = ("babn.viewer.server", "babn.viewer.http_limits")
 
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from tiny import TEXT, classifier, tokenizer
 
-from babn.viewer.connections import SECONDS, TimedProtocol
-from babn.viewer.requests import Limits
+from babn.viewer.http_limits import SECONDS, Limits, TimedProtocol
 from babn.viewer.server import Server, listen, web_server
 
 PATIENCE = 0.3

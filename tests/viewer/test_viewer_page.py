@@ -15,12 +15,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 import babn
-from babn.evaluation.page import marker
+from babn.evaluation.html_pages import marker
 from babn.viewer import view
-from babn.viewer.inputs import TextError
-from babn.viewer.maps import sampled_weights
-from babn.viewer.page import AUTHOR, page, script_json
-from babn.viewer.words import Word, words_of
+from babn.viewer.column import sampled_weights
+from babn.viewer.document import AUTHOR, page, script_json
+from babn.viewer.text_inputs import TextError, Word, words_of
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -64,7 +63,7 @@ def test_samples_are_those_of_predict(model: Any) -> None:
     """Sample i uses the weights with which the model gives answer i."""
     found, batch = column(model), batch_of(model)
     answer = babn.predict(model, batch, samples=20, seed=0)
-    assert np.allclose(found["answer"]["samples"], answer.sample_probs[:, 0], atol=1e-4)
+    assert np.allclose(found["prediction"]["samples"], answer.sample_probs[:, 0], atol=1e-4)
     weights = sampled_weights(model, batch, seed=1)
     with babn.sampling(model, seed=1):
         again = model(**batch, output_attentions=True).attentions
@@ -79,7 +78,7 @@ def test_drawn_samples_follow_the_seed(model: Any) -> None:
 
 
 def test_answers_have_names_and_uncertainty(model: Any) -> None:
-    answer = column(model)["answer"]
+    answer = column(model)["prediction"]
     assert answer["labels"] == ["yes", "<b>no</b>", "perhaps"]
     assert sum(answer["mean"]) == pytest.approx(1, abs=1e-4)
     assert len(answer["samples"]) == 20
@@ -88,7 +87,7 @@ def test_answers_have_names_and_uncertainty(model: Any) -> None:
 
 def test_models_without_classes_show_attention_only() -> None:
     found = column(language_model())
-    assert found["answer"] is None
+    assert found["prediction"] is None
     planes = unpack(found["chains"][0], 0, found["drawn"])
     assert np.triu(planes["mean"], 1).max() == 0
 
@@ -181,7 +180,7 @@ def test_words_of_other_tokenizers(before: Any, decoder: Any) -> None:
 
 
 def test_values_have_a_spread_but_no_entropy() -> None:
-    answer = column(classifier(problem_type="regression"))["answer"]
+    answer = column(classifier(problem_type="regression"))["prediction"]
     assert answer["kind"] == "identity"
     assert "entropy" not in answer
     assert all(std > 0 for std in answer["std"])

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 from tiny import TEXT, classifier, data_of, tokenizer
 
-from babn.viewer.requests import Limits, is_local
+from babn.viewer.http_limits import Limits, is_local
 from babn.viewer.server import PortError, Server, listen
 
 LIMITS = Limits(characters=400, tokens=20, body=3000, waiting=1)
@@ -132,7 +132,7 @@ def test_failures_inside_are_told_without_a_trace(
     monkeypatch.setattr(server, "_columns", fail)
     status, answer = ask(client, text=TEXT)
     assert status == 500
-    assert answer == {"error": "The model failed on this text. The terminal says why."}
+    assert answer == {"error": "The model failed on this text. See the terminal for the error."}
 
 
 def test_one_request_runs_and_few_wait(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

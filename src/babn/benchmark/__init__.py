@@ -1,1 +1,1 @@
-"""What stochastic attention costs in time and memory, beside softmax in the same run."""
+"""Benchmark of the time and memory of stochastic attention against softmax."""

@@ -1,4 +1,4 @@
-"""All measurements of the benchmark, one after the other."""
+"""The measurements of the benchmark."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -10,9 +10,8 @@ from torch import Tensor
 
 import babn
 from babn.attention.rule import RuleConfig
-from babn.benchmark.processes import measured
-from babn.benchmark.timing import Cost, Step, measure_in_turns
-from babn.benchmark.workload import (
+from babn.benchmark.gpu_processes import measured
+from babn.benchmark.steps import (
     Form,
     Size,
     inference,
@@ -21,6 +20,7 @@ from babn.benchmark.workload import (
     sampled,
     training_step,
 )
+from babn.benchmark.timing import Cost, Step, measure_in_turns
 
 Task = Literal["train", "mean", "sample"]
 
@@ -41,9 +41,9 @@ ROUTES: dict[str, RuleConfig | None] = {
     "BABN keys, shared by 2": babn.BeliefConfig.pairs(upward_share=2),
     "BABN keys, rank 16": babn.BeliefConfig.pairs(upward_rank=16),
 }
-"""Upward paths that cost less than the default."""
+"""Upward paths of lower cost."""
 
-ASKED: dict[str, RuleConfig | None] = {
+PREDICTED: dict[str, RuleConfig | None] = {
     "softmax": None,
     "BABN sigma=0": babn.BeliefConfig.pairs(sigma=0.0),
     "BABN sigma=1e-6": babn.BeliefConfig.pairs(),
@@ -55,11 +55,11 @@ class Row:
     """One measurement.
 
     Attributes:
-        task: A training step, a pass at the posterior mean, or samples.
-        name: The rule.
-        form: How it was run.
+        task: A training step, a forward pass at the posterior mean, or samples.
+        name: Name of the method.
+        form: How the model was run.
         size: Sizes of model and batch.
-        cost: What it took; `None` if the memory was too small.
+        cost: The cost; `None` if the memory was too small.
     """
 
     task: Task
@@ -71,13 +71,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured.
+    """The measurements to make.
 
     Attributes:
         sizes: Sizes of model and batch, each with the form in which models run.
-        repeats: Measured steps.
-        reference_up_to: The longest text for which the reference is measured beside the kernels.
-        routes: Whether to measure training with cheaper upward paths, and nothing else.
+        repeats: Number of measured steps.
+        reference_up_to: Maximum length for which the reference is measured too.
+        routes: Whether to measure only training with cheaper upward paths.
     """
 
     sizes: tuple[tuple[Size, Form], ...]
@@ -90,16 +90,16 @@ GPU = Plan(
     ((Size(128, 32), "graphs"), (Size(512, 32), "graphs"), (Size(2048, 4), "graphs")),
     repeats=50,
 )
-"""ALBERT-base in the sizes that the documents quote, compiled, and steps recorded as CUDA
-graphs, since launches by the CPU would bound them otherwise."""
+"""ALBERT-base in the sizes of the documentation, compiled and captured as CUDA graphs, since
+kernel launches would dominate otherwise."""
 
 CPU = Plan(((Size(128, 4, layers=4), "eager"), (Size(256, 2, layers=4), "eager")), repeats=3)
-"""A third of its layers, for two cores and a few minutes."""
+"""A third of the layers, for a few minutes on two cores."""
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """Something to measure: a rule, the form it runs in, and what makes its step."""
+class Candidate:
+    """A candidate: a method, its form, and the function that makes its step."""
 
     task: Task
     name: str
@@ -109,22 +109,22 @@ class Contestant:
     make_step: Callable[[Any, dict[str, Tensor]], Step]
 
     def step(self, device: torch.device) -> Step:
-        """Its step on a new model."""
+        """The step, on a new model."""
         model = make_model(self.size, self.rule, device)
         return self.make_step(model, make_batch(self.size, device))
 
     def row(self, cost: Cost | None) -> Row:
-        """Its measurement."""
+        """The row of its measurement."""
         return Row(self.task, self.name, self.form, self.size, cost)
 
     @property
     def by_reference(self) -> bool:
-        """Whether it does without the kernels; it takes most of the memory then."""
+        """Whether it runs the reference, which takes much more memory."""
         return self.rule is not None and self.rule.kernel == "reference"
 
 
 def run(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iterator[Row]:
-    """Measures everything in the plan; says what it does."""
+    """Makes all measurements of a plan, and reports progress."""
     if device.type == "cpu":
         yield from _in_turns(plan, report)
     else:
@@ -132,7 +132,7 @@ def run(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iter
 
 
 def _in_turns(plan: Plan, report: Callable[[str], None]) -> Iterator[Row]:
-    """What is compared takes its steps in turns, since other work slows a CPU down."""
+    """Alternates the steps of compared candidates, since other load affects a CPU."""
     for group in _groups(plan):
         entered = [c for c in group if not c.by_reference]
         report(f"{entered[0].task}, {entered[0].size.length} tokens")
@@ -142,10 +142,10 @@ def _in_turns(plan: Plan, report: Callable[[str], None]) -> Iterator[Row]:
 
 
 def _in_processes(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iterator[Row]:
-    """All that uses the kernels waits in memory together; what does without comes alone.
+    """Measures all candidates with kernels together, and those of the reference one by one.
 
-    So does what finds no room beside the others. Cheaper upward paths come a length at a time, for
-    together they would find none.
+    Candidates that do not fit into the memory beside the others are measured alone. Cheaper upward
+    paths are measured one length at a time, since they do not fit together.
     """
     groups = _groups(plan)
     together = groups if plan.routes else [[c for group in groups for c in group]]
@@ -162,18 +162,18 @@ def _in_processes(plan: Plan, device: torch.device, report: Callable[[str], None
             yield c.row(cost)
 
 
-def _groups(plan: Plan) -> list[list[Contestant]]:
-    """What is compared with each other."""
+def _groups(plan: Plan) -> list[list[Candidate]]:
+    """Groups of candidates that are compared with each other."""
     if plan.routes:
         return [_training(plan, size, form) for size, form in plan.sizes]
     found = [_sampling(replace(plan.sizes[0][0], batch=1))]
     for size, form in plan.sizes:
         found.append(_training(plan, size, form))
-        found.append(_asking(size, form))
+        found.append(_predicting(size, form))
     return found
 
 
-def _training(plan: Plan, size: Size, form: Form) -> list[Contestant]:
+def _training(plan: Plan, size: Size, form: Form) -> list[Candidate]:
     found = []
     for name, rule in (ROUTES if plan.routes else TRAINED).items():
         by_reference = rule is not None and rule.kernel == "reference"
@@ -181,22 +181,22 @@ def _training(plan: Plan, size: Size, form: Form) -> list[Contestant]:
             continue
         taken: Form = "eager" if by_reference else form
         make = partial(training_step, form=taken)
-        found.append(Contestant("train", name, taken, size, rule, make))
+        found.append(Candidate("train", name, taken, size, rule, make))
     return found
 
 
-def _asking(size: Size, form: Form) -> list[Contestant]:
+def _predicting(size: Size, form: Form) -> list[Candidate]:
     return [
-        Contestant("mean", name, form, size, rule, partial(inference, form=form))
-        for name, rule in ASKED.items()
+        Candidate("mean", name, form, size, rule, partial(inference, form=form))
+        for name, rule in PREDICTED.items()
     ]
 
 
-def _sampling(size: Size) -> list[Contestant]:
+def _sampling(size: Size) -> list[Candidate]:
     forms: tuple[Form, ...] = ("loop", "batched")
     rule = babn.BeliefConfig.pairs()
     return [
-        Contestant(
+        Candidate(
             "sample", "BABN keys", form, size, rule, partial(sampled, samples=SAMPLES, form=form)
         )
         for form in forms

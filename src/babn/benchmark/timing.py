@@ -12,12 +12,12 @@ import torch
 Step = Callable[[], None]
 
 LISTED = 40
-"""Kernels that are listed by name, the longest first."""
+"""Number of kernels that are listed by name."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What one of the GPU's kernels takes of a step: its name, seconds, and how often it runs."""
+    """A GPU kernel in a step: name, seconds, and number of calls."""
 
     name: str
     seconds: float
@@ -26,14 +26,14 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step takes.
+    """The cost of a step.
 
     Attributes:
         seconds: Median time.
-        spread: Half of the range between the quartiles.
-        memory: Largest memory in use on the GPU in bytes; `None` on a CPU.
-        busy: Seconds of work on the GPU, without waiting for launches; `None` on a CPU.
-        kernels: The longest kernels among it.
+        spread: Half of the interquartile range.
+        memory: Peak GPU memory in bytes; `None` on a CPU.
+        busy: GPU time in seconds, without waiting for launches; `None` on a CPU.
+        kernels: The kernels with the longest times.
     """
 
     seconds: float
@@ -44,16 +44,16 @@ class Cost:
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> "Cost":
-        """What was written as plain values."""
+        """The cost of JSON values."""
         kernels = tuple(Kernel(**each) for each in found.get("kernels", ()))
         return cls(**{**found, "kernels": kernels})
 
 
 def warm_up(step: Step, device: torch.device, steps: int = 5) -> None:
-    """Takes steps until everything is compiled and recorded.
+    """Runs steps until everything is compiled and captured.
 
-    Memory is counted from the second step on: the first compiles, and CUDA graphs, which keep
-    their memory to themselves, are recorded after it.
+    Memory is counted from the second step on: the first compiles, and CUDA graphs, which have their
+    own memory pool, are captured after it.
     """
     for index in range(steps):
         if index == 1 and device.type == "cuda":
@@ -64,7 +64,7 @@ def warm_up(step: Step, device: torch.device, steps: int = 5) -> None:
 
 
 def measure(step: Step, device: torch.device, repeats: int) -> Cost:
-    """The cost of one step by itself, once it is warmed up."""
+    """The cost of a step after warm-up."""
     times = [_seconds(step, device) for _ in range(repeats)]
     median, spread = statistics.median(times), _half_range(times)
     if device.type == "cpu":
@@ -76,7 +76,7 @@ def measure(step: Step, device: torch.device, repeats: int) -> Cost:
 
 
 def measure_in_turns(steps: Sequence[Step], repeats: int) -> list[Cost]:
-    """The costs of steps on a CPU, one of each in every round: others on the machine slow all."""
+    """The costs of steps on a CPU, in alternation, so that other load affects all alike."""
     cpu = torch.device("cpu")
     rounds = [[_seconds(step, cpu) for step in steps] for _ in range(repeats + 1)]
     columns = [list(times) for times in zip(*rounds[1:], strict=True)]
@@ -84,7 +84,7 @@ def measure_in_turns(steps: Sequence[Step], repeats: int) -> list[Cost]:
 
 
 def free(device: torch.device) -> None:
-    """Gives back the memory of what was measured before."""
+    """Frees unused memory."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -105,7 +105,7 @@ def _half_range(times: list[float]) -> float:
 
 
 def _kernels(step: Step, device: torch.device) -> list[Kernel]:
-    """The kernels of a step, the longest first."""
+    """The kernels of a step in descending order of time."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as seen:

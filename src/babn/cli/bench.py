@@ -25,8 +25,8 @@ def bench(
     from rich.console import Console
     from rich.table import Table
 
-    from babn.benchmark import report, suite
-    from babn.benchmark.workload import Size
+    from babn.benchmark import results, suite
+    from babn.benchmark.steps import Size
     from babn.cli.version import versions
     from babn.files import replace_text
 
@@ -43,10 +43,10 @@ def bench(
     with console.status("") as status:
         for row in suite.run(plan, device, status.update):
             rows.append(row)
-            replace_text(partial, json.dumps(report.plain(rows, versions()), indent=1))
+            replace_text(partial, json.dumps(results.plain(rows, versions()), indent=1))
     partial.replace(out)
-    for task, title in report.TITLES.items():
-        columns, lines = report.shown(rows, task)
+    for task, title in results.TITLES.items():
+        columns, lines = results.shown(rows, task)
         if not lines:
             continue
         printed = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))

@@ -67,7 +67,7 @@ def estimate(
     from rich.console import Console
     from rich.table import Table
 
-    from babn.estimate.table import COLUMNS, Machine, estimates, table
+    from babn.estimate.estimates import COLUMNS, Machine, estimates, table
     from babn.estimate.workload import Workload
 
     if upward not in (None, "keys", "heads"):

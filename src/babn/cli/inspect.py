@@ -13,8 +13,8 @@ from babn.attention.belief import BeliefConfig
 from babn.attention.rule import RuleConfig
 from babn.cli._errors import CommandError
 from babn.cli._outline import outline
+from babn.conversion.inspection import Inspection
 from babn.conversion.plan import Call, from_list
-from babn.conversion.report import Inspection
 from babn.errors import ConfigError, FormatError, MissingExtraError, one_line
 from babn.plugins import plugins
 

@@ -30,8 +30,8 @@ def view(
     from pathlib import Path
 
     from babn.viewer import view as make_page
+    from babn.viewer.document import check_columns
     from babn.viewer.folder import check_target, open_model
-    from babn.viewer.page import check_columns
 
     texts = paired(text or [], pair or [])
     folders = [model, *([compare] if compare else [])]

@@ -1,1 +1,1 @@
-"""Conversion of deterministic attention models to a rule, and back."""
+"""Conversion of deterministic attention models to stochastic attention, and back."""

@@ -1,4 +1,4 @@
-"""One attention call, from queries, keys and values to outputs, whatever route it came by."""
+"""Computes one intercepted attention call, whatever route it was intercepted on."""
 
 import torch
 import torch.nn.functional as F
@@ -8,26 +8,26 @@ from torch import Tensor, nn
 from babn.attention.fused import softmax_attention, takes_softmax
 from babn.attention.inputs import Inputs, Scores, repeat_heads
 from babn.attention.masking import normalize
+from babn.conversion.context_stack import active_context, current_context
+from babn.conversion.forward_context import ForwardContext
 from babn.conversion.hooks import check_not_reentrant
-from babn.conversion.pass_stack import active_pass, current_pass
-from babn.conversion.passes import Pass
 from babn.conversion.recorder import recorder
-from babn.conversion.state import Site
+from babn.conversion.state import CallSite
 
 MASKED_BELOW = -5e3
-"""Additive masks use numbers from -1e4 to minus infinity; real biases stay far above."""
+"""Additive masks use values from -1e4 to minus infinity; biases are far above."""
 
-SITE = "_babn_site"
+CALL_SITE = "_babn_site"
 
 
 def attend(
     module: nn.Module, route: str, inputs: Inputs
 ) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head query key"] | None]:
-    """Output of an attention call made by `module`, and its weights unless they were never made."""
-    site = _chosen(module)
+    """Output of an attention call of `module`, and its weights if they were computed."""
+    site = _call_site(module)
     with torch.autocast(inputs.query.device.type, enabled=False):
         if recorder.calls is None:
-            output = _by_torch(inputs) if site is None else _pass_of(site).fused(site, inputs)
+            output = _by_torch(inputs) if site is None else _context_of(site).fused(site, inputs)
             if output is not None:
                 return output, None
         scores = inputs.scores()
@@ -40,15 +40,15 @@ def attend(
 def attention_weights(
     module: nn.Module, route: str, scores: Scores, inputs: Inputs
 ) -> tuple[Float[Tensor, "batch head query key"], float]:
-    """Weights by the module's rule, and how much of the model's dropout to apply to them.
+    """Weights by the module's method, and the rate of the model's dropout to apply to them.
 
-    Calls that take no part in any chain keep their softmax.
+    Calls that are in no chain keep their softmax.
     """
-    return _weights(module, _chosen(module), route, scores, inputs)
+    return _weights(module, _call_site(module), route, scores, inputs)
 
 
 def _weights(
-    module: nn.Module, site: Site | None, route: str, scores: Scores, inputs: Inputs
+    module: nn.Module, site: CallSite | None, route: str, scores: Scores, inputs: Inputs
 ) -> tuple[Float[Tensor, "batch head query key"], float]:
     with torch.autocast(scores.phi.device.type, enabled=False):
         if recorder.calls is not None:
@@ -56,52 +56,52 @@ def _weights(
             return weights, inputs.dropout
         if site is None:
             return normalize(scores.phi, scores.mask), inputs.dropout
-        forward_pass = _pass_of(site)
-        return forward_pass.weights(site, scores), forward_pass.dropout(inputs)
+        context = _context_of(site)
+        return context.weights(site, scores), context.dropout(inputs)
 
 
-def _chosen(module: nn.Module) -> Site | None:
-    """Where the module's next call belongs; `None` if it keeps softmax."""
-    site: Site | None = getattr(module, SITE, None)
+def _call_site(module: nn.Module) -> CallSite | None:
+    """The call site of a module; `None` if its next call keeps softmax."""
+    site: CallSite | None = getattr(module, CALL_SITE, None)
     if site is None or recorder.calls is not None or None not in site.places:
         return site
-    return None if _pass_of(site).leaves_out(site) else site
+    return None if _context_of(site).leaves_out(site) else site
 
 
 def keeps_own_attention(module: nn.Module) -> bool:
-    """Whether a module was not chosen, and nobody asks for its weights."""
-    return not hasattr(module, SITE) and recorder.calls is None and not _weights_wanted()
+    """Whether a module is not converted, and its weights are not needed."""
+    return not hasattr(module, CALL_SITE) and recorder.calls is None and not _needs_weights()
 
 
-def _weights_wanted() -> bool:
-    forward_pass = active_pass()
-    return forward_pass is not None and forward_pass.needs_weights
+def _needs_weights() -> bool:
+    context = active_context()
+    return context is not None and context.needs_weights
 
 
 def _by_torch(inputs: Inputs) -> Tensor | None:
-    """Attention of a layer that was not chosen, by torch's kernels unless weights are wanted."""
-    if inputs.needs_weights or _weights_wanted() or not takes_softmax(inputs):
+    """Attention of a layer that is not converted, by torch's kernels unless weights are needed."""
+    if inputs.needs_weights or _needs_weights() or not takes_softmax(inputs):
         return None
     return softmax_attention(inputs, inputs.dropout)
 
 
-def _pass_of(site: Site) -> Pass:
-    forward_pass = current_pass(site)
+def _context_of(site: CallSite) -> ForwardContext:
+    context = current_context(site)
     if not torch.compiler.is_compiling():
-        check_not_reentrant(forward_pass)
-    return forward_pass
+        check_not_reentrant(context)
+    return context
 
 
 def read_mask(
     mask: Tensor | None, query: Tensor, key: Tensor, causal: bool
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Splits a boolean (`True` takes part) or additive mask into pairs and bias, 4-dimensional.
+    """Splits a boolean (`True` is kept) or additive mask into a boolean one and a bias.
 
     Args:
-        mask: The mask as given to the call; one made for a longer cache is cut.
+        mask: The mask as given to the call; one for a longer cache is cut.
         query: The queries.
         key: The keys.
-        causal: Whether a query sees only keys up to its own index.
+        causal: Whether a query attends only to keys up to its own index.
     """
     queries, keys, bias = query.shape[-2], key.shape[-2], None
     if mask is not None:

@@ -1,4 +1,4 @@
-"""The verbs of the library: `inspect`, `convert` and `revert`."""
+"""`inspect`, `convert` and `revert`."""
 
 from dataclasses import asdict
 from functools import partial
@@ -9,18 +9,18 @@ from torch import nn
 
 from babn.attention.belief import BeliefConfig
 from babn.attention.rule import AttentionRule, RuleConfig
-from babn.conversion.arrivals import check_arrivals
-from babn.conversion.attend import SITE
+from babn.conversion.attend import CALL_SITE
+from babn.conversion.call_checks import attach_checks
 from babn.conversion.discover import discover, install_everywhere
 from babn.conversion.forwards import Undo
 from babn.conversion.functional_route import install_functional
 from babn.conversion.hooks import Enter, Leave, unwrap_checkpoints
+from babn.conversion.inspection import Inspection, likely_device
 from babn.conversion.plan import Call, Chain, to_list
-from babn.conversion.report import Inspection, likely_device
 from babn.conversion.state import (
     ATTRIBUTE,
     BeliefState,
-    Site,
+    CallSite,
     belief_states,
     converted_roots,
     is_part,
@@ -39,7 +39,7 @@ from babn.errors import (
 Model = TypeVar("Model", bound=nn.Module)
 
 FORMAT = 1
-"""Version of what is written into configurations and belief files."""
+"""Format version of the description in configurations and adapter files."""
 
 _UNDOS = "_babn_undos"
 
@@ -47,17 +47,17 @@ _UNDOS = "_babn_undos"
 def inspect(
     model: nn.Module, example_inputs: Any = None, config: RuleConfig | None = None
 ) -> Inspection:
-    """Says what conversion would do, and changes nothing.
+    """Reports what conversion would do, without changing the model.
 
     Args:
         model: Any model.
         example_inputs: A tensor, a tuple of positional or a dictionary of keyword arguments; not
-            needed for models of transformers.
-        config: The rule to convert with; `BeliefConfig()` by default.
+            needed for transformers models.
+        config: Configuration of the attention method; `BeliefConfig()` by default.
 
     Returns:
-        Chains of attention calls, skipped modules with reasons, and parameters to be added; prints
-        as a table.
+        Chains of attention calls, skipped modules with reasons, and the number of parameters that
+        conversion adds; prints as a table.
     """
     config = config or BeliefConfig()
     device = next(model.parameters(), torch.empty(0)).device
@@ -78,14 +78,14 @@ def convert(
     config: RuleConfig | None = None,
     example_inputs: Any = None,
 ) -> Model:
-    """Makes the attention of `model` follow a rule, in place.
+    """Replaces the attention of `model` by an attention method, in place.
 
     Args:
-        model: A model of transformers, or any module that uses `nn.MultiheadAttention` or
+        model: A transformers model, or any module that uses `nn.MultiheadAttention` or
             `F.scaled_dot_product_attention`.
-        config: The rule; `BeliefConfig()` by default.
+        config: Configuration of the attention method; `BeliefConfig()` by default.
         example_inputs: Inputs for a dry run that finds the attention calls: a tensor, a tuple or a
-            dictionary. Not needed for models of transformers.
+            dictionary. Not needed for transformers models.
 
     Returns:
         The same object, of the same class.
@@ -100,10 +100,10 @@ def convert(
 
 
 def check_convertible(model: nn.Module, config: RuleConfig) -> None:
-    """Refuses what cannot be converted before any work starts."""
+    """Validates that a model can be converted."""
     if not isinstance(config, RuleConfig):
         raise ConfigError(
-            f"config={config!r} is not a rule's configuration. Pass babn.BeliefConfig(...), "
+            f"config={config!r} is not a method's configuration. Pass babn.BeliefConfig(...), "
             "babn.BamConfig(...) or another RuleConfig."
         )
     check_whole(model)
@@ -117,7 +117,7 @@ def check_convertible(model: nn.Module, config: RuleConfig) -> None:
 
 
 def check_whole(model: nn.Module) -> None:
-    """Refuses a part of a converted model, which cannot be converted by itself."""
+    """Raises if `model` is part of a converted model."""
     if is_part(model):
         raise AlreadyConvertedError(
             f"{type(model).__name__} is part of a model that is converted already. Call "
@@ -125,9 +125,9 @@ def check_whole(model: nn.Module) -> None:
         )
 
 
-@torch.no_grad()  # two threads that record gradients of one parameter can wait for each other
+@torch.no_grad()  # two threads that record gradients of one parameter can deadlock
 def check_finite(tensors: dict[str, torch.Tensor]) -> None:
-    """Refuses NaN and infinite numbers."""
+    """Validates that all values are finite."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.is_meta and not bool(tensor.isfinite().all()):
             bad = int((~tensor.isfinite()).sum())
@@ -137,22 +137,22 @@ def check_finite(tensors: dict[str, torch.Tensor]) -> None:
 
 
 def apply_plan(model: Model, state: BeliefState) -> Model:
-    """Converts along known chains, without a dry run."""
+    """Converts a model with known chains, without a dry run."""
     _check_lengths(state.config, state.chains)
     reference = next(model.parameters(), torch.empty(0))
     state.to(device=reference.device).train(model.training)
     own_configurations(model)
     setattr(model, ATTRIBUTE, state)
-    # Partials and methods, not closures, so that a copy of the model gets undos of its own.
+    # Partials and methods, not closures, so that a copy of the model gets its own undos.
     model.__dict__[_UNDOS] = [
         *mark_parts(model, state),
         *_attach_sites(model, state),
-        *check_arrivals(model, state),
+        *attach_checks(model, state),
         *_attach_hooks(model),
         *install_everywhere(
             model,
             drop_dropout=not state.config.attention_dropout,
-            chosen=lambda module: hasattr(module, SITE),
+            chosen=lambda module: hasattr(module, CALL_SITE),
             some=bool(state.kept),
         ),
     ]
@@ -163,7 +163,7 @@ def apply_plan(model: Model, state: BeliefState) -> Model:
 
 
 def describe(state: BeliefState) -> dict[str, Any]:
-    """What is needed to convert a model in the same way again, as plain values."""
+    """The JSON description from which the same conversion can be repeated."""
     return {
         "format": FORMAT,
         "rule": state.config.to_dict(),
@@ -173,9 +173,9 @@ def describe(state: BeliefState) -> dict[str, Any]:
 
 
 def revert(model: Model) -> Model:
-    """Takes the rule and its parameters off again, in place; trained base weights stay.
+    """Removes the attention method and its parameters, in place; trained base weights stay.
 
-    Outputs are then bit for bit those of the same weights in a model that was never converted.
+    Outputs are then bitwise equal to those of the same weights without conversion.
     """
     roots = converted_roots(model)
     if not roots:
@@ -202,7 +202,7 @@ def _check_lengths(config: RuleConfig, chains: tuple[Chain, ...]) -> None:
 
 
 def _attach_sites(model: nn.Module, state: BeliefState) -> list[Undo]:
-    """Tells every attention module that has chosen calls where its calls belong."""
+    """Attaches a call site to every attention module with converted calls."""
     placed: list[tuple[Call, tuple[int, int] | None]] = [
         (call, (number, step))
         for number, chain in enumerate(state.chains)
@@ -216,19 +216,19 @@ def _attach_sites(model: nn.Module, state: BeliefState) -> list[Undo]:
     undos: list[Undo] = []
     for path, call in chosen.items():
         module = model.get_submodule(path)
-        setattr(module, SITE, Site(path, tuple(places[path])))
-        undos.append(partial(delattr, module, SITE))
+        setattr(module, CALL_SITE, CallSite(path, tuple(places[path])))
+        undos.append(partial(delattr, module, CALL_SITE))
         if call.route == "sdpa":
             undos += install_functional(module)
     return undos
 
 
 def _attach_hooks(model: nn.Module) -> list[Undo]:
-    """Opens a pass at the root, and at inner models that may be called alone, as encoders are."""
+    """Opens a forward context at the root, and at inner models that may be called directly."""
     entries = [model, *(m for m in model.modules() if hasattr(m, "base_model_prefix"))]
     undos: list[Undo] = []
     for module in dict.fromkeys(entries):
-        if any(hasattr(inner, SITE) for inner in module.modules()):
+        if any(hasattr(inner, CALL_SITE) for inner in module.modules()):
             enter = module.register_forward_pre_hook(Enter(model), with_kwargs=True)
             leave = module.register_forward_hook(Leave(), with_kwargs=True, always_call=True)
             undos += [enter.remove, leave.remove]

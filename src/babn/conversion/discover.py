@@ -1,4 +1,4 @@
-"""The dry run: which attention calls a model makes."""
+"""Finds the attention calls of a model by a dry run."""
 
 import math
 import re
@@ -11,24 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from babn.attention.layers import normalized_layers
-from babn.conversion.choice import choose
-from babn.conversion.comparison import FULL, largest_gap, tolerance
 from babn.conversion.dry_run import (
     Arguments,
     SlowPath,
     check_does_not_switch,
     looks_like_attention,
     run_example,
+    unchanged,
     undisturbed,
 )
-from babn.conversion.examples import example_call, without_padding
+from babn.conversion.example_inputs import example_call, without_padding
 from babn.conversion.forwards import Undo
 from babn.conversion.full_precision import full_precision, widened
-from babn.conversion.functional_route import DiscoverFunctional, ModuleStack
+from babn.conversion.functional_route import FunctionalMode
 from babn.conversion.multihead_route import install_multihead
-from babn.conversion.plan import Call, Chain, group
-from babn.conversion.recorder import recording
-from babn.conversion.snapshot import unchanged
+from babn.conversion.output_gap import FULL, largest_gap, tolerance
+from babn.conversion.plan import Call, Chain, choose, group
+from babn.conversion.recorder import ModuleStack, recording
 from babn.conversion.softmax_route import install_softmax
 from babn.conversion.transformers_route import install_transformers
 from babn.errors import (
@@ -46,7 +45,7 @@ class Discovery:
     Attributes:
         chains: The chains that the chosen attention calls form.
         kept: The calls of layers that were not chosen.
-        skipped: Modules that look like attention and take no part, each with the reason.
+        skipped: Modules that look like attention and are not converted, with the reason.
         keys: The keys of every call, in call order.
     """
 
@@ -57,16 +56,16 @@ class Discovery:
 
 
 def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int]) -> Discovery:
-    """Runs `model` on small inputs, as it is and with its attention calls recorded.
+    """Runs `model` on small inputs, unchanged and with its attention calls recorded.
 
     The second run computes the recorded calls by softmax, so its outputs must equal the first
-    run's; if they do not, some feature of the model's attention was missed and conversion would
-    change it. Inputs with padding are also compared without it. The model is left as it was.
+    run's; if they do not, conversion would miss a feature of the model's attention. Inputs with
+    padding are also compared without it. The model is restored afterwards.
 
     Args:
         model: The model.
         example_inputs: As for `convert`.
-        layers: Which layers follow the method, as in `RuleConfig`.
+        layers: The layers to convert, as in `RuleConfig`.
     """
     check_does_not_switch(model)
     call = example_call(model, example_inputs)
@@ -79,9 +78,9 @@ def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int])
 
 
 def _faithful_calls(model: nn.Module, call: Arguments) -> "_Record":
-    """The attention calls of a model, after a check that softmax in their place changes nothing.
+    """The attention calls of a model, if softmax in their place reproduces its outputs.
 
-    Where rounding moves outputs and may hide other differences, full precision decides.
+    Repeats the comparison in full precision where rounding may hide other differences.
     """
     gap, most, record = _compared(model, call)
     if not gap < FULL:
@@ -93,7 +92,7 @@ def _faithful_calls(model: nn.Module, call: Arguments) -> "_Record":
 
 
 def _compared(model: nn.Module, call: Arguments) -> tuple[float, float, "_Record"]:
-    """How far softmax in place of its attention moves a model's outputs, and how far it may."""
+    """The gap between outputs with and without softmax in place of attention, and its tolerance."""
     with unchanged(model), SlowPath():
         before = run_example(model, call)
     after, record = _recorded(model, call)
@@ -106,7 +105,7 @@ def _compared(model: nn.Module, call: Arguments) -> tuple[float, float, "_Record
 
 @dataclass(frozen=True)
 class _Record:
-    """What a recorded run shows besides its output."""
+    """The recorded calls of a run."""
 
     calls: list[Call]
     keys: list[Tensor]
@@ -121,8 +120,8 @@ def _recorded(model: nn.Module, call: Arguments, lone_uniform: bool = False) -> 
         for undo in install_everywhere(model):
             installed.callback(undo)
         recorder = installed.enter_context(recording(model, lone_uniform))
-        installed.enter_context(stack.watching(model))
-        installed.enter_context(DiscoverFunctional(stack))
+        installed.enter_context(stack.tracking(model))
+        installed.enter_context(FunctionalMode(stack.stack))
         output = run_example(model, call)
         record = _Record(
             list(recorder.calls or ()), recorder.keys, recorder.dtypes, recorder.lone_queries
@@ -134,14 +133,14 @@ def _recorded(model: nn.Module, call: Arguments, lone_uniform: bool = False) -> 
 
 
 def _check_multihead(model: nn.Module, entered: set[nn.Module], calls: list[Call]) -> None:
-    """Refuses a multi-head module that ran and whose attention was not reached."""
+    """Raises if a multi-head module ran without a recorded call."""
     callers = {call.path for call in calls}
     for path, module in model.named_modules():
         if isinstance(module, nn.MultiheadAttention) and module in entered and path not in callers:
             raise UnsupportedAttentionError(
                 f"{path or 'The model'} is of class {type(module).__name__}, derived from "
-                "nn.MultiheadAttention, and its forward computes attention where conversion cannot "
-                "reach it. Call super().forward or F.scaled_dot_product_attention in it."
+                "nn.MultiheadAttention, and its forward computes attention in a way that cannot be "
+                "replaced. Call super().forward or F.scaled_dot_product_attention in it."
             )
 
 
@@ -151,7 +150,7 @@ def _not_reproduced(model: nn.Module, gap: float, most: float) -> ConversionErro
         return ConversionError(
             f"No output of {name} can be compared before and after conversion: all are NaN, depend "
             "on queries without any key, or are not tensors. Pass example_inputs in which every "
-            "query sees a key, to a model that returns tensors. The model is unchanged."
+            "query has a key, to a model that returns tensors. The model is unchanged."
         )
     return ConversionError(
         f"Attention in {name} has a feature that conversion does not reproduce: with softmax "
@@ -167,23 +166,23 @@ def install_everywhere(
     chosen: Callable[[nn.Module], bool] = lambda module: True,
     some: bool = False,
 ) -> list[Undo]:
-    """Takes over attention on every route but calls of torch's functions.
+    """Replaces attention on every route except calls of torch's functions.
 
     Args:
         model: The model.
-        drop_dropout: Whether dropout on attention weights is turned off.
-        chosen: Which attention modules are taken over.
-        some: Whether not all are.
+        drop_dropout: Whether to turn off dropout on attention weights.
+        chosen: Which attention modules are converted.
+        some: Whether some modules are not converted.
     """
     return [
-        *install_softmax(model, drop_dropout, chosen),  # first, since it may refuse
+        *install_softmax(model, drop_dropout, chosen),  # first, since it may raise
         *install_transformers(model, some),
         *install_multihead(model, chosen),
     ]
 
 
 def _skipped(model: nn.Module, calls: list[Call]) -> dict[str, str]:
-    """Attention-like modules none of whose own, inner or outer modules made a call."""
+    """Modules that look like attention, where no inner or outer module made a call either."""
     callers = {call.path for call in calls}
     parts = re.compile(r"output|layer$", re.IGNORECASE)
     skipped = {}
@@ -192,7 +191,7 @@ def _skipped(model: nn.Module, calls: list[Call]) -> dict[str, str]:
         if looks_like_attention(module) and not related and not parts.search(type(module).__name__):
             skipped[path] = (
                 f"{type(module).__name__} made no attention call in the dry run: it was not "
-                "reached with these inputs, or computes attention in a way of its own"
+                "reached with these inputs, or computes attention itself"
             )
     return skipped
 
@@ -205,7 +204,7 @@ def _nothing_found(model: nn.Module) -> str:
     names = sorted({type(m).__name__ for m in model.modules() if looks_like_attention(m)})
     seen = f"Modules that look like attention: {', '.join(names)}. " if names else ""
     return (
-        f"No attention call was found in {type(model).__name__}. {seen}babn reaches models that "
+        f"No attention call was found in {type(model).__name__}. {seen}babn converts models that "
         "dispatch through transformers' AttentionInterface, nn.MultiheadAttention, "
         "F.scaled_dot_product_attention, and families registered with babn.register_family."
     )

@@ -1,9 +1,11 @@
-"""Running a model on an example without disturbing it, its process or other threads."""
+"""Runs a model on an example, and restores the model and all global state afterwards."""
 
 import copy
 import threading
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
@@ -11,22 +13,23 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from babn.conversion.snapshot import unchanged
 from babn.conversion.transformers_route import own_configurations
 from babn.errors import BabnError, ConversionError, ExampleInputsError, UnsupportedAttentionError
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
 
+CONTAINERS = (dict, OrderedDict, defaultdict, list, deque, set)
+
 _one_at_a_time = threading.RLock()
-"""A dry run sets the state of torch's random numbers, which all threads share."""
+"""A dry run sets torch's random state, which all threads share."""
 
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; the model and the random state are restored.
+    """Evaluation mode without gradients; restores the model and the random state.
 
-    Configurations are copies, since other models, in other threads too, may share the originals.
+    Configurations are copied, since other models, also in other threads, may share them.
     """
     with _one_at_a_time, torch.no_grad(), torch.random.fork_rng(), unchanged(model):
         own_configurations(model)
@@ -35,13 +38,13 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 def check_does_not_switch(model: nn.Module) -> None:
-    """Refuses BigBird's block-sparse attention: short texts replace it by another, for good."""
+    """Raises for BigBird's block-sparse attention, which short texts replace permanently."""
     for module in model.modules():
         sparse = getattr(module, "attention_type", None) == "block_sparse"
         if sparse and hasattr(module, "set_attention_type"):
             raise UnsupportedAttentionError(
                 f'attention_type="block_sparse": {type(module).__name__} replaces its attention '
-                "modules when a text is short, and conversion would be lost. Build it with "
+                "modules when a text is short, which would undo conversion. Build it with "
                 'attention_type="original_full".'
             )
 
@@ -49,7 +52,7 @@ def check_does_not_switch(model: nn.Module) -> None:
 class SlowPath(TorchFunctionMode):
     """Keeps torch's encoders off their fast path, which writes zeros at padding.
 
-    They do not take it under a mode. Torch's own switch would turn it off for all threads.
+    They do not take it under a torch function mode. Torch's own switch affects all threads.
     """
 
     def __torch_function__(
@@ -60,9 +63,9 @@ class SlowPath(TorchFunctionMode):
 
 
 def run_example(model: nn.Module, call: Arguments) -> Any:
-    """The output for a copy of the arguments, which a forward pass may change."""
+    """The output for a copy of the arguments, since a forward pass may change them."""
     args, kwargs = _copied(call)
-    torch.manual_seed(0)  # models that draw random numbers draw the same in each run
+    torch.manual_seed(0)  # the same random numbers in each run
     known = set(model.modules())
     try:
         output = model(*args, **kwargs)
@@ -77,25 +80,25 @@ def run_example(model: nn.Module, call: Arguments) -> Any:
     for path, module in model.named_modules():
         if module not in known and looks_like_attention(module):
             raise ConversionError(
-                f"{type(model).__name__} puts another module at {path} while it runs, of class "
-                f"{type(module).__name__}, and conversion would be lost there. Build the model in "
-                "that form, so that no forward pass changes it."
+                f"{type(model).__name__} replaces the module at {path} in its forward by one "
+                f"of class {type(module).__name__}, which would undo conversion. Build the model "
+                "in that form, so that no forward pass changes it."
             )
     return output
 
 
 def _copied(call: Arguments) -> Arguments:
-    """Arguments whose tensors, those in caches of keys and values too, are copies."""
+    """Arguments with copied tensors, including those in key-value caches."""
     try:
         with _CopiesOfResults():
             return copy.deepcopy(call)
-    except Exception:  # some objects cannot be copied, such as those with a lock
+    except Exception:  # some objects cannot be copied, such as locks
         copied: Arguments = pytree.tree_map_only(Tensor, Tensor.clone, call)
         return copied
 
 
 class _CopiesOfResults(TorchFunctionMode):
-    """Lets tensors be copied that carry a graph, which torch refuses to copy."""
+    """Allows deep copies of tensors with a graph, which torch does not copy."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -107,5 +110,100 @@ class _CopiesOfResults(TorchFunctionMode):
 
 
 def looks_like_attention(module: nn.Module) -> bool:
-    """Whether a module's class calls itself attention."""
+    """Whether the name of a module's class contains "attention"."""
     return "attention" in type(module).__name__.lower()
+
+
+@contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Restores the attributes, submodules, parameters and buffers of a model on exit.
+
+    Some models change in a forward pass: BigBird replaces its attention modules when a text is
+    short, RWKV divides its weights, others extend tables of positions.
+    """
+    contents = [(container, _shallow(container)) for container in _containers(model)]
+    written = _KeepsWritten(model)
+    try:
+        with written:
+            yield
+    finally:
+        for container, before in contents:
+            _restore(container, before)
+        written.restore()
+
+
+class _KeepsWritten(TorchFunctionMode):
+    """Copies parameters and buffers before they are written to in place."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        tensors = [x for x in (*model.parameters(), *model.buffers()) if _has_memory(x)]
+        self.data = [(x, x.data) for x in tensors]
+        self.own = {x.untyped_storage().data_ptr() for x in tensors}
+        self.kept: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Copies tensors of the model that the function writes to."""
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        in_place = name.endswith("_") and not name.endswith("__")
+        if in_place or name == "__setitem__" or name.startswith("__i") or "out" in kwargs:
+            for x in pytree.tree_leaves((args[:1], kwargs)):
+                if isinstance(x, Tensor) and _has_memory(x):
+                    self._keep(x.untyped_storage())
+        return func(*args, **kwargs)
+
+    def _keep(self, storage: torch.UntypedStorage) -> None:
+        address = storage.data_ptr()
+        if address in self.own and address not in self.kept:
+            self.kept[address] = storage, storage.clone()
+
+    def restore(self) -> None:
+        """Writes the copies back."""
+        for storage, before in self.kept.values():
+            storage.copy_(before)
+        for x, data in self.data:
+            if x.data_ptr() != data.data_ptr():
+                x.data = data
+
+
+def _has_memory(x: Tensor) -> bool:
+    return type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided and not x.is_meta
+
+
+def _containers(model: nn.Module) -> list[Any]:
+    """The attribute dictionaries of all modules, and the containers and data classes in them."""
+    found: dict[int, Any] = {}
+    waiting: list[Any] = [vars(module) for module in model.modules()]
+    while waiting:
+        container = waiting.pop()
+        if id(container) in found:
+            continue
+        found[id(container)] = container
+        for value in list(container.values() if isinstance(container, dict) else container):
+            if type(value) in CONTAINERS:
+                waiting.append(value)
+            elif is_dataclass(value) and hasattr(value, "__dict__") and not isinstance(value, type):
+                waiting.append(vars(value))
+    return list(found.values())
+
+
+def _shallow(container: Any) -> Any:
+    return dict(container) if isinstance(container, dict) else list(container)
+
+
+def _restore(container: Any, before: Any) -> None:
+    """Restores only what differs, since other threads may read the model."""
+    if isinstance(container, dict):
+        for key in [key for key in container if key not in before]:
+            del container[key]
+        for key, value in before.items():
+            if key not in container or container[key] is not value:
+                container[key] = value
+    elif len(container) != len(before) or any(
+        new is not old for new, old in zip(container, before, strict=True)
+    ):
+        container.clear()
+        (container.update if isinstance(container, set) else container.extend)(before)

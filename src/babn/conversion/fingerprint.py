@@ -1,8 +1,8 @@
-"""Checksums of a base's weights, so that beliefs are not put onto another base.
+"""Checksums of a base model's weights, so that an adapter is not loaded onto another base.
 
-Every parameter and every persistent buffer has a 64-bit checksum, the head included. A tensor of
-floating point numbers has one for each precision in which bases are loaded, so that a base that was
-rounded to another precision is verified too.
+Every parameter and persistent buffer, including those of the head, has a 64-bit checksum.
+Floating-point tensors have one for each precision in which bases are loaded, so that a base that
+was rounded to another precision is verified too.
 """
 
 import hashlib
@@ -20,11 +20,11 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": t
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a base is recognised by.
+    """Checksums of a base model.
 
     Attributes:
-        weights: The checksums of each tensor in words such as `"float32:0123456789abcdef"`; empty
-            for tensors whose values are elsewhere, as those on the meta device and sharded ones.
+        weights: The checksums of each tensor, such as `"float32:0123456789abcdef"`, separated by
+            spaces; empty for tensors without local values, such as meta and sharded ones.
         adapters: Checksum of all adapters together; empty if there are none.
     """
 
@@ -40,16 +40,16 @@ class Fingerprint:
         return cls(values["weights"], values["adapters"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a JSON file."""
+        """JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How a base differs from the one that beliefs were saved with.
+    """How a base differs from the one that an adapter was saved from.
 
     Attributes:
-        changed: Names of tensors with other values, and of those that only one of the two has.
+        changed: Names of tensors whose values differ, or that only one of the two has.
         unverified: Names of tensors that cannot be compared.
     """
 
@@ -69,7 +69,7 @@ def fingerprint(root: nn.Module) -> Fingerprint:
 
 @torch.no_grad()
 def compare(saved: Fingerprint, root: nn.Module) -> Difference:
-    """Compares a base with the fingerprint of the one that beliefs were saved with."""
+    """Compares a base with the fingerprint of the one that an adapter was saved from."""
     base, adapters = _tensors(root)
     names = dict.fromkeys([*saved.weights, *base])
     found = {name: _agrees(saved.weights.get(name), base.get(name)) for name in names}
@@ -89,7 +89,7 @@ def compare(saved: Fingerprint, root: nn.Module) -> Difference:
 
 @torch.no_grad()
 def compare_samples(saved: Mapping[str, Sequence[float]], root: nn.Module) -> list[str]:
-    """Names of matrices that differ from the few numbers that files without checksums hold."""
+    """Names of matrices that differ from the values in files without checksums."""
     base, _ = _tensors(root)
     return [n for n, values in saved.items() if n in base and not _is_like(base[n], values)]
 
@@ -104,7 +104,7 @@ def _is_like(x: Tensor, values: Sequence[float]) -> bool:
 
 
 def _agrees(words: str | None, x: Tensor | None) -> bool | None:
-    """Whether a tensor is the saved one, perhaps rounded; `None` if that cannot be said."""
+    """Whether a tensor is the saved one, up to rounding; `None` if that is unknown."""
     if not words or x is None or not _is_here(x) or _is_quantised(words, x):
         return None
     saved = dict(word.split(":") for word in words.split())
@@ -118,7 +118,7 @@ def _agrees(words: str | None, x: Tensor | None) -> bool | None:
 
 
 def _is_quantised(words: str | None, x: Tensor | None) -> bool:
-    """Whether one of the two bases holds integers where the other holds broken numbers."""
+    """Whether one of the two bases holds integers where the other holds floats."""
     return bool(words) and x is not None and ("float" in (words or "")) != x.is_floating_point()
 
 
@@ -135,7 +135,7 @@ def _kind(x: Tensor) -> str:
 
 
 def _is_here(x: Tensor) -> bool:
-    """Whether this process holds a tensor's values; sharded and offloaded ones are elsewhere."""
+    """Whether this process holds all values of a tensor, unlike sharded and offloaded ones."""
     wrapped = hasattr(x, "__tensor_flatten__")  # DTensor, and quantised tensors of torchao
     return not (x.is_meta or wrapped or hasattr(x, "ds_id"))
 
@@ -153,10 +153,10 @@ def _together(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _tensors(root: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The tensors of a base and of its adapters, without beliefs."""
+    """The tensors of a base and of its adapters, without the belief parameters."""
     base: dict[str, Tensor] = {}
     adapters: dict[str, Tensor] = {}
-    # FSDP1 keeps flat parameters of its own, and gathering them is up to all processes together.
+    # FSDP1 has flat parameters, which all processes would have to gather together.
     if not any(type(module).__name__ == "FullyShardedDataParallel" for module in root.modules()):
         for name, x, adapted in _walk(root, "", False):
             if name.split(".")[0] != ATTRIBUTE:
@@ -183,7 +183,7 @@ def _walk(module: Any, prefix: str, adapted: bool) -> Iterator[tuple[str, Tensor
 
 
 def _active_copy(wrapper: Any) -> nn.Module:
-    """What a wrapper of PEFT's `modules_to_save` computes with."""
+    """The module that a wrapper of PEFT's `modules_to_save` uses."""
     enabled = [name for name in wrapper.active_adapters if name in wrapper.modules_to_save]
     off = wrapper.disable_adapters or not enabled
     return wrapper.original_module if off else wrapper.modules_to_save[enabled[0]]

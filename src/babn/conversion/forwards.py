@@ -1,4 +1,4 @@
-"""Giving single modules another forward, in a way that copies and reverts cleanly."""
+"""Overrides the forward of single modules; copies of the model keep it, and it can be undone."""
 
 import functools
 import types
@@ -15,7 +15,7 @@ _OWN_FORWARD = "_babn_own_forward"
 
 
 def override_forward(module: nn.Module, forward: Callable[..., Any]) -> list[Undo]:
-    """Gives one module another forward, as a bound method so that copies of the model keep it."""
+    """Overrides the forward of a module by a bound method, which copies of the model keep."""
     before = module.__dict__.get("forward")
     module.__dict__[_OWN_FORWARD] = before
     bound = types.MethodType(functools.wraps(type(module).forward)(forward), module)
@@ -31,12 +31,12 @@ def _restore_forward(module: nn.Module) -> None:
 
 
 def own_forward(module: nn.Module) -> Callable[..., Any]:
-    """The forward that `override_forward` replaced: another tool's, or the class's."""
+    """The forward that `override_forward` replaced: another tool's or the class's."""
     return module.__dict__[_OWN_FORWARD] or partial(type(module).forward, module)
 
 
 def call_original(func: Callable[..., Any], args: Any, kwargs: dict[str, Any] | None) -> Any:
-    """Calls a function that a torch function mode lets pass."""
+    """Calls a function that a torch function mode does not replace."""
     if func is Tensor.unflatten:  # torch.compile cannot trace the method under a mode
         func = torch.unflatten
     return func(*args, **(kwargs or {}))

@@ -1,4 +1,4 @@
-"""Arithmetic in which rounding does not hide what two runs of a model differ in."""
+"""Runs a model in a precision in which rounding does not hide differences between runs."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from babn.conversion.snapshot import unchanged
+from babn.conversion.dry_run import unchanged
 
 LARGEST = 2**30
-"""Models of more parameters in half precision keep them, since float32 copies take memory."""
+"""Larger models in half precision are not cast to float32, to save memory."""
 
 _HALF = torch.float16, torch.bfloat16
 
@@ -38,12 +38,12 @@ PRODUCTS = {
     _aten._scaled_dot_product_flash_attention_for_cpu,
     _aten._scaled_dot_product_efficient_attention,
 }
-"""The operators that torch may compute in TF32 or bfloat16."""
+"""Operators that torch may compute in TF32 or bfloat16."""
 
 
 @contextmanager
 def full_precision(model: nn.Module) -> Iterator[None]:
-    """Runs a model in float32 without autocast, and its products in float64."""
+    """Runs a model in float32 without autocast, and matrix products in float64."""
     devices = {parameter.device.type for parameter in model.parameters()} | {"cpu"}
     with unchanged(model), ExitStack() as entered, WideProducts():
         for device in devices - {"meta"}:
@@ -59,7 +59,7 @@ def widened(values: Any) -> Any:
 
 
 def _widen_weights(model: nn.Module) -> None:
-    wide: dict[int, Tensor] = {}  # tied weights stay tied
+    wide: dict[int, Tensor] = {}  # keeps tied weights tied
     for module in model.modules():
         tables: list[dict[str, Any]] = [module._parameters, module._buffers]
         for table in tables:
@@ -70,15 +70,15 @@ def _widen_weights(model: nn.Module) -> None:
 
 
 class WideProducts(TorchDispatchMode):
-    """Computes products of float32 tensors in float64.
+    """Computes matrix products of float32 tensors in float64.
 
-    TF32 on a GPU, and bfloat16 inside float32 products on some CPUs, round to 8 to 11 bits. The
-    settings of torch that turn them off belong to the process and differ between versions; a mode
-    belongs to its thread.
+    TF32 on a GPU, and bfloat16 inside float32 products on some CPUs, round to 8 to 11 bits. Torch's
+    settings to turn them off are global and differ between versions; a mode is local to its
+    thread.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Widens the arguments of a product, and rounds its result."""
+        """Casts the arguments of a product to float64 and its result back."""
         kwargs = kwargs or {}
         if func.overloadpacket not in PRODUCTS or not _all_float32(args, kwargs):
             return func(*args, **kwargs)
@@ -119,7 +119,7 @@ def _efficient_attention(
     *,
     scale: float | None = None,
 ) -> tuple[Tensor, ...]:
-    """Stands for a kernel of GPUs that has no float64."""
+    """Replaces a GPU kernel that does not support float64."""
     output, _ = _aten._scaled_dot_product_attention_math(
         query, key, value, bias, dropout, causal, scale=scale
     )

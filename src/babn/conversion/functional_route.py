@@ -1,88 +1,184 @@
-"""Attention by torch's functions, wherever a module calls them."""
+"""Replaces the calls of torch's attention functions that a module makes in its forward."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import inspect
+import math
+import threading
+import types
+from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from babn.attention.inputs import Inputs
+from babn.conversion.attend import attend, read_mask
 from babn.conversion.forwards import Undo, call_original, override_forward, own_forward
-from babn.conversion.multihead_route import multi_head_attention
-from babn.conversion.sdpa_route import sdpa
+from babn.errors import UnsupportedAttentionError
 
 
 class FunctionalMode(TorchFunctionMode):
-    """Sends the attention functions that one module's forward calls to its method."""
+    """Computes torch's attention functions by the method of the calling module.
 
-    def __init__(self, module: nn.Module) -> None:
+    Args:
+        modules: The modules whose forward is running, the innermost last.
+    """
+
+    def __init__(self, modules: list[nn.Module]) -> None:
         super().__init__()
-        self.module = module
+        self.modules = modules
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Takes over attention and nothing else."""
-        if func is F.scaled_dot_product_attention:
-            return sdpa(self.module, *args, **(kwargs or {}))[0]
-        if func is F.multi_head_attention_forward:
-            return multi_head_attention(self.module, *args, **(kwargs or {}))
-        return call_original(func, args, kwargs)
-
-
-def functional_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """A module's own forward with its attention calls taken over."""
-    with FunctionalMode(self):
-        return own_forward(self)(*args, **kwargs)
-
-
-def install_functional(module: nn.Module) -> list[Undo]:
-    """Takes over the attention functions that a module calls itself."""
-    return override_forward(module, functional_forward)
-
-
-class ModuleStack:
-    """Knows, during a forward pass, which module is at work and which have been."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.stack = [model]
-        self.entered: set[nn.Module] = set()
-
-    @contextmanager
-    def watching(self, model: nn.Module) -> Iterator[None]:
-        """Follows the calls of all modules of `model`."""
-        handles = []
-        for module in model.modules():
-            handles.append(module.register_forward_pre_hook(self._enter))
-            handles.append(module.register_forward_hook(self._leave, always_call=True))
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def _enter(self, module: nn.Module, _: Any) -> None:
-        self.stack.append(module)
-        self.entered.add(module)
-
-    def _leave(self, *_: Any) -> None:
-        self.stack.pop()
-
-
-class DiscoverFunctional(TorchFunctionMode):
-    """During the dry run, records which module calls which attention function."""
-
-    def __init__(self, stack: ModuleStack) -> None:
-        super().__init__()
-        self.modules = stack.stack
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Records attention under the module at work."""
+        """Replaces attention functions; calls others unchanged."""
         if func is F.scaled_dot_product_attention:
             return sdpa(self.modules[-1], *args, **(kwargs or {}))[0]
         if func is F.multi_head_attention_forward:
             return multi_head_attention(self.modules[-1], *args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        return call_original(func, args, kwargs)
+
+
+def functional_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """A module's own forward with its attention functions replaced."""
+    with FunctionalMode([self]):
+        return own_forward(self)(*args, **kwargs)
+
+
+def install_functional(module: nn.Module) -> list[Undo]:
+    """Replaces the attention functions that a module calls."""
+    return override_forward(module, functional_forward)
+
+
+def sdpa(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    route: str = "sdpa",
+    crossed: bool = False,
+    needs_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """`F.scaled_dot_product_attention` by the method of `module`: output and weights."""
+    if query.is_nested:
+        raise UnsupportedAttentionError("Nested tensors are not supported: pass padded tensors.")
+    query4, key4, value4 = (_four_dimensional(x, enable_gqa) for x in (query, key, value))
+    if attn_mask is not None:
+        attn_mask = _mask_four_dimensional(attn_mask, query.shape, enable_gqa)
+    mask, bias = read_mask(attn_mask, query, key, is_causal)
+    inputs = Inputs(
+        query4,
+        key4,
+        value4,
+        scale=scale if scale is not None else 1 / math.sqrt(query.shape[-1]),
+        mask=mask,
+        bias=bias,
+        dropout=dropout_p,
+        crossed=crossed,
+        needs_weights=needs_weights,
+    )
+    output, weights = attend(module, route, inputs)
+    shape = (*query.shape[:-1], value.shape[-1])
+    return output.reshape(shape), weights
+
+
+def _four_dimensional(x: Tensor, headed: bool) -> Tensor:
+    """Reshapes to (batch, head, position, size): adds missing axes and merges batch axes."""
+    if x.ndim <= 3:
+        return x[None, None] if x.ndim == 2 else x.unsqueeze(0 if headed else 1)
+    return x.flatten(0, -4)
+
+
+def _mask_four_dimensional(mask: Tensor, query: torch.Size, headed: bool) -> Tensor:
+    """The mask with the axes that `_four_dimensional` adds to queries."""
+    if len(query) > 4 and mask.ndim > 3:
+        return mask.expand(*query[:-3], *mask.shape[-3:]).flatten(0, -4)
+    if len(query) == 3 and mask.ndim == 3:
+        return mask.unsqueeze(0 if headed else 1)
+    return mask
+
+
+def multi_head_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    *args: Any,
+    route: str = "sdpa",
+    crossed: bool | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """`F.multi_head_attention_forward` by the method of `module`.
+
+    Projections and masks are torch's own code; only the call of scaled dot product attention is
+    replaced.
+    """
+    given = dict(zip(_ARGUMENTS, (query, key, *args), strict=False)) | kwargs
+    need_weights = given.pop("need_weights", True)
+    average = given.pop("average_attn_weights", True)
+    if need_weights and given.get("attn_mask") is not None:
+        given["is_causal"] = False  # torch uses the mask, not the hint, if it returns weights
+    kept: list[Tensor | None] = []
+    crossed = key is not query if crossed is None else crossed
+    _multihead.calls.append((module, route, kept, crossed, need_weights))
+    try:
+        output = _multi_head_attention_forward(**given, need_weights=False)[0]
+    finally:
+        _multihead.calls.pop()
+    weights = kept[0]
+    if not need_weights or weights is None:
+        return output, None
+    weights = weights.mean(1) if average else weights
+    return output, weights if query.dim() == 3 else weights.squeeze(0)
+
+
+class _Multihead(threading.local):
+    """The multi-head calls in progress in this thread.
+
+    Each has its module, its route, a list for its weights, whether it is cross-attention, and
+    whether the caller needs the weights.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[nn.Module, str, list[Tensor | None], bool, bool]] = []
+
+
+_multihead = _Multihead()
+
+
+def _multihead_sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Any, p: float, causal: bool) -> Tensor:
+    module, route, kept, crossed, needs_weights = _multihead.calls[-1]
+    output, weights = sdpa(
+        module,
+        q,
+        k,
+        v,
+        mask,
+        p,
+        causal,
+        route=route,
+        crossed=crossed,
+        needs_weights=needs_weights,
+    )
+    kept.append(weights)
+    return output
+
+
+_multi_head_attention_forward = types.FunctionType(
+    F.multi_head_attention_forward.__code__,
+    {
+        **F.multi_head_attention_forward.__globals__,
+        "scaled_dot_product_attention": _multihead_sdpa,
+        "has_torch_function": lambda _: False,
+        "_check_key_padding_mask": lambda *_: None,  # torch.compile cannot trace its messages
+    },
+    argdefs=F.multi_head_attention_forward.__defaults__,
+)
+"""Torch's own function with the call of scaled dot product attention replaced."""
+
+_ARGUMENTS = tuple(inspect.signature(F.multi_head_attention_forward).parameters)

@@ -1,4 +1,4 @@
-"""Hooks that open and close a forward pass at the root, and keep it across checkpointing."""
+"""Hooks that open and close forward contexts, and keep them across checkpointing."""
 
 import functools
 import sys
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from babn.conversion.context_stack import active_context, begin, end, resumed
+from babn.conversion.forward_context import ForwardContext
 from babn.conversion.kl_use import follow_kl
-from babn.conversion.pass_stack import active_pass, begin, end, resumed
-from babn.conversion.passes import Pass
 from babn.conversion.state import BeliefState, own_state
 from babn.elbo import add_to_loss
 from babn.errors import CheckpointingError, DeviceError
@@ -21,9 +21,9 @@ _CHECKPOINT = "_gradient_checkpointing_func"
 
 
 class Enter:
-    """Opens a pass before a module's forward.
+    """Opens a forward context before a module's forward.
 
-    An object and not a function, so that copies of the model get hooks that know the copied state.
+    An object and not a function, so that copies of the model get hooks with the copied state.
     """
 
     def __init__(self, root: nn.Module) -> None:
@@ -31,14 +31,14 @@ class Enter:
         self.checkpointed = [m for m in root.modules() if hasattr(m, "gradient_checkpointing")]
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Begins the pass with the parameters of this module, which may be a replica."""
+        """Opens the context with the state of this module, which may be a replica."""
         state = own_state(module) or own_state(self.root)
         assert state is not None
         begin(module, state, wants_weights(module, kwargs), kwargs.get("past_key_values"))
         if not torch.compiler.is_compiling():
             self._check_devices(module, state, (*args, *kwargs.values()))
             if module.training:
-                keep_pass_across_checkpoints(self.checkpointed)
+                keep_context_across_checkpoints(self.checkpointed)
 
     @staticmethod
     def _check_devices(module: nn.Module, state: BeliefState, inputs: tuple[Any, ...]) -> None:
@@ -52,23 +52,23 @@ class Enter:
 
 
 def wants_weights(module: nn.Module, kwargs: dict[str, Any]) -> bool:
-    """Whether the caller of a transformers model asks for attention weights."""
+    """Whether the caller of a transformers model requests attention weights."""
     config = getattr(module, "config", None)
-    asked = kwargs.get("output_attentions")
-    return bool(getattr(config, "output_attentions", False) if asked is None else asked)
+    given = kwargs.get("output_attentions")
+    return bool(getattr(config, "output_attentions", False) if given is None else given)
 
 
 class Leave:
-    """Closes a pass after a module's forward, and hands the divergence to the output."""
+    """Closes a forward context after a module's forward, and attaches the KL to the output."""
 
     def __call__(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> Any:
-        """Adds the weighted divergence to the loss in training and notes it on the output."""
+        """Adds the weighted KL to the loss in training, and attaches it to the output."""
         finished = end(module)
         if finished is None or not finished.with_kl:
             return output
-        per_layer = finished.divergences.per_layer()
+        per_layer = finished.layer_kl.per_layer()
         finished.state.last_kl = per_layer
         if not per_layer:
             return output
@@ -80,8 +80,8 @@ class Leave:
         elif finished.training and torch.distributed.is_initialized():
             output = tied(output, kl)
         if not isinstance(output, Tensor):
-            # Attributes, not dictionary entries, which a Trainer would take for logits. Outputs
-            # that take no attributes (tuples, frozen classes) go without.
+            # Attributes, not dictionary entries, which a Trainer would treat as logits. Outputs
+            # without attributes (tuples, frozen classes) are left unchanged.
             with suppress(AttributeError):
                 output.belief_kl = kl
                 output.belief_kl_per_layer = per_layer
@@ -89,10 +89,10 @@ class Leave:
 
 
 def tied(output: Any, kl: Tensor) -> Any:
-    """The output with nothing added but a dependence on the divergence.
+    """The output with the KL added to its graph, but not to its value.
 
-    DDP looks for unused parameters in the graph of the output. A divergence that joins the loss
-    later is not there, and its parameters would be marked ready twice.
+    DDP looks for unused parameters in the graph of the output. If the KL joins the loss later, its
+    parameters are not in that graph and would be marked ready twice.
     """
     leaves, tree = pytree.tree_flatten(output)
     for i, leaf in enumerate(leaves):
@@ -102,8 +102,8 @@ def tied(output: Any, kl: Tensor) -> Any:
     return output
 
 
-class CheckpointWithPass:
-    """A checkpointing function that recomputes inside the forward pass it belongs to."""
+class CheckpointInContext:
+    """A checkpointing function that recomputes inside its forward context."""
 
     def __init__(self, inner: Callable[..., Any]) -> None:
         keywords = inner.keywords if isinstance(inner, functools.partial) else {}
@@ -113,29 +113,29 @@ class CheckpointWithPass:
 
     def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Calls `function` under checkpointing."""
-        forward_pass = active_pass()
-        if forward_pass is None:
+        context = active_context()
+        if context is None:
             return self.inner(function, *args, **kwargs)
-        return self.inner(_Recomputable(function, forward_pass), *args, **kwargs)
+        return self.inner(_Recomputable(function, context), *args, **kwargs)
 
 
 class _Recomputable:
-    """A function that finds its pass again when it is called once more in backward."""
+    """A function that resumes its forward context when it is recomputed in backward."""
 
-    def __init__(self, function: Callable[..., Any], forward_pass: Pass) -> None:
+    def __init__(self, function: Callable[..., Any], context: ForwardContext) -> None:
         self.function = function
-        self.forward_pass = forward_pass
-        self.snapshot = forward_pass.snapshot()
+        self.context = context
+        self.snapshot = context.snapshot()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if active_pass() is self.forward_pass:
+        if active_context() is self.context:
             return self.function(*args, **kwargs)
-        if self.forward_pass.override.noise_source.seeds is not None:
+        if self.context.override.noise_source.seeds is not None:
             raise CheckpointingError(
-                "Seeded sampling draws from its own generators, which recomputation cannot rewind. "
+                "Seeded sampling uses its own generators, which recomputation cannot rewind. "
                 "Sample without gradients, or turn gradient checkpointing off."
             )
-        with resumed(self.forward_pass, self.snapshot):
+        with resumed(self.context, self.snapshot):
             return self.function(*args, **kwargs)
 
 
@@ -144,28 +144,28 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
     inner = functools.partial(torch_checkpoint, use_reentrant=kwargs.pop("use_reentrant", False))
-    return CheckpointWithPass(inner)(function, *args, **kwargs)
+    return CheckpointInContext(inner)(function, *args, **kwargs)
 
 
-def keep_pass_across_checkpoints(modules: list[nn.Module]) -> None:
+def keep_context_across_checkpoints(modules: list[nn.Module]) -> None:
     """Wraps the checkpointing functions that transformers has put on modules."""
     for module in modules:
         inner = module.__dict__.get(_CHECKPOINT)
-        if inner is not None and not isinstance(inner, CheckpointWithPass):
-            module.__dict__[_CHECKPOINT] = CheckpointWithPass(inner)
+        if inner is not None and not isinstance(inner, CheckpointInContext):
+            module.__dict__[_CHECKPOINT] = CheckpointInContext(inner)
 
 
 def unwrap_checkpoints(model: nn.Module) -> None:
-    """Takes the wrapping off again."""
+    """Removes the wrapping."""
     for module in model.modules():
         inner = module.__dict__.get(_CHECKPOINT)
-        if isinstance(inner, CheckpointWithPass):
+        if isinstance(inner, CheckpointInContext):
             module.__dict__[_CHECKPOINT] = inner.inner
 
 
-def check_not_reentrant(forward_pass: Pass) -> None:
-    """Refuses reentrant checkpointing, which would silently drop the divergence's gradients."""
-    if not forward_pass.training or not forward_pass.grad_enabled or torch.is_grad_enabled():
+def check_not_reentrant(context: ForwardContext) -> None:
+    """Raises under reentrant checkpointing, which would silently drop the gradients of the KL."""
+    if not context.training or not context.grad_enabled or torch.is_grad_enabled():
         return
     frame = sys._getframe()
     while frame.f_back is not None:

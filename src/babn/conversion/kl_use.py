@@ -1,4 +1,4 @@
-"""Notices training steps whose loss lacks the KL."""
+"""Detects training steps whose loss lacks the KL."""
 
 import warnings
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from babn.errors import BabnWarning
 
 
 class KLUse:
-    """What a backward pass has reached: outputs of a model, its KL, or both.
+    """Which parts of a forward pass a backward pass has reached.
 
     Attributes:
-        output: Whether gradients came to an output.
-        kl: Whether gradients came to the KL of a layer.
+        output: Whether gradients reached an output.
+        kl: Whether gradients reached the KL of a layer.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class KLUse:
         self.kl = False
 
     def follow(self, output: Any, layers: Iterable[Tensor]) -> None:
-        """Waits for gradients of an output and of the KL of its layers."""
+        """Registers hooks on an output and on the KL of its layers."""
         for x in layers:
             if x.grad_fn is not None:
                 x.grad_fn.register_prehook(self._note_kl)
@@ -41,7 +41,7 @@ class KLUse:
 
 
 def follow_kl(state: BeliefState, output: Any, layers: dict[str, Tensor]) -> None:
-    """Follows what becomes of the KL of a training pass; compiled passes are not followed."""
+    """Tracks the use of the KL of a training forward; compiled ones are not tracked."""
     if torch.compiler.is_compiling() or state.kl_use is WARNED:
         return
     if any(x.requires_grad for x in layers.values()):
@@ -52,7 +52,7 @@ def follow_kl(state: BeliefState, output: Any, layers: dict[str, Tensor]) -> Non
 def warn_of_unused_kl(state: BeliefState) -> None:
     """Warns, once for each model, if the last training step used the outputs without the KL.
 
-    This is asked when the next pass begins: until then a second backward may bring the KL.
+    Called at the next forward, since until then a second backward may reach the KL.
     """
     if torch.compiler.is_compiling() or state.kl_use is None or state.kl_use is WARNED:
         return
@@ -70,4 +70,4 @@ def warn_of_unused_kl(state: BeliefState) -> None:
 
 
 WARNED = KLUse()
-"""Stands in a state whose user has been warned."""
+"""Marks a state whose user has been warned."""

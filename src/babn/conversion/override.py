@@ -1,4 +1,4 @@
-"""What callers ask of the forward passes of a converted model."""
+"""Overrides of how a converted model computes its forward passes."""
 
 import threading
 from collections.abc import Iterator
@@ -19,18 +19,17 @@ Mode = Literal["mean", "sample"]
 
 @dataclass(frozen=True)
 class Override:
-    """What the caller of a forward pass asks for, in place of what the model's mode implies.
+    """Options of a forward pass that override what the model's mode implies.
 
     Attributes:
-        mode: Posterior mean or samples, in place of samples in training and the mean otherwise.
-        noise_source: Where samples take their noise from.
-        fixed_noise: Takes its place where the noise belongs to a text and not to a pass.
-        record_kl: Whether divergences are computed although nothing else asks for them.
-        counted: Makes of the number that a divergence is divided by another one, which stands for
-            the batches of several processes.
-        add_kl: Whether the divergence is added to the loss in training.
-        posteriors: A list to which every call's posterior is added.
-        memory: A list to which the bytes are added that every call takes while it works.
+        mode: Posterior mean or samples; by default samples in training and the mean otherwise.
+        noise_source: The noise source of samples.
+        fixed_noise: Replaces it where the noise belongs to a text and not to a forward pass.
+        record_kl: Whether to compute the KL in evaluation mode without gradients too.
+        counted: Maps the number that a KL is divided by, to average over several processes.
+        add_kl: Whether the KL is added to the loss in training.
+        posteriors: A list to which the posterior of every call is appended.
+        memory: A list to which the temporary memory of every call is appended, in bytes.
     """
 
     mode: Mode | None = None
@@ -44,7 +43,7 @@ class Override:
 
 
 NO_OVERRIDE = Override()
-"""Samples in training, the mean otherwise. One object, which torch.compile can refer to."""
+"""Samples in training, the mean otherwise. One object, to which torch.compile can refer."""
 
 
 class _Local(threading.local):
@@ -58,7 +57,7 @@ _local = _Local()
 
 
 def active_override(state: BeliefState) -> Override:
-    """What the innermost `overriding` of this thread asks of a state's passes."""
+    """The override of the innermost `overriding` of this thread for a state."""
     for owner, override in reversed(_local.overrides):
         if owner is state:
             return override
@@ -67,7 +66,7 @@ def active_override(state: BeliefState) -> Override:
 
 @contextmanager
 def overriding(model: nn.Module, **changes: Any) -> Iterator[None]:
-    """Changes fields of the override for the passes of a converted model in this thread."""
+    """Changes fields of the override of a converted model, in this thread."""
     states = belief_states(model)
     _local.overrides += [(state, replace(active_override(state), **changes)) for state in states]
     try:

@@ -1,32 +1,36 @@
-"""Which attention calls a model makes, and how they form chains."""
+"""The attention calls of a model: which layers are converted, and how they form chains."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from typing import Any, get_type_hints
 
 import torch
 
+from babn.attention.layers import ALL, COUNTED, FORMS, NUMBER, terms_of
 from babn.attention.rule import ChainShape, RuleConfig
+from babn.errors import ConfigError
 from babn.validation import MOST, shown
 
 
 @dataclass(frozen=True)
 class Call:
-    """One attention call of a forward pass, as the dry run saw it.
+    """One attention call of a forward pass, as recorded in the dry run.
 
     Attributes:
         path: Path of the calling module inside the converted model.
         module: Class of the calling module.
-        route: How the call is reached: `"transformers"`, `"softmax"`, `"multihead"` or `"sdpa"`.
+        route: How the call is intercepted: `"transformers"`, `"softmax"`, `"multihead"` or
+            `"sdpa"`.
         heads: Attention heads.
         head_dim: Size of one head's keys.
         queries: Number of queries in the dry run.
         keys: Number of keys in the dry run.
-        windowed: Whether queries see a sliding window of keys.
-        crossed: Whether keys come from another sequence than queries.
-        rowwise: Whether queries differ in the keys that they see, as in causal models.
-        order: Which call of the pass it is.
+        windowed: Whether attention has a sliding window.
+        crossed: Whether it is cross-attention.
+        rowwise: Whether queries attend to different sets of keys, as in causal models.
+        order: Index of the call in the forward pass.
     """
 
     path: str
@@ -43,7 +47,7 @@ class Call:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Call":
-        """A call of plain values, as a JSON file has them, whose types and signs are checked."""
+        """A call from a JSON object, with validated types and signs."""
         call = cls(**values)
         for name, kind in get_type_hints(cls).items():
             value = getattr(call, name)
@@ -54,11 +58,15 @@ class Call:
         return call
 
     @property
+    def stack(self) -> str:
+        """The module's path without layer numbers, which the layers of one stack share."""
+        return re.sub(r"\d+", "*", self.path)
+
+    @property
     def family(self) -> tuple[Any, ...]:
-        """What the calls of one chain have in common: all but the layer's number."""
-        path = re.sub(r"\d+", "*", self.path)
+        """The properties that the calls of one chain share: all but the layer number."""
         sizes = self.heads, self.head_dim, self.queries, self.keys
-        return path, *sizes, self.windowed, self.rowwise
+        return self.stack, *sizes, self.windowed, self.rowwise
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ class Chain:
     calls: tuple[Call, ...]
 
     def shape(self, config: RuleConfig) -> ChainShape:
-        """The sizes that the rule needs, with parameters shared as the configuration says."""
+        """The sizes that the method needs, with parameters shared as configured."""
         if config.share == "all":
             sets = [0] * len(self.calls)
         elif config.share == "none":
@@ -81,13 +89,13 @@ class Chain:
         return ChainShape(first.heads, first.head_dim, tuple(sets), first.rowwise)
 
     def parameters(self, config: RuleConfig) -> int:
-        """How many parameters the rule adds for this chain."""
+        """Number of parameters that the method adds for this chain."""
         with torch.device("meta"):
             return sum(p.numel() for p in config.build(self.shape(config)).parameters())
 
 
 def group(calls: Iterable[Call]) -> tuple[Chain, ...]:
-    """Sorts calls into chains."""
+    """Groups calls into chains."""
     families: dict[tuple[Any, ...], list[Call]] = {}
     for call in calls:
         families.setdefault(call.family, []).append(call)
@@ -99,7 +107,7 @@ def group(calls: Iterable[Call]) -> tuple[Chain, ...]:
 
 
 def to_list(chains: Sequence[Chain]) -> list[dict[str, Any]]:
-    """Plain values, for a JSON file."""
+    """JSON values of chains."""
     return [asdict(chain) for chain in chains]
 
 
@@ -108,3 +116,56 @@ def from_list(values: Iterable[dict[str, Any]]) -> tuple[Chain, ...]:
     return tuple(
         Chain(str(chain["name"]), tuple(map(Call.from_dict, chain["calls"]))) for chain in values
     )
+
+
+def choose(calls: Sequence[Call], layers: str) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
+    """Splits calls into those that are converted and those that are kept.
+
+    Layer numbers count the calls of a stack in call order. A stack holds the calls whose module
+    paths differ in numbers only: a decoder has one stack, an encoder-decoder three. A module that
+    is called several times, as in ALBERT, is one layer for each call.
+
+    Args:
+        calls: All calls, in call order.
+        layers: The chosen layers, as in `RuleConfig.layers`.
+    """
+    stacks = list(stacks_of(calls).values())
+    taken: set[int] = set()
+    for term in terms_of(layers):
+        found = {call.order for stack in stacks for call in _matches(term)(stack)}
+        if not found:
+            raise ConfigError(
+                f"layers={layers!r}: {term!r} matches no attention call. There are "
+                f"{describe_stacks(calls)}. Give {FORMS}."
+            )
+        taken |= found
+    chosen = tuple(call for call in calls if call.order in taken)
+    return chosen, tuple(call for call in calls if call.order not in taken)
+
+
+def stacks_of(calls: Iterable[Call]) -> dict[str, list[Call]]:
+    """Calls by stack."""
+    stacks: dict[str, list[Call]] = {}
+    for call in calls:
+        stacks.setdefault(call.stack, []).append(call)
+    return stacks
+
+
+def describe_stacks(calls: Iterable[Call]) -> str:
+    """The stacks and their layer numbers, for an error message."""
+    return ", ".join(
+        f"{name or 'root'} (0 to {len(stack) - 1})" for name, stack in stacks_of(calls).items()
+    )
+
+
+def _matches(term: str) -> Callable[[list[Call]], list[Call]]:
+    """A function that selects the calls of a stack that match a term."""
+    if term == ALL:
+        return lambda stack: stack
+    if counted := COUNTED.fullmatch(term):
+        count = int(counted[2])
+        return lambda stack: stack[:count] if counted[1] == "first" else stack[-count:]
+    if NUMBER.fullmatch(term):
+        number = int(term)
+        return lambda stack: stack[number : number + 1 or None]
+    return lambda stack: [call for call in stack if fnmatchcase(call.path, term)]

@@ -1,9 +1,10 @@
-"""Records the attention calls of a dry run."""
+"""Records the attention calls of a dry run, and the modules that make them."""
 
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -15,15 +16,15 @@ from babn.conversion.plan import Call
 
 
 class Recorder(threading.local):
-    """While `calls` is a list, every attention call is recorded there and computed by softmax.
+    """While `calls` is a list, attention calls are appended to it and computed by softmax.
 
     Attributes:
-        calls: The calls so far.
-        paths: Where each module is in the model.
+        calls: The recorded calls.
+        paths: Path of each module in the model.
         keys: The keys of each call.
-        dtypes: The precisions in which calls had their keys.
-        lone_queries: Whether some query saw no key at all.
-        lone_uniform: Whether such a query attends to all keys equally, in place of none.
+        dtypes: The dtypes of the keys.
+        lone_queries: Whether all keys were masked for some query.
+        lone_uniform: Whether such a query attends to all keys equally instead of none.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class Recorder(threading.local):
     def record(
         self, module: nn.Module, route: str, scores: Scores, windowed: bool, crossed: bool
     ) -> Float[Tensor, "batch head query key"]:
-        """Records one call, and gives its softmax weights."""
+        """Records one call and returns its softmax weights."""
         assert self.calls is not None
         path = self.paths.get(module, "")
         phi = scores.phi
@@ -61,7 +62,7 @@ class Recorder(threading.local):
         self.keys.append(scores.key)
         self.dtypes.add(scores.key.dtype)
         weights = normalize(phi, scores.mask)
-        if scores.mask is None or route == "softmax":  # where a family has values of its own
+        if scores.mask is None or route == "softmax":  # there the model decides
             return weights
         lone = ~scores.mask.any(-1, keepdim=True)
         self.lone_queries |= bool(lone.any())
@@ -69,7 +70,7 @@ class Recorder(threading.local):
 
 
 def _is_rowwise(mask: Mask | None) -> bool:
-    """Whether some queries see other keys than the rest; padding that sees none does not count."""
+    """Whether queries attend to different sets of keys; fully masked queries are ignored."""
     if mask is None:
         return False
     unlike = mask != mask.any(-2, keepdim=True)
@@ -81,7 +82,7 @@ recorder = Recorder()
 
 @contextmanager
 def recording(model: nn.Module, lone_uniform: bool = False) -> Iterator[Recorder]:
-    """Records the attention calls of `model` in place of applying methods to them."""
+    """Records the attention calls of `model` instead of applying a method."""
     recorder.calls, recorder.keys, recorder.dtypes, recorder.lone_queries = [], [], set(), False
     recorder.lone_uniform = lone_uniform
     recorder.paths = {module: path for path, module in model.named_modules()}
@@ -89,3 +90,31 @@ def recording(model: nn.Module, lone_uniform: bool = False) -> Iterator[Recorder
         yield recorder
     finally:
         recorder.calls, recorder.paths, recorder.keys = None, {}, []
+
+
+class ModuleStack:
+    """The modules whose forward is running, and those whose forward has run."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.stack = [model]
+        self.entered: set[nn.Module] = set()
+
+    @contextmanager
+    def tracking(self, model: nn.Module) -> Iterator[None]:
+        """Tracks the calls of all modules of `model`."""
+        handles = []
+        for module in model.modules():
+            handles.append(module.register_forward_pre_hook(self._enter))
+            handles.append(module.register_forward_hook(self._leave, always_call=True))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, module: nn.Module, _: Any) -> None:
+        self.stack.append(module)
+        self.entered.add(module)
+
+    def _leave(self, *_: Any) -> None:
+        self.stack.pop()

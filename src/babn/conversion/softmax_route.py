@@ -1,4 +1,4 @@
-"""Model families that compute scores themselves and call softmax: a registry with one line each."""
+"""Replaces the softmax of model families that compute attention scores themselves."""
 
 import threading
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from babn.errors import ConfigError
 
 @dataclass(frozen=True)
 class SoftmaxSpec:
-    """How to reach into an attention module that does not dispatch.
+    """Names of the parts of an attention module that does not dispatch.
 
     Attributes:
         keys: Name of the submodule whose output is the keys, of shape (batch, key, head * dim).
@@ -36,14 +36,14 @@ _TAP = "_babn_tap"
 
 
 def register_family(attention_class: str, spec: SoftmaxSpec) -> None:
-    """Makes modules of a class convertible.
+    """Makes modules of an attention class convertible.
 
     The class's forward must call softmax once, over the last axis of scores of shape (batch, head,
     query, key) with masked entries at large negative numbers.
 
     Args:
         attention_class: Name of the class that calls softmax, e.g. `"MPNetSelfAttention"`.
-        spec: Where its keys and its dropout are.
+        spec: Names of its key projection and its dropout.
     """
     SPECS[attention_class] = spec
 
@@ -53,7 +53,7 @@ register_family("DisentangledSelfAttention", SoftmaxSpec(keys="key_proj"))
 
 
 class _Taps(threading.local):
-    """The keys that a module's projection has just made, until its softmax asks for them."""
+    """The last output of each key projection, until the softmax of its module uses it."""
 
     def __init__(self) -> None:
         self.keys: dict[str, Tensor] = {}
@@ -69,12 +69,12 @@ class TapKeys:
         self.path = path
 
     def __call__(self, module: nn.Module, args: Any, output: Tensor) -> None:
-        """Later outputs are keys of relative positions."""
+        """Ignores later outputs, which are keys of relative positions."""
         _taps.keys.setdefault(self.path, output)
 
 
 class SoftmaxMode(TorchFunctionMode):
-    """Sends the softmax of one module's forward to its rule."""
+    """Computes the softmax in a module's forward by its method."""
 
     def __init__(self, module: nn.Module, path: str) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class SoftmaxMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Takes over softmax and nothing else."""
+        """Replaces softmax; calls other functions unchanged."""
         if func in (F.softmax, torch.softmax, Tensor.softmax) and args[0].ndim == 4:
             return self._weights(args[0])
         return call_original(func, args, kwargs)
@@ -97,7 +97,7 @@ class SoftmaxMode(TorchFunctionMode):
         key = flat.unflatten(-1, (scores.shape[1], -1)).transpose(1, 2)
         inputs = Inputs(key, key, key, scale=1.0)
         weights, _ = attention_weights(self.module, "softmax", Scores(phi, mask, key), inputs)
-        # Queries without any key, such as padding in DeBERTa, keep what the family gives them.
+        # Fully masked queries, such as padding in DeBERTa, keep the weights of the model.
         weights = torch.where(
             mask.any(-1, keepdim=True), weights.to(scores.dtype), scores.softmax(-1)
         )
@@ -105,14 +105,14 @@ class SoftmaxMode(TorchFunctionMode):
 
 
 def softmax_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """A module's own forward with its softmax taken over."""
-    _taps.keys.pop(self.__dict__[_TAP], None)  # left by a call that was interrupted
+    """A module's own forward with its softmax replaced."""
+    _taps.keys.pop(self.__dict__[_TAP], None)  # left by an interrupted call
     with SoftmaxMode(self, self.__dict__[_TAP]):
         return own_forward(self)(*args, **kwargs)
 
 
 def check_spec(module: nn.Module, spec: SoftmaxSpec) -> None:
-    """Refuses a description that does not fit its module."""
+    """Validates that a module has the submodules that its spec names."""
     name = type(module).__name__
     if not isinstance(getattr(module, spec.keys, None), nn.Module):
         raise ConfigError(
@@ -129,7 +129,7 @@ def check_spec(module: nn.Module, spec: SoftmaxSpec) -> None:
 def install_softmax(
     model: nn.Module, drop_dropout: bool, chosen: Callable[[nn.Module], bool]
 ) -> list[Undo]:
-    """Takes over the softmax of the chosen modules of registered classes."""
+    """Replaces the softmax of the chosen modules of registered classes."""
     for module in model.modules():
         if type(module).__name__ in SPECS:
             check_spec(module, SPECS[type(module).__name__])

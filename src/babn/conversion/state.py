@@ -1,4 +1,4 @@
-"""What a converted model carries: the rules' parameters, and each attention module's place."""
+"""What conversion adds to a model: parameters, and the call sites of attention modules."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from babn.conversion.plan import Call, Chain
 from babn.errors import NotConvertedError
 
 ATTRIBUTE = "babn"
-"""Name under which the root of a converted model holds its `BeliefState`."""
+"""Attribute of the root of a converted model that holds its `BeliefState`."""
 
 PART = "_babn_part"
-"""Attribute of every attention module of a converted model, by which its parts are recognised."""
+"""Attribute of every attention module of a converted model, by which parts are recognised."""
 
 
 @dataclass(frozen=True)
-class Site:
-    """What an attention module knows of its calls: their places in the chains, in call order.
+class CallSite:
+    """The positions (chain, step) of an attention module's calls, in call order.
 
-    A call without a place is of a layer that was not chosen, and keeps its softmax.
+    Calls of layers that are not converted have no position, and keep their softmax.
     """
 
     path: str
@@ -33,13 +33,13 @@ class Site:
 class BeliefState(nn.Module):
     """All parameters that conversion adds, in one module on the root.
 
-    They are not inside the layers because the first layer's upward path needs every layer's map,
+    They are not in the layers because the first layer's upward path needs the maps of all layers,
     which sharded training could not gather otherwise.
 
     Args:
-        config: The rule.
-        chains: The calls that follow it.
-        kept: The calls of layers that were not chosen.
+        config: The method's configuration.
+        chains: The converted calls.
+        kept: The calls of layers that are not converted.
     """
 
     kl_weight: Tensor
@@ -57,16 +57,16 @@ class BeliefState(nn.Module):
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
         self.register_buffer("temperature", torch.tensor(1.0))
         self.register_buffer("noise_level", torch.tensor(1.0))
-        self.level = 1.0  # the same number, for forward passes that must not wait for a device
+        self.level = 1.0  # the same number, without a device synchronisation
         self.last_kl: dict[str, Tensor] | None = None
         self.kl_use: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles leave the last pass's graph behind."""
+        """Copies and pickles do not hold the graph of the last forward."""
         return {**self.__dict__, "last_kl": None, "kl_use": None}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BeliefState":
-        """Moves everything; weight and temperature keep their precision, whatever the model's."""
+        """Moves the state; the buffers keep their dtype, whatever the model's is."""
         before = dict(self._buffers)
         super()._apply(fn, recurse)
         for name, value in before.items():
@@ -77,7 +77,7 @@ class BeliefState(nn.Module):
         return self
 
     def set_level(self, level: float) -> None:
-        """Sets what the noise of predictions is multiplied by."""
+        """Sets the factor of the noise in predictions."""
         self.noise_level.fill_(level)
         self.level = level
 
@@ -87,20 +87,20 @@ class BeliefState(nn.Module):
             self.level = float(self.noise_level)
 
     def layer_name(self, place: tuple[int, int]) -> str:
-        """A name for one call: its chain and its step."""
+        """Name of a call: its chain and its step."""
         chain, step = place
         return f"{self.chains[chain].name}/{step}"
 
     def extra_repr(self) -> str:
-        """The rule and its chains."""
+        """The method and its chains."""
         steps = ", ".join(f"{chain.name} x{len(chain.calls)}" for chain in self.chains)
         return f"{self.config.rule}: {steps}"
 
 
 def own_state(module: nn.Module) -> BeliefState | None:
-    """The state on this very module, if it is the root of a converted model.
+    """The state of this module, if it is the root of a converted model.
 
-    PEFT's `modules_to_save` puts a wrapper in its place, with a trained copy for each adapter.
+    PEFT's `modules_to_save` replaces it by a wrapper with a trained copy for each adapter.
     """
     found: Any = module._modules.get(ATTRIBUTE)
     if found is not None and hasattr(found, "modules_to_save"):
@@ -116,12 +116,12 @@ def converted_roots(model: nn.Module) -> list[nn.Module]:
 
 
 def is_part(model: nn.Module) -> bool:
-    """Whether `model` has attention modules of a converted model whose root it does not hold."""
+    """Whether `model` has attention modules of a converted model, but not its root."""
     return not converted_roots(model) and any(PART in vars(m) for m in model.modules())
 
 
 def mark_parts(root: nn.Module, state: BeliefState) -> list[Callable[[], None]]:
-    """Marks the attention modules of a model, chosen or not; gives what takes the marks off."""
+    """Marks the attention modules of a model; returns functions that remove the marks."""
     calls = [*(call for chain in state.chains for call in chain.calls), *state.kept]
     modules = {root.get_submodule(call.path) for call in calls}
     for module in modules:

@@ -1,4 +1,4 @@
-"""Models of transformers that dispatch through its `AttentionInterface`."""
+"""Replaces attention in transformers models that dispatch through `AttentionInterface`."""
 
 import copy
 import inspect
@@ -16,10 +16,10 @@ from babn.conversion.forwards import Undo
 from babn.errors import UnsupportedAttentionError
 
 NAME, NAME_OF_SOME = "babn", "babn-some"
-"""What models dispatch to: all layers by a rule, or some of them."""
+"""Names that models dispatch to if all layers, or some of them, are converted."""
 
 HARMLESS = {
-    "deterministic": "asks flash attention for a deterministic backward pass",
+    "deterministic": "requests a deterministic backward pass of flash attention",
     "input_ids": "has become embeddings before the call",
     "kernel_options": "tunes the kernel of flex attention",
     "num_items_in_batch": "normalises the loss",
@@ -31,14 +31,14 @@ HARMLESS = {
     "token_type_ids": "has acted on embeddings and the mask before the call",
     "use_cache": "selects what the model returns; keys already hold the cache",
 }
-"""Keywords that eager and SDPA attention of transformers ignore, and why that is right.
+"""Keywords that eager and SDPA attention of transformers ignore, with the reason.
 
-Attention functions receive every keyword that a model or its caller passes down. One that is not
-here may change attention, as the indices of sparse attention do, so it is refused.
+Attention functions receive every keyword of a model or its caller. Any other keyword may change
+attention, as the indices of sparse attention do, and raises an error.
 """
 
 PACKED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
-"""Keywords that mark several texts in one row, which only flash attention reads."""
+"""Keywords for several texts packed into one row, which only flash attention supports."""
 
 
 def attention(
@@ -79,7 +79,7 @@ def attention(
 
 
 def check_keywords(module: nn.Module, keywords: dict[str, Any]) -> None:
-    """Refuses a keyword that may change attention in a way that the call would lose."""
+    """Raises if a keyword may change attention and is not supported."""
     for name, value in keywords.items():
         if value is not None and name not in HARMLESS and name not in _HANDLED:
             raise UnsupportedAttentionError(
@@ -90,7 +90,7 @@ def check_keywords(module: nn.Module, keywords: dict[str, Any]) -> None:
 
 _HANDLED = frozenset(inspect.signature(attention).parameters) - {"kwargs"}
 _PACKING = (
-    "texts packed into one row would see one another. Pass one text to a row, padded, with "
+    "texts packed into one row would attend to one another. Pass one text per row, padded, with "
     "attention_mask."
 )
 _UNKNOWN = (
@@ -107,9 +107,9 @@ def attention_of_some(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The same for models of which some layers were not chosen: these run as transformers has it.
+    """`attention` for models with layers that are not converted, which use SDPA of transformers.
 
-    Without a mask, modules are causal unless they say otherwise, as in transformers.
+    Without a mask, modules are causal by default, as in transformers.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -122,16 +122,16 @@ def attention_of_some(
 
 
 def mask_of_some(*args: Any, **kwargs: Any) -> Tensor | None:
-    """Masks as transformers makes them for torch: none for causality alone, which kernels know."""
+    """The masks of transformers for SDPA: none for plain causal attention."""
     from transformers.masking_utils import sdpa_mask
 
     return sdpa_mask(*args, **kwargs)
 
 
 def mask(*args: Any, **kwargs: Any) -> Tensor | None:
-    """Boolean masks that always spell causality out; without one, transformers would drop masks.
+    """Boolean masks that always include causality, which transformers would omit by default.
 
-    Padding alone is a mask of keys, one row for all queries, which is less to read and compute.
+    Padding alone gives a mask of keys, with one row for all queries, which costs less.
     """
     from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
@@ -149,7 +149,7 @@ def mask(*args: Any, **kwargs: Any) -> Tensor | None:
 
 
 def install_transformers(model: nn.Module, some: bool = False) -> list[Undo]:
-    """Points every configuration inside `model` at an attention function above.
+    """Sets the attention implementation of every configuration in `model`.
 
     Args:
         model: The model.
@@ -167,16 +167,16 @@ def install_transformers(model: nn.Module, some: bool = False) -> list[Undo]:
     for config in dispatching_configurations(model):
         before = config._attn_implementation_internal
         undos.append(partial(setattr, config, "_attn_implementation_internal", before))
-        # Layers that keep their attention run as SDPA only where they did before: without a mask it
-        # is causal unless the module says otherwise, and eager attention never is.
+        # Layers that are not converted use SDPA only if they did before: without a mask SDPA is
+        # causal by default, and eager attention is not.
         config._attn_implementation_internal = NAME_OF_SOME if some and before == "sdpa" else NAME
     return undos
 
 
 def dispatching_configurations(model: nn.Module) -> list[Any]:
-    """The configurations of models inside `model` that dispatch, nested ones included.
+    """The configurations, also nested ones, of models in `model` that dispatch.
 
-    The others must keep their setting, since the form of their masks depends on it.
+    Others keep their setting, since the format of their masks depends on it.
     """
     from transformers import PreTrainedModel
 
@@ -190,7 +190,7 @@ def dispatching_configurations(model: nn.Module) -> list[Any]:
 
 
 def nested_configurations(configs: list[Any]) -> Iterator[Any]:
-    """Configurations and those inside them."""
+    """Configurations and those nested in them."""
     from transformers import PreTrainedConfig
 
     for config in configs:
@@ -200,7 +200,7 @@ def nested_configurations(configs: list[Any]) -> Iterator[Any]:
 
 
 def own_configurations(model: nn.Module) -> None:
-    """Gives `model` copies of its configurations, which may be shared with other models."""
+    """Replaces the configurations of `model` by copies, since other models may share them."""
     if "transformers" not in sys.modules:
         return
     from transformers import PreTrainedConfig

@@ -1,1 +1,1 @@
-"""Data that comes with the package."""
+"""Data sets of the package."""

@@ -1,4 +1,4 @@
-"""Short requests to a phone assistant: sixteen intents, texts outside them, and ambiguous ones."""
+"""Short requests to a phone assistant: 16 intents, out-of-scope texts and ambiguous ones."""
 
 import csv
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class Labelled:
 
 
 def intent_names() -> tuple[str, ...]:
-    """The intents in alphabetical order, which is the order of the labels."""
+    """The intents in alphabetical order; labels are indices into it."""
     return tuple(sorted({row["intent"] for row in _rows("in_scope.tsv")}))
 
 
@@ -46,7 +46,7 @@ def out_of_scope(
     """The texts of a split that have none of the intents.
 
     Args:
-        split: There are none in training, so that a model meets them unprepared.
+        split: The training split has none.
         kind: `"near"` ones share words and topics with an intent, `"far"` ones do not; `None` for
             both.
     """
@@ -58,7 +58,7 @@ def out_of_scope(
 
 
 def ambiguous() -> tuple[Ambiguous, ...]:
-    """Texts that two intents fit equally well; they belong to no split."""
+    """Texts that two intents fit equally well; they are in no split."""
     return tuple(
         Ambiguous(row["text"], (first, second))
         for row in _rows("ambiguous.tsv")
@@ -69,5 +69,5 @@ def ambiguous() -> tuple[Ambiguous, ...]:
 def _rows(name: str) -> Iterator[dict[str, str]]:
     """The rows of a table, by column name."""
     text = files("babn.data").joinpath("intents", name).read_text(encoding="utf-8")
-    # Texts may hold quotation marks, which mean nothing here.
+    # Quotation marks in texts are not CSV quotes.
     return csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)

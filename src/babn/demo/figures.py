@@ -10,7 +10,7 @@ from babn.demo import report
 from babn.demo.choices import BINS
 from babn.demo.examples import Example
 from babn.demo.outcome import Outcome
-from babn.evaluation.markup import Markup, element, join
+from babn.evaluation.html_pages import Markup, element, join
 
 WIDE, NARROW = 8.4, 4.2
 """Inches of a figure as wide as the page, and of a small one."""

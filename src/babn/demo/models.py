@@ -11,9 +11,8 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from babn.errors import ModelError
-from babn.text.installed import MINILM_COMMAND, minilm_folder
-from babn.text.pretrained import quiet
-from babn.text.words import word_tokenizer
+from babn.text.pretrained import MINILM_COMMAND, minilm_folder, quiet
+from babn.text.word_tokenizer import word_tokenizer
 
 MAX_TOKENS = 64
 """Texts are truncated here; the longest one that comes with the package has 30 word pieces."""

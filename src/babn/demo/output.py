@@ -9,7 +9,7 @@ from babn.demo.choices import BINS
 from babn.demo.examples import Example
 from babn.demo.outcome import Outcome
 from babn.demo.page import AUTHOR, page
-from babn.evaluation.page import check_target
+from babn.evaluation.html_pages import check_target
 
 PAGE, NUMBERS = "index.html", "results.json"
 

@@ -3,8 +3,7 @@
 from babn.demo import report
 from babn.demo.figures import entropy_section, example_section, reliability_section
 from babn.demo.outcome import Outcome
-from babn.evaluation.markup import Markup, element, join
-from babn.evaluation.page import document
+from babn.evaluation.html_pages import Markup, document, element, join
 
 AUTHOR = "babn demo"
 """Stands in the page, to tell it from one that someone else made."""

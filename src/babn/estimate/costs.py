@@ -1,4 +1,4 @@
-r"""Work of a pass, part by part.
+r"""Operations, bytes and instructions of a forward pass or training step, part by part.
 
 Operations are those of matrix products, two for each multiplication and addition, forward. With
 $t$ tokens, $P$ pairs of query and key over all heads, $m$ keys, $H$ heads of size $d$:
@@ -9,15 +9,15 @@ $t$ tokens, $P$ pairs of query and key over all heads, $m$ keys, $H$ heads of si
   $f_3$ only once for layers that share a state): $2 P m$ each over keys ($4 P r$ with rank $r$),
   $2 P H$ each over heads;
 - random attention: instructions for each pair of the chosen layers, counted in the kernels' machine
-  code (`benchmarks/count_instructions.py`); products leave these units to others. With noise per
-  key they are for each key and head, besides $2 d$ for its squared distance, and torch's attention
-  reads a bias in which mask and noise are spelled out for all pairs;
-- the prior's network, where the divergence is wanted: $2 (d w + w)$ for each key and key head;
+  code (`benchmarks/count_instructions.py`); matrix products use other units. With noise per key
+  they are for each key and head, in addition to $2 d$ for its squared distance, and torch's
+  attention reads a bias in which mask and noise are expanded to all pairs;
+- the prior's network, if the KL is needed: $2 (d w + w)$ for each key and key head;
 - the language-model head: $2 t$ times its weights.
 
-A training step has three times these, less where a frozen base needs no gradients. Bytes are what
-parts must read and write at least: weights once in each pass, inputs and outputs of products, and
-tensors of pairs, which fused kernels leave to the upward path alone.
+A training step has three times as many, or fewer if a frozen base needs no gradients. Bytes are the
+minimum that parts read and write: weights once in each forward pass, inputs and outputs of
+products, and tensors of pairs, which only the upward path has with fused kernels.
 """
 
 import math
@@ -38,7 +38,7 @@ WHOLE = 4
 """Bytes of a belief parameter, and of a number of the residual stream."""
 
 INSTRUCTIONS = {"belief": (88, 138), "bam": (47, 55)}
-"""Of a variable forward and backward, by rule: shape, scale, noise, weights, divergence."""
+"""Instructions per variable, forward and backward: shape, scale, noise, weights and KL."""
 
 ADAM_TRAFFIC = 7 * WHOLE
 """Bytes that Adam moves for a parameter: gradient, weight and two moments read, three written."""
@@ -46,13 +46,13 @@ ADAM_TRAFFIC = 7 * WHOLE
 
 @dataclass(frozen=True)
 class Part:
-    """Work of one part of a pass.
+    """The cost of one part.
 
     Attributes:
-        name: What it is.
+        name: Name of the part.
         flops: Operations of matrix products.
         bytes: Bytes read and written.
-        instructions: Of elementwise arithmetic, for single numbers.
+        instructions: Scalar instructions of elementwise arithmetic.
     """
 
     name: str
@@ -61,12 +61,12 @@ class Part:
     instructions: float = 0.0
 
     def seconds(self, bandwidth: float, tflops: float, tips: float) -> float:
-        """The longest of products, moving and arithmetic, at a machine's peaks.
+        """The longest of matrix products, memory traffic and arithmetic, at peak rates.
 
         Args:
-            bandwidth: Of memory in TB/s.
-            tflops: Of products in TFLOP/s.
-            tips: Of instructions for single numbers, in trillions a second.
+            bandwidth: Memory bandwidth in TB/s.
+            tflops: Matrix products in TFLOP/s.
+            tips: Scalar instructions in trillions per second.
         """
         peaks = (self.flops, tflops), (self.bytes, bandwidth), (self.instructions, tips)
         return max(amount / (peak * 1e12) for amount, peak in peaks)
@@ -74,13 +74,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """A model, what is done with it, and the rule of its chosen layers.
+    """A model, its workload, and the method of its chosen layers.
 
     Attributes:
         shape: The model.
-        work: What is done with it.
-        config: The rule; `None` for softmax.
-        chosen: Numbers of the layers that follow it.
+        work: The workload.
+        config: The method; `None` for softmax.
+        chosen: Indices of the converted layers.
     """
 
     shape: Shape
@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def belief_parameters(self) -> int:
-        """Parameters that the rule adds."""
+        """Parameters that the method adds."""
         if self.config is None:
             return 0
         return belief_parameters(self.config, self.shape, len(self.chosen))
@@ -102,14 +102,14 @@ class Plan:
 
     @property
     def maps(self) -> int:
-        """Maps of the upward path for shape and scale in a layer."""
+        """Number of upward maps for shape and scale in a layer."""
         if not isinstance(self.config, BeliefConfig) or self.per_key:
             return 0
         return (self.config.rho > 0) + (self.config.sigma > 0)
 
     @property
     def states(self) -> int:
-        """States of the upward path."""
+        """Number of upward states."""
         if not isinstance(self.config, BeliefConfig) or not self.maps:
             return 0
         return _states(self.config, len(self.chosen))
@@ -121,14 +121,14 @@ class Plan:
 
     @property
     def trained(self) -> int:
-        """Parameters that a training step moves."""
+        """Parameters that a training step updates."""
         if not self.work.train:
             return 0
         return self.belief_parameters + (0 if self.work.frozen else self.shape.parameters)
 
     @property
     def layers_backward(self) -> int:
-        """Layers through which gradients go: with a frozen base those from the first chosen on."""
+        """Layers with gradients: with a frozen base those from the first converted one on."""
         if not self.work.train or not self.work.frozen:
             return self.shape.layers if self.work.train else 0
         return self.shape.layers - min(self.chosen)
@@ -136,19 +136,19 @@ class Plan:
 
 @cache
 def belief_parameters(config: RuleConfig, shape: Shape, layers: int) -> int:
-    """Parameters of a rule in a chain of `layers` layers, counted in a module without memory."""
+    """Parameters of a method in a chain of `layers` layers, counted on the meta device."""
     with torch.device("meta"):
         rule = config.build(ChainShape(shape.heads, shape.head_dim, tuple(range(layers))))
     return sum(parameter.numel() for parameter in rule.parameters())
 
 
 def _states(config: BeliefConfig, layers: int) -> int:
-    """States of the upward path in a chain of `layers` layers."""
+    """Upward states in a chain of `layers` layers."""
     return math.ceil(layers / config.upward_share)
 
 
 def parts(plan: Plan) -> list[Part]:
-    """Work of all parts."""
+    """The costs of all parts."""
     found = [
         _linear(plan),
         _between(plan),
@@ -168,15 +168,15 @@ def _linear(plan: Plan) -> Part:
     heads = (2 * shape.heads + 2 * shape.kv_heads) * shape.head_dim
     inner = (4 if shape.mlp_matrices == 3 else 2) * shape.intermediate
     moved = work.tokens * (4 * shape.hidden + heads + inner) + len(work.sizes) * weights
-    # Backward has one product for inputs and one for weights, which a frozen base does without.
+    # Backward has one product for inputs and one for weights, which a frozen base does not need.
     passes = shape.layers + plan.layers_backward * (1 if work.frozen else 2)
     return Part("linear", passes * 2.0 * work.tokens * weights, passes * HALF * float(moved))
 
 
 def _between(plan: Plan) -> Part:
-    """What lies between products, each fused into one kernel: norms with residuals, activations.
+    """Norms with residuals, and activations, each fused into one kernel.
 
-    A norm reads what a product made and the residual, and writes both; residuals are in float32.
+    A norm reads the output of a product and the residual, and writes both; residuals are float32.
     """
     shape, work = plan.shape, plan.work
     norms = 2 * (2 * HALF + 2 * WHOLE) * shape.hidden
@@ -204,7 +204,7 @@ def _arithmetic(plan: Plan) -> Part:
 
 
 def _noise_per_key(plan: Plan, each: int) -> Part:
-    """Distances from the keys, a variable for each key and head, and the bias made of it.
+    """Squared distances of keys, a variable for each key and head, and the bias from it.
 
     The bias is written and read; backward reads it, and writes and reads its gradient.
     """
@@ -227,8 +227,8 @@ def _upward(plan: Plan) -> Part:
     else:
         each = 2.0 * plan.shape.heads * plan.work.pairs_by_keys
     times = 3 if plan.work.train else 1
-    # A state is written by its step and read by the maps, whose results are written and read; steps
-    # over keys read the one before too, those over heads have it in registers.
+    # A state is written once and read by the maps, whose outputs are written and read; steps over
+    # keys also read the previous state, which steps over heads keep in registers.
     moved = plan.states * (1 if config.upward == "heads" else 2) + layers * (1 + 2 * plan.maps)
     weights = len(plan.work.sizes) * WHOLE * plan.belief_parameters
     flops = (plan.states + layers * plan.maps) * each

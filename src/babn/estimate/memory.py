@@ -1,18 +1,18 @@
-r"""Memory of a pass, in bytes.
+r"""Memory of a forward pass or training step, in bytes.
 
 - parameters: the base in half precision, belief parameters in float32;
-- cache: keys and values of all layers, where texts are read in pieces or continued;
-- activations: of one layer; in training of all through which gradients go;
+- cache: keys and values of all layers, if texts are processed in chunks or extended;
+- activations: of one layer; in training of all layers with gradients;
 - logits, in float32, and their gradient in training;
-- pairs: with fused kernels the upward path's states of all chosen layers, which its first layer
-  makes at once, and the maps' results of one layer; the causal mask, which rules spell out. In
-  training the maps over keys, and small ones over heads, keep their results for all layers, and
-  backward has weights and score gradients of one layer, or of as many examples as kernels take at a
-  time. Gradients of the states come one by one while activations go, since the first layer needs
-  all of them; the larger of what there is at both ends counts. With noise per key the bias that
-  torch's attention takes, in half precision, mask and noise in one: for one layer, in training for
-  all, and twice for its gradient. A model without a mask does without it. Besides, in float32, the
-  keys, their distances and some numbers for each key and head;
+- pairs: with fused kernels the upward states of all chosen layers, which the first layer computes
+  at once, the outputs of the maps of one layer, and the explicit causal mask. In training the maps
+  over keys, and small ones over heads, keep their outputs for all layers, and backward has weights
+  and score gradients of one layer, or of as many examples as the kernels process at a time.
+  Gradients of the states accumulate while activations are freed, since the first layer needs all of
+  them; the larger of both ends counts. With noise per key the bias of torch's attention, in half
+  precision, with mask and noise in one: for one layer, in training for all, and twice for its
+  gradient. A model without a mask does not need it. In addition, in float32, the keys, their
+  distances and a few numbers for each key and head;
 - training: a gradient for each trained parameter and Adam's two moments in float32.
 """
 
@@ -23,19 +23,19 @@ from babn.estimate.costs import HALF, WHOLE, Plan
 from babn.kernels.limits import KEPT, NUMBERS, ROWS_OF_A_PART, examples_at_a_time
 
 REFERENCE_BYTES = 48
-"""Bytes of a pair in one call without kernels: a dozen float32 tensors alive at a time."""
+"""Bytes of a pair in one call without kernels: a dozen float32 tensors at a time."""
 
 
 KEY_NUMBERS = 8
 """Numbers of a key and head: energy, shape, its inverse, moment, scale, mean, noise and sample."""
 
 KEY_COPIES = 3
-"""Copies of the keys in float32 from which shapes are made: themselves, centred and squared."""
+"""Copies of the keys in float32 for the shapes: plain, centred and squared."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes by what they are for."""
+    """Bytes by purpose."""
 
     parameters: float
     cache: float
@@ -51,11 +51,11 @@ class Memory:
 
 
 def memory(plan: Plan, kernels: bool = True) -> Memory:
-    """Memory of a pass.
+    """Memory of a plan.
 
     Args:
-        plan: What is done.
-        kernels: Whether fused kernels take the calls of chosen layers.
+        plan: Model, workload and method.
+        kernels: Whether fused kernels are used.
     """
     shape, work = plan.shape, plan.work
     keys = work.rows * work.length if work.queries or work.cached else 0
@@ -102,7 +102,7 @@ def _pairs(plan: Plan, kernels: bool) -> float:
 
 
 def _bias(plan: Plan, kept: int) -> float:
-    """The bias on keys, spelled out for all pairs where there is a mask, and what it is made of."""
+    """The bias on keys, expanded to all pairs if there is a mask, and its intermediate tensors."""
     shape, work = plan.shape, plan.work
     pairs = HALF * float(shape.heads * work.pairs_at_once)
     numbers = KEY_COPIES * shape.kv_heads * shape.head_dim + KEY_NUMBERS * shape.heads
@@ -112,7 +112,7 @@ def _bias(plan: Plan, kept: int) -> float:
 
 
 def _backward(plan: Plan, over_keys: bool) -> float:
-    """What gradients of a layer take: of a part of the batch, and of maps over keys and prior."""
+    """Gradients of a layer: of a part of the batch, and of maps over keys and the prior."""
     examples = plan.work.rows
     pairs = plan.shape.heads * plan.work.pairs_at_once // examples
     maps = 0 if over_keys else plan.maps

@@ -1,4 +1,4 @@
-"""The sizes of a model, from which everything else follows."""
+"""The shape of a model: sizes and number of layers."""
 
 import re
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ class Shape:
     """A transformer with one stack of self-attention layers.
 
     Attributes:
-        name: What to call it.
+        name: Name of the model.
         hidden: Size of the hidden states.
         heads: Heads of queries.
         kv_heads: Heads of keys and values; fewer than `heads` with grouped queries.
         head_dim: Size of a head.
         layers: Layers.
         intermediate: Inner size of the MLP.
-        vocab: Words; 0 for a model without a language-model head.
+        vocab: Vocabulary size; 0 for a model without a language-model head.
         mlp_matrices: Matrices of the MLP: three if it is gated, as in Llama, otherwise two.
-        counted: Parameters, where a model was there to count them.
+        counted: Number of parameters of an actual model, if there is one.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Shape:
     counted: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses sizes that cannot be."""
+        """Validates the fields."""
         for name in ("hidden", "heads", "kv_heads", "head_dim", "layers", "intermediate"):
             check_count(name, getattr(self, name))
         if self.heads % self.kv_heads:
@@ -67,7 +67,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """All of them: counted, or those of Llama, with norms and separate embeddings."""
+        """All parameters: as counted, or as in Llama, with norms and untied embeddings."""
         if self.counted is not None:
             return self.counted
         layer = self.attention_weights + self.mlp_weights + 2 * self.hidden
@@ -96,15 +96,15 @@ PRESETS = {
         vocab=128256,
     ),
 }
-"""Published shapes, known without a network."""
+"""Published shapes, available offline."""
 
 
 def shape_of(config: Any, name: str) -> Shape:
-    """The shape that a transformers configuration describes.
+    """The shape of a transformers configuration.
 
     Args:
         config: The configuration.
-        name: What to call the model in messages.
+        name: Name of the model, for messages.
     """
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     _check_covered(config, text, name)
@@ -138,7 +138,7 @@ def _check_covered(config: Any, text: Any, name: str) -> None:
 
 
 def _weightless(config: Any) -> Any:
-    """The model of a configuration with parameters that have shapes only."""
+    """The model of a configuration on the meta device."""
     import transformers
 
     names = getattr(config, "architectures", None) or [""]
@@ -148,7 +148,7 @@ def _weightless(config: Any) -> Any:
 
 
 def _mlp_matrices(model: nn.Module, hidden: int, inner: int) -> int:
-    """How many kinds of matrices map between hidden and inner size; two if it cannot be told."""
+    """Number of matrices of an MLP between hidden and inner size; two if it is unknown."""
     names = {
         re.sub(r"\d+", "*", name)
         for name, parameter in model.named_parameters()

@@ -1,4 +1,4 @@
-"""What is done with a model: how many tokens, queries and keys its passes have."""
+"""The workload of an estimate: numbers of tokens, queries and keys of its forward passes."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -9,16 +9,16 @@ from babn.validation import check_count
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A batch of texts, read at once, in pieces, or continued by one token.
+    """A batch of texts that is processed at once, in chunks, or extended by one token.
 
     Attributes:
-        batch: Texts.
-        length: Tokens of each.
-        samples: Samples of attention, which share a pass as further texts.
-        queries: Tokens read in one pass; 0 for all. With fewer, a cache holds the earlier ones.
-        cached: Whether one more token is computed with all others in the cache.
+        batch: Number of texts.
+        length: Tokens of each text.
+        samples: Attention samples, which are batched as further texts.
+        queries: Tokens per forward pass, with the earlier ones in a cache; 0 for all.
+        cached: Whether one token is computed with all others in the cache.
         train: Whether it is a training step.
-        frozen: Whether the base is frozen, and the belief parameters alone are trained.
+        frozen: Whether only the belief parameters are trained.
     """
 
     batch: int = 1
@@ -30,7 +30,7 @@ class Workload:
     frozen: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be."""
+        """Validates the fields."""
         for name in ("batch", "length", "samples"):
             check_count(name, getattr(self, name))
         if self.queries:
@@ -42,12 +42,12 @@ class Workload:
 
     @property
     def rows(self) -> int:
-        """Texts in a pass, all samples together."""
+        """Texts in a forward pass, including all samples."""
         return self.batch * self.samples
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """Queries and keys of each pass."""
+        """Queries and keys of each forward pass."""
         if self.cached:
             return [(1, self.length)]
         size = min(self.queries or self.length, self.length)
@@ -57,35 +57,35 @@ class Workload:
 
     @property
     def tokens(self) -> int:
-        """Tokens that go through the layers."""
+        """Number of tokens in all forward passes."""
         return self.rows * sum(queries for queries, _ in self.sizes)
 
     @property
     def logits(self) -> int:
-        """Tokens that go through the head: all, or the last one where a cache is filled or used."""
+        """Tokens for which the head is computed: all, or the last one with a cache."""
         return self.rows if self.queries or self.cached else self.tokens
 
     @property
     def pairs(self) -> int:
-        """Pairs of query and key in all passes, of one head. Masked ones count."""
+        """Query-key pairs of one head in all forward passes, including masked ones."""
         return self.rows * sum(queries * keys for queries, keys in self.sizes)
 
     @property
     def pairs_by_keys(self) -> int:
-        """The same, each times the keys of its pass."""
+        """Sum over all pairs of the number of keys in their forward pass."""
         return self.rows * sum(queries * keys**2 for queries, keys in self.sizes)
 
     @property
     def keys(self) -> int:
-        """Keys of all passes."""
+        """Keys of all forward passes."""
         return self.rows * sum(keys for _, keys in self.sizes)
 
     @property
     def pairs_at_once(self) -> int:
-        """Pairs of the largest pass."""
+        """Pairs of the largest forward pass."""
         return self.rows * max(queries * keys for queries, keys in self.sizes)
 
     @property
     def queries_at_once(self) -> int:
-        """Tokens of the largest pass."""
+        """Tokens of the largest forward pass."""
         return self.rows * max(queries for queries, _ in self.sizes)

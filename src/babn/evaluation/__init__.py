@@ -1,11 +1,10 @@
-"""Judging models: saved answers, temperature, ensembles, comparisons and reports."""
+"""Evaluation: stored predictions, temperature scaling, ensembles, comparisons and reports."""
 
-from babn.evaluation.answers import Evaluation
-from babn.evaluation.calibration import calibrate, fit_temperature
-from babn.evaluation.compare import compare
 from babn.evaluation.comparison import Comparison, Difference, Estimate
-from babn.evaluation.ensemble import ensemble
+from babn.evaluation.predictions import Evaluation, ensemble
+from babn.evaluation.resampling import compare
 from babn.evaluation.tables import Table
+from babn.evaluation.temperature_scaling import calibrate, fit_temperature
 
 __all__ = [
     "Comparison",

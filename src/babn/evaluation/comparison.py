@@ -1,4 +1,4 @@
-"""Methods beside each other, with what is known of their differences."""
+"""The result of a comparison of methods: estimates, differences and their tables."""
 
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -8,11 +8,11 @@ from babn.evaluation.tables import Table
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number over the seeds of a method, and how sure it is.
+    """A metric of one method over its seeds, with a confidence interval.
 
     Attributes:
         values: One for each seed.
-        low: Lower end of the interval that resampled questions give for the mean over seeds.
+        low: Lower end of the bootstrap interval of the mean over seeds.
         high: Its upper end.
     """
 
@@ -31,20 +31,20 @@ class Estimate:
         return stdev(self.values) if len(self.values) > 1 else 0.0
 
     def __str__(self) -> str:
-        """Mean and, for several seeds, deviation."""
+        """Mean and, for several seeds, standard deviation."""
         return f"{self.mean:.3f}" + (f" ± {self.std:.3f}" if len(self.values) > 1 else "")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A method less the baseline, in one measure.
+    """A method minus the baseline, in one metric.
 
     Attributes:
         value: Mean difference over the seeds that both have.
-        low: Lower end of its interval under resampled questions.
+        low: Lower end of its bootstrap interval.
         high: Its upper end.
-        p_value: Of a paired t-test over seeds; NaN for fewer than two.
-        more_is_better: Whether a positive difference is a gain.
+        p_value: P-value of a paired t-test over seeds; NaN for fewer than two.
+        more_is_better: Whether a positive difference is an improvement.
     """
 
     value: float
@@ -67,14 +67,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Methods beside each other.
+    """Metrics of several methods, and their differences from a baseline.
 
     Attributes:
         baseline: The method that the others are compared with.
-        estimates: By method and measure.
-        differences: By method and measure, for all but the baseline.
-        directions: For each measure, whether more is better.
-        level: Of all intervals, such as 0.95.
+        estimates: By method and metric.
+        differences: By method and metric, for all but the baseline.
+        directions: For each metric, whether higher is better.
+        level: Coverage of all intervals, such as 0.95.
     """
 
     baseline: str
@@ -84,24 +84,24 @@ class Comparison:
     level: float
 
     def table(self) -> Table:
-        """Every method's numbers; the best of each column marked."""
+        """Every method's metrics; the best of each column is marked."""
         names = list(self.directions)
         rows = [
             [method, *(str(found[name]) if name in found else "-" for name in names)]
             for method, found in self.estimates.items()
         ]
         best = frozenset((self._best(name), j + 1) for j, name in enumerate(names))
-        return Table(["method", *names], rows, "Mean and deviation over seeds.", best)
+        return Table(["method", *names], rows, "Mean and standard deviation over seeds.", best)
 
     def difference_table(self) -> Table:
-        """Every method less the baseline."""
+        """Every method minus the baseline."""
         names = list(self.directions)
         rows = [
-            [method, *(self._told(found[name]) if name in found else "-" for name in names)]
+            [method, *(self._cell(found[name]) if name in found else "-" for name in names)]
             for method, found in self.differences.items()
         ]
         caption = (
-            f"Difference from {self.baseline} with {self.level:.0%} intervals over questions, and "
+            f"Difference from {self.baseline} with {self.level:.0%} bootstrap intervals, and "
             "p-values of paired t-tests over seeds."
         )
         return Table(["method", *names], rows, caption)
@@ -114,6 +114,6 @@ class Comparison:
         ]
         return max(range(len(values)), key=values.__getitem__)
 
-    def _told(self, difference: Difference) -> str:
+    def _cell(self, difference: Difference) -> str:
         seeds = difference.p_value == difference.p_value
         return f"{difference}" + (f"\np={difference.p_value:.2g}" if seeds else "")

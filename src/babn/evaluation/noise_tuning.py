@@ -1,4 +1,4 @@
-"""The right amount of noise, found on development data."""
+"""Fits the noise level of a converted model to development data."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from babn.conversion.examples import as_call
+from babn.conversion.example_inputs import as_call
 from babn.errors import ConfigError
 from babn.prediction.batches import (
     are_texts,
@@ -25,26 +25,26 @@ from babn.progress import bar
 from babn.validation import check_at_least
 
 FIRST_LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Levels that are always tried; the search goes on from the best of them by factors of 2."""
+"""Levels of the first round; the search extends beyond them by factors of 2."""
 
 LOWEST, HIGHEST = 2.0**-4, 2.0**8
-"""Levels between which the search stays."""
+"""Bounds of the search."""
 
 REFINEMENTS = (2**0.5, 2**0.25)
-"""Factors by which the neighbours of the best level differ from it, round by round."""
+"""Ratio of the best level to the neighbours that each refinement round tries."""
 
 IGNORED = -100
-"""Label of a token that does not count."""
+"""Label of tokens that are ignored."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a noise level gave on the development data.
+    """The result of one noise level on the development data.
 
     Attributes:
         level: The noise level.
         nll: Mean negative log likelihood of the sampled prediction.
-        accuracy: Share of right predictions; `None` for tokens of language models.
+        accuracy: Share of correct predictions; `None` for language models.
     """
 
     level: float
@@ -54,11 +54,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class NoiseTuning:
-    """The level that `tune_noise` chose, and all that it tried.
+    """The noise level that `tune_noise` chose, and all trials.
 
     Attributes:
-        level: The chosen level, which the model has now.
-        trials: Every level that was tried, the smallest first; the first has no noise.
+        level: The chosen level, to which the model is set.
+        trials: One for each level that was tried, in ascending order; the first has no noise.
     """
 
     level: float
@@ -70,7 +70,7 @@ class NoiseTuning:
         return next(trial for trial in self.trials if trial.level == self.level)
 
     def __str__(self) -> str:
-        """A table, the chosen level marked."""
+        """A table of the trials, with the chosen level marked."""
         rows = [
             f"{trial.level:8.3f} {trial.nll:8.4f} "
             + ("        -" if trial.accuracy is None else f"{trial.accuracy:9.1%}")
@@ -97,25 +97,25 @@ def tune_noise(
 ) -> NoiseTuning:
     """Fits the model's noise level to development data, without gradients.
 
-    Of the levels that cost no more accuracy than allowed it takes the one with the smallest
-    negative log likelihood of the sampled prediction. No noise is among them, so that development
-    NLL is never worse than that of the deterministic model. All levels see the same random numbers.
+    Chooses the level with the lowest negative log likelihood of the sampled prediction, among those
+    whose accuracy drops by no more than allowed. Level 0 is among them, so the development NLL is
+    never worse than that of the deterministic model. All levels use the same random numbers.
 
     Args:
-        model: A converted model, trained or not after conversion; its level is changed, and saved
-            with it.
+        model: A converted model, fine-tuned after conversion or not; its level is changed, and
+            saved with it.
         data: A batch, an iterable of batches or a list of texts, as for `predict`. Language models
             are fitted to the tokens of their texts.
-        labels: The right classes, for texts or one batch that does not hold them as `labels`.
-        samples: How many samples of attention to draw.
-        seed: Makes the samples reproducible.
+        labels: The correct classes, for texts or one batch that does not hold them as `labels`.
+        samples: Number of attention samples.
+        seed: Seed of the samples.
         tokenizer: The model's tokenizer, for texts.
         batch_size: Texts in one batch.
-        recenter: As for `predict`, with which it should agree.
-        max_accuracy_drop: Largest loss of accuracy against no noise, as a share of all examples.
-        max_nll_rise: If given, the largest level is taken whose NLL is above that without noise by
-            at most this share (0.003 in training-free Bayesianization, arXiv:2412.05723).
-        memory: Gigabytes that attention may take in one pass, as for `predict`.
+        recenter: As for `predict`; use the same value there.
+        max_accuracy_drop: Largest drop in accuracy against no noise, as a share of all examples.
+        max_nll_rise: If given, chooses the largest level whose NLL exceeds that without noise by at
+            most this share (0.003 in training-free Bayesianization, arXiv:2412.05723).
+        memory: Gigabytes that attention may take in one forward pass, as for `predict`.
         progress: Whether to show a progress bar, if tqdm is installed.
     """
     check_samples(samples)
@@ -136,7 +136,8 @@ def tune_noise(
         set_noise_level(model, before)
         raise
     finally:
-        search.bar.close()
+        if search.bar is not None:
+            search.bar.close()
     set_noise_level(model, search.best.level)
     return NoiseTuning(search.best.level, tuple(search.tried[at] for at in sorted(search.tried)))
 
@@ -144,7 +145,7 @@ def tune_noise(
 def _admitted(
     trial: Trial, without: Trial, max_accuracy_drop: float, rise: float | None
 ) -> tuple[bool, float]:
-    """Whether a level may be chosen, and what is to be small in the chosen one."""
+    """Whether a level may be chosen, and the value that the chosen one minimises."""
     accurate = True
     if trial.accuracy is not None and without.accuracy is not None:
         accurate = trial.accuracy >= without.accuracy - max_accuracy_drop - 1e-9
@@ -154,7 +155,7 @@ def _admitted(
 
 
 class _Search:
-    """Tries levels and remembers what they gave."""
+    """Tries levels and keeps their results."""
 
     def __init__(
         self,
@@ -170,7 +171,7 @@ class _Search:
         self.bar = bar("noise levels", len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
 
     def run(self, admitted: Any) -> None:
-        """Tries the first levels, beyond them while the best is at an end, and between."""
+        """Tries the first levels, extends the range while the best is at its end, and refines."""
         self.best = without = self.trial(0.0)
 
         def choose() -> None:
@@ -190,27 +191,29 @@ class _Search:
             choose()
 
     def _beyond(self) -> float | None:
-        """The next level on the side of the best one, if it is the last on that side."""
+        """The next level outside the range, if the best one is at its end."""
         lowest, highest = min(level for level in self.tried if level), max(self.tried)
         if self.best.level <= lowest and lowest > LOWEST:
             return lowest / 2
         return highest * 2 if self.best.level == highest < HIGHEST else None
 
     def trial(self, level: float) -> Trial:
-        """What a level gives, from memory if it was tried before."""
+        """The result of a level, which is computed once."""
         if level not in self.tried:
             set_noise_level(self.model, level)
-            found = [self._ask(batch, 1 if level == 0 else self.samples) for batch in self.batches]
+            counts = 1 if level == 0 else self.samples
+            found = [self._predict(batch, counts) for batch in self.batches]
             log_probs = torch.cat([log_probs for log_probs, _ in found])
             if not len(log_probs):
                 raise ConfigError("data has no labels that count. Give labelled batches.")
             right = [right for _, right in found if right is not None]
             accuracy = float(torch.cat(right).double().mean()) if right else None
             self.tried[level] = Trial(level, -float(log_probs.mean()), accuracy)
-            self.bar.update()
+            if self.bar is not None:
+                self.bar.update()
         return self.tried[level]
 
-    def _ask(self, batch: "_Batch", samples: int) -> tuple[Tensor, Tensor | None]:
+    def _predict(self, batch: "_Batch", samples: int) -> tuple[Tensor, Tensor | None]:
         if batch.labels.ndim > 1:
             return _of_tokens(self.model, batch, samples, self.settings)
         return _of_classes(self.model, batch, samples, self.settings)
@@ -218,7 +221,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Inputs of a model and the right labels."""
+    """Inputs of a model and their labels."""
 
     inputs: Any
     labels: Int[Tensor, "row *token"]
@@ -247,7 +250,7 @@ def _batches(data: Any, labels: Tensor | None) -> list[_Batch]:
 
 
 def _labels_in(batch: Any) -> Tensor:
-    """The labels that a batch holds; those of plain language models are its tokens."""
+    """The labels in a batch; its tokens for language models."""
     values = batch if isinstance(batch, Mapping) else {}
     for name in ("labels", "label"):
         if isinstance(values.get(name), Tensor):
@@ -263,7 +266,7 @@ def _labels_in(batch: Any) -> Tensor:
 def _of_classes(
     model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]
 ) -> tuple[Float[Tensor, "row"], Bool[Tensor, "row"]]:
-    """Log probability of each row's label under the mean over samples; whether it is the mode."""
+    """Log probability of each label under the mean over samples, and whether it is correct."""
     found = predict(model, batch.inputs, samples, **settings)
     if found.activation != "softmax" or found.probs.ndim != 2:
         raise ConfigError(
@@ -280,7 +283,7 @@ def _of_classes(
 def _of_tokens(
     model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]
 ) -> tuple[Float[Tensor, "token"], None]:
-    """The same for each token of a language model, whose accuracy is not counted."""
+    """Log probability of each token of a language model, without accuracy."""
     labels = batch.labels
     ahead = _predicts_next(model)
     labels = labels[:, 1:] if ahead else labels
@@ -306,7 +309,7 @@ def _without_labels(batch: Any) -> Any:
 
 
 def _predicts_next(model: nn.Module) -> bool:
-    """Whether outputs at a token are about the token after it."""
+    """Whether the outputs at a token predict the token after it."""
     config = getattr(model, "config", None)
     generates = getattr(model, "can_generate", lambda: False)()
     return bool(generates) and not getattr(config, "is_encoder_decoder", False)

@@ -1,4 +1,4 @@
-"""Tables for reading, papers and other programs."""
+"""Tables as Markdown, LaTeX, CSV and HTML."""
 
 import csv
 import html
@@ -28,13 +28,13 @@ LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a head; the first column names the rows.
+    """A table of text cells; the first column names the rows.
 
     Attributes:
-        columns: The head.
+        columns: The column headings.
         rows: Cells of each row, as many as there are columns; a cell may have several lines.
         caption: What the table shows.
-        best: Places (row, column) of cells that are the best of their column.
+        best: Positions (row, column) of the best cell of each column.
     """
 
     columns: Sequence[str]
@@ -51,7 +51,7 @@ class Table:
         return Table(columns, rows, self.caption, frozenset(best))
 
     def markdown(self) -> str:
-        """A table for a README; the best cells are bold."""
+        """A Markdown table; the best cells are bold."""
         cells = self._marked("**{}**", lambda text: _one_line(text).replace("|", "\\|"))
         columns = zip(self.columns, *cells, strict=True)
         widths = [max(3, *map(len, column)) for column in columns]
@@ -64,7 +64,7 @@ class Table:
         return "\n".join(f"| {' | '.join(line)} |" for line in padded) + "\n"
 
     def latex(self) -> str:
-        """A `tabular` with booktabs' rules."""
+        """A LaTeX `tabular` with the rules of booktabs."""
         cells = self._marked(r"\textbf{{{}}}", lambda text: _one_line(text).translate(LATEX))
         head = [column.translate(LATEX) for column in self.columns]
         body = "\n".join(f"{' & '.join(row)} \\\\" for row in cells)
@@ -83,7 +83,7 @@ class Table:
         return text.getvalue()
 
     def html(self) -> str:
-        """A table for a page."""
+        """An HTML table; the best cells are strong."""
         cells = self._marked(
             "<strong>{}</strong>", lambda text: html.escape(text).replace("\n", "<br>")
         )

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from babn.metrics.calibration import (
+from babn.metrics.calibration_error import (
     Reliability,
     adaptive_ece,
     classwise_ece,
@@ -12,8 +12,9 @@ from babn.metrics.calibration import (
     reliability,
     top_label_ece,
 )
-from babn.metrics.certainty import Pavpu, pavpu
 from babn.metrics.detection import auroc, average_precision, fpr95
+from babn.metrics.pavpu_counts import Pavpu, pavpu
+from babn.metrics.registry import METRICS, Metric, evaluate, metrics_for
 from babn.metrics.scores import accuracy, brier, confidence_and_correct, nll
 from babn.metrics.selective import (
     RiskCoverage,
@@ -22,7 +23,6 @@ from babn.metrics.selective import (
     risk_coverage,
     selective_accuracy,
 )
-from babn.metrics.table import METRICS, Metric, evaluate, metrics_for
 
 if TYPE_CHECKING:
     from babn.metrics import streaming as streaming
@@ -57,7 +57,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what needs torchmetrics when it is first asked for."""
+    """Imports what needs torchmetrics on first access."""
     if name == "streaming":
         return import_module("babn.metrics.streaming")
     raise AttributeError(f"module 'babn.metrics' has no attribute {name!r}")

@@ -1,17 +1,26 @@
-"""Metrics that keep sums and counts between batches."""
+"""Base classes of the streaming metrics: they keep sums, counts, or two numbers per example."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from babn.errors import MissingExtraError
-from babn.metrics.certainty import Pavpu, pavpu_counts
-from babn.metrics.checks import check_share, check_whole, refuse
-from babn.metrics.inputs import Labels, Probs, SampleProbs, examples, sampled_examples
+from babn.metrics.inputs import (
+    Labels,
+    Probs,
+    SampleProbs,
+    check_share,
+    check_whole,
+    examples,
+    fail,
+    sampled_examples,
+    scores_and_flags,
+)
+from babn.metrics.pavpu_counts import Pavpu, pavpu_counts
 
 try:
     from torchmetrics import Metric
@@ -22,29 +31,29 @@ except ImportError as error:
 
 
 class Exact(Metric):
-    """A metric whose state keeps its dtype wherever the model around it is moved."""
+    """A metric whose state keeps its dtype when the model around it is moved."""
 
     is_differentiable = False
     full_state_update = False
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype in which a process without examples takes part in gathering."""
+        """The dtype that a process without examples gathers in."""
         return torch.float64
 
     def _apply(
         self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ""
     ) -> nn.Module:
-        """Moves the state to the device that `fn` moves to, and leaves its dtype alone."""
+        """Moves the state to the device that `fn` moves to, without changing its dtype."""
         return super()._apply(lambda x: x.to(fn(x).device), exclude_state)
 
     def zeros(self, name: str, *shape: int) -> None:
-        """Adds a state that starts at zero and adds up over processes."""
+        """Adds a state that starts at zero and is summed over processes."""
         self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
 
 
 class Mean(Exact):
-    """Mean over examples of what `each` gives for a batch."""
+    """Mean over examples of the values that `each` returns for a batch."""
 
     total: Tensor
     count: Tensor
@@ -56,7 +65,7 @@ class Mean(Exact):
         self.zeros("count")
 
     def update(self, probs: Probs, labels: Labels) -> None:
-        """Adds a batch of probabilities, or a prediction, and its right classes."""
+        """Adds a batch of probabilities, or a prediction, and its labels."""
         values = self.each(*examples(probs, labels))
         self.total += values.sum()
         self.count += len(values)
@@ -67,14 +76,14 @@ class Mean(Exact):
 
 
 class Bins(Exact):
-    """`gap` between confidence and accuracy in the bins over which `add_up` sums.
+    """Calibration error from sums over bins.
 
     Args:
-        add_up: Gives sums over bins from probabilities, labels and the number of bins.
-        gap: Gives the error from the sums.
-        bins: Number of bins, of each class if `num_classes` is given.
-        num_classes: Number of classes that have bins of their own.
-        settings: Those of torchmetrics.
+        add_up: Returns sums over bins from probabilities, labels and the number of bins.
+        gap: Returns the error from the sums.
+        bins: Number of bins, per class if `num_classes` is given.
+        num_classes: Number of classes with separate bins.
+        settings: Arguments of `torchmetrics.Metric`.
     """
 
     higher_is_better = False
@@ -95,10 +104,10 @@ class Bins(Exact):
         self.zeros("sums", *groups, self.bins, 3)
 
     def update(self, probs: Probs, labels: Labels) -> None:
-        """Adds a batch of probabilities, or a prediction, and its right classes."""
+        """Adds a batch of probabilities, or a prediction, and its labels."""
         p, y = examples(probs, labels)
         if self.num_classes not in (None, p.shape[-1]):
-            refuse(
+            fail(
                 f"probs has {p.shape[-1]} classes and the metric num_classes={self.num_classes}",
                 "Make them the same.",
             )
@@ -110,7 +119,7 @@ class Bins(Exact):
 
 
 class Counts(Exact):
-    """Counts answers by accuracy and certainty."""
+    """Counts predictions by accuracy and certainty."""
 
     higher_is_better = True
     counts: Tensor
@@ -121,7 +130,7 @@ class Counts(Exact):
         self.zeros("counts", 4)
 
     def update(self, sample_probs: SampleProbs, labels: Labels) -> None:
-        """Adds a batch of samples of probabilities, or a prediction, and its right classes."""
+        """Adds a batch of sampled probabilities, or a prediction, and its labels."""
         self.counts += pavpu_counts(*sampled_examples(sample_probs, labels), self.alpha)
 
     def compute(self) -> Float[Tensor, ""]:
@@ -132,3 +141,60 @@ class Counts(Exact):
     @abstractmethod
     def value(self, counts: Pavpu) -> float:
         """The metric, from all counts."""
+
+
+class Gathered(Exact):
+    """Keeps a score and a flag of every example, for metrics that need all examples at once."""
+
+    scores: list[Tensor] | Tensor
+    flags: list[Tensor] | Tensor
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.add_state("scores", [], dist_reduce_fx="cat")
+        self.add_state("flags", [], dist_reduce_fx="cat")
+
+    def keep(self, scores: Float[Tensor, "example"], flags: Float[Tensor, "example"]) -> None:
+        """Adds the numbers of a batch, in float64."""
+        assert isinstance(self.scores, list) and isinstance(self.flags, list)
+        self.scores.append(scores)
+        self.flags.append(flags)
+
+    def compute(self) -> Float[Tensor, ""]:
+        """The metric of all examples so far."""
+        value = self.value(_joined(self.scores), _joined(self.flags) > 0)
+        return torch.tensor(value, dtype=torch.float64, device=self.device)
+
+    @abstractmethod
+    def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
+        """The metric, from all examples."""
+
+
+class OutOfDistribution(Gathered):
+    """Applies `contrast` to the scores of in-distribution and out-of-distribution examples."""
+
+    def __init__(self, contrast: Callable[[Tensor, Tensor], float], **settings: Any) -> None:
+        super().__init__(**settings)
+        self.contrast = contrast
+
+    def update(self, scores: Float[Tensor, "*batch"], outside: Bool[Tensor, "*batch"]) -> None:
+        """Adds a batch of scores, and flags of the out-of-distribution examples."""
+        self.keep(*scores_and_flags(scores, outside, ("scores", "outside")))
+
+    def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
+        """The metric, from all examples."""
+        return self.contrast(scores[~flags], scores[flags])
+
+
+class Selective(Gathered):
+    """Keeps confidences and whether predictions are correct."""
+
+    def update(self, confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -> None:
+        """Adds a batch of confidences, and whether the predictions are correct."""
+        self.keep(*scores_and_flags(confidence, correct))
+
+
+def _joined(state: list[Tensor] | Tensor) -> Tensor:
+    """A state as one tensor: a list before processes are gathered, a tensor afterwards."""
+    parts = [state] if isinstance(state, Tensor) else state
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)

@@ -1,12 +1,13 @@
-"""Probabilities, labels and answers: checked, in float64, one row for each example."""
+"""Validates probabilities, labels and settings, and flattens them to one row per example."""
 
-from typing import Literal, TypeAlias
+from numbers import Integral, Real
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
-from babn.metrics.checks import described, numbers, refuse
+from babn.errors import MetricInputError
 from babn.prediction.predict import Prediction
 
 Probs: TypeAlias = Prediction | Float[Tensor, "*batch label"]
@@ -14,7 +15,7 @@ SampleProbs: TypeAlias = Prediction | Float[Tensor, "sample *batch label"]
 Labels: TypeAlias = Integer[Tensor, "*batch"]
 
 TOLERANCE = 1e-3
-"""How far the sum of probabilities may be from one; further where the dtype is coarser."""
+"""Largest allowed distance of a sum of probabilities from 1; larger for coarser dtypes."""
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
@@ -22,7 +23,7 @@ INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 def examples(
     probs: Probs, labels: Labels
 ) -> tuple[Float[Tensor, "example label"], Int[Tensor, "example"]]:
-    """Probabilities and labels of every example, the batch axes made one."""
+    """Probabilities and labels with all batch axes flattened into one."""
     p = distributions(probs, "probs")
     return p.flatten(0, -2) if p.ndim > 1 else p[None], classes(labels, p.shape, p.device)
 
@@ -30,10 +31,10 @@ def examples(
 def sampled_examples(
     sample_probs: SampleProbs, labels: Labels
 ) -> tuple[Float[Tensor, "sample example label"], Int[Tensor, "example"]]:
-    """Samples of probabilities, and labels, of every example."""
+    """Samples of probabilities, and labels, with all batch axes flattened into one."""
     p = distributions(sample_probs, "sample_probs")
     if p.ndim < 2 or len(p) < 2 or p.shape[-1] < 2:
-        refuse(
+        fail(
             f"sample_probs has the shape {tuple(p.shape)}",
             "Give at least two samples of at least two classes, samples first.",
         )
@@ -43,7 +44,7 @@ def sampled_examples(
 def distributions(
     source: Prediction | Tensor, name: Literal["probs", "sample_probs"]
 ) -> Float[Tensor, "*shape label"]:
-    """Probabilities over classes: those of that name in a prediction, or the tensor itself."""
+    """Validated probabilities in float64: a tensor, or the attribute `name` of a prediction."""
     values = _of_prediction(source, name) if isinstance(source, Prediction) else source
     p = numbers(values, name)
     _check_probabilities(p, name, max(TOLERANCE, torch.finfo(values.dtype).eps))
@@ -52,7 +53,7 @@ def distributions(
 
 def _of_prediction(prediction: Prediction, name: Literal["probs", "sample_probs"]) -> Tensor:
     if prediction.activation != "softmax":
-        refuse(
+        fail(
             f"{name} comes from a prediction with activation={prediction.activation!r}",
             "Give one of a classifier whose classes exclude each other.",
         )
@@ -63,9 +64,9 @@ def _check_probabilities(p: Tensor, name: str, tolerance: float) -> None:
     sums = p.sum(-1) if p.ndim else p
     worst = sums.flatten()[(sums - 1).abs().argmax()].item()
     if p.min() < 0:
-        refuse(f"{name} holds {p.min().item():.6g}", "Give probabilities, for example a softmax.")
+        fail(f"{name} holds {p.min().item():.6g}", "Give probabilities, for example a softmax.")
     if p.ndim == 0 or not abs(worst - 1) <= tolerance:
-        refuse(
+        fail(
             f"{name} adds up to {worst:.6g} over the classes of an example",
             "Give probabilities that add up to 1 over the last axis, for example a softmax.",
         )
@@ -74,36 +75,73 @@ def _check_probabilities(p: Tensor, name: str, tolerance: float) -> None:
 def classes(
     labels: Labels, shape: torch.Size, device: torch.device | str
 ) -> Int[Tensor, "example"]:
-    """Labels as class numbers, checked against the shape of the probabilities."""
+    """Labels as flat class indices, validated against the shape of the probabilities."""
     if not isinstance(labels, Tensor) or labels.dtype not in INTEGERS:
-        refuse(f"labels is {described(labels)}", "Give class numbers as a tensor of integers.")
+        fail(f"labels is {described(labels)}", "Give class indices as a tensor of integers.")
     if labels.shape != shape[:-1]:
-        refuse(
+        fail(
             f"labels has the shape {tuple(labels.shape)} and the probabilities {tuple(shape)}",
             "Give one label for each example.",
         )
     flat = labels.to(device, torch.long).flatten()
     wrong = flat[(flat < 0) | (flat >= shape[-1])]
     if len(wrong):
-        refuse(
+        fail(
             f"labels holds {wrong[0].item()}, and classes run from 0 to {shape[-1] - 1}",
             "Leave out the examples that have no label.",
         )
     return flat
 
 
-def answers(
-    confidence: Float[Tensor, "*batch"],
-    correct: Bool[Tensor, "*batch"],
+def scores_and_flags(
+    scores: Float[Tensor, "*batch"],
+    flags: Bool[Tensor, "*batch"],
     names: tuple[str, str] = ("confidence", "correct"),
 ) -> tuple[Float[Tensor, "example"], Float[Tensor, "example"]]:
-    """Confidences, and one for a right and zero for a wrong answer."""
-    sure = numbers(confidence, names[0])
-    if not isinstance(correct, Tensor) or correct.dtype != torch.bool:
-        refuse(f"{names[1]} is {described(correct)}", "Give a tensor of booleans.")
-    if correct.shape != sure.shape:
-        refuse(
-            f"{names[1]} has the shape {tuple(correct.shape)} and {names[0]} {tuple(sure.shape)}",
+    """Flat scores in float64, and the flags that belong to them as 0 and 1."""
+    values = numbers(scores, names[0])
+    if not isinstance(flags, Tensor) or flags.dtype != torch.bool:
+        fail(f"{names[1]} is {described(flags)}", "Give a tensor of booleans.")
+    if flags.shape != values.shape:
+        fail(
+            f"{names[1]} has the shape {tuple(flags.shape)} and {names[0]} {tuple(values.shape)}",
             "Give one of each for every example.",
         )
-    return sure.flatten(), correct.to(sure).flatten()
+    return values.flatten(), flags.to(values).flatten()
+
+
+def numbers(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*shape"]:
+    """The values in float64; raises if there are none or if one is NaN."""
+    if not isinstance(values, Tensor) or not values.dtype.is_floating_point:
+        fail(f"{name} is {described(values)}", "Give a tensor of floats.")
+    if not values.numel():
+        fail(f"{name} is empty, with the shape {tuple(values.shape)}", "Give an example or more.")
+    if values.isnan().any():
+        fail(f"{name} holds nan", "Find out where it comes from; no metric can be computed.")
+    return values.detach().double()
+
+
+def check_whole(value: int, name: str) -> int:
+    """Validates a positive integer."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        fail(f"{name}={value!r} is not possible", "Give a whole number from 1 on.")
+    return int(value)
+
+
+def check_share(value: float, name: str, whole: bool) -> float:
+    """Validates a number above 0 and below 1, or up to 1 if `whole`."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not (0 < value < 1 or (whole and value == 1)):
+        end = "up to 1" if whole else "below 1"
+        fail(f"{name}={value!r} is not possible", f"Give a number above 0 and {end}.")
+    return float(value)
+
+
+def described(value: Any) -> str:
+    """What an argument of the wrong type is, for an error message."""
+    return f"a tensor of {value.dtype}" if isinstance(value, Tensor) else repr(value)
+
+
+def fail(problem: str, remedy: str) -> NoReturn:
+    """Raises `MetricInputError`."""
+    raise MetricInputError(f"{problem}. {remedy}")

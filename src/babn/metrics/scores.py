@@ -1,4 +1,4 @@
-"""How good answers and their probabilities are: accuracy, log likelihood, Brier score."""
+"""Accuracy, negative log likelihood and Brier score."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -7,12 +7,12 @@ from torch import Tensor
 from babn.metrics.inputs import Labels, Probs, examples
 
 FLOOR = 1e-12
-"""Probabilities below count as this much, so that an impossible answer costs 27.6 nats."""
+"""Lower bound on probabilities, so that a class of probability zero costs 27.6 nats."""
 
 
 def accuracy(probs: Probs, labels: Labels) -> float:
-    """Share of examples whose most probable class is the right one; of equals, the first counts."""
-    return right(*examples(probs, labels)).mean().item()
+    """Share of examples whose most probable class is the label; ties go to the lower class."""
+    return correctness(*examples(probs, labels)).mean().item()
 
 
 def nll(probs: Probs, labels: Labels) -> float:
@@ -20,7 +20,7 @@ def nll(probs: Probs, labels: Labels) -> float:
 
     $$-\frac1n \sum_i \log \max(p_{i y_i}, 10^{-12})$$
     """
-    return surprise(*examples(probs, labels)).mean().item()
+    return negative_log_probs(*examples(probs, labels)).mean().item()
 
 
 def brier(probs: Probs, labels: Labels) -> float:
@@ -28,31 +28,43 @@ def brier(probs: Probs, labels: Labels) -> float:
 
     $$\frac1n \sum_i \sum_c (p_{ic} - [y_i = c])^2$$
     """
-    return squared_error(*examples(probs, labels)).mean().item()
+    return squared_errors(*examples(probs, labels)).mean().item()
 
 
 def confidence_and_correct(
     probs: Probs, labels: Labels
 ) -> tuple[Float[Tensor, "example"], Bool[Tensor, "example"]]:
-    """Probability of the most probable class, and whether it is the right one."""
+    """Probability of the most probable class, and whether it is the label."""
     p, y = examples(probs, labels)
-    return p.amax(-1), p.argmax(-1) == y
+    return p.amax(-1), correctness(p, y).bool()
 
 
-def right(p: Float[Tensor, "example label"], y: Int[Tensor, "example"]) -> Float[Tensor, "example"]:
-    """One for each right answer, zero for each wrong one."""
+def correctness(
+    p: Float[Tensor, "example label"], y: Int[Tensor, "example"]
+) -> Float[Tensor, "example"]:
+    """1 for each correct prediction, 0 for each wrong one."""
     return (p.argmax(-1) == y).to(p)
 
 
-def surprise(
+def negative_log_probs(
     p: Float[Tensor, "example label"], y: Int[Tensor, "example"]
 ) -> Float[Tensor, "example"]:
-    """Negative log probability of each right class."""
+    """Negative log probability of each label."""
     return -p.gather(-1, y[:, None]).squeeze(-1).clamp(min=FLOOR).log()
 
 
-def squared_error(
+def squared_errors(
     p: Float[Tensor, "example label"], y: Int[Tensor, "example"]
 ) -> Float[Tensor, "example"]:
-    """Squared distance of each row of probabilities from the right class."""
+    """Squared distance of each row of probabilities from its one-hot label."""
     return (p - torch.nn.functional.one_hot(y, p.shape[-1])).square().sum(-1)
+
+
+def sorted_by_confidence(
+    confidence: Float[Tensor, "example"], correct: Float[Tensor, "example"]
+) -> tuple[Float[Tensor, "example"], Float[Tensor, "example"]]:
+    """Both in descending order of confidence; examples with equal confidence share their mean."""
+    confidence, order = confidence.sort(descending=True)
+    _, group, count = confidence.unique_consecutive(return_inverse=True, return_counts=True)
+    total = correct.new_zeros(len(count)).index_add(0, group, correct[order])
+    return confidence, (total / count)[group]

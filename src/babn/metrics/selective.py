@@ -1,4 +1,4 @@
-"""Selective prediction: what is gained by answering only where confidence is high."""
+"""Selective prediction: risk and accuracy when the least confident examples are rejected."""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from babn.metrics.checks import check_share
-from babn.metrics.inputs import answers
-from babn.metrics.ordering import from_the_surest
+from babn.metrics.inputs import check_share, scores_and_flags
+from babn.metrics.scores import sorted_by_confidence
 
 
 @dataclass(frozen=True)
@@ -16,8 +15,8 @@ class RiskCoverage:
     """The risk-coverage curve, in float64.
 
     Attributes:
-        coverage: Share of examples that are answered: 1/n, 2/n, ..., 1.
-        risk: Share of wrong answers among them.
+        coverage: Share of examples that are not rejected: 1/n, 2/n, ..., 1.
+        risk: Share of wrong predictions among them.
     """
 
     coverage: Float[Tensor, "example"]
@@ -27,18 +26,17 @@ class RiskCoverage:
 def risk_coverage(
     confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]
 ) -> RiskCoverage:
-    """Risk among the surest examples, for every number of them.
+    """Risk among the most confident examples, for every number of them.
 
-    Where examples with equal confidence could come in any order, the risk is the mean over all
-    orders.
+    For examples with equal confidence the risk is the mean over all of their orders.
 
     Args:
-        confidence: Higher for the surer, such as the largest probability.
-        correct: Whether the answers are right.
+        confidence: Confidences, such as the largest probabilities.
+        correct: Whether the predictions are correct.
     """
-    _, right = from_the_surest(*answers(confidence, correct))
-    answered = torch.arange(1, len(right) + 1, dtype=torch.float64, device=right.device)
-    return RiskCoverage(answered / len(right), (1 - right).cumsum(0) / answered)
+    _, right = sorted_by_confidence(*scores_and_flags(confidence, correct))
+    covered = torch.arange(1, len(right) + 1, dtype=torch.float64, device=right.device)
+    return RiskCoverage(covered / len(right), (1 - right).cumsum(0) / covered)
 
 
 def aurc(confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -> float:
@@ -49,8 +47,8 @@ def aurc(confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -
 def e_aurc(confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -> float:
     """Excess area under the risk-coverage curve (Geifman et al. 2019), from 0.
 
-    The area, less that of the best confidence for these answers: one that puts every right answer
-    before every wrong one.
+    The area minus that of the optimal confidence, which ranks every correct prediction above every
+    wrong one.
     """
     area = aurc(confidence, correct)
     return max(area - aurc(correct.double(), correct), 0.0)
@@ -59,7 +57,7 @@ def e_aurc(confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"])
 def selective_accuracy(
     confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"], coverage: float
 ) -> float:
-    """Accuracy on the smallest number of surest examples that make up at least the coverage."""
+    """Accuracy on the fewest most confident examples that reach the coverage."""
     check_share(coverage, "coverage", whole=True)
     curve = risk_coverage(confidence, correct)
     return 1 - curve.risk[(curve.coverage < coverage).sum()].item()

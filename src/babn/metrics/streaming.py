@@ -1,7 +1,7 @@
-"""The metrics for torchmetrics: fed batch by batch, gathered over processes, in float64.
+"""The metrics as torchmetrics classes, updated batch by batch and gathered over processes.
 
-Sums and counts are kept where they suffice, and two numbers of every example elsewhere.
-Wherever probabilities are taken, a `Prediction` is taken too.
+States are in float64: sums and counts where they suffice, otherwise two numbers per example.
+Metrics that take probabilities also take a `Prediction`.
 """
 
 from typing import Any
@@ -10,22 +10,20 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from babn import metrics
-from babn.metrics import bins as binned
-from babn.metrics import scores as scored
-from babn.metrics.accumulators import Bins, Counts, Mean
-from babn.metrics.certainty import Pavpu
-from babn.metrics.checks import check_share, check_whole
-from babn.metrics.gathering import Gathered, OutOfDistribution, Selective
-from babn.metrics.inputs import Labels, Probs, answers
+from babn.metrics import calibration_error as calibrated
+from babn.metrics import scores
+from babn.metrics.accumulators import Bins, Counts, Gathered, Mean, OutOfDistribution, Selective
+from babn.metrics.inputs import Labels, Probs, check_share, check_whole, scores_and_flags
+from babn.metrics.pavpu_counts import Pavpu
 
 
 class Accuracy(Mean):
-    """Share of right answers, as `babn.metrics.accuracy`."""
+    """Share of correct predictions, as `babn.metrics.accuracy`."""
 
     higher_is_better = True
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(scored.right, **settings)
+        super().__init__(scores.correctness, **settings)
 
 
 class NegativeLogLikelihood(Mean):
@@ -34,7 +32,7 @@ class NegativeLogLikelihood(Mean):
     higher_is_better = False
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(scored.surprise, **settings)
+        super().__init__(scores.negative_log_probs, **settings)
 
 
 class BrierScore(Mean):
@@ -43,35 +41,41 @@ class BrierScore(Mean):
     higher_is_better = False
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(scored.squared_error, **settings)
+        super().__init__(scores.squared_errors, **settings)
 
 
 class CalibrationError(Bins):
     """Expected calibration error, as `babn.metrics.ece`."""
 
     def __init__(self, bins: int = 10, **settings: Any) -> None:
-        super().__init__(binned.confidence_sums, binned.mean_gap, bins, **settings)
+        super().__init__(calibrated.confidence_sums, calibrated.mean_gap, bins, **settings)
 
 
 class MaximumCalibrationError(Bins):
     """Maximum calibration error, as `babn.metrics.mce`."""
 
     def __init__(self, bins: int = 10, **settings: Any) -> None:
-        super().__init__(binned.confidence_sums, binned.largest_gap, bins, **settings)
+        super().__init__(calibrated.confidence_sums, calibrated.largest_gap, bins, **settings)
 
 
 class ClasswiseCalibrationError(Bins):
     """Classwise calibration error, as `babn.metrics.classwise_ece`."""
 
     def __init__(self, num_classes: int, bins: int = 10, **settings: Any) -> None:
-        super().__init__(binned.class_sums, binned.mean_gap, bins, num_classes, **settings)
+        super().__init__(calibrated.class_sums, calibrated.mean_gap, bins, num_classes, **settings)
 
 
 class TopLabelCalibrationError(Bins):
     """Top-label calibration error, as `babn.metrics.top_label_ece`."""
 
     def __init__(self, num_classes: int, bins: int = 10, **settings: Any) -> None:
-        super().__init__(binned.top_label_sums, binned.mean_gap, bins, num_classes, **settings)
+        super().__init__(
+            calibrated.top_label_sums,
+            calibrated.mean_gap,
+            bins,
+            num_classes,
+            **settings,
+        )
 
 
 class AdaptiveCalibrationError(Gathered):
@@ -84,16 +88,17 @@ class AdaptiveCalibrationError(Gathered):
         self.bins = check_whole(bins, "bins")
 
     def update(self, probs: Probs, labels: Labels) -> None:
-        """Adds a batch of probabilities, or a prediction, and its right classes."""
-        self.keep(*answers(*metrics.confidence_and_correct(probs, labels)))
+        """Adds a batch of probabilities, or a prediction, and its labels."""
+        self.keep(*scores_and_flags(*metrics.confidence_and_correct(probs, labels)))
 
     def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
-        """The error, from confidences and right answers."""
-        return binned.mean_gap(binned.equal_mass_sums(scores, flags.to(scores), self.bins)).item()
+        """The error, from confidences and correctness."""
+        sums = calibrated.equal_mass_sums(scores, flags.to(scores), self.bins)
+        return calibrated.mean_gap(sums).item()
 
 
 class OutOfDistributionAuroc(OutOfDistribution):
-    """Chance that a foreign example scores higher, as `babn.metrics.auroc`."""
+    """Probability that an out-of-distribution example scores higher, as `babn.metrics.auroc`."""
 
     higher_is_better = True
 
@@ -102,7 +107,7 @@ class OutOfDistributionAuroc(OutOfDistribution):
 
 
 class OutOfDistributionFpr95(OutOfDistribution):
-    """False positive rate where 95 % of foreign examples are found, as `babn.metrics.fpr95`."""
+    """False positive rate at a true positive rate of 95 %, as `babn.metrics.fpr95`."""
 
     higher_is_better = False
 
@@ -111,7 +116,7 @@ class OutOfDistributionFpr95(OutOfDistribution):
 
 
 class OutOfDistributionAveragePrecision(OutOfDistribution):
-    """Average precision of finding foreign examples, as `babn.metrics.average_precision`."""
+    """Average precision of out-of-distribution detection, as `babn.metrics.average_precision`."""
 
     higher_is_better = True
 
@@ -125,22 +130,22 @@ class AreaUnderRiskCoverage(Selective):
     higher_is_better = False
 
     def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
-        """The area, from confidences and right answers."""
+        """The area, from confidences and correctness."""
         return metrics.aurc(scores, flags)
 
 
 class ExcessAreaUnderRiskCoverage(Selective):
-    """Mean risk above that of the best confidence, as `babn.metrics.e_aurc`."""
+    """Mean risk above that of the optimal confidence, as `babn.metrics.e_aurc`."""
 
     higher_is_better = False
 
     def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
-        """The excess, from confidences and right answers."""
+        """The excess, from confidences and correctness."""
         return metrics.e_aurc(scores, flags)
 
 
 class SelectiveAccuracy(Selective):
-    """Accuracy on the surest examples, as `babn.metrics.selective_accuracy`."""
+    """Accuracy on the most confident examples, as `babn.metrics.selective_accuracy`."""
 
     higher_is_better = True
 
@@ -149,12 +154,12 @@ class SelectiveAccuracy(Selective):
         self.coverage = check_share(coverage, "coverage", whole=True)
 
     def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
-        """The accuracy, from confidences and right answers."""
+        """The accuracy, from confidences and correctness."""
         return metrics.selective_accuracy(scores, flags, self.coverage)
 
 
 class PavpuScore(Counts):
-    """Share of answers certain and right or uncertain and wrong, as `babn.metrics.pavpu`."""
+    """PAvPU: share of predictions certain and correct or uncertain and wrong."""
 
     def value(self, counts: Pavpu) -> float:
         """The share."""
@@ -162,7 +167,7 @@ class PavpuScore(Counts):
 
 
 class AccurateGivenCertain(Counts):
-    """Share of right among certain answers; NaN without any."""
+    """Share of correct among certain predictions; NaN without any."""
 
     def value(self, counts: Pavpu) -> float:
         """The share."""
@@ -170,7 +175,7 @@ class AccurateGivenCertain(Counts):
 
 
 class UncertainGivenInaccurate(Counts):
-    """Share of uncertain among wrong answers; NaN without any."""
+    """Share of uncertain among wrong predictions; NaN without any."""
 
     def value(self, counts: Pavpu) -> float:
         """The share."""

@@ -1,7 +1,7 @@
-"""Figures of uncertainty for papers and reports.
+"""Figures of uncertainty, for papers and reports.
 
-Every function gives a `matplotlib.figure.Figure` that belongs to nobody else: pyplot does not know
-of it, so nothing has to be closed. matplotlib is loaded when a plot is first asked for.
+Every function returns a `matplotlib.figure.Figure` that is not registered with pyplot and need not
+be closed. matplotlib is imported when a plot is first used.
 """
 
 from importlib import import_module
@@ -11,18 +11,15 @@ from babn.errors import MissingExtraError
 from babn.plots.sizes import DOUBLE, SINGLE
 
 if TYPE_CHECKING:
-    from babn.plots.calibration import reliability_diagram
     from babn.plots.curves import training_curves
-    from babn.plots.divergence import kl_history
     from babn.plots.entropies import entropy_histogram
-    from babn.plots.files import save
     from babn.plots.heat_maps import attention_figure
-    from babn.plots.inline import as_svg
-    from babn.plots.posteriors import encoder_agreement, posterior_checks
+    from babn.plots.layer_kl_history import kl_history
+    from babn.plots.output import as_svg, save
     from babn.plots.probabilities import class_probabilities
-    from babn.plots.questions import question_figure
     from babn.plots.regions import attention_on_image
-    from babn.plots.selective import risk_coverage
+    from babn.plots.reliability import reliability_diagram
+    from babn.plots.risk_curves import risk_coverage
 
 __all__ = [
     "DOUBLE",
@@ -31,11 +28,8 @@ __all__ = [
     "attention_figure",
     "attention_on_image",
     "class_probabilities",
-    "encoder_agreement",
     "entropy_histogram",
     "kl_history",
-    "posterior_checks",
-    "question_figure",
     "reliability_diagram",
     "risk_coverage",
     "save",
@@ -43,24 +37,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "as_svg": "inline",
+    "as_svg": "output",
     "attention_figure": "heat_maps",
     "attention_on_image": "regions",
     "class_probabilities": "probabilities",
-    "encoder_agreement": "posteriors",
     "entropy_histogram": "entropies",
-    "kl_history": "divergence",
-    "posterior_checks": "posteriors",
-    "question_figure": "questions",
-    "reliability_diagram": "calibration",
-    "risk_coverage": "selective",
-    "save": "files",
+    "kl_history": "layer_kl_history",
+    "reliability_diagram": "reliability",
+    "risk_coverage": "risk_curves",
+    "save": "output",
     "training_curves": "curves",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what needs matplotlib when it is first asked for."""
+    """Imports what needs matplotlib on first access."""
     if name not in _HOMES:
         raise AttributeError(f"module 'babn.plots' has no attribute {name!r}")
     try:

@@ -7,17 +7,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from babn.plots.answers import check_some
-from babn.plots.histories import Series, as_runs, step_numbers
-from babn.plots.legends import collected, legend_above
-from babn.plots.sizes import DOUBLE, SINGLE, Size, asked_width, figure_size, grid
-from babn.plots.style import arranged, drawing, line_look, new_figure
+from babn.plots.plot_data import Series, as_runs, check_some, step_numbers
+from babn.plots.sizes import DOUBLE, SINGLE, Size, figure_size, given_width, grid
+from babn.plots.style import arranged, collected, drawing, legend_above, line_look, new_figure
 
 PANEL = 1.6
-"""Least width of a panel in inches."""
+"""Minimum width of a panel in inches."""
 
 Runs = Series
-"""A number for each step, or a row of them for each seed."""
+"""One value for each step, or a row of them for each seed."""
 
 
 @drawing
@@ -28,20 +26,19 @@ def training_curves(
     label: str = "loss",
     size: Size = None,
 ) -> Figure:
-    """Losses, divergences or metrics over training steps.
+    """Losses, KLs or metrics over training steps.
 
-    Where a method ran with several seeds, the line is their mean and the band one standard
-    deviation to either side.
+    For several seeds the line is their mean and the band one standard deviation to either side.
 
     Args:
-        history: For each method a number for each step, or a row of them for each seed. For several
-            panels, a mapping from what is measured to such mappings.
-        steps: Step numbers; counted from 1 if not given.
-        label: What is measured, if there is one panel.
+        history: For each method one value per step, or a row of them for each seed. For several
+            panels, a mapping from panel labels to such mappings.
+        steps: Step numbers; by default counted from 1.
+        label: Label of the panel, if there is only one.
         size: Width in inches, or width and height.
     """
     panels = _by_panel(history, label)
-    width = asked_width(size, SINGLE if len(panels) == 1 else DOUBLE)
+    width = given_width(size, SINGLE if len(panels) == 1 else DOUBLE)
     rows, columns = grid(len(panels), width, PANEL)
     tall = rows * max(0.45 * min(width / columns, SINGLE) + 0.5, 1.75) + 0.35
     figure = new_figure(figure_size(size, width, lambda _: tall))
@@ -58,7 +55,7 @@ def training_curves(
 
 
 def _by_panel(history: Any, label: str) -> dict[str, dict[str, Runs]]:
-    """Runs by method, by what is measured."""
+    """Runs by panel and method."""
     check_some(history, "history", "a mapping from names of methods to numbers over steps")
     nested = isinstance(next(iter(history.values())), Mapping)
     panels = history if nested else {label: history}
@@ -70,7 +67,7 @@ def _by_panel(history: Any, label: str) -> dict[str, dict[str, Runs]]:
 def _draw_runs(
     panel: Axes, index: int, name: str, runs: Runs, steps: Series | None, argument: str
 ) -> None:
-    """The mean over seeds, with a band of one standard deviation if there are several."""
+    """Draws the mean over seeds, with a band of one standard deviation."""
     values = as_runs(argument, runs)
     at = step_numbers(steps, values.shape[1], argument)
     mean = values.mean(0)

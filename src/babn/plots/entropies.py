@@ -1,4 +1,4 @@
-"""Histograms of entropy inside and outside the domain."""
+"""Histograms of the entropy of in-domain and out-of-domain examples."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,15 +12,16 @@ from torch import Tensor
 
 from babn import metrics
 from babn.errors import ConfigError
-from babn.plots.answers import as_array, check_some
-from babn.plots.legends import collected, legend_above
-from babn.plots.sizes import DOUBLE, SINGLE, Size, asked_width, figure_size, grid
+from babn.plots.plot_data import as_array, check_some
+from babn.plots.sizes import DOUBLE, SINGLE, Size, figure_size, given_width, grid
 from babn.plots.style import (
     SKY,
     VERMILION,
     arranged,
+    collected,
     drawing,
     in_percent,
+    legend_above,
     new_figure,
     note,
 )
@@ -28,7 +29,7 @@ from babn.prediction.predict import Prediction
 
 BARS = 20
 PANEL = 1.3
-"""Number of bars, and least width of a panel in inches."""
+"""Number of bars, and minimum width of a panel in inches."""
 
 Entropies = Prediction | Tensor
 
@@ -40,19 +41,19 @@ def entropy_histogram(
     *,
     size: Size = None,
 ) -> Figure:
-    """Entropies of familiar and of foreign examples, one panel for each method.
+    """Entropies of in-domain and out-of-domain examples, one panel for each method.
 
-    Each panel gives the area under the receiver operating characteristic: the chance that a foreign
-    example has the higher entropy.
+    Each panel shows the AUROC: the probability that an out-of-domain example has the higher
+    entropy.
 
     Args:
-        inside: Entropies in nats inside the domain, or a prediction, or a mapping from names of
-            methods to pairs of inside and outside.
-        outside: Entropies outside the domain, unless `inside` is a mapping.
+        inside: Entropies of in-domain examples in nats, or a prediction, or a mapping from method
+            names to pairs of inside and outside.
+        outside: Entropies of out-of-domain examples, unless `inside` is a mapping.
         size: Width in inches, or width and height.
     """
     pairs = _by_method(inside, outside)
-    width = asked_width(size, SINGLE if len(pairs) < 3 else DOUBLE)
+    width = given_width(size, SINGLE if len(pairs) < 3 else DOUBLE)
     rows, columns = grid(len(pairs), width, PANEL)
     tall = rows * max(1.3, 0.55 * min(width / columns, SINGLE) + 0.3) + 0.3
     figure = new_figure(figure_size(size, width, lambda _: tall))
@@ -69,7 +70,7 @@ Pairs = dict[str, tuple[Float[np.ndarray, "inside"], Float[np.ndarray, "outside"
 
 
 def _by_method(inside: Any, outside: Entropies | None) -> Pairs:
-    """Entropies by the name of the method; a single method has the empty name."""
+    """Entropies by method name; a single method has the empty name."""
     if isinstance(inside, Mapping) != (outside is None):
         raise ConfigError(
             f"inside is a {type(inside).__name__} and outside a {type(outside).__name__}. Give two "
@@ -85,7 +86,7 @@ def _by_method(inside: Any, outside: Entropies | None) -> Pairs:
 
 
 def _entropies(argument: str, source: Any) -> Float[np.ndarray, "example"]:
-    """Entropies as numbers, none of them infinite."""
+    """Finite entropies as an array."""
     values = source.entropy if isinstance(source, Prediction) else source
     found = as_array(values).flatten()
     if not len(found) or not np.isfinite(found).all():
@@ -97,14 +98,14 @@ def _entropies(argument: str, source: Any) -> Float[np.ndarray, "example"]:
 
 
 def _edges(pairs: Pairs) -> Float[np.ndarray, "edge"]:
-    """Edges of the bars, the same for all methods, from the least to the largest entropy or 0."""
+    """Bar edges that all methods share, from the smallest entropy or 0 to the largest."""
     values = [x for pair in pairs.values() for x in pair]
     low, high = min(0.0, *(x.min() for x in values)), max(x.max() for x in values)
     return np.linspace(low, high if high > low else low + 1, BARS + 1)
 
 
 def _draw_pair(panel: Axes, name: str, pair: Any, edges: Float[np.ndarray, "edge"]) -> None:
-    """One method: bars for inside, an outline for outside, so that both show where they meet."""
+    """Draws one method: bars for inside, an outline for outside, so that both stay visible."""
     shares = [np.histogram(x, edges)[0] / len(x) for x in pair]
     panel.stairs(shares[0], edges, fill=True, color=SKY, label="in domain")
     panel.stairs(shares[1], edges, color=VERMILION, linewidth=1.2, label="out of domain")
@@ -114,7 +115,7 @@ def _draw_pair(panel: Axes, name: str, pair: Any, edges: Float[np.ndarray, "edge
 
 
 def _finish(panels: Sequence[Axes], used: int, columns: int) -> None:
-    """Scales and their names, room for the note, and no axes in cells that are not used."""
+    """Sets scales and labels, and hides unused axes."""
     top = max(panel.dataLim.y1 for panel in panels[:used])
     panels[0].set_ylim(0, 1.25 * top)
     for i, panel in enumerate(panels):

@@ -1,4 +1,4 @@
-"""Attention of single heads: posterior mean next to std/mean."""
+"""Heat maps of attention: posterior mean next to std/mean."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from matplotlib.figure import Figure
 
 from babn.errors import ConfigError
 from babn.plots.layout import GAP, Contents, Layout, arrange, colour_bar, place
-from babn.plots.maps import Shading, choose, mean_shading, spread_shading
+from babn.plots.map_values import Shading, choose, mean_shading, spread_shading
 from babn.plots.sizes import Size
 from babn.plots.style import drawing
 from babn.plots.tokens import LARGEST, label_axis, label_size, readable, room
 from babn.prediction.attention_maps import AttentionMap
 
 DOTS = 200
-"""Dots per inch at which cells should be told apart."""
+"""Dots per inch at which cells should be distinguishable."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Tokens of queries and keys, and their sizes in points."""
+    """Tokens of queries and keys, and their font sizes in points."""
 
     queries: list[str]
     keys: list[str]
@@ -41,17 +41,17 @@ def attention_figure(
     heads: int | Sequence[int] = 0,
     size: Size = None,
 ) -> Figure:
-    """Posterior mean of attention next to its std/mean, with queries down and keys across.
+    """Posterior mean of attention next to its std/mean, with queries as rows and keys as columns.
 
-    Several heads come one below the other, and side by side where the page is not tall enough. All
+    Several heads are placed below each other, and side by side if the page is not tall enough. All
     share their two scales. Masked pairs, whose weight is zero, are grey in std/mean.
 
     Args:
         map: One of the maps that `babn.attention_maps` returned.
-        tokens: Tokens of the queries; what follows the last of them, such as padding, is not shown.
-        keys: Tokens of the keys in cross attention; the same as `tokens` if not given.
-        example: Which example of the batch.
-        heads: Which head, or several.
+        tokens: Tokens of the queries; later positions, such as padding, are not shown.
+        keys: Tokens of the keys in cross-attention; by default the same as `tokens`.
+        example: Index of the example in the batch.
+        heads: Index of a head, or several.
         size: Width in inches, or width and height.
     """
     chosen = list(heads) if isinstance(heads, Sequence) else [heads]
@@ -73,7 +73,7 @@ def attention_figure(
 
 
 def _check_tokens(map: AttentionMap, tokens: Sequence[str], keys: Sequence[str] | None) -> None:
-    """Refuses tokens that cannot be those of the map."""
+    """Validates the numbers of tokens against the map."""
     for argument, given, most in (
         ("tokens", tokens, map.mean.shape[-2]),
         ("keys", tokens if keys is None else keys, map.mean.shape[-1]),
@@ -91,7 +91,7 @@ def _check_tokens(map: AttentionMap, tokens: Sequence[str], keys: Sequence[str] 
 
 
 def _fit(heads: int, labels: Labels, size: Size) -> tuple[Layout, Labels]:
-    """A layout and sizes of labels; smaller labels, where there are many, leave larger panels."""
+    """The layout and the label sizes; smaller labels leave room for larger panels."""
     queries, keys = labels.queries, labels.keys
     rooms = room(queries, LARGEST), room(keys, LARGEST)
     layout = arrange(Contents(heads, len(queries), len(keys), *rooms), size)
@@ -108,7 +108,7 @@ def _draw_heads(
     matrices: Float[np.ndarray, "head query key"],
     shading: Shading,
 ) -> list[Axes]:
-    """The panels of all heads for one of mean and std/mean, and its scale over its half."""
+    """Draws the panels of all heads for the mean or std/mean, and their colour bar."""
     half = (layout.span - GAP) / 2
     colour_bar(figure, shading, layout.left + side * (half + GAP), half)
     corners = [layout.corner(i, side) for i in range(len(matrices))]
@@ -119,7 +119,7 @@ def _draw_heads(
 
 
 def _draw(panel: Axes, matrix: Float[np.ndarray, "query key"], shading: Shading) -> None:
-    """Cells with sharp edges, or smoothed where a cell would have less than two dots in print."""
+    """Draws cells with sharp edges, or smoothed if a cell is smaller than two dots in print."""
     scale = DOTS / panel.figure.dpi
     dots = scale * panel.bbox.height / matrix.shape[0], scale * panel.bbox.width / matrix.shape[1]
     smoothing = "nearest" if min(dots) >= 2 else "antialiased"
@@ -129,7 +129,7 @@ def _draw(panel: Axes, matrix: Float[np.ndarray, "query key"], shading: Shading)
 
 
 def _label(panel: Axes, labels: Labels, layout: Layout, left: bool) -> None:
-    """Tokens along both axes, queries only at the left end of a row."""
+    """Labels both axes with tokens, queries only at the left end of a row."""
     label_axis(panel.xaxis, labels.keys, layout.wide / len(labels.keys), labels.key_points)
     label_axis(panel.yaxis, labels.queries, layout.tall / len(labels.queries), labels.query_points)
     panel.tick_params(axis="x", rotation=90)

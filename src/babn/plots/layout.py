@@ -1,4 +1,4 @@
-"""Where the panels of attention figures are, in inches from the top left."""
+"""Layout of attention figures, in inches from the top left."""
 
 import math
 from dataclasses import dataclass
@@ -9,28 +9,28 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from babn.errors import ConfigError
-from babn.plots.maps import Shading
-from babn.plots.sizes import SINGLE, TALLEST, Size, asked_width
+from babn.plots.map_values import Shading
+from babn.plots.sizes import SINGLE, TALLEST, Size, given_width
 
 BAR, BAR_TOP, BAR_BLOCK = 0.07, 0.19, 0.47
-"""Thickness of a colour bar, what is above it, and what it takes with its name and numbers."""
+"""Thickness of a colour bar, the space above it, and the height with its name and ticks."""
 
 GAP, PAIR_GAP, TITLE, NAME, EDGE = 0.1, 0.22, 0.18, 0.17, 0.06
-"""Room between two panels, two pairs, for a head's title, for an axis name, and at the edge."""
+"""Space between panels, between pairs, for a title, for an axis label, and at the edge."""
 
 INSET = 0.08
-"""How much shorter a colour bar is at each end than its panels, for the numbers at its ends."""
+"""Inset of a colour bar at each end, for the tick labels there."""
 
 LEAST = 0.3
-"""Least side of a panel."""
+"""Minimum side of a panel."""
 
 LINE = 0.085
-"""Room for the smallest label."""
+"""Height of the smallest label."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What has to fit: heads, shape of a map, and room for the labels at its left and bottom."""
+    """Number of heads, shape of a map, and space for the labels at its left and bottom."""
 
     heads: int
     queries: int
@@ -47,10 +47,10 @@ class Layout:
         width: Width of the figure.
         height: Height of the figure.
         across: Pairs in a row.
-        left: Where the first panel begins.
+        left: Left edge of the first panel.
         wide: Width of a panel.
         tall: Height of a panel.
-        title: Room for a title over each row.
+        title: Height of the title above each row.
     """
 
     width: float
@@ -62,7 +62,7 @@ class Layout:
     title: float
 
     def corner(self, head: int, side: int) -> tuple[float, float]:
-        """Left and upper end of the panel of a head, 0 for the mean and 1 for std/mean."""
+        """Upper left corner of a panel of a head; `side` is 0 for the mean and 1 for std/mean."""
         row, pair = divmod(head, self.across)
         x = self.left + pair * (2 * self.wide + GAP + PAIR_GAP) + side * (self.wide + GAP)
         return x, BAR_BLOCK + (row + 1) * self.title + row * (self.tall + GAP)
@@ -74,8 +74,8 @@ class Layout:
 
 
 def arrange(contents: Contents, size: Size) -> Layout:
-    """The layout with the largest panels that fits onto a page, or into the size asked for."""
-    width = asked_width(size, SINGLE)
+    """The layout with the largest panels that fits the page or the given size."""
+    width = given_width(size, SINGLE)
     height = size[1] if isinstance(size, tuple) else None
     layouts = [_layout(contents, width, height, a) for a in range(1, contents.heads + 1)]
     fitting = [
@@ -105,19 +105,19 @@ def _layout(contents: Contents, width: float, height: float | None, across: int)
 
 
 def _height(contents: Contents, wide: float) -> float:
-    """Square cells, unless the map is much wider or taller than a square."""
+    """Height for square cells, unless the map is much wider or taller than a square."""
     least = max(min(LINE * contents.queries, wide), LEAST)
     return min(max(wide * contents.queries / contents.keys, least), 1.5 * wide)
 
 
 def place(figure: Figure, x: float, y: float, wide: float, tall: float) -> Axes:
-    """New axes with their upper left corner at that place."""
+    """Adds axes with their upper left corner at (x, y)."""
     width, height = figure.get_size_inches()
     return figure.add_axes((x / width, 1 - (y + tall) / height, wide / width, tall / height))
 
 
 def colour_bar(figure: Figure, shading: Shading, x: float, wide: float) -> None:
-    """A colour bar at the top of the figure, under its name."""
+    """Adds a colour bar at the top of the figure."""
     axes = place(figure, x + INSET, BAR_TOP, wide - 2 * INSET, BAR)
     shown = ScalarMappable(shading.norm, shading.colours)
     bar = figure.colorbar(shown, cax=axes, orientation="horizontal")

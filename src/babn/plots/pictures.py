@@ -1,4 +1,4 @@
-"""Images and the places of regions on them, in pixels."""
+"""Images, and the positions of regions in pixels."""
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ Shape = tuple[int, int]
 
 
 def as_picture(image: Tensor | np.ndarray) -> Float[np.ndarray, "height width 3"]:
-    """Colours from 0 to 1, channels last."""
+    """The image as RGB values from 0 to 1, channels last."""
     picture = torch.as_tensor(image).detach().cpu()
     if picture.ndim == 3 and picture.shape[0] in (1, 3) and picture.shape[-1] not in (1, 3):
         picture = picture.movedim(0, -1)
@@ -26,14 +26,14 @@ def as_picture(image: Tensor | np.ndarray) -> Float[np.ndarray, "height width 3"
     if not (colours >= 0).all() or not (colours <= 1).all():
         raise ConfigError(
             f"image holds values from {float(picture.min()):.3g} to {float(picture.max()):.3g}. "
-            "Give whole numbers from 0 to 255, or floats from 0 to 1; undo the normalisation of a "
+            "Give integers from 0 to 255, or floats from 0 to 1; undo the normalisation of a "
             "processor."
         )
     return colours.expand(*colours.shape[:2], 3).numpy()
 
 
 def faded(picture: Float[np.ndarray, "height width 3"]) -> Float[np.ndarray, "height width 3"]:
-    """The picture in light grey, a ground on which colours can be read."""
+    """The picture in light grey, as a background for colours."""
     grey = picture @ np.array([0.299, 0.587, 0.114])
     return np.repeat(0.3 + 0.7 * grey[..., None], 3, axis=-1)
 
@@ -41,7 +41,7 @@ def faded(picture: Float[np.ndarray, "height width 3"]) -> Float[np.ndarray, "he
 def corners(
     boxes: Tensor | np.ndarray | tuple[int, int], shape: Shape
 ) -> Int[np.ndarray, "region 4"]:
-    """Left, top, right and bottom of each region in whole pixels, cut off at the image's edge."""
+    """Left, top, right and bottom of each region in pixels, clipped to the image."""
     found = _patches(boxes, shape) if isinstance(boxes, tuple) else _checked(boxes)
     height, width = shape
     return np.clip(np.rint(found), 0, [width, height, width, height]).astype(int)

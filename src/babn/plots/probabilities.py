@@ -1,4 +1,4 @@
-"""Probabilities of classes with their spread over samples."""
+"""Class probabilities with their spread over samples."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -7,13 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from babn.errors import ConfigError
-from babn.plots.answers import as_array
+from babn.plots.plot_data import as_array
 from babn.plots.sizes import SINGLE, Size, figure_size
 from babn.plots.style import BLACK, SKY, VERMILION, arranged, drawing, in_percent, new_figure
 from babn.prediction.predict import Prediction
 
 LONGEST = 24
-"""Letters of a name that are shown."""
+"""Number of characters after which names are cut."""
 
 
 @drawing
@@ -29,11 +29,11 @@ def class_probabilities(
     """The most probable classes of one example: mean, standard deviation, and every sample.
 
     Args:
-        prediction: Samples of the answers, of shape sample by example by class.
+        prediction: A prediction with samples of shape (sample, example, class).
         names: Names of the classes.
-        example: Which example.
-        most: How many classes to show.
-        right: Names of right answers, which are written bold.
+        example: Index of the example.
+        most: Number of classes to show.
+        right: Names of correct classes, which are bold.
         size: Width in inches, or width and height.
     """
     count, classes = prediction.probs.shape
@@ -60,7 +60,7 @@ def _short(name: str) -> str:
 
 
 def _draw_class(panel: Axes, place: int, prediction: Prediction, example: int, label: int) -> None:
-    """A bar for the mean, a line for the deviation below it, a dot for each sample."""
+    """Draws a bar for the mean, a line for the deviation below it, and a dot for each sample."""
     mean, std = (float(x[example, label]) for x in (prediction.probs, prediction.std))
     samples = as_array(prediction.sample_probs[:, example, label])
     panel.barh(place, mean, height=0.62, color=SKY)

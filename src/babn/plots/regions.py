@@ -1,4 +1,4 @@
-"""Attention onto the regions of an image."""
+"""Attention to the regions of an image."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from babn.errors import ConfigError
 from babn.plots.layout import BAR_BLOCK, EDGE, GAP, LEAST, colour_bar, place
-from babn.plots.maps import Shading, check_index, choose, mean_shading, spread_shading
+from babn.plots.map_values import Shading, check_index, choose, mean_shading, spread_shading
 from babn.plots.pictures import Shape, as_picture, corners, faded
 from babn.plots.sizes import SINGLE, Size, figure_size
 from babn.plots.style import drawing
@@ -19,16 +19,16 @@ from babn.plots.tokens import readable
 from babn.prediction.attention_maps import AttentionMap
 
 OUTLINED = 3
-"""How many regions with the largest weights are outlined."""
+"""Number of regions with the largest weights that are outlined."""
 
 WORD = 0.2
-"""Room for the query's word, in inches."""
+"""Space for the query's word, in inches."""
 
 
 FAINTEST, STRONGEST = 0.3, 0.8
 FRAME: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 0.8}
 GROUND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
-"""Opacity of the least and the largest values; looks of outlines, and of the ground of values."""
+"""Opacity of the smallest and largest values; style of outlines and of the labels' background."""
 
 
 @drawing
@@ -44,27 +44,27 @@ def attention_on_image(
     first: int = 0,
     size: Size = None,
 ) -> Figure:
-    """Posterior mean and std/mean of one query's attention, each drawn on the image.
+    """Posterior mean and std/mean of one query's attention, drawn on the image.
 
-    Where regions lie over each other, the one with the largest mean weight is seen, in both panels.
-    The three largest of all are outlined and carry their values, unless the regions are patches.
+    Where regions overlap, the one with the largest mean weight is on top, in both panels. The three
+    regions with the largest weights are outlined and labelled, unless the regions are patches.
 
     Args:
         map: One of the maps that `babn.attention_maps` returned, with regions as keys.
         image: Height by width, with three channels first or last; 0 to 255, or floats from 0 to 1.
         boxes: Left, top, right and bottom of each region in pixels, or rows and columns of a grid
             of patches.
-        query: Which query.
-        word: The query's word, written below.
-        example: Which example of the batch.
-        head: Which head.
-        first: The key of the first region, such as 1 after a class token.
+        query: Index of the query.
+        word: The query's word, which is shown below.
+        example: Index of the example in the batch.
+        head: Index of the head.
+        first: Index of the first region's key, such as 1 after a class token.
         size: Width in inches, or width and height.
     """
     picture = as_picture(image)
     places = corners(boxes, picture.shape[:2])
     weights = _weights(map, example, head, query, slice(first, first + len(places)))
-    # The largest weight last, so that it lies on top.
+    # The largest weight last, so that it is on top.
     order = np.argsort(weights[0], kind="stable")
     figure, panels = _panels(picture.shape[:2], size, WORD if word else 0.0)
     shadings = mean_shading(weights[0]), spread_shading(weights[1])
@@ -97,7 +97,7 @@ def _weights(
 
 
 def _panels(shape: Shape, size: Size, below: float) -> tuple[Figure, list[Axes]]:
-    """A figure with two panels of the image's proportions, as large as fits."""
+    """A figure with two panels of the image's aspect ratio, as large as possible."""
     ratio, rest = shape[0] / shape[1], BAR_BLOCK + below + EDGE
     wide, tall = figure_size(size, SINGLE, lambda w: ratio * (w - GAP - 2 * EDGE) / 2 + rest)
     side = min((wide - GAP - 2 * EDGE) / 2, (tall - rest) / ratio)
@@ -121,7 +121,7 @@ def paint(
     shading: Shading,
     shape: Shape,
 ) -> None:
-    """Colours every region, later ones over earlier ones; the rest stays clear."""
+    """Colours the regions, later ones on top; the rest stays transparent."""
     painted = np.full((*shape, 4), 0.0)
     levels = shading.norm(np.ma.masked_invalid(values))
     colours = shading.colours(levels)
@@ -134,7 +134,7 @@ def paint(
 def outline(
     panel: Axes, places: Int[np.ndarray, "region 4"], values: Float[np.ndarray, "region"]
 ) -> None:
-    """Frames with the values in their upper left corners."""
+    """Draws frames with the values in their upper left corners."""
     for (left, top, right, bottom), value in zip(places, values, strict=True):
         corner = left - 0.5, top - 0.5
         panel.add_patch(Rectangle(corner, right - left, bottom - top, **FRAME))

@@ -1,4 +1,4 @@
-"""How large figures are, in inches."""
+"""Sizes of figures, in inches."""
 
 import math
 from collections.abc import Callable
@@ -6,22 +6,22 @@ from collections.abc import Callable
 from babn.errors import ConfigError
 
 SINGLE, DOUBLE = 3.3, 6.8
-"""Widths of one column and of two in a printed page."""
+"""Widths of one and two columns of a printed page."""
 
 TALLEST = 9.0
 """Height of a printed page."""
 
 Size = float | tuple[float, float] | None
-"""A width, a width and a height, or `None` for what suits the contents."""
+"""A width, a width and a height, or `None` for a default size."""
 
 
 def figure_size(size: Size, width: float, height: Callable[[float], float]) -> tuple[float, float]:
-    """Width and height, where the height follows from the width if it is not given.
+    """Width and height of a figure.
 
     Args:
-        size: What the caller asked for.
-        width: The width if it did not.
-        height: Gives the height for a width.
+        size: The caller's size.
+        width: The default width.
+        height: Returns the default height for a width.
     """
     if isinstance(size, tuple):
         wide, tall = (_checked(length, size) for length in size)
@@ -30,13 +30,13 @@ def figure_size(size: Size, width: float, height: Callable[[float], float]) -> t
     return wide, min(height(wide), TALLEST)
 
 
-def asked_width(size: Size, width: float) -> float:
-    """The width that the caller asked for, or else `width`."""
+def given_width(size: Size, width: float) -> float:
+    """The caller's width, or `width` by default."""
     return figure_size(size, width, lambda _: 1.0)[0]
 
 
 def grid(count: int, width: float, least: float) -> tuple[int, int]:
-    """Rows and columns for a number of panels, each at least so many inches wide."""
+    """Rows and columns for `count` panels that are at least `least` inches wide."""
     columns = min(count, max(1, int(width / least)))
     return math.ceil(count / columns), columns
 

@@ -1,8 +1,8 @@
-"""How figures look: fonts, lines and colours."""
+"""Style of figures: fonts, lines, colours and legends."""
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
@@ -23,7 +23,7 @@ BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK = (
     "#56B4E9",
     "#000000",
 )
-"""The palette of Okabe and Ito, which readers of every colour vision can tell apart."""
+"""The palette of Okabe and Ito, which is safe for colour-blind readers."""
 
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, BLACK, SKY)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (3, 3)))
@@ -51,22 +51,22 @@ SANS = (
     "Noto Sans Thai",
     "Arial Unicode MS",
 )
-"""Fonts in the order in which characters are looked for; the first comes with matplotlib."""
+"""Fonts in the order of preference; the first comes with matplotlib."""
 
 LOCK = threading.RLock()
-"""Held while matplotlib's settings are changed, which all threads share."""
+"""Held while matplotlib's global settings are changed."""
 
 
 @functools.cache
 def families() -> list[str]:
-    """Those of the fonts that are installed."""
+    """The installed fonts among `SANS`."""
     installed = set(font_manager.get_font_names())
     return [name for name in SANS if name in installed]
 
 
 @functools.cache
 def style() -> dict[Any, Any]:
-    """Settings of matplotlib under which every figure is made and saved."""
+    """Settings of matplotlib for creating and saving figures."""
     return {
         "font.family": families(),
         "font.size": 8,
@@ -75,7 +75,7 @@ def style() -> dict[Any, Any]:
         "xtick.labelsize": 7,
         "ytick.labelsize": 7,
         "legend.fontsize": 7,
-        # Names of methods and tokens are what they are, whatever dollars they hold.
+        # Names of methods and tokens may contain dollar signs.
         "text.parse_math": False,
         "text.usetex": False,
         "text.color": "black",
@@ -118,7 +118,7 @@ def style() -> dict[Any, Any]:
 
 
 def drawing(plot: Callable[P, Result]) -> Callable[P, Result]:
-    """The function, run under the style; one at a time, since the settings are global."""
+    """Decorates a function to run under the style; one at a time, since settings are global."""
 
     @functools.wraps(plot)
     def styled(*args: P.args, **kwargs: P.kwargs) -> Result:
@@ -129,18 +129,19 @@ def drawing(plot: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """An empty figure that arranges its panels by itself."""
+    """An empty figure with constrained layout."""
     return Figure(figsize=size, layout="constrained")
 
 
 def arranged(figure: Figure) -> Figure:
-    """The figure with its panels and the numbers along their axes in their final places.
+    """Fixes the layout and the ticks of a figure.
 
-    Arranged anew at every drawing, panels would move by rounding errors, and no two files be equal.
+    Computing the layout again for every output would move panels by rounding errors, and files
+    would not be reproducible.
     """
     figure.draw_without_rendering()
     for panel in figure.axes:
-        # Fewer or more numbers, once panels have their size, would need another size.
+        # Other ticks after the layout would change the sizes of the panels.
         for axis in (panel.xaxis, panel.yaxis):
             if isinstance(axis.get_major_locator(), AutoLocator):
                 axis.set_major_locator(FixedLocator(axis.get_majorticklocs().tolist()))
@@ -150,12 +151,12 @@ def arranged(figure: Figure) -> Figure:
 
 
 def line_look(index: int) -> dict[str, Any]:
-    """Colour and dashes of the curve of that number; different also without colour."""
+    """Colour and dashes of a curve; dashes distinguish curves without colour."""
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)]}
 
 
 def in_percent(*axes: Any) -> None:
-    """Writes an axis of shares from 0 to 1 in per cent; its label says so."""
+    """Labels the ticks of axes from 0 to 1 in per cent."""
     for axis in axes:
         axis.set_major_formatter(FuncFormatter(_percentage))
 
@@ -165,6 +166,27 @@ def _percentage(share: float, _: int | None = None) -> str:
 
 
 def note(panel: Axes, x: float, y: float, text: str, **settings: Any) -> None:
-    """Text inside a panel, at a place from 0 to 1, on a ground that keeps it legible."""
+    """Adds text to a panel at relative coordinates, on a white background."""
     ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
     panel.text(x, y, text, transform=panel.transAxes, fontsize=7, bbox=ground, **settings)
+
+
+def legend_above(
+    figure: Figure, handles: Sequence[Any], labels: Sequence[str], title: str | None = None
+) -> None:
+    """Adds a legend above the panels, with as many columns as fit."""
+    for columns in range(len(labels), 0, -1):
+        place: dict[str, Any] = {"loc": "outside upper center", "ncols": columns}
+        legend = figure.legend(handles, labels, title=title, **place)
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
+
+
+def collected(figure: Figure) -> tuple[list[Any], list[str]]:
+    """Legend handles and labels of all panels, without duplicates."""
+    found: dict[str, Any] = {}
+    for panel in figure.axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)

@@ -1,4 +1,4 @@
-"""Tokens as labels of an axis: any characters, and as many as there is room for."""
+"""Tokens as axis labels: any characters, and as many labels as fit."""
 
 import functools
 import logging
@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 from babn.plots.style import families
 
 LETTERS, WIDEST = 12, 0.75
-"""Where tokens are cut: characters, and inches at the largest size."""
+"""Length after which tokens are cut, in characters, and in inches at the largest size."""
 
 LARGEST, SMALLEST = 7.0, 5.0
 """Sizes of labels in points."""
 
 LINE = 1.2 / 72
-"""Inches that a line of text takes for each point of its size."""
+"""Line height in inches per point of font size."""
 
 JOINERS = "\u200c\u200d"
 """Invisible characters that belong to the spelling of a word."""
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 def readable(tokens: Sequence[str]) -> list[str]:
-    """Tokens as they can be drawn: cut, blanks and control characters made visible.
+    """Tokens for display: cut, with visible blanks and control characters.
 
-    A box stands for a character that no installed font has.
+    Characters that no installed font has are replaced by a box.
     """
     shown = [_visible(token) for token in tokens]
     missing = sorted({c for token in shown for c in token if not _has_glyph(c)})
@@ -50,18 +50,18 @@ def room(labels: Sequence[str], points: float) -> float:
 
 
 def label_size(pitch: float) -> float:
-    """Size in points of labels that are so many inches apart."""
+    """Font size in points of labels that are `pitch` inches apart."""
     return min(max(pitch / LINE, SMALLEST), LARGEST)
 
 
 def label_axis(axis: Axis, labels: Sequence[str], pitch: float, points: float) -> None:
-    """Writes the labels along an axis, or every second, third and so on if they would touch.
+    """Labels an axis, with every second, third, ... label only if all would overlap.
 
     Args:
         axis: The axis, with labels at 0, 1, 2 and so on.
         labels: All labels.
-        pitch: Inches from one label to the next.
-        points: Their size.
+        pitch: Distance between labels in inches.
+        points: Font size.
     """
     every = max(1, math.ceil(points * LINE / pitch - 1e-6))
     places = list(range(0, len(labels), every))
@@ -72,14 +72,14 @@ def label_axis(axis: Axis, labels: Sequence[str], pitch: float, points: float) -
 def _visible(token: str) -> str:
     if not token.strip(" "):
         token = "␣" * len(token)
-    # No more than can be shown, as a token may be a whole document.
+    # Cuts first, since a token may be a whole document.
     return "".join(
         c if c.isprintable() or c in JOINERS else _escape(c) for c in token[: LETTERS + 1]
     )
 
 
 def _cut(token: str) -> str:
-    """As much of a token as there is room for."""
+    """The beginning of a token that fits."""
     kept = min(len(token), LETTERS)
     shown = token if kept == len(token) else token[: kept - 1] + "…"
     while kept > 1 and _width(shown, LARGEST) > WIDEST:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.rule import Posterior
-from babn.conversion.examples import as_call
+from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
 from babn.prediction.batches import are_texts, check_tokenizer, device_of, encode
 from babn.prediction.modes import evaluating

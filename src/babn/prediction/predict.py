@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from babn.attention.noise_source import NoiseSource, fold_in
 from babn.conversion.convert import check_finite
-from babn.conversion.examples import as_call
+from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import BabnWarning, SamplesError

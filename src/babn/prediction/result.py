@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from babn.errors import ConfigError, FormatError, MissingExtraError, SamplesError
@@ -202,7 +202,7 @@ class Prediction:
 
     def _top_two(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Values of each sample for the two classes that are most probable over all samples."""
-        top = self.probs.topk(2, dim=-1).indices.expand(*values.shape[:-1], 2)
+        top = two_most_probable(self.probs).expand(*values.shape[:-1], 2)
         first, second = values.gather(-1, top).unbind(-1)
         return first, second
 
@@ -221,3 +221,10 @@ class Prediction:
         if self.activation == "sigmoid":
             return -(torch.xlogy(probs, probs) + torch.xlogy(1 - probs, 1 - probs)).sum(-1)
         return -torch.xlogy(probs, probs).sum(-1)
+
+
+def two_most_probable(probs: Float[Tensor, "*batch label"]) -> Int[Tensor, "*batch 2"]:
+    """Indices of the two most probable classes; ties go to the lower index."""
+    first = probs.argmax(-1, keepdim=True)
+    second = probs.scatter(-1, first, -torch.inf).argmax(-1, keepdim=True)
+    return torch.cat([first, second], -1)

@@ -1,1 +1,1 @@
-"""Pretrained encoders, tokenizers and batches of texts."""
+"""Pretrained encoders and a word-level tokenizer."""

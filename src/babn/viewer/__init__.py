@@ -1,5 +1,5 @@
-"""A page in which a person reads where a model looks and how sure it is."""
+"""An interactive page of a model's attention and its uncertainty."""
 
-from babn.viewer.page import view
+from babn.viewer.document import view
 
 __all__ = ["view"]

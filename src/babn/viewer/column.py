@@ -1,17 +1,23 @@
-"""One model's view of one text, as plain values for the page."""
+"""The data of one column of the page: a model's prediction and attention for one text."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from babn.attention.noise_source import NoiseSource, fold_in
+from babn.attention.rule import Posterior
+from babn.conversion.override import overriding
+from babn.conversion.plan import Chain
+from babn.conversion.state import belief_states
+from babn.prediction.attention_maps import AttentionMap, attention_maps
 from babn.prediction.modes import evaluating
 from babn.prediction.predict import Prediction, predict
 from babn.prediction.sampling import posterior_mean
-from babn.viewer.inputs import MOST_TOKENS, Example, Text, prepare
-from babn.viewer.maps import chains
-from babn.viewer.packing import BYTES
-from babn.viewer.words import Tokenizer
+from babn.viewer.packing import BYTES, largest, pack, share, with_average
+from babn.viewer.text_inputs import MOST_TOKENS, Example, Text, Tokenizer, prepare
 
 DIGITS = 5
 
@@ -27,7 +33,7 @@ def column(
     budget: int = BYTES,
     most: int = MOST_TOKENS,
 ) -> dict[str, Any]:
-    """What a column of the page shows."""
+    """The JSON values of a column."""
     example = prepare(model, tokenizer, text, most)
     found, drawn = chains(model, example.batch, seed, budget)
     return {
@@ -37,21 +43,23 @@ def column(
         "output": [word.plain for word in example.output],
         "chains": found,
         "drawn": drawn,
-        "answer": answer(model, example, samples, seed) if classifies(model, example) else None,
+        "prediction": (
+            predicted(model, example, samples, seed) if classifies(model, example) else None
+        ),
     }
 
 
 def classifies(model: nn.Module, example: Example) -> bool:
-    """Whether the model gives one row of logits for the whole text."""
+    """Whether the model returns one row of logits for the whole text."""
     with torch.no_grad(), evaluating(model), posterior_mean(model):
         logits = getattr(model(**example.batch), "logits", None)
     return torch.is_tensor(logits) and logits.ndim == 2
 
 
-def answer(model: nn.Module, example: Example, samples: int, seed: int) -> dict[str, Any]:
-    """The probabilities of the classes under each sample, and what follows from them."""
+def predicted(model: nn.Module, example: Example, samples: int, seed: int) -> dict[str, Any]:
+    """Class probabilities of each sample, and their statistics."""
     config = getattr(model, "config", None)
-    # Without a padding token some models take one text at a time.
+    # Without a padding token some models accept only one text at a time.
     memory = 0.0 if getattr(config, "pad_token_id", None) is None else None
     found = predict(model, example.batch, samples, seed, memory=memory)
     names = getattr(config, "id2label", None) or {}
@@ -63,7 +71,7 @@ def answer(model: nn.Module, example: Example, samples: int, seed: int) -> dict[
 
 
 def _numbers(found: Prediction) -> dict[str, Any]:
-    """Mean and spread, and for probabilities the entropies."""
+    """Samples, mean and standard deviation, and the entropies of probabilities."""
     values = {"samples": found.sample_probs[:, 0], "mean": found.probs[0], "std": found.std[0]}
     if found.activation != "identity":
         values["entropy"] = found.entropy[0]
@@ -73,3 +81,78 @@ def _numbers(found: Prediction) -> dict[str, Any]:
 
 def _rounded(values: Any) -> Any:
     return [_rounded(v) for v in values] if isinstance(values, list) else round(values, DIGITS)
+
+
+def chains(
+    model: nn.Module, batch: Mapping[str, Tensor], seed: int, budget: int = BYTES
+) -> tuple[list[dict[str, Any]], int]:
+    """The packed layers of every chain, and the number of samples in them.
+
+    Args:
+        model: A converted model.
+        batch: Its arguments, a batch of one.
+        seed: Sample `i` is sample `i` of `babn.predict` with this seed.
+        budget: Maximum number of bytes.
+    """
+    maps = attention_maps(model, dict(batch))
+    part = share(maps, budget)
+    keys = [largest(with_average(m.mean[0]), part.kept) for m in maps]
+    drawn = []
+    for i in range(part.drawn):
+        weights = sampled_weights(model, batch, fold_in(seed, i))
+        drawn.append([_take(w, k) for w, k in zip(weights, keys, strict=True)])
+    layers = [
+        pack(k, m.mean.shape[-1], _take(m.mean, k), _take(m.relative_std, k), list(samples))
+        for m, k, *samples in zip(maps, keys, *drawn, strict=True)
+    ]
+    return _grouped(model, maps, layers, part.kept), part.drawn
+
+
+def sampled_weights(
+    model: nn.Module, batch: Mapping[str, Tensor], seed: int
+) -> list[Float[Tensor, "batch head query key"]]:
+    """The weights of one forward pass with sampled attention, in call order.
+
+    The forward pass records posteriors but not weights, which are sampled again with the same
+    noise.
+    """
+    posteriors: list[tuple[str, Posterior]] = []
+    override = {"mode": "sample", "noise_source": NoiseSource([seed]), "posteriors": posteriors}
+    with torch.no_grad(), evaluating(model), overriding(model, **override):
+        model(**batch)
+        again = NoiseSource([seed])
+        return [posterior.sample_weights(again) for _, posterior in posteriors]
+
+
+def _take(values: Tensor, keys: Tensor) -> Tensor:
+    return with_average(values[0]).gather(-1, keys)
+
+
+def _grouped(
+    model: nn.Module, maps: list[AttentionMap], layers: list[dict[str, Any]], kept: int
+) -> list[dict[str, Any]]:
+    """The layers by chain, in call order."""
+    known = {chain.name: chain for state in belief_states(model) for chain in state.chains}
+    encoder_decoder = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    found: dict[str, dict[str, Any]] = {}
+    for attention_map, layer in zip(maps, layers, strict=True):
+        name = attention_map.name.rpartition("/")[0]
+        if name not in found:
+            _, heads, queries, keys = attention_map.mean.shape
+            size = {"heads": heads, "size": [queries, keys], "kept": min(kept, keys)}
+            found[name] = {**describe(known[name], encoder_decoder), **size, "layers": []}
+        found[name]["layers"].append(layer)
+    return list(found.values())
+
+
+def describe(chain: Chain, encoder_decoder: bool) -> dict[str, Any]:
+    """Name and title of a chain, and the words of its queries and keys."""
+    call = chain.calls[0]
+    if call.crossed:
+        words = {"queries": "output", "keys": "words"}
+        return {"name": chain.name, "title": "Cross-attention, decoder to encoder", **words}
+    side = ("output" if "decoder" in chain.name else "words") if encoder_decoder else "words"
+    part = {"output": "decoder ", "words": "encoder "}[side] if encoder_decoder else ""
+    window = " in a sliding window" if call.windowed else ""
+    title = f"{part}self-attention{window}".capitalize()
+    return {"name": chain.name, "title": title, "queries": side, "keys": side}

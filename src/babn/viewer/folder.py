@@ -1,45 +1,30 @@
-"""The folders that models come from, and the file that the page goes to."""
+"""Loads models from folders, and validates the path of the page."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from babn.errors import FormatError, MissingExtraError
-from babn.evaluation.page import TargetError, written_by
+from babn.evaluation.html_pages import TargetError, written_by
 from babn.persistence import load
-from babn.viewer.page import AUTHOR
-from babn.viewer.words import Tokenizer
+from babn.text.pretrained import quiet
+from babn.viewer.document import AUTHOR
+from babn.viewer.text_inputs import Tokenizer
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
-"""Files of which a folder with a tokenizer has at least one."""
+"""A folder with a tokenizer has at least one of these files."""
 
 
 def open_model(folder: str | Path) -> tuple[Any, Tokenizer]:
-    """A converted model in single precision and its tokenizer, from one folder."""
+    """Loads a converted model in single precision and its tokenizer from a folder."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FormatError(f"{folder} is not a folder. Give one that save_pretrained wrote.")
     tokenizer = _tokenizer(folder)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    with _without_progress():
+    with quiet():
         return load(folder).float().eval().to(device), tokenizer
-
-
-@contextmanager
-def _without_progress() -> Iterator[None]:
-    """Keeps transformers from drawing progress bars between a command's own lines."""
-    from transformers.utils import logging
-
-    enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if enabled:
-            logging.enable_progress_bar()
 
 
 def _tokenizer(folder: Path) -> Tokenizer:
@@ -63,9 +48,9 @@ def _tokenizer(folder: Path) -> Tokenizer:
 
 
 def check_target(file: Path) -> None:
-    """Refuses to write over what `babn view` did not write.
+    """Validates that a file is new or was written by `babn view`.
 
-    Called before the model runs, so that nobody waits for a page that has nowhere to go.
+    Called before the model runs, so that the error comes early.
     """
     if file.is_dir():
         raise TargetError(f"--out {file} is a folder. Give the name of a file.")

@@ -1,14 +1,14 @@
-r"""Attention in few bytes: one byte for a number, and the largest weights alone for long texts.
+r"""Packs attention: one byte for each number, and only the largest weights of long texts.
 
-A layer is a block of bytes, compressed with deflate and written in base64. It holds planes of the
+A layer is a block of bytes, compressed with deflate and encoded in base64. It holds planes of the
 shape (head, query, kept), one byte for each number, where head 0 is the mean over all heads:
 
 1. unless every key is kept, the low and then the high byte of the distance from one kept key to the
    next, the first counted from -1;
-2. the mean weights, $w = (b / 255)^2$, right to 0.004 and finer for small weights;
+2. the mean weights, $w = (b / 255)^2$, accurate to 0.004 and finer for small weights;
 3. std/mean, $r = \mathrm{std} \cdot b / 255$, with the layer's largest value as `std`;
 4. the weights of each drawn sample, $w = \mathrm{sample} \cdot (b / 255)^2$, where `sample` is 1,
-   or the largest weight if a rule draws larger ones.
+   or the largest weight if sampled weights exceed 1.
 """
 
 import base64
@@ -24,19 +24,19 @@ from torch import Tensor
 from babn.prediction.attention_maps import AttentionMap
 
 BYTES = 5_000_000
-"""Numbers in a page before compression, which makes them about as many bytes of base64."""
+"""Numbers in a page; compressed and encoded they take about as many bytes."""
 
 DRAWN, DRAWN_LONG = 5, 2
-"""Samples of attention that the page shows, and fewer when not all weights fit either."""
+"""Number of attention samples in the page, and if not all weights fit."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """How much of the attention is kept.
+    """The part of the attention that is kept.
 
     Attributes:
-        kept: Weights for each query.
-        drawn: Samples.
+        kept: Number of weights of each query.
+        drawn: Number of samples.
     """
 
     kept: int
@@ -44,7 +44,7 @@ class Share:
 
 
 def share(maps: Sequence[AttentionMap], budget: int = BYTES) -> Share:
-    """What fits into `budget` bytes."""
+    """The part that fits into `budget` bytes."""
     shapes = [(1 + m.mean.shape[1], *m.mean.shape[2:]) for m in maps]
     longest = max(keys for _, _, keys in shapes)
     if sum(heads * queries * keys for heads, queries, keys in shapes) * (2 + DRAWN) <= budget:
@@ -54,12 +54,12 @@ def share(maps: Sequence[AttentionMap], budget: int = BYTES) -> Share:
 
 
 def with_average(values: Float[Tensor, "head query key"]) -> Float[Tensor, "heads query key"]:
-    """The mean over heads, and then every head."""
+    """The mean over heads, followed by every head."""
     return torch.cat([values.mean(0, keepdim=True), values]).float()
 
 
 def largest(weights: Float[Tensor, "head query key"], kept: int) -> Int[Tensor, "head query kept"]:
-    """The keys with the largest weights, in their order."""
+    """The keys with the largest weights, in ascending order."""
     return weights.topk(min(kept, weights.shape[-1]), dim=-1).indices.sort(-1).values
 
 
@@ -74,7 +74,7 @@ def pack(
 
     Args:
         keys: The kept keys.
-        count: How many keys there were.
+        count: Number of all keys.
         mean: Mean weights of the kept keys.
         relative_std: Their std/mean.
         samples: Their weights in each sample.

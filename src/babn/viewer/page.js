@@ -31,7 +31,7 @@ function fillOptions(select, names) {
   return kept;
 }
 
-// --- Decoding: a layer is read when it is first looked at -------------------------------------
+// --- Decoding: a layer is decoded when it is first shown ---------------------------------------
 
 async function inflate(text) {
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
@@ -69,9 +69,9 @@ function sumGaps(low, high, kept) {
   return places;
 }
 
-// --- What is chosen ---------------------------------------------------------------------------
+// --- The selection ----------------------------------------------------------------------------
 
-/** The plane that the controls ask for. */
+/** The plane that the controls select. */
 function chosen(layer) {
   return state.mode === "sample" ? layer.samples[state.sample] : layer[state.mode];
 }
@@ -89,7 +89,7 @@ function entries(view, query) {
   }));
 }
 
-/** Smallest and largest value of the chosen plane in the chosen head; masked pairs are left out. */
+/** Smallest and largest value of the chosen plane in the chosen head; without masked pairs. */
 function range(view) {
   const { chain, layer, head } = view;
   const plane = chosen(layer);
@@ -120,9 +120,9 @@ function makeColumn(content, index) {
   find(".title").textContent = content.title;
   find(".text").append(...content.text.map((text) => Object.assign(element("span", "", text), { dir: "auto" })));
   root.setAttribute("aria-label", content.title || content.text.join(" / "));
-  find(".answer").hidden = !content.answer;
-  find(".queries").setAttribute("aria-label", "Words; choose the one that looks");
-  find(".hint").textContent = "Point at a word, or move with the arrow keys.";
+  find(".prediction").hidden = !content.prediction;
+  find(".queries").setAttribute("aria-label", "Tokens; choose the query");
+  find(".hint").textContent = "Hover over a token, or use the arrow keys.";
   listen(column);
   return column;
 }
@@ -214,9 +214,9 @@ async function paint() {
 }
 
 const EXPLANATIONS = {
-  mean: "Mean weight: how much of its attention a word gives to each other word, on average over all that the model believes possible.",
-  std: "Uncertainty: how far a weight strays from draw to draw, relative to its size, before the weights of a word are scaled to sum to 100 %. 0 means always the same; 1 means as large as the weight itself.",
-  sample: "One sample: the weights of one pass through the model. The dot with a ring among the probabilities is what the model answers in this pass.",
+  mean: "Mean weight: the posterior mean of the attention from one token to each other token.",
+  std: "Uncertainty: the standard deviation of a weight over samples, relative to its mean, before the weights of a query are normalised to sum to 100 %. 0 means that the weight never varies; 1 means that it varies by as much as its mean.",
+  sample: "One sample: the attention weights of one forward pass. The dot with a ring marks the prediction of this sample.",
 };
 
 function paintColumn(column, layer) {
@@ -232,7 +232,7 @@ function paintColumn(column, layer) {
   column.find(".draw").textContent = `sample ${state.sample + 1}`;
   column.root.style.setProperty("--shade-colour", state.mode === "std" ? "var(--spread)" : "var(--weight)");
   column.root.style.setProperty("--map-colour", state.mode === "std" ? "var(--map-spread)" : "var(--map-weight)");
-  if (column.content.answer) paintAnswer(column);
+  if (column.content.prediction) paintPrediction(column);
   paintMap(column);
   paintQuery(column);
 }
@@ -264,7 +264,7 @@ function makeWord([text, flags], index) {
   return word;
 }
 
-/** Shades the words by the attention of the query that is pointed at, or chosen. */
+/** Shades the words by the attention of the hovered or chosen query. */
 function paintQuery(column) {
   if (!column.view) return;
   const { queries, keys } = column.words, query = column.hover ?? column.query;
@@ -293,10 +293,10 @@ function paintReading(column, query, row) {
   const best = [...row].sort((a, b) => b[state.mode] - a[state.mode]).slice(0, ROWS_IN_TABLE);
   const most = row.reduce((a, b) => (b.mean > a.mean ? b : a));
   const { kept, size } = column.view.chain;
-  const part = kept < size[1] ? ` Shown are its ${kept} largest weights, ${percent(Math.min(sum, 1), 0)} of its attention.` : "";
+  const part = kept < size[1] ? ` Shown are the ${kept} largest weights, ${percent(Math.min(sum, 1), 0)} of the attention.` : "";
   column.find(".sentence").textContent =
-    `${quoted(tokens(column, "queries")[query][0])} looks most at ${quoted(names[most.key])} (${short(most.mean)}). ` +
-    `Its weights stray by about ${percent(spread, 0)} of their size: ${steadiness(spread)}.${part}`;
+    `${quoted(tokens(column, "queries")[query][0])} attends most to ${quoted(names[most.key])} (${short(most.mean)}). ` +
+    `The standard deviation of its weights is about ${percent(spread, 0)} of their mean: ${steadiness(spread)}.${part}`;
   column.find("tbody").replaceChildren(...best.map((entry) => {
     const line = element("tr"), name = element("th", "", names[entry.key]);
     name.scope = "row";
@@ -307,9 +307,9 @@ function paintReading(column, query, row) {
 }
 
 function steadiness(spread) {
-  if (spread < 0.005) return "it is certain where to look";
-  if (spread < 0.15) return "it is rather sure where to look";
-  return spread < 0.5 ? "it wavers a little" : "it is unsure where to look";
+  if (spread < 0.005) return "no uncertainty";
+  if (spread < 0.15) return "low uncertainty";
+  return spread < 0.5 ? "moderate uncertainty" : "high uncertainty";
 }
 
 // --- The heat map -----------------------------------------------------------------------------
@@ -333,7 +333,7 @@ function paintMap(column) {
   column.find(".low").textContent = show(column.range[0]);
   column.find(".high").textContent = show(column.range[1]);
   column.find(".kept").textContent = keptNote(column);
-  canvas.setAttribute("aria-label", `Heat map of ${chain.title.toLowerCase()}, ${column.find(".place").textContent}: rows are words that look, columns words looked at. The list of words above gives the numbers.`);
+  canvas.setAttribute("aria-label", `Heat map of ${chain.title.toLowerCase()}, ${column.find(".place").textContent}: rows are queries, columns are keys. The list of tokens above has the numbers.`);
 }
 
 function mapColour(root) {
@@ -347,7 +347,7 @@ function keptNote(column) {
   let sum = 0;
   const count = queries * chain.kept;
   for (let i = head * count; i < (head + 1) * count; i++) sum += layer.mean.table[layer.mean.bytes[i]];
-  return `To keep the page small, it holds the ${chain.kept} largest of ${keys} weights of each word: ${percent(Math.min(sum / queries, 1), 0)} of this attention.`;
+  return `To keep the page small, it holds the ${chain.kept} largest of ${keys} weights of each query: ${percent(Math.min(sum / queries, 1), 0)} of the attention.`;
 }
 
 function placeMap(column) {
@@ -397,61 +397,61 @@ function readCell(column, event) {
     : `${pair}: not among the largest weights`;
 }
 
-// --- The answer -------------------------------------------------------------------------------
+// --- The prediction ---------------------------------------------------------------------------
 
-function paintAnswer(column) {
-  const { answer } = column.content;
-  if (!column.bars) makeAnswer(column, answer);
+function paintPrediction(column) {
+  const { prediction } = column.content;
+  if (!column.bars) makePrediction(column, prediction);
   for (const dots of column.bars) {
     dots.forEach((dot, i) => dot.classList.toggle("now", state.mode === "sample" && i === state.sample));
   }
 }
 
-function makeAnswer(column, answer) {
-  const order = answer.mean.map((_, i) => i).sort((a, b) => answer.mean[b] - answer.mean[a]);
-  const shown = order.slice(0, CLASSES), value = answer.kind === "identity";
-  const all = answer.samples.flat(), low = value ? Math.min(...all, 0) : 0, high = value ? Math.max(...all, 0) : 1;
+function makePrediction(column, prediction) {
+  const order = prediction.mean.map((_, i) => i).sort((a, b) => prediction.mean[b] - prediction.mean[a]);
+  const shown = order.slice(0, CLASSES), value = prediction.kind === "identity";
+  const all = prediction.samples.flat(), low = value ? Math.min(...all, 0) : 0, high = value ? Math.max(...all, 0) : 1;
   const place = (x) => `${(100 * (x - low)) / (high - low || 1)}%`;
-  column.bars = shown.map((i) => addBar(column.find(".bars"), answer, i, place, value));
+  column.bars = shown.map((i) => addBar(column.find(".bars"), prediction, i, place, value));
   const more = order.length - shown.length;
-  column.find(".verdict").textContent = verdict(answer, order) + (more ? ` ${more} less likely classes are not shown.` : "");
-  column.find(".unsure").replaceChildren(...(value ? [] : uncertainty(answer)));
+  column.find(".verdict").textContent = verdict(prediction, order) + (more ? ` ${more} less likely classes are not shown.` : "");
+  column.find(".unsure").replaceChildren(...(value ? [] : uncertainty(prediction)));
 }
 
-function addBar(bars, answer, i, place, value) {
+function addBar(bars, prediction, i, place, value) {
   const track = element("div", "track"), fill = element("div", "fill");
   const label = value
-    ? `${answer.mean[i].toFixed(3)} ± ${answer.std[i].toFixed(3)}`
-    : `${(100 * answer.mean[i]).toFixed(0)} % ± ${(100 * answer.std[i]).toFixed(1)}`;
-  fill.style.width = place(answer.mean[i]);
-  const dots = answer.samples.map((sample) => {
+    ? `${prediction.mean[i].toFixed(3)} ± ${prediction.std[i].toFixed(3)}`
+    : `${(100 * prediction.mean[i]).toFixed(0)} % ± ${(100 * prediction.std[i]).toFixed(1)}`;
+  fill.style.width = place(prediction.mean[i]);
+  const dots = prediction.samples.map((sample) => {
     const dot = element("i", "dot");
     dot.style.left = place(sample[i]);
     return dot;
   });
   track.setAttribute("aria-hidden", "true");
   track.append(fill, ...dots);
-  bars.append(element("span", "name", answer.labels[i]), track, element("span", "value", label));
+  bars.append(element("span", "name", prediction.labels[i]), track, element("span", "value", label));
   return dots;
 }
 
-function verdict(answer, order) {
-  const count = answer.samples.length, first = order[0];
-  const dots = `Each dot is one of ${count} samples of attention; ± is their spread.`;
-  if (answer.kind !== "softmax" || order.length < 2) return dots;
-  const agree = answer.samples.filter((sample) => sample.every((x, i) => i === first || x <= sample[first])).length;
-  return `${agree} of ${count} samples put ${quoted(answer.labels[first])} first. ${dots}`;
+function verdict(prediction, order) {
+  const count = prediction.samples.length, first = order[0];
+  const dots = `Each dot is one of ${count} samples of attention; ± is their standard deviation.`;
+  if (prediction.kind !== "softmax" || order.length < 2) return dots;
+  const agree = prediction.samples.filter((sample) => sample.every((x, i) => i === first || x <= sample[first])).length;
+  return `${agree} of ${count} samples predict ${quoted(prediction.labels[first])}. ${dots}`;
 }
 
-function uncertainty(answer) {
-  const most = answer.kind === "sigmoid" ? answer.labels.length * Math.log(2) : Math.log(answer.labels.length);
-  const torn = most ? answer.entropy / most : 0;
-  const part = answer.entropy > 1e-9 ? answer.mutual_information / answer.entropy : 0;
+function uncertainty(prediction) {
+  const most = prediction.kind === "sigmoid" ? prediction.labels.length * Math.log(2) : Math.log(prediction.labels.length);
+  const relative = most ? prediction.entropy / most : 0;
+  const part = prediction.entropy > 1e-9 ? prediction.mutual_information / prediction.entropy : 0;
   return [
-    element("dt", "", `${percent(torn, 0)} undecided`),
-    element("dd", "", `Entropy ${answer.entropy.toFixed(3)} nats. 0 % means certain of one answer, 100 % that every answer is equally likely.`),
-    element("dt", "", `${percent(part, 1)} of it from attention`),
-    element("dd", "", `Mutual information ${answer.mutual_information.toFixed(4)} nats: how much the samples contradict each other. The rest stays even if the model knew exactly where to look.`),
+    element("dt", "", `${percent(relative, 0)} of the maximum entropy`),
+    element("dd", "", `Entropy ${prediction.entropy.toFixed(3)} nats. 0 % means certain of one class, 100 % that all classes are equally likely.`),
+    element("dt", "", `${percent(part, 1)} of it due to attention`),
+    element("dd", "", `Mutual information ${prediction.mutual_information.toFixed(4)} nats: the disagreement between samples. The rest would remain without uncertainty in attention.`),
   ];
 }
 
@@ -498,9 +498,9 @@ function listenToControls() {
   addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(paint, 100); });
 }
 
-async function ask(event) {
+async function submit(event) {
   event.preventDefault();
-  const button = $("ask").querySelector("button");
+  const button = $("request").querySelector("button");
   button.disabled = true;
   button.textContent = "Working …";
   $("error").textContent = "";
@@ -512,7 +512,7 @@ async function ask(event) {
     if (response.ok) open(result.columns);
     else $("error").textContent = result.error;
   } catch {
-    $("error").textContent = "The server does not answer. Is babn serve still running?";
+    $("error").textContent = "The server does not respond. Is babn serve still running?";
   } finally {
     button.disabled = false;
     button.textContent = "Show attention";
@@ -521,14 +521,14 @@ async function ask(event) {
 
 function start() {
   $("about").textContent = DATA.model;
-  const byteNote = "Numbers are rounded to one byte: weights are right to 0.4 percentage points, and finer when small.";
+  const byteNote = "Numbers are rounded to one byte: weights are accurate to 0.4 percentage points, and finer when small.";
   $("footer").append(element("p", "", `Written by babn ${DATA.version} with seed ${DATA.seed}. ${byteNote}`));
   listenToControls();
   if (DATA.limits) {
-    $("ask").hidden = false;
+    $("request").hidden = false;
     $("limits").textContent = `at most ${DATA.limits.tokens} tokens`;
     $("text").maxLength = $("second").maxLength = DATA.limits.characters;
-    $("ask").addEventListener("submit", ask);
+    $("request").addEventListener("submit", submit);
   }
   open(DATA.columns);
 }

@@ -1,4 +1,4 @@
-"""The page for typed text, by a small web server for one's own machine."""
+"""A local web server for the page with typed text."""
 
 import logging
 import socket
@@ -9,9 +9,8 @@ from typing import Any
 from torch import nn
 
 from babn.errors import BabnError, MissingExtraError
-from babn.viewer.inputs import Text, most_tokens
-from babn.viewer.page import compared, page, policy
-from babn.viewer.words import Tokenizer
+from babn.viewer.document import compared, page, policy
+from babn.viewer.text_inputs import Text, Tokenizer, most_tokens
 
 try:
     import anyio
@@ -24,11 +23,11 @@ try:
     from starlette.routing import Route
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from babn.viewer.connections import TimedProtocol
-    from babn.viewer.requests import (
+    from babn.viewer.http_limits import (
         DEFAULT_LIMITS,
         Limits,
         RefusedError,
+        TimedProtocol,
         is_local,
         read_body,
         read_texts,
@@ -50,11 +49,11 @@ HEADERS = {
 
 
 class PortError(BabnError, OSError):
-    """The server cannot listen where it was asked to."""
+    """The server cannot listen on the given host and port."""
 
 
 class SafeHeaders:
-    """Adds `HEADERS` to every response, those of the router among them (404, 405)."""
+    """Adds `HEADERS` to every response, including those of the router (404, 405)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -71,17 +70,16 @@ class SafeHeaders:
 
 
 class Server:
-    """Answers requests with one model, one at a time.
+    """Serves one model, one request at a time.
 
     Args:
         model: A converted model.
         tokenizer: Its tokenizer.
-        name: What to call the model.
-        samples: Samples of attention behind the class probabilities.
-        seed: Makes the samples reproducible.
-        limits: What is taken.
-        guarded: Whether requests must name this machine as their host. A page elsewhere whose name
-            is made to point here is refused by that.
+        name: Name of the model.
+        samples: Number of attention samples of the class probabilities.
+        seed: Seed of the samples.
+        limits: Limits of requests.
+        guarded: Whether the host of requests must be this machine, which prevents DNS rebinding.
     """
 
     def __init__(
@@ -104,14 +102,14 @@ class Server:
         """The application: the page at `/`, and its data at `/view`."""
         made = Starlette(
             routes=[
-                Route("/", self._answering(self.show), methods=["GET"]),
-                Route("/view", self._answering(self.ask), methods=["POST"]),
+                Route("/", self._handling(self.show), methods=["GET"]),
+                Route("/view", self._handling(self.predict), methods=["POST"]),
             ],
             middleware=[Middleware(SafeHeaders)],
         )
         made.router.redirect_slashes = False
-        made.state.turn = None  # made by the loop that serves
-        made.state.present = 0  # requests that run or wait
+        made.state.turn = None  # created in the event loop
+        made.state.present = 0  # number of requests that run or wait
         return made
 
     async def show(self, request: Request) -> Response:
@@ -120,7 +118,7 @@ class Server:
         data = {"columns": [], "model": self.name, "seed": self.seed, "limits": limits}
         return HTMLResponse(page(data, CONNECT))
 
-    async def ask(self, request: Request) -> Response:
+    async def predict(self, request: Request) -> Response:
         """The columns for the texts of a request."""
         texts = read_texts(await read_body(request, self.limits.body), self.limits.characters)
         state = request.app.state
@@ -129,7 +127,7 @@ class Server:
             raise RefusedError(503, "The model is busy. Try again in a moment.")
         state.present += 1
         try:
-            # In a thread, so that the server goes on answering; one at a time, as memory allows.
+            # In a thread, so that the server stays responsive; one at a time, to limit memory.
             columns = await anyio.to_thread.run_sync(self._columns, texts, limiter=state.turn)
         finally:
             state.present -= 1
@@ -139,31 +137,31 @@ class Server:
         settings = {"samples": self.samples, "seed": self.seed, "most": self.limits.tokens}
         return compared(self.models, texts, names=[self.name], **settings)
 
-    def _answering(self, endpoint: Endpoint) -> Endpoint:
-        """An endpoint that answers every failure with a message, and guards the host."""
+    def _handling(self, endpoint: Endpoint) -> Endpoint:
+        """An endpoint that responds to failures with a message, and checks the host."""
 
-        async def answer(request: Request) -> Response:
+        async def respond(request: Request) -> Response:
             try:
                 if self.guarded and not is_local(request.headers.get("host", "")):
-                    raise RefusedError(421, "This server answers to localhost only.")
+                    raise RefusedError(421, "This server accepts requests to localhost only.")
                 response = await endpoint(request)
             except RefusedError as refused:
                 response = JSONResponse({"error": str(refused)}, refused.status)
             except BabnError as error:
                 response = JSONResponse({"error": str(error)}, 422)
-            except ClientDisconnect:  # nobody is left to answer
+            except ClientDisconnect:  # nobody reads the response
                 response = Response(status_code=400)
             except Exception:
                 logging.getLogger("babn").exception("a request failed")
-                message = "The model failed on this text. The terminal says why."
+                message = "The model failed on this text. See the terminal for the error."
                 response = JSONResponse({"error": message}, 500)
             return response
 
-        return answer
+        return respond
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens, or an error with the remedy."""
+    """Opens a listening socket."""
     made = None
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -181,13 +179,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(app: Starlette, listening: socket.socket) -> None:
-    """Answers requests until Ctrl-C."""
+    """Serves requests until Ctrl-C."""
     with suppress(KeyboardInterrupt):
         web_server(app).run(sockets=[listening])
 
 
 def web_server(app: Starlette) -> uvicorn.Server:
-    """What carries requests to an application, one client's stalling no burden to others."""
+    """The web server of an application; stalled clients do not block others."""
     config = uvicorn.Config(
         app,
         http=TimedProtocol,

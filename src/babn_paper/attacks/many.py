@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.errors import BabnError, ConfigError, one_line
-from babn.interrupts import ctrl_c_held_back
+from babn.interrupts import sigint_blocked
 from babn.progress import Progress
 from babn.validation import check_count
 from babn_paper.attacks.plan import RECIPES, Recipe
@@ -71,7 +71,7 @@ def _each(
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (threads,)) as pool:
         try:
-            with ctrl_c_held_back():  # workers start here, and inherit it
+            with sigint_blocked():  # workers start here, and inherit it
                 futures = {pool.submit(attempt, each): each for each in wanted}
             for future in as_completed(futures):
                 yield futures[future], future.result()

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from babn.data_files import open_data, read_data
 from babn.errors import DataError, one_line
 from babn.files import parse_json
 from babn_paper.attacks.resources import ResourceError
+from babn_paper.data_files import open_data, read_data
 
 MOST = 50
 """Neighbours of a word, as many as any recipe asks for."""

@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from babn.evaluation.markup import Markup, element, join
-from babn.evaluation.page import document
+from babn.evaluation.html_pages import Markup, document, element, join
 from babn.evaluation.tables import Table
 from babn.files import replace_text
 from babn_paper.attacks.folder import AttackFolder

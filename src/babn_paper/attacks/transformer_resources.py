@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.text.pretrained import FAILURES, quiet
+from babn.text.pretrained import quiet
 from babn_paper.attacks.resources import ResourceError
 from babn_paper.experiments.stage import default_device
+from babn_paper.pretrained import FAILURES
 
 LONGEST = 512
 """Tokens at which texts are cut, if the model does not allow fewer."""

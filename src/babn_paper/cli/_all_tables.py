@@ -10,7 +10,7 @@ from rich.text import Text
 
 from babn.cli._errors import CommandError
 from babn.errors import ConfigError, MissingExtraError, one_line
-from babn.evaluation.page import check_target
+from babn.evaluation.html_pages import check_target
 from babn_paper.attacks.package import check_installed
 from babn_paper.attacks.table import attack_table, descriptions
 from babn_paper.cli._grids import check_jobs

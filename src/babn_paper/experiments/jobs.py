@@ -120,7 +120,7 @@ def _wait(
         try:
             if not wait(futures, timeout=PAUSE / 5).not_done:
                 break
-            if interrupts.asked and not told:
+            if interrupts.requested and not told:
                 told = True
                 stop()
         except KeyboardInterrupt:  # the second Ctrl-C, and every one after it

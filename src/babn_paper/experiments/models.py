@@ -6,12 +6,13 @@ import torch
 from torch import nn
 
 from babn.errors import ConfigError, one_line
-from babn.text.installed import model_source
-from babn.text.words import ALBERT_BASE, small_sizes, word_tokenizer
+from babn.text.pretrained import model_source
+from babn.text.word_tokenizer import word_tokenizer
 from babn_paper.experiments.experiment import PAIR_MODELS, TRANSLATOR, VISUAL_MODELS, Experiment
 from babn_paper.experiments.pair_models import make_pair_model
 from babn_paper.experiments.translator import make_translator
 from babn_paper.experiments.visual_models import make_visual_model
+from babn_paper.pretrained import ALBERT_BASE, small_sizes
 from babn_paper.tasks.task import Part, Task, Tokenizer
 from babn_paper.tasks.vqa import VqaTask
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from babn.text.words import word_tokenizer
+from babn.text.word_tokenizer import word_tokenizer
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.models import DecomposableConfig, EsimConfig, WordVectors, read_vectors
 from babn_paper.tasks.task import Part, Task, Tokenizer

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from babn.elbo import KLAnnealing
 from babn.errors import BabnWarning, ConfigError
-from babn.text.batching import bucketed, by_tokens
+from babn_paper.batching import bucketed, by_tokens
 from babn_paper.experiments.attention import load_trained, with_attention
 from babn_paper.experiments.cache import encoded
 from babn_paper.experiments.experiment import Experiment

@@ -64,7 +64,7 @@ def train(stage: Stage, run: RunFolder, progress: Progress) -> None:
             taker = _taker(stage, own, stack)
             for step in range(start, stage.steps):
                 _note_step(stage, step, sums, taker, own)
-                done, asked = step + 1, own.any(interrupts.asked)
+                done, asked = step + 1, own.any(interrupts.requested)
                 if done % max(1, stage.steps // LINES) == 0 or done == stage.steps:
                     _write_line(stage, run, done, sums, log, own)
                 with sums.paused():

@@ -10,9 +10,10 @@ from typing import TextIO
 import torch
 
 from babn.errors import ConfigError, DataError
-from babn.files import numbered_lines, replace_file
+from babn.files import replace_file
 from babn.progress import NoProgress, Progress
 from babn.validation import check_count
+from babn_paper.data_files import numbered_lines
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run_folder import RunError, RunFolder
 from babn_paper.experiments.stage import Subject, load_subject

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from os.path import relpath
 from pathlib import Path
 
-from babn.evaluation.markup import Markup, element, join
-from babn.evaluation.page import document
+from babn.evaluation.html_pages import Markup, document, element, join
 from babn.evaluation.tables import Table
 from babn.files import replace_text
 from babn_paper.experiments.results_page import EXPLANATION

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.errors import DataError
-from babn.files import numbered_lines, read_npz
+from babn_paper.data_files import numbered_lines, read_npz
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from babn.evaluation.calibration import Losses, best_temperatures, nll_losses
+from babn.evaluation.temperature_scaling import Losses, best_temperatures, nll_losses
 from babn.prediction.predict import Prediction
 
 FOLDS = 10

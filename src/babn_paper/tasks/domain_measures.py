@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from babn.evaluation import Evaluation
-from babn.evaluation.calibration import fit_temperature
+from babn.evaluation.temperature_scaling import fit_temperature
 from babn.metrics import METRICS, auroc, fpr95
 from babn.prediction.predict import Prediction
 

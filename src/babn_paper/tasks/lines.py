@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from babn.data_files import check_regular
 from babn.errors import DataError
-from babn.files import numbered_lines, parse_json
+from babn.files import parse_json
+from babn_paper.data_files import check_regular, numbered_lines
 
 ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from babn import metrics
-from babn.metrics import bins as binned
+from babn.metrics import calibration_error as binned
 from babn_paper.tasks.cross_fitting import folds
 from babn_paper.tasks.span_answer import TEMPERATURES, SpanAnswer
 from babn_paper.tasks.squad_rules import Judge, best_threshold, normalized
@@ -146,7 +146,7 @@ def _fitted(scores: Float[Tensor, "question candidate"], right: Bool[Tensor, "qu
 
 
 def _ece(confidence: Numbers, right: Bool[Tensor, "question"]) -> float:
-    cells = binned.places(confidence, BINS)
+    cells = binned.bin_index(confidence, BINS)
     return binned.mean_gap(binned.cell_sums(cells, confidence, right.to(confidence), BINS)).item()
 
 

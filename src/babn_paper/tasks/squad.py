@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import AlbertConfig, AlbertForQuestionAnswering, AutoModelForQuestionAnswering
 
 from babn.errors import DataError
-from babn.text.pretrained import load_pretrained
+from babn_paper.pretrained import load_pretrained
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.hub import read_hub
 from babn_paper.tasks.lines import Row, fingerprint, task_folder

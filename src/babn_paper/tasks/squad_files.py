@@ -18,9 +18,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from babn.data_files import read_data
 from babn.errors import DataError
 from babn.files import parse_json
+from babn_paper.data_files import read_data
 from babn_paper.tasks.lines import Row, read_rows
 
 QUESTIONS, PARAGRAPHS = ".questions.jsonl", ".paragraphs.jsonl"

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from babn.errors import DataError
 from babn.evaluation import Evaluation
-from babn.evaluation.ensemble import ensemble
+from babn.evaluation.predictions import ensemble
 from babn.metrics import METRICS
-from babn.metrics.table import Metric
+from babn.metrics.registry import Metric
 from babn.prediction.predict import Activation, Prediction
 from babn_paper.tasks.cross_fitting import cross_tempered
 from babn_paper.tasks.encoded import Encoded

@@ -14,7 +14,7 @@ from transformers import (
     AutoModelForSequenceClassification,
 )
 
-from babn.text.pretrained import load_pretrained
+from babn_paper.pretrained import load_pretrained
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.targets import Classes
 from babn_paper.tasks.task import Tokenizer

@@ -16,7 +16,7 @@ from transformers import (
 from babn.errors import DataError
 from babn.evaluation import Evaluation
 from babn.prediction.predict import find_logits
-from babn.text.pretrained import load_pretrained
+from babn_paper.pretrained import load_pretrained
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.hub import read_hub
 from babn_paper.tasks.lines import Row, find_file, find_files, fingerprint, read_rows, task_folder

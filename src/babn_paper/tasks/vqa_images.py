@@ -15,9 +15,8 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from babn.data_files import Stamp, open_data, stamp
 from babn.errors import BabnError, DataError, MissingExtraError, one_line
-from babn.files import read_npz
+from babn_paper.data_files import Stamp, open_data, read_npz, stamp
 
 Images = tuple[UInt8[Tensor, "image height width 3"], str]
 """Colours of images, and their fingerprint."""

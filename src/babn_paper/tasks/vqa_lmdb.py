@@ -11,8 +11,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from babn.data_files import Stamp, check_regular, stamp
 from babn.errors import DataError, MissingExtraError
+from babn_paper.data_files import Stamp, check_regular, stamp
 from babn_paper.tasks.vqa_stores import END, Arrays, Store, read_arrays
 
 DATA = "data.mdb"

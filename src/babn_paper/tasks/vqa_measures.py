@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from babn.metrics.bins import cell_sums, mean_gap, places
+from babn.metrics.calibration_error import bin_index, cell_sums, mean_gap
 from babn.prediction.predict import Prediction
 from babn_paper.tasks.cross_fitting import with_temperatures
 
@@ -73,7 +73,7 @@ def likelihoods(
 
 def ece(confidence: Float[Tensor, "example"], right: Float[Tensor, "example"]) -> float:
     """Expected calibration error in ten bins of equal width."""
-    return float(mean_gap(cell_sums(places(confidence, BINS), confidence, right, BINS)))
+    return float(mean_gap(cell_sums(bin_index(confidence, BINS), confidence, right, BINS)))
 
 
 def pavpu(p_value: Float[Tensor, "example"], right: Float[Tensor, "example"]) -> float:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from babn.data_files import check_regular, open_data
 from babn.errors import DataError, MissingExtraError, one_line
+from babn_paper.data_files import check_regular, open_data
 
 Arrays = tuple[np.ndarray, np.ndarray | None]
 """Features of an image and the corners of its regions, as they are in a file."""

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from babn.errors import FormatError
-from babn.text.words import word_tokenizer
+from babn.text.word_tokenizer import word_tokenizer
 from babn_paper.tasks.task import Tokenizer
 
 KEY = "visual_questions"

@@ -5,8 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from babn.evaluation.markup import Markup, element, join
-from babn.evaluation.page import check_target, document
+from babn.evaluation.html_pages import Markup, check_target, document, element, join
 from babn_paper.experiments.naming import method_name
 from babn_paper.visual.demo import NOISE, VisualOutcome
 from babn_paper.visual.figure import draw
@@ -123,7 +122,7 @@ def _percent(value: float | None) -> str:
 
 def noise_figure(outcome: VisualOutcome) -> Any:
     """Accuracy, confidence and ECE of both rules, over the variance of noise."""
-    from babn.plots.noise import noise_curves
+    from babn_paper.plots.questions import noise_curves
 
     curves: dict[str, dict[str, list[float]]] = {}
     for row in outcome.rows:

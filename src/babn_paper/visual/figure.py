@@ -19,7 +19,7 @@ EXAMPLES = 200
 
 def draw(look: Look) -> Any:
     """The figure of a look."""
-    from babn.plots import question_figure
+    from babn_paper.plots.questions import question_figure
 
     answers = [(each.answer, each.probability, each.std) for each in look.answers]
     return question_figure(

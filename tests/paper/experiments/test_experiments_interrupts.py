@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 
-from babn.interrupts import ctrl_c_held_back
+from babn.interrupts import sigint_blocked
 
 ASK = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
 
@@ -13,7 +13,7 @@ def test_ctrl_c_is_held_back_and_children_never_hear_of_it() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
     try:
-        with ctrl_c_held_back():
+        with sigint_blocked():
             signal.raise_signal(signal.SIGINT)
             assert not heard
             child = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True)

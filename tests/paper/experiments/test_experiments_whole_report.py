@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from babn.evaluation.page import written_by
+from babn.evaluation.html_pages import written_by
 from babn.evaluation.tables import Table
 from babn_paper.experiments.whole_report import AUTHOR, Section, write_report
 

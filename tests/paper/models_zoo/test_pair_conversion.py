@@ -9,7 +9,7 @@ from pair_cases import KINDS, PAIRS, RULES, SEP, chooser, classifier, converted,
 from torch import Tensor
 
 import babn
-from babn.conversion.divergence import nearest
+from babn.conversion.layer_kl import nearest
 
 STOCHASTIC = ("bam", "belief", "heads")
 LABELS = torch.tensor([0, 1, 2])

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import babn
-from babn.text.words import small_sizes, word_tokenizer
+from babn.text.word_tokenizer import word_tokenizer
 from babn_paper.models import DecomposableConfig, EsimConfig
+from babn_paper.pretrained import small_sizes
 from babn_paper.tasks.domains import COMMONSENSE, NLI
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.ragged import Ragged

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import babn
 from babn.errors import BabnError, ConfigError
-from babn.text.words import small_sizes
+from babn_paper.pretrained import small_sizes
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.encoded import Encoded
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from babn.errors import ConfigError
-from babn.text.words import word_tokenizer
+from babn.text.word_tokenizer import word_tokenizer
 from babn_paper.tasks import text_encoding
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.ragged import Ragged

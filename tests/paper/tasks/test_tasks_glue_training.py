@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 import babn
 from babn.attention.rule import RuleConfig
-from babn.text.words import small_sizes, word_tokenizer
+from babn.text.word_tokenizer import word_tokenizer
+from babn_paper.pretrained import small_sizes
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.glue import SST2, TASKS
 from babn_paper.tasks.text_task import TextTask

@@ -35,7 +35,7 @@ def test_objects_keep_their_types(tmp_path: Path) -> None:
         ("dev.jsonl", b'{"a": 1}\n{"a"\n', r"dev\.jsonl:2: not JSON"),
         ("dev.jsonl", b"[1]\n", r"dev\.jsonl:1: not a JSON object"),
         ("dev.tsv", b"a\tb\ta\n1\t2\t3\n", r"dev\.tsv:1: there are 2 columns 'a'"),
-        ("dev.jsonl", b'{"a": 1, "a": 2}\n', r"dev\.jsonl:1: not JSON: the key 'a' comes twice"),
+        ("dev.jsonl", b'{"a": 1, "a": 2}\n', r"dev\.jsonl:1: not JSON: the key 'a' occurs twice"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:

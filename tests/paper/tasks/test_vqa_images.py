@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from babn import data_files
 from babn.errors import DataError
+from babn_paper import data_files
 from babn_paper.tasks import vqa_images
 from babn_paper.tasks.vqa import DAQUAR, EASY, VQA2
 from babn_paper.tasks.vqa_data import VqaPart

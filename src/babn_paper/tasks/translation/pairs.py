@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.errors import DataError
-from babn.files import numbered_lines
+from babn_paper.data_files import numbered_lines
 from babn_paper.tasks.lines import Row, find_file, find_files, fingerprint, read_rows
 from babn_paper.tasks.task import Part
 

@@ -1,0 +1,101 @@
+"""Measures candidates on a GPU, each in its own process, which all compile at the same time.
+
+Compilation takes a minute or two for each model on one core. All processes compile and warm up in
+parallel; then they are measured one after the other, while the others wait without using the GPU.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+
+from babn.benchmark.timing import Cost, Step, measure, warm_up
+from babn.errors import BabnError, is_out_of_memory
+from babn.interrupts import sigint_blocked
+
+MakeStep = Callable[[torch.device], Step]
+
+READY = "ready"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A process that waits to be measured."""
+
+    process: BaseProcess
+    line: Connection
+
+    def receive(self) -> Any:
+        """The next message of the process."""
+        try:
+            return self.line.recv()
+        except EOFError as error:
+            self.process.join()
+            raise BabnError(
+                "a process of the benchmark ended with exit code "
+                f"{self.process.exitcode}: see its error above, and check the machine's memory"
+            ) from error
+
+
+def measured(
+    makers: Sequence[MakeStep],
+    device: torch.device,
+    repeats: int,
+    report: Callable[[str], None] = lambda text: None,
+) -> Iterator[Cost | None]:
+    """The cost of each step, in order; `None` if the GPU's memory was too small."""
+    started: list[Waiting] = []
+    try:
+        with sigint_blocked():
+            started += [_start(maker, device) for maker in makers]
+        fits = _prepare(started, report)
+        for each, fitting in zip(started, fits, strict=True):
+            if not fitting:
+                yield None
+                continue
+            each.line.send(repeats)
+            yield each.receive()
+            each.process.join()
+    finally:
+        for each in started:
+            each.process.terminate()
+            each.process.join()
+
+
+def _prepare(started: Sequence[Waiting], report: Callable[[str], None]) -> list[bool]:
+    """Waits until all have warmed up; returns which of them fit into the memory."""
+    fits: dict[Connection, bool] = {}
+    while len(fits) < len(started):
+        report(f"compiling on all cores, {len(fits)} of {len(started)} done")
+        left = [each for each in started if each.line not in fits]
+        ready = wait([each.line for each in left])
+        fits |= {each.line: each.receive() == READY for each in left if each.line in ready}
+    return [fits[each.line] for each in started]
+
+
+def _start(maker: MakeStep, device: torch.device) -> Waiting:
+    context = get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_work, args=(maker, device, there), daemon=True)
+    process.start()
+    there.close()
+    return Waiting(process, here)
+
+
+def _work(maker: MakeStep, device: torch.device, line: Connection) -> None:
+    """Compiles, warms up, waits for its turn, and measures."""
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    try:
+        step = maker(device)
+        warm_up(step, device)
+        line.send(READY)
+        line.send(measure(step, device, repeats=line.recv()))
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        line.send(None)

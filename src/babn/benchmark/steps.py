@@ -1,0 +1,171 @@
+"""The steps that are timed: training and prediction of an ALBERT with random weights."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+import babn
+from babn.attention.rule import RuleConfig
+from babn.benchmark.timing import Step
+from babn.cuda_graphs import CudaRecorder, own_stream
+
+Form = Literal["eager", "compiled", "graphs", "loop", "batched"]
+"""How a model is run: eagerly, compiled, or compiled and captured as a CUDA graph, which avoids
+launches by the CPU; samples in a loop or batched."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Sizes of model and batch.
+
+    Attributes:
+        length: Tokens in a text.
+        batch: Texts in a batch.
+        layers: Attention layers; they share one set of weights.
+        width: Size of the hidden states.
+        heads: Attention heads.
+    """
+
+    length: int
+    batch: int
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+
+
+def model_config(size: Size) -> Any:
+    """The configuration of an ALBERT."""
+    import transformers
+
+    return transformers.AlbertConfig(
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        hidden_size=size.width,
+        intermediate_size=4 * size.width,
+        max_position_embeddings=max(512, size.length),
+    )
+
+
+def make_model(size: Size, rule: RuleConfig | None, device: torch.device) -> Any:
+    """A converted classifier, or one with torch's softmax kernels if `rule` is `None`."""
+    import transformers
+
+    torch.manual_seed(0)
+    model: Any = transformers.AlbertForSequenceClassification(model_config(size))
+    model.to(device)
+    if rule is None:
+        return without_mask(model)
+    if isinstance(rule, babn.BeliefConfig):
+        rule = replace(rule, max_length=size.length)
+    return babn.convert(model, rule)
+
+
+def without_mask(model: Any) -> Any:
+    """Keeps transformers from building a mask where nothing is masked.
+
+    The fastest kernels of torch do not support masks.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    AttentionInterface.register("unmasked", sdpa_attention_forward)
+    AttentionMaskInterface.register("unmasked", lambda *args, **kwargs: None)
+    model.config._attn_implementation = "unmasked"
+    return model
+
+
+def make_batch(size: Size, device: torch.device) -> dict[str, Tensor]:
+    """Texts of random tokens, all of full length."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(10, 1000, (size.batch, size.length), generator=generator)
+    return {"input_ids": tokens.to(device), "labels": torch.zeros_like(tokens[:, 0]).to(device)}
+
+
+def half_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Autocast to bfloat16 on a GPU; float32 elsewhere."""
+    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+
+
+class Recorded:
+    """A step that is captured on its third call, and replayed from then on.
+
+    The first calls compile it and autotune kernels, which cannot be captured.
+    """
+
+    def __init__(self, step: Step, device: torch.device) -> None:
+        self.step, self.device = step, device
+        self.taken = 0
+        self.replay: Step | None = None
+
+    def __call__(self) -> None:
+        """Runs the step."""
+        if self.replay is None:
+            with own_stream(self.device):
+                if self.taken < 2:
+                    self.taken += 1
+                    return self.step()
+                _, self.replay = CudaRecorder()(self.step)
+        return self.replay()
+
+
+def called(model: nn.Module, form: Form) -> Callable[..., Any]:
+    """The model, compiled if the form requires it."""
+    return torch.compile(model, dynamic=False) if form in ("compiled", "graphs") else model
+
+
+def taken(step: Step, form: Form, device: torch.device) -> Step:
+    """The step, captured if the form requires it."""
+    return Recorded(step, device) if form == "graphs" else step
+
+
+def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
+    """A training step with optimiser."""
+    model.train()
+    recorded = form == "graphs"
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=recorded)
+    run = called(model, form)
+    device = batch["input_ids"].device
+
+    def step() -> None:
+        with half_precision(device):
+            loss = run(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return taken(step, form, device)
+
+
+def inference(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
+    """A forward pass at the posterior mean, without gradients."""
+    model.eval()
+    run = called(model, form)
+    inputs = {"input_ids": batch["input_ids"]}
+    device = batch["input_ids"].device
+
+    def step() -> None:
+        with torch.no_grad(), half_precision(device):
+            run(**inputs)
+
+    return taken(step, form, device)
+
+
+def sampled(model: nn.Module, batch: dict[str, Tensor], samples: int, form: Form) -> Step:
+    """Samples for one text, batched or in a loop."""
+    model.eval()
+    inputs = {"input_ids": batch["input_ids"][:1]}
+
+    def step() -> None:
+        with half_precision(inputs["input_ids"].device):
+            if form == "batched":
+                babn.predict(model, inputs, samples=samples)
+                return
+            with torch.no_grad(), babn.sampling(model, seed=0):
+                for _ in range(samples):
+                    model(**inputs)
+
+    return step

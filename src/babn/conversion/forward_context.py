@@ -1,0 +1,231 @@
+"""Computes the attention calls of one forward pass through a converted model."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from babn.attention.fused import Request, softmax_attention, takes_softmax, why_not_triton
+from babn.attention.inputs import Inputs, Scores
+from babn.attention.keys import KeyPosterior
+from babn.attention.noise_source import NoiseLike
+from babn.attention.rule import AttentionRule, Posterior
+from babn.conversion.layer_kl import LayerKL
+from babn.conversion.override import Mode, Override
+from babn.conversion.state import BeliefState, CallSite
+from babn.errors import ConversionError, UnsupportedAttentionError
+
+BYTES_PER_PAIR = 4 * 12
+"""Memory of one query-key pair in the reference: a dozen float32 tensors at a time."""
+
+BYTES_PER_FUSED_PAIR = 2 * 4
+"""Memory of one pair with kernels: only the upward path's tensors, in half precision."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Call counts of modules and upward paths at one point of a forward pass."""
+
+    counts: dict[str, int]
+    checked: dict[str, int]
+    climbed: dict[int, Any]
+
+
+class ForwardContext:
+    """The state of one forward pass through a converted model."""
+
+    def __init__(
+        self,
+        state: BeliefState,
+        training: bool,
+        override: Override,
+        needs_weights: bool = False,
+        cache: Any = None,
+    ) -> None:
+        self.state = state
+        self.needs_weights = needs_weights or override.posteriors is not None
+        self.override = override
+        self.mode: Mode = override.mode or ("sample" if training else "mean")
+        # The level is fitted for predictions; training samples from the posterior itself.
+        self.level = 1.0 if training and override.mode is None else state.level
+        if self.level == 0:
+            self.mode = "mean"
+        self.training = training
+        self.past = 0 if override.fixed_noise is None else tokens_in(cache)
+        self.with_kl = training or override.record_kl or torch.is_grad_enabled()
+        self.grad_enabled = torch.is_grad_enabled()
+        self.counts: dict[str, int] = {}
+        self.checked: dict[str, int] = {}
+        self.climbed: dict[int, Any] = {}
+        self.sizes: dict[int, tuple[int, int]] = {}
+        self.layer_kl = LayerKL(state, override.counted)
+
+    def weights(self, site: CallSite, scores: Scores) -> Tensor:
+        """The attention weights of the next call at `site`; keeps its KL."""
+        place = self._next_place(site)
+        self._note_memory(scores.phi.numel(), BYTES_PER_PAIR)
+        posterior = self._posterior(place, scores)
+        if self.mode == "mean":
+            return posterior.mean_weights()
+        return posterior.sample_weights(self._noise(place))
+
+    def _posterior(self, place: tuple[int, int], scores: Scores) -> Posterior:
+        """The posterior of a call at the noise level; keeps its KL."""
+        chain, step = place
+        rule = self._rule(chain)
+        queries, keys = scores.phi.shape[-2:]
+        climbed = self._climbed(place, lambda: rule.climb(scores), (queries, keys))
+        posterior: Posterior = rule(step, scores, climbed)
+        if self.with_kl:
+            self.layer_kl.keep(place, posterior, scores)
+        if self.level != 1:
+            posterior = posterior.at_level(self.level)
+        if self.override.posteriors is not None:
+            self.override.posteriors.append((self.state.layer_name(place), posterior))
+        return posterior
+
+    def _noise(self, place: tuple[int, int]) -> NoiseLike:
+        """The noise source of a call."""
+        if self.override.fixed_noise is None:
+            return self.override.noise_source
+        chain, step = place
+        call = self.state.chains[chain].calls[step]
+        return self.override.fixed_noise.at(call.order, self.past, call.crossed)
+
+    def fused(self, site: CallSite, inputs: Inputs) -> Tensor | None:
+        """The output of the next call at `site` by a kernel, or `None` if no kernel applies."""
+        config, pairs = self.state.config, math.prod(inputs.pairs)
+        if config.kernel == "reference" or self.needs_weights or inputs.needs_weights:
+            return None
+        sample = self.mode == "sample"
+        if config.is_softmax(sample, self.with_kl) and takes_softmax(inputs):
+            self._next_place(site)
+            self._note_memory(pairs, 1)
+            return softmax_attention(inputs, self.dropout(inputs))
+        if config.biases_keys and inputs.softcap is None:
+            return self._with_key_bias(site, inputs)
+        if not self._takes_triton(inputs):
+            return None
+        chain, step = place = self._next_place(site)
+        self._note_memory(pairs, BYTES_PER_FUSED_PAIR)
+        rule = self._rule(chain)
+        queries, keys = inputs.pairs[-2:]
+        climbed = self._climbed(place, lambda: rule.climb_fused(inputs), (queries, keys))
+        request = Request(sample, self.with_kl, self.override.noise_source, self.level)
+        result = rule.fused(step, inputs, climbed, request)
+        if result.kl_rows is not None:
+            self.layer_kl.keep_rows(place, result.kl_rows, inputs)
+        return result.output
+
+    def _with_key_bias(self, site: CallSite, inputs: Inputs) -> Tensor:
+        """Torch's attention with the log sample of the keys' variables as a bias on keys."""
+        place = self._next_place(site)
+        self._note_memory(math.prod(inputs.pairs), 1)
+        posterior = self._posterior(place, inputs.without_scores())
+        assert isinstance(posterior, KeyPosterior)
+        if self.mode == "sample":
+            inputs = inputs.with_bias(posterior.log_sample(self._noise(place)))
+        elif not takes_softmax(inputs):
+            inputs = inputs.with_bias(inputs.query.new_zeros(1, 1, 1, inputs.pairs[-1]))
+        return softmax_attention(inputs, self.dropout(inputs))
+
+    def _climbed(
+        self, place: tuple[int, int], climb: Callable[[], Any], sizes: tuple[int, int]
+    ) -> Any:
+        """The upward path of a chain, which its first call climbs and its last one gives up.
+
+        What is still kept when a compiled model ends is one of its results, with a gradient.
+        """
+        chain, step = place
+        if chain not in self.climbed:
+            self.climbed[chain], self.sizes[chain] = climb(), sizes
+        if self.climbed[chain] is not None and self.sizes[chain] != sizes:
+            queries, keys = self.sizes[chain]
+            raise ConversionError(
+                f"{self.state.layer_name(place)} has {sizes[0]} queries and {sizes[1]} keys, the "
+                f"first call of its chain {queries} and {keys}. In the dry run they were alike: "
+                "convert with example_inputs in which they differ, so that they become separate "
+                "chains."
+            )
+        if step == len(self.state.chains[chain].calls) - 1:
+            return self.climbed.pop(chain)
+        return self.climbed[chain]
+
+    def dropout(self, inputs: Inputs) -> float:
+        """The rate of the model's own dropout on attention weights, if it is kept."""
+        return inputs.dropout if self.state.config.attention_dropout else 0.0
+
+    def _takes_triton(self, inputs: Inputs) -> bool:
+        config = self.state.config
+        forced = config.kernel == "triton"
+        reason = why_not_triton(inputs, forced)
+        if not config.fusible:
+            reason = f"method {config.rule!r} has no kernel"
+        elif self.override.fixed_noise is not None and self.mode == "sample":
+            reason = "kernels draw new noise in each forward pass, and the noise is fixed here"
+        elif self.level != 1 and self.mode == "sample" and not self._knows_levels():
+            reason = f"kernels draw noise at level 1, and the level is {self.level:g}"
+        elif self.dropout(inputs):
+            reason = "the model drops attention weights"
+        if reason is not None and forced:
+            raise UnsupportedAttentionError(
+                f'kernel="triton", but {reason}. Use kernel="auto" to fall back to the reference.'
+            )
+        return reason is None
+
+    def _knows_levels(self) -> bool:
+        """Whether the kernels support noise levels other than 1; they then compute no KL."""
+        return self.state.config.fusible_at_any_level and not self.with_kl
+
+    def _rule(self, chain: int) -> AttentionRule:
+        rule = self.state.rules[chain]
+        assert isinstance(rule, AttentionRule)
+        return rule
+
+    def _note_memory(self, pairs: int, each: int) -> None:
+        if self.override.memory is not None:
+            self.override.memory.append(pairs * each)
+
+    def snapshot(self) -> Snapshot:
+        """The current call counts and upward paths."""
+        return Snapshot(dict(self.counts), dict(self.checked), dict(self.climbed))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Restores the state of a snapshot."""
+        self.counts, self.checked = dict(snapshot.counts), dict(snapshot.checked)
+        self.climbed = dict(snapshot.climbed)
+
+    def has_new_call(self, path: str) -> bool:
+        """Whether a module has made a call since the last check."""
+        count, before = self.counts.get(path, 0), self.checked.get(path, 0)
+        self.checked[path] = count
+        return count > before
+
+    def leaves_out(self, site: CallSite) -> bool:
+        """Whether the next call at `site` keeps softmax; counts it if so."""
+        count = self.counts.get(site.path, 0)
+        left = count < len(site.places) and site.places[count] is None
+        if left:
+            self.counts[site.path] = count + 1
+        return left
+
+    def _next_place(self, site: CallSite) -> tuple[int, int]:
+        count = self.counts.get(site.path, 0)
+        self.counts[site.path] = count + 1
+        if count >= len(site.places):
+            raise ConversionError(
+                f"{site.path} was called {count + 1} times in one forward pass, but "
+                f"{len(site.places)} times in the dry run. Convert with example_inputs for which "
+                "the model makes the same calls as for real inputs."
+            )
+        place = site.places[count]
+        assert place is not None
+        return place
+
+
+def tokens_in(cache: Any) -> int:
+    """Number of tokens in a cache of transformers."""
+    return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0

@@ -1,0 +1,158 @@
+"""Writes an HTML report of evaluations, with figures and tables as files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from babn import plots
+from babn.evaluation.comparison import Comparison
+from babn.evaluation.html_pages import Markup, check_target, document, element, join
+from babn.evaluation.predictions import DESCRIPTION, Evaluation
+from babn.evaluation.resampling import compare, grouped
+from babn.evaluation.tables import Table
+from babn.files import make_folder
+
+AUTHOR, PAGE = "babn report", "report.html"
+
+
+def report(
+    runs: Sequence[Evaluation | str | Path] | str | Path,
+    out: str | Path = "babn-report",
+    *,
+    title: str = "Uncertainty report",
+    baseline: str | None = None,
+    bins: int = 10,
+    force: bool = False,
+) -> Path:
+    """Writes a folder with an HTML page, its figures, and tables as Markdown, LaTeX and CSV.
+
+    Args:
+        runs: Evaluations, folders that `Evaluation.save` wrote, or a folder that contains such
+            folders at any depth.
+        out: The folder to write.
+        title: Heading of the page.
+        baseline: The method that the others are compared with; by default the first.
+        bins: Bins of reliability diagrams and calibration error.
+        force: Whether to write into a folder that holds other files.
+
+    Returns:
+        The path of the page.
+    """
+    folder = Path(out)
+    check_target(folder, PAGE, AUTHOR, force)
+    evaluations = collect(runs)
+    comparison = compare(evaluations, baseline, bins=bins)
+    make_folder(folder)
+    tables = {"numbers": comparison.table(), "differences": comparison.difference_table()}
+    figures = _figures(evaluations, bins)
+    for name, table in tables.items():
+        _write_table(table, folder / name)
+    for name, figure in figures.items():
+        plots.save(figure, folder / f"{name}.pdf")
+    body = _body(title, evaluations, comparison, tables, figures)
+    page = folder / PAGE
+    page.write_text(document(title, body, AUTHOR), encoding="utf-8")
+    return page
+
+
+def collect(runs: Sequence[Evaluation | str | Path] | str | Path) -> list[Evaluation]:
+    """Evaluations given as such or found in folders."""
+    if isinstance(runs, str | Path):
+        runs = [runs]
+    found: list[Evaluation] = []
+    for run in runs:
+        if isinstance(run, Evaluation):
+            found.append(run)
+        else:
+            inside = sorted(path.parent for path in Path(run).rglob(DESCRIPTION))
+            found += [Evaluation.load(folder) for folder in inside or [Path(run)]]
+    return found
+
+
+def _figures(evaluations: Sequence[Evaluation], bins: int) -> dict[str, Any]:
+    # Figures show single models: the first seed of each method.
+    first = [next(iter(group.values())) for group in grouped(evaluations).values()]
+    predictions, labels = {e.method: e.prediction for e in first}, evaluations[0].labels
+    figures = {
+        "reliability": plots.reliability_diagram(predictions, labels, bins=bins, size=plots.DOUBLE),
+        "risk-coverage": plots.risk_coverage(predictions, labels, size=plots.SINGLE * 1.4),
+    }
+    outside = {e.method: (e.prediction.entropy, e.outside.entropy) for e in first if e.outside}
+    if outside:
+        figures["entropy"] = plots.entropy_histogram(outside, size=plots.DOUBLE)
+    return figures
+
+
+CAPTIONS = {
+    "reliability": "Accuracy against confidence, for the first seed of each method. In a "
+    "calibrated model the bars reach the diagonal.",
+    "risk-coverage": "Error rate on the remaining examples when the least confident ones are "
+    "rejected, for the first seed of each method.",
+    "entropy": "Entropy of the predictions for test examples and out-of-distribution examples.",
+}
+
+
+def _body(
+    title: str,
+    evaluations: Sequence[Evaluation],
+    comparison: Comparison,
+    tables: dict[str, Table],
+    figures: dict[str, Any],
+) -> Markup:
+    shown = [
+        element(
+            "figure",
+            element("div", Markup(plots.as_svg(figure, CAPTIONS[name])), class_=_look(figure)),
+            element("figcaption", CAPTIONS[name]),
+        )
+        for name, figure in figures.items()
+    ]
+    return join(
+        element("h1", title),
+        element("p", _summary(evaluations)),
+        *(element("div", Markup(table.html()), class_="scroll dense") for table in tables.values()),
+        element("ul", *(element("li", text) for text in verdicts(comparison))),
+        *shown,
+        _details(evaluations),
+    )
+
+
+def _look(figure: Any) -> str:
+    """CSS classes of a figure: two-column figures take the full width of the page."""
+    return "paper wide" if figure.get_figwidth() >= plots.DOUBLE else "paper"
+
+
+def _summary(evaluations: Sequence[Evaluation]) -> str:
+    groups = grouped(evaluations)
+    seeds = ", ".join(f"{method} ({len(group)})" for method, group in groups.items())
+    return (
+        f"Predictions of {len(groups)} methods for {len(evaluations[0].labels)} examples; seeds of "
+        f"each in brackets: {seeds}."
+    )
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """One sentence for each method: which metrics are better or worse than the baseline."""
+    sentences = []
+    for method, found in comparison.differences.items():
+        words = [f"{name} {difference.verdict}" for name, difference in found.items()]
+        sentences.append(f"{method} against {comparison.baseline}: {', '.join(words)}.")
+    return sentences
+
+
+def _details(evaluations: Sequence[Evaluation]) -> Markup:
+    rows = [
+        [f"{e.method}, seed {e.seed}", "; ".join(f"{k}: {v}" for k, v in e.details.items())]
+        for e in evaluations
+        if e.details
+    ]
+    if not rows:
+        return Markup("")
+    table = Table(["run", "details"], rows).html()
+    return join(element("h2", "Runs"), element("div", Markup(table), class_="scroll"))
+
+
+def _write_table(table: Table, path: Path) -> None:
+    path.with_suffix(".md").write_text(table.markdown(), encoding="utf-8")
+    path.with_suffix(".tex").write_text(table.latex(), encoding="utf-8")
+    path.with_suffix(".csv").write_text(table.csv(), encoding="utf-8")

@@ -1,0 +1,126 @@
+"""Predictions on a test set, stored so that every metric can be computed without the model."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Real
+from torch import Tensor
+
+from babn.errors import ConfigError, FormatError
+from babn.files import make_folder, read_object, replace_text
+from babn.prediction.predict import Prediction
+from babn.tensor_files import read_tensors, write_tensors
+
+FORMAT = 1
+DESCRIPTION, TENSORS = "evaluation.json", "answers.safetensors"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The predictions of one trained model on one test set.
+
+    Attributes:
+        method: Name of the method, such as the attention method and the kind of prediction.
+        prediction: The predictions.
+        labels: The targets: classes, or the values of a regression.
+        seed: The training seed, by which methods are paired.
+        outside: Predictions for out-of-distribution examples.
+        details: Anything that tables or reports should mention: task, settings, versions.
+    """
+
+    method: str
+    prediction: Prediction
+    labels: Real[Tensor, "example"]
+    seed: int = 0
+    outside: Prediction | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Validates that there is one label for each prediction."""
+        shape = tuple(self.prediction.sample_logits.shape)
+        if len(shape) != 3 or shape[1] != len(self.labels):
+            raise ConfigError(
+                f"prediction has samples of shape {shape} for {len(self.labels)} labels of "
+                f"{self.method!r}. Give shape (samples, {len(self.labels)}, classes)."
+            )
+
+    @classmethod
+    def of_logits(
+        cls, method: str, logits: Float[Tensor, "example label"], labels: Tensor, **others: Any
+    ) -> "Evaluation":
+        """An evaluation of a deterministic model, from its logits."""
+        return cls(method, Prediction(logits.unsqueeze(0)), labels, **others)
+
+    def save(self, folder: str | Path, overwrite: bool = False) -> Path:
+        """Writes a folder with `evaluation.json` and `answers.safetensors`."""
+        folder = Path(folder)
+        if (folder / DESCRIPTION).exists() and not overwrite:
+            raise FormatError(f"{folder} holds an evaluation. Pass overwrite=True to replace it.")
+        make_folder(folder)
+        tensors = {"sample_logits": self.prediction.sample_logits, "labels": self.labels}
+        if self.outside is not None:
+            tensors["outside"] = self.outside.sample_logits
+        write_tensors(folder / TENSORS, tensors)
+        description = {
+            "format": FORMAT,
+            "method": self.method,
+            "seed": self.seed,
+            "activation": self.prediction.activation,
+            "details": dict(self.details),
+        }
+        text = json.dumps(description, indent=2) + "\n"
+        replace_text(folder / DESCRIPTION, text)
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Evaluation":
+        """Reads what `save` wrote."""
+        folder = Path(folder)
+        try:
+            found = read_object(folder / DESCRIPTION, "Save it again.")
+            if found.get("format") != FORMAT:
+                raise FormatError(
+                    f"{folder / DESCRIPTION} has format {found.get('format')!r}; this version of "
+                    f"babn reads format {FORMAT}. Save the evaluation again."
+                )
+            tensors, _ = read_tensors(folder / TENSORS, "Save it again.")
+            activation = found["activation"]
+            outside = tensors.get("outside")
+            return cls(
+                found["method"],
+                Prediction(tensors["sample_logits"], activation),
+                tensors["labels"],
+                found["seed"],
+                None if outside is None else Prediction(outside, activation),
+                found["details"],
+            )
+        except (KeyError, AttributeError, TypeError, ValueError) as error:
+            if isinstance(error, FormatError | ConfigError):
+                raise
+            raise FormatError(f"{folder} is damaged: {error!r}. Save it again.") from error
+
+
+def ensemble(members: Sequence[Prediction]) -> Prediction:
+    """Deep ensemble (Lakshminarayanan et al. 2017): the members' samples as one prediction.
+
+    Members have equal weight, so all need equally many samples: one for a deterministic model, as
+    `Prediction(logits.unsqueeze(0))`. Mutual information is then the uncertainty due to the
+    members' disagreement.
+    """
+    if not members:
+        raise ConfigError("members=[] is not possible. Give the prediction of at least one model.")
+    shapes = sorted({tuple(member.sample_logits.shape) for member in members})
+    if len(shapes) > 1:
+        raise ConfigError(
+            f"members have samples of shapes {shapes}. Give predictions for the same inputs, with "
+            "equally many samples."
+        )
+    kinds = sorted({member.activation for member in members})
+    if len(kinds) > 1:
+        raise ConfigError(f"members have activations {kinds}. Give members of one kind.")
+    samples = torch.cat([member.sample_logits for member in members])
+    return Prediction(samples, members[0].activation)

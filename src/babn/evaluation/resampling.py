@@ -1,0 +1,187 @@
+"""Compares methods on the same test set: bootstrap intervals, and paired tests over seeds."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from babn import metrics
+from babn.errors import ConfigError
+from babn.evaluation.comparison import Comparison, Difference, Estimate
+from babn.evaluation.predictions import Evaluation
+from babn.metrics.inputs import examples, sampled_examples
+from babn.metrics.pavpu_counts import accurate_and_certain
+from babn.metrics.scores import correctness, negative_log_probs, squared_errors
+from babn.prediction.predict import Prediction
+from babn.prediction.welch import paired_p_value
+
+ALPHA = 0.05
+"""Significance level of PAvPU."""
+
+OUTSIDE = "outside AUROC"
+"""AUROC of out-of-distribution detection by entropy."""
+
+PER_EXAMPLE = {"accuracy": correctness, "NLL": negative_log_probs, "Brier": squared_errors}
+"""Metrics that are means over examples."""
+
+Groups = dict[str, dict[int, Evaluation]]
+"""Evaluations by method and seed."""
+
+Draws = Int[Tensor, "draw example"]
+"""Indices of examples, one row for each resample."""
+
+
+def compare(
+    evaluations: Sequence[Evaluation],
+    baseline: str | None = None,
+    *,
+    bins: int = 10,
+    resamples: int = 500,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Comparison:
+    """Compares methods that were evaluated on the same examples.
+
+    Intervals come from a bootstrap over examples that is the same for all methods, p-values from
+    paired t-tests over the seeds that two methods share.
+
+    Args:
+        evaluations: One for each method and seed.
+        baseline: The method that the others are compared with; by default the first.
+        bins: Bins of the calibration error.
+        resamples: Number of bootstrap resamples.
+        level: Coverage of the intervals.
+        seed: Seed of the bootstrap.
+    """
+    if not 0 < level < 1:
+        raise ConfigError(f"level={level!r} is not possible. Give a number between 0 and 1.")
+    if resamples < 1:
+        raise ConfigError(f"resamples={resamples!r} is not possible. Give at least 1.")
+    groups = grouped(evaluations, baseline)
+    baseline = baseline or next(iter(groups))
+    draws = draw(len(evaluations[0].labels), resamples, seed)
+    found, directions = _measured(groups, draws, bins, seed)
+    tail = (1 - level) / 2
+    estimates = {
+        method: {name: _estimate(drawn, tail) for name, drawn in by_name.items()}
+        for method, by_name in found.items()
+    }
+    differences = {
+        method: {
+            name: _difference(
+                _paired(groups, method, baseline, drawn, found[baseline][name]),
+                tail,
+                directions[name],
+            )
+            for name, drawn in by_name.items()
+            if name in found[baseline]
+        }
+        for method, by_name in found.items()
+        if method != baseline
+    }
+    return Comparison(baseline, estimates, differences, directions, level)
+
+
+def grouped(evaluations: Sequence[Evaluation], baseline: str | None = None) -> Groups:
+    """Groups evaluations by method and seed, and checks that they share their examples."""
+    if not evaluations:
+        raise ConfigError("evaluations=[] is not possible. Give at least one.")
+    groups: Groups = {}
+    for each in evaluations:
+        if each.seed in groups.setdefault(each.method, {}):
+            raise ConfigError(
+                f"evaluations hold {each.method!r} with seed {each.seed} twice. Leave one out, or "
+                "give them different methods or seeds."
+            )
+        if not torch.equal(each.labels, evaluations[0].labels):
+            raise ConfigError(
+                f"labels of {each.method!r} (seed {each.seed}) differ from those of "
+                f"{evaluations[0].method!r}. Compare predictions for the same examples."
+            )
+        groups[each.method][each.seed] = each
+    if baseline is not None and baseline not in groups:
+        raise ConfigError(f"baseline={baseline!r} is not among {sorted(groups)}. Name one of them.")
+    return groups
+
+
+def draw(size: int, resamples: int, seed: int) -> Draws:
+    """Indices of examples: each once in the first row, drawn with replacement in the others."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(size, (resamples, size), generator=generator)
+    return torch.cat([torch.arange(size)[None], drawn])
+
+
+def _measured(
+    groups: Groups, draws: Draws, bins: int, seed: int
+) -> tuple[dict[str, dict[str, Float[Tensor, "seed draw"]]], dict[str, bool]]:
+    """Values by method and metric, for the metrics that all seeds of a method have."""
+    found: dict[str, dict[str, Tensor]] = {}
+    directions: dict[str, bool] = {}
+    for method, group in groups.items():
+        by_seed = [_values(each, draws, bins, seed) for each in group.values()]
+        names = [name for name in by_seed[0] if all(name in each for each in by_seed)]
+        found[method] = {name: torch.stack([each[name][0] for each in by_seed]) for name in names}
+        directions |= {name: by_seed[0][name][1] for name in names}
+    return found, directions
+
+
+def _values(
+    evaluation: Evaluation, draws: Draws, bins: int, seed: int
+) -> dict[str, tuple[Float[Tensor, "draw"], bool]]:
+    """Each metric of an evaluation for all draws, and whether higher is better."""
+    known = metrics.metrics_for(bins, ALPHA)
+    prediction = evaluation.prediction
+    p, y = (x.cpu() for x in examples(prediction, evaluation.labels))
+    each = {name: function(p, y) for name, function in PER_EXAMPLE.items()}
+    if len(prediction.sample_logits) > 1:
+        sampled = sampled_examples(prediction, evaluation.labels)
+        accurate, certain = accurate_and_certain(*sampled, ALPHA)
+        each[f"PAvPU (p<{ALPHA:g})"] = (accurate == certain).cpu().double()
+    drawn = {name: values[draws].mean(1) for name, values in each.items()}
+    for name in (f"ECE-{bins}", "AURC"):
+        values = [float(known[name].function(p[rows], y[rows])) for rows in draws]
+        drawn[name] = torch.tensor(values, dtype=torch.float64)
+    found = {name: (values, not known[name].lower_is_better) for name, values in drawn.items()}
+    if evaluation.outside is not None:
+        found[OUTSIDE] = _outside(prediction, evaluation.outside, draws, seed), True
+    return found
+
+
+def _outside(
+    inside: Prediction, outside: Prediction, draws: Draws, seed: int
+) -> Float[Tensor, "draw"]:
+    others = draw(len(outside.entropy), len(draws) - 1, seed + 1)
+    pairs = zip(draws, others, strict=True)
+    drawn = [metrics.auroc(inside.entropy[a], outside.entropy[b]) for a, b in pairs]
+    return torch.tensor(drawn, dtype=torch.float64)
+
+
+def _paired(
+    groups: Groups,
+    method: str,
+    baseline: str,
+    ours: Float[Tensor, "seed draw"],
+    theirs: Float[Tensor, "other draw"],
+) -> Float[Tensor, "shared draw"]:
+    """Differences for each seed that both have, or of the means if they share none."""
+    own, other = list(groups[method]), list(groups[baseline])
+    shared = [seed for seed in own if seed in other]
+    if not shared:
+        return ours.mean(0, keepdim=True) - theirs.mean(0, keepdim=True)
+    return ours[[own.index(s) for s in shared]] - theirs[[other.index(s) for s in shared]]
+
+
+def _estimate(drawn: Float[Tensor, "seed draw"], tail: float) -> Estimate:
+    return Estimate(tuple(drawn[:, 0].tolist()), *_interval(drawn[:, 1:].mean(0), tail))
+
+
+def _difference(drawn: Float[Tensor, "seed draw"], tail: float, more_is_better: bool) -> Difference:
+    low, high = _interval(drawn[:, 1:].mean(0), tail)
+    p_value = float(paired_p_value(drawn[:, 0]))
+    return Difference(drawn[:, 0].mean().item(), low, high, p_value, more_is_better)
+
+
+def _interval(drawn: Float[Tensor, "draw"], tail: float) -> tuple[float, float]:
+    low, high = drawn.quantile(drawn.new_tensor([tail, 1 - tail])).tolist()
+    return low, high

@@ -1,0 +1,167 @@
+"""Calibration errors: ECE, MCE, adaptive, classwise and top-label ECE, and reliability diagrams.
+
+Each error is computed from sums over bins of confidence, which add up over batches and processes.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from babn.metrics.inputs import Labels, Probs, check_whole, examples
+from babn.metrics.scores import correctness, sorted_by_confidence
+
+Sums = Float[Tensor, "*cell 3"]
+"""Number of examples, sum of their confidences and number of correct ones, for each bin."""
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Confidence and accuracy in equal-width bins of the confidence, in float64.
+
+    Attributes:
+        edges: Bin edges from 0 to 1; a confidence on an edge belongs to the lower bin.
+        count: Number of examples in each bin.
+        confidence: Mean probability of the most probable class; zero in an empty bin.
+        accuracy: Share of correct predictions; zero in an empty bin.
+    """
+
+    edges: Float[Tensor, "edge"]
+    count: Float[Tensor, "bin"]
+    confidence: Float[Tensor, "bin"]
+    accuracy: Float[Tensor, "bin"]
+
+    @property
+    def share(self) -> Float[Tensor, "bin"]:
+        """Share of all examples that fall into each bin."""
+        return self.count / self.count.sum()
+
+
+def reliability(probs: Probs, labels: Labels, bins: int = 10) -> Reliability:
+    """Confidence and accuracy in equal-width bins, as a reliability diagram shows them."""
+    p, y = examples(probs, labels)
+    count, confidence, correct = confidence_sums(p, y, check_whole(bins, "bins")).unbind(-1)
+    filled = count.clamp(min=1)
+    return Reliability(bin_edges(bins, p.device), count, confidence / filled, correct / filled)
+
+
+def ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
+    r"""Expected calibration error over equal-width bins of the confidence, from 0 to 1.
+
+    $$\sum_b \frac{n_b}{n} |\mathrm{acc}_b - \mathrm{conf}_b|$$
+    """
+    sums = confidence_sums(*examples(probs, labels), check_whole(bins, "bins"))
+    return mean_gap(sums).item()
+
+
+def mce(probs: Probs, labels: Labels, bins: int = 10) -> float:
+    r"""Maximum calibration error, $\max_b |\mathrm{acc}_b - \mathrm{conf}_b|$ over filled bins."""
+    sums = confidence_sums(*examples(probs, labels), check_whole(bins, "bins"))
+    return largest_gap(sums).item()
+
+
+def adaptive_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
+    """Expected calibration error over bins that hold equally many examples.
+
+    The k-th most confident of n examples, counted from 0, is in bin floor(k bins / n). Examples
+    with the same confidence share their mean accuracy, so their order does not matter where a bin
+    ends between them (Nguyen and O'Connor 2015, for the confidence in the most probable class).
+    """
+    p, y = examples(probs, labels)
+    return mean_gap(
+        equal_mass_sums(p.amax(-1), correctness(p, y), check_whole(bins, "bins"))
+    ).item()
+
+
+def classwise_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
+    r"""Classwise or static calibration error (Kull et al. 2019, Nixon et al. 2019).
+
+    $$\frac1C \sum_c \sum_b \frac{n_{cb}}{n} |\mathrm{freq}_{cb} - \mathrm{prob}_{cb}|$$
+
+    with the frequency of class $c$, and its mean probability, among the examples whose probability
+    of that class is in bin $b$.
+    """
+    sums = class_sums(*examples(probs, labels), check_whole(bins, "bins"))
+    return mean_gap(sums).item()
+
+
+def top_label_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
+    r"""Top-label calibration error (Gupta and Ramdas 2022), with separate bins per predicted class.
+
+    $$\sum_c \sum_b \frac{n_{cb}}{n} |\mathrm{acc}_{cb} - \mathrm{conf}_{cb}|$$
+
+    over the examples whose most probable class is $c$. Never below `ece`.
+    """
+    sums = top_label_sums(*examples(probs, labels), check_whole(bins, "bins"))
+    return mean_gap(sums).item()
+
+
+def confidence_sums(
+    p: Float[Tensor, "example label"], y: Int[Tensor, "example"], bins: int
+) -> Float[Tensor, "bin 3"]:
+    """Sums over equal-width bins of the confidence in the most probable class."""
+    confidence = p.amax(-1)
+    return cell_sums(bin_index(confidence, bins), confidence, correctness(p, y), bins)
+
+
+def class_sums(
+    p: Float[Tensor, "example label"], y: Int[Tensor, "example"], bins: int
+) -> Float[Tensor, "label bin 3"]:
+    """Sums over equal-width bins of the probability of each class."""
+    # One class at a time, so that thousands of classes take no more memory than one.
+    return torch.stack(
+        [cell_sums(bin_index(q, bins), q, (y == c).to(q), bins) for c, q in enumerate(p.unbind(-1))]
+    )
+
+
+def top_label_sums(
+    p: Float[Tensor, "example label"], y: Int[Tensor, "example"], bins: int
+) -> Float[Tensor, "label bin 3"]:
+    """Sums over equal-width bins of the confidence, separately for each predicted class."""
+    confidence, predicted = p.max(-1)
+    cell = predicted * bins + bin_index(confidence, bins)
+    sums = cell_sums(cell, confidence, correctness(p, y), p.shape[-1] * bins)
+    return sums.unflatten(0, (-1, bins))
+
+
+def equal_mass_sums(
+    confidence: Float[Tensor, "example"], correct: Float[Tensor, "example"], bins: int
+) -> Float[Tensor, "bin 3"]:
+    """Sums over bins of equally many examples, the most confident first."""
+    confidence, correct = sorted_by_confidence(confidence, correct)
+    cell = torch.arange(len(correct), device=correct.device) * bins // len(correct)
+    return cell_sums(cell, confidence, correct, bins)
+
+
+def cell_sums(
+    cell: Int[Tensor, "example"],
+    confidence: Float[Tensor, "example"],
+    correct: Float[Tensor, "example"],
+    cells: int,
+) -> Float[Tensor, "cell 3"]:
+    """Sums over the examples in each cell."""
+    rows = torch.stack([torch.ones_like(confidence), confidence, correct], -1)
+    return rows.new_zeros(cells, 3).index_add(0, cell, rows)
+
+
+def bin_edges(bins: int, device: torch.device | str) -> Float[Tensor, "edge"]:
+    """Edges of equal-width bins, from 0 to 1."""
+    return torch.arange(bins + 1, dtype=torch.float64, device=device) / bins
+
+
+def bin_index(confidence: Float[Tensor, "example"], bins: int) -> Int[Tensor, "example"]:
+    """Index of the equal-width bin of each confidence; one on an edge is in the lower bin."""
+    return torch.bucketize(confidence.contiguous(), bin_edges(bins, confidence.device)[1:-1])
+
+
+def mean_gap(sums: Sums) -> Float[Tensor, ""]:
+    """Mean gap between confidence and accuracy over bins, weighted by their number of examples."""
+    count, confidence, correct = sums.unbind(-1)
+    return (confidence - correct).abs().sum() / count.sum()
+
+
+def largest_gap(sums: Sums) -> Float[Tensor, ""]:
+    """Gap between confidence and accuracy in the worst bin."""
+    count, confidence, correct = sums.unbind(-1)
+    return ((confidence - correct).abs() / count.clamp(min=1)).amax()

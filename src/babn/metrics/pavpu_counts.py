@@ -1,0 +1,87 @@
+"""PAvPU: whether a model is certain where it is right and uncertain where it is wrong."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from babn.metrics.inputs import Labels, SampleProbs, check_share, sampled_examples
+from babn.metrics.scores import correctness
+from babn.prediction.result import two_most_probable
+from babn.prediction.welch import welch_p_value
+
+
+@dataclass(frozen=True)
+class Pavpu:
+    """Predictions counted by accuracy and certainty; `float()` gives the PAvPU.
+
+    Attributes:
+        accurate_certain: Correct predictions that the model is certain of.
+        accurate_uncertain: Correct predictions that it is not certain of.
+        inaccurate_certain: Wrong predictions that it is certain of.
+        inaccurate_uncertain: Wrong predictions that it is not certain of.
+    """
+
+    accurate_certain: int
+    accurate_uncertain: int
+    inaccurate_certain: int
+    inaccurate_uncertain: int
+
+    @property
+    def value(self) -> float:
+        r"""PAvPU, $(n_{ac} + n_{iu}) / (n_{ac} + n_{au} + n_{ic} + n_{iu})$."""
+        certain = self.accurate_certain + self.inaccurate_certain
+        uncertain = self.accurate_uncertain + self.inaccurate_uncertain
+        return _ratio(self.accurate_certain + self.inaccurate_uncertain, certain + uncertain)
+
+    @property
+    def accurate_given_certain(self) -> float:
+        r"""Share of correct among certain predictions, $n_{ac} / (n_{ac} + n_{ic})$, or NaN."""
+        return _ratio(self.accurate_certain, self.accurate_certain + self.inaccurate_certain)
+
+    @property
+    def uncertain_given_inaccurate(self) -> float:
+        r"""Share of uncertain among wrong predictions, $n_{iu} / (n_{ic} + n_{iu})$, or NaN."""
+        wrong = self.inaccurate_certain + self.inaccurate_uncertain
+        return _ratio(self.inaccurate_uncertain, wrong)
+
+    def __float__(self) -> float:
+        return self.value
+
+
+def pavpu(sample_probs: SampleProbs, labels: Labels, alpha: float = 0.05) -> Pavpu:
+    """Patch accuracy versus patch uncertainty (Mukhoti and Gal 2018), by a hypothesis test.
+
+    A prediction is certain when Welch's t-test between the samples of its two most probable classes
+    gives a p-value below `alpha` (Fan et al. 2020).
+
+    Args:
+        sample_probs: Two or more samples of the probabilities, or a prediction.
+        labels: The correct classes.
+        alpha: Significance level of the test.
+    """
+    check_share(alpha, "alpha", whole=False)
+    return Pavpu(*pavpu_counts(*sampled_examples(sample_probs, labels), alpha).tolist())
+
+
+def pavpu_counts(
+    p: Float[Tensor, "sample example label"], y: Int[Tensor, "example"], alpha: float
+) -> Int[Tensor, "4"]:
+    """Counts in the order of the fields of `Pavpu`."""
+    accurate, certain = accurate_and_certain(p, y, alpha)
+    return torch.bincount(2 * ~accurate + ~certain, minlength=4)
+
+
+def accurate_and_certain(
+    p: Float[Tensor, "sample example label"], y: Int[Tensor, "example"], alpha: float
+) -> tuple[Bool[Tensor, "example"], Bool[Tensor, "example"]]:
+    """Whether each prediction is correct, and whether the model is certain of it."""
+    mean = p.mean(0)
+    top_two = two_most_probable(mean).expand(len(p), -1, -1)
+    certain = welch_p_value(*p.gather(-1, top_two).unbind(-1)) < alpha
+    return correctness(mean, y).bool(), certain
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")

@@ -1,0 +1,78 @@
+"""Registry of the metrics by name; names include the settings, such as `ECE-10`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import SupportsFloat
+
+from babn.metrics import calibration_error
+from babn.metrics.inputs import Labels, Probs, check_share, check_whole
+from babn.metrics.pavpu_counts import pavpu
+from babn.metrics.scores import accuracy, brier, confidence_and_correct, nll
+from babn.metrics.selective import aurc, e_aurc
+from babn.prediction.predict import Prediction
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number computed from a prediction and its labels.
+
+    Attributes:
+        function: Computes it.
+        lower_is_better: Whether smaller is better.
+        needs_samples: Whether the prediction needs more than one sample.
+    """
+
+    function: Callable[[Probs, Labels], SupportsFloat]
+    lower_is_better: bool = True
+    needs_samples: bool = False
+
+
+def metrics_for(bins: int = 10, alpha: float = 0.05) -> dict[str, Metric]:
+    """All metrics by name, with the given settings.
+
+    Args:
+        bins: Number of bins of the calibration errors.
+        alpha: Significance level of PAvPU.
+    """
+    check_share(alpha, "alpha", whole=False)
+    return {
+        "accuracy": Metric(accuracy, lower_is_better=False),
+        "NLL": Metric(nll),
+        "Brier": Metric(brier),
+        **_calibration_errors(check_whole(bins, "bins")),
+        "AURC": Metric(lambda p, y: aurc(*confidence_and_correct(p, y))),
+        "E-AURC": Metric(lambda p, y: e_aurc(*confidence_and_correct(p, y))),
+        f"PAvPU (p<{alpha:g})": Metric(
+            lambda p, y: pavpu(p, y, alpha), lower_is_better=False, needs_samples=True
+        ),
+    }
+
+
+def evaluate(prediction: Probs, labels: Labels, bins: int = 10) -> dict[str, float]:
+    """Computes every metric that the prediction allows, by name.
+
+    Args:
+        prediction: What `babn.predict` returned, or probabilities, which have no samples.
+        labels: The correct classes.
+        bins: Number of bins of the calibration errors.
+    """
+    sampled = isinstance(prediction, Prediction) and len(prediction.sample_logits) > 1
+    return {
+        name: float(metric.function(prediction, labels))
+        for name, metric in metrics_for(bins).items()
+        if sampled or not metric.needs_samples
+    }
+
+
+def _calibration_errors(bins: int) -> dict[str, Metric]:
+    return {
+        f"ECE-{bins}": Metric(lambda p, y: calibration_error.ece(p, y, bins)),
+        f"MCE-{bins}": Metric(lambda p, y: calibration_error.mce(p, y, bins)),
+        f"adaptive ECE-{bins}": Metric(lambda p, y: calibration_error.adaptive_ece(p, y, bins)),
+        f"classwise ECE-{bins}": Metric(lambda p, y: calibration_error.classwise_ece(p, y, bins)),
+        f"top-label ECE-{bins}": Metric(lambda p, y: calibration_error.top_label_ece(p, y, bins)),
+    }
+
+
+METRICS = metrics_for()
+"""The metrics with the settings of the paper: 10 bins, p below 0.05."""

@@ -1,0 +1,135 @@
+"""Writes the viewer's page: one self-contained HTML file that runs no script but its own."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from torch import nn
+
+import babn
+from babn.evaluation.html_pages import marker
+from babn.viewer.column import column
+from babn.viewer.packing import BYTES
+from babn.viewer.text_inputs import MOST_TOKENS, Text, TextError, Tokenizer
+
+AUTHOR = "babn view"
+"""Author in the page, by which `babn view` recognises its own files."""
+
+COLUMNS = 2
+"""Maximum number of columns."""
+
+UNSAFE = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
+"""JSON escapes of characters that could end a script element."""
+
+
+def view(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    texts: Text | Sequence[Text],
+    *,
+    compare: tuple[nn.Module, Tokenizer] | None = None,
+    names: Sequence[str] = (),
+    samples: int = 20,
+    seed: int = 0,
+) -> str:
+    """A page that shows the attention of a model and its uncertainty.
+
+    Args:
+        model: A converted transformers model.
+        tokenizer: Its tokenizer.
+        texts: A text, or two to compare; a tuple is a pair of texts in one input, such as a premise
+            and a hypothesis.
+        compare: A second model and its tokenizer, to compare on the same text.
+        names: Names of the models.
+        samples: Number of attention samples of the class probabilities.
+        seed: Seed of the samples.
+
+    Returns:
+        HTML, to be written to a file as UTF-8.
+    """
+    shown = [texts] if isinstance(texts, str | tuple) else list(texts)
+    models = [(model, tokenizer), *([compare] if compare else [])]
+    named = [*names, *(type(each).__name__ for each, _ in models[len(names) :])]
+    columns = compared(models, shown, names=named, samples=samples, seed=seed)
+    return page({"columns": columns, "model": " and ".join(named), "seed": seed})
+
+
+def compared(
+    models: Sequence[tuple[nn.Module, Tokenizer]],
+    texts: Sequence[Text],
+    *,
+    names: Sequence[str],
+    samples: int = 20,
+    seed: int = 0,
+    most: int = MOST_TOKENS,
+) -> list[dict[str, Any]]:
+    """The columns: every model on every text, at most two."""
+    shown = [
+        (*pair, name, text) for pair, name in zip(models, names, strict=True) for text in texts
+    ]
+    check_columns(len(models), len(texts))
+    settings = {"samples": samples, "seed": seed, "budget": BYTES // len(shown), "most": most}
+    titles = [name if len(models) > 1 else "" for *_, name, _ in shown]
+    return [
+        column(model, tokenizer, text, title=title, **settings)
+        for (model, tokenizer, _, text), title in zip(shown, titles, strict=True)
+    ]
+
+
+def check_columns(models: int, texts: int) -> None:
+    """Validates the number of columns."""
+    if not 1 <= models * texts <= COLUMNS:
+        raise TextError(
+            f"{texts} texts for {models} models are {models * texts} columns. Give one or two "
+            "texts to one model, or one text to two models."
+        )
+
+
+def page(data: Mapping[str, Any], connect: str = "'none'") -> str:
+    """The page around its data.
+
+    Args:
+        data: The data of the script.
+        connect: The `connect-src` of the Content-Security-Policy.
+    """
+    parts = {name: _packaged(f"page.{name}") for name in ("html", "css", "js")}
+    values = {
+        "POLICY": policy(connect),
+        "MARKER": marker(AUTHOR),
+        "STYLE": parts["css"],
+        "DATA": script_json({"version": babn.__version__, **data}),
+        "SCRIPT": parts["js"],
+    }
+    before = parts["html"]
+    written = []
+    for name, value in values.items():  # in the order of the file, so that values are not searched
+        head, _, before = before.partition("{{" + name + "}}")
+        written += [head, value]
+    return "".join([*written, before])
+
+
+def policy(connect: str = "'none'") -> str:
+    """The Content-Security-Policy: only this style and this script."""
+    style, script = (_hash(_packaged(f"page.{name}")) for name in ("css", "js"))
+    return (
+        f"default-src 'none'; style-src {style}; script-src {script}; img-src data:; "
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
+    )
+
+
+def script_json(data: Any) -> str:
+    """JSON that is safe inside a script element: plain ASCII without angle brackets."""
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.translate(UNSAFE)
+
+
+def _packaged(name: str) -> str:
+    return files("babn.viewer").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

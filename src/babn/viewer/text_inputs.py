@@ -1,0 +1,186 @@
+"""Converts texts to model inputs, and token ids to words for display."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from babn.conversion.state import belief_states
+from babn.errors import BabnError
+from babn.prediction.modes import evaluating
+from babn.prediction.sampling import posterior_mean
+
+Tokenizer = Any
+"""A tokenizer of transformers, which has no common type."""
+
+BEFORE = "a"
+"""A word that is put before a token, to see whether the tokenizer joins the two."""
+
+Text = str | tuple[str, str]
+"""A text, or a pair of texts, such as a premise and a hypothesis."""
+
+MOST_TOKENS = 1024
+"""Maximum number of tokens of a text."""
+
+WRITTEN = 24
+"""Tokens that an encoder-decoder generates if no text is given for its decoder."""
+
+
+class TextError(BabnError, ValueError):
+    """A text cannot be shown."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """One token.
+
+    Attributes:
+        text: The displayed text.
+        special: Whether it is a special token, such as `[CLS]`.
+        joined: Whether it continues the word before it.
+    """
+
+    text: str
+    special: bool = False
+    joined: bool = False
+
+    @property
+    def plain(self) -> list[str | int]:
+        """Text and flags: 1 for special, 2 for joined."""
+        return [self.text, self.special + 2 * self.joined]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One text for a model.
+
+    Attributes:
+        text: The text.
+        batch: The model's arguments, a batch of one.
+        words: The input tokens of the model, or of its encoder.
+        output: The input tokens of the decoder of an encoder-decoder.
+    """
+
+    text: Text
+    batch: dict[str, Tensor]
+    words: list[Word]
+    output: list[Word]
+
+
+def prepare(model: nn.Module, tokenizer: Tokenizer, text: Text, most: int = MOST_TOKENS) -> Example:
+    """The model inputs of a text.
+
+    The decoder of a generating encoder-decoder gets the second text of a pair, or the text that the
+    model generates; that of a classifier gets the input, as in training.
+    """
+    text = clean(text)
+    writes = bool(getattr(_config(model), "is_encoder_decoder", False))
+    target = writes and model.can_generate()  # type: ignore[operator]
+    first, second = text if isinstance(text, tuple) else (text, None)
+    encoded = tokenizer(first, None if target else second, return_tensors="pt")
+    batch = _arguments(model, dict(encoded))
+    _check_length(batch["input_ids"].shape[1], most_tokens(model, tokenizer, most))
+    if target:
+        batch["decoder_input_ids"] = _target(model, tokenizer, batch, second)
+    elif writes:
+        batch["decoder_input_ids"] = _shifted(model, batch["input_ids"])
+    output = batch.get("decoder_input_ids", torch.empty(1, 0, dtype=torch.long))
+    words = [words_of(tokenizer, ids[0].tolist()) for ids in (batch["input_ids"], output)]
+    return Example(text, batch, *words)
+
+
+def clean(text: Text) -> Text:
+    """The text without lone surrogates, which tokenizers cannot encode."""
+    if isinstance(text, tuple):
+        return _whole(text[0]), _whole(text[1])
+    return _whole(text)
+
+
+def _whole(text: str) -> str:
+    if not text.strip():
+        raise TextError("The text is empty. Give some words.")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def most_tokens(model: nn.Module, tokenizer: Tokenizer, most: int) -> int:
+    """Maximum number of tokens that the model, its tokenizer and its method support."""
+    limits = [most, tokenizer.model_max_length]
+    limits += [getattr(_config(model), "max_position_embeddings", None)]
+    limits += [state.config.max_keys for state in belief_states(model)]
+    return int(min(limit for limit in limits if isinstance(limit, int) and limit > 0))
+
+
+def _check_length(length: int, most: int) -> None:
+    if length > most:
+        raise TextError(f"The text has {length} tokens; at most {most} are shown. Shorten it.")
+    if not length:
+        raise TextError("The text has no tokens. Give some words.")
+
+
+def _config(model: nn.Module) -> Any:
+    return getattr(model, "config", None)
+
+
+def _arguments(model: nn.Module, encoded: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The outputs of a tokenizer that the model accepts, on the model's device."""
+    taken = inspect.signature(model.forward).parameters
+    device = next(model.parameters()).device
+    return {name: x.to(device) for name, x in encoded.items() if name in taken}
+
+
+def _start(model: nn.Module, ids: Tensor) -> Tensor:
+    first = getattr(_config(model), "decoder_start_token_id", None)
+    return ids.new_full((1, 1), first if first is not None else 0)
+
+
+def _shifted(model: nn.Module, ids: Tensor) -> Tensor:
+    return torch.cat([_start(model, ids), ids[:, :-1]], dim=1)
+
+
+def _target(
+    model: nn.Module, tokenizer: Tokenizer, batch: dict[str, Tensor], text: str | None
+) -> Tensor:
+    if text is None:
+        return _written(model, tokenizer, batch)
+    ids = tokenizer(text_target=text, return_tensors="pt")["input_ids"]
+    _check_length(ids.shape[1], most_tokens(model, tokenizer, MOST_TOKENS))
+    return _shifted(model, ids.to(batch["input_ids"].device))
+
+
+def _written(model: nn.Module, tokenizer: Tokenizer, batch: dict[str, Tensor]) -> Tensor:
+    """Greedily generated tokens of the model."""
+    ids = _start(model, batch["input_ids"])
+    with torch.no_grad(), evaluating(model), posterior_mean(model):
+        for _ in range(WRITTEN):
+            logits = model(**batch, decoder_input_ids=ids, use_cache=False).logits
+            following = logits[:, -1:].argmax(-1)
+            if following.item() == tokenizer.eos_token_id:
+                break
+            ids = torch.cat([ids, following], dim=1)
+    return ids
+
+
+def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Word]:
+    """The words of token ids; unknown ids are shown as numbers."""
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    words: list[Word] = []
+    for number, token in zip(ids, tokenizer.convert_ids_to_tokens(list(ids)), strict=True):
+        if token is None or number in special:
+            words.append(Word(token or f"#{number}", special=True))
+        else:
+            first = not words or words[-1].special
+            words.append(_word(tokenizer, token, first))
+    return words
+
+
+def _word(tokenizer: Tokenizer, token: str, first: bool) -> Word:
+    """A token as the tokenizer decodes it after another word."""
+    if token == tokenizer.unk_token:
+        return Word(token)
+    written: str = tokenizer.convert_tokens_to_string([BEFORE, token]).removeprefix(BEFORE)
+    text = written.strip()
+    joined = bool(text) and not first and not written[0].isspace() and text[0].isalnum()
+    return Word(text or token, joined=joined)
