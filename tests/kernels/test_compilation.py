@@ -9,9 +9,7 @@ import pytest
 import torch
 from ahead_of_time import compiled
 
-from babn.kernels.climb import STEPS
 from babn.kernels.heads import PAIRS, PAIRS_WARPS, SUMMED_PAIRS, SUMMED_WARPS
-from babn.kernels.keys import blocks_for
 from babn.kernels.launch import (
     CONSTANT,
     CONTEXTUAL,
@@ -28,6 +26,8 @@ from babn.kernels.launch import (
 )
 from babn.kernels.limits import LARGEST_WHOLE_HEAD, WHOLE
 from babn.kernels.prior import KEYS, REGISTERS, SUMMED_KEYS, WARPS
+from babn.kernels.upward_heads import STEPS
+from babn.kernels.upward_keys import blocks_for
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ KERNELS = {
     "columns": ("backward", "attend_backward_columns"),
     "whole": ("backward", "attend_backward_columns"),
     "queries": ("backward", "attend_backward_queries"),
-    "softmax": ("top", "write_softmax"),
+    "softmax": ("softmax", "write_softmax"),
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "masked": {"MASKED": PAIRWISE, "FULL": False, "PRIORS": ROWWISE, "BIASED": True},
@@ -114,8 +114,8 @@ def test_so_do_other_rules(
         ("heads", "map_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
         ("heads", "lift_heads", PAIRS, PAIRS_WARPS),
         ("heads", "lift_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
-        ("climb", "climb_heads", PAIRS, PAIRS_WARPS),
-        ("climb", "climb_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
+        ("upward_heads", "upward_heads", PAIRS, PAIRS_WARPS),
+        ("upward_heads", "upward_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
     ],
 )
 def test_maps_over_heads_fit_the_registers(
@@ -134,7 +134,7 @@ def test_products_over_keys_fit_the_registers(
     blocks = blocks_for(keys)
     warps, stages = blocks["num_warps"], blocks["num_stages"]
     options = {**DEFAULT, **blocks, "MASKED": True}
-    found = compile_kernel("keys", kernel, options, "bf16", warps, 0, stages)
+    found = compile_kernel("upward_keys", kernel, options, "bf16", warps, 0, stages)
     assert found["stack"] == 0, found
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from triton.runtime.errors import OutOfResources
 
-from babn.kernels.climb import climb
-from babn.kernels.keys import climb_and_lift
 from babn.kernels.launch import FINGERPRINT, fingerprint, fitted
 from babn.kernels.op import weibull_attention
-from babn.kernels.top import softmax_weights
+from babn.kernels.softmax import softmax_weights
+from babn.kernels.upward_heads import upward_over_heads
+from babn.kernels.upward_keys import upward_logits_over_keys
 
 
 class Gpu:
@@ -44,7 +44,12 @@ def test_what_does_not_fit_at_all_is_an_error() -> None:
 
 def test_operators_are_named_after_their_sources(tmp_path: Path) -> None:
     """Compilers keep graphs by operators' names, and with them the sizes of results."""
-    names = [weibull_attention._name, climb._name, climb_and_lift._name, softmax_weights._name]
+    names = [
+        weibull_attention._name,
+        upward_over_heads._name,
+        upward_logits_over_keys._name,
+        softmax_weights._name,
+    ]
     assert all(name.endswith(f"_{FINGERPRINT}") for name in names)
     (tmp_path / "one.py").write_text("KEPT = 1\n")
     before = fingerprint(tmp_path)

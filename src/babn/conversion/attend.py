@@ -5,9 +5,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.fused import softmax_attention, takes_softmax
 from babn.attention.inputs import Inputs, Scores, repeat_heads
 from babn.attention.masking import normalize
+from babn.attention.softmax import softmax_attention, takes_softmax
 from babn.conversion.hooks import check_not_reentrant
 from babn.conversion.pass_stack import active_pass, current_pass
 from babn.conversion.passes import Pass

@@ -8,15 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from babn.attention.fused import Request, softmax_attention, takes_softmax, why_not_triton
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import KeyPosterior
 from babn.attention.noise_source import NoiseLike
 from babn.attention.rule import AttentionRule, Posterior
+from babn.attention.softmax import softmax_attention, takes_softmax
 from babn.conversion.divergence import Divergences
 from babn.conversion.override import Mode, Override
 from babn.conversion.state import BeliefState, Site
 from babn.errors import ConversionError, UnsupportedAttentionError
+from babn.kernels import dispatch
 
 BYTES_PER_PAIR = 4 * 12
 """Memory of one query-key pair in the reference: float32, and a dozen tensors alive at a time."""
@@ -77,7 +78,7 @@ class Pass:
         chain, step = place
         rule = self._rule(chain)
         queries, keys = scores.phi.shape[-2:]
-        climbed = self._climbed(place, lambda: rule.climb(scores), (queries, keys))
+        climbed = self._climbed(place, lambda: rule.upward(scores), (queries, keys))
         posterior: Posterior = rule(step, scores, climbed)
         if self.with_kl:
             self.divergences.keep(place, posterior, scores)
@@ -113,12 +114,14 @@ class Pass:
         self._note_memory(pairs, BYTES_PER_FUSED_PAIR)
         rule = self._rule(chain)
         queries, keys = inputs.pairs[-2:]
-        climbed = self._climbed(place, lambda: rule.climb_fused(inputs), (queries, keys))
-        request = Request(sample, self.with_kl, self.override.noise_source, self.level)
-        result = rule.fused(step, inputs, climbed, request)
-        if result.kl_rows is not None:
-            self.divergences.keep_rows(place, result.kl_rows, inputs)
-        return result.output
+        climbed = self._climbed(
+            place, lambda: dispatch.upward_states(rule, inputs), (queries, keys)
+        )
+        request = dispatch.Request(sample, self.with_kl, self.override.noise_source, self.level)
+        output, kl_rows = dispatch.attend(rule, step, inputs, climbed, request)
+        if kl_rows is not None:
+            self.divergences.keep_rows(place, kl_rows, inputs)
+        return output
 
     def _with_key_bias(self, site: Site, inputs: Inputs) -> Tensor:
         """Torch's attention with a sample of the keys' variables as a bias on keys."""
@@ -161,8 +164,8 @@ class Pass:
     def _takes_triton(self, inputs: Inputs) -> bool:
         config = self.state.config
         forced = config.kernel == "triton"
-        reason = why_not_triton(inputs, forced)
-        if not config.fusible:
+        reason = dispatch.why_not_triton(inputs, forced)
+        if not dispatch.has_kernels(config):
             reason = f"rule {config.rule!r} has no kernel"
         elif self.override.fixed_noise is not None and self.mode == "sample":
             reason = "kernels draw fresh noise in each pass, and the noise of this one is fixed"
@@ -178,7 +181,7 @@ class Pass:
 
     def _knows_levels(self) -> bool:
         """Whether the kernels can draw at another level, whose KL is not the posterior's own."""
-        return self.state.config.fusible_at_any_level and not self.with_kl
+        return dispatch.supports_levels(self.state.config) and not self.with_kl
 
     def _rule(self, chain: int) -> AttentionRule:
         rule = self.state.rules[chain]

@@ -26,9 +26,9 @@ from babn.kernels.heads import (
     with_ones,
 )
 from babn.kernels.launch import Launcher, digits, operator
+from babn.kernels.softmax import weights_backward, weights_of
 from babn.kernels.special import LOG2_E, exp2, softplus
 from babn.kernels.tiles import dot
-from babn.kernels.top import weights_backward, weights_of
 
 STEPS = 3
 """Steps that a kernel takes; each has sums in registers on the way back."""
@@ -38,7 +38,7 @@ WIDE_FROM = 2**31
 
 
 @triton.jit
-def climb_heads(
+def upward_heads(
     X, STATES, WEIGHT, BIAS, pair_count,
     HEADS: tl.constexpr, BH: tl.constexpr, BP: tl.constexpr, TAKEN: tl.constexpr,
     IEEE: tl.constexpr,
@@ -57,7 +57,7 @@ def climb_heads(
 
 
 @triton.jit
-def climb_heads_backward(
+def upward_heads_backward(
     X, STATES, GRADS, CARRIED, WEIGHT, DX, SUMS, pair_count, blocks, steps,
     HEADS: tl.constexpr, BH: tl.constexpr, BP: tl.constexpr, TAKEN: tl.constexpr,
     LAST: tl.constexpr, WIDE: tl.constexpr, IEEE: tl.constexpr,
@@ -112,12 +112,12 @@ def slope_of(h, IEEE: tl.constexpr):
     return slope
 
 
-launch_climb = Launcher(climb_heads)
-launch_climb_backward = Launcher(climb_heads_backward)
+launch_upward = Launcher(upward_heads)
+launch_upward_backward = Launcher(upward_heads_backward)
 
 
 @operator
-def climb(
+def upward_over_heads(
     q: Tensor,
     k: Tensor,
     mask: Tensor | None,
@@ -144,7 +144,7 @@ def climb(
     weights, biases = weights.contiguous(), biases.contiguous()
     for first in range(0, len(weights), STEPS):
         taken = tuple(torch.empty_like(state) for _ in weights[first : first + STEPS])
-        launch_climb(
+        launch_upward(
             (triton.cdiv(n * m, PAIRS), batch),
             (state, taken, weights[first:], biases[first:]),
             (n * m,),
@@ -156,7 +156,7 @@ def climb(
     return states
 
 
-@climb.register_fake
+@upward_over_heads.register_fake
 def _(
     q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None, scale: float,
     weights: Tensor, biases: Tensor,
@@ -165,7 +165,7 @@ def _(
 
 
 @operator
-def climb_backward(
+def upward_over_heads_backward(
     q: Tensor,
     k: Tensor,
     mask: Tensor | None,
@@ -188,7 +188,7 @@ def climb_backward(
         end = min(first + STEPS, steps)
         taken, below = tuple(states[first:end]), states[first - 1] if first else top
         dx = torch.empty_like(top)
-        launch_climb_backward(
+        launch_upward_backward(
             shares.grid,
             (below, taken, tuple(grads[first:end]), carried, weights[first:], dx, parts[:, first:]),
             (shares.pairs, shares.blocks, steps),
@@ -200,7 +200,7 @@ def climb_backward(
     return top, carried, parts
 
 
-@climb_backward.register_fake
+@upward_over_heads_backward.register_fake
 def _(
     q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None, scale: float,
     weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor],
@@ -220,11 +220,11 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
 def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     q, k, mask, bias, weights, *states = ctx.saved_tensors
     own = [torch.zeros_like(states[0]) if grad is None else grad for grad in grads]
-    top, dtop, parts = climb_backward(q, k, mask, bias, ctx.scale, weights, states, own)
+    top, dtop, parts = upward_over_heads_backward(q, k, mask, bias, ctx.scale, weights, states, own)
     dq, dk, dbias = weights_backward(top, dtop, q, k, bias, ctx.scale)
     dmaps = parts.sum(0)
     dweights, dbiases = dmaps[..., :-1].to(weights.dtype), dmaps[..., -1].to(ctx.bias_dtype)
     return dq, dk, None, dbias, None, dweights, dbiases
 
 
-climb.register_autograd(_backward, setup_context=_setup)
+upward_over_heads.register_autograd(_backward, setup_context=_setup)

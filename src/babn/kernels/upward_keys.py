@@ -13,10 +13,10 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from babn.kernels.climb import slope_of
 from babn.kernels.launch import Launcher, Pairs, digits, operator
 from babn.kernels.special import softplus
 from babn.kernels.tiles import dot
+from babn.kernels.upward_heads import slope_of
 
 ALIGNED = 8
 """The number of keys must be a multiple of this: rows in half precision begin at 16 bytes."""
@@ -135,7 +135,7 @@ def _step(
 
 
 @operator
-def climb_over_keys(
+def upward_over_keys(
     top: Tensor, weights: Tensor, biases: Tensor, mask: Tensor | None
 ) -> list[Tensor]:
     """The states after each step of the path, in the precision of `top`; without gradients.
@@ -153,13 +153,13 @@ def climb_over_keys(
     return states
 
 
-@climb_over_keys.register_fake
+@upward_over_keys.register_fake
 def _(top: Tensor, weights: Tensor, biases: Tensor, mask: Tensor | None) -> list[Tensor]:
     return [top.new_empty(top.shape) for _ in range(weights.shape[0])]
 
 
 @operator
-def climb_and_lift(
+def upward_logits_over_keys(
     top: Tensor,
     weights: Tensor,
     biases: Tensor,
@@ -187,7 +187,7 @@ def climb_and_lift(
     return [*lifts, *states]
 
 
-@climb_and_lift.register_fake
+@upward_logits_over_keys.register_fake
 def _(
     top: Tensor, weights: Tensor, biases: Tensor, lift_weights: Tensor, lift_biases: Tensor,
     mask: Tensor | None,
@@ -198,7 +198,7 @@ def _(
 
 
 @operator
-def climb_and_lift_backward(
+def upward_logits_over_keys_backward(
     top: Tensor,
     weights: Tensor,
     lift_weights: Tensor,
@@ -233,7 +233,7 @@ def climb_and_lift_backward(
     return (dnext @ next_weight).view(top.shape), dweights, dlift_weights, sums
 
 
-@climb_and_lift_backward.register_fake
+@upward_logits_over_keys_backward.register_fake
 def _(
     top: Tensor, weights: Tensor, lift_weights: Tensor, states: Sequence[Tensor],
     dlifts: Sequence[Tensor],
@@ -258,7 +258,7 @@ def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     top, weights, lift_weights, *states = ctx.saved_tensors
     size = (*top.shape[:3], lift_weights.shape[1])
     own = [top.new_zeros(size) if g is None else g for g in grads[: len(states)]]
-    dtop, dweights, dlift_weights, parts = climb_and_lift_backward(
+    dtop, dweights, dlift_weights, parts = upward_logits_over_keys_backward(
         top, weights, lift_weights, states, own
     )
     sums = parts.sum(1).to(ctx.bias_dtype)
@@ -266,4 +266,4 @@ def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     return dtop, dweights, dbiases, dlift_weights, dlift_biases, None
 
 
-climb_and_lift.register_autograd(_backward, setup_context=_setup)
+upward_logits_over_keys.register_autograd(_backward, setup_context=_setup)
