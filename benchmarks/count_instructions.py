@@ -85,8 +85,8 @@ def counted(kernel: str, variant: dict[str, Any]) -> list[dict[str, float]]:
     """For each loop over keys: instructions and special functions per pair, and their floor."""
     options = {**DEFAULT, **variant}
     tile = TILES[tile_of(kernel, options)]
-    options |= {"BM": tile.queries, "BN": tile.keys}
-    options["WHOLE"] = kernel == "whole"
+    options |= {"BLOCK_M": tile.queries, "BLOCK_N": tile.keys}
+    options["IS_WHOLE"] = kernel == "whole"
     binary = machine_code(*KERNELS[kernel], options, "bf16", tile.warps, tile.registers)
     held = tile.queries * tile.keys / (32 * tile.warps)
     found = []

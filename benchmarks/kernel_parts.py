@@ -19,12 +19,12 @@ import torch
 import torch.nn.functional as F
 import triton
 
-from babn.kernels import climb as climb_kernels
 from babn.kernels import heads as head_kernels
 from babn.kernels import launch
+from babn.kernels import upward_heads as upward_kernels
 from babn.kernels.launch import TILES, Tile
 from babn.kernels.op import weibull_attention
-from babn.kernels.top import softmax_weights
+from babn.kernels.softmax import softmax_weights
 
 HEADS, SIZE = 12, 64
 NUMBERS = {
@@ -116,17 +116,17 @@ def parts(batch: int, n: int) -> dict[str, tuple[float, float]]:
 
 def path(batch: int, n: int, steps: int, pairs: int) -> tuple[float, float]:
     """Times of the upward path over heads through 12 layers, so many steps to a kernel."""
-    climb_kernels.STEPS, climb_kernels.SUMMED_PAIRS = steps, pairs
+    upward_kernels.STEPS, upward_kernels.SUMMED_PAIRS = steps, pairs
     head_kernels.SUMMED_PAIRS = pairs
     first = random(batch, HEADS, n, SIZE), random(batch, HEADS, n, SIZE), None, None, SIZE**-0.5
     weights = (0.3 * torch.randn(12, HEADS, HEADS, device="cuda")).requires_grad_()
     biases = torch.zeros(12, HEADS, device="cuda", requires_grad=True)
-    states = climb_kernels.climb(*first, weights, biases)
+    states = upward_kernels.upward_over_heads(*first, weights, biases)
     grads = [torch.randn_like(state) for state in states]
     leaves = [*first[:2], weights, biases]
     back = milliseconds(lambda: torch.autograd.grad(states, leaves, grads, retain_graph=True))
     with torch.no_grad():
-        return milliseconds(lambda: climb_kernels.climb(*first, weights, biases)), back
+        return milliseconds(lambda: upward_kernels.upward_over_heads(*first, weights, biases)), back
 
 
 def kernel_times(run: Callable[[], torch.Tensor]) -> dict[str, float]:

@@ -80,7 +80,7 @@ class BayesianAttention(nn.Module):
         scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
         with torch.autocast(query.device.type, enabled=False):
             scores = Inputs(query, key, value, scale, pairs, bias).scores()
-            posterior = self.rule(0, scores, self.rule.climb(scores))
+            posterior = self.rule(0, scores, self.rule.upward(scores))
             sampled = self.training if sample is None else sample
             weights = (
                 posterior.sample_weights(GLOBAL_NOISE) if sampled else posterior.mean_weights()

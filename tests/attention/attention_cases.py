@@ -66,7 +66,7 @@ def make_rule(
 
 def posterior_of(rule: AttentionRule, scores: Scores, step: int = 0) -> Posterior:
     """The posterior of a step whose scores are also the chain's first."""
-    return rule(step, scores, rule.climb(scores))
+    return rule(step, scores, rule.upward(scores))
 
 
 def readings(posterior: Posterior, seed: int = 0) -> dict[str, Tensor]:

@@ -65,9 +65,9 @@ def test_posterior_is_the_papers(upward, scores, noise):
     config = dataclasses.replace(SMALL, upward=upward, scores=scores, noise=noise)
     rule = make_rule(config, sets=(0, 1, 2))
     first, later = make_scores(keys=3, queries=2, seed=1), make_scores(keys=3, queries=2, seed=2)
-    climbed = rule.climb(first)
+    upward = rule.upward(first)
     for layer, call in ((1, first), (2, later), (3, later)):
-        q = rule(layer - 1, call, climbed).variables
+        q = rule(layer - 1, call, upward).variables
         k, lam = papers_posterior(rule, first.phi, call.phi, layer)
         np.testing.assert_allclose(array(q.k), k, rtol=1e-12)
         np.testing.assert_allclose(array(q.log_lam.exp()), lam, rtol=2e-7)
@@ -82,7 +82,7 @@ def test_layers_that_share_a_state_read_it_by_maps_of_their_own(upward):
     for layer, own in enumerate(alone.posterior_nets):
         own.load_state_dict(shared.posterior_nets[2 * layer].state_dict())
     call = make_scores(queries=5, mask=causal(5))
-    states, expected = shared.climb(call), alone.climb(call)
+    states, expected = shared.upward(call), alone.upward(call)
     for layer in range(5):
         assert torch.equal(states.at(layer), expected.at(layer // 2))
     k = [shared(layer, call, states).variables.k for layer in range(5)]
@@ -164,9 +164,9 @@ def test_every_parameter_is_used(upward, rho, sigma, maps):
     rule, call = make_rule(config), make_scores()
     names = {name.split(".")[2] for name, _ in rule.posterior_nets.named_parameters("nets")}
     assert names == maps
-    climbed, total = rule.climb(call), torch.zeros((), dtype=torch.float64)
+    upward, total = rule.upward(call), torch.zeros((), dtype=torch.float64)
     for step in (0, 1):
-        posterior = rule(step, call, climbed)
+        posterior = rule(step, call, upward)
         sample = posterior.sample_weights(NoiseSource([0]))
         total = total + sample.square().sum() + posterior.kl().sum()
     for name, gradient in gradients(total, rule).items():
@@ -281,8 +281,8 @@ def test_length_is_free_without_maps_over_keys(config):
 def test_shared_steps_share_their_parameters_but_not_their_states():
     rule, call = make_rule(SMALL, sets=(0, 0)), make_scores()
     assert len(rule.posterior_nets) == len(rule.prior_nets) == 1
-    climbed = rule.climb(call)
-    first, second = (rule(step, call, climbed).variables.k for step in (0, 1))
+    upward = rule.upward(call)
+    first, second = (rule(step, call, upward).variables.k for step in (0, 1))
     assert not torch.allclose(first, second)
 
 
@@ -305,7 +305,7 @@ def test_defaults_are_the_designs():
     assert (config.noise_over, config.noise) == ("keys", "exact")
     assert (config.rho, config.beta, config.sigma, config.kl_weight) == (2.0, 1.0, 0.0, 0.01)
     assert config.kl_reduction == "mean" and not config.attention_dropout
-    assert config.max_keys is None and config.biases_keys and not config.fusible
+    assert config.max_keys is None and config.biases_keys and not config.has_upward_path
 
 
 def test_defaults_of_pairs():
@@ -314,7 +314,7 @@ def test_defaults_of_pairs():
     assert (config.scores, config.upward, config.noise) == ("normalized", "keys", "truncated")
     assert (config.rho, config.beta, config.sigma, config.kl_weight) == (12.0, 1.0, 1e-6, 0.003)
     assert config.kl_reduction == "mean" and not config.attention_dropout
-    assert config.max_keys == 512 and config.fusible and not config.biases_keys
+    assert config.max_keys == 512 and config.has_upward_path and not config.biases_keys
 
 
 def test_a_rank_is_for_maps_over_keys():

@@ -20,11 +20,11 @@ from scipy import integrate, stats
 from torch import Tensor
 
 from babn import BeliefConfig
-from babn.attention.fused import softmax_attention
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import LARGEST_K, SMALLEST_K, KeyBeliefRule
 from babn.attention.noise_source import NoiseSource
 from babn.attention.rule import ChainShape
+from babn.attention.softmax import softmax_attention
 from babn.errors import ConfigError
 
 CONFIG = BeliefConfig(rho=1.3)

@@ -155,7 +155,7 @@ def registry():
 @unchecked_types
 def test_a_rule_of_ones_own_is_registered_by_subclassing(registry):
     class Uniform(AttentionRule):
-        def forward(self, step, scores, climbed):
+        def forward(self, step, scores, upward):
             return PointMass(dataclasses.replace(scores, phi=torch.zeros_like(scores.phi)))
 
     @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from attention_cases import LINEAR, array, causal, softmax, softplus
 from torch import nn
 
 from babn.attention.masking import normalize
-from babn.attention.upward import AxisMap, climb, joint_map
+from babn.attention.upward import AxisMap, upward_path
 from babn.errors import KeyLengthError
 
 axes = pytest.mark.parametrize("axis", ["keys", "heads"])
@@ -34,13 +34,13 @@ def test_map_is_a_linear_layer(axis):
 
 
 @axes
-def test_climb_is_the_papers_recursion(axis):
+def test_the_path_is_the_papers_recursion(axis):
     maps, phi = make_maps(axis), make_phi()
     h = {len(maps) + 1: softmax(array(phi))}
     for layer in (3, 2, 1):
         f = maps[layer - 1]
         h[layer] = softplus(LINEAR[axis](array(f.weight), array(f.bias), h[layer + 1]))
-    states = climb(maps, phi.softmax(-1), None)
+    states = upward_path(maps, phi.softmax(-1), None)
     assert len(states) == 3
     for layer, state in enumerate(states, 1):
         np.testing.assert_allclose(array(state), h[layer])
@@ -51,7 +51,7 @@ def test_later_keys_change_nothing_in_earlier_rows(axis):
     maps, phi, mask = make_maps(axis), make_phi(), causal(4)
     other = phi.clone()
     other[..., 2:] = 7.0  # the first two queries do not see these
-    states, changed = (climb(maps, normalize(x, mask), mask) for x in (phi, other))
+    states, changed = (upward_path(maps, normalize(x, mask), mask) for x in (phi, other))
     for before, after in zip(states, changed, strict=True):
         assert torch.equal(before[..., :2, :], after[..., :2, :])
         assert not torch.equal(before[..., 2:, :], after[..., 2:, :])
@@ -60,8 +60,8 @@ def test_later_keys_change_nothing_in_earlier_rows(axis):
 @axes
 def test_a_prefix_alone_is_the_prefix_of_the_whole(axis):
     maps, phi = make_maps(axis), make_phi()
-    whole = climb(maps, normalize(phi, causal(4)), causal(4))
-    short = climb(maps, normalize(phi[..., :3, :3], causal(3)), causal(3))
+    whole = upward_path(maps, normalize(phi, causal(4)), causal(4))
+    short = upward_path(maps, normalize(phi[..., :3, :3], causal(3)), causal(3))
     for long, prefix in zip(whole, short, strict=True):
         torch.testing.assert_close(long[..., :3, :3], prefix)
 
@@ -86,20 +86,16 @@ def test_half_precision_weights_serve_float32_states(axis):
 @axes
 def test_states_start_small_and_positive(axis):
     torch.manual_seed(0)
-    (state,) = climb([AxisMap(axis, 64)], torch.full((1, 64, 2, 64), 1 / 64), None)
+    (state,) = upward_path([AxisMap(axis, 64)], torch.full((1, 64, 2, 64), 1 / 64), None)
     assert (state > 0).all() and (state < 2).all()
 
 
 def test_a_low_rank_is_a_product_of_two_matrices():
-    maps = [AxisMap("keys", 6, rank=2).double() for _ in range(2)]
-    for parameter in nn.ModuleList(maps).parameters():
+    linear, h = AxisMap("keys", 6, rank=2).double(), make_phi(keys=4)
+    for parameter in linear.parameters():
         nn.init.normal_(parameter)
-    h = make_phi(keys=4)
-    for one in maps:
-        weight = one.outer[:4] @ one.inner[:, :4]
-        torch.testing.assert_close(one(h), h @ weight.T + one.bias[:4])
-    both = torch.stack([one(h) for one in maps], -1).flatten(-2)
-    torch.testing.assert_close(joint_map(maps, h), both)
+    weight = linear.outer[:4] @ linear.inner[:, :4]
+    torch.testing.assert_close(linear(h), h @ weight.T + linear.bias[:4])
 
 
 def test_a_low_rank_saves_parameters():

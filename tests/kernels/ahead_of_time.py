@@ -1,8 +1,12 @@
 """Compiles kernels for a GPU that need not be there; run where kernels are not interpreted."""
 
+import ast
 import importlib
+import inspect
 import re
 import subprocess
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +14,20 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from babn.kernels.launch import Flags
+
 HOPPER = GPUTarget("cuda", 90, 32)
 
-LENGTHS = {"lift_strides": 3, "weight_strides": 2}
 TENSORS = {"MASK": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
 SEVERAL = {"STATES", "GRADS"}
-IN_PAIRS = {"U1", "U2", "DU1", "DU2", "DLIFT"}
+IN_PAIRS = {"SHAPE_LOGITS", "SCALE_LOGITS", "DSHAPE_LOGITS", "DSCALE_LOGITS", "DLOGITS"}
 IN_FLOAT32 = {
     "PRIOR", "REST", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL", "ROW_SUM",
     "PRIOR_SUM", "PRIOR_PART", "SLOPES", "W1", "B1", "W2", "B2",
     "SUMS", "WEIGHT", "BIAS",
 }  # fmt: skip
-NUMBERS = {
-    "factor", "rho_ln2", "fixed_k", "sigma_ln2", "log_beta", "alpha_constant", "rest_constant",
-}  # fmt: skip
+LENGTHS = {"logits_strides": 3, "weight_strides": 2}
+NUMBERS = {"attend_forward": 7, "attend_backward_rows": 6}
 
 
 DESCRIBED = {
@@ -40,38 +44,68 @@ DESCRIBED = {
 """Matrices of which a kernel takes blocks, and their sizes."""
 
 
+def groups(kernel: Any) -> dict[str, list[str]]:
+    """The arguments of a kernel that are tuples, and the names of their elements in its source."""
+    unpacked = [
+        node
+        for node in ast.walk(ast.parse(inspect.getsource(kernel.fn)))
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Tuple)
+        and isinstance(node.value, ast.Name)
+    ]
+    return {
+        node.value.id: [name.id for name in node.targets[0].elts]
+        for node in unpacked
+        if node.value.id in kernel.arg_names
+    }
+
+
+def type_of(name: str, options: dict[str, Any], dtype: str) -> Any:
+    """The type of an argument or of an element of one, inferred from its name."""
+    if name in SEVERAL:
+        return (f"*{dtype}",) * options["NUM_STEPS"]
+    if name.endswith("_strides"):
+        return ("i32",) * LENGTHS.get(name, 4)
+    if name.isupper():
+        packed = name in IN_PAIRS and dtype != "fp32"
+        usual = "*i32" if packed else f"*{dtype}"
+        return TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else usual)
+    return "fp32" if name == "factor" else "i32"
+
+
 def signature(kernel: Any, options: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """The types of a kernel's arguments, told by their names."""
+    """The types of a kernel's arguments."""
     types: dict[str, Any] = {}
-    described = DESCRIBED.get(kernel.__name__, {})
+    described, grouped = DESCRIBED.get(kernel.__name__, {}), groups(kernel)
     for name in kernel.arg_names:
         if name in options:
             types[name] = "constexpr"
         elif name in described:
             rows, columns = (options[size] for size in described[name])
             types[name] = f"tensordesc<{dtype}[{rows}, {columns}]>"
-        elif name in SEVERAL:
-            types[name] = (f"*{dtype}",) * options["TAKEN"]
-        elif name.endswith("_strides"):
-            types[name] = ("i32",) * LENGTHS.get(name, 4)
-        elif name.isupper():
-            packed = name in IN_PAIRS and dtype != "fp32"
-            usual = "*i32" if packed else f"*{dtype}"
-            types[name] = TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else usual)
+        elif name == "numbers":
+            types[name] = ("fp32",) * NUMBERS[kernel.__name__]
+        elif name in grouped:
+            types[name] = tuple(type_of(each, options, dtype) for each in grouped[name])
         else:
-            types[name] = "fp32" if name in NUMBERS else "i32"
+            types[name] = type_of(name, options, dtype)
     return types
 
 
 def alignments(kernel: Any, types: dict[str, Any]) -> dict[tuple[int, ...], Any]:
     """Addresses, strides and sizes are multiples of 16, as Triton finds them in usual calls."""
-    aligned: list[tuple[int, ...]] = []
-    for i, name in enumerate(kernel.arg_names):
-        if isinstance(types[name], tuple):
-            aligned += [(i, j) for j in range(len(types[name]))]
-        elif types[name].startswith("*") or name in ("n", "m", "pair_count"):
-            aligned.append((i,))
-    return {place: [["tt.divisibility", 16]] for place in aligned}
+    grouped = groups(kernel)
+
+    def aligned(name: str, kind: Any, place: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if isinstance(kind, tuple):
+            names = grouped.get(name, [name] * len(kind))
+            for i, (each, inner) in enumerate(zip(names, kind, strict=True)):
+                yield from aligned(each, inner, (*place, i))
+        elif kind.startswith("*") or name in ("n", "m", "pair_count") or name.endswith("_strides"):
+            yield place
+
+    places = [p for i, n in enumerate(kernel.arg_names) for p in aligned(n, types[n], (i,))]
+    return {place: [["tt.divisibility", 16]] for place in places}
 
 
 def compiled(
@@ -97,6 +131,9 @@ def built(
 ) -> Any:  # fmt: skip
     """A kernel compiled for Hopper, and what Triton knows about it."""
     kernel = getattr(importlib.import_module(f"babn.kernels.{module}"), name)
+    if "C" in kernel.arg_names:
+        names = {field.name for field in fields(Flags)}
+        options = {"C": Flags(**{key: x for key, x in options.items() if key in names})}
     wanted = {key: value for key, value in options.items() if key in kernel.arg_names}
     types = signature(kernel, wanted, dtype)
     source = ASTSource(kernel, types, wanted, alignments(kernel, types))

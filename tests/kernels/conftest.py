@@ -11,7 +11,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
 import babn.kernels
-from babn.attention import fused
+from babn.kernels import dispatch
 
 KERNELS = (
     "triton.experimental.gluon",  # which Triton imports at the first call
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def kernels_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets babn choose the kernels on a CPU, in this folder alone."""
     if not torch.cuda.is_available():
-        monkeypatch.setattr(fused, "interpreted", lambda: True)
+        monkeypatch.setattr(dispatch, "interpreted", lambda: True)
 
 
 @pytest.fixture(scope="session")

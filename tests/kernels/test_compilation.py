@@ -3,44 +3,36 @@
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 import torch
 from ahead_of_time import compiled
 
-from babn.kernels.climb import STEPS
 from babn.kernels.heads import PAIRS, PAIRS_WARPS, SUMMED_PAIRS, SUMMED_WARPS
-from babn.kernels.keys import blocks_for
-from babn.kernels.launch import (
-    CONSTANT,
-    CONTEXTUAL,
-    FIXED,
-    KEYWISE,
-    LIFTED,
-    PACKED,
-    PAIRWISE,
-    ROUNDED,
-    ROWWISE,
-    TILES,
-    head_sizes,
-    tile_options,
-)
+from babn.kernels.launch import TILES, compiled_for
 from babn.kernels.limits import LARGEST_WHOLE_HEAD, WHOLE
 from babn.kernels.prior import KEYS, REGISTERS, SUMMED_KEYS, WARPS
+from babn.kernels.settings import LogitsType, MaskType, Precision, Prior, Shape
+from babn.kernels.upward_heads import STEPS
+from babn.kernels.upward_keys import blocks_for
 
 pytestmark = pytest.mark.slow
 
 SMALL_GPU = 99 * 1024
 """Shared memory that a program may have on the smallest GPUs with kernels, in bytes."""
 
+UPWARD = {
+    "SHAPE_TYPE": Shape.UPWARD.value, "HAS_SCALE": True, "IS_SAMPLE": True, "IS_TRUNCATED": True,
+    "HAS_OWN_MOMENT": True, "PRIOR_TYPE": Prior.CONTEXTUAL.value, "LARGE_K": True,
+    "LOGITS_TYPE": LogitsType.PACKED.value,
+}  # fmt: skip
 DEFAULT = {
-    "D": 64, "DV": 64, "BD": 64, "BDV": 64, "SHAPE": LIFTED, "LIFT": True, "NORMALIZED": True,
-    "SAMPLE": True, "TRUNCATED": True, "OWN_MOMENT": True, "PRIORS": CONTEXTUAL,
-    "MASKED": 0, "BIASED": False, "IEEE": False, "FULL": True,
-    "HEADS": 12, "BH": 16, "TAKEN": STEPS, "LAST": False, "WIDE": False,
-    "POSITIVE": False, "LIFTS": PACKED, "BALANCED": False, "WHOLE": False,
-    "LARGE_K": True, "BT": SUMMED_KEYS,
+    **UPWARD, "HEAD_DIM": 64, "VALUE_DIM": 64, "BLOCK_D": 64, "BLOCK_DV": 64, "EVEN_MN": True,
+    "MASK_TYPE": 0, "HAS_MASK": False, "HAS_BIAS": False, "PRECISION": 0, "IS_NORMALIZED": True,
+    "HEADS": 12, "BLOCK_H": 16, "NUM_STEPS": STEPS, "IS_LAST": False, "IS_WIDE": False,
+    "IS_POSITIVE": False, "IS_BALANCED": False, "IS_WHOLE": False, "BLOCK_T": SUMMED_KEYS,
 }  # fmt: skip
 KERNELS = {
     "forward": ("forward", "attend_forward"),
@@ -48,33 +40,38 @@ KERNELS = {
     "columns": ("backward", "attend_backward_columns"),
     "whole": ("backward", "attend_backward_columns"),
     "queries": ("backward", "attend_backward_queries"),
-    "softmax": ("top", "write_softmax"),
+    "softmax": ("softmax", "write_softmax"),
 }
 VARIANTS: dict[str, dict[str, Any]] = {
-    "masked": {"MASKED": PAIRWISE, "FULL": False, "PRIORS": ROWWISE, "BIASED": True},
-    "padded": {"MASKED": KEYWISE, "FULL": False},
-    "heads": {"POSITIVE": True},
-    "bam": {
-        "SHAPE": FIXED,
-        "LIFT": False,
-        "LIFTS": 0,
-        "TRUNCATED": False,
-        "OWN_MOMENT": False,
-        "BALANCED": True,
+    "masked": {
+        "MASK_TYPE": MaskType.PAIRS.value,
+        "EVEN_MN": False,
+        "PRIOR_TYPE": Prior.ROWWISE.value,
+        "HAS_BIAS": True,
     },
-    "raw": {"NORMALIZED": False, "PRIORS": CONSTANT},
-    "mean": {"SAMPLE": False, "PRIORS": 0},
-    "small-heads": {"D": 24, "DV": 24, "BD": 32, "BDV": 32},
-    "large-heads": {"D": 256, "DV": 256, "BD": 256, "BDV": 256},
+    "padded": {"MASK_TYPE": MaskType.KEYS.value, "EVEN_MN": False},
+    "heads": {"IS_POSITIVE": True},
+    "bam": {
+        "SHAPE_TYPE": Shape.FIXED.value,
+        "HAS_SCALE": False,
+        "LOGITS_TYPE": 0,
+        "IS_TRUNCATED": False,
+        "HAS_OWN_MOMENT": False,
+        "IS_BALANCED": True,
+    },
+    "raw": {"IS_NORMALIZED": False, "PRIOR_TYPE": Prior.CONSTANT.value},
+    "mean": {"IS_SAMPLE": False, "PRIOR_TYPE": 0},
+    "small-heads": {"HEAD_DIM": 24, "VALUE_DIM": 24, "BLOCK_D": 32, "BLOCK_DV": 32},
+    "large-heads": {"HEAD_DIM": 256, "VALUE_DIM": 256, "BLOCK_D": 256, "BLOCK_DV": 256},
 }
 VARIANTS["bam-large-heads"] = VARIANTS["bam"] | VARIANTS["large-heads"]
 
 
 def tile_of(kernel: str, options: dict[str, Any]) -> str:
     """The tile that a kernel has with some options."""
-    if kernel == "forward" and options["POSITIVE"]:
+    if kernel == "forward" and options["IS_POSITIVE"]:
         return "forward over heads"
-    return "rows without lift" if kernel == "rows" and not options["LIFTS"] else kernel
+    return "rows without logits" if kernel == "rows" and not options["LOGITS_TYPE"] else kernel
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +86,12 @@ def test_the_default_fits_the_registers(
     kernel: str, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     tile = TILES[kernel]
-    options = {**DEFAULT, "BM": tile.queries, "BN": tile.keys, "WHOLE": kernel == "whole"}
+    options = {
+        **DEFAULT,
+        "BLOCK_M": tile.queries,
+        "BLOCK_N": tile.keys,
+        "IS_WHOLE": kernel == "whole",
+    }
     found = compile_kernel(*KERNELS[kernel], options, "bf16", tile.warps, tile.registers)
     # A few registers may be put aside; how many depends on Triton's version.
     assert found["stack"] <= 192, found
@@ -102,7 +104,7 @@ def test_so_do_other_rules(
 ) -> None:
     options: dict[str, Any] = {**DEFAULT, **VARIANTS[variant]}
     tile = TILES[tile_of(kernel, options)]
-    options |= {"BM": tile.queries, "BN": tile.keys}
+    options |= {"BLOCK_M": tile.queries, "BLOCK_N": tile.keys}
     found = compile_kernel(*KERNELS[kernel], options, "bf16", tile.warps, tile.registers)
     assert found["stack"] <= 128, found
 
@@ -112,17 +114,17 @@ def test_so_do_other_rules(
     [
         ("heads", "map_heads", PAIRS, PAIRS_WARPS),
         ("heads", "map_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
-        ("heads", "lift_heads", PAIRS, PAIRS_WARPS),
-        ("heads", "lift_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
-        ("climb", "climb_heads", PAIRS, PAIRS_WARPS),
-        ("climb", "climb_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
+        ("heads", "map_heads_twice", PAIRS, PAIRS_WARPS),
+        ("heads", "map_heads_twice_backward", SUMMED_PAIRS, SUMMED_WARPS),
+        ("upward_heads", "upward_heads", PAIRS, PAIRS_WARPS),
+        ("upward_heads", "upward_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
     ],
 )
 def test_maps_over_heads_fit_the_registers(
     module: str, kernel: str, pairs: int, warps: int,
     compile_kernel: Callable[..., dict[str, int]],
 ) -> None:  # fmt: skip
-    found = compile_kernel(module, kernel, {**DEFAULT, "BP": pairs}, "bf16", warps)
+    found = compile_kernel(module, kernel, {**DEFAULT, "BLOCK_P": pairs}, "bf16", warps)
     assert found["stack"] == 0, found
 
 
@@ -133,8 +135,8 @@ def test_products_over_keys_fit_the_registers(
 ) -> None:
     blocks = blocks_for(keys)
     warps, stages = blocks["num_warps"], blocks["num_stages"]
-    options = {**DEFAULT, **blocks, "MASKED": True}
-    found = compile_kernel("keys", kernel, options, "bf16", warps, 0, stages)
+    options = {**DEFAULT, **blocks, "HAS_MASK": True}
+    found = compile_kernel("upward_keys", kernel, options, "bf16", warps, 0, stages)
     assert found["stack"] == 0, found
 
 
@@ -142,7 +144,7 @@ def test_products_over_keys_fit_the_registers(
 def test_the_priors_network_fits_the_registers(
     kernel: str, most: int, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
-    options = {**DEFAULT, "HIDDEN": 10, "BH": 16, "BN": KEYS}
+    options = {**DEFAULT, "HIDDEN": 10, "BLOCK_H": 16, "BLOCK_N": KEYS}
     assert compile_kernel("prior", kernel, options, "bf16", WARPS, most)["stack"] <= 16
 
 
@@ -154,11 +156,14 @@ def test_variants_compile(
 ) -> None:
     options: dict[str, Any] = {**DEFAULT, **VARIANTS[variant]}
     tile = TILES[tile_of(kernel, options)]
-    options |= {"BM": tile.queries, "BN": tile.keys}
-    options["WHOLE"] = kernel == "whole"
+    options |= {"BLOCK_M": tile.queries, "BLOCK_N": tile.keys}
+    options["IS_WHOLE"] = kernel == "whole"
     if dtype == "fp32":
-        options |= {"IEEE": True, "LIFTS": min(options["LIFTS"], 2)}
-    warps = tile.warps * (2 if options["D"] > 64 else 1)
+        options |= {
+            "PRECISION": Precision.IEEE.value,
+            "LOGITS_TYPE": min(options["LOGITS_TYPE"], 2),
+        }
+    warps = tile.warps * (2 if options["HEAD_DIM"] > 64 else 1)
     assert compile_kernel(*KERNELS[kernel], options, dtype, warps)["registers"] > 0
 
 
@@ -167,8 +172,13 @@ def test_products_of_float32_compile_with_fewer_digits(
     kernel: str, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     tile = TILES[kernel]
-    options: dict[str, Any] = {**DEFAULT, "BM": tile.queries, "BN": tile.keys, "IEEE": ROUNDED}
-    options["LIFTS"] = min(options["LIFTS"], 2)
+    options: dict[str, Any] = {
+        **DEFAULT,
+        "BLOCK_M": tile.queries,
+        "BLOCK_N": tile.keys,
+        "PRECISION": Precision.TF32.value,
+    }
+    options["LOGITS_TYPE"] = min(options["LOGITS_TYPE"], 2)
     assert compile_kernel(*KERNELS[kernel], options, "fp32", tile.warps)["registers"] > 0
 
 
@@ -179,12 +189,11 @@ def test_large_heads_fit_the_shared_memory_of_small_gpus(
     kernel: str, size: int, dtype: torch.dtype, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     q = torch.empty(1, 1, 64, size, dtype=dtype)
-    sizes = head_sizes(q, q)
-    tile = tile_options(kernel, q, 64, None, None, sizes)
-    lifts = PACKED if dtype == torch.bfloat16 else 2
-    options = {**DEFAULT, **sizes, **tile, "LIFTS": lifts}
+    kind = LogitsType.PACKED if dtype == torch.bfloat16 else LogitsType.TWO
+    flags, how = compiled_for(kernel, q, q, 64, None, None)
+    options = {**DEFAULT, **asdict(flags), **UPWARD, "LOGITS_TYPE": kind.value}
     short = "bf16" if dtype == torch.bfloat16 else "fp32"
-    found = compile_kernel(*KERNELS[kernel], options, short, tile["num_warps"], 0, 1)
+    found = compile_kernel(*KERNELS[kernel], options, short, how["num_warps"], 0, 1)
     assert found["shared"] <= SMALL_GPU, found
 
 
@@ -193,12 +202,13 @@ def test_a_block_of_all_keys_fits_the_shared_memory_of_small_gpus(
     dtype: torch.dtype, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     q = torch.empty(1, 1, WHOLE, LARGEST_WHOLE_HEAD // dtype.itemsize, dtype=dtype)
-    tile = tile_options("whole", q, WHOLE, None, None, head_sizes(q, q))
     half = dtype == torch.bfloat16
-    options = {**DEFAULT, **head_sizes(q, q), **tile, "LIFTS": PACKED if half else 2}
-    options |= {"WHOLE": True, "IEEE": False if half else ROUNDED}
+    flags, how = compiled_for("whole", q, q, WHOLE, None, None)
+    kind = LogitsType.PACKED if half else LogitsType.TWO
+    options = {**DEFAULT, **asdict(flags), **UPWARD, "LOGITS_TYPE": kind.value, "IS_WHOLE": True}
+    options["PRECISION"] = Precision.HALF.value if half else Precision.TF32.value
     short = "bf16" if half else "fp32"
-    found = compile_kernel(*KERNELS["whole"], options, short, tile["num_warps"], 0, 1)
+    found = compile_kernel(*KERNELS["whole"], options, short, how["num_warps"], 0, 1)
     assert found["shared"] <= SMALL_GPU, found
 
 
@@ -208,6 +218,6 @@ def test_the_priors_network_fits_with_large_heads(
     kernel: str, dtype: str, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     keys = KEYS // 2 if dtype == "fp32" else KEYS
-    options = {**DEFAULT, **VARIANTS["large-heads"], "HIDDEN": 10, "BH": 16, "BN": keys}
+    options = {**DEFAULT, **VARIANTS["large-heads"], "HIDDEN": 10, "BLOCK_H": 16, "BLOCK_N": keys}
     found = compile_kernel("prior", kernel, options, dtype, WARPS, 0, 1)
     assert found["shared"] <= SMALL_GPU, found

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import babn
-from babn.attention import fused, upward
 from babn.errors import UnsupportedAttentionError
+from babn.kernels import dispatch, upward_keys
 from models import ALL, TEXT, Batch, Case, encoder, floats, token_batch, without_dropout
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -82,34 +82,36 @@ def test_a_training_step_equals_the_references(name: str, upward: str) -> None:
 
 
 @pytest.fixture
-def climbs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def upward_kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the upward paths over keys that kernels have taken."""
     # GPUs have them for half precision; these models are in float32.
-    monkeypatch.setattr(fused, "WIDEST_PRODUCTS", 4)
+    monkeypatch.setattr(dispatch, "WIDEST_PRODUCTS", 4)
     taken: list[str] = []
-    for name in ("climb_and_lift", "climb_over_keys"):
-        original = getattr(fused, name)
+    for name in ("upward_logits_over_keys", "upward_over_keys"):
+        original = getattr(upward_keys, name)
 
         def noted(*args: Any, name: str = name, original: Any = original) -> Any:
             taken.append(name)
             return original(*args)
 
-        monkeypatch.setattr(upward, name, noted)
+        monkeypatch.setattr(upward_keys, name, noted)
     return taken
 
 
 @pytest.mark.parametrize("padding", [3, pytest.param(0, marks=pytest.mark.slow)])
-def test_maps_over_keys_end_in_the_products_of_kernels(padding: int, climbs: list[str]) -> None:
+def test_maps_over_keys_end_in_the_products_of_kernels(
+    padding: int, upward_kernels: list[str]
+) -> None:
     # As many keys as fill whole blocks, and as many rows of each example.
     case = placed(replace(SMALL, batch=lambda: token_batch(64, padding)))
     assert_steps_are_equal(case, upward="keys")
-    assert climbs == ["climb_and_lift"]
+    assert upward_kernels == ["upward_logits_over_keys"]
     model = case.converted(kernel="triton", upward="keys").eval()
     expected = case.converted(kernel="reference", upward="keys").eval()
     with torch.no_grad():
         found = [floats(each(**case.batch()))[0] for each in (model, expected)]
     torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
-    assert climbs == ["climb_and_lift", "climb_over_keys"]
+    assert upward_kernels == ["upward_logits_over_keys", "upward_over_keys"]
 
 
 @pytest.mark.parametrize("upward", ["keys", pytest.param("heads", marks=pytest.mark.slow)])
@@ -119,10 +121,10 @@ def test_checkpointing_keeps_the_gradients(upward: str) -> None:
 
 
 @pytest.mark.slow
-def test_checkpointing_climbs_again(climbs: list[str]) -> None:
+def test_checkpointing_computes_the_path_again(upward_kernels: list[str]) -> None:
     case = placed(replace(SMALL, batch=lambda: token_batch(64)))
     assert_alike(step(case, "triton", checkpointing=True), step(case, "triton"))
-    assert climbs == ["climb_and_lift"] * 3
+    assert upward_kernels == ["upward_logits_over_keys"] * 3
 
 
 def test_a_training_step_equals_the_references_where_layers_share_a_state() -> None:
@@ -130,17 +132,17 @@ def test_a_training_step_equals_the_references_where_layers_share_a_state() -> N
 
 
 @pytest.mark.slow
-def test_shared_states_over_keys_go_the_long_way(climbs: list[str]) -> None:
+def test_shared_states_over_keys_go_the_long_way(upward_kernels: list[str]) -> None:
     case = placed(replace(SMALL, batch=lambda: token_batch(64)))
     assert_steps_are_equal(case, upward="keys", upward_share=2)
-    assert not climbs
+    assert not upward_kernels
 
 
 def test_products_take_whole_blocks_and_masks_of_keys() -> None:
     def takes(queries: int, keys: int, mask: tuple[int, ...] | None = None) -> bool:
         top = torch.zeros(2, 2, queries, keys, dtype=torch.float16, device=DEVICE)
         seen = None if mask is None else torch.ones(mask, dtype=torch.bool, device=DEVICE)
-        return fused.takes_products(top, seen)
+        return dispatch.supports_products(top, seen)
 
     assert takes(64, 64) and takes(1, 8) and takes(64, 64, (2, 1, 1, 64))
     assert takes(1, 512) and not takes(1, 520)
@@ -246,14 +248,14 @@ def test_older_gpus_and_other_makers_take_the_reference(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     for capability, reason in (((7, 5), "kernels need an NVIDIA GPU from Ampere"), ((9, 0), None)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, c=capability: c)
-        fused.is_recent.cache_clear()
-        found = fused.why_no_kernels(torch.device("cuda", 0), forced=True)
+        dispatch.is_recent.cache_clear()
+        found = dispatch.why_no_kernels(torch.device("cuda", 0), forced=True)
         assert found is None if reason is None else found.startswith(reason)
-    assert fused.why_no_kernels(torch.device("cuda", 0), forced=False) is None
-    fused.is_recent.cache_clear()
+    assert dispatch.why_no_kernels(torch.device("cuda", 0), forced=False) is None
+    dispatch.is_recent.cache_clear()
     monkeypatch.setattr(torch.version, "cuda", None)
-    assert fused.why_no_kernels(torch.device("cuda", 0), forced=True)
-    fused.is_recent.cache_clear()
+    assert dispatch.why_no_kernels(torch.device("cuda", 0), forced=True)
+    dispatch.is_recent.cache_clear()
 
 
 def test_softmax_goes_to_torchs_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from babn.kernels.heads import SUMMED_PAIRS, lifted_by_heads, lifted_by_heads_backward
+from babn.kernels.heads import SUMMED_PAIRS, logits_over_heads, logits_over_heads_backward
 
 
 def by_torch(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -27,13 +27,13 @@ def test_values_and_gradients_are_torchs(
     h, weight, bias = (x.double().requires_grad_() for x in tensors)
     expected = by_torch(h, weight, bias)
     on_device = [x.to(device) for x in tensors]
-    found = lifted_by_heads(*on_device)
+    found = logits_over_heads(*on_device)
     torch.testing.assert_close(found.cpu().double(), F.softplus(expected), atol=1e-5, rtol=1e-5)
 
-    dlift = torch.randn(expected.shape, generator=generator)
-    expected.backward(dlift.double())
+    dlogits = torch.randn(expected.shape, generator=generator)
+    expected.backward(dlogits.double())
     dh = torch.empty_like(on_device[0])
-    dmaps = lifted_by_heads_backward(*on_device[:2], dlift.to(device), dh).sum(0)
+    dmaps = logits_over_heads_backward(*on_device[:2], dlogits.to(device), dh).sum(0)
     pairs = [(dh, h.grad), (dmaps[:, :-1], weight.grad), (dmaps[:, -1], bias.grad)]
     for x, y in pairs:
         size = y.abs().max()

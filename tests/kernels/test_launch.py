@@ -1,16 +1,16 @@
 """Kernels are launched with as much of the shared memory as there is; operators have names."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from triton.runtime.errors import OutOfResources
 
-from babn.kernels.climb import climb
-from babn.kernels.keys import climb_and_lift
-from babn.kernels.launch import FINGERPRINT, fingerprint, fitted
+from babn.kernels import launch
+from babn.kernels.launch import VERSION, Launcher, fitted
 from babn.kernels.op import weibull_attention
-from babn.kernels.top import softmax_weights
+from babn.kernels.softmax import softmax_weights
+from babn.kernels.upward_heads import upward_over_heads
+from babn.kernels.upward_keys import upward_logits_over_keys
 
 
 class Gpu:
@@ -42,12 +42,17 @@ def test_what_does_not_fit_at_all_is_an_error() -> None:
         fitted(Gpu(1, "registers"), {"BM": 64, "num_stages": 2})
 
 
-def test_operators_are_named_after_their_sources(tmp_path: Path) -> None:
+def test_operators_are_named_after_their_version() -> None:
     """Compilers keep graphs by operators' names, and with them the sizes of results."""
-    names = [weibull_attention._name, climb._name, climb_and_lift._name, softmax_weights._name]
-    assert all(name.endswith(f"_{FINGERPRINT}") for name in names)
-    (tmp_path / "one.py").write_text("KEPT = 1\n")
-    before = fingerprint(tmp_path)
-    assert before == fingerprint(tmp_path) and len(before) == 8
-    (tmp_path / "one.py").write_text("KEPT = 2\n")
-    assert fingerprint(tmp_path) != before
+    operators = (weibull_attention, upward_over_heads, upward_logits_over_keys, softmax_weights)
+    names = [each._name for each in operators]
+    assert names[0] == f"weibull_attention_v{VERSION}"
+    assert all(name.endswith(f"_v{VERSION}") for name in names)
+
+
+def test_a_launcher_forgets_the_oldest_kind_of_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "CACHED_LAUNCHES", 2)
+    launcher = Launcher(None)
+    for kind in "abc":
+        launcher.remember(kind, (None, ()))
+    assert list(launcher.compiled) == ["b", "c"]

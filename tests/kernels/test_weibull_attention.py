@@ -18,9 +18,9 @@ from weibull_cases import (
 from babn.distributions.special import saturating_exp
 from babn.kernels import limits
 from babn.kernels.gradients import part_size
-from babn.kernels.launch import Settings
 from babn.kernels.op import weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
+from babn.kernels.settings import Settings
 
 BAM_CASE = Case(fixed_k=3.0, rho=0.0, sigma=0.0, noise="exact", beta=1.0)
 """As BAM is by default: gradients of a row's scores add up to zero."""
@@ -394,4 +394,6 @@ def test_rows_of_score_gradients_add_up_to_zero_where_it_is_said(name: str) -> N
     case = CASES[name]
     arguments = arguments_of(case, torch.device("cpu"))
     network, mask, numbers = arguments[6], arguments[10], arguments[13:]
-    assert Settings(*numbers).balanced(network, mask) == name.startswith("bam-balanced")
+    settings = Settings(*numbers)
+    prior = settings.prior(network, mask)
+    assert settings.balanced(prior) == name.startswith("bam-balanced")

@@ -1,6 +1,6 @@
-"""Attention rules: softmax, Monte Carlo dropout, BAM and belief.
+"""Attention methods: softmax, Monte Carlo dropout, BAM and belief.
 
-Every module of this package is imported here, so that a rule in a new file is known at once.
+Imports every module of this package, so that a method in a new file is registered at once.
 """
 
 import importlib

@@ -1,4 +1,8 @@
-"""Bayesian attention modules (Fan, Zhang, Chen, Zhou, NeurIPS 2020), the paper's baseline."""
+"""Bayesian attention modules, the paper's baseline.
+
+Fan, Zhang, Chen, Zhou, *Bayesian Attention Modules*, NeurIPS 2020,
+<https://arxiv.org/abs/2010.10604>.
+"""
 
 import math
 from dataclasses import dataclass
@@ -8,8 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.fused import FusedPosterior, FusedResult, Request, weibull_attention
-from babn.attention.inputs import Inputs, Scores
+from babn.attention.inputs import Scores
 from babn.attention.prior import KeyNetwork
 from babn.attention.rule import AttentionRule, ChainShape, RuleConfig
 from babn.attention.stochastic import NormalizedPosterior, log_weights
@@ -27,19 +30,25 @@ from babn.validation import check_at_least, check_count
 
 @dataclass(frozen=True, kw_only=True)
 class BamConfig(RuleConfig):
-    """Bayesian attention modules: one fixed noise level for all query-key pairs.
+    """Settings of Bayesian attention modules: one noise level for all query-key pairs.
+
+    See [Fan et al. 2020](https://arxiv.org/abs/2010.10604).
 
     Attributes:
         family: `"weibull"` with a gamma prior, or `"lognormal"` with a lognormal prior.
         k: Shape of the Weibull posterior; larger means less noise.
         sigma: Standard deviation of log weights of the lognormal posterior.
-        prior: `"contextual"` (a network's reading of the keys) or `"constant"`.
-        alpha: Shape of the constant gamma prior; its log locates the constant lognormal prior.
+        prior: `"contextual"` (an MLP over the keys) or `"constant"`.
+        alpha: Shape of the constant gamma prior; its log is the mean of the lognormal one's log.
         beta: Rate of the gamma prior.
         prior_sigma: Standard deviation of log weights of the lognormal prior.
-        prior_hidden: Width of the contextual prior's network.
+        prior_hidden: Hidden width of the contextual prior's MLP.
         scores: Whether the posterior is centred at normalised or raw scores.
         noise: `"exact"`, `"truncated"` to (0.1, 0.9), or `"truncated-paper"`.
+
+    Example:
+        >>> BamConfig(k=5.0).family
+        'weibull'
     """
 
     rule: ClassVar[str] = "bam"
@@ -56,37 +65,40 @@ class BamConfig(RuleConfig):
     noise: NoiseName = "exact"
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot work."""
+        """Validates the fields."""
         super().__post_init__()
         for name in ("k", "sigma", "alpha", "beta", "prior_sigma"):
             check_at_least(name, getattr(self, name), 0.0, strictly=True)
         check_count("prior_hidden", self.prior_hidden)
 
-    @property
-    def fusible(self) -> bool:
-        """The Weibull family has kernels."""
-        return self.family == "weibull"
-
-    @property
-    def fusible_at_any_level(self) -> bool:
-        """A level divides the one shape."""
-        return True
-
     def is_softmax(self, sample: bool, with_kl: bool) -> bool:
-        """The posterior mean is softmax attention."""
+        """Whether a call is the posterior mean, which is softmax attention."""
         return not sample and not with_kl
 
     def build(self, shape: ChainShape) -> "BamRule":
-        """The rule; only a contextual prior has parameters."""
+        """The method for a chain; only a contextual prior has parameters."""
         return BamRule(self, shape)
 
 
 class BamRule(AttentionRule):
-    r"""Posterior mean at $e^\Phi$, with noise of one fixed level.
+    r"""A posterior with mean $e^\Phi$ and one noise level.
 
-    Weibull: $S \sim \mathrm{Weibull}(k,\ e^\Phi / m(k))$, prior $\mathrm{Gamma}(\alpha, \beta)$.
-    Lognormal: $\log S \sim N(\Phi - \log m(\sigma),\ \sigma^2)$, prior
-    $\log S \sim N(\log\alpha, \sigma_p^2)$.
+    $$S \sim \mathrm{Weibull}(k,\ e^\Phi / m(k)), \quad \text{prior } \mathrm{Gamma}(\alpha, \beta),
+    \qquad\text{or}\qquad
+    \log S \sim N(\Phi - \log m(\sigma),\ \sigma^2), \quad
+    \text{prior } \log S \sim N(\log\alpha, \sigma_p^2),$$
+
+    with $m$ the moment of the noise ([Fan et al. 2020](https://arxiv.org/abs/2010.10604)).
+
+    Args:
+        config: The settings of the method.
+        shape: Sizes of the chain.
+
+    Example:
+        >>> rule = BamConfig(k=5.0).build(ChainShape(heads=1, head_dim=8, parameter_sets=(0,)))
+        >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
+        >>> rule(0, scores, None).mean_weights()
+        tensor([[[[0.5000, 0.5000]]]])
     """
 
     def __init__(self, config: BamConfig, shape: ChainShape) -> None:
@@ -103,25 +115,11 @@ class BamRule(AttentionRule):
             KeyNetwork(shape.head_dim, config.prior_hidden) for _ in range(count)
         )
 
-    def forward(self, step: int, scores: Scores, climbed: Any) -> NormalizedPosterior:
+    def forward(self, step: int, scores: Scores, upward: Any) -> NormalizedPosterior:
         """The posterior of step `step`."""
         phi = log_weights(scores, self.config.scores == "normalized")
         family = self._weibull if self.config.family == "weibull" else self._lognormal
         return family(step, scores, phi)
-
-    def fused(self, step: int, inputs: Inputs, climbed: Any, request: Request) -> FusedResult:
-        """The call of step `step` in one kernel."""
-        config, prior = self.config, None
-        if request.with_kl and config.prior == "contextual":
-            prior = self._prior_net(step).layers()
-        posterior = FusedPosterior(
-            fixed_k=config.k / request.level,
-            beta=config.beta,
-            alpha=config.alpha,
-            normalized=config.scores == "normalized",
-            noise=config.noise,
-        )
-        return weibull_attention(inputs, posterior, request, None, prior)
 
     def _weibull(self, step: int, scores: Scores, phi: Tensor) -> NormalizedPosterior:
         k = phi.new_tensor(self.config.k)
@@ -144,7 +142,8 @@ class BamRule(AttentionRule):
     def _log_alpha(self, step: int, scores: Scores) -> Float[Tensor, "..."]:
         if self.config.prior == "constant":
             return scores.phi.new_tensor(math.log(self.config.alpha))
-        return self._prior_net(step).log_alpha(scores)
+        return self.prior_net(step).log_alpha(scores)
 
-    def _prior_net(self, step: int) -> KeyNetwork:
+    def prior_net(self, step: int) -> KeyNetwork:
+        """The contextual prior of a layer."""
         return cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])

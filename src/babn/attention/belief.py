@@ -1,4 +1,9 @@
-"""Bayesian attention belief networks (Zhang, Fan, Chen, Zhou, ICML 2021)."""
+r"""Bayesian attention belief networks: Weibull posteriors with an upward path, gamma priors.
+
+Zhang, Fan, Chen, Zhou, *Bayesian Attention Belief Networks*, ICML 2021,
+<https://arxiv.org/abs/2106.05251>. Section 3.1 of the paper has the prior, Section 3.2 the
+posterior.
+"""
 
 import math
 from dataclasses import dataclass
@@ -9,38 +14,20 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from babn.attention.fused import (
-    FusedPosterior,
-    FusedResult,
-    HeadLift,
-    Request,
-    softmax_weights,
-    takes_products,
-    weibull_attention,
-)
-from babn.attention.inputs import Inputs, Scores
+from babn.attention.inputs import Scores
 from babn.attention.keys import SMALLEST_K, KeyBeliefRule
-from babn.attention.masking import Mask, from_ranks, normalize, ranks, to_ranks
+from babn.attention.masking import Mask, from_ranks, in_rank_order, normalize
 from babn.attention.prior import KeyNetwork
 from babn.attention.rule import KL_WEIGHT, AttentionRule, ChainShape, RuleConfig
 from babn.attention.stochastic import NormalizedPosterior, log_weights
-from babn.attention.upward import (
-    Axis,
-    AxisMap,
-    climb,
-    climb_and_lift_by_products,
-    climb_by_kernels,
-    climb_by_products,
-    joint_map,
-    joint_weights,
-)
+from babn.attention.upward import Axis, AxisMap, upward_path
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
 from babn.distributions.special import log_softplus
 from babn.errors import ConfigError
 from babn.validation import check_at_least, check_count
 
 LARGEST_PHI = 30.0
-"""Raw scores above this add no noise that float32 could tell from none."""
+"""Ceiling of raw scores in the shape: above it the noise is below the resolution of float32."""
 
 
 PAIRS = {
@@ -50,32 +37,38 @@ PAIRS = {
     "noise": "truncated",
     "kl_weight": KL_WEIGHT,
 }
-"""Settings of noise over pairs that differ from the fields' defaults."""
+"""Settings of noise over pairs that differ from the defaults of the fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BeliefConfig(RuleConfig):
-    r"""Bayesian attention belief networks.
+    r"""Settings of Bayesian attention belief networks.
+
+    See [Zhang et al. 2021](https://arxiv.org/abs/2106.05251).
 
     Attributes:
         noise_over: `"keys"`, one variable for each key that all queries share, or `"pairs"`, one
-            for each query and key as in the paper. `BeliefConfig.pairs()` has settings that fit it.
+            for each query and key as in the paper. `BeliefConfig.pairs()` has settings for pairs.
         rho: The Weibull shape $k$ of a typical key; larger means less noise. With
             `noise_over="pairs"` the weight of the upward path in the shape.
         beta: Rate of the gamma prior.
         noise: `"exact"`, `"truncated"` to (0.1, 0.9) with its own mean, or `"truncated-paper"` with
             the mean of untruncated noise.
-        prior_hidden: Width of the prior's network over the keys.
-        sigma: For pairs, the weight of the upward path in the Weibull scale; 0 keeps the mean at
-            softmax.
+        prior_hidden: Hidden width of the prior's MLP over the keys.
+        sigma: For pairs, the weight of the upward path in the Weibull scale; with 0 the posterior
+            mean is softmax attention.
         scores: For pairs, whether $\Phi$ is normalised over the keys (a log softmax) or raw, as in
             the paper.
         upward: For pairs, the axis of the upward path's linear maps: `"keys"` (the paper's; up to
             `max_length` keys) or `"heads"` (any length, few parameters).
         upward_rank: Rank of the maps over keys, for fewer parameters and operations; 0 for full.
-        upward_share: Layers in a row that share one state of the upward path, for less memory and
-            fewer operations. Each has maps of its own from there to shape and scale.
+        upward_share: Number of consecutive layers that share one upward state, for less memory and
+            fewer operations. Each layer has its own maps from the state to shape and scale.
         max_length: The largest number of keys with `upward="keys"`.
+
+    Example:
+        >>> BeliefConfig(rho=4.0).noise_over, BeliefConfig.paper().scores
+        ('keys', 'raw')
     """
 
     rule: ClassVar[str] = "belief"
@@ -94,7 +87,7 @@ class BeliefConfig(RuleConfig):
     max_length: int = 512
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot work."""
+        """Validates the fields."""
         super().__post_init__()
         for name in ("rho", "sigma"):
             check_at_least(name, getattr(self, name), 0.0)
@@ -129,7 +122,7 @@ class BeliefConfig(RuleConfig):
 
     @classmethod
     def pairs(cls, **settings: Any) -> "BeliefConfig":
-        """One variable for each query and key, with little noise unless `settings` say otherwise.
+        """Settings for one variable per query and key, with little noise.
 
         Args:
             **settings: Fields that differ from this preset.
@@ -138,70 +131,69 @@ class BeliefConfig(RuleConfig):
 
     @classmethod
     def paper(cls) -> "BeliefConfig":
-        """The paper as written: raw scores, its inconsistent truncated noise, the full ELBO."""
+        """Settings of the paper: raw scores, truncated noise with the exact mean, full ELBO."""
         return cls.pairs(
             rho=1.5, scores="raw", noise="truncated-paper", kl_reduction="sum", kl_weight=1.0
         )
 
     @classmethod
     def released_settings(cls) -> "BeliefConfig":
-        """The paper's model with the settings of the authors' released code for VQA.
+        """Settings of the authors' released code for VQA, with the model of the paper.
 
-        Its maps over queries, its states without a chain and its approximate KL are not followed.
+        The released code also has maps over queries, unchained states and an approximate KL, which
+        this preset does not reproduce.
         """
         return cls.pairs(rho=1.5, beta=1e-6, noise="truncated-paper", kl_weight=1.0)
 
     @classmethod
     def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Files without `noise_over` are of pairs, whose defaults are those of `pairs`."""
+        """Fills in the settings of `pairs`; files without `noise_over` have noise over pairs."""
         over = settings.get("noise_over", "pairs")
         return {**PAIRS, **settings} if over == "pairs" else settings
 
     @property
     def max_keys(self) -> int | None:
-        """`max_length` for maps over keys."""
-        if self.noise_over == "keys":
-            return None
-        climbs = self.rho > 0 or self.sigma > 0
-        return self.max_length if climbs and self.upward == "keys" else None
+        """`max_length` for an upward path over keys."""
+        return self.max_length if self.has_upward_path and self.upward == "keys" else None
 
     @property
-    def fusible(self) -> bool:
-        """Pairs have kernels."""
-        return self.noise_over == "pairs"
+    def has_upward_path(self) -> bool:
+        """Whether upward states enter shape or scale."""
+        return self.noise_over == "pairs" and (self.rho > 0 or self.sigma > 0)
 
     @property
     def biases_keys(self) -> bool:
-        """Samples of variables that all queries share are biases on keys."""
+        """Whether samples are biases on keys: with one variable per key."""
         return self.noise_over == "keys"
 
     def is_softmax(self, sample: bool, with_kl: bool) -> bool:
-        r"""The posterior mean is softmax attention without $\sigma$."""
+        r"""Whether a call is the posterior mean with $\sigma = 0$."""
         return not sample and not with_kl and self.sigma == 0
 
     def build(self, shape: ChainShape) -> AttentionRule:
-        """The rule with one set of maps and one prior for each parameter set."""
+        """The method for a chain, with one posterior and one prior per parameter set."""
         kind = KeyBeliefRule if self.noise_over == "keys" else BeliefRule
         return kind(self, shape)
 
 
 @dataclass(frozen=True)
 class UpwardStates:
-    """The upward path of one forward pass, its keys in the order of ranks.
+    r"""The states $h^1, \ldots, h^L$ of one forward pass, their keys in rank order.
 
-    Attributes:
-        h: The states, the first layer's first.
-        rank: Where keys stand among those that their query sees; `None` if all stand as they are.
-        share: Layers in a row that have the same state.
-        lifts: What layers make of their states for shape and scale, instead of the states.
-        joint: Weight and bias of the maps that do so, for each layer, if they are at hand.
+    Args:
+        h: The states, that of the first layer first.
+        rank: For each query, the place of a key among those it sees; `None` if that is its index.
+        share: Number of consecutive layers that have the same state.
+
+    Example:
+        >>> states = UpwardStates([torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2)], None, share=2)
+        >>> states.at(3).mean()  # layers 2 and 3 share the second state
+        tensor(1.)
     """
 
     h: list[Float[Tensor, "batch head query key"]]
     rank: Int[Tensor, "#batch #head #query key"] | None
     share: int = 1
-    lifts: list[Float[Tensor, "batch head query lifted"]] | None = None
-    joint: list[tuple[Tensor, Tensor]] | None = None
 
     def at(self, step: int) -> Float[Tensor, "batch head query key"]:
         """The state of a layer."""
@@ -209,152 +201,142 @@ class UpwardStates:
 
 
 class WeibullEncoder(nn.Module):
-    r"""One layer's posterior.
+    r"""The Weibull posterior of one layer's unnormalised weights (Section 3.2 of the paper).
 
     $$k = \rho\,\mathrm{softplus}(f_1(h)) + e^{\Phi}, \qquad
     \lambda = \sigma\,\mathrm{softplus}(f_2(h)) + e^{\Phi} / m(k),$$
 
-    with $m(k) = \Gamma(1 + 1/k)$ or the truncated noise's own moment, so that the mean is $e^\Phi$
-    when $\sigma = 0$. `upward_map` is $f_3$ of the upward path, where a state of its own begins.
+    with $m(k) = \Gamma(1 + 1/k)$ or the moment of the truncated noise, so that the mean is $e^\Phi$
+    when $\sigma = 0$. $f_1(h)$ and $f_2(h)$ are the shape and scale logits. `upward_map` is the map
+    $f_3$ of the upward path.
+
+    Args:
+        config: The settings of the method.
+        heads: Attention heads.
+        has_state: Whether the layer has an upward state of its own, and hence $f_3$.
+
+    Example:
+        >>> encoder = WeibullEncoder(BeliefConfig.pairs(max_length=4, sigma=0.0), heads=2)
+        >>> phi, h = torch.zeros(1, 2, 3, 4), torch.rand(1, 2, 3, 4)
+        >>> q = encoder(phi, h)
+        >>> q.k.shape, torch.equal(q.log_mean, phi)
+        (torch.Size([1, 2, 3, 4]), True)
     """
 
-    def __init__(self, config: BeliefConfig, heads: int, begins: bool = True) -> None:
+    def __init__(self, config: BeliefConfig, heads: int, has_state: bool = True) -> None:
         super().__init__()
         self.config = config
         size = config.max_length if config.upward == "keys" else heads
-        climbs = begins and (config.rho > 0 or config.sigma > 0)
         kind = config.upward, size, config.upward_rank
         self.shape_map = AxisMap(*kind) if config.rho > 0 else None
         self.scale_map = AxisMap(*kind) if config.sigma > 0 else None
-        self.upward_map = AxisMap(*kind) if climbs else None
+        self.upward_map = AxisMap(*kind) if has_state and config.has_upward_path else None
 
     def forward(
-        self, phi: Float[Tensor, "batch head query key"], step: int, up: UpwardStates | None
+        self,
+        phi: Float[Tensor, "batch head query key"],
+        h: Float[Tensor, "batch head query key"] | None = None,
+        rank: Int[Tensor, "#batch #head #query key"] | None = None,
     ) -> Weibull:
-        """The Weibull distribution of the layer's unnormalised weights."""
+        r"""The distribution of $S$.
+
+        Args:
+            phi: The scores $\Phi$.
+            h: The upward state of the layer, its keys in rank order.
+            rank: Ranks of the keys; `None` if these are their indices.
+        """
+        # k = rho softplus(f1(h)) + exp(phi)
         k = phi.clamp(max=LARGEST_PHI).exp()
-        if self.shape_map is not None and up is not None:
-            lifted = from_ranks(F.softplus(self.shape_map(up.at(step))), up.rank)
-            k = torch.add(k, lifted, alpha=self.config.rho)
+        if self.shape_map is not None and h is not None:
+            from_h = from_ranks(F.softplus(self.shape_map(h)), rank)
+            k = torch.add(k, from_h, alpha=self.config.rho)
         k = k.clamp(min=SMALLEST_K)
+        # lam = sigma softplus(f2(h)) + exp(phi) / m(k)
         log_moment = noise_for("weibull", self.config.noise).log_moment(k.reciprocal())
         log_lam, log_mean = phi - log_moment, phi
-        if self.scale_map is not None and up is not None:
-            lifted = from_ranks(log_softplus(self.scale_map(up.at(step))), up.rank)
-            log_lam = torch.logaddexp(lifted + math.log(self.config.sigma), log_lam)
+        if self.scale_map is not None and h is not None:
+            log_from_h = from_ranks(log_softplus(self.scale_map(h)), rank)
+            log_lam = torch.logaddexp(log_from_h + math.log(self.config.sigma), log_lam)
             log_mean = log_lam + log_moment
         return Weibull(k, log_lam, self.config.noise, log_mean)
 
-    def lift_maps(self) -> list[AxisMap]:
-        """The maps from a state to shape and scale, as far as they are there."""
-        return [map for map in (self.shape_map, self.scale_map) if map is not None]
-
-    def lift(self, step: int, up: UpwardStates | None) -> Tensor | HeadLift | None:
-        """What the upward path gives to shape and scale, side by side, before softplus."""
-        maps = self.lift_maps()
-        if not maps or up is None:
-            return None
-        if up.lifts is not None:
-            return up.lifts[step]
-        if self.config.upward == "heads":
-            weight = torch.cat([map.weight for map in maps])
-            return HeadLift(up.at(step), weight, torch.cat([map.bias for map in maps]))
-        if up.joint is not None:
-            return F.linear(up.at(step), *up.joint[step])
-        if up.rank is None:
-            return joint_map(maps, up.at(step))
-        return torch.stack([from_ranks(map(up.at(step)), up.rank) for map in maps], -1).flatten(-2)
-
 
 class BeliefRule(AttentionRule):
-    """A chain of Weibull posteriors with an upward path, and gamma priors read off the keys."""
+    r"""A chain of Weibull posteriors with an upward path, and gamma priors from the keys.
+
+    $$q(S) = \prod_{l=1}^L \mathrm{Weibull}(S^l \mid k^l, \lambda^l), \qquad
+    p(S) = \prod_{l=1}^L \mathrm{Gamma}(S^l \mid \alpha^l, \beta), \qquad
+    W^l = S^l / \textstyle\sum S^l,$$
+
+    with $k^l$ and $\lambda^l$ by `WeibullEncoder` and $\alpha^l$ by
+    [`KeyNetwork`][babn.attention.prior.KeyNetwork]
+    ([Zhang et al. 2021](https://arxiv.org/abs/2106.05251)).
+
+    Args:
+        config: The settings of the method.
+        shape: Sizes of the chain.
+
+    Example:
+        >>> config = BeliefConfig.pairs(max_length=4)
+        >>> rule = config.build(ChainShape(heads=2, head_dim=8, parameter_sets=(0, 1)))
+        >>> scores = Scores(torch.zeros(1, 2, 3, 4), None, torch.zeros(1, 2, 4, 8))
+        >>> upward = rule.upward(scores)
+        >>> rule(1, scores, upward).mean_weights().shape
+        torch.Size([1, 2, 3, 4])
+    """
 
     def __init__(self, config: BeliefConfig, shape: ChainShape) -> None:
         super().__init__()
         self.config = config
         self.parameter_sets = shape.parameter_sets
         sets = range(max(shape.parameter_sets) + 1)
-        begin = set(shape.parameter_sets[:: config.upward_share])
+        with_state = set(shape.parameter_sets[:: config.upward_share])
         self.posterior_nets = nn.ModuleList(
-            [WeibullEncoder(config, shape.heads, each in begin) for each in sets]
+            [WeibullEncoder(config, shape.heads, each in with_state) for each in sets]
         )
         self.prior_nets = nn.ModuleList(
             [KeyNetwork(shape.head_dim, config.prior_hidden) for _ in sets]
         )
 
-    def climb(self, first: Scores) -> UpwardStates | None:
-        """The upward path from the chain's first scores."""
-        maps = self._upward_maps()
+    def upward(self, first: Scores) -> UpwardStates | None:
+        """The upward states, from the scores of the chain's first layer."""
+        maps = self.upward_maps()
         if not maps:
             return None
-        return self._climb(maps, normalize(first.phi, first.mask), first.mask)
+        top, mask, rank = self.top(normalize(first.phi, first.mask), first.mask)
+        return UpwardStates(upward_path(maps, top, mask), rank, self.config.upward_share)
 
-    def climb_fused(self, first: Inputs) -> UpwardStates | None:
-        """The same in the precision of the queries."""
-        maps = self._upward_maps()
-        if not maps:
-            return None
-        if self.config.upward == "heads" and (first.mask is None or first.mask.shape[1] == 1):
-            # Maps over heads keep pairs apart, so that what they make of masked ones goes nowhere.
-            return UpwardStates(climb_by_kernels(maps, first), None, self.config.upward_share)
-        return self._climb(maps, softmax_weights(first), first.mask, by_kernels=True)
-
-    def _climb(
-        self, maps: list[AxisMap], top: Tensor, mask: Mask | None, by_kernels: bool = False
-    ) -> UpwardStates:
-        over_keys, share = self.config.upward == "keys", self.config.upward_share
-        rank = ranks(mask) if over_keys else None
-        if rank is not None and mask is not None:
-            places = torch.arange(mask.shape[-1], device=mask.device)
-            mask = places < mask.sum(-1, keepdim=True)
-        top = to_ranks(top, rank)
-        full = over_keys and self.config.upward_rank == 0
-        if by_kernels and full and takes_products(top, mask):
-            lifts = [self._encoder(step).lift_maps() for step in range(len(self.parameter_sets))]
-            if not torch.is_grad_enabled():
-                states = climb_by_products(maps, top, mask)
-                joint = joint_weights(lifts, top) if rank is None else None
-                return UpwardStates(states, rank, share, joint=joint)
-            if rank is None and share == 1:
-                lifted = climb_and_lift_by_products(maps, lifts, top, mask)
-                return UpwardStates([], None, lifts=lifted)
-        return UpwardStates(climb(maps, top, mask), rank, share)
-
-    def _upward_maps(self) -> list[AxisMap]:
+    def upward_maps(self) -> list[AxisMap]:
+        r"""$f_3^1, \ldots, f_3^L$, one for each state."""
         steps = range(0, len(self.parameter_sets), self.config.upward_share)
-        encoders = [self._encoder(step) for step in steps]
-        return [encoder.upward_map for encoder in encoders if encoder.upward_map is not None]
+        maps = [self.encoder(step).upward_map for step in steps]
+        return [each for each in maps if each is not None]
+
+    def top(
+        self, weights: Float[Tensor, "batch head query key"], mask: Mask | None
+    ) -> tuple[Tensor, Mask | None, Tensor | None]:
+        r"""$h^{L+1} = \mathrm{softmax}(\Phi^1)$ and the mask as the maps take them, and ranks."""
+        if self.config.upward == "heads":
+            return weights, mask, None
+        return in_rank_order(weights, mask)
 
     def forward(
-        self, step: int, scores: Scores, climbed: UpwardStates | None
+        self, step: int, scores: Scores, upward: UpwardStates | None
     ) -> NormalizedPosterior:
         """The posterior of step `step`."""
         phi = log_weights(scores, self.config.scores == "normalized")
-        q = self._encoder(step)(phi, step, climbed)
-        prior_net = self._prior_net(step)
+        state = (None, None) if upward is None else (upward.at(step), upward.rank)
+        q, prior = self.encoder(step)(phi, *state), self.prior_net(step)
         return NormalizedPosterior(
             q,
             scores.mask,
-            lambda: weibull_gamma(q, Gamma(prior_net.log_alpha(scores), self.config.beta)),
+            lambda: weibull_gamma(q, Gamma(prior.log_alpha(scores), self.config.beta)),
         )
 
-    def fused(
-        self, step: int, inputs: Inputs, climbed: UpwardStates | None, request: Request
-    ) -> FusedResult:
-        """The call of step `step` in one kernel."""
-        prior = self._prior_net(step).layers() if request.with_kl else None
-        posterior = FusedPosterior(
-            rho=self.config.rho,
-            sigma=self.config.sigma,
-            beta=self.config.beta,
-            normalized=self.config.scores == "normalized",
-            noise=self.config.noise,
-        )
-        lift = self._encoder(step).lift(step, climbed)
-        return weibull_attention(inputs, posterior, request, lift, prior)
-
-    def _prior_net(self, step: int) -> KeyNetwork:
+    def prior_net(self, step: int) -> KeyNetwork:
+        """The prior of a layer."""
         return cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])
 
-    def _encoder(self, step: int) -> WeibullEncoder:
+    def encoder(self, step: int) -> WeibullEncoder:
+        """The posterior of a layer."""
         return cast(WeibullEncoder, self.posterior_nets[self.parameter_sets[step]])

@@ -1,4 +1,4 @@
-"""Noise that belongs to a place: a function of seed, layer, head, query and key."""
+"""Fixed noise: a function of seed, layer, head, query and key."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,21 +13,29 @@ from babn.distributions.noise import Noise
 from babn.errors import SamplesError
 
 EVERY_QUERY = 0x7FFFFFFF
-"""Stands for the query in noise that all queries share; no text has so many tokens."""
+"""The query index of noise that all queries share, beyond the length of any text."""
 
 
 @dataclass(frozen=True)
 class FixedNoise:
-    """Noise of a whole text, whichever part of it a pass computes.
+    """The noise of whole texts, the same whichever tokens a forward pass computes.
 
-    The noise of a pair depends on the seed of its sequence, on layer and head, and on how many
-    tokens of the sequence come before its query and before its key. Hence a pass over all tokens
-    and passes over one token at a time, with a cache, draw the same.
+    The noise of a pair depends on the seed of its sequence, on layer and head, and on the positions
+    of its query and key in the sequence without padding. Hence a forward pass over all tokens and
+    forward passes over one token at a time, with a cache, draw the same noise.
 
-    Attributes:
-        seeds: A seed for each sequence; or one from which row number and seed make them. If a pass
-            has a multiple of so many rows, as many neighbours share a seed: the beams of a search.
-        padding: How many tokens each sequence is padded with on its left; none by default.
+    Args:
+        seeds: A seed for each sequence; or one seed, into which the row number is folded. If a
+            forward pass has a multiple of that many rows, consecutive rows share a seed, as the
+            beams of a search do.
+        padding: Number of padding tokens on the left of each sequence; none by default.
+
+    Example:
+        >>> noise = FixedNoise(seeds=[3, 4]).at(layer=0, past=0, crossed=False)
+        >>> whole = noise.uniform(torch.zeros(2, 1, 6, 6))
+        >>> cached = FixedNoise(seeds=[3, 4]).at(layer=0, past=5, crossed=False)
+        >>> torch.equal(whole[:, :, 5:], cached.uniform(torch.zeros(2, 1, 1, 6)))
+        True
     """
 
     seeds: Sequence[int] | int
@@ -40,14 +48,14 @@ class FixedNoise:
         """The noise of one attention call.
 
         Args:
-            layer: Number of the call.
-            past: Tokens that earlier passes have put into a cache.
+            layer: Index of the call.
+            past: Number of tokens in the cache.
             crossed: Whether keys come from another sequence than queries.
         """
         return PlacedNoise(self, layer, past, crossed)
 
     def rows(self, count: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """For each row of a pass two words of its seed, and its padding."""
+        """For each row of a forward pass the two words of its seed, and its padding."""
         if (device, count) not in self._on_device:
             self._on_device[device, count] = self._rows(count, device)
         low, high, padding = self._on_device[device, count]
@@ -71,7 +79,20 @@ class FixedNoise:
 
 @dataclass(frozen=True)
 class PlacedNoise:
-    """The noise of one attention call under `FixedNoise`."""
+    """The noise of one attention call under `FixedNoise`.
+
+    Args:
+        text: The noise of the texts.
+        layer: Index of the call.
+        past: Number of tokens in the cache.
+        crossed: Whether keys come from another sequence than queries.
+
+    Example:
+        >>> PlacedNoise(FixedNoise(0), layer=0, past=0, crossed=False).uniform(
+        ...     torch.zeros(2, 1, 3, 3)
+        ... ).shape
+        torch.Size([2, 1, 3, 3])
+    """
 
     text: FixedNoise
     layer: int
@@ -87,14 +108,14 @@ class PlacedNoise:
     def key_noise(
         self, noise: Noise, like: Float[Tensor, "batch head 1 key"], queries: int
     ) -> Float[Tensor, "batch head 1 key"]:
-        """Standard noise of the keys, whichever `queries` of the text look at them."""
-        everyone = torch.full((1, 1), EVERY_QUERY, device=like.device)
-        return noise.from_uniform(self._drawn(like, everyone, queries))
+        """Standard noise of the keys, the same for every query of the text."""
+        every_query = torch.full((1, 1), EVERY_QUERY, device=like.device)
+        return noise.from_uniform(self._drawn(like, every_query, queries))
 
     def uniform(
         self, like: Float[Tensor, "batch head query key"]
     ) -> Float[Tensor, "batch head query key"]:
-        """Numbers between 0 and 1 with the shape of `like`."""
+        """Uniform numbers between 0 and 1 with the shape of `like`."""
         queries = like.shape[2]
         _, _, padding = self.text.rows(len(like), like.device)
         places = torch.arange(self.past, self.past + queries, device=like.device)
@@ -104,7 +125,7 @@ class PlacedNoise:
         batch, heads, _, keys = like.shape
         low, high, padding = self.text.rows(batch, like.device)
         numbers = torch.arange(max(heads, keys), device=like.device)
-        # A sliding window's cache has dropped the keys before these; a static one has room left.
+        # A sliding window's cache has dropped the keys before these; a static cache has spare room.
         first_key = 0 if self.crossed else max(self.past + queries - keys, 0)
         key = numbers[:keys] + first_key - (0 if self.crossed else padding)
         layer = torch.full_like(low, self.layer)

@@ -1,4 +1,4 @@
-"""The arguments of an attention call in one form, whatever route it came by."""
+"""The arguments of an attention call in one form, whatever function or module received them."""
 
 from dataclasses import dataclass, replace
 
@@ -11,12 +11,16 @@ from babn.attention.masking import Mask
 
 @dataclass(frozen=True)
 class Scores:
-    """What one attention call hands to its rule.
+    r"""The scores $\Phi = Q K^T / \sqrt{d} + \text{bias}$ of one attention call.
 
-    Attributes:
-        phi: Scaled dot products plus any bias, in float32 or float64; finite at masked keys.
+    Args:
+        phi: The scores, in float32 or float64; finite at masked keys.
         mask: The pairs that take part, or `None` for all.
-        key: The keys, from which the prior is made.
+        key: The keys, from which the prior is computed.
+
+    Example:
+        >>> Scores(torch.zeros(1, 1, 3, 5), None, torch.zeros(1, 1, 5, 8)).phi.shape
+        torch.Size([1, 1, 3, 5])
     """
 
     phi: Float[Tensor, "batch head query key"]
@@ -26,16 +30,28 @@ class Scores:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Queries, keys and values of a call, and how its scores are made of them.
+    r"""Queries, keys and values of one attention call, and how scores are computed from them.
 
-    Attributes:
+    $$\Phi = \mathrm{softcap}(\text{scale}\cdot Q K^T) + \text{bias}$$
+
+    Args:
+        query: Queries.
+        key: Keys; queries may be grouped over fewer heads of keys.
+        value: Values.
+        scale: Factor of the dot products.
         mask: The pairs that take part.
         bias: Added to the scaled scores.
         softcap: Bound of a tanh on the scores (Gemma 2).
         dropout: Probability with which the model drops attention weights in this call.
-        windowed: Whether the model says that queries see a sliding window.
+        windowed: Whether queries see a sliding window, according to the model.
         crossed: Whether keys come from another sequence than queries.
-        needs_weights: Whether the caller wants the weights and not only the output.
+        needs_weights: Whether the caller needs the weights and not only the output.
+
+    Example:
+        >>> x = torch.ones(1, 1, 2, 4)
+        >>> Inputs(x, x, x, scale=0.5).scores().phi
+        tensor([[[[2., 2.],
+                  [2., 2.]]]])
     """
 
     query: Float[Tensor, "batch head query dim"]
@@ -56,13 +72,13 @@ class Inputs:
         return (*self.query.shape[:3], self.key.shape[2])
 
     def without_scores(self) -> Scores:
-        """Keys and mask with scores of zero that take no memory."""
+        """Keys and mask with scores of zero that take up no memory."""
         dtype = torch.promote_types(self.query.dtype, torch.float32)
         zero = torch.zeros((), dtype=dtype, device=self.query.device)
         return Scores(zero.expand(self.pairs), self.mask, self.key)
 
     def with_bias(self, more: Float[Tensor, "#batch #head #query key"]) -> "Inputs":
-        """The call with more added to its scores, and its mask as a part of the bias."""
+        """The call with `more` added to its bias, and its mask as a part of the bias."""
         bias = (more if self.bias is None else more + self.bias).to(self.query.dtype)
         if self.mask is not None:
             bias = bias.masked_fill(~self.mask, -torch.inf)
@@ -81,6 +97,6 @@ class Inputs:
 
 
 def repeat_heads(x: Float[Tensor, "batch keyhead key dim"], heads: int) -> Tensor:
-    """Keys or values repeated for grouped queries."""
+    """Repeats the heads of keys or values for grouped queries."""
     groups = heads // x.shape[1]
     return x if groups == 1 else x.repeat_interleave(groups, dim=1)

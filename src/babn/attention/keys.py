@@ -1,4 +1,4 @@
-"""Bayesian attention belief networks with one random variable for each key."""
+"""Bayesian attention belief networks with one random variable per key."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
     from babn.attention.belief import BeliefConfig
 
 SMALLEST_K = 0.1
-"""Floor of the shapes: below it one key takes all.
+"""Floor of the shapes.
 
-The KL, which grows with the factorial of 1/k, would dominate the likelihood.
+At smaller shapes one key takes all the weight, and the KL, which grows with the factorial of 1/k,
+dominates the likelihood.
 """
 
 SMALLEST_ENERGY = 1e-6
-"""Floor of the mean energy, below which all keys count as alike."""
+"""Floor of the mean energy, below which all keys count as equal."""
 
 LARGEST_K = 1e4
-"""Ceiling of the shapes, above which float32 cannot tell the noise from none."""
+"""Ceiling of the shapes, above which the noise is below the resolution of float32."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,17 @@ class KeyPosterior(Posterior):
 
     The variables have mean one, so that the posterior mean is softmax attention.
 
-    Attributes:
+    Args:
         scores: The scores $\Phi$ and the mask of the call.
         variables: The distribution of $E$, one row for all queries.
         elementwise_kl: Computes the KL of $E$ from its prior.
+
+    Example:
+        >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
+        >>> zero = torch.zeros(1, 1, 1, 2)
+        >>> posterior = KeyPosterior(scores, Weibull(zero + 1, zero), lambda: zero)
+        >>> posterior.relative_std()
+        tensor([[[[1., 1.]]]])
     """
 
     scores: Scores
@@ -61,7 +69,7 @@ class KeyPosterior(Posterior):
         return normalize(self.scores.phi, self.scores.mask)
 
     def log_sample(self, noise: NoiseLike) -> Float[Tensor, "batch head 1 key"]:
-        r"""A draw of $\log E$, which is a bias on the keys."""
+        r"""A draw of $\log E$, a bias on the keys."""
         queries = self.scores.phi.shape[-2]
         g = noise.key_noise(self.variables.noise, self.variables.loc.detach(), queries)
         return self.variables.log_sample_from(g)
@@ -71,7 +79,7 @@ class KeyPosterior(Posterior):
         return normalize(self.scores.phi + self.log_sample(noise_source), self.scores.mask)
 
     def at_level(self, level: float) -> "KeyPosterior":
-        """The variables' noise multiplied by a level; the prior and the KL stay."""
+        """The posterior with the noise of $E$ multiplied by a level; prior and KL stay the same."""
         return replace(self, variables=self.variables.at_level(level))
 
     def relative_std(self) -> Float[Tensor, "batch head query key"]:
@@ -79,7 +87,7 @@ class KeyPosterior(Posterior):
         return zero_masked(self.variables.relative_std.expand_as(self.scores.phi), self.scores.mask)
 
     def kl_mask(self, pairs: Mask | None) -> Mask | None:
-        """The keys at which any query looks."""
+        """The keys that any query sees."""
         return keys_seen(pairs)
 
     def kl(self) -> Float[Tensor, "batch head 1 key"]:
@@ -88,24 +96,34 @@ class KeyPosterior(Posterior):
 
 
 class KeyBeliefRule(AttentionRule):
-    r"""A Weibull variable with mean one for each key and head, and a gamma prior for each.
+    r"""A Weibull variable with mean one and a gamma prior for each key and head.
 
     $$k_j = \rho\, e^{a} \frac{\lVert K_j - \bar K \rVert^2}{\nu}, \qquad
     E_j \sim \mathrm{Weibull}(k_j, 1 / m(k_j)), \qquad
     \alpha_j = n\,\mathrm{softmax}_j(f(K)).$$
 
     $\bar K$ and $\nu$ are the means of $K_j$ and $\lVert K_j - \bar K \rVert^2$ over the keys of
-    the call. Softmax does not depend on what all keys have in common, so a key near $\bar K$ says
-    little and is noisy, one far from it is certain. $a$ is learnt for each layer. Nothing that is
-    drawn at random enters the shapes.
+    the call. Softmax is invariant to what all keys have in common, so a key near $\bar K$ carries
+    little information and is noisy, and a key far from it is certain. $a$ is learnt per layer. The
+    shapes do not depend on any random initialisation.
 
     Where queries see different keys, as in causal models, $\bar K = 0$ and $\nu$ is the mean of
-    each head in the dry run: a key then keeps its shape whatever comes after it, so that caches and
-    sliding windows change nothing.
+    each head in the dry run. The shape of a key is then independent of later keys, so that caches
+    and sliding windows change nothing.
+
+    The Weibull posterior and the gamma prior are those of
+    [Zhang et al. 2021](https://arxiv.org/abs/2106.05251), which has one variable per query and key.
 
     Args:
-        config: The method's settings.
+        config: The settings of the method.
         shape: Sizes of the chain.
+
+    Example:
+        >>> from babn.attention.belief import BeliefConfig
+        >>> rule = BeliefConfig(rho=2.0).build(ChainShape(1, 8, parameter_sets=(0,)))
+        >>> scores = Scores(torch.zeros(1, 1, 3, 5), None, torch.zeros(1, 1, 5, 8))
+        >>> rule(0, scores, None).variables.k  # all keys are equal
+        tensor([[[[2., 2., 2., 2., 2.]]]], grad_fn=<ClampBackward1>)
     """
 
     energies: Tensor
@@ -122,19 +140,20 @@ class KeyBeliefRule(AttentionRule):
         self.register_buffer("energies", torch.full((sets, shape.heads), float(shape.head_dim)))
 
     def observe(self, keys: Sequence[Float[Tensor, "batch keyhead key dim"]]) -> None:
-        r"""Sets $\nu$ of causal models to the mean over the dry run's keys."""
+        r"""Sets $\nu$ of causal models to the mean over the keys of the dry run."""
         if any(key.is_meta for key in keys):
             return
+        pairs = list(zip(keys, self.parameter_sets, strict=True))
         for own in set(self.parameter_sets):
-            steps = [
-                key for key, each in zip(keys, self.parameter_sets, strict=True) if each == own
+            energies = [
+                _energy(key.double()).mean(dim=(0, 2)) for key, each in pairs if each == own
             ]
-            energy = torch.stack([_energy(key.double()).mean(dim=(0, 2)) for key in steps]).mean(0)
+            energy = torch.stack(energies).mean(0)
             energy = energy.clamp(min=SMALLEST_ENERGY)
             groups = self.energies.shape[1] // len(energy)
             self.energies[own] = energy.repeat_interleave(groups).to(self.energies)
 
-    def forward(self, step: int, scores: Scores, climbed: Any) -> KeyPosterior:
+    def forward(self, step: int, scores: Scores, upward: Any) -> KeyPosterior:
         """The posterior of step `step`."""
         q = self._variables(step, scores)
         return KeyPosterior(scores, q, lambda: self._kl(step, scores, q))
@@ -154,9 +173,8 @@ class KeyBeliefRule(AttentionRule):
 
     def _kl(self, step: int, scores: Scores, q: Weibull) -> Float[Tensor, "batch head 1 key"]:
         seen = keys_seen(scores.mask)
-        values = cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])(
-            scores.key.to(scores.phi.dtype)
-        )
+        prior_net = cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])
+        values = prior_net(scores.key.to(scores.phi.dtype))
         values = values.repeat_interleave(q.k.shape[1] // values.shape[1], dim=1).unsqueeze(2)
         log_alpha = log_normalize(values, seen) + _log_count(seen, q.k)
         kl = weibull_gamma(q, Gamma(log_alpha, self.config.beta))
@@ -170,11 +188,15 @@ def _energy(key: Float[Tensor, "batch keyhead key dim"]) -> Float[Tensor, "batch
 def relative_energy(
     key: Float[Tensor, "batch keyhead key dim"], seen: Mask | None
 ) -> Float[Tensor, "batch keyhead key"]:
-    """Squared distance of each key from the mean key, divided by its mean; 1 if all are alike.
+    """Squared distance of each key from the mean key, divided by its mean; 1 if all are equal.
 
     Args:
         key: The keys.
-        seen: Those that take part in the means, as a mask of one row.
+        seen: The keys that enter the means, as a mask of one row.
+
+    Example:
+        >>> relative_energy(torch.tensor([[[[0.0], [0.0], [3.0]]]]), None)
+        tensor([[[0.5000, 0.5000, 2.0000]]])
     """
     if seen is None:
         energy = _energy(key - key.mean(-2, keepdim=True))
@@ -186,12 +208,12 @@ def relative_energy(
         mean = visible.sum(-2, keepdim=True) / count.unsqueeze(-1)
         energy = _energy(visible - mean).masked_fill(hidden, 0.0)
         average = energy.sum(-1, keepdim=True) / count
-    alike = average <= SMALLEST_ENERGY
-    return torch.where(alike, 1.0, energy / average.masked_fill(alike, 1.0))
+    equal = average <= SMALLEST_ENERGY
+    return torch.where(equal, 1.0, energy / average.masked_fill(equal, 1.0))
 
 
 def keys_seen(mask: Mask | None) -> Mask | None:
-    """The keys at which any query looks, as a mask of one row."""
+    """The keys that any query sees, as a mask of one row."""
     return None if mask is None else tokens_seen(mask).unsqueeze(2)
 
 

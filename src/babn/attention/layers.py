@@ -1,4 +1,4 @@
-"""Which attention layers of a model follow a rule, as a configuration writes it."""
+"""The `layers` setting: which attention layers of a model use a method."""
 
 import re
 from collections.abc import Sequence
@@ -16,11 +16,15 @@ FORMS = '"all", "first:2", "last:4", "0,2,5" or [0, 2, 5], or names of modules a
 
 
 def normalized_layers(layers: str | Sequence[int]) -> str:
-    """A choice of layers as one string of terms, which are separated by commas.
+    """Validates a choice of layers and writes it as one string of terms separated by commas.
 
     Args:
         layers: One or several of `"all"`, `"first:N"`, `"last:N"`, a number from 0 on (negative
             ones count from the end) and a glob on names of modules; or a list of numbers.
+
+    Example:
+        >>> normalized_layers([0, 2, 5])
+        '0,2,5'
     """
     if not isinstance(layers, str):
         listed = isinstance(layers, Sequence) and len(layers) > 0
@@ -34,7 +38,7 @@ def normalized_layers(layers: str | Sequence[int]) -> str:
 
 
 def terms_of(layers: str) -> list[str]:
-    """The terms of a choice; a layer is chosen if any of them takes it."""
+    """The terms of a choice; a layer is chosen if any of them matches it."""
     return [term.strip() for term in layers.split(",")]
 
 

@@ -1,10 +1,10 @@
-"""Masks: `True` takes part. Masked keys enter no normaliser, no upward path and no divergence."""
+"""Masks: `True` takes part. Masked keys enter no normaliser, no upward path and no KL."""
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from babn.attention.fixed_course import course_is_fixed, keys_are_in_order
+from babn.attention.static_shapes import keys_are_in_order, shapes_are_static
 
 Mask = Bool[Tensor, "#batch #head #query key"]
 
@@ -39,41 +39,42 @@ def zero_masked(
 def ranks(mask: Mask | None) -> Int[Tensor, "#batch #head #query key"] | None:
     """For each query, the place of a key among those it sees; `None` where that is its index.
 
-    Padding on the left, a sliding window and a cropped cache all move a key's index and leave its
-    rank alone, which is why maps over keys are applied in the order of ranks.
+    Left padding, a sliding window and a cropped cache all change a key's index but not its rank.
+    Maps over keys are therefore applied in rank order.
     """
-    if mask is None:
+    if mask is None or keys_are_in_order():
         return None
-    if keys_are_in_order():
-        return None
-    if not course_is_fixed():
-        starts_late = ~mask[..., :-1] & mask[..., 1:]
-        if not bool(starts_late.any()):
+    if not shapes_are_static():
+        seen_after_masked = ~mask[..., :-1] & mask[..., 1:]
+        if not bool(seen_after_masked.any()):
             return None
     return (mask.cumsum(-1) - 1).clamp_(min=0)
 
 
-def to_ranks(
-    x: Float[Tensor, "batch head query key"], rank: Int[Tensor, "#batch #head #query key"] | None
-) -> Float[Tensor, "batch head query key"]:
-    """Reorders keys by rank; `x` is zero at masked keys."""
-    if rank is None:
-        return x
-    return torch.zeros_like(x).scatter_add(-1, rank.expand_as(x), x)
+def in_rank_order(
+    x: Float[Tensor, "batch head query key"], mask: Mask | None
+) -> tuple[Tensor, Mask | None, Int[Tensor, "#batch #head #query key"] | None]:
+    """`x`, which is zero at masked keys, and its mask with keys in rank order, and the ranks."""
+    rank = ranks(mask)
+    if rank is None or mask is None:
+        return x, mask, None
+    places = torch.arange(mask.shape[-1], device=mask.device)
+    reordered = torch.zeros_like(x).scatter_add(-1, rank.expand_as(x), x)
+    return reordered, places < mask.sum(-1, keepdim=True), rank
 
 
 def from_ranks(
     x: Float[Tensor, "batch head query key"], rank: Int[Tensor, "#batch #head #query key"] | None
 ) -> Float[Tensor, "batch head query key"]:
-    """The inverse of [`to_ranks`][babn.attention.masking.to_ranks] at keys that take part."""
+    """Puts the keys of `x` from rank order into their own order, at keys that take part."""
     return x if rank is None else x.gather(-1, rank.expand_as(x))
 
 
 def tokens_seen(mask: Mask) -> Bool[Tensor, "#batch #head key"]:
-    """The keys at which any query looks; in self-attention the others are padding."""
+    """The keys that any query sees; in self-attention the others are padding."""
     return mask.any(-2)
 
 
 def is_rowwise(mask: Mask | None) -> bool:
-    """Whether queries or heads differ in the keys that they see."""
+    """Whether the mask differs between queries or heads."""
     return mask is not None and (mask.shape[1] != 1 or mask.shape[2] != 1)

@@ -1,4 +1,8 @@
-"""Monte Carlo dropout on attention weights (Gal & Ghahramani, 2016), a baseline."""
+"""Monte Carlo dropout on attention weights, a baseline.
+
+Gal, Ghahramani, *Dropout as a Bayesian Approximation*, ICML 2016,
+<https://arxiv.org/abs/1506.02142>.
+"""
 
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -16,15 +20,19 @@ from babn.attention.softmax import PointMass
 from babn.errors import ConfigError
 
 HIGHEST = 0.99
-"""The largest rate that a noise level can reach."""
+"""Ceiling of the dropout rate at large noise levels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class McDropoutConfig(RuleConfig):
-    """Dropout on attention weights, in training and whenever samples are drawn.
+    """Settings of dropout on attention weights, in training and whenever samples are drawn.
 
     Attributes:
         p: Probability that a weight is dropped.
+
+    Example:
+        >>> McDropoutConfig(p=0.2).is_softmax(sample=False, with_kl=False)
+        True
     """
 
     rule: ClassVar[str] = "mc-dropout"
@@ -32,38 +40,48 @@ class McDropoutConfig(RuleConfig):
     p: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuses a probability outside [0, 1)."""
+        """Validates the fields."""
         super().__post_init__()
         if not isinstance(self.p, Real) or not 0 <= self.p < 1:
             raise ConfigError(f"p={self.p!r} is not possible. Give a number from 0 to below 1.")
 
     def is_softmax(self, sample: bool, with_kl: bool) -> bool:
-        """In the mean nothing is dropped."""
+        """Whether a call is the mean, in which no weight is dropped."""
         return not sample
 
     def build(self, shape: ChainShape) -> "McDropoutRule":
-        """The rule, which has no parameters."""
+        """The method for a chain, without parameters."""
         return McDropoutRule(self.p)
 
 
 @dataclass(frozen=True)
 class DroppedWeights(PointMass):
-    """Softmax weights times independent Bernoulli variables over their mean."""
+    r"""Softmax weights with dropout, $W_j B_j / (1 - p)$, $B_j \sim \mathrm{Bernoulli}(1 - p)$.
+
+    Args:
+        scores: The scores of the call.
+        p: Probability that a weight is dropped.
+
+    Example:
+        >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
+        >>> DroppedWeights(scores, p=0.5).relative_std()
+        tensor([[[[1., 1.]]]])
+    """
 
     p: float
 
     def sample_weights(self, noise_source: NoiseLike) -> Float[Tensor, "batch head query key"]:
-        """Softmax weights, some dropped, the others scaled up."""
+        """Softmax weights, some of them dropped, the others divided by $1 - p$."""
         weights = self.mean_weights()
         kept = noise_source.uniform(weights.detach()) >= self.p
         return weights * kept / (1 - self.p)
 
     def weight_relative_std(self) -> Float[Tensor, "batch head query key"]:
-        """The same as `relative_std`: dropped weights are not normalised again."""
+        """The same as `relative_std`, since dropped weights are not normalised again."""
         return self.relative_std()
 
     def at_level(self, level: float) -> "DroppedWeights":
-        """The same weights, dropped `level` times as often."""
+        """The same weights with the dropout rate multiplied by a level."""
         return replace(self, p=min(level * self.p, HIGHEST))
 
     def relative_std(self) -> Float[Tensor, "batch head query key"]:
@@ -73,12 +91,23 @@ class DroppedWeights(PointMass):
 
 
 class McDropoutRule(AttentionRule):
-    """Softmax attention with dropout that stays on when samples are drawn."""
+    """Softmax attention with dropout whenever samples are drawn.
+
+    [Gal & Ghahramani 2016](https://arxiv.org/abs/1506.02142).
+
+    Args:
+        p: Probability that a weight is dropped.
+
+    Example:
+        >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
+        >>> McDropoutRule(p=0.1)(0, scores, None).mean_weights()
+        tensor([[[[0.5000, 0.5000]]]])
+    """
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
 
-    def forward(self, step: int, scores: Scores, climbed: Any) -> DroppedWeights:
-        """The dropped weights' distribution."""
+    def forward(self, step: int, scores: Scores, upward: Any) -> DroppedWeights:
+        """The posterior of step `step`."""
         return DroppedWeights(scores, self.p)

@@ -1,4 +1,4 @@
-"""Where noise comes from."""
+"""Sources of noise: torch's generators, or counter-based numbers per row."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
@@ -14,7 +14,12 @@ Sampler = Callable[[Tensor, torch.Generator | None], Tensor]
 
 @runtime_checkable
 class NoiseLike(Protocol):
-    """Where the noise of an attention call comes from."""
+    """A source of noise for one attention call.
+
+    Example:
+        >>> isinstance(GLOBAL_NOISE, NoiseLike)
+        True
+    """
 
     def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Standard noise with the shape of `like`."""
@@ -27,14 +32,23 @@ class NoiseLike(Protocol):
         ...
 
     def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Numbers between 0 and 1 with the shape of `like`."""
+        """Uniform numbers between 0 and 1 with the shape of `like`."""
         ...
 
 
 class NoiseSource:
-    """Where noise comes from: torch's global generator, or one seed for each block of the batch.
+    """Noise from torch's global generator, or from one seed for each block of the batch.
 
-    With seeds, the noise of a block depends on its seed alone, however many blocks share a pass.
+    With seeds, the noise of a block depends on its seed alone, and not on the other blocks of the
+    batch.
+
+    Args:
+        seeds: One seed per block; `None` for the global generator.
+
+    Example:
+        >>> first, second = (NoiseSource([5]).uniform(torch.zeros(1, 3)) for _ in range(2))
+        >>> torch.equal(first, second)
+        True
     """
 
     def __init__(self, seeds: Sequence[int] | None = None) -> None:
@@ -52,7 +66,7 @@ class NoiseSource:
         return self.noise(noise, like)
 
     def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Numbers between 0 and 1 with the shape of `like`."""
+        """Uniform numbers between 0 and 1 with the shape of `like`."""
         return self.draw(_uniform, like)
 
     def draw(self, sampler: Sampler, like: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
@@ -64,13 +78,13 @@ class NoiseSource:
         return torch.cat([sampler(b, g) for b, g in zip(blocks, generators, strict=True)])
 
     def draw_seeds(self, device: torch.device) -> Int[Tensor, " block"]:
-        """One seed for each block, for kernels that make their noise themselves."""
+        """One seed for each block, for kernels that generate their noise themselves."""
         generators = [None] if self.seeds is None else self._on(device)
         drawn = [torch.randint(2**62, (1,), generator=g, device=device) for g in generators]
         return torch.cat(drawn)
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Goes on with some rows of the batch alone; shared noise knows no rows."""
+        """Continues with some rows of the batch; noise that is not per row ignores this."""
 
     def _on(self, device: torch.device) -> list[torch.Generator]:
         if device not in self._generators:
@@ -80,13 +94,19 @@ class NoiseSource:
 
 
 class RowNoiseSource(NoiseSource):
-    """Noise that knows nothing of a row's neighbours, nor of padding.
+    """Noise that is independent of the other rows of the batch and of padding.
 
-    The number at a place follows from the row's seed, from how often was drawn before, and from the
-    place alone (a hash of these), so that a sentence has the same noise in every batch.
+    Each number is a hash of the seed of its row, the number of earlier draws, and its indices, so
+    that a sentence has the same noise in every batch.
 
     Args:
-        seeds: One for each row of the batch.
+        seeds: One seed per row of the batch.
+
+    Example:
+        >>> short = RowNoiseSource([5]).uniform(torch.zeros(1, 3))
+        >>> long = RowNoiseSource([4, 5]).uniform(torch.zeros(2, 8))
+        >>> torch.equal(short[0], long[1, :3])
+        True
     """
 
     def __init__(self, seeds: Sequence[int]) -> None:
@@ -95,7 +115,7 @@ class RowNoiseSource(NoiseSource):
         self._drawn = 0
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Goes on with some rows of the batch alone, each with the noise that it would have had."""
+        """Continues with some rows of the batch; their noise stays the same."""
         self._rows = self._rows.to(rows.device)[rows]
 
     def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -103,7 +123,7 @@ class RowNoiseSource(NoiseSource):
         return noise.from_uniform(self.uniform(like))
 
     def uniform(self, like: Float[Tensor, "row ..."]) -> Float[Tensor, "row ..."]:
-        """Numbers between 0 and 1 with the shape of `like`."""
+        """Uniform numbers between 0 and 1 with the shape of `like`."""
         self._rows = self._rows.to(like.device)
         hashed = _mixed(_mixed(self._rows) + self._drawn)
         self._drawn += 1
@@ -120,7 +140,7 @@ GLOBAL_NOISE = NoiseSource()
 
 
 def fold_in(seed: int, number: int) -> int:
-    """The seed of one of many samples or sequences."""
+    """Derives the seed of one of many samples or sequences, as `jax.random.fold_in` does."""
     return (seed * 1_000_003 + number) % 2**63
 
 
@@ -137,12 +157,12 @@ _FIRST, _SECOND = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
 
 
 def _mixed(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """The finaliser of SplitMix64 (Steele et al. 2014), which every bit of x changes."""
+    """The finaliser of SplitMix64 ([Steele et al. 2014](https://doi.org/10.1145/2714064.2660195))."""
     x = (x ^ _shifted(x, 30)) * _FIRST
     x = (x ^ _shifted(x, 27)) * _SECOND
     return x ^ _shifted(x, 31)
 
 
 def _shifted(x: Int[Tensor, "..."], bits: int) -> Int[Tensor, "..."]:
-    """A shift to the right that brings in zeros."""
+    """A logical shift to the right."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)

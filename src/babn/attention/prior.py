@@ -1,21 +1,29 @@
-"""The contextual prior: its parameters are a small network's reading of the keys."""
+"""The contextual prior: the shapes of the gamma distributions come from an MLP over the keys."""
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.fused import PriorNetwork
 from babn.attention.inputs import Scores
 from babn.attention.masking import is_rowwise, log_normalize
 
 
 class KeyNetwork(nn.Module):
-    r"""Two linear layers that give each key one number, $f_2(\mathrm{ReLU}(f_1(K)))$.
+    r"""An MLP with one output per key, whose softmax over the keys is the prior's shape.
+
+    $$\alpha = \mathrm{softmax}(f_2(\mathrm{ReLU}(f_1(K))))$$
+
+    Section 3.1 of [Zhang et al. 2021](https://arxiv.org/abs/2106.05251).
 
     Args:
         head_dim: Size of one head's keys.
-        hidden: Width between the layers.
+        hidden: Width of the hidden layer.
+
+    Example:
+        >>> network = KeyNetwork(head_dim=8, hidden=10)
+        >>> network(torch.zeros(1, 2, 5, 8)).shape
+        torch.Size([1, 2, 5])
     """
 
     def __init__(self, head_dim: int, hidden: int) -> None:
@@ -30,9 +38,9 @@ class KeyNetwork(nn.Module):
         return _linear(self.outer, torch.relu(_linear(self.inner, key))).squeeze(-1)
 
     def log_alpha(self, scores: Scores) -> Float[Tensor, "batch head #query key"]:
-        r"""$\log\alpha$, where $\alpha$ is the softmax of the numbers over the keys seen.
+        r"""$\log\alpha$, normalised over the keys that take part.
 
-        One row for all queries, unless they differ in the keys that they see.
+        One row for all queries, unless the mask differs between queries or heads.
         """
         values = self(scores.key.to(scores.phi.dtype))
         groups = scores.phi.shape[1] // values.shape[1]
@@ -41,11 +49,7 @@ class KeyNetwork(nn.Module):
             values = values.expand_as(scores.phi)
         return log_normalize(values, scores.mask)
 
-    def layers(self) -> PriorNetwork:
-        """The layers for a kernel, which reads the keys itself."""
-        return PriorNetwork(self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias)
-
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """A linear layer in the precision of its input, whatever that of its parameters."""
+    """Applies a linear layer in the precision of its input."""
     return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))

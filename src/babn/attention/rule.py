@@ -1,7 +1,7 @@
-"""The protocol of attention rules: how scores become weights.
+"""The protocol of attention methods: how scores become a distribution over weights.
 
-A rule serves one chain of attention calls (the self-attention layers of an encoder, say). Adding a
-rule means adding one file to this folder with a configuration and a rule class.
+A rule implements a method for one chain of attention calls, such as the self-attention layers of an
+encoder. To add a method, add one file to this folder with a configuration and a rule class.
 """
 
 from abc import ABC, abstractmethod
@@ -13,28 +13,31 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from babn.attention.fused import FusedResult, Request
-from babn.attention.inputs import Inputs, Scores
+from babn.attention.inputs import Scores
 from babn.attention.layers import ALL, normalized_layers
 from babn.attention.noise_source import NoiseLike
 from babn.errors import ConfigError
 from babn.validation import LARGEST, check_at_least, check_choices
 
 KL_WEIGHT = 0.003
-"""Weight of a divergence that is a mean over query-key pairs; docs/settings.md tells of others."""
+"""Weight of a KL that is a mean over query-key pairs; docs/settings.md compares others."""
 
 
 @dataclass(frozen=True)
 class ChainShape:
-    """The sizes that a rule needs to make its parameters.
+    """The sizes that determine the parameters of a method.
 
     Attributes:
         heads: Attention heads.
         head_dim: Size of one head's keys.
-        parameter_sets: For each step of the chain the set of parameters that serves it; steps that
-            call one shared module share one set.
-        rowwise: Whether queries differ in the keys that they see, as in causal models; `None` where
-            the mask of each call decides.
+        parameter_sets: For each step of the chain the index of its parameters; steps that call one
+            shared module share one set.
+        rowwise: Whether queries see different keys, as in causal models; `None` where the mask of
+            each call decides.
+
+    Example:
+        >>> ChainShape(heads=12, head_dim=64, parameter_sets=(0, 0, 0)).steps  # as in ALBERT
+        3
     """
 
     heads: int
@@ -44,12 +47,22 @@ class ChainShape:
 
     @property
     def steps(self) -> int:
-        """Number of attention calls in one pass."""
+        """Number of attention calls in one forward pass."""
         return len(self.parameter_sets)
 
 
 class Posterior(ABC):
-    """The distribution of one call's attention weights."""
+    r"""The distribution of the attention weights of one call, $W = S / \sum S$.
+
+    $S$ are unnormalised positive variables, one for each query and key. Subclasses define their
+    distribution.
+
+    Example:
+        >>> from babn.attention.softmax import PointMass
+        >>> posterior = PointMass(Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8)))
+        >>> posterior.mean_weights()
+        tensor([[[[0.5000, 0.5000]]]])
+    """
 
     @abstractmethod
     def mean_weights(self) -> Float[Tensor, "batch head query key"]:
@@ -64,16 +77,16 @@ class Posterior(ABC):
         """Standard deviation divided by mean of the unnormalised variables; zero at masked keys."""
 
     def weight_relative_std(self) -> Float[Tensor, "batch head query key"]:
-        r"""Standard deviation divided by mean of the normalised weights; zero at masked keys.
+        r"""Approximate standard deviation divided by mean of the normalised weights.
 
-        With mean weights $w_j$ and relative variances $c_j^2$ of the variables,
+        Zero at masked keys. For mean weights $w_j$ and relative variances $c_j^2$ of the variables,
 
         $$v_j = (1 - 2 w_j) c_j^2 + \sum_l w_l^2 c_l^2, \qquad
         \frac{\mathrm{Var}\, W_j}{(E\, W_j)^2} = \frac{v_j}{1 + v_j w_j / (1 - w_j)}.$$
 
-        $v_j$ is the first order in the noise. The quotient keeps it below $(1 - w_j) / w_j$, the
-        most that a weight can vary, and makes it exact for gamma variables of one rate, whose
-        weights have a Dirichlet distribution.
+        $v_j$ is of first order in the noise. The quotient bounds it by $(1 - w_j) / w_j$, the
+        largest relative variance of a weight, and makes it exact for gamma variables of one rate,
+        whose weights have a Dirichlet distribution.
         """
         w, variance = self.mean_weights(), self.relative_std().square()
         dtype, wide = w.dtype, torch.float32 if w.device.type == "mps" else torch.float64
@@ -85,7 +98,7 @@ class Posterior(ABC):
         return bounded.sqrt().to(dtype)
 
     def at_level(self, level: float) -> "Posterior":
-        """The posterior with its noise multiplied by a level and its mean kept."""
+        """The posterior with the same mean and its noise multiplied by a level."""
         return self
 
     def kl(self) -> Float[Tensor, "batch head #query key"] | None:
@@ -95,49 +108,60 @@ class Posterior(ABC):
     def kl_mask(
         self, pairs: Bool[Tensor, "#batch #head #query key"] | None
     ) -> Bool[Tensor, "#batch #head #query key"] | None:
-        """The variables that count in the KL, from the pairs that do."""
+        """The variables that enter the KL, from the pairs that do."""
         return pairs
 
 
 class AttentionRule(nn.Module, ABC):
-    """Turns the scores of a chain's calls into posteriors over weights."""
+    r"""The method for one chain: a posterior over $W^l$ for each step $l$, from scores $\Phi^l$.
 
-    def climb(self, first: Scores) -> Any:
-        """What every step needs of the chain's first scores; made once in a forward pass."""
+    Example:
+        >>> from babn.attention.softmax import SoftmaxConfig
+        >>> rule = SoftmaxConfig().build(ChainShape(heads=1, head_dim=8, parameter_sets=(0,)))
+        >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
+        >>> rule(0, scores, rule.upward(scores)).mean_weights()
+        tensor([[[[0.5000, 0.5000]]]])
+    """
+
+    def upward(self, first: Scores) -> Any:
+        """The upward states, computed once per forward pass from the chain's first scores."""
         return None
 
     @abstractmethod
-    def forward(self, step: int, scores: Scores, climbed: Any) -> Posterior:
-        """The posterior of step `step`."""
+    def forward(self, step: int, scores: Scores, upward: Any) -> Posterior:
+        """The posterior of step `step`.
+
+        Args:
+            step: Index of the call in the chain.
+            scores: Its scores.
+            upward: What `upward` returned for the chain.
+        """
 
     def observe(self, keys: Sequence[Float[Tensor, "batch keyhead key dim"]]) -> None:
-        """Sets what parameters start from by the keys that each step had in the dry run."""
-
-    def climb_fused(self, first: Inputs) -> Any:
-        """What `climb` makes, from a call whose scores are not at hand."""
-        return None
-
-    def fused(self, step: int, inputs: Inputs, climbed: Any, request: Request) -> FusedResult:
-        """The whole call of step `step`, for rules whose configuration says `fusible`."""
-        raise NotImplementedError(f"{type(self).__name__} has no fused form.")
+        """Initialises data-dependent constants from the keys of each step in the dry run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuleConfig(ABC):
-    """Settings that every rule has; rules without parameters or without a prior ignore some.
+    """Settings of every method; methods without parameters or without a prior ignore some.
 
     Attributes:
-        layers: Which attention layers follow the rule; the others keep the model's own attention.
+        layers: Which attention layers use the method; the others keep the model's own attention.
             `"all"`, `"first:2"`, `"last:4"`, numbers as `"0,2,5"` or `[0, 2, 5]`, globs on names of
             modules as `"*.encoder_attn"`, or several of these separated by commas.
         share: Which steps of a chain share parameters: `"auto"` those that call one shared module
             (as in ALBERT), `"none"` no two steps, `"all"` the whole chain.
         attention_dropout: Whether the model's own dropout on attention weights stays on.
         kl_reduction: `"mean"` over query-key pairs, or `"sum"` per example (the true ELBO).
-        kl_weight: Weight of the divergence in the loss, until a schedule changes it.
-        kernel: `"auto"` takes torch's own attention where a call is softmax, fused kernels on
-            NVIDIA GPUs, and the reference elsewhere; `"triton"` refuses calls without a kernel;
-            `"reference"` takes nothing else.
+        kl_weight: Weight of the KL in the loss, until a schedule changes it.
+        kernel: `"auto"` uses torch's attention where a call is softmax, fused kernels on NVIDIA
+            GPUs, and the reference elsewhere; `"triton"` raises an error for calls without a
+            kernel; `"reference"` uses the reference always.
+
+    Example:
+        >>> from babn.attention.softmax import SoftmaxConfig
+        >>> RuleConfig.from_dict(SoftmaxConfig(layers=[0, 2]).to_dict()).layers
+        '0,2'
     """
 
     rule: ClassVar[str]
@@ -155,14 +179,14 @@ class RuleConfig(ABC):
             cls.known[cls.rule] = cls
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot work."""
+        """Validates the fields."""
         check_choices(self)
         object.__setattr__(self, "layers", normalized_layers(self.layers))
         check_at_least("kl_weight", self.kl_weight, 0.0)
-        self._take_whole_numbers()
+        self._cast_integers()
 
-    def _take_whole_numbers(self) -> None:
-        """Makes broken numbers of whole ones, which torch computes with otherwise."""
+    def _cast_integers(self) -> None:
+        """Casts integer settings to float."""
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
             if hint is float and type(value) is int and abs(value) <= LARGEST:
@@ -170,18 +194,8 @@ class RuleConfig(ABC):
 
     @property
     def max_keys(self) -> int | None:
-        """The largest number of keys that the rule can take, or `None` for any."""
+        """The largest number of keys that the method supports, or `None` for any."""
         return None
-
-    @property
-    def fusible(self) -> bool:
-        """Whether the rule has Triton kernels."""
-        return False
-
-    @property
-    def fusible_at_any_level(self) -> bool:
-        """Whether the kernels know noise levels other than 1."""
-        return False
 
     @property
     def biases_keys(self) -> bool:
@@ -189,20 +203,20 @@ class RuleConfig(ABC):
         return False
 
     def is_softmax(self, sample: bool, with_kl: bool) -> bool:
-        """Whether a call is softmax attention, for which torch has kernels of its own."""
+        """Whether a call is softmax attention, which torch can compute."""
         return False
 
     @abstractmethod
     def build(self, shape: ChainShape) -> AttentionRule:
-        """The rule for a chain."""
+        """The method for a chain."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a JSON file."""
+        """The settings as plain values, for a JSON file."""
         return {"rule": self.rule, **asdict(self)}
 
     @classmethod
     def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Settings of a file with defaults that differ from the fields'."""
+        """The settings of a file, with defaults of files that differ from those of the fields."""
         return settings
 
     @classmethod

@@ -1,13 +1,14 @@
-"""Softmax attention: the deterministic rule, as a baseline through the same code."""
+"""Softmax attention: the deterministic baseline, by the protocol of the methods and by torch."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.inputs import Scores
+from babn.attention.inputs import Inputs, Scores
 from babn.attention.masking import normalize
 from babn.attention.noise_source import NoiseLike
 from babn.attention.rule import AttentionRule, ChainShape, Posterior, RuleConfig
@@ -15,24 +16,38 @@ from babn.attention.rule import AttentionRule, ChainShape, Posterior, RuleConfig
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxConfig(RuleConfig):
-    """Deterministic attention; keeps the model's own attention dropout."""
+    """Settings of softmax attention, which keeps the model's own attention dropout.
+
+    Example:
+        >>> SoftmaxConfig().attention_dropout
+        True
+    """
 
     rule: ClassVar[str] = "softmax"
 
     attention_dropout: bool = True
 
     def is_softmax(self, sample: bool, with_kl: bool) -> bool:
-        """Always."""
+        """Whether a call is softmax attention: always."""
         return True
 
     def build(self, shape: ChainShape) -> "SoftmaxRule":
-        """The rule, which has no parameters."""
+        """The method for a chain, without parameters."""
         return SoftmaxRule()
 
 
 @dataclass(frozen=True)
 class PointMass(Posterior):
-    """All probability on the softmax weights."""
+    r"""All probability at the softmax weights, $W = \mathrm{softmax}(\Phi)$.
+
+    Args:
+        scores: The scores of the call.
+
+    Example:
+        >>> posterior = PointMass(Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8)))
+        >>> posterior.relative_std()
+        tensor([[[[0., 0.]]]])
+    """
 
     scores: Scores
 
@@ -50,8 +65,32 @@ class PointMass(Posterior):
 
 
 class SoftmaxRule(AttentionRule):
-    r"""$W = \mathrm{softmax}(\Phi)$."""
+    r"""Softmax attention, $W = \mathrm{softmax}(\Phi)$.
 
-    def forward(self, step: int, scores: Scores, climbed: Any) -> PointMass:
+    [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762).
+
+    Example:
+        >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
+        >>> SoftmaxRule()(0, scores, None).mean_weights()
+        tensor([[[[0.5000, 0.5000]]]])
+    """
+
+    def forward(self, step: int, scores: Scores, upward: Any) -> PointMass:
         """The softmax weights, without noise."""
         return PointMass(scores)
+
+
+def takes_softmax(inputs: Inputs) -> bool:
+    """Whether torch's attention supports a call: no softcap, and a mask or a bias but not both."""
+    return inputs.softcap is None and (inputs.mask is None or inputs.bias is None)
+
+
+def softmax_attention(inputs: Inputs, dropout: float = 0.0) -> Tensor:
+    """The output of softmax attention, by torch's `scaled_dot_product_attention`."""
+    mask = inputs.mask if inputs.bias is None else inputs.bias.to(inputs.query.dtype)
+    grouped: dict[str, Any] = {}
+    if inputs.query.shape[1] != inputs.key.shape[1]:
+        grouped["enable_gqa"] = True
+    return F.scaled_dot_product_attention(
+        inputs.query, inputs.key, inputs.value, mask, dropout, scale=inputs.scale, **grouped
+    )

@@ -1,4 +1,4 @@
-"""The posterior that BAM and BABN share: positive variables, normalised over keys."""
+"""The posterior of BAM and BABN: independent positive variables, normalised over keys."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,12 +15,21 @@ from babn.distributions.location_scale import LogLocationScale
 
 @dataclass(frozen=True)
 class NormalizedPosterior(Posterior):
-    r"""Weights $W = S / \sum S$ of independent positive variables $S$.
+    r"""Weights $W = S / \sum S$ of independent positive variables $S$, one per query and key.
 
-    Attributes:
+    Args:
         variables: The distribution of $S$, finite also at masked keys.
         mask: The pairs that take part.
-        elementwise_kl: Computes the divergence of $S$ from its prior, when it is asked for.
+        elementwise_kl: Computes the KL of $S$ from its prior.
+
+    Example:
+        >>> import torch
+        >>> from babn.distributions import Weibull
+        >>> log_lam = torch.tensor([[[[0.0, 0.0]]]])
+        >>> q = Weibull(torch.tensor(2.0), log_lam)
+        >>> posterior = NormalizedPosterior(q, None, lambda: torch.zeros_like(log_lam))
+        >>> posterior.mean_weights()
+        tensor([[[[0.5000, 0.5000]]]])
     """
 
     variables: LogLocationScale
@@ -28,16 +37,16 @@ class NormalizedPosterior(Posterior):
     elementwise_kl: Callable[[], Float[Tensor, "batch head query key"]]
 
     def mean_weights(self) -> Float[Tensor, "batch head query key"]:
-        """Normalised means."""
+        """The normalised means of $S$."""
         return normalize(self.variables.log_mean, self.mask)
 
     def sample_weights(self, noise_source: NoiseLike) -> Float[Tensor, "batch head query key"]:
-        """Normalised draws: a softmax of logits with noise."""
+        """A normalised draw of $S$: a softmax of noisy logits."""
         noise = noise_source.noise(self.variables.noise, self.variables.loc.detach())
         return normalize(self.variables.log_sample_from(noise), self.mask)
 
     def at_level(self, level: float) -> "NormalizedPosterior":
-        """The variables' noise multiplied by a level; the prior and the KL stay."""
+        """The posterior with the noise of $S$ multiplied by a level; prior and KL stay the same."""
         return replace(self, variables=self.variables.at_level(level))
 
     def relative_std(self) -> Float[Tensor, "batch head query key"]:
@@ -45,7 +54,7 @@ class NormalizedPosterior(Posterior):
         return zero_masked(self.variables.relative_std.expand_as(self.variables.loc), self.mask)
 
     def kl(self) -> Float[Tensor, "batch head query key"]:
-        """KL divergence from the prior; zero at masked keys."""
+        """KL of $S$ from its prior; zero at masked keys."""
         return zero_masked(self.elementwise_kl(), self.mask)
 
 

@@ -1,6 +1,5 @@
 """The deterministic upward path: from the first layer's scores to a state for every layer."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -8,8 +7,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.fused import climb_and_lift, climb_over_heads, climb_over_keys
-from babn.attention.inputs import Inputs
 from babn.attention.masking import Mask, zero_masked
 from babn.errors import KeyLengthError
 
@@ -17,15 +14,24 @@ Axis = Literal["keys", "heads"]
 
 
 class AxisMap(nn.Module):
-    """A linear layer over the keys or over the heads of an attention-shaped tensor.
+    r"""A linear layer over the keys or over the heads of an attention-shaped tensor.
 
-    Over keys, the weights are sliced to the keys that there are, so that padding, causal masks and
-    cached generation change nothing; there may be at most `size` keys. Over heads any length works.
+    $$f(h)_{bhqj} = \sum_i A_{ji}\, h_{bhqi} + c_j \quad\text{(keys)}, \qquad
+    f(h)_{bhqj} = \sum_g A_{hg}\, h_{bgqj} + c_h \quad\text{(heads)}.$$
+
+    The maps $f_1$, $f_2$ and $f_3$ of Section 3.2 of
+    [Zhang et al. 2021](https://arxiv.org/abs/2106.05251). Over keys, $A$ and $c$ are sliced to the
+    keys of the call, so that padding, causal masks and cached generation change nothing.
 
     Args:
-        axis: `"keys"` or `"heads"`.
+        axis: `"keys"`, for at most `size` keys, or `"heads"`, for any number of keys.
         size: The largest number of keys, or the number of heads.
-        rank: If not zero, the weight is a product of two matrices with this many columns and rows.
+        rank: If not zero, the rank of $A$ as a product of two matrices.
+
+    Example:
+        >>> f = AxisMap("keys", size=8)
+        >>> f(torch.zeros(1, 2, 3, 5)).shape
+        torch.Size([1, 2, 3, 5])
     """
 
     def __init__(self, axis: Axis, size: int, rank: int = 0) -> None:
@@ -43,51 +49,33 @@ class AxisMap(nn.Module):
         self, h: Float[Tensor, "batch head query key"]
     ) -> Float[Tensor, "batch head query key"]:
         """The mapped tensor, of the same shape."""
-        return joint_map([self], h)
+        if self.axis == "heads":
+            mapped = torch.matmul(self.weight.to(h.dtype), h.flatten(2)).unflatten(2, h.shape[2:])
+            return mapped + self.bias.to(h.dtype)[:, None, None]
+        keys = h.shape[-1]
+        self.check_length(keys)
+        bias = self.bias[:keys].to(h.dtype)
+        if not self.rank:
+            return F.linear(h, self.weight[:keys, :keys].to(h.dtype), bias)
+        inner = F.linear(h, self.inner[:, :keys].to(h.dtype))
+        return F.linear(inner, self.outer[:keys].to(h.dtype), bias)
+
+    def check_length(self, keys: int) -> None:
+        """Raises an error for more keys than the map was built for."""
+        if keys > len(self.bias):
+            raise KeyLengthError(
+                f"{keys} keys, but the upward path was built for max_length={len(self.bias)}. "
+                f"Convert with max_length={keys} or more, truncate the input, or use "
+                'upward="heads", which has no limit.'
+            )
 
 
 def uniform(rows: int, columns: int) -> Float[Tensor, "rows columns"]:
-    """Random weights that keep the size of what they are multiplied with."""
+    """Random weights that preserve the scale of their input."""
     return nn.init.uniform_(torch.empty(rows, columns), -(columns**-0.5), columns**-0.5)
 
 
-def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"]) -> Tensor:
-    """Several maps over keys in one product, their results for a key side by side; or one map."""
-    if maps[0].axis == "heads":
-        (only,) = maps
-        mapped = torch.matmul(only.weight.to(h.dtype), h.flatten(2)).unflatten(2, h.shape[2:])
-        return mapped + only.bias.to(h.dtype)[:, None, None]
-    keys = h.shape[-1]
-    if maps[0].rank:
-        check_length(maps[0], keys)
-        bias = torch.stack([map.bias[:keys] for map in maps], 1).flatten().to(h.dtype)
-        inner = torch.cat([map.inner[:, :keys] for map in maps]).to(h.dtype)
-        outer = torch.block_diag(*(map.outer[:keys] for map in maps)).to(h.dtype)
-        outer = outer.unflatten(0, (len(maps), keys)).transpose(0, 1).flatten(0, 1)
-        return F.linear(F.linear(h, inner), outer, bias)
-    return F.linear(h, *joint_weight(maps, h))
-
-
-def joint_weight(maps: Sequence[AxisMap], h: Tensor) -> tuple[Tensor, Tensor]:
-    """Weight and bias of several full maps over the keys of `h`, as one map."""
-    keys = h.shape[-1]
-    check_length(maps[0], keys)
-    weight = torch.stack([map.weight[:keys, :keys] for map in maps], 1).flatten(0, 1)
-    bias = torch.stack([map.bias[:keys] for map in maps], 1).flatten()
-    return weight.to(h.dtype), bias.to(h.dtype)
-
-
-def check_length(map: AxisMap, keys: int) -> None:
-    """Refuses more keys than a map was built for."""
-    if keys > len(map.bias):
-        raise KeyLengthError(
-            f"{keys} keys, but the upward path was built for max_length={len(map.bias)}. "
-            f"Convert with max_length={keys} or more, truncate the input, or use "
-            'upward="heads", which has no limit.'
-        )
-
-
-def climb(
+def upward_path(
     maps: list[AxisMap],
     top: Float[Tensor, "batch head query key"],
     mask: Mask | None,
@@ -101,68 +89,28 @@ def climb(
 
     Returns:
         $h^1, \ldots, h^L$.
+
+    Example:
+        >>> maps = [AxisMap("heads", size=2) for _ in range(3)]
+        >>> [h.shape[-1] for h in upward_path(maps, torch.full((1, 2, 4, 4), 0.25), None)]
+        [4, 4, 4]
     """
     states = [top]
-    for upward in reversed(maps):
-        states.append(softplus_seen(upward(states[-1]), mask))
+    for f3 in reversed(maps):
+        states.append(masked_softplus(f3(states[-1]), mask))
     return states[:0:-1]
 
 
-def climb_by_kernels(
-    maps: list[AxisMap], first: Inputs
-) -> list[Float[Tensor, "batch head query key"]]:
-    """The same path over heads from a chain's first call, by fused kernels; nothing is masked."""
-    weights = torch.stack([upward.weight for upward in reversed(maps)])
-    biases = torch.stack([upward.bias for upward in reversed(maps)])
-    return climb_over_heads(first, weights, biases)[::-1]
-
-
-def climb_by_products(
-    maps: list[AxisMap], top: Float[Tensor, "batch head query key"], mask: Mask | None
-) -> list[Float[Tensor, "batch head query key"]]:
-    """The same path over keys by fused kernels, without gradients."""
-    weights, biases = _stacked([[upward] for upward in reversed(maps)], top)
-    return climb_over_keys(top, weights, biases, mask)[::-1]
-
-
-def climb_and_lift_by_products(
-    maps: list[AxisMap],
-    lifts: list[list[AxisMap]],
-    top: Float[Tensor, "batch head query key"],
-    mask: Mask | None,
-) -> list[Float[Tensor, "batch head query lifted"]]:
-    """What each layer's maps to shape and scale make of its state, side by side."""
-    weights, biases = _stacked([[upward] for upward in reversed(maps)], top)
-    lift_weights, lift_biases = _stacked(lifts[::-1], top)
-    return climb_and_lift(top, weights, biases, lift_weights, lift_biases, mask)[::-1]
-
-
-def _stacked(maps: Sequence[Sequence[AxisMap]], h: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights and biases of maps over the keys of `h`, one joint map after the other."""
-    weights, biases = zip(*joint_weights(maps, h), strict=True)
-    return torch.stack(weights), torch.stack(biases)
-
-
-def joint_weights(maps: Sequence[Sequence[AxisMap]], h: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Joint maps as in `joint_weight`; those that layers share are made once."""
-    found: list[tuple[Tensor, Tensor]] = []
-    for index, own in enumerate(maps):
-        same = (i for i in range(index) if all(a is b for a, b in zip(maps[i], own, strict=True)))
-        known = next(same, None)
-        found.append(joint_weight(own, h) if known is None else found[known])
-    return found
-
-
-def softplus_seen(
+def masked_softplus(
     x: Float[Tensor, "batch head query key"], mask: Mask | None
 ) -> Float[Tensor, "batch head query key"]:
     """Softplus, with zeros at masked keys."""
-    value: Tensor = _SoftplusSeen.apply(x, mask)
+    value: Tensor = _MaskedSoftplus.apply(x, mask)
     return value
 
 
-class _SoftplusSeen(torch.autograd.Function):
-    r"""The derivative is $1 - e^{-h}$ in terms of the value, which the next map keeps anyway."""
+class _MaskedSoftplus(torch.autograd.Function):
+    r"""The derivative is $1 - e^{-h}$ in the value $h$, which the next map saves anyway."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, mask: Tensor | None) -> Tensor:

@@ -5,9 +5,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.fused import softmax_attention, takes_softmax
 from babn.attention.inputs import Inputs, Scores, repeat_heads
 from babn.attention.masking import normalize
+from babn.attention.softmax import softmax_attention, takes_softmax
 from babn.conversion.context_stack import active_context, current_context
 from babn.conversion.forward_context import ForwardContext
 from babn.conversion.hooks import check_not_reentrant

@@ -8,15 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from babn.attention.fused import Request, softmax_attention, takes_softmax, why_not_triton
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import KeyPosterior
 from babn.attention.noise_source import NoiseLike
 from babn.attention.rule import AttentionRule, Posterior
+from babn.attention.softmax import softmax_attention, takes_softmax
 from babn.conversion.layer_kl import LayerKL
 from babn.conversion.override import Mode, Override
 from babn.conversion.state import BeliefState, CallSite
 from babn.errors import ConversionError, UnsupportedAttentionError
+from babn.kernels import dispatch
 
 BYTES_PER_PAIR = 4 * 12
 """Memory of one query-key pair in the reference: a dozen float32 tensors at a time."""
@@ -31,7 +32,7 @@ class Snapshot:
 
     counts: dict[str, int]
     checked: dict[str, int]
-    climbed: dict[int, Any]
+    states: dict[int, Any]
 
 
 class ForwardContext:
@@ -59,7 +60,7 @@ class ForwardContext:
         self.grad_enabled = torch.is_grad_enabled()
         self.counts: dict[str, int] = {}
         self.checked: dict[str, int] = {}
-        self.climbed: dict[int, Any] = {}
+        self.states: dict[int, Any] = {}
         self.sizes: dict[int, tuple[int, int]] = {}
         self.layer_kl = LayerKL(state, override.counted)
 
@@ -77,8 +78,8 @@ class ForwardContext:
         chain, step = place
         rule = self._rule(chain)
         queries, keys = scores.phi.shape[-2:]
-        climbed = self._climbed(place, lambda: rule.climb(scores), (queries, keys))
-        posterior: Posterior = rule(step, scores, climbed)
+        states = self._upward(place, lambda: rule.upward(scores), (queries, keys))
+        posterior: Posterior = rule(step, scores, states)
         if self.with_kl:
             self.layer_kl.keep(place, posterior, scores)
         if self.level != 1:
@@ -113,12 +114,12 @@ class ForwardContext:
         self._note_memory(pairs, BYTES_PER_FUSED_PAIR)
         rule = self._rule(chain)
         queries, keys = inputs.pairs[-2:]
-        climbed = self._climbed(place, lambda: rule.climb_fused(inputs), (queries, keys))
-        request = Request(sample, self.with_kl, self.override.noise_source, self.level)
-        result = rule.fused(step, inputs, climbed, request)
-        if result.kl_rows is not None:
-            self.layer_kl.keep_rows(place, result.kl_rows, inputs)
-        return result.output
+        states = self._upward(place, lambda: dispatch.upward_states(rule, inputs), (queries, keys))
+        request = dispatch.Request(sample, self.with_kl, self.override.noise_source, self.level)
+        output, kl_rows = dispatch.attend(rule, step, inputs, states, request)
+        if kl_rows is not None:
+            self.layer_kl.keep_rows(place, kl_rows, inputs)
+        return output
 
     def _with_key_bias(self, site: CallSite, inputs: Inputs) -> Tensor:
         """Torch's attention with the log sample of the keys' variables as a bias on keys."""
@@ -132,7 +133,7 @@ class ForwardContext:
             inputs = inputs.with_bias(inputs.query.new_zeros(1, 1, 1, inputs.pairs[-1]))
         return softmax_attention(inputs, self.dropout(inputs))
 
-    def _climbed(
+    def _upward(
         self, place: tuple[int, int], climb: Callable[[], Any], sizes: tuple[int, int]
     ) -> Any:
         """The upward path of a chain, which its first call climbs and its last one gives up.
@@ -140,9 +141,9 @@ class ForwardContext:
         What is still kept when a compiled model ends is one of its results, with a gradient.
         """
         chain, step = place
-        if chain not in self.climbed:
-            self.climbed[chain], self.sizes[chain] = climb(), sizes
-        if self.climbed[chain] is not None and self.sizes[chain] != sizes:
+        if chain not in self.states:
+            self.states[chain], self.sizes[chain] = climb(), sizes
+        if self.states[chain] is not None and self.sizes[chain] != sizes:
             queries, keys = self.sizes[chain]
             raise ConversionError(
                 f"{self.state.layer_name(place)} has {sizes[0]} queries and {sizes[1]} keys, the "
@@ -151,8 +152,8 @@ class ForwardContext:
                 "chains."
             )
         if step == len(self.state.chains[chain].calls) - 1:
-            return self.climbed.pop(chain)
-        return self.climbed[chain]
+            return self.states.pop(chain)
+        return self.states[chain]
 
     def dropout(self, inputs: Inputs) -> float:
         """The rate of the model's own dropout on attention weights, if it is kept."""
@@ -161,8 +162,8 @@ class ForwardContext:
     def _takes_triton(self, inputs: Inputs) -> bool:
         config = self.state.config
         forced = config.kernel == "triton"
-        reason = why_not_triton(inputs, forced)
-        if not config.fusible:
+        reason = dispatch.why_not_triton(inputs, forced)
+        if not dispatch.has_kernels(config):
             reason = f"method {config.rule!r} has no kernel"
         elif self.override.fixed_noise is not None and self.mode == "sample":
             reason = "kernels draw new noise in each forward pass, and the noise is fixed here"
@@ -178,7 +179,7 @@ class ForwardContext:
 
     def _knows_levels(self) -> bool:
         """Whether the kernels support noise levels other than 1; they then compute no KL."""
-        return self.state.config.fusible_at_any_level and not self.with_kl
+        return dispatch.supports_levels(self.state.config) and not self.with_kl
 
     def _rule(self, chain: int) -> AttentionRule:
         rule = self.state.rules[chain]
@@ -191,12 +192,12 @@ class ForwardContext:
 
     def snapshot(self) -> Snapshot:
         """The current call counts and upward paths."""
-        return Snapshot(dict(self.counts), dict(self.checked), dict(self.climbed))
+        return Snapshot(dict(self.counts), dict(self.checked), dict(self.states))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Restores the state of a snapshot."""
         self.counts, self.checked = dict(snapshot.counts), dict(snapshot.checked)
-        self.climbed = dict(snapshot.climbed)
+        self.states = dict(snapshot.states)
 
     def has_new_call(self, path: str) -> bool:
         """Whether a module has made a call since the last check."""

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from babn.attention.fused import why_no_kernels
 from babn.attention.rule import RuleConfig
 from babn.conversion.plan import Call, Chain
+from babn.kernels.dispatch import has_kernels, why_no_kernels
 
 
 def likely_device() -> torch.device:
@@ -48,7 +48,7 @@ class Inspection:
         if self.config.biases_keys:
             return "torch (scaled_dot_product_attention with a bias on keys)"
         reason = why_no_kernels(self.device, self.config.kernel == "triton")
-        if not self.config.fusible:
+        if not has_kernels(self.config):
             reason = f"method {self.config.rule!r} has no kernel"
         return "triton" if reason is None else f"reference ({reason})"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from babn.attention.fixed_course import course_is_fixed
 from babn.attention.inputs import Inputs
+from babn.attention.static_shapes import shapes_are_static
 from babn.conversion.attend import attend, keeps_own_attention, read_mask
 from babn.conversion.forwards import Undo
 from babn.errors import UnsupportedAttentionError
@@ -142,7 +142,7 @@ def mask(*args: Any, **kwargs: Any) -> Tensor | None:
             return None
         if padding.ndim == 2 and padding.shape[1] == kwargs["kv_length"]:
             seen: Tensor = padding.bool()
-            if not course_is_fixed() and bool(seen.all()):
+            if not shapes_are_static() and bool(seen.all()):
                 return None
             return seen[:, None, None, :]
     return sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})

@@ -1,4 +1,4 @@
-"""Weibull, gamma and lognormal distributions in log space, and their divergences."""
+"""Weibull, gamma and lognormal distributions in log space, and their KL divergences."""
 
 from babn.distributions.gamma import Gamma
 from babn.distributions.kl import (

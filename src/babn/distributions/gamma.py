@@ -15,11 +15,17 @@ class Gamma:
     $$p(s \mid \alpha, \beta) = \frac{\beta^\alpha}{\Gamma(\alpha)} s^{\alpha-1} e^{-\beta s},
     \qquad E[s] = \alpha / \beta.$$
 
-    Variables with one rate, normalised, are Dirichlet distributed: the reason for this prior.
+    Normalised variables of one rate have a Dirichlet distribution, which is why
+    [Zhang et al. 2021](https://arxiv.org/abs/2106.05251) choose this prior.
 
     Args:
         log_alpha: Logarithm of the shape.
         beta: Rate, a positive number or tensor.
+
+    Example:
+        >>> p = Gamma(torch.tensor(4.0).log(), beta=2.0)
+        >>> p.log_mean.exp(), p.relative_std
+        (tensor(2.), tensor(0.5000))
     """
 
     def __init__(
@@ -52,7 +58,7 @@ class Gamma:
 
     @property
     def log_gamma_of_shape(self) -> Float[Tensor, "..."]:
-        r"""$\log\Gamma(\alpha) = \log\Gamma(1 + \alpha) - \log\alpha$, exact for tiny shapes."""
+        r"""$\log\Gamma(\alpha) = \log\Gamma(1 + \alpha) - \log\alpha$, accurate for tiny shapes."""
         return torch.lgamma(1 + self.alpha) - self.log_alpha
 
     def log_sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "..."]:

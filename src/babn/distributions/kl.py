@@ -17,7 +17,7 @@ from babn.distributions.weibull import Weibull
 from babn.errors import ParameterError
 
 HUGE = 1e100
-"""Parameters beyond it, or below its inverse, are taken for it: the KL is as large either way."""
+"""Bound of the parameters and, for positive ones, of their inverse: the KL is huge either way."""
 
 EULER = 0.57721566490153286
 """The Euler-Mascheroni constant."""
@@ -29,12 +29,18 @@ def weibull_gamma(q: Weibull, p: Gamma) -> Float[Tensor, "..."]:
     $$\mathrm{KL} = \frac{\gamma\alpha}{k} - \alpha\log\lambda + \log k + \beta\lambda\Gamma(1+1/k)
     - \gamma - 1 - \alpha\log\beta + \log\Gamma(\alpha)$$
 
-    Under truncated noise too the divergence is that of the whole Weibull distribution with the
-    posterior's parameters. The tails that are never drawn make it grow steeply as $k$ falls, which
-    keeps the posterior away from noise so large that its mean says little.
+    Section 3.2 of [Zhang et al. 2021](https://arxiv.org/abs/2106.05251), with $\gamma$ the
+    Euler-Mascheroni constant. Under truncated noise, too, it is the KL of the full Weibull
+    distribution with the posterior's parameters. Its tails make the KL grow steeply as $k$ falls,
+    which keeps the posterior away from noise so large that its mean carries no information.
+
+    Example:
+        >>> zero = torch.tensor(0.0)
+        >>> weibull_gamma(Weibull(torch.tensor(1.0), zero), Gamma(zero, 1.0))
+        tensor(0.)
     """
-    whole = isinstance(q.noise, LogExponential)
-    log_mean = q.log_mean if whole else q.log_lam + log_gamma_1p(q.scale)
+    exact = isinstance(q.noise, LogExponential)
+    log_mean = q.log_mean if exact else q.log_lam + log_gamma_1p(q.scale)
     cross = p.alpha * (EULER * q.scale - q.log_lam - p.log_beta)
     expected = cross + saturating_exp(log_mean + p.log_beta)
     return expected + q.k.log() + p.log_gamma_of_shape - (EULER + 1)
@@ -45,6 +51,11 @@ def lognormal_lognormal(q: LogNormal, p: LogNormal) -> Float[Tensor, "..."]:
 
     $$\mathrm{KL} = \log\frac{\sigma_p}{\sigma_q}
     + \frac{\sigma_q^2 + (\mu_q - \mu_p)^2}{2\sigma_p^2} - \frac12$$
+
+    Example:
+        >>> zero, one = torch.tensor(0.0), torch.tensor(1.0)
+        >>> lognormal_lognormal(LogNormal(one, one), LogNormal(zero, one))
+        tensor(0.5000)
     """
     ratio = q.sigma / p.sigma
     distance = (q.mu - p.mu) / p.sigma
@@ -90,18 +101,23 @@ def kl_lognormal_lognormal(
 
     Raises:
         ParameterError: A parameter is not finite, or a standard deviation is not positive.
+
+    Example:
+        >>> zero, one = torch.tensor(0.0), torch.tensor(1.0)
+        >>> kl_lognormal_lognormal(one, one, zero, one)
+        tensor(0.5000)
     """
     _check(sigma_q=sigma_q, sigma_p=sigma_p)
     _check_finite(mu_q=mu_q, mu_p=mu_p)
     dtype = torch.promote_types(torch.result_type(mu_q, mu_p), torch.float32)
     mu_q, sigma_q, mu_p, sigma_p = map(_widened, (mu_q, sigma_q, mu_p, sigma_p))
     sigma_q, sigma_p = sigma_q.clamp(min=1 / HUGE), sigma_p.clamp(min=1 / HUGE)
-    divergence = lognormal_lognormal(LogNormal(mu_q, sigma_q), LogNormal(mu_p, sigma_p))
-    return saturating_cast(divergence, dtype)
+    kl = lognormal_lognormal(LogNormal(mu_q, sigma_q), LogNormal(mu_p, sigma_p))
+    return saturating_cast(kl, dtype)
 
 
 def _check(**parameters: float | Tensor) -> None:
-    """Refuses parameters that are not positive and finite."""
+    """Raises an error for parameters that are not positive and finite."""
     for name, value in parameters.items():
         _check_all(name, value, torch.as_tensor(value) > 0, "a positive number")
     _check_finite(**parameters)
@@ -120,9 +136,9 @@ def _check_all(name: str, value: float | Tensor, allowed: Tensor, wanted: str) -
 
 
 def _widened(x: Tensor) -> Tensor:
-    """The type in which divergences are computed, since their terms cancel and may be huge.
+    """Casts to the type in which KLs are computed, since their terms cancel and may be huge.
 
-    What is left of float64's range is for products of parameters.
+    The bound leaves the rest of float64's range to products of parameters.
     """
     wide = finite_gradient(x).to(torch.float32 if x.device.type == "mps" else torch.float64)
     return wide.clamp(-HUGE, HUGE)

@@ -1,4 +1,4 @@
-"""What Weibull and lognormal share: a location and a scale in log space."""
+"""The common base of Weibull and lognormal: a location and a scale in log space."""
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,13 @@ class LogLocationScale:
         loc: Location of $\log s$.
         scale: Scale of $\log s$, positive.
         noise: The standard variable $g$ with its moments.
-        log_mean: $\log E[s]$, where it is known more exactly than by adding up.
+        log_mean: $\log E[s]$, where it is known more accurately than as a sum.
+
+    Example:
+        >>> from babn.distributions.noise import StandardNormal
+        >>> s = LogLocationScale(torch.tensor(0.0), torch.tensor(2.0), StandardNormal())
+        >>> s.log_mean, s.at_level(0.5).loc
+        (tensor(2.), tensor(1.5000))
     """
 
     def __init__(
@@ -32,7 +38,7 @@ class LogLocationScale:
 
     @property
     def log_mean(self) -> Float[Tensor, "..."]:
-        r"""$\log E[s]$, consistent with the noise; at most the largest number of its type."""
+        r"""$\log E[s]$ under the noise; at most the largest number of its type."""
         if self._log_mean is None:
             self._log_mean = finite(self.loc + self.noise.log_moment(finite(self.scale)))
         return self._log_mean
@@ -53,9 +59,9 @@ class LogLocationScale:
         return torch.addcmul(self.loc, self.scale, g)
 
     def at_level(self, level: float) -> "LogLocationScale":
-        r"""The variable with the same mean and $g$ multiplied by a noise level.
+        r"""The variable with the same mean and with $g$ multiplied by a noise level.
 
-        A level of 2 halves the shape $k$ of a Weibull variable; a level of 0 leaves the mean alone.
+        A level of 2 halves the shape $k$ of a Weibull variable; a level of 0 leaves only the mean.
         """
         scale = self.scale * level
         loc = self.log_mean - self.noise.log_moment(scale)

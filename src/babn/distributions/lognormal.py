@@ -10,13 +10,17 @@ from babn.distributions.noise import NoiseName, noise_for
 
 
 class LogNormal(LogLocationScale):
-    r"""Lognormal distribution: $\log s \sim N(\mu, \sigma^2)$, $E[s] = e^{\mu + \sigma^2/2}$.
+    r"""Lognormal distribution with parameters $\mu$ and $\sigma$.
+
+    $$\log s \sim N(\mu, \sigma^2), \qquad E[s] = e^{\mu + \sigma^2/2}$$
+
+    The other posterior of [Fan et al. 2020](https://arxiv.org/abs/2010.10604).
 
     Args:
         mu: Mean of $\log s$.
         sigma: Standard deviation of $\log s$, positive.
         noise: `"exact"`, `"truncated"` or `"truncated-paper"`.
-        log_mean: Logarithm of the mean, if it is at hand.
+        log_mean: Logarithm of the mean, if known; computed from the others otherwise.
 
     Example:
         >>> import torch

@@ -5,10 +5,10 @@ Weibull and lognormal variables have one form in log space,
 $$\log s = \mathrm{loc} + \mathrm{scale} \cdot g,$$
 
 with $g$ the log of a standard exponential (Weibull, scale $1/k$) or a standard normal (lognormal).
-Everything that the attention rules need of them follows from the moment function
-$m(t) = E[e^{t g}]$: the mean is $e^{loc} m(scale)$, and std/mean depends on the scale alone.
+Mean and variance follow from the moment function $m(t) = E[e^{t g}]$: the mean is
+$e^{loc} m(scale)$, and std/mean depends on the scale alone.
 
-Each noise below is consistent: its samples have the moments that it states. The one exception is
+Each noise below is consistent: its samples have the moments of its methods. The one exception is
 [`TruncatedPaper`][babn.distributions.noise.TruncatedPaper], kept to reproduce the paper.
 """
 
@@ -27,12 +27,17 @@ NoiseName = Literal["exact", "truncated", "truncated-paper"]
 Family = Literal["weibull", "lognormal"]
 
 LOW, HIGH = 0.1, 0.9
-"""The interval from which truncated noise draws its uniform numbers."""
+"""The interval of the uniform numbers of truncated noise."""
 
 
 @runtime_checkable
 class Noise(Protocol):
-    """A standard variable $g$ with its moments."""
+    """A standard variable $g$ with its moments.
+
+    Example:
+        >>> isinstance(noise_for("weibull", "exact"), Noise)
+        True
+    """
 
     def sample(
         self, like: Float[Tensor, "..."], generator: torch.Generator | None = None
@@ -41,7 +46,7 @@ class Noise(Protocol):
         ...
 
     def from_uniform(self, u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Draws of $g$ made of draws between 0 and 1, by its quantile function."""
+        """Draws of $g$ from uniform numbers between 0 and 1, by its quantile function."""
         ...
 
     def log_moment(self, scale: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -54,7 +59,14 @@ class Noise(Protocol):
 
 
 class LogExponential:
-    r"""$g = \log(-\log(1 - \epsilon))$, $\epsilon$ uniform; $E[e^{tg}] = \Gamma(1 + t)$."""
+    r"""The log of a standard exponential variable, the exact noise of a Weibull distribution.
+
+    $$g = \log(-\log(1 - \epsilon)), \quad \epsilon \sim U(0, 1), \qquad E[e^{tg}] = \Gamma(1 + t)$$
+
+    Example:
+        >>> LogExponential().log_moment(torch.tensor(2.0)).exp()
+        tensor(2.)
+    """
 
     def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draws with the shape of `like`."""
@@ -72,13 +84,20 @@ class LogExponential:
     def relative_std(self, scale: Tensor) -> Tensor:
         """Std/mean at `scale`."""
         # In float32 the two terms cancel for small scales (large k).
-        wide = scale.double().clamp(max=1e6)  # where the ratio is beyond all numbers
+        wide = scale.double().clamp(max=1e6)  # beyond it the ratio overflows
         log_ratio = torch.lgamma(1 + 2 * wide) - 2 * torch.lgamma(1 + wide)
         return _relative_std_from(log_ratio, scale.dtype)
 
 
 class StandardNormal:
-    r"""$g \sim N(0, 1)$; $E[e^{tg}] = e^{t^2/2}$."""
+    r"""A standard normal variable, the exact noise of a lognormal distribution.
+
+    $$g \sim N(0, 1), \qquad E[e^{tg}] = e^{t^2/2}$$
+
+    Example:
+        >>> StandardNormal().log_moment(torch.tensor(2.0))
+        tensor(2.)
+    """
 
     def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draws with the shape of `like`."""
@@ -104,7 +123,7 @@ def _relative_std_from(log_ratio: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def inside(u: Tensor) -> Tensor:
-    """Numbers between 0 and 1 without the ends, which rounding may reach and noise cannot have."""
+    """`u` without 0 and 1, which rounding may produce and for which quantiles are infinite."""
     kind = torch.finfo(u.dtype)
     return u.clamp(kind.tiny, 1 - kind.eps / 2)
 
@@ -114,34 +133,42 @@ def log_exponential_quantile(u: Tensor) -> Tensor:
     return torch.log(-torch.log1p(-u))
 
 
-_BEND = 3.0  # the scale at which the series' variable is zero
+_BEND = 3.0  # the scale at which the variable x of the series is zero
 _DEGREE = 16
 
 
 def _interpolant(x: np.ndarray, values: np.ndarray) -> list[float]:
-    """Powers of the polynomial through values at Chebyshev points."""
+    """Coefficients of the polynomial through values at Chebyshev points, the constant first."""
     series = np.polynomial.chebyshev.chebfit(x, values, _DEGREE)
     powers: list[float] = np.polynomial.chebyshev.cheb2poly(series).tolist()
     return powers
 
 
 class Truncated:
-    r"""$g = Q(\epsilon)$ with $\epsilon$ uniform on (0.1, 0.9) and $Q$ a quantile function.
+    r"""Noise from uniform numbers on (0.1, 0.9), with moments of its own.
 
-    The moment $m(t) = \frac{1}{0.8}\int_{0.1}^{0.9} e^{t Q(u)} du$ has no short closed form, but
-    $\log m(t) - t\,Q(0.9) + \log(1 + t)$ is bounded and smooth in $x = (t - 3) / (t + 3)$, and its
-    Chebyshev interpolant of degree 16 in $x$ is right to 2e-7 for every $t \ge 0$. In powers of $x$
-    its coefficients stay below one, so that Horner's rule loses nothing in float32. The same holds
-    for $\log(r / t) + \frac12\log(1 + t)$ with $r$ the ratio of standard deviation to mean.
+    $$g = Q(\epsilon), \quad \epsilon \sim U(0.1, 0.9), \qquad
+    m(t) = \frac{1}{0.8}\int_{0.1}^{0.9} e^{t Q(u)} du$$
+
+    The moment has no short closed form, but $\log m(t) - t\,Q(0.9) + \log(1 + t)$ is bounded and
+    smooth in $x = (t - 3) / (t + 3)$. Its Chebyshev interpolant of degree 16 in $x$ has an error
+    of at most 2e-7 for every $t \ge 0$. Its coefficients as a polynomial in $x$ are below one, so
+    that Horner's rule is accurate in float32. The same holds for
+    $\log(r / t) + \frac12\log(1 + t)$ with $r$ the ratio of standard deviation to mean.
 
     Args:
         quantile: $Q$.
+
+    Example:
+        >>> noise = Truncated(log_exponential_quantile)
+        >>> noise.log_moment(torch.tensor(1.0)).exp()  # 1 without truncation
+        tensor(0.8307)
     """
 
     def __init__(self, quantile: Callable[[Tensor], Tensor]) -> None:
         self.quantile = quantile
         self.largest = float(quantile(torch.tensor(HIGH, dtype=torch.float64)))
-        # Gauss-Legendre points, denser near the largest noise, where high moments live.
+        # Gauss-Legendre points, denser near the largest noise, which dominates high moments.
         y, weights = np.polynomial.legendre.leggauss(128)
         y, weights = (y + 1) / 2, weights / 2 * 3 * ((y + 1) / 2) ** 2
         nodes = quantile(torch.from_numpy(HIGH - (HIGH - LOW) * y**3)).numpy()
@@ -161,7 +188,7 @@ class Truncated:
         return in_single(self.quantile, draws)
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """The quantiles at `u`, once it is between the bounds."""
+        """The quantiles at `u` mapped to (0.1, 0.9)."""
         return in_single(self.quantile, LOW + (HIGH - LOW) * u)
 
     def log_moment(self, scale: Tensor) -> Tensor:
@@ -182,9 +209,21 @@ class Truncated:
 
 
 class TruncatedPaper:
-    """Truncated samples with the moments of the exact noise, as in the paper: not consistent.
+    r"""Truncated samples with the moments of the exact noise, which are inconsistent.
 
-    Training learns to steer attention through the gap between the two, which mean mode ignores.
+    $$g = Q(\epsilon), \quad \epsilon \sim U(0.1, 0.9), \qquad m(t) = \int_0^1 e^{t Q(u)} du$$
+
+    As in Section 3.3 of [Zhang et al. 2021](https://arxiv.org/abs/2106.05251). Training learns to
+    use the gap between the two moments, which the posterior mean ignores.
+
+    Args:
+        exact: The noise with the moments.
+        truncated: The noise with the samples.
+
+    Example:
+        >>> noise = TruncatedPaper(LogExponential(), Truncated(log_exponential_quantile))
+        >>> noise.log_moment(torch.tensor(1.0)).exp()
+        tensor(1.)
     """
 
     def __init__(self, exact: Noise, truncated: Noise) -> None:
@@ -194,7 +233,7 @@ class TruncatedPaper:
 
 
 class _TruncatedLogMoment(torch.autograd.Function):
-    """One saved tensor instead of one for each term of the series."""
+    """Saves one tensor instead of one for each term of the series."""
 
     @staticmethod
     def forward(ctx: Any, scale: Tensor, largest: float, series: Sequence[float]) -> Tensor:

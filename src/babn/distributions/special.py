@@ -1,4 +1,4 @@
-"""Functions that stay finite and accurate where the textbook forms do not."""
+"""Special functions that stay finite and accurate where the textbook forms do not."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,7 +11,12 @@ from torch import Tensor
 
 
 def log_softplus(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    r"""$\log\log(1 + e^x)$, which tends to $x$ where `softplus` underflows."""
+    r"""$\log\log(1 + e^x)$, which tends to $x$ where `softplus` underflows.
+
+    Example:
+        >>> log_softplus(torch.tensor(-200.0))
+        tensor(-200.)
+    """
     tail = x < -15.0
     body = F.softplus(x.masked_fill(tail, 0.0)).log()
     return torch.where(tail, x - 0.5 * x.clamp(max=-15.0).exp(), body)
@@ -22,7 +27,12 @@ def log_gamma_1p(t: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
     $$\log\Gamma(1+t) = (t + \tfrac12)\log(1+t) - t + R\Bigl(\frac1{1+t}\Bigr)$$
 
-    with a remainder $R$ that a polynomial of degree 6 meets to 3e-8 everywhere.
+    with a remainder $R$ that a polynomial of degree 6 approximates to 3e-8 everywhere
+    (`tools/fit_polynomials.py`).
+
+    Example:
+        >>> log_gamma_1p(torch.tensor([0.0, 1.0, 4.0])).exp()
+        tensor([ 1.,  1., 24.])
     """
     if t.dtype != torch.float32:
         return torch.lgamma(1 + t)
@@ -31,7 +41,7 @@ def log_gamma_1p(t: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def polynomial(coefficients: Sequence[float], x: Tensor) -> Tensor:
-    """Horner's rule, in place."""
+    """Evaluates a polynomial by Horner's rule, in place."""
     value = torch.full_like(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         value.mul_(x).add_(coefficient)
@@ -57,54 +67,55 @@ def in_single(function: Callable[[Tensor], Tensor], x: Float[Tensor, "..."]) -> 
 
 
 def saturating_exp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """`exp` that stops at the two-thirds power of the largest number, with a finite gradient.
+    """`exp` that saturates at the two-thirds power of the largest number, with a finite gradient.
 
-    Far beyond anything meaningful, and small enough for sums over many elements to stay finite.
+    The limit is far beyond any meaningful value, and sums over many elements stay finite.
     """
     value: Tensor = _SaturatingExp.apply(x)
     return value
 
 
 def finite_gradient(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """`x` itself; gradients that overflow on their way back are cut to the largest finite number.
+    """`x` itself; gradients that overflow in backward become the largest finite number.
 
-    Near the ends of the float32 range the true derivative of a divergence may not be representable
-    although its value is; an infinity there would turn the whole update into NaN.
+    Near the ends of the float32 range the derivative of a KL may not be representable although its
+    value is; an infinity there would turn the whole update into NaN.
     """
     return _FiniteGradient.apply(x) if x.requires_grad else x
 
 
 def saturating_cast(x: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
-    """`x` in a narrower type; numbers too large for it become its largest, gradients stay."""
+    """`x` in a narrower type; values too large for it become its largest number."""
     value: Tensor = _SaturatingCast.apply(x, dtype)
     return value
 
 
-_STIRLING_REST = (
+STIRLING_REST = (
     -0.0810614487, 0.0833316374, 2.68718696e-05, -0.00293401771, 0.000405746207, 0.000379104408,
     -0.000147903565,
 )  # fmt: skip
+"""Coefficients of $R$ by `tools/fit_polynomials.py`, the constant first."""
 
 
 class _StirlingLogGamma(torch.autograd.Function):
-    """One saved tensor instead of one for each term."""
+    """Saves one tensor instead of one for each term."""
 
     @staticmethod
     def forward(ctx: Any, t: Tensor) -> Tensor:
         ctx.save_for_backward(t)
-        rest = polynomial(_STIRLING_REST, (1 + t).reciprocal_())
+        rest = polynomial(STIRLING_REST, (1 + t).reciprocal_())
         return rest.addcmul_(t.log1p(), t + 0.5).sub_(t)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (t,) = ctx.saved_tensors
         y = (1 + t).reciprocal_()
-        rest = polynomial(slopes(_STIRLING_REST), y).mul_(y).mul_(y)
+        rest = polynomial(slopes(STIRLING_REST), y).mul_(y).mul_(y)
         return t.log1p().addcmul_(t + 0.5, y).sub_(1).sub_(rest).mul_(grad)
 
 
 class _SaturatingExp(torch.autograd.Function):
-    """Value and derivative are the same number, so saving the value is enough."""
+    """Saves the value, which is also the derivative."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

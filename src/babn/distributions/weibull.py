@@ -15,13 +15,15 @@ class Weibull(LogLocationScale):
     \log s = \log\lambda + \frac{1}{k}\log(-\log(1-\epsilon)), \qquad
     E[s] = \lambda\,\Gamma(1 + 1/k).$$
 
-    Under truncated noise the last factor is the truncated noise's own moment.
+    Under truncated noise the last factor is the moment of the truncated noise. The Weibull
+    distribution approximates a gamma posterior, and has a reparameterisation and an analytic KL
+    from a gamma prior ([Zhang et al. 2018](https://arxiv.org/abs/1803.01328)).
 
     Args:
         k: Shape, positive.
         log_lam: Logarithm of the scale.
         noise: `"exact"`, `"truncated"` or `"truncated-paper"`.
-        log_mean: Logarithm of the mean, if it is at hand; found from the others otherwise.
+        log_mean: Logarithm of the mean, if known; computed from the others otherwise.
 
     Example:
         >>> q = Weibull(torch.tensor(1.0), torch.tensor(0.0))

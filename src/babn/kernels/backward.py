@@ -1,10 +1,10 @@
 """The backward kernels.
 
-The first draws the noise again, evaluates the posterior once more, and stores two numbers for each
-pair: its weight, and the gradient of its score before normalisation. From these the second sums
-over queries for keys, values and prior, and the third over keys for queries; both finish the
-gradient of scores as they go. Where there is nothing to finish, since a row's gradients add up to
-zero, the first sums for queries too.
+The first regenerates the noise, recomputes the posterior, and stores two numbers for each pair: its
+weight, and the gradient of its score before normalisation. From these the second sums over queries
+for keys, values and prior, and the third sums over keys for queries; both complete the gradient of
+the scores. Where it is complete already, since a row's gradients sum to zero, the first sums for
+queries too.
 """
 
 import triton
@@ -15,13 +15,13 @@ from babn.kernels.noise import log_exponential, row_keys, uniform_bits
 from babn.kernels.posterior import (
     FIXED,
     LARGEST_PHI,
-    LIFTED,
     SMALLEST_K,
+    UPWARD,
     alpha_digamma_of,
     moments,
     moments_of_large_k,
-    raised,
     shape,
+    softplus_term_and_slope,
 )
 from babn.kernels.special import EULER, INTERPRETED, LN2, exp2, reciprocal
 from babn.kernels.tiles import (
@@ -34,14 +34,14 @@ from babn.kernels.tiles import (
     dot,
     keys_of_tile,
     load_as_is,
-    load_lift,
+    load_logits,
     load_packed,
-    load_packed_here,
+    load_packed_in_registers,
     load_rows,
     pair_offsets,
     prior_shape,
     scores,
-    store_lift,
+    store_logits,
     store_pairs,
     store_rows,
     store_tile,
@@ -51,184 +51,214 @@ from babn.kernels.tiles import (
 )
 
 ROWS_OF_A_PART = tl.constexpr(limits.ROWS_OF_A_PART)
-"""Of the prior's gradient. Where rows normalise the prior themselves, the last part is what their
-normalisers take away."""
+"""Rows whose prior gradients are summed into one part. Where rows normalise the prior, a last part
+has the gradient through their normalisers."""
 
 
 @triton.jit
 def row_gradients(
-    q, K, V, U1, U2, PRIOR, MASK, BIAS, DU1, DU2, WEIGHTS, DPHI, PRIOR_PART,
-    rows, in_rows, columns, value_columns, first, second, dout, delta, dkl, lse, score_lse,
-    prior_lse, end,
-    k_strides, v_strides, lift_strides, mask_strides, bias_strides,
-    n, m, factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr,
-    SHAPE: tl.constexpr, LIFT: tl.constexpr, NORMALIZED: tl.constexpr, SAMPLE: tl.constexpr,
-    TRUNCATED: tl.constexpr, OWN_MOMENT: tl.constexpr, PRIORS: tl.constexpr,
-    POSITIVE: tl.constexpr, LIFTS: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
-    IEEE: tl.constexpr, FULL: tl.constexpr, LARGE_K: tl.constexpr, BALANCED: tl.constexpr,
+    q, tensors, outputs, strides, row, tile, end, n, m, numbers,
+    C: tl.constexpr, LARGE_K: tl.constexpr,
 ):  # fmt: skip
     """Gradients of all pairs of the rows; their sums over keys for scores, prior and queries."""
-    ALL: tl.constexpr = FULL and MASKED == 0
-    HALF: tl.constexpr = V.dtype.element_ty
-    HERE: tl.constexpr = (
-        FULL and not INTERPRETED and tl.float32 != HALF
-        and (BN == 16 or (BN == 32 and LIFTS == 0)) and (LIFTS == 0 or LIFTS == PACKED)
+    BLOCK_M: tl.constexpr = C.BLOCK_M
+    BLOCK_N: tl.constexpr = C.BLOCK_N
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    BLOCK_DV: tl.constexpr = C.BLOCK_DV
+    K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS = tensors
+    DSHAPE_LOGITS, DSCALE_LOGITS, WEIGHTS, DPHI, PRIOR_PART = outputs
+    k_strides, v_strides, logits_strides, mask_strides, bias_strides = strides
+    first, second, dout, delta, dkl, lse, score_lse, prior_lse = row
+    rows, in_rows, columns, value_columns = tile
+    factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant = numbers
+    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
+    DTYPE: tl.constexpr = V.dtype.element_ty
+    IN_REGISTERS: tl.constexpr = (
+        C.EVEN_MN and not INTERPRETED and tl.float32 != DTYPE
+        and (BLOCK_N == 16 or (BLOCK_N == 32 and C.LOGITS_TYPE == 0))
+        and (C.LOGITS_TYPE == 0 or C.LOGITS_TYPE == PACKED)
     )  # fmt: skip
-    row_sum = tl.zeros([BM], tl.float32)
-    prior_sum = tl.zeros([BM], tl.float32)
+    row_sum = tl.zeros([BLOCK_M], tl.float32)
+    prior_sum = tl.zeros([BLOCK_M], tl.float32)
     dquery = row_sum
-    if BALANCED:
-        dquery = tl.zeros([BM, BD], tl.float32)
-    parts = tl.program_id(0) * (BM // ROWS_OF_A_PART) + tl.arange(0, BM // ROWS_OF_A_PART)
-    # Lifts are loaded a tile ahead of their use, which the compiler does only for products.
-    if HERE and LIFTS == PACKED:
-        nothing = tl.zeros([BM, BN], tl.float32)
-        ahead = load_packed_here(U1, rows, 0, lift_strides[2], nothing, BM)
-    elif LIFTS == PACKED:
-        keys = tl.arange(0, BN)
+    if C.IS_BALANCED:
+        dquery = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    parts = tl.program_id(0) * (BLOCK_M // ROWS_OF_A_PART) + tl.arange(0, BLOCK_M // ROWS_OF_A_PART)
+    # Logits are loaded a tile ahead of their use, which the compiler does for operands of products
+    # only.
+    if IN_REGISTERS and C.LOGITS_TYPE == PACKED:
+        nothing = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        ahead = load_packed_in_registers(SHAPE_LOGITS, rows, 0, logits_strides[2], nothing, BLOCK_M)
+    elif C.LOGITS_TYPE == PACKED:
+        keys = tl.arange(0, BLOCK_N)
         inside = in_rows[:, None] & (keys < m)[None, :]
-        ahead = load_packed(U1, rows, keys, lift_strides[2], inside, end > 0, FULL)
-    for start in range(0, end, BN):
-        keys = keys_of_tile(start, BN, HERE)
-        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
+        ahead = load_packed(SHAPE_LOGITS, rows, keys, logits_strides[2], inside, end > 0, C.EVEN_MN)
+    for start in range(0, end, BLOCK_N):
+        keys = keys_of_tile(start, BLOCK_N, IN_REGISTERS)
+        seen = visible(MASK, mask_strides, rows, keys, n, m, C)
         inside = in_rows[:, None] & (keys < m)[None, :]
-        key = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
-        s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
-        phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL)
-        raise1 = 0.0
-        raise2 = 0.0
-        if LIFTS:
-            if HERE and LIFTS == PACKED:
-                u1, u2 = unpack(ahead.to(tl.uint32, bitcast=True), HALF)
-                later = tl.minimum(start + BN, end - BN)
-                ahead = load_packed_here(U1, rows, later, lift_strides[2], s, BM)
-            elif LIFTS == PACKED:
-                u1, u2 = unpack(beside(ahead, s).to(tl.uint32, bitcast=True), HALF)
-                later = in_rows[:, None] & (keys + BN < m)[None, :]
-                more = start + BN < end
-                ahead = load_packed(U1, rows, keys + BN, lift_strides[2], later, more, FULL)
+        key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
+        s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, C)
+        phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL_SEEN)
+        shape_term = 0.0
+        scale_term = 0.0
+        if C.LOGITS_TYPE:
+            if IN_REGISTERS and C.LOGITS_TYPE == PACKED:
+                shape_logits, scale_logits = unpack(ahead.to(tl.uint32, bitcast=True), DTYPE)
+                later = tl.minimum(start + BLOCK_N, end - BLOCK_N)
+                ahead = load_packed_in_registers(
+                    SHAPE_LOGITS, rows, later, logits_strides[2], s, BLOCK_M
+                )
+            elif C.LOGITS_TYPE == PACKED:
+                shape_logits, scale_logits = unpack(
+                    beside(ahead, s).to(tl.uint32, bitcast=True), DTYPE
+                )
+                later = in_rows[:, None] & (keys + BLOCK_N < m)[None, :]
+                more = start + BLOCK_N < end
+                ahead = load_packed(
+                    SHAPE_LOGITS, rows, keys + BLOCK_N, logits_strides[2], later, more, C.EVEN_MN
+                )
             else:
-                u1, u2 = load_lift(U1, U2, rows, keys, lift_strides[2], inside, LIFTS, HALF, FULL)
-            du1, du2 = u1, u2
-            if SHAPE == LIFTED:
-                raise1, slope1 = raised(u1, POSITIVE, IEEE)
-            if LIFT:
-                raise2, slope2 = raised(u2, POSITIVE, IEEE)
-        k, bare_k = shape(phi, raise1, rho_ln2, fixed_k, SHAPE, NORMALIZED, LARGE_K)
+                shape_logits, scale_logits = load_logits(
+                    SHAPE_LOGITS,
+                    SCALE_LOGITS,
+                    rows,
+                    keys,
+                    logits_strides[2],
+                    inside,
+                    C.LOGITS_TYPE,
+                    DTYPE,
+                    C.EVEN_MN,
+                )
+            dshape_logits, dscale_logits = shape_logits, scale_logits
+            if C.SHAPE_TYPE == UPWARD:
+                shape_term, shape_slope = softplus_term_and_slope(
+                    shape_logits, C.IS_POSITIVE, C.PRECISION
+                )
+            if C.HAS_SCALE:
+                scale_term, scale_slope = softplus_term_and_slope(
+                    scale_logits, C.IS_POSITIVE, C.PRECISION
+                )
+        k, bare_k = shape(phi, shape_term, rho_ln2, fixed_k, C.SHAPE_TYPE, C.IS_NORMALIZED, LARGE_K)
         if LARGE_K:
             t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments_of_large_k(
-                bare_k, k, raise2, sigma_ln2, log_beta
+                bare_k, k, scale_term, sigma_ln2, log_beta
             )
         else:
             t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments(
-                phi, k, raise2, sigma_ln2, log_beta, LIFT, NORMALIZED, OWN_MOMENT
+                phi,
+                k,
+                scale_term,
+                sigma_ln2,
+                log_beta,
+                C.HAS_SCALE,
+                C.IS_NORMALIZED,
+                C.HAS_OWN_MOMENT,
             )
 
         # From the output to the logits.
-        if SAMPLE:
-            g = log_exponential(uniform_bits(first, second, keys), TRUNCATED)
+        if C.IS_SAMPLE:
+            g = log_exponential(uniform_bits(first, second, keys), C.IS_TRUNCATED)
             logits = log_lam + t * g
             g = g * LN2
         else:
             g = slope
             logits = log_lam + log_m
-        w = where_seen(seen, exp2(logits - lse[:, None]), 0.0, ALL)
-        v = load_rows(V, keys, value_columns, v_strides[2], m, DV, BDV, FULL)
-        dw = dot(dout, tl.trans(v).to(dout.dtype), IEEE)
+        w = where_seen(seen, exp2(logits - lse[:, None]), 0.0, ALL_SEEN)
+        v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN)
+        dw = dot(dout, tl.trans(v).to(dout.dtype), C.PRECISION)
         dlogits = w * (dw - delta[:, None])
-        store_tile(WEIGHTS, rows, start, m, w, inside, BM, BN, FULL, HERE)
+        store_tile(WEIGHTS, rows, start, m, w, inside, BLOCK_M, BLOCK_N, C.EVEN_MN, IN_REGISTERS)
 
-        # From logits and divergence to scale (its log) and 1/k.
+        # From logits and KL to the log of the scale and 1/k.
         dscale = dlogits
         dt = dlogits * g
-        if PRIORS != 0:
+        if C.PRIOR_TYPE != 0:
             alpha = alpha_constant
-            if PRIORS != CONSTANT:
-                alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, PRIORS, ALL)
-            weight = where_seen(seen, dkl[:, None], 0.0, ALL)
+            if C.PRIOR_TYPE != CONSTANT:
+                alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, C.PRIOR_TYPE, ALL_SEEN)
+            weight = where_seen(seen, dkl[:, None], 0.0, ALL_SEEN)
             dscale += weight * (expected - alpha)
             dt += weight * (alpha * EULER + expected * psi - k)
-            if PRIORS != CONSTANT:
-                # By its log, or where keys alone decide about it, what pairs add to that over it.
+            if C.PRIOR_TYPE != CONSTANT:
+                # The gradient of log alpha; or, normalised over all keys, the pairs' part of the
+                # gradient of alpha.
                 dalpha = EULER * t - LN2 * log_lam - LN2 * log_beta
-                if PRIORS == ROWWISE:
+                if C.PRIOR_TYPE == ROWWISE:
                     dalpha = alpha * dalpha + alpha_digamma_of(alpha)
                 dalpha = weight * dalpha
-                if PRIORS == ROWWISE:
+                if C.PRIOR_TYPE == ROWWISE:
                     prior_sum += tl.sum(dalpha, 1)
-                store_parts(PRIOR_PART, parts, keys, m, dalpha, BM, BN)
+                store_parts(PRIOR_PART, parts, keys, m, dalpha, BLOCK_M, BLOCK_N)
 
-        # From scale and 1/k to scores and upward path; zero where nothing is seen, as `w` and
-        # `weight` are.
+        # From scale and 1/k to scores and logits; zero at masked pairs, as `w` and `weight` are.
         dphi = dscale
-        if LIFT:
+        if C.HAS_SCALE:
             dlam = dscale * reciprocal(lam)
             dphi = dlam * bare
-            du2 = dlam * (sigma * (1.0 / LN2)) * slope2
-        if SHAPE != FIXED:
+            dscale_logits = dlam * (sigma * (1.0 / LN2)) * scale_slope
+        if C.SHAPE_TYPE != FIXED:
             dt -= dphi * slope
             dk = -t * t * dt
             if not LARGE_K:
                 dk = tl.where(k > SMALLEST_K, dk, 0.0)
-            if NORMALIZED:
+            if C.IS_NORMALIZED:
                 dphi += dk * bare_k
             else:
                 dphi += tl.where(phi < LARGEST_PHI, dk * bare_k, 0.0)
-            if SHAPE == LIFTED:
-                du1 = dk * slope1 * (rho_ln2 * (1.0 / LN2))
-        if LIFTS:
-            store_lift(
-                DU1, DU2, rows, start, lift_strides[2], du1, du2, inside,
-                LIFTS, HALF, SHAPE == LIFTED, BM, BN, FULL, HERE,
+            if C.SHAPE_TYPE == UPWARD:
+                dshape_logits = dk * shape_slope * (rho_ln2 * (1.0 / LN2))
+        if C.LOGITS_TYPE:
+            store_logits(
+                DSHAPE_LOGITS, DSCALE_LOGITS, rows, start, logits_strides[2],
+                dshape_logits, dscale_logits, inside,
+                DTYPE, C.SHAPE_TYPE == UPWARD, IN_REGISTERS, C,
             )  # fmt: skip
-        if BALANCED:
-            dquery += dot(dphi.to(key.dtype), key, IEEE)
+        if C.IS_BALANCED:
+            dquery += dot(dphi.to(key.dtype), key, C.PRECISION)
         else:
             row_sum += tl.sum(dphi, 1)
-        store_tile(DPHI, rows, start, m, dphi, inside, BM, BN, FULL, HERE)
+        store_tile(DPHI, rows, start, m, dphi, inside, BLOCK_M, BLOCK_N, C.EVEN_MN, IN_REGISTERS)
     return row_sum, prior_sum, dquery
 
 
 @triton.jit
-def store_parts(PRIOR_PART, parts, keys, m, values, BM: tl.constexpr, BN: tl.constexpr):
-    """Sums over a few rows at a time, which stay within a warp."""
-    PARTS: tl.constexpr = BM // ROWS_OF_A_PART
-    sums = tl.sum(tl.reshape(values, [PARTS, ROWS_OF_A_PART, BN]), 1)
+def store_parts(PRIOR_PART, parts, keys, m, values, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Stores sums over a few rows, within a warp, as parts."""
+    PARTS: tl.constexpr = BLOCK_M // ROWS_OF_A_PART
+    sums = tl.sum(tl.reshape(values, [PARTS, ROWS_OF_A_PART, BLOCK_N]), 1)
     at = parts[:, None].to(tl.int64) * m + keys[None, :]
     tl.store(PRIOR_PART + at, sums, mask=(keys < m)[None, :])
 
 
 @triton.jit(do_not_specialize=["first_example"])
 def attend_backward_rows(
-    Q, K, V, U1, U2, PRIOR, MASK, BIAS, SEEDS, OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END,
-    DOUT, DKL, DU1, DU2, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM, PRIOR_PART, DQ,
-    q_strides, k_strides, v_strides, out_strides, dout_strides, dq_strides, lift_strides,
-    mask_strides, bias_strides,
-    heads, groups, n, m, prior_parts, first_example, rows_per_seed,
-    factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr,
-    SHAPE: tl.constexpr, LIFT: tl.constexpr, NORMALIZED: tl.constexpr, SAMPLE: tl.constexpr,
-    TRUNCATED: tl.constexpr, OWN_MOMENT: tl.constexpr, PRIORS: tl.constexpr,
-    LARGE_K: tl.constexpr,
-    POSITIVE: tl.constexpr, LIFTS: tl.constexpr, BALANCED: tl.constexpr,
-    MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr, FULL: tl.constexpr,
-):  # fmt: skip
-    """One block of queries of one head; tensors begin at one of the batch's examples."""
+    inputs, saved, outputs, strides, sizes, first_example, numbers, C: tl.constexpr
+):
+    """One block of queries of one head; tensors start at example `first_example` of the batch."""
+    BLOCK_M: tl.constexpr = C.BLOCK_M
+    BLOCK_N: tl.constexpr = C.BLOCK_N
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    BLOCK_DV: tl.constexpr = C.BLOCK_DV
+    Q, K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS, SEEDS = inputs
+    OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, DOUT, DKL = saved
+    DSHAPE_LOGITS, DSCALE_LOGITS, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM, PRIOR_PART, DQ = outputs
+    (q_strides, k_strides, v_strides, out_strides, dout_strides, dq_strides, logits_strides,
+     mask_strides, bias_strides) = strides  # fmt: skip
+    heads, groups, n, m, prior_parts, rows_per_seed = sizes
+    factor = numbers[0]
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     in_rows = rows < n
     row_places = plane.to(tl.int64) * n + rows
-    columns, value_columns = tl.arange(0, BD), tl.arange(0, BDV)
+    columns, value_columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
     K = at_head(K, k_strides, batch, head // groups)
     V = at_head(V, v_strides, batch, head // groups)
-    U1 = at_head(U1, lift_strides, batch, head)
-    U2 = at_head(U2, lift_strides, batch, head)
-    DU1 = at_head(DU1, lift_strides, batch, head)
-    DU2 = at_head(DU2, lift_strides, batch, head)
+    SHAPE_LOGITS = at_head(SHAPE_LOGITS, logits_strides, batch, head)
+    SCALE_LOGITS = at_head(SCALE_LOGITS, logits_strides, batch, head)
+    DSHAPE_LOGITS = at_head(DSHAPE_LOGITS, logits_strides, batch, head)
+    DSCALE_LOGITS = at_head(DSCALE_LOGITS, logits_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     BIAS = at_head(BIAS, bias_strides, batch, head)
     PRIOR += (plane // groups).to(tl.int64) * m
@@ -236,103 +266,106 @@ def attend_backward_rows(
     WEIGHTS += plane.to(tl.int64) * n * m
     DPHI += plane.to(tl.int64) * n * m
     Q = at_head(Q, q_strides, batch, head)
-    q = load_rows(Q, rows, columns, q_strides[2], n, D, BD, FULL)
+    q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
     DOUT = at_head(DOUT, dout_strides, batch, head)
-    dout = load_rows(DOUT, rows, value_columns, dout_strides[2], n, DV, BDV, FULL)
+    dout = load_rows(
+        DOUT, rows, value_columns, dout_strides[2], n, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN
+    )
     OUT = at_head(OUT, out_strides, batch, head)
-    out = load_rows(OUT, rows, value_columns, out_strides[2], n, DV, BDV, FULL)
+    out = load_rows(OUT, rows, value_columns, out_strides[2], n, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN)
     delta = tl.sum(dout.to(tl.float32) * out.to(tl.float32), 1)
     lse = tl.load(LSE + row_places, mask=in_rows, other=0.0)
-    score_lse = tl.zeros([BM], tl.float32)
-    prior_lse = tl.zeros([BM], tl.float32)
-    dkl = tl.zeros([BM], tl.float32)
-    if NORMALIZED:
+    score_lse = tl.zeros([BLOCK_M], tl.float32)
+    prior_lse = tl.zeros([BLOCK_M], tl.float32)
+    dkl = tl.zeros([BLOCK_M], tl.float32)
+    if C.IS_NORMALIZED:
         score_lse = tl.load(SCORE_LSE + row_places, mask=in_rows, other=0.0)
-    if PRIORS == ROWWISE:
+    if C.PRIOR_TYPE == ROWWISE:
         prior_lse = tl.load(PRIOR_LSE + row_places, mask=in_rows, other=0.0)
-    if PRIORS != 0:
+    if C.PRIOR_TYPE != 0:
         dkl = tl.load(DKL + row_places, mask=in_rows, other=0.0)
     first = rows
     second = rows
-    if SAMPLE:
+    if C.IS_SAMPLE:
         example = first_example + batch
         first, second = row_keys(SEEDS, example, head, heads, rows, rows_per_seed)
     end = m
-    if MASKED:
+    if C.MASK_TYPE:
         end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0))
-        end = tl.cdiv(end, BN) * BN
+        end = tl.cdiv(end, BLOCK_N) * BLOCK_N
 
     large_k = False
     TRY_LARGE_K: tl.constexpr = (
-        LARGE_K and SHAPE == LIFTED and LIFT and NORMALIZED and OWN_MOMENT and SAMPLE
+        C.LARGE_K
+        and C.SHAPE_TYPE == UPWARD
+        and C.HAS_SCALE
+        and C.IS_NORMALIZED
+        and C.HAS_OWN_MOMENT
+        and C.IS_SAMPLE
     )
     if TRY_LARGE_K:
         large_k = tl.min(tl.load(SMALLEST + row_places, mask=in_rows, other=1.0)) >= 1.0
+    tensors = (K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS)
+    written = (DSHAPE_LOGITS, DSCALE_LOGITS, WEIGHTS, DPHI, PRIOR_PART)
+    tensor_strides = (k_strides, v_strides, logits_strides, mask_strides, bias_strides)
+    row = (first, second, dout, delta, dkl, lse, score_lse, prior_lse)
+    tile = (rows, in_rows, columns, value_columns)
     if large_k:
         row_sum, prior_sum, dquery = row_gradients(
-            q, K, V, U1, U2, PRIOR, MASK, BIAS, DU1, DU2, WEIGHTS, DPHI, PRIOR_PART,
-            rows, in_rows, columns, value_columns, first, second, dout, delta, dkl, lse, score_lse,
-            prior_lse, end,
-            k_strides, v_strides, lift_strides, mask_strides, bias_strides,
-            n, m, factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
-            D, DV, BD, BDV, BM, BN, SHAPE, LIFT, NORMALIZED, SAMPLE, TRUNCATED, OWN_MOMENT, PRIORS,
-            POSITIVE, LIFTS, MASKED, BIASED, IEEE, FULL, TRY_LARGE_K, BALANCED,
-        )  # fmt: skip
+            q, tensors, written, tensor_strides, row, tile, end, n, m, numbers, C, TRY_LARGE_K
+        )
     else:
         row_sum, prior_sum, dquery = row_gradients(
-            q, K, V, U1, U2, PRIOR, MASK, BIAS, DU1, DU2, WEIGHTS, DPHI, PRIOR_PART,
-            rows, in_rows, columns, value_columns, first, second, dout, delta, dkl, lse, score_lse,
-            prior_lse, end,
-            k_strides, v_strides, lift_strides, mask_strides, bias_strides,
-            n, m, factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant,
-            D, DV, BD, BDV, BM, BN, SHAPE, LIFT, NORMALIZED, SAMPLE, TRUNCATED, OWN_MOMENT, PRIORS,
-            POSITIVE, LIFTS, MASKED, BIASED, IEEE, FULL, False, BALANCED,
-        )  # fmt: skip
+            q, tensors, written, tensor_strides, row, tile, end, n, m, numbers, C, False
+        )
 
-    if MASKED:
-        # Nothing flows where no query of the block looks.
-        nothing = tl.zeros([BM, BN], tl.float32)
-        parts = tl.program_id(0) * (BM // ROWS_OF_A_PART) + tl.arange(0, BM // ROWS_OF_A_PART)
-        for start in range(end, m, BN):
-            keys = start + tl.arange(0, BN)
+    if C.MASK_TYPE:
+        # Zeros for keys that no query of the block sees.
+        nothing = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        parts = tl.program_id(0) * (BLOCK_M // ROWS_OF_A_PART) + tl.arange(
+            0, BLOCK_M // ROWS_OF_A_PART
+        )
+        for start in range(end, m, BLOCK_N):
+            keys = start + tl.arange(0, BLOCK_N)
             inside = in_rows[:, None] & (keys < m)[None, :]
-            store_tile(WEIGHTS, rows, start, m, nothing, inside, BM, BN, FULL, False)
-            store_tile(DPHI, rows, start, m, nothing, inside, BM, BN, FULL, False)
-            if LIFTS:
-                store_lift(
-                    DU1, DU2, rows, start, lift_strides[2], nothing, nothing, inside,
-                    LIFTS, V.dtype.element_ty, SHAPE == LIFTED, BM, BN, FULL, False,
+            store_tile(WEIGHTS, rows, start, m, nothing, inside, BLOCK_M, BLOCK_N, C.EVEN_MN, False)
+            store_tile(DPHI, rows, start, m, nothing, inside, BLOCK_M, BLOCK_N, C.EVEN_MN, False)
+            if C.LOGITS_TYPE:
+                store_logits(
+                    DSHAPE_LOGITS, DSCALE_LOGITS, rows, start, logits_strides[2],
+                    nothing, nothing, inside,
+                    V.dtype.element_ty, C.SHAPE_TYPE == UPWARD, False, C,
                 )  # fmt: skip
-            if PRIORS != 0 and PRIORS != CONSTANT:
-                store_parts(PRIOR_PART, parts, keys, m, nothing, BM, BN)
+            if C.PRIOR_TYPE != 0 and C.PRIOR_TYPE != CONSTANT:
+                store_parts(PRIOR_PART, parts, keys, m, nothing, BLOCK_M, BLOCK_N)
 
-    if BALANCED:
+    if C.IS_BALANCED:
         DQ = at_head(DQ, dq_strides, batch, head)
-        store_rows(DQ, rows, columns, dq_strides[2], n, dquery * (factor * LN2), D)
-    elif NORMALIZED:
+        store_rows(DQ, rows, columns, dq_strides[2], n, dquery * (factor * LN2), C.HEAD_DIM)
+    elif C.IS_NORMALIZED:
         tl.store(ROW_SUM + row_places, row_sum, mask=in_rows)
-    if PRIORS == ROWWISE:
+    if C.PRIOR_TYPE == ROWWISE:
         tl.store(PRIOR_SUM + row_places, prior_sum, mask=in_rows)
 
 
 @triton.jit
-def attend_backward_columns(
-    Q, K, PRIOR, MASK, BIAS, SCORE_LSE, PRIOR_LSE, ROW_END, DOUT, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM,
-    DK, DVALUE, PRIOR_PART, DQ,
-    q_strides, k_strides, dout_strides, dk_strides, dv_strides, dq_strides, mask_strides,
-    bias_strides,
-    heads, groups, n, m, prior_parts, factor,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr,
-    NORMALIZED: tl.constexpr, PRIORS: tl.constexpr, WHOLE: tl.constexpr,
-    MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr, FULL: tl.constexpr,
-):  # fmt: skip
-    """One block of keys of one head; if it is the WHOLE of them, gradients of queries as well."""
-    ALL: tl.constexpr = FULL and MASKED == 0
+def attend_backward_columns(inputs, saved, outputs, strides, sizes, factor, C: tl.constexpr):
+    """One block of keys of one head; if C.IS_WHOLE, of all keys, gradients of queries as well."""
+    BLOCK_M: tl.constexpr = C.BLOCK_M
+    BLOCK_N: tl.constexpr = C.BLOCK_N
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    BLOCK_DV: tl.constexpr = C.BLOCK_DV
+    Q, K, PRIOR, MASK, BIAS = inputs
+    SCORE_LSE, PRIOR_LSE, ROW_END, DOUT, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM = saved
+    DK, DVALUE, PRIOR_PART, DQ = outputs
+    (q_strides, k_strides, dout_strides, dk_strides, dv_strides, dq_strides, mask_strides,
+     bias_strides) = strides  # fmt: skip
+    heads, groups, n, m, prior_parts = sizes
+    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
-    keys = tl.program_id(0) * BN + tl.arange(0, BN)
-    columns, value_columns = tl.arange(0, BD), tl.arange(0, BDV)
+    keys = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    columns, value_columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
     Q = at_head(Q, q_strides, batch, head)
     K = at_head(K, k_strides, batch, head // groups)
     DOUT = at_head(DOUT, dout_strides, batch, head)
@@ -342,107 +375,116 @@ def attend_backward_columns(
     PRIOR += (plane // groups).to(tl.int64) * m
     WEIGHTS += plane.to(tl.int64) * n * m
     DPHI += plane.to(tl.int64) * n * m
-    key = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
-    dkey = tl.zeros([BN, BD], tl.float32)
-    dvalue = tl.zeros([BN, BDV], tl.float32)
-    dprior = tl.zeros([BN], tl.float32)
-    for start in range(0, n, BM):
-        rows = start + tl.arange(0, BM)
+    key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
+    dkey = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+    dvalue = tl.zeros([BLOCK_N, BLOCK_DV], tl.float32)
+    dprior = tl.zeros([BLOCK_N], tl.float32)
+    for start in range(0, n, BLOCK_M):
+        rows = start + tl.arange(0, BLOCK_M)
         row_places = plane.to(tl.int64) * n + rows
         looks = True
-        if MASKED:
+        if C.MASK_TYPE:
             ends = tl.load(ROW_END + row_places, mask=rows < n, other=0)
-            looks = tl.max(ends) > tl.program_id(0) * BN
+            looks = tl.max(ends) > tl.program_id(0) * BLOCK_N
         if looks:
             inside = (rows[:, None] < n) & (keys[None, :] < m)
             at = pair_offsets(rows, keys, m, 1)
-            w = load_as_is(WEIGHTS, at, inside, FULL)
-            dout = load_rows(DOUT, rows, value_columns, dout_strides[2], n, DV, BDV, FULL)
-            dvalue += dot(tl.trans(w), dout.to(w.dtype), IEEE)
-            q = load_rows(Q, rows, columns, q_strides[2], n, D, BD, FULL)
-            ds = load_as_is(DPHI, at, inside, FULL)
-            if NORMALIZED or PRIORS == ROWWISE:
-                seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
-            if NORMALIZED:
-                s = scores(
-                    q, key, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL
-                )
+            w = load_as_is(WEIGHTS, at, inside, C.EVEN_MN)
+            dout = load_rows(
+                DOUT, rows, value_columns, dout_strides[2], n, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN
+            )
+            dvalue += dot(tl.trans(w), dout.to(w.dtype), C.PRECISION)
+            q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
+            ds = load_as_is(DPHI, at, inside, C.EVEN_MN)
+            if C.IS_NORMALIZED or C.PRIOR_TYPE == ROWWISE:
+                seen = visible(MASK, mask_strides, rows, keys, n, m, C)
+            if C.IS_NORMALIZED:
+                s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, C)
                 score_lse = tl.load(SCORE_LSE + row_places, mask=rows < n, other=0.0)
                 row_sum = tl.load(ROW_SUM + row_places, mask=rows < n, other=0.0)
-                ds = finished(ds, s, score_lse, row_sum, seen, ALL)
-            dkey += dot(tl.trans(ds), q.to(ds.dtype), IEEE)
-            if WHOLE:
-                dquery = dot(ds, key.to(ds.dtype), IEEE) * (factor * LN2)
-                store_rows(DQ, rows, columns, dq_strides[2], n, dquery, D)
-                if BIASED and NORMALIZED:
-                    store_pairs(DPHI, at, ds, inside, FULL)
-            if PRIORS == ROWWISE:
+                ds = finished(ds, s, score_lse, row_sum, seen, ALL_SEEN)
+            dkey += dot(tl.trans(ds), q.to(ds.dtype), C.PRECISION)
+            if C.IS_WHOLE:
+                dquery = dot(ds, key.to(ds.dtype), C.PRECISION) * (factor * LN2)
+                store_rows(DQ, rows, columns, dq_strides[2], n, dquery, C.HEAD_DIM)
+                if C.HAS_BIAS and C.IS_NORMALIZED:
+                    store_pairs(DPHI, at, ds, inside, C.EVEN_MN)
+            if C.PRIOR_TYPE == ROWWISE:
                 prior_lse = tl.load(PRIOR_LSE + row_places, mask=rows < n, other=0.0)
                 prior_sum = tl.load(PRIOR_SUM + row_places, mask=rows < n, other=0.0)
-                alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, PRIORS, ALL)
-                dprior -= tl.sum(where_seen(seen, alpha * prior_sum[:, None], 0.0, ALL), 0)
-        elif WHOLE:
-            nothing = tl.zeros([BM, BD], tl.float32)
-            store_rows(DQ, rows, columns, dq_strides[2], n, nothing, D)
+                alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, C.PRIOR_TYPE, ALL_SEEN)
+                dprior -= tl.sum(where_seen(seen, alpha * prior_sum[:, None], 0.0, ALL_SEEN), 0)
+        elif C.IS_WHOLE:
+            nothing = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+            store_rows(DQ, rows, columns, dq_strides[2], n, nothing, C.HEAD_DIM)
     DK = at_head(DK, dk_strides, batch, head)
-    store_rows(DK, keys, columns, dk_strides[2], m, dkey * (factor * LN2), D)
+    store_rows(DK, keys, columns, dk_strides[2], m, dkey * (factor * LN2), C.HEAD_DIM)
     DVALUE = at_head(DVALUE, dv_strides, batch, head)
-    store_rows(DVALUE, keys, value_columns, dv_strides[2], m, dvalue, DV)
-    if PRIORS == ROWWISE:
+    store_rows(DVALUE, keys, value_columns, dv_strides[2], m, dvalue, C.VALUE_DIM)
+    if C.PRIOR_TYPE == ROWWISE:
         PRIOR_PART += (plane.to(tl.int64) * prior_parts + prior_parts - 1) * m
         tl.store(PRIOR_PART + keys, dprior, mask=keys < m)
 
 
 @triton.jit
-def finished(dphi, s, score_lse, row_sum, seen, ALL: tl.constexpr):
-    """The gradient of scores, from that of their normalised logarithms."""
-    p = exp2(where_seen(seen, s - score_lse[:, None], LOWEST, ALL))
+def finished(dphi, s, score_lse, row_sum, seen, ALL_SEEN: tl.constexpr):
+    """The gradient of scores, from that of their log softmax."""
+    p = exp2(where_seen(seen, s - score_lse[:, None], LOWEST, ALL_SEEN))
     return (dphi.to(tl.float32) - p * row_sum[:, None]).to(dphi.dtype)
 
 
 @triton.jit
-def attend_backward_queries(
-    Q, K, MASK, BIAS, SCORE_LSE, ROW_END, DPHI, ROW_SUM, DQ,
-    q_strides, k_strides, dq_strides, mask_strides, bias_strides,
-    heads, groups, n, m, factor,
-    D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    NORMALIZED: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
-    IEEE: tl.constexpr, FULL: tl.constexpr,
-):  # fmt: skip
+def attend_backward_queries(inputs, saved, DQ, strides, sizes, factor, C: tl.constexpr):
     """One block of queries of one head; for a bias, leaves the gradient of scores in DPHI."""
-    ALL: tl.constexpr = FULL and MASKED == 0
+    BLOCK_M: tl.constexpr = C.BLOCK_M
+    BLOCK_N: tl.constexpr = C.BLOCK_N
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    Q, K, MASK, BIAS = inputs
+    SCORE_LSE, ROW_END, DPHI, ROW_SUM = saved
+    q_strides, k_strides, dq_strides, mask_strides, bias_strides = strides
+    heads, groups, n, m = sizes
+    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     in_rows = rows < n
     row_places = plane.to(tl.int64) * n + rows
-    columns = tl.arange(0, BD)
+    columns = tl.arange(0, BLOCK_D)
     K = at_head(K, k_strides, batch, head // groups)
     MASK = at_head(MASK, mask_strides, batch, head)
     BIAS = at_head(BIAS, bias_strides, batch, head)
     DPHI += plane.to(tl.int64) * n * m
-    q = load_rows(at_head(Q, q_strides, batch, head), rows, columns, q_strides[2], n, D, BD, FULL)
-    score_lse = tl.zeros([BM], tl.float32)
-    row_sum = tl.zeros([BM], tl.float32)
-    if NORMALIZED:
+    q = load_rows(
+        at_head(Q, q_strides, batch, head),
+        rows,
+        columns,
+        q_strides[2],
+        n,
+        C.HEAD_DIM,
+        BLOCK_D,
+        C.EVEN_MN,
+    )
+    score_lse = tl.zeros([BLOCK_M], tl.float32)
+    row_sum = tl.zeros([BLOCK_M], tl.float32)
+    if C.IS_NORMALIZED:
         score_lse = tl.load(SCORE_LSE + row_places, mask=in_rows, other=0.0)
         row_sum = tl.load(ROW_SUM + row_places, mask=in_rows, other=0.0)
     end = m
-    if MASKED:
+    if C.MASK_TYPE:
         end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0))
-    dquery = tl.zeros([BM, BD], tl.float32)
-    for start in range(0, end, BN):
-        keys = start + tl.arange(0, BN)
+    dquery = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    for start in range(0, end, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
         inside = in_rows[:, None] & (keys < m)[None, :]
-        key = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
+        key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
         at = pair_offsets(rows, keys, m, 1)
-        ds = load_as_is(DPHI, at, inside, FULL)
-        if NORMALIZED:
-            seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
-            s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
-            ds = finished(ds, s, score_lse, row_sum, seen, ALL)
-            if BIASED:
-                store_pairs(DPHI, at, ds, inside, FULL)
-        dquery += dot(ds, key.to(ds.dtype), IEEE)
+        ds = load_as_is(DPHI, at, inside, C.EVEN_MN)
+        if C.IS_NORMALIZED:
+            seen = visible(MASK, mask_strides, rows, keys, n, m, C)
+            s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, C)
+            ds = finished(ds, s, score_lse, row_sum, seen, ALL_SEEN)
+            if C.HAS_BIAS:
+                store_pairs(DPHI, at, ds, inside, C.EVEN_MN)
+        dquery += dot(ds, key.to(ds.dtype), C.PRECISION)
     DQ = at_head(DQ, dq_strides, batch, head)
-    store_rows(DQ, rows, columns, dq_strides[2], n, dquery * (factor * LN2), D)
+    store_rows(DQ, rows, columns, dq_strides[2], n, dquery * (factor * LN2), C.HEAD_DIM)

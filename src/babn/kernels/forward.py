@@ -1,4 +1,4 @@
-"""The forward kernel: rows of queries against blocks of keys, nothing of their product stored."""
+"""The forward kernel: blocks of queries against blocks of keys, without storing any pairs."""
 
 import triton
 import triton.language as tl
@@ -7,16 +7,16 @@ from babn.kernels.noise import log_exponential, row_keys, uniform_bits
 from babn.kernels.posterior import (
     FIXED,
     LARGEST_LOG,
-    LIFTED,
-    divergence,
+    UPWARD,
     inverse,
+    kl_of_pairs,
     log_moment,
     moments,
     moments_of_large_k,
     prior_rest,
-    raise_of,
     row_sums_of_logs,
     shape,
+    softplus_term,
 )
 from babn.kernels.special import LN2, LOG2_E, exp2, log2, moment, reciprocal
 from babn.kernels.tiles import (
@@ -27,7 +27,7 @@ from babn.kernels.tiles import (
     add_exponentials,
     at_head,
     dot,
-    load_lift,
+    load_logits,
     load_prior,
     load_rows,
     log_shape_of_rows,
@@ -39,35 +39,34 @@ from babn.kernels.tiles import (
 
 
 @triton.jit
-def normalize(
-    q, K, PRIOR, MASK, BIAS, rows, in_rows, columns, k_strides, mask_strides, bias_strides,
-    n, m, factor,
-    D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    NORMALIZED: tl.constexpr, PRIORS: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
-    IEEE: tl.constexpr, FULL: tl.constexpr,
-):  # fmt: skip
-    """A pass over the keys for each row's normalisers of scores and prior, and last key seen."""
-    ALL: tl.constexpr = FULL and MASKED == 0
-    row_end = tl.full([BM], m, tl.int32)
-    top = tl.full([BM], BOTTOM, tl.float32)
-    total = tl.zeros([BM], tl.float32)
-    prior_top = tl.full([BM], BOTTOM, tl.float32)
-    prior_total = tl.zeros([BM], tl.float32)
-    if MASKED:
-        row_end = tl.zeros([BM], tl.int32)
-    for start in range(0, m, BN):
-        keys = start + tl.arange(0, BN)
-        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
+def normalize(q, tensors, strides, rows, in_rows, columns, n, m, factor, C: tl.constexpr):
+    """Normalisers of scores and prior, and the end of the keys seen, for each row."""
+    BLOCK_M: tl.constexpr = C.BLOCK_M
+    BLOCK_N: tl.constexpr = C.BLOCK_N
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    K, PRIOR, MASK, BIAS = tensors
+    k_strides, mask_strides, bias_strides = strides
+    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
+    row_end = tl.full([BLOCK_M], m, tl.int32)
+    top = tl.full([BLOCK_M], BOTTOM, tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    prior_top = tl.full([BLOCK_M], BOTTOM, tl.float32)
+    prior_total = tl.zeros([BLOCK_M], tl.float32)
+    if C.MASK_TYPE:
+        row_end = tl.zeros([BLOCK_M], tl.int32)
+    for start in range(0, m, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        seen = visible(MASK, mask_strides, rows, keys, n, m, C)
         inside = in_rows[:, None] & (keys < m)[None, :]
-        if MASKED:
+        if C.MASK_TYPE:
             row_end = tl.maximum(row_end, tl.max(tl.where(seen, keys[None, :] + 1, 0), 1))
-        if NORMALIZED:
-            k = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
-            s = scores(q, k, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
-            top, total = add_exponentials(top, total, s, seen, ALL)
-        if PRIORS == ROWWISE:
+        if C.IS_NORMALIZED:
+            k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
+            s = scores(q, k, BIAS, bias_strides, rows, keys, factor, inside, C)
+            top, total = add_exponentials(top, total, s, seen, ALL_SEEN)
+        if C.PRIOR_TYPE == ROWWISE:
             a = LOG2_E * load_prior(PRIOR, keys, m)
-            prior_top, prior_total = add_exponentials(prior_top, prior_total, a, seen, ALL)
+            prior_top, prior_total = add_exponentials(prior_top, prior_total, a, seen, ALL_SEEN)
     score_lse = tl.where(total > 0, top + log2(total), 0.0)
     prior_lse = tl.where(prior_total > 0, prior_top + log2(prior_total), 0.0)
     return score_lse, prior_lse, row_end
@@ -75,74 +74,92 @@ def normalize(
 
 @triton.jit
 def weigh(
-    q, K, V, U1, U2, PRIOR, MASK, BIAS, rows, in_rows, columns, value_columns, first, second,
-    score_lse, prior_lse, rest_total, end,
-    k_strides, v_strides, lift_strides, mask_strides, bias_strides,
-    n, m, factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant, rest_constant,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr,
-    SHAPE: tl.constexpr, LIFT: tl.constexpr, NORMALIZED: tl.constexpr, SAMPLE: tl.constexpr,
-    TRUNCATED: tl.constexpr, OWN_MOMENT: tl.constexpr, PRIORS: tl.constexpr,
-    POSITIVE: tl.constexpr, LIFTS: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
-    IEEE: tl.constexpr, FULL: tl.constexpr, LARGE_K: tl.constexpr, OF_MEAN: tl.constexpr,
-    BOUNDED: tl.constexpr,
+    q, tensors, strides, row, tile, end, n, m, numbers,
+    C: tl.constexpr, LARGE_K: tl.constexpr, OF_MEAN: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
-    """The posterior of all keys, its weights on the values, its divergence, and the smallest k.
+    """The weighted sum of the values over all keys, its normaliser, the KL, and the smallest k.
 
-    BOUNDED weights need no maximum: they are neither too large for float32 nor all too small.
+    LARGE_K computes with formulas for k of at least 1, OF_MEAN the posterior mean without
+    logarithms. BOUNDED weights need no running maximum: they neither overflow nor all underflow.
     """
-    ALL: tl.constexpr = FULL and MASKED == 0
-    HALF: tl.constexpr = V.dtype.element_ty
+    BLOCK_M: tl.constexpr = C.BLOCK_M
+    BLOCK_N: tl.constexpr = C.BLOCK_N
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    BLOCK_DV: tl.constexpr = C.BLOCK_DV
+    K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS = tensors
+    k_strides, v_strides, logits_strides, mask_strides, bias_strides = strides
+    first, second, score_lse, prior_lse, rest_total = row
+    rows, in_rows, columns, value_columns = tile
+    factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant, rest_constant = numbers
+    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
+    DTYPE: tl.constexpr = V.dtype.element_ty
     rho, sigma = rho_ln2 * LOG2_E, sigma_ln2 * LOG2_E
-    # Means that are multiples of the scores add up to a number known before.
-    KNOWN_MEAN: tl.constexpr = SHAPE == FIXED and not LIFT and NORMALIZED
-    top = tl.full([BM], 0.0 if BOUNDED else BOTTOM, tl.float32)
-    total = tl.zeros([BM], tl.float32)
-    out = tl.zeros([BM, BDV], tl.float32)
-    kl = tl.zeros([BM], tl.float32) + rest_total
-    smallest = tl.full([BM], 1.0, tl.float32)
-    for start in range(0, end, BN):
-        keys = start + tl.arange(0, BN)
-        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
+    # Means proportional to normalised scores have a known sum.
+    KNOWN_MEAN: tl.constexpr = C.SHAPE_TYPE == FIXED and not C.HAS_SCALE and C.IS_NORMALIZED
+    top = tl.full([BLOCK_M], 0.0 if BOUNDED else BOTTOM, tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    out = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
+    kl = tl.zeros([BLOCK_M], tl.float32) + rest_total
+    smallest = tl.full([BLOCK_M], 1.0, tl.float32)
+    for start in range(0, end, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        seen = visible(MASK, mask_strides, rows, keys, n, m, C)
         inside = in_rows[:, None] & (keys < m)[None, :]
-        key = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
-        s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
-        phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL)
-        raise1 = 0.0
-        raise2 = 0.0
-        if LIFTS:
-            u1, u2 = load_lift(U1, U2, rows, keys, lift_strides[2], inside, LIFTS, HALF, FULL)
-            if SHAPE == LIFTED:
-                raise1 = raise_of(u1, POSITIVE, IEEE)
-            if LIFT:
-                raise2 = raise_of(u2, POSITIVE, IEEE)
-        k, score = shape(phi, raise1, rho, fixed_k, SHAPE, NORMALIZED, LARGE_K)
+        key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
+        s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, C)
+        phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL_SEEN)
+        shape_term = 0.0
+        scale_term = 0.0
+        if C.LOGITS_TYPE:
+            shape_logits, scale_logits = load_logits(
+                SHAPE_LOGITS,
+                SCALE_LOGITS,
+                rows,
+                keys,
+                logits_strides[2],
+                inside,
+                C.LOGITS_TYPE,
+                DTYPE,
+                C.EVEN_MN,
+            )
+            if C.SHAPE_TYPE == UPWARD:
+                shape_term = softplus_term(shape_logits, C.IS_POSITIVE, C.PRECISION)
+            if C.HAS_SCALE:
+                scale_term = softplus_term(scale_logits, C.IS_POSITIVE, C.PRECISION)
+        k, score = shape(phi, shape_term, rho, fixed_k, C.SHAPE_TYPE, C.IS_NORMALIZED, LARGE_K)
         if LARGE_K:
             smallest = tl.minimum(smallest, tl.min(k, 1))
         if OF_MEAN:
-            # Not a logarithm is needed.
+            # Avoids a logarithm.
             if LARGE_K:
                 mean = moment(reciprocal(k))
             else:
                 t, y = inverse(k)
-                log_m = log_moment(t, y, log2(y), OWN_MOMENT)
+                log_m = log_moment(t, y, log2(y), C.HAS_OWN_MOMENT)
                 mean = exp2(tl.minimum(log_m, LARGEST_LOG))
-            w = where_seen(seen, score + raise2 * sigma * mean, 0.0, ALL)
+            w = where_seen(seen, score + scale_term * sigma * mean, 0.0, ALL_SEEN)
         else:
             if LARGE_K:
                 t, log_m, _, log_lam, _, _, _, expected, _ = moments_of_large_k(
-                    score, k, raise2, sigma, log_beta
+                    score, k, scale_term, sigma, log_beta
                 )
             else:
                 t, log_m, _, log_lam, _, _, _, expected, _ = moments(
-                    phi, k, raise2, sigma, log_beta, LIFT, NORMALIZED, OWN_MOMENT
+                    phi,
+                    k,
+                    scale_term,
+                    sigma,
+                    log_beta,
+                    C.HAS_SCALE,
+                    C.IS_NORMALIZED,
+                    C.HAS_OWN_MOMENT,
                 )
-            if SAMPLE:
+            if C.IS_SAMPLE:
                 bits = uniform_bits(first, second, keys)
-                logits = log_lam + t * log_exponential(bits, TRUNCATED)
+                logits = log_lam + t * log_exponential(bits, C.IS_TRUNCATED)
             else:
                 logits = log_lam + log_m
-            logits = where_seen(seen, logits, LOWEST, ALL)
+            logits = where_seen(seen, logits, LOWEST, ALL_SEEN)
             if not BOUNDED:
                 higher = tl.maximum(top, tl.max(logits, 1))
                 shrink = exp2(top - higher)
@@ -152,125 +169,132 @@ def weigh(
                 logits -= top[:, None]
             w = exp2(logits)
         total += tl.sum(w, 1)
-        v = load_rows(V, keys, value_columns, v_strides[2], m, DV, BDV, FULL)
-        out += dot(w.to(v.dtype), v, IEEE)
-        if PRIORS != 0:
+        v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN)
+        out += dot(w.to(v.dtype), v, C.PRECISION)
+        if C.PRIOR_TYPE != 0:
             alpha = alpha_constant
             rest = rest_constant
-            if PRIORS == CONTEXTUAL:
+            if C.PRIOR_TYPE == CONTEXTUAL:
                 alpha = load_prior(PRIOR, keys, m)
-                rest = 0.0  # known before
-            elif PRIORS == ROWWISE:
-                log_alpha = log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, ALL)
+                rest = 0.0  # in rest_total
+            elif C.PRIOR_TYPE == ROWWISE:
+                log_alpha = log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, ALL_SEEN)
                 alpha = exp2(log_alpha)
                 rest = prior_rest(alpha, log_alpha)
             mean = 0.0 if KNOWN_MEAN else expected
-            if SHAPE == FIXED:
+            if C.SHAPE_TYPE == FIXED:
                 rest += LN2 * log2(k)
             else:
-                kl += row_sums_of_logs(where_seen(seen, k, 1.0, ALL), NORMALIZED, BM, BN)
-            pairs = divergence(t, log_lam, mean, alpha, rest, log_beta)
-            kl += tl.sum(where_seen(seen, pairs, 0.0, ALL), 1)
-    if PRIORS != 0 and KNOWN_MEAN:
+                kl += row_sums_of_logs(
+                    where_seen(seen, k, 1.0, ALL_SEEN), C.IS_NORMALIZED, BLOCK_M, BLOCK_N
+                )
+            pairs = kl_of_pairs(t, log_lam, mean, alpha, rest, log_beta)
+            kl += tl.sum(where_seen(seen, pairs, 0.0, ALL_SEEN), 1)
+    if C.PRIOR_TYPE != 0 and KNOWN_MEAN:
         _, _, _, _, _, _, _, mean, _ = moments(
-            0.0, fixed_k, 0.0, 0.0, log_beta, False, True, OWN_MOMENT
+            0.0, fixed_k, 0.0, 0.0, log_beta, False, True, C.HAS_OWN_MOMENT
         )
         kl += tl.where(total > 0, mean, 0.0)
     return top, total, out, kl, smallest
 
 
 @triton.jit
-def attend_forward(
-    Q, K, V, U1, U2, PRIOR, REST, MASK, BIAS, SEEDS, OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST,
-    ROW_END, KL,
-    q_strides, k_strides, v_strides, out_strides, lift_strides, mask_strides, bias_strides,
-    heads, groups, n, m, rows_per_seed,
-    factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant, rest_constant,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr,
-    SHAPE: tl.constexpr, LIFT: tl.constexpr, NORMALIZED: tl.constexpr, SAMPLE: tl.constexpr,
-    TRUNCATED: tl.constexpr, OWN_MOMENT: tl.constexpr, PRIORS: tl.constexpr,
-    LARGE_K: tl.constexpr,
-    POSITIVE: tl.constexpr, LIFTS: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
-    IEEE: tl.constexpr, FULL: tl.constexpr,
-):  # fmt: skip
+def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
     """One block of queries of one head.
 
-    REST is what the prior alone adds to the divergence of a row, if that is the same for all rows.
+    REST is the part of a row's KL that depends on the prior alone, if all rows share it.
     """
+    BLOCK_M: tl.constexpr = C.BLOCK_M
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    BLOCK_DV: tl.constexpr = C.BLOCK_DV
+    Q, K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, REST, MASK, BIAS, SEEDS = inputs
+    OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, KL = outputs
+    q_strides, k_strides, v_strides, out_strides, logits_strides, mask_strides, bias_strides = (
+        strides
+    )
+    heads, groups, n, m, rows_per_seed = sizes
+    factor = numbers[0]
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     in_rows = rows < n
     row_places = plane.to(tl.int64) * n + rows
-    columns, value_columns = tl.arange(0, BD), tl.arange(0, BDV)
+    columns, value_columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
     K = at_head(K, k_strides, batch, head // groups)
     V = at_head(V, v_strides, batch, head // groups)
-    U1 = at_head(U1, lift_strides, batch, head)
-    U2 = at_head(U2, lift_strides, batch, head)
+    SHAPE_LOGITS = at_head(SHAPE_LOGITS, logits_strides, batch, head)
+    SCALE_LOGITS = at_head(SCALE_LOGITS, logits_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     BIAS = at_head(BIAS, bias_strides, batch, head)
     PRIOR += (plane // groups).to(tl.int64) * m
     Q = at_head(Q, q_strides, batch, head)
-    q = load_rows(Q, rows, columns, q_strides[2], n, D, BD, FULL)
+    q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
 
-    score_lse = tl.zeros([BM], tl.float32)
-    prior_lse = tl.zeros([BM], tl.float32)
+    score_lse = tl.zeros([BLOCK_M], tl.float32)
+    prior_lse = tl.zeros([BLOCK_M], tl.float32)
     rest_total = 0.0
-    if PRIORS == CONTEXTUAL:
+    if C.PRIOR_TYPE == CONTEXTUAL:
         rest_total = tl.load(REST + plane // groups)
     end = m
-    if NORMALIZED or PRIORS == ROWWISE or MASKED:
+    if C.IS_NORMALIZED or C.PRIOR_TYPE == ROWWISE or C.MASK_TYPE:
         score_lse, prior_lse, row_end = normalize(
-            q, K, PRIOR, MASK, BIAS, rows, in_rows, columns, k_strides, mask_strides, bias_strides,
-            n, m, factor, D, BD, BM, BN, NORMALIZED, PRIORS, MASKED, BIASED, IEEE, FULL,
+            q, (K, PRIOR, MASK, BIAS), (k_strides, mask_strides, bias_strides),
+            rows, in_rows, columns, n, m, factor, C,
         )  # fmt: skip
         tl.store(SCORE_LSE + row_places, score_lse, mask=in_rows)
-        if PRIORS == ROWWISE:
+        if C.PRIOR_TYPE == ROWWISE:
             tl.store(PRIOR_LSE + row_places, prior_lse, mask=in_rows)
-        if MASKED:
+        if C.MASK_TYPE:
             tl.store(ROW_END + row_places, row_end, mask=in_rows)
             end = tl.max(row_end)
 
     first = rows
     second = rows
-    if SAMPLE:
+    if C.IS_SAMPLE:
         first, second = row_keys(SEEDS, batch, head, heads, rows, rows_per_seed)
-    USUAL: tl.constexpr = SHAPE == LIFTED and LIFT and NORMALIZED and OWN_MOMENT
+    USUAL: tl.constexpr = (
+        C.SHAPE_TYPE == UPWARD and C.HAS_SCALE and C.IS_NORMALIZED and C.HAS_OWN_MOMENT
+    )
     OF_MEAN: tl.constexpr = (
-        USUAL and not SAMPLE and PRIORS == 0 and V.dtype.element_ty != tl.float16
+        USUAL and not C.IS_SAMPLE and C.PRIOR_TYPE == 0 and V.dtype.element_ty != tl.float16
     )
     BOUNDED: tl.constexpr = OF_MEAN or (
-        SAMPLE and NORMALIZED and (TRUNCATED or (SHAPE == FIXED and LARGE_K))
+        C.IS_SAMPLE and C.IS_NORMALIZED
+        and (C.IS_TRUNCATED or (C.SHAPE_TYPE == FIXED and C.LARGE_K))
         and V.dtype.element_ty != tl.float16
     )  # fmt: skip
-    TRY_LARGE_K: tl.constexpr = LARGE_K and USUAL and (SAMPLE or OF_MEAN)
+    TRY_LARGE_K: tl.constexpr = C.LARGE_K and USUAL and (C.IS_SAMPLE or OF_MEAN)
+    tensors = (K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS)
+    tensor_strides = (k_strides, v_strides, logits_strides, mask_strides, bias_strides)
+    row = (first, second, score_lse, prior_lse, rest_total)
+    tile = (rows, in_rows, columns, value_columns)
     top, total, out, kl, smallest = weigh(
-        q, K, V, U1, U2, PRIOR, MASK, BIAS, rows, in_rows, columns, value_columns, first, second,
-        score_lse, prior_lse, rest_total, end,
-        k_strides, v_strides, lift_strides, mask_strides, bias_strides,
-        n, m, factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant, rest_constant,
-        D, DV, BD, BDV, BM, BN, SHAPE, LIFT, NORMALIZED, SAMPLE, TRUNCATED, OWN_MOMENT, PRIORS,
-        POSITIVE, LIFTS, MASKED, BIASED, IEEE, FULL, TRY_LARGE_K, OF_MEAN, BOUNDED,
-    )  # fmt: skip
+        q, tensors, tensor_strides, row, tile, end, n, m, numbers, C, TRY_LARGE_K, OF_MEAN, BOUNDED
+    )
     if TRY_LARGE_K:
         tl.store(SMALLEST + row_places, smallest, mask=in_rows)
         if tl.min(tl.where(in_rows, smallest, 1.0)) < 1.0:
-            # Some k was not large after all: the same again with what is right for every k.
+            # Some k is below 1: once more with formulas for every k.
             top, total, out, kl, smallest = weigh(
-                q, K, V, U1, U2, PRIOR, MASK, BIAS, rows, in_rows, columns, value_columns,
-                first, second, score_lse, prior_lse, rest_total, end,
-                k_strides, v_strides, lift_strides, mask_strides, bias_strides,
-                n, m, factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant, rest_constant,
-                D, DV, BD, BDV, BM, BN, SHAPE, LIFT, NORMALIZED, SAMPLE, TRUNCATED, OWN_MOMENT,
-                PRIORS, POSITIVE, LIFTS, MASKED, BIASED, IEEE, FULL, False, OF_MEAN,
+                q,
+                tensors,
+                tensor_strides,
+                row,
+                tile,
+                end,
+                n,
+                m,
+                numbers,
+                C,
+                False,
+                OF_MEAN,
                 BOUNDED,
-            )  # fmt: skip
+            )
 
     found = total > 0
     out = out / tl.where(found, total, 1.0)[:, None]
     tl.store(LSE + row_places, tl.where(found, top + log2(total), 0.0), mask=in_rows)
     OUT = at_head(OUT, out_strides, batch, head)
-    store_rows(OUT, rows, value_columns, out_strides[2], n, out, DV)
-    if PRIORS != 0:
+    store_rows(OUT, rows, value_columns, out_strides[2], n, out, C.VALUE_DIM)
+    if C.PRIOR_TYPE != 0:
         tl.store(KL + row_places, kl, mask=in_rows)

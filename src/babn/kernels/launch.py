@@ -1,9 +1,9 @@
-"""What launching the kernels has in common: settings, tiles, strides, and the launch itself."""
+"""Launches of the kernels: operators, tiles, compile-time flags, strides, and a bounded cache."""
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
-from hashlib import sha256
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -12,124 +12,128 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-LN2, LOG2_E, EULER = math.log(2), 1 / math.log(2), 0.57721566490153286
+from babn.kernels.settings import (
+    LARGE_RHO,
+    LogitsType,
+    Precision,
+    Prior,
+    Settings,
+    Shape,
+    mask_type,
+)
 
-FIXED, BARE, LIFTED = 0, 1, 2
-NO_PRIOR, CONTEXTUAL, CONSTANT, ROWWISE = 0, 1, 2, 3
-NO_MASK, PAIRWISE, KEYWISE = 0, 1, 2
-PACKED = 3
-FEW, ALL, ROUNDED = 0, 1, 2
+VERSION = 1
+"""Version of the operators. Compilers cache graphs on disk by the names of operators, and with them
+the sizes of results: increase it when arguments or results of an operator change."""
 
-
-def fingerprint(folder: Path) -> str:
-    """A short name for all sources in a folder."""
-    sources = b"".join(each.read_bytes() for each in sorted(folder.glob("*.py")))
-    return sha256(sources).hexdigest()[:8]
-
-
-FINGERPRINT = fingerprint(Path(__file__).parent)
+CACHED_LAUNCHES = 512
+"""Launches that a launcher remembers. Each combination of shapes, strides and flags is one."""
 
 
 def operator(function: Callable[..., Any]) -> Any:
-    """Makes an operator of a function.
-
-    Compilers keep graphs on disk, and know an operator by its name alone. It names the sources,
-    since sizes of results may be others in the next version.
-    """
-    name = f"babn::{function.__name__}_{FINGERPRINT}"
+    """Makes a function a torch operator with a versioned name."""
+    name = f"babn::{function.__name__}_v{VERSION}"
     return torch.library.custom_op(name, function, mutates_args=())
 
 
-def digits(dtype: torch.dtype) -> int:
-    """How products of matrices are computed: those of float32 as torch was told to compute them."""
+def precision(dtype: torch.dtype) -> int:
+    """How products of matrices are computed; those of float32 follow torch's setting."""
     if dtype != torch.float32:
-        return FEW
-    return ALL if torch.get_float32_matmul_precision() == "highest" else ROUNDED
+        return Precision.HALF.value
+    highest = torch.get_float32_matmul_precision() == "highest"
+    return Precision.IEEE.value if highest else Precision.TF32.value
 
 
-def masks(mask: Tensor | None) -> int:
-    """The kind of mask."""
-    if mask is None:
-        return NO_MASK
-    return PAIRWISE if mask.shape[1] > 1 or mask.shape[2] > 1 else KEYWISE
+def numbers_of(settings: Settings) -> tuple[float, ...]:
+    """The numbers of a call as kernels take them, with logarithms to base 2."""
+    return (
+        settings.scale / math.log(2),
+        settings.rho * math.log(2),
+        max(settings.fixed_k, 1e-4),
+        settings.sigma * math.log(2),
+        math.log2(settings.beta),
+        settings.alpha,
+    )
 
 
-LARGE_RHO = 8.0
-"""From this rho on kernels first try what is right for k of at least 1, and all others afterwards
-where they find a smaller one. Untrained maps give softplus values of about 0.7."""
+@dataclass(frozen=True)
+class Flags:
+    """What an attention kernel is compiled for: one argument, the names as in flash-attention.
+
+    Attributes:
+        HEAD_DIM: Size of a head of queries and keys.
+        VALUE_DIM: Size of a head of values.
+        BLOCK_D: The block that holds a head of queries and keys.
+        BLOCK_DV: The block that holds a head of values.
+        BLOCK_M: Queries of a tile.
+        BLOCK_N: Keys of a tile.
+        EVEN_MN: Whether queries and keys fill whole tiles.
+        MASK_TYPE: `MaskType`.
+        HAS_BIAS: Whether a bias is added to the scores.
+        PRECISION: `Precision`.
+        SHAPE_TYPE: `Shape`.
+        HAS_SCALE: Whether the upward path enters the scale.
+        LOGITS_TYPE: `LogitsType`.
+        IS_POSITIVE: Whether softplus has been applied to the logits.
+        IS_NORMALIZED: Whether scores are normalised over keys.
+        IS_SAMPLE: Whether to draw a sample.
+        IS_TRUNCATED: Whether the noise is truncated.
+        HAS_OWN_MOMENT: Whether the mean factor is that of the truncated noise.
+        PRIOR_TYPE: `Prior`.
+        LARGE_K: Whether to assume first that all k are at least 1.
+        IS_BALANCED: Whether the gradients of a row's scores sum to zero.
+        IS_WHOLE: Whether one block has all keys.
+    """
+
+    HEAD_DIM: int
+    VALUE_DIM: int
+    BLOCK_D: int
+    BLOCK_DV: int
+    BLOCK_M: int
+    BLOCK_N: int
+    EVEN_MN: bool
+    MASK_TYPE: int
+    HAS_BIAS: bool
+    PRECISION: int
+    SHAPE_TYPE: int = Shape.SCORES.value
+    HAS_SCALE: bool = False
+    LOGITS_TYPE: int = LogitsType.NONE.value
+    IS_POSITIVE: bool = False
+    IS_NORMALIZED: bool = True
+    IS_SAMPLE: bool = False
+    IS_TRUNCATED: bool = False
+    HAS_OWN_MOMENT: bool = False
+    PRIOR_TYPE: int = Prior.NONE.value
+    LARGE_K: bool = False
+    IS_BALANCED: bool = False
+    IS_WHOLE: bool = False
 
 
-class Settings(NamedTuple):
-    """The numbers and choices of a call."""
-
-    scale: float
-    rho: float
-    fixed_k: float
-    sigma: float
-    beta: float
-    alpha: float
-    normalized: bool
-    sample: bool
-    truncated: bool
-    own_moment: bool
-    with_kl: bool
-
-    @property
-    def shape(self) -> int:
-        """Where the Weibull shape comes from."""
-        if self.fixed_k > 0:
-            return FIXED
-        return LIFTED if self.rho > 0 else BARE
-
-    def priors(self, prior: Tensor | None, mask: Tensor | None) -> int:
-        """The kind of prior."""
-        if not self.with_kl:
-            return NO_PRIOR
-        if prior is None:
-            return CONSTANT
-        return ROWWISE if masks(mask) == PAIRWISE else CONTEXTUAL
-
-    def balanced(self, prior: Tensor | None, mask: Tensor | None) -> bool:
-        """Whether the gradients of a row's normalised scores always add up to zero.
-
-        Those through the logits do. The divergence's are the differences of two distributions over
-        keys, if expected weights are the scores themselves and the prior's shapes add up to one.
-        """
-        expected = self.beta == 1 and self.priors(prior, mask) in (CONTEXTUAL, ROWWISE)
-        plain = self.shape == FIXED and self.sigma == 0 and not self.own_moment
-        return plain and self.normalized and (expected or not self.with_kl)
-
-    def numbers(self) -> tuple[float, ...]:
-        """What kernels compute with; logarithms to base 2."""
-        return (
-            self.scale * LOG2_E,
-            self.rho * LN2,
-            max(self.fixed_k, 1e-4),
-            self.sigma * LN2,
-            math.log2(self.beta),
-            self.alpha,
-        )
-
-    def options(self, prior: Tensor | None, mask: Tensor | None) -> dict[str, Any]:
-        """What kernels are compiled for."""
-        return {
-            "SHAPE": self.shape,
-            "LIFT": self.sigma > 0,
-            "NORMALIZED": self.normalized,
-            "SAMPLE": self.sample,
-            "TRUNCATED": self.truncated,
-            "OWN_MOMENT": self.own_moment,
-            "PRIORS": self.priors(prior, mask),
-            "LARGE_K": self.fixed_k >= 1 or self.rho >= LARGE_RHO,
-        }
+def flags_of(settings: Settings, prior: Prior) -> dict[str, Any]:
+    """The flags that follow from the settings of a call."""
+    return {
+        "SHAPE_TYPE": settings.shape.value,
+        "HAS_SCALE": settings.sigma > 0,
+        "IS_NORMALIZED": settings.normalized,
+        "IS_SAMPLE": settings.sample,
+        "IS_TRUNCATED": settings.truncated,
+        "HAS_OWN_MOMENT": settings.own_moment,
+        "PRIOR_TYPE": prior.value,
+        "LARGE_K": settings.fixed_k >= 1 or settings.rho >= LARGE_RHO,
+    }
 
 
 class Tile(NamedTuple):
     """Queries and keys of a tile, and how a kernel works on it.
 
     Attributes:
-        stages: How many tiles are loaded at once.
-        registers: The most that a thread may have, so that more of them run; 0 for any number.
+        queries: Queries of the tile.
+        keys: Keys of the tile.
+        warps: Warps of a program.
+        stages: Tiles that are loaded at once.
+        registers: Limit of the registers of a thread, so that more programs run at a time; 0 for
+            none. The limits were chosen together with the tiles by `benchmarks/kernel_parts.py`; a
+            gain of their own has not been recorded.
     """
 
     queries: int
@@ -143,7 +147,7 @@ TILES = {
     "forward": Tile(64, 32, 4, registers=128),
     "forward over heads": Tile(64, 32, 4, registers=168),
     "rows": Tile(64, 16, 4, registers=168),
-    "rows without lift": Tile(64, 32, 4, registers=168),
+    "rows without logits": Tile(64, 32, 4, registers=168),
     "columns": Tile(64, 64, 4),
     "whole": Tile(32, 128, 8, registers=128),
     "queries": Tile(64, 64, 4),
@@ -151,40 +155,61 @@ TILES = {
 }
 """For each kernel the largest tile that fits its registers with heads of 64."""
 
-
 LARGE_HEAD = 1024
 """Bytes of a head from which on tiles are smaller, to fit the shared memory of small GPUs."""
 
 
-def tile_options(
-    kernel: str, q: Tensor, m: int, mask: Tensor | None, bias: Tensor | None, sizes: dict[str, int]
-) -> dict[str, Any]:
-    """The tile of a kernel, smaller for short texts, and what has to be done in it."""
-    n, largest, widest = q.shape[2], TILES[kernel], max(sizes["BD"], sizes["BDV"])
-    parts = 2 if widest * q.element_size() >= LARGE_HEAD else 1
-    queries = min(largest.queries // parts, max(16, triton.next_power_of_2(n)))
-    keys = min(max(16, largest.keys // parts), max(16, triton.next_power_of_2(m)))
+def block(size: int) -> int:
+    """The smallest block that holds so many numbers and that products of matrices accept."""
+    return max(16, triton.next_power_of_2(size))
+
+
+def head_bytes(q: Tensor, v: Tensor) -> int:
+    """Bytes of the larger block of a head."""
+    return block(max(q.shape[-1], v.shape[-1])) * q.element_size()
+
+
+def compiled_for(
+    kernel: str, q: Tensor, v: Tensor, m: int, mask: Tensor | None, bias: Tensor | None,
+    **flags: Any,
+) -> tuple[Flags, dict[str, int]]:  # fmt: skip
+    """The flags of a kernel and its compile options.
+
+    Args:
+        kernel: Its name in `TILES`; short texts get smaller tiles.
+        q: Queries.
+        v: Values.
+        m: Number of keys.
+        mask: The mask.
+        bias: The bias.
+        **flags: Flags besides those that follow from these.
+    """
+    n, largest = q.shape[2], TILES[kernel]
+    widest = block(max(q.shape[-1], v.shape[-1]))
+    parts = 2 if head_bytes(q, v) >= LARGE_HEAD else 1
+    queries = min(largest.queries // parts, block(n))
+    keys = min(max(16, largest.keys // parts), block(m))
     options = {
-        "BM": queries,
-        "BN": keys,
-        "MASKED": masks(mask),
-        "BIASED": bias is not None,
-        "IEEE": digits(q.dtype),
-        "FULL": n % queries == 0 and m % keys == 0,
         # Large heads leave fewer registers for pairs.
         "num_warps": 2 * largest.warps if widest > 64 and parts == 1 else largest.warps,
         "num_stages": largest.stages,
     }
     if largest.registers and widest <= 64:
         options["maxnreg"] = largest.registers
-    return options
-
-
-def head_sizes(q: Tensor, v: Tensor) -> dict[str, int]:
-    """Head sizes of queries and values, and the blocks that hold them."""
-    d, dv = q.shape[-1], v.shape[-1]
-    block, value_block = (max(16, triton.next_power_of_2(size)) for size in (d, dv))
-    return {"D": d, "DV": dv, "BD": block, "BDV": value_block}
+    found = Flags(
+        HEAD_DIM=q.shape[-1],
+        VALUE_DIM=v.shape[-1],
+        BLOCK_D=block(q.shape[-1]),
+        BLOCK_DV=block(v.shape[-1]),
+        BLOCK_M=queries,
+        BLOCK_N=keys,
+        EVEN_MN=n % queries == 0 and m % keys == 0,
+        MASK_TYPE=mask_type(mask).value,
+        HAS_BIAS=bias is not None,
+        PRECISION=precision(q.dtype),
+        **flags,
+    )
+    return found, options
 
 
 class Pairs(NamedTuple):
@@ -200,7 +225,7 @@ class Pairs(NamedTuple):
 
     @classmethod
     def of(cls, q: Tensor, m: int, mask: Tensor | None, bias: Tensor | None) -> "Pairs":
-        """Mask and bias as if they had the full shape."""
+        """Mask and bias with the strides of the full shape."""
         full = (*q.shape[:3], m)
         nothing = q, (0, 0, 0, 0)
         masks = nothing if mask is None else (mask.view(torch.uint8), mask.expand(full).stride())
@@ -208,66 +233,67 @@ class Pairs(NamedTuple):
         return cls(*masks, *biases)
 
 
-class Lift(NamedTuple):
-    """The maps of the upward path for shape and scale, whose numbers for a pair lie side by side.
+class Logits(NamedTuple):
+    """Shape and scale logits of the upward path, interleaved for each pair.
 
     Attributes:
-        kind: How many they are, or `PACKED`: two that are read as one 32-bit number.
+        shape: Those of the shape.
+        scale: Those of the scale; the same tensor if there is one kind.
+        strides: Strides of batch, head and query.
+        kind: How they lie in memory.
     """
 
-    first: Tensor
-    second: Tensor
+    shape: Tensor
+    scale: Tensor
     strides: tuple[int, ...]
-    kind: int
+    kind: LogitsType
 
     @classmethod
-    def of(cls, lift: Tensor | None, q: Tensor, m: int) -> "Lift":
-        """A lift has `m` or twice as many columns; one map serves as both."""
-        if lift is None:
-            return cls(q, q, (0, 0, 0), 0)
-        maps = lift.shape[3] // m
-        if maps == 1 or lift.dtype == torch.float32:
-            return cls(lift, lift.view(-1)[maps - 1 :], lift.stride()[:3], maps)
-        # Kernels read four keys of a whole tile at once.
-        packed = (lift.clone() if lift.data_ptr() % 16 else lift).view(torch.int32)
-        return cls(packed, packed, packed.stride()[:3], PACKED)
+    def of(cls, logits: Tensor | None, q: Tensor, m: int) -> "Logits":
+        """Logits with `m` columns, or with twice as many for both kinds."""
+        if logits is None:
+            return cls(q, q, (0, 0, 0), LogitsType.NONE)
+        maps = logits.shape[3] // m
+        if maps == 1 or logits.dtype == torch.float32:
+            scale = logits.view(-1)[maps - 1 :]
+            return cls(logits, scale, logits.stride()[:3], LogitsType(maps))
+        # Kernels read four keys of a full tile at once.
+        packed = (logits.clone() if logits.data_ptr() % 16 else logits).view(torch.int32)
+        return cls(packed, packed, packed.stride()[:3], LogitsType.PACKED)
 
 
 def token_by_token(x: Tensor, tokens: int, size: int) -> Tensor:
-    """Room for a tensor in which the heads of a token lie side by side, as linear maps take it.
+    """An empty tensor in which the heads of a token are adjacent, as linear layers take it.
 
     Args:
         x: A tensor with as many examples and heads.
-        tokens: How many there are.
-        size: Of a head.
+        tokens: Number of tokens.
+        size: Size of a head.
     """
     return x.new_empty(x.shape[0], tokens, x.shape[1], size).transpose(1, 2)
 
 
-Argument: TypeAlias = Tensor | TensorDescriptor | tuple[Tensor, ...]
-"""What kernels take: a tensor, one of which they take blocks, or several as one argument."""
+Argument: TypeAlias = Tensor | TensorDescriptor | tuple["Argument", ...]
+"""Arguments of kernels: tensors, descriptors, and tuples of tensors as one argument."""
 
 
 class Launcher:
-    """Launches a kernel, and keeps what Triton found out about a call for calls of the same kind.
+    """Launches a kernel, and caches the compiled kernel for calls of the same kind.
 
-    Triton looks at each argument of each call, and at each constant of the kernel. With some fifty
-    arguments that takes longer than a small kernel runs.
+    Triton inspects each argument and each constant of every call, which takes longer than a small
+    kernel runs. The cache holds the last `CACHED_LAUNCHES` kinds of calls.
     """
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
-        self.compiled: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
+        self.compiled: OrderedDict[Any, tuple[Any, tuple[Any, ...]]] = OrderedDict()
 
     def __call__(
         self, grid: tuple[int, int], tensors: tuple[Argument, ...],
         numbers: tuple[Any, ...], **options: Any,
     ) -> None:  # fmt: skip
-        """Arguments in the kernel's order; `options` are its constants and how it is compiled.
-
-        The first of them is a tensor.
-        """
-        device = tensors[0].device  # type: ignore[union-attr]
+        """Arguments in the kernel's order; `options` are its constants and compile options."""
+        device = _device(tensors[0])
         if device.type != "cuda":  # through the interpreter
             self.kernel[grid](*tensors, *numbers, **options)
             return
@@ -280,14 +306,20 @@ class Launcher:
         if found is None:
             compiled = fitted(lambda given: self.kernel[grid](*tensors, *numbers, **given), options)
             names = self.kernel.arg_names[len(tensors) + len(numbers) :]
-            self.compiled[kind] = compiled, tuple(options[name] for name in names)
+            self.remember(kind, (compiled, tuple(options[name] for name in names)))
             return
         compiled, constants = found
         compiled[(*grid, 1)](*tensors, *numbers, *constants)
 
+    def remember(self, kind: Any, found: tuple[Any, tuple[Any, ...]]) -> None:
+        """Caches a compiled kernel, and drops the oldest one beyond the limit."""
+        self.compiled[kind] = found
+        if len(self.compiled) > CACHED_LAUNCHES:
+            self.compiled.popitem(last=False)
+
 
 def fitted(launch: Callable[[dict[str, Any]], Any], options: dict[str, Any]) -> Any:
-    """Launches with as many tiles loaded at once as the GPU's shared memory has room for."""
+    """Launches with as many stages as fit the shared memory of the GPU."""
     stages = options.get("num_stages", 3)
     while True:
         try:
@@ -298,10 +330,20 @@ def fitted(launch: Callable[[dict[str, Any]], Any], options: dict[str, Any]) -> 
             stages -= 1
 
 
-def _kind(tensor: Argument) -> Any:
-    """What Triton compiles for."""
-    if isinstance(tensor, tuple):
-        return tuple([_kind(each) for each in tensor])
-    if isinstance(tensor, TensorDescriptor):
-        return tensor.base.dtype, tuple(tensor.block_shape)
-    return tensor.dtype, tensor.data_ptr() % 16 == 0
+def _device(argument: Argument) -> torch.device:
+    """Where the first tensor of an argument is."""
+    while isinstance(argument, tuple):
+        argument = argument[0]
+    device: torch.device = (
+        argument.base if isinstance(argument, TensorDescriptor) else argument
+    ).device
+    return device
+
+
+def _kind(argument: Argument) -> Any:
+    """What Triton specialises a kernel for."""
+    if isinstance(argument, tuple):
+        return tuple([_kind(each) for each in argument])
+    if isinstance(argument, TensorDescriptor):
+        return argument.base.dtype, tuple(argument.block_shape)
+    return argument.dtype, argument.data_ptr() % 16 == 0

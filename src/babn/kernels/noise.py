@@ -1,18 +1,20 @@
-"""Counter-based noise: a function of seed, row and key alone, so backward can draw it again.
+"""Counter-based noise: a function of seed, row and key alone, so that backward can regenerate it.
 
-Each row of attention gets two 32-bit keys from Philox, the standard counter-based generator. The
-number of a pair is a bijective mix of its key index with the row's two keys by two multiplications:
-a fraction of Philox's work, which would otherwise be the largest part of the kernel. Only the upper
-23 bits are used, which the last multiplication has mixed best.
+Each row of attention gets two 32-bit keys from Philox
+([Salmon et al. 2011](https://doi.org/10.1145/2063384.2063405)). The number of a pair is a bijective
+mix of its key index with the two keys of its row by two multiplications, a fraction of the work of
+Philox for every pair. Only the upper 23 bits are used, which the last multiplication mixes best.
 """
+
+import math
 
 import triton
 import triton.language as tl
 
 from babn.kernels.special import log2
 
-LOG2_LN2 = tl.constexpr(-0.5287663729448977)
-"""Base-2 log of log 2."""
+LOG2_LN2 = tl.constexpr(math.log2(math.log(2)))
+"""Base-2 logarithm of log 2."""
 
 
 @triton.jit
@@ -37,15 +39,15 @@ def uniform_bits(first, second, keys):
 
 
 @triton.jit
-def log_exponential(bits, TRUNCATED: tl.constexpr):
-    """Base-2 log of a standard exponential, its uniform number cut to (0.1, 0.9) or not."""
-    # A number from 1 to 2 by its digits, since converting an integer takes long.
+def log_exponential(bits, IS_TRUNCATED: tl.constexpr):
+    """Base-2 log of a standard exponential, from a uniform number in (0.1, 0.9) if IS_TRUNCATED."""
+    # A number from 1 to 2 by its bits, since converting an integer is slow.
     one_to_two = ((bits >> 9) | 0x3F800000).to(tl.float32, bitcast=True)
-    if TRUNCATED:
+    if IS_TRUNCATED:
         return log2(-log2(1.7 - 0.8 * one_to_two)) + LOG2_LN2
     else:
-        # The middles of 2^23 equal intervals, which are all below one also in float32.
+        # Midpoints of 2^23 equal intervals, all below one in float32.
         u = (one_to_two - 1.0) + 5.9604644775390625e-08
-        # For small u, -log(1 - u) by its series, which keeps all digits.
+        # For small u, -log2(1 - u) by its series, without cancellation.
         series = u * (1.4426950 + u * (0.72134752 + u * (0.48089835 + 0.36067376 * u)))
         return log2(tl.where(u < 0.01, series, -log2(1.0 - u))) + LOG2_LN2

@@ -1,8 +1,12 @@
 """The Weibull posterior of one tile of query-key pairs, inside kernels; logarithms to base 2."""
 
+import math
+
 import triton
 import triton.language as tl
 
+from babn.attention import belief, keys
+from babn.kernels.settings import Shape
 from babn.kernels.special import (
     EULER,
     LARGEST_NOISE,
@@ -24,36 +28,35 @@ from babn.kernels.special import (
     stirling_rest_slope,
 )
 
-FIXED = tl.constexpr(0)
-BARE = tl.constexpr(1)
-LIFTED = tl.constexpr(2)
-"""Where the shape k comes from: a number, the scores alone, or scores and upward path."""
+FIXED = tl.constexpr(Shape.FIXED.value)
+UPWARD = tl.constexpr(Shape.UPWARD.value)
 
-SMALLEST_K = tl.constexpr(0.1)
-LARGEST_PHI = tl.constexpr(43.28)
-"""The largest score that adds to k, 30 to base e."""
+SMALLEST_K = tl.constexpr(keys.SMALLEST_K)
+LARGEST_PHI = tl.constexpr(belief.LARGEST_PHI / math.log(2))
+"""Ceiling of raw scores in the shape, to base 2."""
 
 LARGEST_LOG = tl.constexpr(85.3333)
-"""Divergences stop growing at 2 to this power, two thirds of what float32 can hold."""
+"""The mean in the KL saturates at 2 to this power, two thirds of the exponent range of float32."""
 
-LARGEST_EXPECTED = tl.constexpr(2.0**85.3333)
+LARGEST_EXPECTED = tl.constexpr(2.0**LARGEST_LOG.value)
 
 SMALLEST = tl.constexpr(1e-37)
+"""Floor of the scale, a normal float32."""
 
 
 @triton.jit
-def raise_of(u, POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
-    """What the upward path adds."""
-    if POSITIVE:
+def softplus_term(u, IS_POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
+    """What the upward path adds: softplus of the logits, unless IS_POSITIVE already."""
+    if IS_POSITIVE:
         return u
     else:
         return softplus(u, PRECISE)
 
 
 @triton.jit
-def raised(u, POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
-    """The same divided by log 2, and its slope before softplus."""
-    if POSITIVE:
+def softplus_term_and_slope(u, IS_POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
+    """The same divided by log 2, and the slope of softplus."""
+    if IS_POSITIVE:
         slope = tl.where(u < 1e-3, u - 0.5 * u * u, 1.0 - exp2(-u * LOG2_E))
         return u * LOG2_E, slope
     else:
@@ -62,21 +65,21 @@ def raised(u, POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
 
 @triton.jit
 def shape(
-    phi, raise1, rho_ln2, fixed_k,
-    SHAPE: tl.constexpr, NORMALIZED: tl.constexpr, LARGE_K: tl.constexpr,
+    phi, shape_term, rho_ln2, fixed_k,
+    SHAPE_TYPE: tl.constexpr, IS_NORMALIZED: tl.constexpr, LARGE_K: tl.constexpr,
 ):  # fmt: skip
     """The shape k, and the part of it that comes from the scores.
 
-    With LARGE_K it is only looked at where it is at least 1. Forward gives rho and sigma themselves
-    with what the upward path adds, backward both times log 2 with that over log 2.
+    With LARGE_K the caller uses it only if it is at least 1. Forward passes rho, backward rho times
+    log 2 with the term of the upward path divided by log 2; the same holds for sigma.
     """
-    if SHAPE == FIXED:
+    if SHAPE_TYPE == FIXED:
         return fixed_k, 0.0
     else:
-        bare = exp2(phi if NORMALIZED else tl.minimum(phi, LARGEST_PHI))
+        bare = exp2(phi if IS_NORMALIZED else tl.minimum(phi, LARGEST_PHI))
         k = bare
-        if SHAPE == LIFTED:
-            k = raise1 * rho_ln2 + bare
+        if SHAPE_TYPE == UPWARD:
+            k = shape_term * rho_ln2 + bare
         if not LARGE_K:
             k = tl.maximum(k, SMALLEST_K)
         return k, bare
@@ -103,37 +106,37 @@ def digamma(t, y, log_y):
 
 
 @triton.jit
-def log_moment(t, y, log_y, TRUNCATED: tl.constexpr):
-    """Log of the noise's mean factor."""
-    if TRUNCATED:
+def log_moment(t, y, log_y, IS_TRUNCATED: tl.constexpr):
+    """Base-2 log of the noise's mean factor."""
+    if IS_TRUNCATED:
         return t * LARGEST_NOISE + log_y + moment_rest(y)
     else:
         return log_gamma(t, y, log_y)
 
 
 @triton.jit
-def log_moment_slope(t, y, log_y, TRUNCATED: tl.constexpr):
+def log_moment_slope(t, y, log_y, IS_TRUNCATED: tl.constexpr):
     """The derivative in t of its natural logarithm."""
-    if TRUNCATED:
+    if IS_TRUNCATED:
         return LARGEST_NOISE * LN2 - y - y * y * moment_rest_slope(y)
     else:
         return digamma(t, y, log_y)
 
 
 @triton.jit
-def scale(log_bare, raise2, sigma_ln2, LIFT: tl.constexpr, NORMALIZED: tl.constexpr):
-    """The scale's log; the scale, the scores' part and sigma, over a common factor.
+def scale(log_bare, scale_term, sigma_ln2, HAS_SCALE: tl.constexpr, IS_NORMALIZED: tl.constexpr):
+    """The log of the scale; the scale, the scores' part and sigma, divided by a common factor.
 
-    Raw scores may be large, so that the common factor keeps them finite.
+    The common factor keeps large raw scores finite.
     """
-    if LIFT:
+    if HAS_SCALE:
         top = 0.0
-        if not NORMALIZED:
+        if not IS_NORMALIZED:
             top = tl.maximum(log_bare, 0.0)
             log_bare -= top
             sigma_ln2 = exp2(-top) * sigma_ln2
         bare = exp2(log_bare)
-        lam = tl.maximum(raise2 * sigma_ln2 + bare, SMALLEST)
+        lam = tl.maximum(scale_term * sigma_ln2 + bare, SMALLEST)
         return log2(lam) + top, lam, bare, sigma_ln2
     else:
         return log_bare, 1.0, 1.0, 0.0
@@ -141,22 +144,22 @@ def scale(log_bare, raise2, sigma_ln2, LIFT: tl.constexpr, NORMALIZED: tl.conste
 
 @triton.jit
 def moments(
-    phi, k, raise2, sigma_ln2, log_beta,
-    LIFT: tl.constexpr, NORMALIZED: tl.constexpr, OWN_MOMENT: tl.constexpr,
+    phi, k, scale_term, sigma_ln2, log_beta,
+    HAS_SCALE: tl.constexpr, IS_NORMALIZED: tl.constexpr, HAS_OWN_MOMENT: tl.constexpr,
 ):  # fmt: skip
-    """What follows from the shape: 1/k; the mean factor's log and its slope; the scale; the rest.
+    """1/k; the log of the mean factor and its slope; the scale; expected value and digamma.
 
-    The scale comes as in `scale`, the rest is the prior's rate times the mean of an untruncated
-    Weibull variable, and digamma of 1 + 1/k.
+    The scale is as `scale` returns it. The expected value is the prior's rate times the mean of an
+    untruncated Weibull variable; digamma is that of 1 + 1/k.
     """
     t, y = inverse(k)
     log_y = log2(y)
-    log_m = log_moment(t, y, log_y, OWN_MOMENT)
-    slope = log_moment_slope(t, y, log_y, OWN_MOMENT)
-    log_lam, lam, bare, sigma = scale(phi - log_m, raise2, sigma_ln2, LIFT, NORMALIZED)
+    log_m = log_moment(t, y, log_y, HAS_OWN_MOMENT)
+    slope = log_moment_slope(t, y, log_y, HAS_OWN_MOMENT)
+    log_lam, lam, bare, sigma = scale(phi - log_m, scale_term, sigma_ln2, HAS_SCALE, IS_NORMALIZED)
     log_gam = log_m
     psi = slope
-    if OWN_MOMENT:
+    if HAS_OWN_MOMENT:
         log_gam = log_gamma(t, y, log_y)
         psi = digamma(t, y, log_y)
     expected = exp2(tl.minimum(log_lam + log_beta + log_gam, LARGEST_LOG))
@@ -164,20 +167,20 @@ def moments(
 
 
 @triton.jit
-def moments_of_large_k(score, k, raise2, sigma_ln2, log_beta):
-    """The same where k is at least 1, with `score` for e^phi; without the mean factor's log."""
+def moments_of_large_k(score, k, scale_term, sigma_ln2, log_beta):
+    """The same for k of at least 1, with `score` for e^phi; without the log of the mean factor."""
     t = reciprocal(k)
     bare = score * inverse_moment(t)
-    lam = tl.maximum(raise2 * sigma_ln2 + bare, SMALLEST)
+    lam = tl.maximum(scale_term * sigma_ln2 + bare, SMALLEST)
     expected = tl.minimum(lam * exp2(log_beta) * gamma_1p(t), LARGEST_EXPECTED)
     return t, t, moment_slope(t), log2(lam), lam, bare, sigma_ln2, expected, digamma_1p(t)
 
 
 @triton.jit
-def divergence(t, log_lam, expected, alpha, rest, log_beta):
-    """Kullback-Leibler divergence of the Weibull posterior from the gamma prior, to base e.
+def kl_of_pairs(t, log_lam, expected, alpha, rest, log_beta):
+    """KL of the Weibull posterior from the gamma prior without log k, to base e.
 
-    Without the log of k. `rest` is log-gamma of alpha minus Euler's constant minus one.
+    `rest` is log-gamma of alpha minus Euler's constant minus one.
     """
     return alpha * (EULER * t - LN2 * (log_lam + log_beta)) + expected + rest
 
@@ -189,14 +192,14 @@ def multiply(a, b):
 
 
 @triton.jit
-def row_sums_of_logs(k, NORMALIZED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+def row_sums_of_logs(k, IS_NORMALIZED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Sums of the logs of shapes, to base e.
 
-    Those of normalised scores are multiplied first, four that a thread has at a time, which float32
-    can hold up to shapes of four billion.
+    Those of normalised scores are multiplied first, four of a thread at a time, which does not
+    overflow float32 for shapes up to 4e9.
     """
-    if NORMALIZED:
-        k = tl.reduce(tl.reshape(k, [BM, BN // 8, 8]), 1, multiply)
+    if IS_NORMALIZED:
+        k = tl.reduce(tl.reshape(k, [BLOCK_M, BLOCK_N // 8, 8]), 1, multiply)
     return LN2 * tl.sum(log2(k), 1)
 
 

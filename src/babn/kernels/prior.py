@@ -1,7 +1,7 @@
-"""The prior's network over keys with its softmax, in one kernel forward and one backward.
+"""The prior's MLP over keys with its softmax, in one kernel forward and one backward.
 
-Two layers of a dozen numbers are too small for libraries of matrix products, and take a launch for
-each operation there.
+Its two layers of a dozen units are too small for libraries of matrix products, where each operation
+takes a launch.
 """
 
 from typing import Any
@@ -11,44 +11,46 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import LARGE_HEAD, PAIRWISE, Launcher, digits, masks
+from babn.kernels.launch import LARGE_HEAD, Launcher, block, precision
 from babn.kernels.posterior import alpha_digamma_of, prior_rest
+from babn.kernels.settings import MaskType, mask_type
 from babn.kernels.special import LOG2_E, exp2, log2
 from babn.kernels.tiles import BOTTOM, LOWEST, at_head, dot, load_rows, store_rows
 
 KEYS, WARPS = 64, 4
-"""Keys in a block, and the warps that work on it."""
+"""Keys in a block, and warps of its program."""
 
 PROGRAMS = 384
-"""On the way back so many are enough for a GPU; heads of few examples share their keys out."""
+"""Programs of the backward kernel that fill a GPU; with few heads several programs share one."""
 
 SUMMED_KEYS = 512
-"""Over so many keys the prior's gradient is summed at a time."""
+"""Keys for which parts of the prior's gradient are summed at a time."""
 
 PARTS_AT_ONCE = tl.constexpr(8)
-"""So many parts of it are loaded without waiting for each other."""
+"""Parts of it that are loaded at a time."""
 
 REGISTERS = 168
-"""The most that a thread may have on the way back, so that three programs run side by side."""
+"""Limit of the registers of a thread in backward, so that three programs run at a time. Its gain
+has not been recorded by itself."""
 
 
 @triton.jit
 def load_network(
-    W1, B1, W2, columns, units, D: tl.constexpr, HIDDEN: tl.constexpr, TYPE: tl.constexpr
+    W1, B1, W2, columns, units, HEAD_DIM: tl.constexpr, HIDDEN: tl.constexpr, TYPE: tl.constexpr
 ):  # fmt: skip
-    """Weights of the two layers, zero beyond their sizes; the first's to be multiplied as TYPE."""
-    inside = (units < HIDDEN)[:, None] & (columns < D)[None, :]
-    w1 = tl.load(W1 + units[:, None] * D + columns[None, :], mask=inside, other=0.0)
+    """Weights of the two layers, zero beyond their sizes; that of the first in the type TYPE."""
+    inside = (units < HIDDEN)[:, None] & (columns < HEAD_DIM)[None, :]
+    w1 = tl.load(W1 + units[:, None] * HEAD_DIM + columns[None, :], mask=inside, other=0.0)
     b1 = tl.load(B1 + units, mask=units < HIDDEN, other=0.0)
     w2 = tl.load(W2 + units, mask=units < HIDDEN, other=0.0)
     return w1.to(TYPE), b1.to(tl.float32), w2.to(tl.float32)
 
 
 @triton.jit
-def keys_seen(MASK, keys, m, stride, MASKED: tl.constexpr):
+def keys_seen(MASK, keys, m, stride, HAS_MASK: tl.constexpr):
     """The keys that take part."""
     seen = keys < m
-    if MASKED:
+    if HAS_MASK:
         seen = tl.load(MASK + keys * stride, mask=seen, other=0) != 0
     return seen
 
@@ -56,40 +58,41 @@ def keys_seen(MASK, keys, m, stride, MASKED: tl.constexpr):
 @triton.jit
 def read_keys(
     K, W1, B1, W2, B2, MASK, OUT, REST, k_strides, mask_strides, heads, m,
-    D: tl.constexpr, BD: tl.constexpr, HIDDEN: tl.constexpr, BH: tl.constexpr, BN: tl.constexpr,
-    MASKED: tl.constexpr, NORMALIZED: tl.constexpr, IEEE: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HIDDEN: tl.constexpr, BLOCK_H: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HAS_MASK: tl.constexpr, IS_NORMALIZED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """All keys of one head of one example."""
     plane = tl.program_id(0)
     batch, head = plane // heads, plane % heads
-    columns, units = tl.arange(0, BD), tl.arange(0, BH)
+    columns, units = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_H)
     K = at_head(K, k_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     OUT += plane.to(tl.int64) * m
-    # As torch multiplies them under autocast; float16 has not the range for gradients.
+    # As torch multiplies under autocast; float16 lacks the range for gradients.
     TYPE: tl.constexpr = tl.bfloat16 if K.dtype.element_ty == tl.bfloat16 else tl.float32
-    w1, b1, w2 = load_network(W1, B1, W2, columns, units, D, HIDDEN, TYPE)
+    w1, b1, w2 = load_network(W1, B1, W2, columns, units, HEAD_DIM, HIDDEN, TYPE)
     b2 = tl.load(B2).to(tl.float32)
     top = tl.full([1], BOTTOM, tl.float32)
     total = tl.zeros([1], tl.float32)
-    for start in range(0, m, BN):
-        keys = start + tl.arange(0, BN)
-        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, False).to(TYPE)
-        hidden = tl.maximum(dot(k, tl.trans(w1), IEEE) + b1[None, :], 0.0)
+    for start in range(0, m, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        k = load_rows(K, keys, columns, k_strides[2], m, HEAD_DIM, BLOCK_D, False).to(TYPE)
+        hidden = tl.maximum(dot(k, tl.trans(w1), PRECISION) + b1[None, :], 0.0)
         value = tl.sum(hidden * w2[None, :], 1) + b2
         tl.store(OUT + keys, value, mask=keys < m)
-        if NORMALIZED:
-            seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
+        if IS_NORMALIZED:
+            seen = keys_seen(MASK, keys, m, mask_strides[3], HAS_MASK)
             value = tl.where(seen, value * LOG2_E, LOWEST)
             higher = tl.maximum(top, tl.max(value, 0, keep_dims=True))
             total = total * exp2(top - higher) + tl.sum(exp2(value - higher), 0, keep_dims=True)
             top = higher
-    if NORMALIZED:
+    if IS_NORMALIZED:
         lse = top + log2(total)
-        rest = tl.zeros([BN], tl.float32)
-        for start in range(0, m, BN):
-            keys = start + tl.arange(0, BN)
-            seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
+        rest = tl.zeros([BLOCK_N], tl.float32)
+        for start in range(0, m, BLOCK_N):
+            keys = start + tl.arange(0, BLOCK_N)
+            seen = keys_seen(MASK, keys, m, mask_strides[3], HAS_MASK)
             log_shape = tl.load(OUT + keys, mask=keys < m, other=0.0) * LOG2_E - lse
             shape = exp2(log_shape)
             tl.store(OUT + keys, tl.where(seen, shape, 0.0), mask=keys < m)
@@ -98,9 +101,9 @@ def read_keys(
 
 
 @triton.jit
-def add_parts(PARTS, keys, seen, m, parts, BT: tl.constexpr):
-    """The sum of parts at some keys; several are loaded without waiting for each other."""
-    total = tl.zeros([BT], tl.float32)
+def add_parts(PARTS, keys, seen, m, parts, BLOCK_T: tl.constexpr):
+    """The sum of parts at some keys; several are loaded at a time."""
+    total = tl.zeros([BLOCK_T], tl.float32)
     for start in range(0, parts, PARTS_AT_ONCE):
         for i in tl.static_range(PARTS_AT_ONCE):
             part = start + i
@@ -112,18 +115,18 @@ def add_parts(PARTS, keys, seen, m, parts, BT: tl.constexpr):
 def read_keys_backward(
     K, W1, B1, W2, MASK, PRIOR, PRIOR_PART, SLOPES, DKL, DK, SUMS,
     k_strides, dk_strides, mask_strides, heads, m, parts, row_count,
-    D: tl.constexpr, BD: tl.constexpr, HIDDEN: tl.constexpr, BH: tl.constexpr, BN: tl.constexpr,
-    BT: tl.constexpr,
-    MASKED: tl.constexpr, NORMALIZED: tl.constexpr, IEEE: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HIDDEN: tl.constexpr, BLOCK_H: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
+    HAS_MASK: tl.constexpr, IS_NORMALIZED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Some keys of one head of one example: adds to their gradient; sums for the weights.
+    """Some keys of one head of one example: adds to their gradient, and sums for the weights.
 
-    Of normalised shapes PRIOR_PART is what pairs add to their gradient, and a function of the shape
-    by itself adds the rest, by the weight that the divergence has in all rows.
+    With normalised shapes, PRIOR_PART is the contribution of pairs to their gradient. The rest is a
+    function of the shape times the total weight of the KL over all rows.
     """
     plane, place = tl.program_id(0), tl.program_id(1)
     batch, head = plane // heads, plane % heads
-    columns, units = tl.arange(0, BD), tl.arange(0, BH)
+    columns, units = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_H)
     K = at_head(K, k_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     PRIOR += plane.to(tl.int64) * m
@@ -131,53 +134,53 @@ def read_keys_backward(
     SLOPES += (plane.to(tl.int64) * tl.num_programs(1) + place) * m
     DK = at_head(DK, dk_strides, batch, head)
     TYPE: tl.constexpr = tl.bfloat16 if K.dtype.element_ty == tl.bfloat16 else tl.float32
-    w1, b1, w2 = load_network(W1, B1, W2, columns, units, D, HIDDEN, TYPE)
+    w1, b1, w2 = load_network(W1, B1, W2, columns, units, HEAD_DIM, HIDDEN, TYPE)
     weight = tl.zeros([1], tl.float32)
     total = tl.zeros([1], tl.float32)
-    if NORMALIZED:
+    if IS_NORMALIZED:
         DKL += plane.to(tl.int64) * row_count
-        for start in range(0, row_count, BT):
-            rows = start + tl.arange(0, BT)
+        for start in range(0, row_count, BLOCK_T):
+            rows = start + tl.arange(0, BLOCK_T)
             own = tl.load(DKL + rows, mask=rows < row_count, other=0.0)
             weight += tl.sum(own, 0, keep_dims=True)
-    for start in range(0, m, BT):
-        keys = start + tl.arange(0, BT)
-        seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
-        slope = add_parts(PRIOR_PART, keys, seen, m, parts, BT)
-        if NORMALIZED:
-            # From shapes to their logs.
+    for start in range(0, m, BLOCK_T):
+        keys = start + tl.arange(0, BLOCK_T)
+        seen = keys_seen(MASK, keys, m, mask_strides[3], HAS_MASK)
+        slope = add_parts(PRIOR_PART, keys, seen, m, parts, BLOCK_T)
+        if IS_NORMALIZED:
+            # From shapes to their logarithms.
             shape = tl.load(PRIOR + keys, mask=seen, other=0.0)
             slope = tl.where(seen, shape * slope + weight * alpha_digamma_of(shape), 0.0)
             total += tl.sum(slope, 0, keep_dims=True)
         tl.store(SLOPES + keys, slope, mask=keys < m)
     tl.debug_barrier()  # until all slopes are stored
-    dw1 = tl.zeros([BH, BD], tl.float32)
-    db1 = tl.zeros([BH], tl.float32)
-    dw2 = tl.zeros([BH], tl.float32)
+    dw1 = tl.zeros([BLOCK_H, BLOCK_D], tl.float32)
+    db1 = tl.zeros([BLOCK_H], tl.float32)
+    dw2 = tl.zeros([BLOCK_H], tl.float32)
     db2 = tl.zeros([1], tl.float32)
-    for start in range(place * BN, m, tl.num_programs(1) * BN):
-        keys = start + tl.arange(0, BN)
-        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, False).to(TYPE)
-        dk = load_rows(DK, keys, columns, dk_strides[2], m, D, BD, False)
-        seen = keys_seen(MASK, keys, m, mask_strides[3], MASKED)
+    for start in range(place * BLOCK_N, m, tl.num_programs(1) * BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        k = load_rows(K, keys, columns, k_strides[2], m, HEAD_DIM, BLOCK_D, False).to(TYPE)
+        dk = load_rows(DK, keys, columns, dk_strides[2], m, HEAD_DIM, BLOCK_D, False)
+        seen = keys_seen(MASK, keys, m, mask_strides[3], HAS_MASK)
         dvalue = tl.load(SLOPES + keys, mask=keys < m, other=0.0)
-        if NORMALIZED:
+        if IS_NORMALIZED:
             dvalue -= tl.load(PRIOR + keys, mask=seen, other=0.0) * total
-        before = dot(k, tl.trans(w1), IEEE) + b1[None, :]
+        before = dot(k, tl.trans(w1), PRECISION) + b1[None, :]
         dw2 += tl.sum(tl.maximum(before, 0.0) * dvalue[:, None], 0)
         db2 += tl.sum(dvalue, 0, keep_dims=True)
         dbefore = tl.where(before > 0, dvalue[:, None] * w2[None, :], 0.0)
         db1 += tl.sum(dbefore, 0)
         dbefore = dbefore.to(TYPE)
-        dw1 += dot(tl.trans(dbefore), k, IEEE)
-        total_dk = dk.to(tl.float32) + dot(dbefore, w1, IEEE)
-        store_rows(DK, keys, columns, dk_strides[2], m, total_dk, D)
-    inside = (units < HIDDEN)[:, None] & (columns < D)[None, :]
-    SUMS += (plane * tl.num_programs(1) + place) * (HIDDEN * (D + 2) + 1)
-    tl.store(SUMS + units[:, None] * D + columns[None, :], dw1, mask=inside)
-    tl.store(SUMS + HIDDEN * D + units, db1, mask=units < HIDDEN)
-    tl.store(SUMS + HIDDEN * (D + 1) + units, dw2, mask=units < HIDDEN)
-    tl.store(SUMS + HIDDEN * (D + 2) + tl.arange(0, 1), db2)
+        dw1 += dot(tl.trans(dbefore), k, PRECISION)
+        total_dk = dk.to(tl.float32) + dot(dbefore, w1, PRECISION)
+        store_rows(DK, keys, columns, dk_strides[2], m, total_dk, HEAD_DIM)
+    inside = (units < HIDDEN)[:, None] & (columns < HEAD_DIM)[None, :]
+    SUMS += (plane * tl.num_programs(1) + place) * (HIDDEN * (HEAD_DIM + 2) + 1)
+    tl.store(SUMS + units[:, None] * HEAD_DIM + columns[None, :], dw1, mask=inside)
+    tl.store(SUMS + HIDDEN * HEAD_DIM + units, db1, mask=units < HIDDEN)
+    tl.store(SUMS + HIDDEN * (HEAD_DIM + 1) + units, dw2, mask=units < HIDDEN)
+    tl.store(SUMS + HIDDEN * (HEAD_DIM + 2) + tl.arange(0, 1), db2)
 
 
 launch_read = Launcher(read_keys)
@@ -185,21 +188,21 @@ launch_read_backward = Launcher(read_keys_backward)
 
 
 def _options(key: Tensor, w1: Tensor, mask: Tensor | None) -> dict[str, Any]:
-    """Sizes of the network; the softmax is left to rows where queries differ in what they see."""
+    """Sizes of the MLP; the softmax is left to the rows where queries see different keys."""
     hidden, d = w1.shape
-    block, units = (max(16, triton.next_power_of_2(size)) for size in (d, hidden))
-    keys = KEYS // 2 if block * key.element_size() >= LARGE_HEAD else KEYS
-    normalized = masks(mask) != PAIRWISE
+    keys = KEYS // 2 if block(d) * key.element_size() >= LARGE_HEAD else KEYS
+    normalized = mask_type(mask) != MaskType.PAIRS
     return {
-        "D": d, "BD": block, "HIDDEN": hidden, "BH": units, "BN": keys,
-        "MASKED": normalized and mask is not None, "NORMALIZED": normalized,
-        "IEEE": digits(key.dtype), "num_warps": WARPS,
+        "HEAD_DIM": d, "BLOCK_D": block(d), "HIDDEN": hidden, "BLOCK_H": block(hidden),
+        "BLOCK_N": keys,
+        "HAS_MASK": normalized and mask is not None, "IS_NORMALIZED": normalized,
+        "PRECISION": precision(key.dtype), "num_warps": WARPS,
     }  # fmt: skip
 
 
 def _mask_of(key: Tensor, mask: Tensor | None) -> tuple[Tensor, tuple[int, ...]]:
-    """A mask of keys as if it had the full shape; any tensor with strides of zero for none."""
-    if mask is None or masks(mask) == PAIRWISE:
+    """A mask of keys with the strides of the full shape; for none any tensor, never read."""
+    if mask is None or mask_type(mask) == MaskType.PAIRS:
         return key, (0, 0, 0, 0)
     full = (*key.shape[:2], 1, key.shape[2])
     return mask.view(torch.uint8), mask.expand(full).stride()
@@ -208,10 +211,9 @@ def _mask_of(key: Tensor, mask: Tensor | None) -> tuple[Tensor, tuple[int, ...]]
 def prior_of_keys(
     key: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The prior's shapes: two layers with ReLU between them, and softmax over keys, in float32.
+    """The prior's shapes in float32, zero at masked keys, and their part of the KL of each row.
 
-    Zero stands at masked keys. If queries differ in the keys that they see, it is what the layers
-    give. The second result is what shapes alone add to the divergence of each row, for each head.
+    If queries see different keys, the outputs of the MLP before the softmax.
 
     Args:
         key: The keys of each head, the last axis contiguous.
@@ -251,7 +253,7 @@ def prior_of_keys_backward(
         prior: What `prior_of_keys` made of them.
         dprior: For each head of queries parts that are to be added: of the gradient of what the
             layers give, or where that is normalised, of what pairs add to the shapes' own.
-        dkl: The gradient of the divergence of each head's rows.
+        dkl: The gradient of the KL of each head's rows.
         dkey: The gradient of keys.
     """
     batch, heads, m, _ = key.shape
@@ -262,14 +264,14 @@ def prior_of_keys_backward(
     sums = key.new_empty(network_parts(key, w1), dtype=torch.float32)
     seen, strides = _mask_of(key, mask)
     options = _options(key, w1, mask)
-    if options["BD"] <= 64:
+    if options["BLOCK_D"] <= 64:
         options["maxnreg"] = REGISTERS
     launch_read_backward(
         (batch * heads, share),
         (key, w1.contiguous(), b1, w2, seen, prior, parts, slopes, dkl, dkey, sums),
         (key.stride(), dkey.stride(), strides, heads, m, parts.shape[2],
          dkl.shape[1] // heads * dkl.shape[2]),
-        **options, BT=min(SUMMED_KEYS, max(16, triton.next_power_of_2(m))),
+        **options, BLOCK_T=min(SUMMED_KEYS, block(m)),
     )  # fmt: skip
     return sums
 

@@ -6,34 +6,42 @@ $t = 1/k$ and $y = 1/(1+t)$, which runs over (0, 1],
 $$\log\Gamma(1+t) = (t + \tfrac12)\log(1+t) - t + R(y), \qquad
 \log m(t) = t\,Q(0.9) - \log(1+t) + M(y),$$
 
-with $R$ and $M$ bounded and smooth. As natural logarithms, the polynomials below miss $R$ by at
-most 2e-7, $M$ by at most 6e-6 and $\log\Gamma(1+a)$ on [0, 1] by at most 4e-7; the derivatives in
-$t$ are right to 4e-6 (log-gamma) and 2e-3 (the truncated moment, worst at tiny $t$).
+with $R$ and $M$ bounded and smooth. As natural logarithms, the polynomials below have errors of at
+most 2e-7 for $R$, 6e-6 for $M$ and 4e-7 for $\log\Gamma(1+a)$ on [0, 1]; the derivatives in $t$
+have errors of at most 4e-6 (log-gamma) and 2e-3 (the truncated moment, worst at tiny $t$).
 
-Where $k \ge 1$, $t$ is in (0, 1], and polynomials in $t$ give moments and gamma function
+Where $k \ge 1$, $t$ is in (0, 1], and polynomials in $t$ approximate moments and the gamma function
 themselves, without logarithms, to a relative error of 7e-6.
-`tests/kernels/test_kernel_special.py` proves it.
+
+`tests/kernels/test_kernel_special.py` proves the bounds, and `tools/fit_polynomials.py` fits such
+coefficients. The PTX instructions of `exp2`, `log2` and `reciprocal` are approximate and flush
+subnormal numbers to zero, which Triton's functions handle with more instructions. Their gain has
+not been recorded by itself.
 """
 
+import math
 import os
 
 import triton
 import triton.language as tl
 
+from babn.distributions import kl
+from babn.distributions.noise import HIGH
+
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
-"""Whether kernels run on the CPU, where there is no machine code to inline."""
+"""Whether kernels run through the interpreter, which has no PTX."""
 
-LN2 = tl.constexpr(0.6931471805599453)
-LOG2_E = tl.constexpr(1.4426950408889634)
-EULER = tl.constexpr(0.57721566490153286)
+LN2 = tl.constexpr(math.log(2))
+LOG2_E = tl.constexpr(1 / math.log(2))
+EULER = tl.constexpr(kl.EULER)
 
-LARGEST_NOISE = tl.constexpr(1.203254472699722)
+LARGEST_NOISE = tl.constexpr(math.log2(-math.log1p(-HIGH)))
 """The largest base-2 log of truncated exponential noise."""
 
 
 @triton.jit
 def exp2(x):
-    """2^x; numbers too small for a normal float become zero."""
+    """2^x; subnormal results become zero."""
     if INTERPRETED:
         return tl.exp2(x)
     else:
@@ -68,8 +76,8 @@ def reciprocal(x):
 def softplus_and_slope(x, PRECISE: tl.constexpr):
     """Softplus divided by log 2, and its slope, which is the logistic function.
 
-    Where 1 + e^x rounds, so does its logarithm. Half-precision inputs carry less than that loses;
-    for others small values come from the logarithm's series.
+    For small e^x the sum 1 + e^x loses digits, fewer than half-precision inputs have. If PRECISE,
+    the series of the logarithm replaces it there.
     """
     x = x * LOG2_E
     e = exp2(tl.minimum(x, 126.0))
@@ -85,8 +93,8 @@ def softplus_and_slope(x, PRECISE: tl.constexpr):
 def softplus(x, PRECISE: tl.constexpr):
     """Softplus alone, to base e; without PRECISE to a relative error of 6e-5.
 
-    There a polynomial takes the place of the logarithm: special functions are the bottleneck of
-    kernels that do little else.
+    Without PRECISE a polynomial replaces the logarithm, since special functions are the bottleneck
+    of kernels that do little else.
     """
     if PRECISE:
         value, _ = softplus_and_slope(x, PRECISE)

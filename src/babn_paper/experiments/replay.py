@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from babn.attention.fixed_course import fixed_course
+from babn.attention.static_shapes import static_shapes
 from babn.cuda_graphs import CudaRecorder
 from babn_paper.experiments.stage import Portion
 from babn_paper.tasks.encoded import Batch
@@ -70,7 +70,7 @@ class Replayed:
         if shape in self.recordings:
             return self.recordings[shape](portion.batch)
         # Texts are padded on the right by construction, and so are the regions of images.
-        with fixed_course(keys_in_order=True):
+        with static_shapes(keys_in_order=True):
             if shape not in self.taken or len(self.recordings) == MOST:
                 self.taken.add(shape)
                 return self.take(portion)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import babn
-from babn.attention.fixed_course import fixed_course
 from babn.attention.masking import ranks
+from babn.attention.static_shapes import static_shapes
 from babn.errors import ConfigError
 from babn_paper.experiments import training
 from babn_paper.experiments.processes import Processes, processes
@@ -44,7 +44,7 @@ class Rerun:
         def rerun() -> None:
             assert places == {name: x.data_ptr() for name, x in self._changed().items()}
             self.runs += 1
-            with fixed_course(keys_in_order=True):  # as it was when it was recorded
+            with static_shapes(keys_in_order=True):  # as it was when it was recorded
                 for name, term in call().items():
                     terms[name].copy_(term)
 
@@ -84,7 +84,7 @@ def test_replayed_training_ends_with_the_same_weights(
     fields: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     experiment = tiny(steps=12, **fields)
-    with fixed_course(keys_in_order=True):
+    with static_shapes(keys_in_order=True):
         run(experiment, tmp_path / "plain")
     recorders = request.getfixturevalue("recorders")
     run(experiment, tmp_path / "replayed")
@@ -121,7 +121,7 @@ def test_no_value_decides_what_a_recorded_step_does(fields: dict[str, Any], rule
     stage = set_up(tiny(rule=rule, **fields))
     stage.model.train()
     (portion,) = stage.batches(0)
-    with fixed_course(keys_in_order=True), NoValues():
+    with static_shapes(keys_in_order=True), NoValues():
         training._backward(stage, stage.model, portion)
     assert any(p.grad is not None and p.grad.any() for p in stage.model.parameters())
 
@@ -129,9 +129,9 @@ def test_no_value_decides_what_a_recorded_step_does(fields: dict[str, Any], rule
 def test_without_a_promise_keys_are_ranked_whatever_the_mask() -> None:
     mask = torch.tensor([[[[True, True, False]]]])
     assert ranks(mask) is None
-    with fixed_course(keys_in_order=True):
+    with static_shapes(keys_in_order=True):
         assert ranks(mask) is None
-    with fixed_course(keys_in_order=False):
+    with static_shapes(keys_in_order=False):
         found = ranks(mask)
     assert found is not None and found.tolist() == [[[[0, 1, 1]]]]
 

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from babn.kernels import climb as kernels
-from babn.kernels.climb import STEPS, climb
+from babn.kernels import upward_heads as kernels
 from babn.kernels.heads import SUMMED_PAIRS
+from babn.kernels.upward_heads import STEPS, upward_over_heads
 
 
 def reference(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
@@ -18,9 +18,9 @@ def reference(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
     return states[1:]
 
 
-def climbed(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
+def states_of(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
     """By kernels; queries whose products with the keys are the scores."""
-    return climb(scores, keys_for(scores), None, None, 1.0, weights, biases)
+    return upward_over_heads(scores, keys_for(scores), None, None, 1.0, weights, biases)
 
 
 def keys_for(scores: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def test_values_and_gradients_are_torchs(
     tensors = inputs(steps, heads, n, m)
     wide = [x.double().requires_grad_() for x in tensors]
     narrow = [x.to(device).requires_grad_() for x in tensors]
-    expected, found = reference(*wide), climbed(*narrow)
+    expected, found = reference(*wide), states_of(*narrow)
     for x, y in zip(found, expected, strict=True):
         torch.testing.assert_close(x.cpu().double(), y, atol=1e-5, rtol=1e-5)
     weighted(expected, slice(None)).backward()
@@ -76,7 +76,7 @@ def test_places_of_64_bits_are_the_same(
     for wide_from in (kernels.WIDE_FROM, 0):
         monkeypatch.setattr(kernels, "WIDE_FROM", wide_from)
         tensors = [x.to(device).requires_grad_() for x in inputs(3, 4, 5, 6)]
-        weighted(climbed(*tensors), slice(None)).backward()
+        weighted(states_of(*tensors), slice(None)).backward()
         found.append([x.grad for x in tensors])
     for x, y in zip(*found, strict=True):
         assert torch.equal(x, y)
@@ -88,7 +88,7 @@ def test_states_that_nothing_reads_send_nothing_back(used: slice, device: torch.
     wide = [x.double().requires_grad_() for x in tensors]
     narrow = [x.to(device).requires_grad_() for x in tensors]
     weighted(reference(*wide), used).backward()
-    weighted(climbed(*narrow), used).backward()
+    weighted(states_of(*narrow), used).backward()
     for x, y in zip(narrow, wide, strict=True):
         torch.testing.assert_close(x.grad.cpu().double(), y.grad, atol=1e-4, rtol=1e-4)
 
@@ -96,7 +96,7 @@ def test_states_that_nothing_reads_send_nothing_back(used: slice, device: torch.
 def test_softplus_keeps_small_values_and_their_slopes(device: torch.device) -> None:
     scores, one = torch.zeros(1, 1, 1, 4, device=device), torch.zeros(1, 1, 1, device=device)
     bias = torch.full((1, 1), -15.0, device=device).requires_grad_()
-    (found,) = climbed(scores, one, bias)
+    (found,) = states_of(scores, one, bias)
     found.sum().backward()
     torch.testing.assert_close(found, torch.full_like(found, 3.0590e-07), atol=0, rtol=1e-3)
     torch.testing.assert_close(bias.grad, torch.full_like(bias, 4 * 3.0590e-07), atol=0, rtol=1e-3)
@@ -105,7 +105,7 @@ def test_softplus_keeps_small_values_and_their_slopes(device: torch.device) -> N
 def test_half_precision_keeps_parameters_gradients_in_their_own(device: torch.device) -> None:
     scores, weights, biases = inputs(2, 4, 3, 5)
     weights, biases = (x.to(device).requires_grad_() for x in (weights, biases))
-    found = climbed(scores.to(device, torch.float16), weights, biases)
+    found = states_of(scores.to(device, torch.float16), weights, biases)
     weighted([state.float() for state in found], slice(None)).backward()
     assert {state.dtype for state in found} == {torch.float16}
     assert weights.grad.dtype == biases.grad.dtype == torch.float32
@@ -115,7 +115,7 @@ def test_tensors_need_not_be_contiguous(device: torch.device) -> None:
     scores, weights, biases = (x.to(device) for x in inputs(2, 4, 3, 5))
     apart = scores.transpose(1, 2).contiguous().transpose(1, 2)
     turned = weights.transpose(1, 2).contiguous().transpose(1, 2)
-    both = climbed(apart, turned, biases), climbed(scores, weights, biases)
+    both = states_of(apart, turned, biases), states_of(scores, weights, biases)
     for x, y in zip(*both, strict=True):
         assert torch.equal(x, y)
 
@@ -132,7 +132,9 @@ def test_the_beginning_is_attentions_softmax(masked: bool, device: torch.device)
     scores = q @ k.repeat_interleave(2, 1).transpose(-1, -2) * 0.3 + bias
     expected = reference(scores.masked_fill(~mask[:, None, None], -torch.inf), *maps)
     q, k, bias, *maps = narrow
-    found = climb(q, k, mask[:, None, None].to(device) if masked else None, bias, 0.3, *maps)
+    found = upward_over_heads(
+        q, k, mask[:, None, None].to(device) if masked else None, bias, 0.3, *maps
+    )
     weighted(expected, slice(None)).backward()
     weighted(found, slice(None)).backward()
     torch.testing.assert_close(found[0].cpu().double(), expected[0], atol=1e-5, rtol=1e-5)
@@ -142,4 +144,4 @@ def test_the_beginning_is_attentions_softmax(masked: bool, device: torch.device)
 
 def test_compilers_are_told_the_truth(device: torch.device) -> None:
     scores, *maps = [x.to(device).requires_grad_() for x in inputs(2, 3, 4, 5)]
-    torch.library.opcheck(climb, (scores, keys_for(scores), None, None, 1.0, *maps))
+    torch.library.opcheck(upward_over_heads, (scores, keys_for(scores), None, None, 1.0, *maps))

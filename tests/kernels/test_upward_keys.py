@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.library import opcheck
 
-from babn.kernels.keys import climb_and_lift, climb_over_keys
+from babn.kernels.upward_keys import upward_logits_over_keys, upward_over_keys
 
 
 def reference(
@@ -65,8 +65,8 @@ def test_values_and_gradients_are_torchs(
     narrow = [x.to(device).requires_grad_() for x in tensors]
     expected = reference(*wide, mask)
     here = None if mask is None else mask.to(device)
-    found = climb_and_lift(*narrow, here)
-    alone = climb_over_keys(*(x.detach() for x in narrow[:3]), here)
+    found = upward_logits_over_keys(*narrow, here)
+    alone = upward_over_keys(*(x.detach() for x in narrow[:3]), here)
     for x, y in zip([*found, *alone], [*expected, *expected[steps:]], strict=True):
         torch.testing.assert_close(x.cpu().double(), y, atol=tolerance, rtol=tolerance)
     weighted(expected[:steps]).backward()
@@ -82,7 +82,7 @@ def test_masked_keys_are_zero_in_states(device: torch.device) -> None:
     mask = mask_of("padded", 16)
     assert mask is not None
     top, weights, biases, *_ = (x.to(device) for x in inputs(2, 43, 16))
-    for state in climb_over_keys(top, weights, biases, mask.to(device)):
+    for state in upward_over_keys(top, weights, biases, mask.to(device)):
         assert not state[0, ..., -3:].any()
         assert state[1].all()
 
@@ -92,7 +92,7 @@ def test_lifts_that_nothing_reads_send_nothing_back(device: torch.device) -> Non
     wide = [x.double().requires_grad_() for x in tensors]
     narrow = [x.to(device).requires_grad_() for x in tensors]
     weighted(reference(*wide, None)[1:2]).backward()
-    weighted(climb_and_lift(*narrow, None)[1:2]).backward()
+    weighted(upward_logits_over_keys(*narrow, None)[1:2]).backward()
     for x, y in zip(narrow, wide, strict=True):
         size = y.grad.abs().max()
         torch.testing.assert_close(x.grad.cpu().double() / size, y.grad / size, atol=2e-3, rtol=0)
@@ -101,6 +101,6 @@ def test_lifts_that_nothing_reads_send_nothing_back(device: torch.device) -> Non
 def test_operators_are_registered_for_compilers(device: torch.device) -> None:
     tensors = [x.to(device).requires_grad_() for x in inputs(2, 4, 8)]
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
-    opcheck(climb_and_lift, (*tensors, None), test_utils=checks)
+    opcheck(upward_logits_over_keys, (*tensors, None), test_utils=checks)
     alone = [x.detach() for x in tensors[:3]]
-    opcheck(climb_over_keys, (*alone, None), test_utils=("test_schema", "test_faketensor"))
+    opcheck(upward_over_keys, (*alone, None), test_utils=("test_schema", "test_faketensor"))

@@ -9,7 +9,7 @@ from torch.library import opcheck
 from weibull_cases import SCALE, Case, inputs_of, mask_of
 
 from babn.attention.masking import normalize
-from babn.kernels.top import softmax_weights
+from babn.kernels.softmax import softmax_weights
 
 CASES = {
     "plain": Case(),

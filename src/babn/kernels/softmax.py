@@ -1,12 +1,13 @@
-"""Softmax weights of one attention call as a tensor: the upward path begins with them."""
+"""Softmax weights of one attention call as a tensor, with which the upward path begins."""
 
+import math
 from typing import Any
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import LOG2_E, Launcher, Pairs, head_sizes, operator, tile_options
+from babn.kernels.launch import Launcher, Pairs, compiled_for, operator
 from babn.kernels.special import exp2, log2
 from babn.kernels.tiles import (
     BOTTOM,
@@ -23,41 +24,42 @@ from babn.kernels.tiles import (
 
 
 @triton.jit
-def write_softmax(
-    Q, K, MASK, BIAS, OUT, q_strides, k_strides, mask_strides, bias_strides,
-    heads, groups, n, m, factor,
-    D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    MASKED: tl.constexpr, BIASED: tl.constexpr, IEEE: tl.constexpr, FULL: tl.constexpr,
-):  # fmt: skip
-    """One block of queries of one head: the normaliser first, then the weights."""
-    ALL: tl.constexpr = FULL and MASKED == 0
+def write_softmax(inputs, OUT, strides, sizes, factor, C: tl.constexpr):
+    """One block of queries of one head: first the normaliser, then the weights."""
+    BLOCK_M: tl.constexpr = C.BLOCK_M
+    BLOCK_N: tl.constexpr = C.BLOCK_N
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    Q, K, MASK, BIAS = inputs
+    q_strides, k_strides, mask_strides, bias_strides = strides
+    heads, groups, n, m = sizes
+    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
-    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BD)
+    rows, columns = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
     Q = at_head(Q, q_strides, batch, head)
     K = at_head(K, k_strides, batch, head // groups)
     MASK = at_head(MASK, mask_strides, batch, head)
     BIAS = at_head(BIAS, bias_strides, batch, head)
     OUT += plane.to(tl.int64) * n * m
-    q = load_rows(Q, rows, columns, q_strides[2], n, D, BD, FULL)
-    top = tl.full([BM], BOTTOM, tl.float32)
-    total = tl.zeros([BM], tl.float32)
-    for start in range(0, m, BN):
-        keys = start + tl.arange(0, BN)
-        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
+    q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
+    top = tl.full([BLOCK_M], BOTTOM, tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    for start in range(0, m, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        seen = visible(MASK, mask_strides, rows, keys, n, m, C)
         inside = (rows < n)[:, None] & (keys < m)[None, :]
-        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
-        s = scores(q, k, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
-        top, total = add_exponentials(top, total, s, seen, ALL)
+        k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
+        s = scores(q, k, BIAS, bias_strides, rows, keys, factor, inside, C)
+        top, total = add_exponentials(top, total, s, seen, ALL_SEEN)
     lse = tl.where(total > 0, top + log2(total), 0.0)
-    for start in range(0, m, BN):
-        keys = start + tl.arange(0, BN)
-        seen = visible(MASK, mask_strides, rows, keys, n, m, MASKED, FULL)
+    for start in range(0, m, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        seen = visible(MASK, mask_strides, rows, keys, n, m, C)
         inside = (rows < n)[:, None] & (keys < m)[None, :]
-        k = load_rows(K, keys, columns, k_strides[2], m, D, BD, FULL)
-        s = scores(q, k, BIAS, bias_strides, rows, keys, factor, inside, BIASED, IEEE, FULL)
-        w = exp2(where_seen(seen, s - lse[:, None], LOWEST, ALL))
-        store_pairs(OUT, pair_offsets(rows, keys, m, 1), w, inside, FULL)
+        k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
+        s = scores(q, k, BIAS, bias_strides, rows, keys, factor, inside, C)
+        w = exp2(where_seen(seen, s - lse[:, None], LOWEST, ALL_SEEN))
+        store_pairs(OUT, pair_offsets(rows, keys, m, 1), w, inside, C.EVEN_MN)
 
 
 launch_softmax = Launcher(write_softmax)
@@ -70,14 +72,14 @@ def weights_of(
     batch, heads, n, _ = q.shape
     m = k.shape[2]
     out = q.new_empty(batch, heads, n, m)
-    sizes, pairs = head_sizes(q, q), Pairs.of(q, m, mask, bias)
-    tiles = tile_options("softmax", q, m, mask, bias, sizes)
+    pairs = Pairs.of(q, m, mask, bias)
+    flags, options = compiled_for("softmax", q, q, m, mask, bias)
     launch_softmax(
-        (triton.cdiv(n, tiles["BM"]), batch * heads),
-        (q, k, pairs.mask, pairs.bias, out),
-        (q.stride(), k.stride(), pairs.mask_strides, pairs.bias_strides,
-         heads, heads // k.shape[1], n, m, scale * LOG2_E),
-        D=sizes["D"], BD=sizes["BD"], **tiles,
+        (triton.cdiv(n, flags.BLOCK_M), batch * heads),
+        ((q, k, pairs.mask, pairs.bias), out),
+        ((q.stride(), k.stride(), pairs.mask_strides, pairs.bias_strides),
+         (heads, heads // k.shape[1], n, m), scale / math.log(2)),
+        C=flags, **options,
     )  # fmt: skip
     return out
 

@@ -1,0 +1,131 @@
+"""Settings of a call of the fused kernels: its numbers, and the kinds of its tensors.
+
+Needs no Triton.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Shape(IntEnum):
+    """Where the Weibull shape k comes from."""
+
+    FIXED = 0
+    """One number."""
+    SCORES = 1
+    """The scores alone."""
+    UPWARD = 2
+    """Scores and upward path."""
+
+
+class Prior(IntEnum):
+    """Which prior the KL is computed from."""
+
+    NONE = 0
+    """No KL."""
+    CONTEXTUAL = 1
+    """Shapes from the keys, normalised over all of them."""
+    CONSTANT = 2
+    """One number."""
+    ROWWISE = 3
+    """Shapes from the keys, normalised over those that each row sees."""
+
+
+class MaskType(IntEnum):
+    """Which pairs a mask distinguishes."""
+
+    NONE = 0
+    PAIRS = 1
+    KEYS = 2
+
+
+class LogitsType(IntEnum):
+    """How shape and scale logits of the upward path lie in memory."""
+
+    NONE = 0
+    ONE = 1
+    """Those of shape or scale alone."""
+    TWO = 2
+    """Both, interleaved."""
+    PACKED = 3
+    """Both in half precision, read as one number of 32 bits."""
+
+
+class Precision(IntEnum):
+    """How products of matrices are computed."""
+
+    HALF = 0
+    """In half precision."""
+    IEEE = 1
+    """In float32 with all digits."""
+    TF32 = 2
+    """In float32 rounded to TF32."""
+
+
+LARGE_RHO = 8.0
+"""From this rho on kernels first assume that all k are at least 1, and repeat a block of queries
+otherwise. Softplus of untrained maps is about 0.7."""
+
+
+class Settings(NamedTuple):
+    """Numbers and choices of a call.
+
+    Attributes:
+        scale: Factor of the dot products.
+        rho: Weight of the upward path in the shape; 0 for none.
+        fixed_k: The shape, where it is one number; 0 otherwise.
+        sigma: Weight of the upward path in the scale; 0 for none.
+        beta: Rate of the prior.
+        alpha: Shape of the prior, where it is one number.
+        normalized: Whether scores are normalised over keys.
+        sample: Whether to draw a sample, or to compute the posterior mean.
+        truncated: Whether the noise is truncated.
+        own_moment: Whether the mean factor is that of the truncated noise.
+        with_kl: Whether to compute the KL.
+    """
+
+    scale: float
+    rho: float
+    fixed_k: float
+    sigma: float
+    beta: float
+    alpha: float
+    normalized: bool
+    sample: bool
+    truncated: bool
+    own_moment: bool
+    with_kl: bool
+
+    @property
+    def shape(self) -> Shape:
+        """Where the Weibull shape comes from."""
+        if self.fixed_k > 0:
+            return Shape.FIXED
+        return Shape.UPWARD if self.rho > 0 else Shape.SCORES
+
+    def prior(self, log_alpha: Tensor | None, mask: Tensor | None) -> Prior:
+        """The kind of prior."""
+        if not self.with_kl:
+            return Prior.NONE
+        if log_alpha is None:
+            return Prior.CONSTANT
+        return Prior.ROWWISE if mask_type(mask) == MaskType.PAIRS else Prior.CONTEXTUAL
+
+    def balanced(self, prior: Prior) -> bool:
+        """Whether the gradients of a row's normalised scores always sum to zero.
+
+        Those through the logits do. Those of the KL are the difference of two distributions over
+        keys, if expected weights are the scores themselves and the prior's shapes sum to one.
+        """
+        sums_to_zero = self.beta == 1 and prior in (Prior.CONTEXTUAL, Prior.ROWWISE)
+        plain = self.shape == Shape.FIXED and self.sigma == 0 and not self.own_moment
+        return plain and self.normalized and (sums_to_zero or not self.with_kl)
+
+
+def mask_type(mask: Tensor | None) -> MaskType:
+    """The kind of a mask."""
+    if mask is None:
+        return MaskType.NONE
+    return MaskType.PAIRS if mask.shape[1] > 1 or mask.shape[2] > 1 else MaskType.KEYS

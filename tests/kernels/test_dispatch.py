@@ -1,0 +1,36 @@
+"""Reference modules are packed for the kernels, which import nothing until they are used."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from babn.attention.bam import BamConfig
+from babn.attention.belief import BeliefConfig
+from babn.attention.upward import AxisMap
+from babn.kernels.dispatch import has_kernels, joint_map, supports_levels
+
+LIGHT = "import sys, babn, babn.kernels.dispatch; assert 'triton' not in sys.modules"
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_joint_maps_interleave_the_results_of_each(rank: int) -> None:
+    maps = [AxisMap("keys", 6, rank=rank).double() for _ in range(2)]
+    for parameter in nn.ModuleList(maps).parameters():
+        nn.init.normal_(parameter)
+    h = torch.randn(2, 2, 4, 4, dtype=torch.float64)
+    both = torch.stack([one(h) for one in maps], -1).flatten(-2)
+    torch.testing.assert_close(joint_map(maps, h), both)
+
+
+def test_importing_the_library_does_not_import_triton() -> None:
+    run = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_pairs_and_the_weibull_family_have_kernels() -> None:
+    assert has_kernels(BeliefConfig.pairs()) and not has_kernels(BeliefConfig())
+    assert has_kernels(BamConfig()) and not has_kernels(BamConfig(family="lognormal"))
+    assert supports_levels(BamConfig()) and not supports_levels(BeliefConfig.pairs())
