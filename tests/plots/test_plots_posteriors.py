@@ -5,7 +5,7 @@ from plot_checks import texts
 
 from babn import plots
 from babn.errors import ConfigError
-from babn_paper.simulation.intervals import LEVELS
+from babn_paper.simulation.draws import LEVELS
 
 COVERAGE = {f"{level:g}": (level - 0.02, 0.01) for level in LEVELS}
 

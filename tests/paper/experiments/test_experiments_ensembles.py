@@ -12,7 +12,7 @@ from babn_paper.experiments.records import collect
 from babn_paper.experiments.run import measured
 from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.text_answers import TextAnswers
+from babn_paper.tasks.text_predictions import TextAnswers
 
 PARTS = ("test", "out", "dev")
 

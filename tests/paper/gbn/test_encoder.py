@@ -8,7 +8,7 @@ from scipy import stats
 
 from babn.errors import ConfigError
 from babn_paper.gbn import WeibullNetwork, agreement, fit, sample_posterior
-from babn_paper.gbn.yardstick import binned_divergence, importance_bound
+from babn_paper.gbn.comparison import binned_divergence, importance_bound
 
 
 def encoder(network, paths="both", states=8):

@@ -10,7 +10,7 @@ from network_cases import generator, tensor
 from scipy import stats
 
 from babn_paper.gbn import latent_counts
-from babn_paper.gbn.latent_counts import draw_tables, split_counts
+from babn_paper.gbn.gibbs import draw_tables, split_counts
 
 
 def stirling_row(m: int) -> list[int]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy import stats
 
-from babn_paper.simulation.intervals import LEVELS, central_interval, coverage
+from babn_paper.simulation.draws import LEVELS, central_interval, coverage
 
 
 def test_intervals_are_those_of_the_distribution():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from babn_paper.simulation.chains import effective_sample_size
+from babn_paper.simulation.draws import effective_sample_size
 
 
 def autoregressive(rho: float, steps: int, chains: int) -> torch.Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from babn.evaluation import Evaluation
 from babn.prediction.predict import Prediction
 from babn_paper.tasks.domains import NLI
-from babn_paper.tasks.text_answers import TextAnswers
+from babn_paper.tasks.text_predictions import TextAnswers
 
 SIZES = {"dev": 150, "test": 130, "out": 170}
 SHARPNESS = {"dev": 4.0, "test": 4.0, "out": 1.5}

@@ -9,7 +9,7 @@ import torch
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import evaluate, remeasure, run
 from babn_paper.tasks.domains import TASKS, DomainTask
-from babn_paper.tasks.text_answers import TextAnswers
+from babn_paper.tasks.text_predictions import TextAnswers
 
 SAMPLES = 3
 CALIBRATION = {"ECE-10 + TS (in domain)", "NLL + TS (in domain)"}

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from babn.errors import FormatError
-from babn_paper.tasks.span_answer import TEMPERATURES, SpanAnswer
-from babn_paper.tasks.span_answers import SpanAnswers
+from babn_paper.tasks.span_predictions import TEMPERATURES, SpanAnswer, SpanAnswers
 
 
 def scores(at_one: float, slope: float = 0.0) -> tuple[float, ...]:

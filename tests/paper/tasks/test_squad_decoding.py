@@ -14,11 +14,9 @@ from squad_cases import ask
 from torch import Tensor
 
 from babn.errors import ConfigError, NonFiniteError
-from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.ragged import Ragged
-from babn_paper.tasks.span_answer import TEMPERATURES, SpanAnswer
-from babn_paper.tasks.span_decoding import decode
-from babn_paper.tasks.span_search import BEST, LONGEST
+from babn_paper.tasks.encoded import Encoded, Ragged
+from babn_paper.tasks.span_decoding import BEST, LONGEST, decode
+from babn_paper.tasks.span_predictions import TEMPERATURES, SpanAnswer
 from babn_paper.tasks.squad_files import Question
 
 QUESTION = 3

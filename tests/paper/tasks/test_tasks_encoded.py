@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from babn_paper.tasks.text_encoding import encode_texts
 from hypothesis import given
 from hypothesis import strategies as st
 
 from babn.errors import ConfigError
 from babn.text.words import word_tokenizer
 from babn_paper.tasks import text_encoding
-from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.ragged import Ragged
-from babn_paper.tasks.text_encoding import encode_texts
+from babn_paper.tasks.encoded import Encoded, Ragged
 
 ROWS = st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=20), min_size=1, max_size=12)
 PAIRS = [("the cat sat", "the dog sat"), ("the dog", "the cat sat on the dog")] * 3

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from babn.errors import DataError
-from babn_paper.tasks.lines import find_file, find_files, fingerprint, read_rows, task_folder
+from babn_paper.tasks.reading import find_file, find_files, fingerprint, read_rows, task_folder
 
 
 def test_quotation_marks_mean_nothing_and_gzip_is_read(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from babn import metrics
 from babn.errors import DataError
 from babn.evaluation import Evaluation, fit_temperature
 from babn.prediction.predict import Prediction
-from babn_paper.tasks.cross_fitting import cross_tempered, folds
 from babn_paper.tasks.glue import MRPC, STSB, TASKS
-from babn_paper.tasks.text_answers import TextAnswers, in_order
+from babn_paper.tasks.scores import cross_tempered, folds
+from babn_paper.tasks.text_predictions import TextAnswers, in_order
 
 LABELS = torch.randint(2, (200,), generator=torch.Generator().manual_seed(0))
 

@@ -12,7 +12,7 @@ from babn_paper.data.phrases import SIZES, english, german, phrases
 from babn_paper.tasks import hub
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.translation.pairs import Languages, SentencePair, has_part, read_part
-from babn_paper.tasks.translation.preparation import prepared, without_joints
+from babn_paper.tasks.translation.subwords import prepared, without_joints
 
 DE_EN = Languages("de", "en")
 PAIR = SentencePair("ein Hund .", "a dog .")

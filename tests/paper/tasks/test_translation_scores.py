@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF
 
 from babn.errors import FormatError
-from babn_paper.tasks.translation.answers import Translated, TranslationAnswers
-from babn_paper.tasks.translation.bleu import multi_bleu
+from babn_paper.tasks.translation.predictions import Translated, TranslationAnswers, multi_bleu
 
 WORDS = st.lists(st.sampled_from(["a", "dog", "the", ".", "barks"]), max_size=9).map(" ".join)
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from babn.errors import DataError
-from babn_paper.tasks.shapes import COLOURS, generated
 from babn_paper.tasks.vqa import DAQUAR, EASY, VQA2
 from babn_paper.tasks.vqa2 import read_answers
 from babn_paper.tasks.vqa_features import FeatureFiles
-from babn_paper.tasks.vqa_vocabulary import question_words
+from babn_paper.tasks.vqa_shapes import COLOURS, generated
+from babn_paper.tasks.vqa_text import question_words
 from vqa_cases import (
     random_image,
     write_daquar,

@@ -14,10 +14,10 @@ from sklearn.metrics import roc_auc_score
 from babn import metrics
 from babn.errors import FormatError
 from babn.prediction.predict import Prediction
-from babn_paper.tasks.lookups import FeatureNoise, SoftLabels
-from babn_paper.tasks.ragged import Ragged
-from babn_paper.tasks.vqa_answers import KEPT, VqaAnswers, collected
-from babn_paper.tasks.vqa_measures import cross_tempered, ece, error_auroc, likelihood, pavpu
+from babn_paper.tasks.encoded import Ragged
+from babn_paper.tasks.vqa_data import FeatureNoise, SoftLabels
+from babn_paper.tasks.vqa_metrics import cross_tempered, ece, error_auroc, likelihood, pavpu
+from babn_paper.tasks.vqa_predictions import KEPT, VqaAnswers, collected
 
 LABELS = SoftLabels(
     Ragged.of([[0], [3, 1], [], [11]]), torch.tensor([1.0, 0.3, 0.6, 0.9]), count=12

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from babn_paper.tasks.vqa_rules import (
+from babn_paper.tasks.vqa_text import (
     CONTRACTIONS,
     accuracy,
     frequent,

@@ -1,4 +1,4 @@
-"""An approximate posterior of a gamma belief network's units, held against Gibbs sampling."""
+"""Comparison of approximate posteriors with Gibbs sampling, and the importance-weighted bound."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,24 +8,24 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn_paper.gbn.encoder import WeibullNetwork
-from babn_paper.simulation.intervals import LEVELS, central_interval, coverage
+from babn_paper.simulation.draws import LEVELS, central_interval, coverage
 
 BINS = 20
-"""Bins of equal exact probability over which the divergence is measured."""
+"""Number of bins, of equal exact probability, for the KL estimate."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How close the marginals of one layer's units are to the exact ones.
+    """Agreement of the marginals of one layer's units with the exact ones.
 
     All but the coverages are means over observations and units.
 
     Attributes:
-        kl: Divergence of the exact marginal from the approximate one, over bins of equal exact
-            probability: a lower bound of the whole divergence.
+        kl: KL of the exact marginal from the approximate one, over bins of equal exact probability:
+            a lower bound of the KL of the distributions.
         bias: Approximate minus exact mean, in exact standard deviations.
-        absolute_bias: The same without signs.
-        spread: Approximate over exact standard deviation.
+        absolute_bias: Absolute value of the bias.
+        spread: Approximate divided by exact standard deviation.
         mass: Exact probability of the approximate central intervals, by their level.
         coverage: Share of true units in the approximate central intervals, with its standard error.
     """
@@ -38,7 +38,7 @@ class Agreement:
     coverage: dict[str, tuple[float, float]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """Returns a dictionary of numbers."""
         return asdict(self)
 
 
@@ -51,7 +51,7 @@ def agreement(
     means, spreads = zip(*(_moments(draws.exp()) for draws in (exact, approximate)), strict=True)
     bias = (means[1] - means[0]) / spreads[0]
     return Agreement(
-        kl=binned_divergence(exact, approximate).mean().item(),
+        kl=binned_kl(exact, approximate).mean().item(),
         bias=bias.mean().item(),
         absolute_bias=bias.abs().mean().item(),
         spread=(spreads[1] / spreads[0]).mean().item(),
@@ -60,12 +60,13 @@ def agreement(
     )
 
 
-def binned_divergence(
+def binned_kl(
     exact: Float[Tensor, "draw *item"], approximate: Float[Tensor, "other *item"]
 ) -> Float[Tensor, "*item"]:
-    r"""$\sum_b \frac1B \log\frac{1/B}{q_b}$ over bins between quantiles of the exact draws.
+    r"""Estimates the KL as $\sum_b \frac1B \log\frac{1/B}{q_b}$ over bins of the exact draws.
 
-    Half a draw is added to each bin of the approximation, so that empty ones stay finite.
+    The bins lie between quantiles of the exact draws. Half a draw is added to each bin of the
+    approximation, so that empty bins stay finite.
     """
     places = torch.arange(1, BINS) * len(exact) // BINS
     edges = exact.sort(0).values[places].movedim(0, -1).contiguous()
@@ -79,7 +80,10 @@ def binned_divergence(
 def importance_bound(
     encoder: WeibullNetwork, counts: Float[Tensor, "observation count"], draws: int
 ) -> Float[Tensor, "observation"]:
-    """The importance-weighted bound, which tends to the log evidence as draws are added."""
+    """Importance-weighted bound (Burda et al. 2016, https://arxiv.org/abs/1509.00519).
+
+    It tends to the log evidence as the number of draws grows.
+    """
     layers = list(encoder(counts, draws))
     log_units = [layer.log_units for layer in layers]
     expanded = counts.expand(draws, *counts.shape)

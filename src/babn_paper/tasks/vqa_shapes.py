@@ -1,4 +1,4 @@
-"""Made-up images of a coloured shape with questions about it, in place of a data set."""
+"""Generated images of a coloured shape with questions about it, instead of a data set."""
 
 import random
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from jaxtyping import UInt8
 from babn_paper.tasks.vqa_data import RawImages, VqaExample, VqaPart
 
 SIDE = 32
-"""Height and width."""
+"""Height and width of an image."""
 
 COUNTS = {"train": 1000, "test": 80}
-"""Images of each split."""
+"""Number of images of each split."""
 
 COLOURS = {
     "red": (214, 39, 40),
@@ -28,7 +28,7 @@ SHAPES = ("circle", "square", "triangle")
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of an image: what it is, and where."""
+    """The shape in an image: its form, colour and position."""
 
     name: str
     colour: str
@@ -37,7 +37,7 @@ class Shape:
     radius: float
 
     def inside(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Which pixels it covers."""
+        """Returns a mask of the pixels that it covers."""
         y, x = rows - self.row, columns - self.column
         if self.name == "circle":
             return y**2 + x**2 <= self.radius**2
@@ -47,9 +47,9 @@ class Shape:
 
 
 def generated(split: str) -> VqaPart:
-    """Images and questions, the same each time.
+    """Generates images and questions, with a fixed seed.
 
-    Every image has one shape, in one half of it.
+    Every image has one shape, in its left or right half.
 
     Args:
         split: `"train"` or `"test"`.
@@ -67,7 +67,7 @@ def generated(split: str) -> VqaPart:
 
 
 def draw(shape: Shape, chance: random.Random) -> UInt8[np.ndarray, "row column 3"]:
-    """The image of a shape, on a ground that is nearly white."""
+    """Draws a shape on an almost white background."""
     image = np.empty((SIDE, SIDE, 3), dtype=np.uint8)
     image[:] = [chance.randint(225, 255) for _ in range(3)]
     rows, columns = np.mgrid[:SIDE, :SIDE] + 0.5
@@ -86,7 +86,7 @@ def _shape(chance: random.Random) -> Shape:
 
 
 def _questions(shape: Shape, chance: random.Random) -> Iterator[tuple[str, str, str]]:
-    """Questions with their answers and kinds."""
+    """Yields questions with their answers and kinds."""
     yield f"What color is the {chance.choice(('shape', shape.name))}?", shape.colour, "color"
     yield f"What shape is {chance.choice(('this', shape.colour))}?", shape.name, "shape"
     if chance.random() < 0.5:
@@ -94,11 +94,11 @@ def _questions(shape: Shape, chance: random.Random) -> Iterator[tuple[str, str, 
     else:
         side = "left" if shape.column < SIDE / 2 else "right"
         yield f"On which side is the {chance.choice(('shape', shape.name))}?", side, "side"
-    yield _doubted(shape, chance)
+    yield _yes_no_question(shape, chance)
 
 
-def _doubted(shape: Shape, chance: random.Random) -> tuple[str, str, str]:
-    """A question for yes or no, about the shape or its colour."""
+def _yes_no_question(shape: Shape, chance: random.Random) -> tuple[str, str, str]:
+    """Returns a yes/no question about the shape or its colour."""
     if chance.random() < 0.5:
         name = shape.name if chance.random() < 0.5 else chance.choice(SHAPES)
         return f"Is there a {name}?", _yes(name == shape.name), "yes/no"

@@ -1,4 +1,4 @@
-"""Asking a translation model: beam search, and how sure the model is of what it found."""
+"""Translation by beam search, with the model's uncertainty about the result."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -12,14 +12,14 @@ from babn.attention.noise_source import fold_in
 from babn_paper.models.assess import Assessment, assess
 from babn_paper.models.translate import translate
 from babn_paper.models.translation_parts import IGNORED, logits_at_once
-from babn_paper.tasks.asking import Asking
 from babn_paper.tasks.encoded import Batch
+from babn_paper.tasks.predictor import Predictor
 from babn_paper.tasks.translation.subwords import SPACE
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a translation, and how unsure the model is of its pieces, by measure."""
+    """A word of a translation, and the model's uncertainty about its subwords, by measure."""
 
     text: str
     uncertainty: dict[str, float]
@@ -32,10 +32,11 @@ class Hypothesis:
     Attributes:
         text: The sentence.
         score: Its log-probability, divided by the length penalty.
-        uncertainty: How unsure the model is, by measure: means over pieces and the end of the
-            negative log-probability (`NLL`) and of the entropy; with samples also of the mutual
-            information, and the `spread` of the mean log-probability over samples.
-        words: The same for each word.
+        uncertainty: The model's uncertainty, by measure: means over subwords and the end token of
+            the negative log-probability (`NLL`) and of the entropy; with samples also of the mutual
+            information, and the standard deviation over samples of the mean log-probability
+            (`spread`).
+        words: Uncertainty of each word.
     """
 
     text: str
@@ -49,37 +50,37 @@ class Search:
     """Settings of beam search.
 
     Attributes:
-        beam: Hypotheses that are kept.
-        length_penalty: How much longer targets are preferred.
+        beam: Number of hypotheses.
+        length_penalty: Exponent of the length penalty; larger values prefer longer targets.
     """
 
     beam: int
     length_penalty: float
 
 
-def ask_translations(
-    asking: Asking, batch: Batch, numbers: Sequence[int], search: Search
+def predict_translations(
+    predictor: Predictor, batch: Batch, numbers: Sequence[int], search: Search
 ) -> list[Hypothesis]:
-    """The best translation of each sentence, by as many at a time as memory allows.
+    """Returns the best translation of each sentence, in batches that fit into memory.
 
-    By samples of attention, a word's probability is their mean, in the search as well. By samples
-    of dropout the search is that of the mean, and only its result is judged by samples.
+    With samples of attention, the probability of a word is the mean over samples, in the search as
+    well. With samples of dropout, the search uses the mean, and samples assess its result only.
 
     Args:
-        asking: The model, and how to ask it.
+        predictor: The model and the settings of prediction.
         batch: The sentences.
-        numbers: Of the sentences; they choose noise.
-        search: Settings.
+        numbers: Indices of the sentences, which determine their noise.
+        search: Settings of beam search.
     """
-    model: Any = asking.model
-    samples = asking.samples if asking.mode == "sampled" else 1
+    model: Any = predictor.model
+    samples = predictor.samples if predictor.mode == "sampled" else 1
     size = max(1, logits_at_once(model.device) // (search.beam * samples * model.config.vocab_size))
     places = torch.arange(len(numbers)).split(size)
     return [
         found
         for some in places
-        for found in _ask(
-            asking,
+        for found in _translations(
+            predictor,
             {name: each[some.to(each.device)] for name, each in batch.items()},
             [numbers[i] for i in some.tolist()],
             search,
@@ -87,65 +88,67 @@ def ask_translations(
     ]
 
 
-def _ask(
-    asking: Asking, batch: Batch, numbers: Sequence[int], search: Search
+def _translations(
+    predictor: Predictor, batch: Batch, numbers: Sequence[int], search: Search
 ) -> Iterator[Hypothesis]:
-    model: Any = asking.model
+    model: Any = predictor.model
     found = translate(
         model,
         batch,
         search.beam,
         search.length_penalty,
-        asking.max_length,
-        asking.samples if asking.mode == "sampled" else None,
-        asking.seed,
+        predictor.max_length,
+        predictor.samples if predictor.mode == "sampled" else None,
+        predictor.seed,
         numbers,
     )
     targets = found.words[:, 0]
     targets = targets[:, : int((targets != found.pad).sum(1).max())]
-    judged = _judged(asking, batch, targets.masked_fill(targets == found.pad, IGNORED), numbers)
-    texts = asking.tokenizer.batch_decode(found.best, skip_special_tokens=True)
-    measures = _measures(judged, asking.mode != "mean")
-    spreads, scores = judged.spread.tolist(), found.scores[:, 0].tolist()
+    assessed = _assessed(
+        predictor, batch, targets.masked_fill(targets == found.pad, IGNORED), numbers
+    )
+    texts = predictor.tokenizer.batch_decode(found.best, skip_special_tokens=True)
+    measures = _measures(assessed, predictor.mode != "mean")
+    spreads, scores = assessed.spread.tolist(), found.scores[:, 0].tolist()
     for row, text in enumerate(texts):
         ids = [int(i) for i in targets[row].tolist() if i != found.pad]
         each = {name: values[row][: len(ids)] for name, values in measures.items()}
         unsure = {name: _mean(values) for name, values in each.items()}
-        if asking.mode != "mean":
+        if predictor.mode != "mean":
             unsure["spread"] = spreads[row]
-        words = tuple(_words(asking.tokenizer.convert_ids_to_tokens(ids), each, ids, found.eos))
+        words = tuple(_words(predictor.tokenizer.convert_ids_to_tokens(ids), each, ids, found.eos))
         yield Hypothesis(text, scores[row], unsure, words)
 
 
-def _judged(
-    asking: Asking, batch: Batch, targets: Int[Tensor, "row word"], numbers: Sequence[int]
+def _assessed(
+    predictor: Predictor, batch: Batch, targets: Int[Tensor, "row word"], numbers: Sequence[int]
 ) -> Assessment:
-    """How sure the model is of targets, by as many at a time as memory allows."""
-    model: Any = asking.model
+    """Assesses targets in batches that fit into memory."""
+    model: Any = predictor.model
     size = max(1, logits_at_once(targets.device) // (targets.shape[1] * model.config.vocab_size))
-    samples = None if asking.mode == "mean" else asking.samples
-    dropout, parts = asking.mode == "dropout", []
+    samples = None if predictor.mode == "mean" else predictor.samples
+    dropout, parts = predictor.mode == "dropout", []
     for some in torch.arange(len(numbers), device=targets.device).split(size):
         own = [numbers[i] for i in some.tolist()]
-        # Dropout's noise belongs to a batch, so every batch has a seed of its own.
-        seed = fold_in(asking.seed, own[0]) if dropout else asking.seed
+        # The noise of dropout depends on the batch, so every batch has its own seed.
+        seed = fold_in(predictor.seed, own[0]) if dropout else predictor.seed
         chosen = {name: each[some] for name, each in batch.items()}
         parts.append(assess(model, chosen, targets[some], samples, seed, own, dropout=dropout))
     named = ([getattr(part, field.name) for part in parts] for field in fields(Assessment))
     return Assessment(*map(torch.cat, named))
 
 
-def _measures(judged: Assessment, sampled: bool) -> dict[str, list[list[float]]]:
-    found = {"NLL": (-judged.log_probs).tolist(), "entropy": judged.entropy.tolist()}
+def _measures(assessed: Assessment, sampled: bool) -> dict[str, list[list[float]]]:
+    found = {"NLL": (-assessed.log_probs).tolist(), "entropy": assessed.entropy.tolist()}
     if sampled:
-        found["mutual information"] = judged.mutual_information.tolist()
+        found["mutual information"] = assessed.mutual_information.tolist()
     return found
 
 
 def _words(
     pieces: Sequence[str], measures: dict[str, list[float]], ids: Sequence[int], eos: int
 ) -> Iterator[Word]:
-    """Pieces put together to words; the end belongs to none."""
+    """Joins subwords to words; the end token belongs to none."""
     starts = [i for i, piece in enumerate(pieces) if i == 0 or piece.startswith(SPACE)]
     last = len(pieces) - (bool(ids) and ids[-1] == eos)
     for start, end in zip(starts, [*starts[1:], last], strict=True):
@@ -156,8 +159,3 @@ def _words(
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / max(1, len(values))
-
-
-def as_rows(found: Sequence[Hypothesis], rows: Int[Tensor, "row"]) -> dict[int, Hypothesis]:
-    """Hypotheses by the place of their sentence."""
-    return dict(zip(rows.tolist(), found, strict=True))

@@ -1,7 +1,7 @@
-"""What a model answered to questions about images, kept so that numbers can be computed again.
+"""Predicted answers to visual questions.
 
-Of thousands of answers only the most probable ones of each question and the right ones are kept,
-with their logits under every sample.
+Only the most probable answers and the right answers to each question are kept, with their logits
+under every sample.
 """
 
 import json
@@ -20,38 +20,37 @@ from babn.errors import FormatError
 from babn.files import parse_json, replace_text
 from babn.prediction.predict import Prediction
 from babn.tensor_files import read_tensors, write_tensors
-from babn_paper.tasks.lookups import SoftLabels
-from babn_paper.tasks.task import Answers, Asked
-from babn_paper.tasks.vqa_measures import measure
-from babn_paper.tasks.vqa_types import type_measures
+from babn_paper.tasks.task import Outputs, Predictions
+from babn_paper.tasks.vqa_data import SoftLabels
+from babn_paper.tasks.vqa_metrics import measure, type_measures
 
 FORMAT = 3
 KEPT = 10
-"""Answers to each question that are kept: the two most probable, those that are right, and the next
-most probable."""
+"""Number of answers kept per question: the two most probable, then those that are right, then the
+next most probable."""
 
 CONSTANT = "accuracy (one answer for all)"
-"""What a model that looks at nothing can come to, as a measure."""
+"""Name of the metric: accuracy of the best constant answer."""
 
 DESCRIPTION, TENSORS = "answers.json", "answers.safetensors"
 
 
 @dataclass(frozen=True)
-class VqaAnswers(Answers):
+class VqaPredictions(Predictions):
     """The most probable and the right answers to all questions of a part.
 
     Attributes:
-        logits: Of each kept answer under each sample; the most probable answer first.
-        answers: Numbers of the kept answers.
-        scores: How right each of them is.
+        logits: Logits of the kept answers under each sample, in descending order of probability.
+        answers: Indices of the kept answers.
+        scores: Scores of the kept answers.
         information: Mutual information of samples and answers, over all answers.
-        kinds: What sort of question each is, by number.
-        names: What the kinds are called.
-        types: The question type of VQA-v2, by number; `None` where there are no types.
-        type_names: What the types are called.
-        constant: Score of the one answer that does best if given to all questions.
-        method: What comparisons call it.
-        seed: The seed of training.
+        kinds: Index of each question's kind.
+        names: Names of the kinds.
+        types: Index of each question's VQA-v2 type; `None` if there are no types.
+        type_names: Names of the types.
+        constant: Score of the best constant answer.
+        method: Name in comparisons.
+        seed: Seed of training.
     """
 
     logits: Float[Tensor, "sample example kept"]
@@ -68,11 +67,11 @@ class VqaAnswers(Answers):
 
     @cached_property
     def prediction(self) -> Prediction:
-        """The kept answers, each with a probability of its own."""
+        """The kept answers, each with an independent probability."""
         return Prediction(self.logits, "sigmoid")
 
     def measure(self) -> dict[str, float]:
-        """Scores by the official rule, and how well the model knows when it is right."""
+        """Computes the official score, calibration, and detection of wrong answers."""
         kinds = {name: self.kinds == number for number, name in enumerate(self.names)}
         found = measure(self.prediction, self.scores, self.information, kinds)
         found[CONSTANT] = self.constant
@@ -80,8 +79,8 @@ class VqaAnswers(Answers):
             found |= type_measures(self.scores[:, 0].double(), self.types, self.type_names)
         return found
 
-    def named(self, method: str, seed: int) -> "VqaAnswers":
-        """The answers with another method and seed."""
+    def named(self, method: str, seed: int) -> "VqaPredictions":
+        """Returns the predictions with another method name and seed."""
         return replace(self, method=method, seed=seed)
 
     def save(self, folder: Path) -> None:
@@ -100,11 +99,10 @@ class VqaAnswers(Answers):
             "type_names": list(self.type_names),
             "constant": self.constant,
         }
-        text = json.dumps(description, indent=2) + "\n"
-        replace_text(folder / DESCRIPTION, text)
+        replace_text(folder / DESCRIPTION, json.dumps(description, indent=2) + "\n")
 
     @classmethod
-    def load(cls, folder: Path) -> "VqaAnswers":
+    def load(cls, folder: Path) -> "VqaPredictions":
         """Reads what `save` wrote."""
         try:
             found = parse_json((folder / DESCRIPTION).read_text())
@@ -118,11 +116,11 @@ class VqaAnswers(Answers):
             own: dict[str, Any] = {name: tensors[name] for name in FIELDS}
             own["types"] = tensors.get("types")
             return cls(**own, **{name: found[name] for name in DESCRIBED})
+        except FormatError:
+            raise
         except FileNotFoundError as error:
             raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
         except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, FormatError):
-                raise
             raise FormatError(f"{folder} is damaged: {error!r}. Test the model again.") from error
 
 
@@ -131,23 +129,23 @@ DESCRIBED = ("names", "type_names", "constant", "method", "seed")
 
 
 def collected(
-    asked: Asked, labels: SoftLabels, kinds: Sequence[str], types: Sequence[str] = ()
-) -> VqaAnswers:
-    """What is kept of a model's outputs, in the order of the data.
+    outputs: Outputs, labels: SoftLabels, kinds: Sequence[str], types: Sequence[str] = ()
+) -> VqaPredictions:
+    """Collects the kept answers from a model's outputs, in the order of the data.
 
     Args:
-        asked: Places of examples, and the outputs for them.
-        labels: How right each answer is.
-        kinds: What sort of question each example is.
-        types: The question type of each, where there are types.
+        outputs: Indices of examples, and the outputs for them.
+        labels: Scores of all answers.
+        kinds: Kind of each question.
+        types: VQA-v2 type of each question, if there are types.
     """
     examples = len(kinds)
     kept = min(KEPT, labels.count)
     found: dict[str, Any] = {}
     total = torch.zeros(labels.count)
-    for rows, outputs in asked:
+    for rows, logits in outputs:
         total += labels.dense(rows.cpu()).sum(0).cpu()
-        for name, value in _reduced(outputs.detach(), labels, rows.cpu(), kept).items():
+        for name, value in _reduced(logits.detach(), labels, rows.cpu(), kept).items():
             axis = value.ndim - 2 if name == "logits" else 0
             if name not in found:
                 shape = [*value.shape]
@@ -158,11 +156,11 @@ def collected(
     of_type, type_names = _numbered(types) if types else (None, ())
     sorts: dict[str, Any] = {"kinds": numbers, "names": names}
     sorts |= {"types": of_type, "type_names": type_names}
-    return VqaAnswers(**found, **sorts, constant=float(total.max()) / examples)
+    return VqaPredictions(**found, **sorts, constant=float(total.max()) / examples)
 
 
 def _numbered(sorts: Sequence[str]) -> tuple[Tensor, list[str]]:
-    """The sort of each question by number, and what the numbers mean."""
+    """Returns the index of each question's sort, and the names of the sorts."""
     names = sorted(set(sorts))
     number = {name: place for place, name in enumerate(names)}
     return torch.tensor([number[each] for each in sorts]), names
@@ -172,7 +170,7 @@ def _reduced(outputs: Tensor, labels: SoftLabels, rows: Tensor, kept: int) -> di
     prediction = Prediction(outputs, "sigmoid")
     probs = prediction.probs
     scores = labels.dense(rows).to(probs.device)
-    # Without the right answers, one that was ruled out altogether would cost no likelihood.
+    # If a right answer were dropped, its low probability would not count in the likelihood.
     urgency = torch.where(scores > 0, 1 + scores, probs)
     two = probs.topk(min(2, kept), dim=-1).indices
     best = urgency.scatter(-1, two, math.inf).topk(kept, dim=-1).indices

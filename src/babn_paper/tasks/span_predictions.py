@@ -1,7 +1,7 @@
-"""Answers to questions on paragraphs, kept so that every number can be computed without the model.
+"""Predicted answers to questions on paragraphs.
 
-A folder holds `answers.json`, which says what the format is, and `answers.jsonl.gz` with one
-question a line.
+A folder holds `answers.json`, which describes the format, and `answers.jsonl.gz` with one question
+per line.
 """
 
 import gzip
@@ -13,28 +13,27 @@ from pathlib import Path
 
 from babn.errors import FormatError
 from babn.files import parse_json, replace_file, replace_text
-from babn_paper.tasks.span_answer import TEMPERATURES, SpanAnswer
-from babn_paper.tasks.span_measures import measure
-from babn_paper.tasks.task import Answers
+from babn_paper.tasks.span_metrics import TEMPERATURES, SpanPrediction, measure
+from babn_paper.tasks.task import Predictions
 
 FORMAT = 1
 DESCRIPTION, LINES = "answers.json", "answers.jsonl.gz"
 
 
 @dataclass(frozen=True)
-class SpanAnswers(Answers):
-    """The answers to all questions of a part.
+class SpanPredictions(Predictions):
+    """The predicted answers to all questions of a part.
 
     Attributes:
-        questions: One answer for each.
-        unanswerable: Whether no answer is one, as in SQuAD 2.0.
+        questions: One prediction for each question.
+        unanswerable: Whether questions may have no answer, as in SQuAD 2.0.
     """
 
-    questions: tuple[SpanAnswer, ...]
+    questions: tuple[SpanPrediction, ...]
     unanswerable: bool
 
     def measure(self) -> dict[str, float]:
-        """Scores by the official rules, and how well the model knows when it is right."""
+        """Computes the official scores, calibration, and detection of wrong answers."""
         return measure(self.questions, self.unanswerable)
 
     def save(self, folder: Path) -> None:
@@ -49,15 +48,14 @@ class SpanAnswers(Answers):
             "unanswerable": self.unanswerable,
             "temperatures": TEMPERATURES,
         }
-        text = json.dumps(description, indent=2) + "\n"
-        replace_text(folder / DESCRIPTION, text)
+        replace_text(folder / DESCRIPTION, json.dumps(description, indent=2) + "\n")
 
     def _lines(self) -> Iterator[str]:
-        for answer in self.questions:
-            yield json.dumps(asdict(answer), ensure_ascii=False) + "\n"
+        for each in self.questions:
+            yield json.dumps(asdict(each), ensure_ascii=False) + "\n"
 
     @classmethod
-    def load(cls, folder: Path) -> "SpanAnswers":
+    def load(cls, folder: Path) -> "SpanPredictions":
         """Reads what `save` wrote."""
         try:
             found = parse_json((folder / DESCRIPTION).read_text())
@@ -73,10 +71,10 @@ class SpanAnswers(Answers):
                     f"{folder / LINES} has {len(lines)} of {found['questions']} answers. Test the "
                     "model again."
                 )
-            return cls(tuple(map(SpanAnswer.parse, lines)), found["unanswerable"])
+            return cls(tuple(map(SpanPrediction.parse, lines)), found["unanswerable"])
+        except FormatError:
+            raise
         except FileNotFoundError as error:
             raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
         except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error) as error:
-            if isinstance(error, FormatError):
-                raise
             raise FormatError(f"{folder} is damaged: {error!r}. Test the model again.") from error

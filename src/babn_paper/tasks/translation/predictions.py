@@ -1,6 +1,8 @@
-"""What a model translated, and how good and how sure it was."""
+"""Translations of a model, with their quality and uncertainty."""
 
 import json
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -12,22 +14,59 @@ import torch
 from babn.errors import FormatError, MissingExtraError
 from babn.files import parse_json, replace_text
 from babn_paper.tasks.scores import pearson, spearman
-from babn_paper.tasks.task import Answers
-from babn_paper.tasks.translation.bleu import multi_bleu
-from babn_paper.tasks.translation.preparation import prepared
+from babn_paper.tasks.task import Predictions
+from babn_paper.tasks.translation.subwords import prepared
+
+ORDER = 4
+
+
+def multi_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    r"""Computes BLEU of tokenized sentences with one reference, as `multi-bleu.perl` of Moses does.
+
+    BLEU (Papineni et al. 2002, https://doi.org/10.3115/1073083.1073135) without smoothing is
+
+    $$\min\left(1, e^{1 - r/c}\right) \left(\prod_{n=1}^4 p_n\right)^{1/4},$$
+
+    where $p_n$ is the share of n-grams of the hypotheses that occur in the references, and $c$ and
+    $r$ are the numbers of words of the hypotheses and the references. It is 0 if no sequence of
+    four words is right.
+
+    Args:
+        hypotheses: Tokenized translations.
+        references: Tokenized references.
+    """
+    right, made = [0] * ORDER, [0] * ORDER
+    written = wanted = 0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        ours, theirs = hypothesis.split(), reference.split()
+        written, wanted = written + len(ours), wanted + len(theirs)
+        for n in range(ORDER):
+            found, known = _ngrams(ours, n + 1), _ngrams(theirs, n + 1)
+            right[n] += (found & known).total()
+            made[n] += found.total()
+    if not all(right):
+        return 0.0
+    brevity = min(0.0, 1 - wanted / written)
+    logs = sum(math.log(r / m) for r, m in zip(right, made, strict=True))
+    return math.exp(brevity + logs / ORDER)
+
+
+def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+
 
 LINES, ABOUT = "translations.jsonl", "about.json"
 
 
 @dataclass(frozen=True)
 class Translated:
-    """A sentence and what became of it.
+    """A sentence and its translation.
 
     Attributes:
         source: The sentence.
-        reference: Its right translation.
-        hypothesis: The model's.
-        uncertainty: How unsure the model is, by measure.
+        reference: Its reference translation.
+        hypothesis: The model's translation.
+        uncertainty: The model's uncertainty, by measure.
     """
 
     source: str
@@ -37,13 +76,13 @@ class Translated:
 
 
 @dataclass(frozen=True)
-class TranslationAnswers(Answers):
+class TranslationPredictions(Predictions):
     """Translations of a part.
 
     Attributes:
         translated: The sentences in the order of the data.
-        tokenized: Whether spaces stand between words and punctuation already.
-        about: Method and seed, for whoever reads the file.
+        tokenized: Whether words and punctuation are already separated by spaces.
+        about: Method and seed, for readers of the file.
     """
 
     translated: tuple[Translated, ...]
@@ -59,22 +98,24 @@ class TranslationAnswers(Answers):
         replace_text(folder / ABOUT, json.dumps(about) + "\n")
 
     @classmethod
-    def load(cls, folder: Path) -> "TranslationAnswers":
+    def load(cls, folder: Path) -> "TranslationPredictions":
         """Reads what `save` wrote."""
         try:
             about = parse_json((folder / ABOUT).read_text(encoding="utf-8"))
-            # Only \n ends a line here: a sentence may hold other signs that look like an end.
+            # Lines end with \n only; sentences may contain other line separators.
             lines = (folder / LINES).read_text(encoding="utf-8").rstrip("\n").split("\n")
             translated = tuple(Translated(**parse_json(line)) for line in lines)
             return cls(translated, about.pop("tokenized"), about)
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise FormatError(f"{folder} holds no translations: {error!r}.") from error
+            raise FormatError(
+                f"{folder} holds no translations: {error!r}. Test the model again."
+            ) from error
 
     def measure(self) -> dict[str, float]:
-        """BLEU and chrF, and how uncertainty goes with the quality of a sentence.
+        """Computes BLEU and chrF, and their correlation with uncertainty.
 
-        `BLEU` is the tokenised one of `multi-bleu.perl`. Correlations are between a measure of
-        uncertainty and chrF, sentence by sentence: the nearer to -1, the better it tells bad
+        `BLEU` is the tokenized BLEU of `multi-bleu.perl`. Correlations are between a measure of
+        uncertainty and chrF over sentences: the closer to -1, the better uncertainty finds bad
         translations.
         """
         bleu, chrf, _ = self._corpus_scores
@@ -92,15 +133,15 @@ class TranslationAnswers(Answers):
         return found
 
     def notes(self) -> dict[str, str]:
-        """The signature of sacreBLEU."""
+        """Returns the signature of sacreBLEU."""
         return {"sacreBLEU": self._corpus_scores[2]}
 
-    def named(self, method: str, seed: int) -> "TranslationAnswers":
-        """The answers with another method and seed."""
+    def named(self, method: str, seed: int) -> "TranslationPredictions":
+        """Returns the predictions with another method name and seed."""
         return replace(self, about={"method": method, "seed": seed})
 
     def sentence_chrf(self) -> list[float]:
-        """The chrF of each sentence, between 0 and 1."""
+        """Returns the chrF of each sentence, from 0 to 1."""
         metric = sacrebleu().CHRF()
         return [
             metric.sentence_score(each.hypothesis, [each.reference]).score / 100
@@ -109,7 +150,7 @@ class TranslationAnswers(Answers):
 
     @cached_property
     def _corpus_scores(self) -> tuple[float, float, str]:
-        """BLEU and chrF of sacreBLEU between 0 and 1, and BLEU's signature."""
+        """BLEU and chrF of sacreBLEU from 0 to 1, and the signature of BLEU."""
         hypotheses = [each.hypothesis for each in self.translated]
         references = [[each.reference for each in self.translated]]
         package = sacrebleu()
@@ -124,7 +165,7 @@ class TranslationAnswers(Answers):
 
 
 def sacrebleu() -> Any:
-    """The metrics of sacreBLEU."""
+    """Imports the metrics of sacreBLEU."""
     try:
         from sacrebleu import metrics
     except ModuleNotFoundError as error:
