@@ -9,7 +9,7 @@ import pytest
 
 from babn.errors import ConfigError, DataError
 from babn_paper.data.phrases import SIZES, english, german, phrases
-from babn_paper.tasks import hub
+from babn_paper.tasks import reading
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.translation.pairs import Languages, SentencePair, has_part, read_part
 from babn_paper.tasks.translation.subwords import prepared, without_joints
@@ -146,7 +146,7 @@ def test_the_hub_is_read_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         return Split([{"translation": {"de": "ein Hund .", "en": "a dog ."}}])
 
     package = SimpleNamespace(load_dataset=load_dataset)
-    monkeypatch.setattr(hub, "import_module", lambda name: package)
+    monkeypatch.setattr(reading, "import_module", lambda name: package)
     assert find_task("iwslt14").read("hub", "dev").examples == [PAIR]
     assert asked == [(("bbaaaa/iwslt14-de-en-preprocess", None), {"split": "validation"})]
     with pytest.raises(DataError, match=r"options\.hub"):

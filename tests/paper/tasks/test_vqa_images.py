@@ -241,7 +241,7 @@ def test_absurd_sizes_in_a_tar_file_are_one_error(size: int, kind: bytes, tmp_pa
     assert "\n" not in str(error.value)
 
 
-def test_an_image_of_absurd_size_is_refused(
+def test_an_image_key_absurd_size_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vqa_images, "LARGEST", 2**16)

@@ -20,7 +20,7 @@ from babn_paper.tasks.vqa import VQA2
 from babn_paper.tasks.vqa_data import VqaPart
 from babn_paper.tasks.vqa_features import FeatureFiles
 from babn_paper.tasks.vqa_lmdb import Lmdb
-from babn_paper.tasks.vqa_stores import image_of, read_arrays
+from babn_paper.tasks.vqa_stores import image_key, read_arrays
 from vqa_cases import png, random_image, write_vqa2
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "vqa.md"
@@ -258,8 +258,12 @@ def test_an_hdf5_file_holds_the_features_of_all_images(tmp_path: Path) -> None:
 
 def test_keys_name_images_in_several_ways() -> None:
     names = ["9", "000000000009", "COCO_val2014_000000000009.jpg.npz", "x/coco_a_000000000009.npy"]
-    assert {image_of(name) for name in names} == {"9"}
-    assert [image_of(name) for name in ("image12", "0012", "a.b.npz")] == ["image12", "0012", "a.b"]
+    assert {image_key(name) for name in names} == {"9"}
+    assert [image_key(name) for name in ("image12", "0012", "a.b.npz")] == [
+        "image12",
+        "0012",
+        "a.b",
+    ]
 
 
 @pytest.mark.parametrize("subdir", [True, False])

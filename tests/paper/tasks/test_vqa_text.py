@@ -13,7 +13,7 @@ from babn_paper.tasks.vqa_text import (
     frequent,
     human_answers,
     normalized,
-    plain_scores,
+    normalized_scores,
     soft_scores,
 )
 
@@ -114,9 +114,9 @@ def test_known_scores() -> None:
 
 
 def test_training_takes_answers_in_plain_form_even_where_all_agree() -> None:
-    assert plain_scores(["two"] * 10) == {"2": 1.0}
+    assert normalized_scores(["two"] * 10) == {"2": 1.0}
     assert soft_scores(["two"] * 10) == {"two": 1.0}
-    assert plain_scores(["a dog"] * 2 + ["cat"] * 8) == pytest.approx({"dog": 0.6, "cat": 1.0})
+    assert normalized_scores(["a dog"] * 2 + ["cat"] * 8) == pytest.approx({"dog": 0.6, "cat": 1.0})
 
 
 def test_frequent_answers_come_first() -> None:

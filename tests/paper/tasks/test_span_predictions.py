@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from babn.errors import FormatError
-from babn_paper.tasks.span_predictions import TEMPERATURES, SpanAnswer, SpanAnswers
+from babn_paper.tasks.span_metrics import TEMPERATURES, SpanPrediction
+from babn_paper.tasks.span_predictions import SpanPredictions
 
 
 def scores(at_one: float, slope: float = 0.0) -> tuple[float, ...]:
@@ -19,8 +20,8 @@ def scores(at_one: float, slope: float = 0.0) -> tuple[float, ...]:
 
 def answer(
     name: str, golds: tuple[str, ...], *best: tuple[str, float], null: float = -9.0
-) -> SpanAnswer:
-    return SpanAnswer(name, golds, tuple((text, math.log(p)) for text, p in best), null)
+) -> SpanPrediction:
+    return SpanPrediction(name, golds, tuple((text, math.log(p)) for text, p in best), null)
 
 
 RIGHT = answer("1", ("the bell",), ("Bell", 0.6), ("tower", 0.2))
@@ -29,7 +30,7 @@ WRONG = answer("3", ("ship",), ("tower", 0.3), ("ship", 0.1))
 
 
 def test_scores_of_1_1() -> None:
-    found = SpanAnswers((RIGHT, HALF, WRONG), False).measure()
+    found = SpanPredictions((RIGHT, HALF, WRONG), False).measure()
     assert found["exact"] == pytest.approx(1 / 3)
     assert found["F1"] == pytest.approx((1 + 2 / 3) / 3)
     # The right and the wrong answer share a bin: two confidences of 0.75, one right.
@@ -41,7 +42,7 @@ def test_no_answer_is_one_in_2_0() -> None:
     silent = answer("1", (), ("tower", 0.2), null=math.log(0.6))
     missed = answer("2", ("bell",), ("bell", 0.3), null=math.log(0.5))
     loud = answer("3", (), ("ship", 0.9), null=math.log(0.1))
-    found = SpanAnswers((silent, missed, loud), True).measure()
+    found = SpanPredictions((silent, missed, loud), True).measure()
     assert found["exact (threshold 0)"] == found["F1 (threshold 0)"] == pytest.approx(1 / 3)
     assert found["HasAns F1 (threshold 0)"] == 0
     assert found["NoAns F1 (threshold 0)"] == pytest.approx(1 / 2)
@@ -56,7 +57,7 @@ def test_likelihood_of_right_spans() -> None:
         for i in range(4)
     )
     outside = replace(RIGHT, id="none")
-    found = SpanAnswers((*questions, outside), False).measure()
+    found = SpanPredictions((*questions, outside), False).measure()
     assert found["NLL"] == pytest.approx(1.5)
     assert found["gold in window"] == pytest.approx(4 / 5)
     # Odd questions gain by heat, even ones by cold, and each gets what most of the others gain by.
@@ -66,7 +67,7 @@ def test_likelihood_of_right_spans() -> None:
 
 
 def test_nothing_to_compute_is_nan() -> None:
-    found = SpanAnswers((RIGHT,), False).measure()
+    found = SpanPredictions((RIGHT,), False).measure()
     assert math.isnan(found["NLL"]) and math.isnan(found["NLL + TS"])
     assert math.isnan(found["error AUROC"])
     assert found["ECE-10"] == found["ECE-10 + TS"] == pytest.approx(0.25)
@@ -78,7 +79,7 @@ def test_temperatures_calibrate_other_questions() -> None:
     for i in range(400):
         text = "bell" if i % 20 < 18 else "tower"
         questions.append(answer(str(i), ("bell",), (text, 0.6), ("ship", 0.3)))
-    found = SpanAnswers(tuple(questions), False).measure()
+    found = SpanPredictions(tuple(questions), False).measure()
     assert found["ECE-10"] == pytest.approx(0.9 - 2 / 3)
     assert found["ECE-10 + TS"] < 0.05
 
@@ -86,16 +87,16 @@ def test_temperatures_calibrate_other_questions() -> None:
 def test_samples_that_agree() -> None:
     sure = replace(RIGHT, samples=("the bell", "bell", "bell", "bell"))
     torn = replace(WRONG, samples=("tower", "ship", "ship", "Tower."))
-    found = SpanAnswers((sure, torn), False).measure()
+    found = SpanPredictions((sure, torn), False).measure()
     assert (found["agreement"], found["agreement AUROC"]) == (0.75, 1.0)
-    assert "agreement" not in SpanAnswers((RIGHT, WRONG), False).measure()
+    assert "agreement" not in SpanPredictions((RIGHT, WRONG), False).measure()
 
 
 def test_questions_without_any_text() -> None:
-    blank = SpanAnswer("1", ("bell",), (), -0.5)
-    found = SpanAnswers((blank, RIGHT), False).measure()
+    blank = SpanPrediction("1", ("bell",), (), -0.5)
+    found = SpanPredictions((blank, RIGHT), False).measure()
     assert found["exact"] == 0.5
-    assert SpanAnswers((replace(blank, golds=()), RIGHT), True).measure()["exact"] == 1
+    assert SpanPredictions((replace(blank, golds=()), RIGHT), True).measure()["exact"] == 1
 
 
 @pytest.mark.parametrize("unanswerable", [False, True])
@@ -104,34 +105,34 @@ def test_what_is_saved_gives_the_same_numbers(tmp_path: Path, unanswerable: bool
         HALF, golds=("naïve\u2028“東京”\n",), samples=("", "x"), gold_scores=scores(-3.25)
     )
     others = (replace(each, samples=("bell", "ship")) for each in (RIGHT, WRONG))
-    saved = SpanAnswers((odd, *others), unanswerable)
+    saved = SpanPredictions((odd, *others), unanswerable)
     saved.save(tmp_path / "new" / "folder")
-    found = SpanAnswers.load(tmp_path / "new" / "folder")
+    found = SpanPredictions.load(tmp_path / "new" / "folder")
     assert found == saved
     assert repr(found.measure()) == repr(saved.measure())
     saved.save(tmp_path / "new" / "folder")
-    assert SpanAnswers.load(tmp_path / "new" / "folder") == saved
+    assert SpanPredictions.load(tmp_path / "new" / "folder") == saved
 
 
 def test_damaged_answers_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="does not exist"):
-        SpanAnswers.load(tmp_path)
-    SpanAnswers((RIGHT, WRONG), False).save(tmp_path)
+        SpanPredictions.load(tmp_path)
+    SpanPredictions((RIGHT, WRONG), False).save(tmp_path)
     description, lines = tmp_path / "answers.json", tmp_path / "answers.jsonl.gz"
     whole = lines.read_bytes()
     lines.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(FormatError, match="damaged"):
-        SpanAnswers.load(tmp_path)
+        SpanPredictions.load(tmp_path)
     lines.write_bytes(gzip.compress(gzip.decompress(whole).split(b"\n")[0] + b"\n"))
     with pytest.raises(FormatError, match="has 1 of 2 answers"):
-        SpanAnswers.load(tmp_path)
+        SpanPredictions.load(tmp_path)
     lines.write_bytes(gzip.compress(b"{}\n{}\n"))
     with pytest.raises(FormatError, match="damaged"):
-        SpanAnswers.load(tmp_path)
+        SpanPredictions.load(tmp_path)
     content = json.loads(description.read_text())
     description.write_text(json.dumps(content | {"format": 9}))
     with pytest.raises(FormatError, match="format 9 of 'spans'"):
-        SpanAnswers.load(tmp_path)
+        SpanPredictions.load(tmp_path)
     description.write_text("[]")
     with pytest.raises(FormatError, match="damaged"):
-        SpanAnswers.load(tmp_path)
+        SpanPredictions.load(tmp_path)

@@ -16,8 +16,8 @@ from babn.errors import FormatError
 from babn.prediction.predict import Prediction
 from babn_paper.tasks.encoded import Ragged
 from babn_paper.tasks.vqa_data import FeatureNoise, SoftLabels
-from babn_paper.tasks.vqa_metrics import cross_tempered, ece, error_auroc, likelihood, pavpu
-from babn_paper.tasks.vqa_predictions import KEPT, VqaAnswers, collected
+from babn_paper.tasks.vqa_metrics import cross_tempered, ece, error_auroc, nll, pavpu
+from babn_paper.tasks.vqa_predictions import KEPT, VqaPredictions, collected
 
 LABELS = SoftLabels(
     Ragged.of([[0], [3, 1], [], [11]]), torch.tensor([1.0, 0.3, 0.6, 0.9]), count=12
@@ -63,7 +63,7 @@ def test_the_best_temperature_lowers_the_likelihoods_loss() -> None:
 
     factor = tempered.sample_logits / blunt.sample_logits
     assert factor.mean() == pytest.approx(3, rel=0.3)
-    assert likelihood(tempered, scores) < likelihood(blunt, scores)
+    assert nll(tempered, scores) < nll(blunt, scores)
 
 
 def test_labels_are_dense_only_for_a_batch() -> None:
@@ -101,13 +101,13 @@ def test_what_is_kept_gives_the_same_numbers(tmp_path: Path) -> None:
     assert found["mean mutual information"] == pytest.approx(information, rel=1e-5)
 
     answers.save(tmp_path)
-    again = VqaAnswers.load(tmp_path)
+    again = VqaPredictions.load(tmp_path)
     assert again.measure() == pytest.approx(found, nan_ok=True)
     assert (again.method, again.seed) == ("BABN, sampled", 3)
     assert again.type_names == ["how many", "is it", "what number"]
     (tmp_path / "answers.safetensors").write_bytes(b"no")
     with pytest.raises(FormatError, match="damaged"):
-        VqaAnswers.load(tmp_path)
+        VqaPredictions.load(tmp_path)
 
 
 def test_a_right_answer_that_is_ruled_out_costs_likelihood(tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_a_right_answer_that_is_ruled_out_costs_likelihood(tmp_path: Path) -> No
     kept = whole.gather(1, answers.answers)
     floored = 0.9 * -math.log(1e-7)  # in place of 0.9 times 30
     expected = (kept.sum() - kept[3, -1] + floored) / 4
-    assert likelihood(answers.prediction, answers.scores) == pytest.approx(float(expected), 1e-5)
+    assert nll(answers.prediction, answers.scores) == pytest.approx(float(expected), 1e-5)
     answers.save(tmp_path)
-    assert VqaAnswers.load(tmp_path).types is None
+    assert VqaPredictions.load(tmp_path).types is None
 
 
 @given(st.integers(0, 1000))

@@ -13,7 +13,7 @@ from babn.evaluation import Evaluation, fit_temperature
 from babn.prediction.predict import Prediction
 from babn_paper.tasks.glue import MRPC, STSB, TASKS
 from babn_paper.tasks.scores import cross_tempered, folds
-from babn_paper.tasks.text_predictions import TextAnswers, in_order
+from babn_paper.tasks.text_predictions import TextPredictions, in_order
 
 LABELS = torch.randint(2, (200,), generator=torch.Generator().manual_seed(0))
 
@@ -46,7 +46,7 @@ def test_each_example_is_answered_once(places: tuple[list[int], ...]) -> None:
 
 def test_measures_are_those_of_the_answers() -> None:
     prediction = Prediction(logits())
-    found = TextAnswers(Evaluation("x", prediction, LABELS), ("accuracy", "F1")).measure()
+    found = TextPredictions(Evaluation("x", prediction, LABELS), ("accuracy", "F1")).measure()
     whole = metrics.evaluate(prediction, LABELS)
     shared = ("accuracy", "NLL", "Brier", "ECE-10", "AURC", "PAvPU (p<0.05)")
     assert {name: found[name] for name in shared} == {name: whole[name] for name in shared}
@@ -55,7 +55,7 @@ def test_measures_are_those_of_the_answers() -> None:
 
 
 def test_one_answer_each_has_no_certainty_of_samples() -> None:
-    found = TextAnswers(Evaluation.of_logits("x", logits()[0], LABELS), ("accuracy",)).measure()
+    found = TextPredictions(Evaluation.of_logits("x", logits()[0], LABELS), ("accuracy",)).measure()
     assert "PAvPU (p<0.05)" not in found and "NLL + TS" in found
 
 
@@ -92,17 +92,17 @@ def test_numbers_are_measured_and_kept(tmp_path: Path) -> None:
     values = torch.tensor([each.label for each in part.examples])
     noisy = (values + torch.randn(5, len(values))).unsqueeze(-1)
     evaluation = Evaluation("x", Prediction(noisy, "identity"), values)
-    answers = TextAnswers(evaluation, STSB.scores + STSB.further)
+    answers = TextPredictions(evaluation, STSB.scores + STSB.further)
     assert answers.measure().keys() == {"Pearson", "Spearman", "MSE"}
     answers.save(tmp_path / "new")
-    assert STSB.load_answers(tmp_path / "new").measure() == answers.measure()
+    assert STSB.load_predictions(tmp_path / "new").measure() == answers.measure()
 
 
 def test_saving_again_replaces(tmp_path: Path) -> None:
     for samples in (2, 3):
         evaluation = Evaluation("x", Prediction(logits(samples)), LABELS)
-        TextAnswers(evaluation, ("accuracy",)).save(tmp_path)
-    assert len(MRPC.load_answers(tmp_path).evaluation.prediction.sample_logits) == 3
+        TextPredictions(evaluation, ("accuracy",)).save(tmp_path)
+    assert len(MRPC.load_predictions(tmp_path).evaluation.prediction.sample_logits) == 3
 
 
 def test_every_score_of_the_table_is_measured() -> None:
@@ -110,5 +110,5 @@ def test_every_score_of_the_table_is_measured() -> None:
         classes = task.target.head()["num_labels"]
         prediction = Prediction(torch.randn(1, 9, classes), task.target.activation)
         labels = task.target.tensor([0, 1] * 4 + [0])
-        judged = TextAnswers(Evaluation("x", prediction, labels), task.scores + task.further)
+        judged = TextPredictions(Evaluation("x", prediction, labels), task.scores + task.further)
         assert set(task.scores) <= judged.measure().keys()

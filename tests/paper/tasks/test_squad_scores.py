@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from babn_paper.tasks.span_metrics import Judge, best_threshold, normalized
+from babn_paper.tasks.span_metrics import OfficialScores, best_threshold, normalized
 
 TEXTS = st.lists(
     st.sampled_from(["the", "An", "bell", "Bell!", "U.S.", "tower", "1,840", "-", "café"]),
@@ -49,20 +49,23 @@ def test_normalized(text: str, expected: str) -> None:
 def test_worked_examples(
     text: str, golds: list[str], exact: float, f1: float, unanswerable: bool
 ) -> None:
-    judge = Judge(unanswerable)
-    assert judge.exact(text, golds) == exact
-    assert judge.f1(text, golds) == pytest.approx(f1)
+    official = OfficialScores(unanswerable)
+    assert official.exact(text, golds) == exact
+    assert official.f1(text, golds) == pytest.approx(f1)
 
 
 def test_no_answer() -> None:
-    judge = Judge(True)
-    assert (judge.exact("", []), judge.f1("", [])) == (1, 1)
-    assert (judge.exact("bell", []), judge.f1("bell", [])) == (0, 0)
-    assert (judge.exact("bell", ["the", "bell"]), judge.f1("", ["the"])) == (1, 1)
+    official = OfficialScores(True)
+    assert (official.exact("", []), official.f1("", [])) == (1, 1)
+    assert (official.exact("bell", []), official.f1("bell", [])) == (0, 0)
+    assert (official.exact("bell", ["the", "bell"]), official.f1("", ["the"])) == (1, 1)
 
 
 def test_nothing_left_of_an_answer_has_no_words_in_1_1() -> None:
-    assert (Judge(False).exact("a", ["the"]), Judge(False).f1("a", ["the"])) == (1, 0)
+    assert (OfficialScores(False).exact("a", ["the"]), OfficialScores(False).f1("a", ["the"])) == (
+        1,
+        0,
+    )
 
 
 def plain_normal(text: str) -> str:
@@ -83,17 +86,17 @@ def plain_f1(text: str, gold: str, version: str) -> float:
 
 @given(text=TEXTS, golds=st.lists(TEXTS, min_size=1, max_size=3))
 def test_against_a_plain_implementation(text: str, golds: list[str]) -> None:
-    assert Judge(False).exact(text, golds) == max(
+    assert OfficialScores(False).exact(text, golds) == max(
         float(plain_normal(text) == plain_normal(gold)) for gold in golds
     )
-    assert Judge(False).f1(text, golds) == pytest.approx(
+    assert OfficialScores(False).f1(text, golds) == pytest.approx(
         max(plain_f1(text, gold, "1.1") for gold in golds)
     )
     kept = [gold for gold in golds if plain_normal(gold)] or [""]
-    assert Judge(True).exact(text, golds) == max(
+    assert OfficialScores(True).exact(text, golds) == max(
         float(plain_normal(text) == plain_normal(gold)) for gold in kept
     )
-    assert Judge(True).f1(text, golds) == pytest.approx(
+    assert OfficialScores(True).f1(text, golds) == pytest.approx(
         max(plain_f1(text, gold, "2.0") for gold in kept)
     )
 

@@ -9,7 +9,7 @@ from domain_cases import HELLASWAG, SWAG, table
 from babn.errors import DataError
 from babn_paper.tasks.domains import COMMONSENSE, NLI
 from babn_paper.tasks.reading import Row
-from babn_paper.tasks.split_corpus import divide
+from babn_paper.tasks.split_corpus import split_rows
 
 PARTS = ("train", "dev", "test", "out")
 
@@ -58,8 +58,8 @@ def test_rows_of_one_video_stay_together(mixed: Path) -> None:
 
 def test_the_division_is_always_the_same() -> None:
     rows = [Row({"activity": i // 2, "number": i}, "") for i in range(20)]
-    shares = divide(rows)
-    assert divide(rows) == shares
+    shares = split_rows(rows)
+    assert split_rows(rows) == shares
     assert [row.get("number") for row in shares["test"]] == [14, 15, 16, 17]
     assert [row.get("number") for row in shares["dev"]] == [2, 3]
 
