@@ -51,7 +51,7 @@ def test_similarity_is_a_number(tmp_path: Path, column: str) -> None:
     [
         (RTE, ("sentence1|sentence2|label", "a|b|0", "a|b|maybe"), r"dev\.tsv:3: label='maybe'"),
         (RTE, ("sentence1|sentence2|label", "a|b|2"), r"dev\.tsv:2: label='2' is not a class"),
-        (RTE, ("sentence1|sentence2|label", "a|b|-1"), r"dev\.tsv:2: .* is not known"),
+        (RTE, ("sentence1|sentence2|label", "a|b|-1"), r"dev\.tsv:2: .* marks a missing label"),
         (RTE, ("sentence1|sentence2", "a|b"), r"dev\.tsv:2: there is no column 'label'"),
         (RTE, ("sentence1|label", "a|0"), r"dev\.tsv:2: there is no column 'sentence2'"),
         (RTE, ("sentence1|sentence2|label",), "has no rows"),

@@ -54,7 +54,7 @@ def test_unknown_parts_are_refused_before_anything_is_loaded(hub: Hub) -> None:
 
 def test_rows_without_labels_are_refused_with_their_place(hub: Hub) -> None:
     hub.rows = Rows([{"sentence1": "a", "sentence2": "b", "label": -1}])
-    with pytest.raises(DataError, match=r"hub:nyu-mll/glue/rte/test:1: .* not known"):
+    with pytest.raises(DataError, match=r"hub:nyu-mll/glue/rte/test:1: .* marks a missing label"):
         RTE.read("hub", "test")
     hub.rows = Rows()
     with pytest.raises(DataError, match="has no rows"):

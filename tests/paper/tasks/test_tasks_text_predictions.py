@@ -40,7 +40,7 @@ def test_answers_come_back_in_the_order_of_the_data() -> None:
 
 @pytest.mark.parametrize("places", [([0, 1],), ([0, 1, 2, 2],), ([0, 1], [1, 2]), ()])
 def test_each_example_is_answered_once(places: tuple[list[int], ...]) -> None:
-    with pytest.raises(DataError, match="Ask for each example once"):
+    with pytest.raises(DataError, match="Give one for each example"):
         in_order(in_parts(torch.randn(1, 3, 2), *places), 3)
 
 

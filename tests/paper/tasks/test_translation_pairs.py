@@ -80,7 +80,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     write(tmp_path, train__de="", train__en="")
     assert "train.de is empty" in refusal(tmp_path)
     (tmp_path / "train.en").unlink()
-    assert "train.de is there" in refusal(tmp_path)
+    assert "train.de exists" in refusal(tmp_path)
     (tmp_path / "train.de").write_bytes(b"\xff\n")
     write(tmp_path, train__en="a\n")
     assert "not UTF-8" in refusal(tmp_path)

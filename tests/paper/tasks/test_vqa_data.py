@@ -132,7 +132,7 @@ def test_images_are_checked(tmp_path: Path) -> None:
         EASY.read(str(other), "train")
     pixels = np.zeros((1, 4, 4, 3), dtype=np.uint8)
     np.savez(other / "train_images.npz", ids=np.array([0]), images=pixels)
-    with pytest.raises(DataError, match="asks about image '1'"):
+    with pytest.raises(DataError, match="refers to image '1'"):
         EASY.read(str(other), "train")
 
 

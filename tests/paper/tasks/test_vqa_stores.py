@@ -23,7 +23,7 @@ from babn_paper.tasks.vqa_lmdb import Lmdb
 from babn_paper.tasks.vqa_stores import image_key, read_arrays
 from vqa_cases import png, random_image, write_vqa2
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "vqa.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "vqa.md"
 
 Write = Callable[[np.ndarray], bytes]
 
@@ -114,7 +114,7 @@ def test_one_lmdb_may_hold_both_splits(tmp_path: Path) -> None:
     ("value", "message"),
     [
         (pickle.dumps({"features": features(1)}), "value of '1' is a pickle, .*docs/vqa.md"),
-        (npz(features(1))[:-500], "value of '1' is cut short"),
+        (npz(features(1))[:-500], "value of '1' is truncated"),
         (features(1).tobytes(), "value of '1' is neither an .npz nor an .npy"),
         (b"", "value of '1' is neither"),
         (None, "lacks the features of 1 of 3 images, such as 'COCO_train2014_000000000001'"),
@@ -172,7 +172,7 @@ def test_files_that_are_no_lmdb_are_refused(tmp_path: Path) -> None:
     for name, some in (("cut", content[:-8192]), ("other", b"x" * 9000), ("empty", b"")):
         path = tmp_path / f"{name}.lmdb"
         path.write_bytes(some)
-        with pytest.raises(DataError, match=f"{name}.lmdb .*Get it again"):
+        with pytest.raises(DataError, match=f"{name}.lmdb .*Download it again"):
             Lmdb(path).names()
 
 
