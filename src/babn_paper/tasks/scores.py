@@ -1,4 +1,4 @@
-"""Scores of GLUE's tasks, and temperature scaling by cross-fitting."""
+"""Scores of GLUE's tasks, calibration of confidences, and temperature scaling by cross-fitting."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -9,10 +9,13 @@ from torch import Tensor
 
 from babn.evaluation.calibration import Losses, best_temperatures, nll_losses
 from babn.metrics import METRICS, Metric
+from babn.metrics.bins import cell_sums, mean_gap, places
 from babn.metrics.inputs import Probs
 from babn.prediction.predict import Prediction
 
 FOLDS = 10
+BINS = 10
+"""Number of confidence bins, as in the paper."""
 
 
 def f1(predicted: Int[Tensor, "example"], labels: Int[Tensor, "example"]) -> float:
@@ -86,6 +89,25 @@ SCORES: dict[str, Metric] = {
     "MSE": _of_means(squared_error, lower_is_better=True),
 }
 """Scores by name."""
+
+
+def confidence_ece(confidence: Float[Tensor, "example"], right: Float[Tensor, "example"]) -> float:
+    """Expected calibration error with 10 bins, where answers may be partly right."""
+    return float(mean_gap(cell_sums(places(confidence, BINS), confidence, right, BINS)))
+
+
+def error_auroc(uncertainty: Float[Tensor, "example"], right: Float[Tensor, "example"]) -> float:
+    """Probability that a wrong answer is more uncertain than a right one; ties count half.
+
+    NaN if all answers are right, or all are wrong.
+    """
+    levels, place = uncertainty.unique(return_inverse=True)
+    zero = torch.zeros_like(levels)
+    good = zero.index_add(0, place, right)
+    bad = zero.index_add(0, place, 1 - right)
+    pairs = good.sum() * bad.sum()
+    below = good.cumsum(0) - good
+    return float((bad * (below + good / 2)).sum() / pairs) if pairs > 0 else math.nan
 
 
 def folds(examples: int) -> Iterator[tuple[Bool[Tensor, "example"], Bool[Tensor, "example"]]]:

@@ -13,13 +13,11 @@ from torch import Tensor
 
 from babn import metrics
 from babn.files import parse_json
-from babn.metrics import bins as binned
-from babn_paper.tasks.scores import folds
+from babn_paper.tasks.scores import BINS, confidence_ece, error_auroc, folds
 
 TEMPERATURES = tuple(2 ** (eighth / 8) for eighth in range(-16, 25))
 """Temperatures from 1/4 to 8 that temperature scaling chooses from."""
 
-BINS = 10
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -226,10 +224,10 @@ def _calibration(
     for own, others in folds(len(right)):
         tempered[own] = _confidence(scores[own], _fitted(scores[others], right[others]))
     return {
-        f"ECE-{BINS}": _ece(confidence, right),
-        f"ECE-{BINS} + TS": _ece(tempered, right),
+        f"ECE-{BINS}": confidence_ece(confidence, right.double()),
+        f"ECE-{BINS} + TS": confidence_ece(tempered, right.double()),
         "AURC": metrics.aurc(confidence, right),
-        "error AUROC": _error_auroc(confidence, right),
+        "error AUROC": error_auroc(-confidence, right.double()),
     }
 
 
@@ -245,18 +243,6 @@ def _fitted(scores: Float[Tensor, "question candidate"], right: Bool[Tensor, "qu
     return min(TEMPERATURES, key=loss)
 
 
-def _ece(confidence: Values, right: Bool[Tensor, "question"]) -> float:
-    cells = binned.places(confidence, BINS)
-    return binned.mean_gap(binned.cell_sums(cells, confidence, right.to(confidence), BINS)).item()
-
-
-def _error_auroc(confidence: Values, right: Bool[Tensor, "question"]) -> float:
-    """Returns the probability that a wrong answer has less confidence than a right one."""
-    if right.all() or not right.any():
-        return math.nan
-    return metrics.auroc(-confidence[right], -confidence[~right])
-
-
 def _agreement(
     questions: Questions, texts: Sequence[str], right: Bool[Tensor, "question"]
 ) -> dict[str, float]:
@@ -270,5 +256,5 @@ def _agreement(
     agreement = torch.tensor(shares, dtype=torch.float64)
     return {
         "agreement": agreement.mean().item(),
-        "agreement AUROC": _error_auroc(agreement, right),
+        "agreement AUROC": error_auroc(-agreement, right.double()),
     }

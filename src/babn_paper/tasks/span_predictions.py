@@ -6,18 +6,17 @@ per line.
 
 import gzip
 import json
-import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from babn.errors import FormatError
-from babn.files import parse_json, replace_file, replace_text
+from babn.files import replace_file
 from babn_paper.tasks.span_metrics import TEMPERATURES, SpanPrediction, measure
-from babn_paper.tasks.task import Predictions
+from babn_paper.tasks.task import Predictions, description_of, write_description
 
 FORMAT = 1
-DESCRIPTION, LINES = "answers.json", "answers.jsonl.gz"
+KIND, LINES = "spans", "answers.jsonl.gz"
 
 
 @dataclass(frozen=True)
@@ -41,14 +40,12 @@ class SpanPredictions(Predictions):
         folder.mkdir(parents=True, exist_ok=True)
         packed = gzip.compress("".join(self._lines()).encode(), mtime=0)
         replace_file(folder / LINES, lambda path: path.write_bytes(packed))
-        description = {
-            "format": FORMAT,
-            "kind": "spans",
+        fields = {
             "questions": len(self.questions),
             "unanswerable": self.unanswerable,
             "temperatures": TEMPERATURES,
         }
-        replace_text(folder / DESCRIPTION, json.dumps(description, indent=2) + "\n")
+        write_description(folder, FORMAT, KIND, fields)
 
     def _lines(self) -> Iterator[str]:
         for each in self.questions:
@@ -57,14 +54,7 @@ class SpanPredictions(Predictions):
     @classmethod
     def load(cls, folder: Path) -> "SpanPredictions":
         """Reads what `save` wrote."""
-        try:
-            found = parse_json((folder / DESCRIPTION).read_text())
-            if (found["format"], found["kind"]) != (FORMAT, "spans"):
-                raise FormatError(
-                    f"{folder / DESCRIPTION} has format {found['format']!r} of "
-                    f"{found['kind']!r}; this version of babn reads format {FORMAT} of 'spans'. "
-                    "Test the model again."
-                )
+        with description_of(folder, FORMAT, KIND) as found:
             lines = gzip.decompress((folder / LINES).read_bytes()).decode().split("\n")[:-1]
             if len(lines) != found["questions"]:
                 raise FormatError(
@@ -72,9 +62,3 @@ class SpanPredictions(Predictions):
                     "model again."
                 )
             return cls(tuple(map(SpanPrediction.parse, lines)), found["unanswerable"])
-        except FormatError:
-            raise
-        except FileNotFoundError as error:
-            raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
-        except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error) as error:
-            raise FormatError(f"{folder} is damaged: {error!r}. Test the model again.") from error

@@ -14,6 +14,7 @@ from babn.errors import ConfigError
 from babn_paper.tasks.encoded import Encoded, Ragged
 from babn_paper.tasks.squad_files import Answer, Question
 from babn_paper.tasks.task import Tokenizer
+from babn_paper.tasks.text_task import padding_values
 
 Offsets = Int[Tensor, "window token"]
 """Start or end of each token's characters in the context; -1 for tokens outside the context."""
@@ -109,14 +110,9 @@ def encode_windows(
 
 def _inputs(columns: Columns, tokenizer: Tokenizer) -> dict[str, Ragged]:
     """Returns the model's arguments; some tokenizers make no `token_type_ids`."""
-    padding = {
-        "input_ids": tokenizer.pad_token_id,
-        "attention_mask": 0,
-        "token_type_ids": tokenizer.pad_token_type_id,
-    }
     return {
         name: _ragged(columns[name], columns["lengths"], value)
-        for name, value in padding.items()
+        for name, value in padding_values(tokenizer).items()
         if name in columns
     }
 
@@ -145,10 +141,7 @@ class _Windows:
                 f"{type(tokenizer).__name__} is slow or pads on the left. Give a fast tokenizer "
                 "that pads on the right, such as those of BERT, ALBERT and RoBERTa."
             )
-        if tokenizer.pad_token_id is None:
-            raise ConfigError(
-                f"{type(tokenizer).__name__} has no padding token. Set its pad_token."
-            )
+        padding_values(tokenizer)
         if max_length < LEAST_LENGTH:
             raise ConfigError(
                 f"max_length={max_length} has no room for a question and its paragraph. Give "

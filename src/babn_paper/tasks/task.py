@@ -3,8 +3,11 @@
 To add a task, add a module to this folder and a line to `catalogue.py`.
 """
 
+import json
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -13,12 +16,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from babn.errors import ConfigError
+from babn.errors import ConfigError, FormatError
+from babn.files import parse_json, replace_text
 from babn.prediction.predict import ANSWERS
 from babn_paper.tasks.encoded import Batch, Encoded
 from babn_paper.tasks.predictor import Predictor
 
 Example = TypeVar("Example")
+
+DESCRIPTION = "answers.json"
+"""Describes the format of saved predictions."""
 
 Tokenizer = Any
 """A tokenizer of transformers, which have no common base type."""
@@ -215,3 +222,29 @@ class Task(ABC, Generic[Example]):
 def without_labels(batch: Batch) -> Batch:
     """Returns a batch without its labels."""
     return {name: value for name, value in batch.items() if name not in ANSWERS}
+
+
+def write_description(folder: Path, version: int, kind: str, fields: Mapping[str, Any]) -> None:
+    """Describes saved predictions in `answers.json`."""
+    description = {"format": version, "kind": kind, **fields}
+    replace_text(folder / DESCRIPTION, json.dumps(description, indent=2) + "\n")
+
+
+@contextmanager
+def description_of(folder: Path, version: int, kind: str) -> Iterator[dict[str, Any]]:
+    """Yields what `write_description` wrote; damage found while loading raises `FormatError`."""
+    path, remedy = folder / DESCRIPTION, "Test the model again."
+    try:
+        found = parse_json(path.read_text())
+        if (found["format"], found["kind"]) != (version, kind):
+            raise FormatError(
+                f"{path} has format {found['format']!r} of {found['kind']!r}; this version of babn "
+                f"reads format {version} of {kind!r}. {remedy}"
+            )
+        yield found
+    except FormatError:
+        raise
+    except FileNotFoundError as error:
+        raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
+    except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error) as error:
+        raise FormatError(f"{folder} is damaged: {error!r}. {remedy}") from error

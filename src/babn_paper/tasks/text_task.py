@@ -62,7 +62,7 @@ def encode_texts(
         tokenizer: A tokenizer of transformers.
         max_length: Maximum number of tokens of an example.
     """
-    padding = _padding(tokenizer)
+    padding = padding_values(tokenizer)
     chunks: dict[str, list[Ragged]] = {}
     for start in range(0, len(texts), CHUNK):
         sides = (list(side) for side in zip(*texts[start : start + CHUNK], strict=True))
@@ -74,8 +74,8 @@ def encode_texts(
     return {name: Ragged.cat(chunks[name]) for name in padding if name in chunks}
 
 
-def _padding(tokenizer: Tokenizer) -> dict[str, int]:
-    """Returns the padding value of each argument."""
+def padding_values(tokenizer: Tokenizer) -> dict[str, int]:
+    """Returns the padding value of each argument of a model."""
     if tokenizer.pad_token_id is None:
         raise ConfigError(
             f"The tokenizer {type(tokenizer).__name__} has no padding token. Set its pad_token."

@@ -5,7 +5,6 @@ weight $1 - s$; with scores of 0 and 1 these are the usual metrics. Confidence i
 the most probable answer.
 """
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,13 +12,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from babn.metrics.bins import cell_sums, mean_gap, places
 from babn.prediction.predict import Prediction
-from babn_paper.tasks.scores import with_temperatures
+from babn_paper.tasks.scores import confidence_ece, error_auroc, with_temperatures
 
-BINS = 10
 ALPHA = 0.05
-"""Number of confidence bins, and p-value below which an answer is certain, as in the paper."""
+"""P-value below which an answer is certain, as in the paper."""
 
 FLOOR = 1e-7
 
@@ -45,7 +42,7 @@ def measure(
     found |= {
         "mean confidence": float(confidence.mean()),
         "NLL": nll(prediction, scores),
-        "ECE-10": ece(confidence, right),
+        "ECE-10": confidence_ece(confidence, right),
         "error AUROC (confidence)": error_auroc(1 - confidence, right),
     }
     if len(prediction.sample_logits) > 1:
@@ -54,7 +51,7 @@ def measure(
         found["PAvPU (p<0.05)"] = pavpu(prediction.p_value, right)
     tempered = cross_tempered(prediction, scores)
     found["NLL + TS"] = nll(tempered, scores)
-    found["ECE-10 + TS"] = ece(tempered.probs[:, 0].double(), right)
+    found["ECE-10 + TS"] = confidence_ece(tempered.probs[:, 0].double(), right)
     return found
 
 
@@ -72,29 +69,10 @@ def nlls(
     return -(y * p.log() + (1 - y) * (1 - p).log()).sum(-1)
 
 
-def ece(confidence: Float[Tensor, "example"], right: Float[Tensor, "example"]) -> float:
-    """Expected calibration error with 10 bins of equal width."""
-    return float(mean_gap(cell_sums(places(confidence, BINS), confidence, right, BINS)))
-
-
 def pavpu(p_value: Float[Tensor, "example"], right: Float[Tensor, "example"]) -> float:
     """Share of answers that are right and certain, or wrong and uncertain."""
     certain = (p_value < ALPHA).double()
     return float((right * certain + (1 - right) * (1 - certain)).mean())
-
-
-def error_auroc(doubt: Float[Tensor, "example"], right: Float[Tensor, "example"]) -> float:
-    """Probability that a wrong answer is more uncertain than a right one; ties count half.
-
-    NaN if all answers are right, or all are wrong.
-    """
-    levels, place = doubt.unique(return_inverse=True)
-    zero = torch.zeros_like(levels)
-    good = zero.index_add(0, place, right)
-    bad = zero.index_add(0, place, 1 - right)
-    pairs = good.sum() * bad.sum()
-    below = good.cumsum(0) - good
-    return float((bad * (below + good / 2)).sum() / pairs) if pairs > 0 else math.nan
 
 
 def cross_tempered(prediction: Prediction, scores: Float[Tensor, "example answer"]) -> Prediction:

@@ -4,7 +4,6 @@ Only the most probable answers and the right answers to each question are kept, 
 under every sample.
 """
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +15,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from babn.errors import FormatError
-from babn.files import parse_json, replace_text
 from babn.prediction.predict import Prediction
 from babn.tensor_files import read_tensors, write_tensors
-from babn_paper.tasks.task import Outputs, Predictions
+from babn_paper.tasks.task import Outputs, Predictions, description_of, write_description
 from babn_paper.tasks.vqa_data import SoftLabels
 from babn_paper.tasks.vqa_metrics import measure, type_measures
 
@@ -32,7 +29,11 @@ next most probable."""
 CONSTANT = "accuracy (one answer for all)"
 """Name of the metric: accuracy of the best constant answer."""
 
-DESCRIPTION, TENSORS = "answers.json", "answers.safetensors"
+KIND, TENSORS = "visual questions", "answers.safetensors"
+
+FIELDS = ("logits", "answers", "scores", "information", "kinds")
+DESCRIBED = ("method", "seed", "names", "type_names", "constant")
+"""Fields that are saved as tensors and in the description."""
 
 
 @dataclass(frozen=True)
@@ -90,42 +91,17 @@ class VqaPredictions(Predictions):
         if self.types is not None:
             tensors["types"] = self.types
         write_tensors(folder / TENSORS, tensors)
-        description = {
-            "format": FORMAT,
-            "kind": "visual questions",
-            "method": self.method,
-            "seed": self.seed,
-            "names": list(self.names),
-            "type_names": list(self.type_names),
-            "constant": self.constant,
-        }
-        replace_text(folder / DESCRIPTION, json.dumps(description, indent=2) + "\n")
+        described = {name: getattr(self, name) for name in DESCRIBED}
+        write_description(folder, FORMAT, KIND, described)
 
     @classmethod
     def load(cls, folder: Path) -> "VqaPredictions":
         """Reads what `save` wrote."""
-        try:
-            found = parse_json((folder / DESCRIPTION).read_text())
-            if (found["format"], found["kind"]) != (FORMAT, "visual questions"):
-                raise FormatError(
-                    f"{folder / DESCRIPTION} has format {found['format']!r} of {found['kind']!r}; "
-                    f"this version of babn reads {FORMAT} of 'visual questions'. Test the model "
-                    "again."
-                )
+        with description_of(folder, FORMAT, KIND) as found:
             tensors, _ = read_tensors(folder / TENSORS, "Test the model again.")
             own: dict[str, Any] = {name: tensors[name] for name in FIELDS}
             own["types"] = tensors.get("types")
             return cls(**own, **{name: found[name] for name in DESCRIBED})
-        except FormatError:
-            raise
-        except FileNotFoundError as error:
-            raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{folder} is damaged: {error!r}. Test the model again.") from error
-
-
-FIELDS = ("logits", "answers", "scores", "information", "kinds")
-DESCRIBED = ("names", "type_names", "constant", "method", "seed")
 
 
 def collected(

@@ -118,7 +118,12 @@ def test_endings_follow_the_words_that_they_share(tmp_path: Path) -> None:
         (NLI, "snli", (PAIRS, " | |0"), r"test\.tsv:2: premise and hypothesis hold no text"),
         (NLI, "snli", ("premise|label", "a|0"), r"test\.tsv:2: .* no column 'hypothesis'"),
         (NLI, "snli", (PAIRS,), "has no rows"),
-        (PARAPHRASE, "qqp", (QUESTIONS, "a|b|-1"), r"test\.tsv:2: label='-1' marks a missing label"),
+        (
+            PARAPHRASE,
+            "qqp",
+            (QUESTIONS, "a|b|-1"),
+            r"test\.tsv:2: label='-1' marks a missing label",
+        ),
         (PARAPHRASE, "qqp", (SENTENCES, "a|b|1"), r"test\.tsv:2: .* no column 'question1'"),
         (COMMONSENSE, "swag", (SWAG, "a|b|c|d|e|f|4"), r"test\.tsv:2: label='4' is not a class"),
         (COMMONSENSE, "swag", (SWAG, "a|b|c|d||f|1"), r"test\.tsv:2: column 'ending2' has no text"),

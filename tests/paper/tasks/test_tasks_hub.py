@@ -1,31 +1,13 @@
 """Reading from the hub, through a stand-in for the `datasets` package."""
 
 import sys
-from types import ModuleType
 from typing import Any
 
 import pytest
+from domain_cases import Hub
 
 from babn.errors import DataError, MissingExtraError
 from babn_paper.tasks.glue import MNLI, RTE
-
-
-class Rows(list[dict[str, Any]]):
-    """What `datasets.load_dataset` gives, as far as it is used."""
-
-    _fingerprint = "0123abcd"
-
-
-class Hub(ModuleType):
-    """A package `datasets` that knows some rows, and remembers what it was asked."""
-
-    def __init__(self, *rows: dict[str, Any]) -> None:
-        super().__init__("datasets")
-        self.rows, self.asked = Rows(rows), []
-
-    def load_dataset(self, path: str, name: str, split: str) -> Rows:
-        self.asked.append((path, name, split))
-        return self.rows
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from babn import metrics
 from babn.errors import FormatError
 from babn.prediction.predict import Prediction
 from babn_paper.tasks.encoded import Ragged
+from babn_paper.tasks.scores import confidence_ece, error_auroc
 from babn_paper.tasks.vqa_data import FeatureNoise, SoftLabels
-from babn_paper.tasks.vqa_metrics import cross_tempered, ece, error_auroc, nll, pavpu
+from babn_paper.tasks.vqa_metrics import cross_tempered, nll, pavpu
 from babn_paper.tasks.vqa_predictions import KEPT, VqaPredictions, collected
 
 LABELS = SoftLabels(
@@ -34,7 +35,7 @@ def test_with_hard_scores_the_measures_are_the_usual_ones(seed: int) -> None:
     assert error_auroc(doubt, right) == pytest.approx(expected)
     both = torch.stack([1 - doubt / 2, doubt / 2], -1)  # the first class is the most probable
     wanted = metrics.ece(both, (1 - right).long())
-    assert ece(1 - doubt / 2, right) == pytest.approx(float(wanted))
+    assert confidence_ece(1 - doubt / 2, right) == pytest.approx(float(wanted))
 
 
 def test_partly_right_answers_count_in_part() -> None:
