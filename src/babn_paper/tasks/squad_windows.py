@@ -141,7 +141,6 @@ class _Windows:
                 f"{type(tokenizer).__name__} is slow or pads on the left. Give a fast tokenizer "
                 "that pads on the right, such as those of BERT, ALBERT and RoBERTa."
             )
-        padding_values(tokenizer)
         if max_length < LEAST_LENGTH:
             raise ConfigError(
                 f"max_length={max_length} has no room for a question and its paragraph. Give "

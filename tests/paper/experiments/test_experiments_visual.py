@@ -21,7 +21,7 @@ from babn_paper.experiments.visual_tables import visual_tables
 from babn_paper.tasks.catalogue import find_task
 from vqa_cases import tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 import pytest
-from domain_cases import Hub
+from domain_cases import Hub, Rows
 
 from babn.errors import DataError, MissingExtraError
 from babn_paper.tasks.glue import MNLI, RTE
