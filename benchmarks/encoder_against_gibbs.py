@@ -20,8 +20,8 @@ from babn import plots
 from babn.files import replace_file
 from babn_paper.experiments.environment import machine, versions
 from babn_paper.gbn import GammaBeliefNetwork, WeibullNetwork, agreement, fit, sample_posterior
+from babn_paper.gbn.comparison import importance_bound
 from babn_paper.gbn.encoder import Paths
-from babn_paper.gbn.yardstick import importance_bound
 from babn_paper.plots.posteriors import encoder_agreement
 
 UNITS, COUNTS = 3, 6

@@ -31,7 +31,7 @@ from babn_paper.simulation.attention_encoders import (
     draw_attention,
 )
 from babn_paper.simulation.attention_model import AttentionModel
-from babn_paper.simulation.intervals import coverage
+from babn_paper.simulation.draws import coverage
 
 KEYS, DIM, VALUE_DIM, DEVIATION = 3, 4, 2, 0.3
 HELD_OUT, DRAWS = 500, 2000

@@ -21,18 +21,18 @@ def maximise(
     weight: float = 1.0,
     largest: float = 10.0,
 ) -> list[float]:
-    """Maximises a bound by Adam, with a rate that falls to zero like a cosine.
+    """Maximises a bound with Adam and a cosine schedule of the learning rate.
 
     Args:
         bound: Draws data and noise and returns the mean bound.
-        parameters: What is trained.
-        title: What is told of it while it is done.
-        steps: Steps of the optimizer.
-        rate: Learning rate at the beginning.
-        seed: Sets data and noise; the global random state is left as it was.
-        progress: Is told of every step.
-        weight: What gradients are multiplied by.
-        largest: Largest norm of the gradient. Rare draws of small shapes have gradients that would
+        parameters: Parameters to train.
+        title: Title of the progress display.
+        steps: Number of optimizer steps.
+        rate: Initial learning rate.
+        seed: Seed of data and noise; the global random state is restored.
+        progress: Is notified of every step.
+        weight: Factor of the gradients.
+        largest: Maximum norm of the gradient. Rare draws of small shapes have gradients that would
             undo many steps.
 
     Returns:

@@ -20,7 +20,7 @@ from babn.text.word_tokenizer import word_tokenizer
 from babn_paper import data_files
 from babn_paper.models.vectors import read_vectors
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.lines import read_rows
+from babn_paper.tasks.reading import read_rows
 from babn_paper.tasks.vqa_images import image_names, read_images
 from vqa_cases import png, random_image, write_daquar, write_easy, write_easy_package, write_vqa2
 

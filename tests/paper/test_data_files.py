@@ -12,7 +12,7 @@ from babn_paper import data_files
 from babn_paper.attacks.neighbours import read_table
 from babn_paper.attacks.neighbours import read_vectors as read_synonyms
 from babn_paper.data_files import numbered_lines, open_data, read_data, read_npz, stamp
-from babn_paper.tasks.lines import fingerprint, read_rows
+from babn_paper.tasks.reading import fingerprint, read_rows
 from babn_paper.tasks.squad_files import read_official
 from babn_paper.tasks.vqa_lmdb import Lmdb
 from babn_paper.tasks.vqa_stores import Hdf5File, NpzFolder

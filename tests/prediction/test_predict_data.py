@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import babn
 from babn import Prediction
 from babn.errors import ConfigError, FormatError, SamplesError
-from babn.text.words import word_tokenizer
+from babn.text.word_tokenizer import word_tokenizer
 
 TEXTS = ["wake me at six", "play", "wake me up at six please", "a song", "play a song at six"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from babn.errors import ConfigError, DataError
-from babn_paper.tasks.lines import Row
+from babn_paper.tasks.glue import GlueTask
+from babn_paper.tasks.reading import Row
 from babn_paper.tasks.targets import Classes
 from babn_paper.tasks.task import Task
-from babn_paper.tasks.text_task import TextTask
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Targets:
 
     rows: list[Row]
     order: list[int]
-    task: TextTask
+    task: GlueTask
     origin: str
     fingerprint: str
 
@@ -53,7 +53,7 @@ class Targets:
         return (_target(self.task, self.rows[place], place) for place in self.order[:count])
 
 
-def read_targets(task: TextTask, data: str, part: str, seed: int) -> Targets:
+def read_targets(task: GlueTask, data: str, part: str, seed: int) -> Targets:
     """A part in an order that depends on nothing but its size and the seed.
 
     Args:
@@ -67,9 +67,9 @@ def read_targets(task: TextTask, data: str, part: str, seed: int) -> Targets:
     return Targets(rows, order.tolist(), task, origin, fingerprint)
 
 
-def check_task(task: Task[Any]) -> TextTask:
+def check_task(task: Task[Any]) -> GlueTask:
     """The task, if it asks texts for a class."""
-    if isinstance(task, TextTask) and isinstance(task.target, Classes):
+    if isinstance(task, GlueTask) and isinstance(task.target, Classes):
         return task
     raise ConfigError(
         f"task={task.name!r} cannot be attacked: attacks change the class that a model gives to a "
@@ -77,13 +77,13 @@ def check_task(task: Task[Any]) -> TextTask:
     )
 
 
-def class_names(task: TextTask) -> tuple[str, ...]:
+def class_names(task: GlueTask) -> tuple[str, ...]:
     """The names of the classes in the order of their numbers."""
     assert isinstance(task.target, Classes)
     return task.target.names
 
 
-def _target(task: TextTask, row: Row, place: int) -> Target:
+def _target(task: GlueTask, row: Row, place: int) -> Target:
     texts = {column: str(row.values.get(column) or "") for column in task.columns}
     try:
         label = int(task.example(row).label)

@@ -15,9 +15,9 @@ from babn.prediction.temperature import get_temperature
 from babn_paper.attacks.plan import Plan
 from babn_paper.experiments.stage import Subject
 from babn_paper.experiments.testing import autocast
-from babn_paper.tasks.asking import MEMORY
 from babn_paper.tasks.encoded import Batch
-from babn_paper.tasks.task import Part, without_answers
+from babn_paper.tasks.predictor import MEMORY
+from babn_paper.tasks.task import Part, without_labels
 from babn_paper.tasks.text_task import TextExample
 
 
@@ -80,7 +80,7 @@ class Victim:
         part = Part("attack", [TextExample(each, 0) for each in texts], "attack", "")
         encoded = subject.task.encode(part, subject.tokenizer, subject.max_length, training=False)
         rows = torch.arange(len(texts))
-        return without_answers(encoded.to(subject.device).batch(rows, subject.multiple))
+        return without_labels(encoded.to(subject.device).batch(rows, subject.multiple))
 
     def _seed(self, query: int) -> int:
         return fold_in(fold_in(self.plan.seed, self._example), query)

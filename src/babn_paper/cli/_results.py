@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.tasks.vqa_types import is_of_type, type_accuracy, type_count, type_rows
+from babn_paper.tasks.vqa_metrics import is_of_type, type_accuracy, type_count, type_rows
 
 
 def show(console: Console, results: dict[str, Any], experiment: Experiment) -> None:

@@ -1,1 +1,1 @@
-"""Small data sets that stand in for the real ones."""
+"""Small built-in data sets that replace the real ones in quick runs."""

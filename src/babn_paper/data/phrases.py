@@ -1,7 +1,7 @@
-"""Numbers, dates, times and prices in German and English, written for smoke tests of translation.
+"""Numbers, dates, times and prices in German and English, for smoke tests of translation.
 
-The phrases are made here and need no file. Like the other data that comes with babn they are
-dedicated to the public domain under CC0 1.0 Universal.
+The phrases are generated. Like the other data that comes with babn, they are dedicated to the
+public domain under CC0 1.0 Universal.
 """
 
 import random
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 Phrase = tuple[str, str]
-"""German and English."""
+"""A German phrase and its English translation."""
 
 UNITS = {
     "de": "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn "
@@ -46,11 +46,11 @@ THINGS = (
 )
 
 SIZES = {"train": 1200, "dev": 80, "test": 80}
-"""Phrases in each part; no phrase is in two of them."""
+"""Number of phrases in each part; the parts are disjoint."""
 
 
 def german(number: int, alone: bool = True) -> str:
-    """A number below 1000 in words; `alone` says eins for 1 at the end."""
+    """Writes a number below 1000 in words; `alone` selects eins instead of ein for a final 1."""
     units, tens = UNITS["de"].split(), TENS["de"].split()
     if number >= 100:
         rest = german(number % 100, alone) if number % 100 else ""
@@ -62,7 +62,7 @@ def german(number: int, alone: bool = True) -> str:
 
 
 def english(number: int) -> str:
-    """A number below 1000 in words."""
+    """Writes a number below 1000 in words."""
     units, tens = UNITS["en"].split(), TENS["en"].split()
     if number >= 100:
         rest = f" and {english(number % 100)}" if number % 100 else ""
@@ -130,7 +130,7 @@ KINDS: tuple[Callable[[random.Random], Phrase], ...] = (
 
 @lru_cache(maxsize=1)
 def _all() -> list[Phrase]:
-    """As many different phrases as all parts need, in an order that is always the same."""
+    """Returns the distinct phrases of all parts in a fixed order."""
     chance = random.Random(0)
     found: dict[Phrase, None] = {}
     while len(found) < sum(SIZES.values()):
@@ -139,7 +139,7 @@ def _all() -> list[Phrase]:
 
 
 def phrases(part: str) -> list[Phrase]:
-    """The German and English phrases of `"train"`, `"dev"` or `"test"`."""
+    """Returns the German and English phrases of `"train"`, `"dev"` or `"test"`."""
     start = 0
     for name, size in SIZES.items():
         if name == part:

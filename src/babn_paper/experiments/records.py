@@ -12,7 +12,7 @@ from babn_paper.experiments.jobs import Job
 from babn_paper.experiments.run import measured
 from babn_paper.experiments.run_folder import RunFolder, with_nan, write_json
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.task import Answers
+from babn_paper.tasks.task import Predictions
 
 FORMAT = 1
 
@@ -71,12 +71,12 @@ def _ensemble(jobs: Sequence[Job]) -> list[Record]:
     if len(done) < 2 or not all(RunFolder(job.folder).answers.is_dir() for job in done):
         return []
     task = find_task(done[0].experiment.task, done[0].experiment.options)
-    found: dict[tuple[str, str], Answers] = {}
+    found: dict[tuple[str, str], Predictions] = {}
     for part in RunFolder(done[0].folder).read_results()["measures"]:
         first, *others = [
-            task.load_answers(job.folder / "answers" / f"{part}-mean") for job in done
+            task.load_predictions(job.folder / "answers" / f"{part}-mean") for job in done
         ]
-        joined = first.together(others)
+        joined = first.ensembled(others)
         if joined is None:
             return []
         found[part, "sampled"] = joined

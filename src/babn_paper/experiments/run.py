@@ -25,7 +25,7 @@ from babn_paper.experiments.stage import Stage, Subject, load_subject, set_up
 from babn_paper.experiments.testing import Questions, modes
 from babn_paper.experiments.training import train
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.task import Answers, Task
+from babn_paper.tasks.task import Predictions, Task
 
 Results = dict[str, Any]
 
@@ -139,7 +139,7 @@ def remeasure(folder: str | Path) -> Results:
     task = find_task(experiment.task, experiment.options)
     results = place.read_results()
     found = {
-        (part, mode): task.load_answers(place.answers / f"{part}-{mode}")
+        (part, mode): task.load_predictions(place.answers / f"{part}-{mode}")
         for part, asked in results["measures"].items()
         for mode in asked
     }
@@ -178,7 +178,7 @@ def finish(
         keep: Whether answers and results are written.
     """
     target, own = target or place, processes()
-    found: dict[tuple[str, str], Answers] = {}
+    found: dict[tuple[str, str], Predictions] = {}
     for part in parts or present_parts(subject):
         questions = cache(partial(Questions.of, subject, part))
         for mode in modes(subject):
@@ -204,7 +204,7 @@ def finish(
 
 
 def _results(
-    subject: Subject, place: RunFolder, found: Mapping[tuple[str, str], Answers]
+    subject: Subject, place: RunFolder, found: Mapping[tuple[str, str], Predictions]
 ) -> Results:
     return _summary(subject, place) | {
         "measures": measured(subject.task, found),
@@ -212,15 +212,15 @@ def _results(
     }
 
 
-def _kept_answers(task: Task[Any], folder: Path) -> Answers | None:
+def _kept_answers(task: Task[Any], folder: Path) -> Predictions | None:
     """The answers in a folder, if it has whole ones."""
     try:
-        return task.load_answers(folder) if folder.is_dir() else None
+        return task.load_predictions(folder) if folder.is_dir() else None
     except (FormatError, OSError):
         return None
 
 
-def _keep_answers(answers: Answers, folder: Path) -> None:
+def _keep_answers(answers: Predictions, folder: Path) -> None:
     """Writes answers beside those that are there, and moves them into their place."""
     beside = folder.with_name(f".{folder.name}{PARTIAL}")
     shutil.rmtree(beside, ignore_errors=True)
@@ -230,7 +230,7 @@ def _keep_answers(answers: Answers, folder: Path) -> None:
 
 
 def measured(
-    task: Task[Any], found: Mapping[tuple[str, str], Answers]
+    task: Task[Any], found: Mapping[tuple[str, str], Predictions]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Measures by part and mode: those of each part's answers, and those of all parts together."""
     measures: dict[str, dict[str, dict[str, float]]] = {}

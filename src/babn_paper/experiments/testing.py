@@ -15,9 +15,9 @@ from babn_paper.experiments.cache import encoded
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.processes import Processes, processes
 from babn_paper.experiments.stage import Subject
-from babn_paper.tasks.asking import Asking, Mode
 from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.task import Answers, Asked, Part, without_answers
+from babn_paper.tasks.predictor import Mode, Predictor
+from babn_paper.tasks.task import Outputs, Part, Predictions, without_labels
 
 
 def modes(subject: Subject) -> tuple[Mode, ...]:
@@ -36,7 +36,7 @@ def has_dropout(model: nn.Module) -> bool:
 
 def answer(
     subject: Subject, part: str, mode: Mode = "mean", progress: Progress | None = None
-) -> Answers:
+) -> Predictions:
     """What a trained model answers to a part.
 
     Args:
@@ -67,13 +67,15 @@ class Questions:
         data = encoded(subject.task, part, subject.tokenizer, subject.max_length, training=False)
         return cls(part, data)
 
-    def answered(self, subject: Subject, mode: Mode, progress: Progress) -> Answers:
+    def answered(self, subject: Subject, mode: Mode, progress: Progress) -> Predictions:
         """What a trained model answers."""
         progress.begin(f"{self.part.name}, {mode}", len(self.data))
-        return subject.task.answers(self.part, self.data, ask(subject, self.data, mode, progress))
+        return subject.task.predictions(
+            self.part, self.data, ask(subject, self.data, mode, progress)
+        )
 
 
-def ask(subject: Subject, data: Encoded, mode: Mode, progress: Progress) -> Asked:
+def ask(subject: Subject, data: Encoded, mode: Mode, progress: Progress) -> Outputs:
     """The model's outputs for all examples, those of similar lengths together.
 
     Several processes take turns over the batches, whose noise depends on their number alone.
@@ -91,13 +93,13 @@ def _ask(
 ) -> Iterator[tuple[int, Tensor, Any]]:
     """Number, places and outputs of the batches that fall to this process."""
     order = data.lengths.argsort(descending=True, stable=True)
-    moved, asking = data.to(subject.device), asking_of(subject, mode)
-    batches = order.split(subject.task.asked_together)
+    moved, predictor = data.to(subject.device), predictor_of(subject, mode)
+    batches = order.split(subject.task.eval_batch_size)
     for number in range(own.rank, len(batches), own.count):
         rows = batches[number]
-        batch = without_answers(moved.batch(rows, subject.multiple))
+        batch = without_labels(moved.batch(rows, subject.multiple))
         with torch.no_grad(), autocast(subject.experiment, subject.device):
-            found = subject.task.ask(asking, batch, rows, number)
+            found = subject.task.predict(predictor, batch, rows, number)
         progress.step(sum(map(len, batches[number : number + own.count])))
         yield number, rows, found.float() if isinstance(found, Tensor) else found
 
@@ -106,9 +108,9 @@ def _on_cpu(found: Any) -> Any:
     return pytree.tree_map_only(Tensor, Tensor.cpu, found)
 
 
-def asking_of(subject: Subject, mode: Mode) -> Asking:
-    """The subject's model, and how to ask it."""
-    return Asking(
+def predictor_of(subject: Subject, mode: Mode) -> Predictor:
+    """The predictor of a subject's model."""
+    return Predictor(
         model=subject.model,
         tokenizer=subject.tokenizer,
         mode=mode,

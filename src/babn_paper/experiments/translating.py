@@ -17,10 +17,10 @@ from babn_paper.data_files import numbered_lines
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run_folder import RunError, RunFolder
 from babn_paper.experiments.stage import Subject, load_subject
-from babn_paper.experiments.testing import asking_of, autocast
+from babn_paper.experiments.testing import autocast, predictor_of
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.translation.asking import Hypothesis, Search, ask_translations
-from babn_paper.tasks.translation.encoding import encode_sources
+from babn_paper.tasks.translation.search import Hypothesis, Search, predict_translations
+from babn_paper.tasks.translation.subwords import encode_sources
 from babn_paper.tasks.translation.task import TranslationTask
 
 TOGETHER = 64
@@ -149,14 +149,14 @@ class Translator:
         uncut = encode_sources(texts, subject.tokenizer, subject.max_length + 1).lengths
         self.cut += int((uncut > subject.max_length).sum())
         data = encode_sources(texts, subject.tokenizer, subject.max_length).to(subject.device)
-        asking = asking_of(subject, "sampled" if self.wish.samples else "mean")
+        predictor = predictor_of(subject, "sampled" if self.wish.samples else "mean")
         found: dict[int, Hypothesis] = {}
         for rows in data.lengths.argsort(descending=True, stable=True).split(self.wish.batch):
             own = [places[i] for i in rows.tolist()]
             with torch.no_grad(), autocast(subject.experiment, subject.device):
                 batch = data.batch(rows, subject.multiple)
                 numbers = [first + place for place in own]
-                made = ask_translations(asking, batch, numbers, search)
+                made = predict_translations(predictor, batch, numbers, search)
             found |= dict(zip(own, made, strict=True))
             self.progress.step(len(own))
         return found

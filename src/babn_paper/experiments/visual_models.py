@@ -9,7 +9,7 @@ from babn_paper.models import McanConfig, McanForQuestionAnswering, read_vectors
 from babn_paper.tasks.task import Part, Task, Tokenizer
 from babn_paper.tasks.vqa import VqaTask
 from babn_paper.tasks.vqa_data import VqaPart
-from babn_paper.tasks.vqa_vocabulary import Choices, keep_choices, question_tokenizer
+from babn_paper.tasks.vqa_text import Choices, keep_choices, question_tokenizer
 
 VOCABULARY = 40_000
 """The most words that a model knows."""

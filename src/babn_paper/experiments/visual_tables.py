@@ -9,8 +9,8 @@ from babn_paper.experiments.records import Record
 from babn_paper.experiments.result_tables import NONE, by_label, mean_and_deviation, tried
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.vqa import NOISE, VqaTask, noise_of
-from babn_paper.tasks.vqa_answers import CONSTANT
-from babn_paper.tasks.vqa_types import is_of_type, type_accuracy, type_count, type_rows
+from babn_paper.tasks.vqa_metrics import is_of_type, type_accuracy, type_count, type_rows
+from babn_paper.tasks.vqa_predictions import CONSTANT
 
 KIND = re.compile(r"accuracy \((.+)\)")
 

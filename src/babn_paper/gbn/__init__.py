@@ -1,13 +1,13 @@
-"""Gamma belief networks: the model of the paper's first remark, for which Gibbs sampling is exact.
+"""Gamma belief networks, for which Gibbs sampling is exact.
 
-It serves as the yardstick of the Weibull encoder, whose structure it inspired.
+They are the model of the first remark in the paper, and the reference that the Weibull encoder,
+whose structure they inspired, is compared with.
 """
 
-from babn_paper.gbn.encoder import WeibullNetwork
+from babn_paper.gbn.comparison import Agreement, agreement
+from babn_paper.gbn.encoder import WeibullNetwork, fit
 from babn_paper.gbn.network import GammaBeliefNetwork
 from babn_paper.gbn.sampling import Draws, sample_posterior
-from babn_paper.gbn.training import fit
-from babn_paper.gbn.yardstick import Agreement, agreement
 
 __all__ = [
     "Agreement",

@@ -7,9 +7,9 @@ $$k^l = \mathrm{softplus}(f^l_1(h^l)) + e^{\Phi^l_k}, \qquad
 E[S^l] = \mathrm{softplus}(f^l_2(h^l)) + e^{\Phi^l_\lambda}, \qquad
 \Phi^l = a^l \log r^l + b^l$$
 
-A deterministic way up from the data and a stochastic way down, added as in the paper. The sum is
-the form of the exact conditional mean, $(m^l + r^l) / (e^l + \beta)$, in which the counts that come
-up and the shapes that come down are added too.
+A deterministic upward path from the data and a stochastic downward path, added as in the paper. The
+sum has the form of the exact conditional mean, $(m^l + r^l) / (e^l + \beta)$, in which upward
+counts and downward shapes are added too.
 """
 
 import math
@@ -25,23 +25,26 @@ from torch import Tensor, nn
 from babn.distributions import Gamma, Weibull, weibull_gamma
 from babn.distributions.special import log_gamma_1p, log_softplus
 from babn.errors import ConfigError
+from babn.progress import Progress
 from babn.validation import check_count
 from babn_paper.gbn.network import GammaBeliefNetwork
+from babn_paper.gbn.sampling import check_counts
+from babn_paper.maximise import maximise
 
 Paths = Literal["both", "upward", "downward"]
-"""What a layer's posterior sees: the data from below, the layer above, or both."""
+"""Inputs of a layer's posterior: the data from below, the layer above, or both."""
 
 SMALLEST_K, LARGEST_PHI = 1e-3, 30.0
-"""Bounds within which shapes and scales are finite and have gradients."""
+"""Bounds that keep shapes and scales finite and their gradients positive."""
 
 
 @dataclass(frozen=True)
 class LayerPosterior:
-    """One layer on the way down.
+    """The posterior of one layer on the downward path.
 
     Attributes:
-        posterior: Distribution of the layer's units, given the draw of the layer above.
-        prior: The network's own, given the same.
+        posterior: Distribution of the layer's units, given a draw of the layer above.
+        prior: Prior of the network, given the same draw.
         log_units: A reparameterised draw.
     """
 
@@ -50,18 +53,18 @@ class LayerPosterior:
     log_units: Float[Tensor, "... observation unit"]
 
     def kl(self) -> Float[Tensor, "... observation"]:
-        """Analytic divergence of posterior from prior, given the layer above."""
+        """Analytic KL of the posterior from the prior, given the layer above."""
         return weibull_gamma(self.posterior, self.prior).sum(-1)
 
 
 class WeibullLayer(nn.Module):
-    """Shape and mean of one layer's units.
+    """Computes the posterior of one layer's units.
 
     Args:
         states: Size of the upward state, or 0 without an upward path.
-        units: Units of the layer.
-        downward: Whether the layer above has a say.
-        log_mean: Where the downward part of the mean begins.
+        units: Number of units of the layer.
+        downward: Whether there is a downward path.
+        log_mean: Initial value of the downward part of the log-mean.
     """
 
     def __init__(self, states: int, units: int, downward: bool, log_mean: float) -> None:
@@ -75,7 +78,7 @@ class WeibullLayer(nn.Module):
     def forward(
         self, state: Float[Tensor, "observation state"], log_shape: Float[Tensor, "... unit"]
     ) -> Weibull:
-        """The posterior for an upward state and the shapes that the layer above gives."""
+        """Returns the posterior, given an upward state and the shapes from the layer above."""
         k, log_means = [], []
         if self.shape_map is not None and self.mean_map is not None:
             k.append(F.softplus(self.shape_map(state)))
@@ -96,9 +99,8 @@ class WeibullNetwork(nn.Module):
     Args:
         network: The network, with known weights.
         states: Size of the upward states.
-        paths: What a layer's posterior sees: `"both"` the data from below and the layer above, or
-            only one of them. With `"downward"` alone the data have no way in, and the posterior is
-            the same for all observations.
+        paths: Inputs of a layer's posterior: `"both"` the data from below and the layer above, or
+            only one of them. With `"downward"`, the posterior does not depend on the data.
     """
 
     def __init__(
@@ -119,10 +121,10 @@ class WeibullNetwork(nn.Module):
         )
         self.to(network.top_shape.dtype)
 
-    def climb(
+    def upward_states(
         self, counts: Float[Tensor, "observation count"]
     ) -> list[Float[Tensor, "observation _"]]:
-        """The upward states, by layer from the one nearest the prior."""
+        """Returns the upward states by layer, starting with the one nearest the prior."""
         states = [counts.log1p()]
         for upward in reversed(self.upward_maps):
             states.insert(0, F.softplus(upward(states[0])))
@@ -131,14 +133,15 @@ class WeibullNetwork(nn.Module):
     def forward(
         self, counts: Float[Tensor, "observation count"], draws: int = 1
     ) -> Iterator[LayerPosterior]:
-        """The layers on the way down, each given a draw of the one above.
+        """Yields the layers on the downward path, each given a draw of the one above.
 
         Args:
             counts: The data.
-            draws: How many draws to follow, along a first axis of their own.
+            draws: Number of draws, along a new first axis.
         """
         above: Tensor | None = None
-        for index, (layer, state) in enumerate(zip(self.layers, self.climb(counts), strict=True)):
+        states = self.upward_states(counts)
+        for index, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
             prior = self.network.prior(index, above)
             size = (draws, len(counts), prior.log_alpha.shape[-1])
             posterior = layer(state, prior.log_alpha.expand(size))
@@ -149,7 +152,7 @@ class WeibullNetwork(nn.Module):
     def elbo(
         self, counts: Float[Tensor, "observation count"], draws: int = 1
     ) -> Float[Tensor, "observation"]:
-        """The evidence lower bound of each observation, estimated with some draws."""
+        """Estimates the evidence lower bound of each observation."""
         layers = list(self(counts, draws))
         fit = self.network.log_likelihood(counts, layers[-1].log_units)
         return (fit - sum(layer.kl() for layer in layers)).mean(0)
@@ -158,5 +161,45 @@ class WeibullNetwork(nn.Module):
     def sample(
         self, counts: Float[Tensor, "observation count"], draws: int
     ) -> list[Float[Tensor, "draw observation _"]]:
-        """Draws of the logarithms of all units, layer by layer."""
+        """Draws the logarithms of all units, layer by layer."""
         return [layer.log_units for layer in self(counts, draws)]
+
+
+def fit(
+    encoder: WeibullNetwork,
+    counts: Float[Tensor, "observation count"],
+    steps: int = 2000,
+    batch_size: int = 256,
+    draws: int = 2,
+    rate: float = 0.01,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> list[float]:
+    """Maximises the mean evidence bound with Adam and a cosine schedule of the learning rate.
+
+    Args:
+        encoder: The network, trained in place.
+        counts: One row for each observation.
+        steps: Number of optimizer steps.
+        batch_size: Observations per step.
+        draws: Draws per observation.
+        rate: Initial learning rate.
+        seed: Seed of batches and noise; the global random state is restored.
+        progress: Is notified of every step.
+
+    Returns:
+        The mean evidence bound at every step.
+    """
+    for name, value in {"batch_size": batch_size, "draws": draws}.items():
+        check_count(name, value)
+    check_counts(counts, encoder.network.weights[-1].shape[-2])
+    size = min(batch_size, len(counts))
+
+    def bound() -> Tensor:
+        batch = counts[torch.randint(len(counts), (size,))]
+        return encoder.elbo(batch, draws).mean()
+
+    title = "training the encoder"
+    return maximise(
+        bound, encoder.parameters(), title, steps=steps, rate=rate, seed=seed, progress=progress
+    )

@@ -1,20 +1,20 @@
 r"""The upward-downward Gibbs sampler of Zhou, Cong & Chen (2016).
 
-Counts travel from the data towards the prior, from layer $L$ to layer 1, with each layer's units
-integrated out in turn:
+See https://arxiv.org/abs/1512.03081. Counts are propagated from the data towards the prior,
+from layer $L$ to layer 1, integrating out each layer's units in turn:
 
 $$(n^l_{ik})_k \sim \mathrm{Multinomial}\Bigl(z^{l+1}_i, \frac{W^{l+1}_{ik} S^l_k}{\sum_j
 W^{l+1}_{ij} S^l_j}\Bigr), \qquad m^l_k = \sum_i n^l_{ik}, \qquad
 z^l_k \sim \mathrm{CRT}(m^l_k, (W^l S^{l-1})_k),$$
 
 with $z^{L+1} = y$. Then $z^l_k \sim \mathrm{Poisson}((W^l S^{l-1})_k\, q^l_k)$, so that the next
-layer again sees Poisson counts. Units are drawn back downwards, from layer 1 to layer $L$:
+layer again has Poisson counts. Units are drawn downwards, from layer 1 to layer $L$:
 
 $$S^l \sim \mathrm{Gamma}(W^l S^{l-1} + m^l,\ \beta + e^l), \qquad
 e^l = (W^{l+1})^\top q^{l+1}, \quad q^l = \log(1 + e^l / \beta), \quad q^{L+1} = 1.$$
 
-So a layer's posterior mean is a sum of what comes down, $W^l S^{l-1}$, and of what comes up, $m^l$:
-the form that the Weibull encoder imitates.
+Thus a layer's posterior mean is the sum of a downward term, $W^l S^{l-1}$, and an upward term,
+$m^l$: the form of the Weibull encoder.
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,72 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.distributions import Gamma
-from babn_paper.gbn.latent_counts import draw_tables, split_counts
 from babn_paper.gbn.network import SMALLEST_LOG_SHAPE, GammaBeliefNetwork, log_terms
+
+CHUNK = 1 << 22
+"""Customers per chunk, which bounds memory."""
+
+
+def split_counts(
+    counts: Float[Tensor, "*count"],
+    logits: Float[Tensor, "*item part"],
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "*both part"]:
+    r"""Splits each count over parts by a multinomial draw with the softmax of the logits.
+
+    There is one binomial draw per part from the remaining count,
+    $n_k \sim \mathrm{Binomial}(n - \sum_{j<k} n_j,\ p_k / \sum_{j \ge k} p_j)$.
+    """
+    shares = torch.softmax(logits, -1)
+    rest = shares.flip(-1).cumsum(-1).flip(-1)
+    chances = (shares / rest.clamp(min=torch.finfo(rest.dtype).tiny)).clamp(0, 1)
+    shape = torch.broadcast_shapes(counts.shape, shares.shape[:-1])
+    left, parts = counts, []
+    for chance in chances[..., :-1].unbind(-1):
+        left, chance = (x.expand(shape).contiguous() for x in (left, chance))
+        parts.append(torch.binomial(left, chance, generator=generator))
+        left = left - parts[-1]
+    return torch.stack([*parts, left.expand(shape)], -1)
+
+
+def draw_tables(
+    customers: Float[Tensor, "..."],
+    log_shape: Float[Tensor, "..."],
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "..."]:
+    r"""Draws numbers of tables in a Chinese restaurant process with concentration $r$.
+
+    $$z = \sum_{i=0}^{m-1} b_i, \quad b_i \sim \mathrm{Bernoulli}\Bigl(\frac{r}{r + i}\Bigr),
+    \qquad P(z \mid m, r) = \frac{\Gamma(r)}{\Gamma(m + r)} |s(m, z)|\, r^z$$
+
+    with $|s|$ the unsigned Stirling numbers of the first kind. The first customer always opens a
+    table. The draw is exact and takes one uniform number for each further customer in the tensor,
+    however large the largest count.
+
+    Args:
+        customers: $m$, integers.
+        log_shape: $\log r$, of the same shape.
+        generator: Source of randomness.
+    """
+    shape = log_shape.exp().flatten()
+    ends = (customers.flatten() - 1).clamp(min=0).long().cumsum(0)
+    tables = (customers > 0).to(log_shape.dtype).flatten()
+    total = int(ends[-1]) if len(ends) else 0
+    for first in range(0, total, CHUNK):
+        later = torch.arange(first, min(first + CHUNK, total), device=ends.device)
+        restaurant = torch.searchsorted(ends, later, right=True)
+        before = torch.where(restaurant > 0, ends[restaurant - 1], 0)
+        seated = (later - before + 1).to(shape.dtype)
+        uniform = torch.empty_like(seated).uniform_(generator=generator)
+        concentration = shape[restaurant]
+        opens = uniform * (concentration + seated) < concentration
+        tables.index_add_(0, restaurant, opens.to(tables.dtype))
+    return tables.view_as(log_shape)
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a chain is.
+    """State of a chain.
 
     Attributes:
         network: The network, with the weights of this state.
@@ -43,21 +102,21 @@ class State:
 
 
 @dataclass(frozen=True)
-class Ascent:
-    """The latent counts of one way up, by layer from the one nearest the prior.
+class LatentCounts:
+    """The latent counts by layer, starting with the one nearest the prior.
 
     Attributes:
-        received: Counts that each unit explains, $m^l$.
-        splits: The same apart by the unit or count below that they come from, $n^l$.
+        received: Counts explained by each unit, $m^l$.
+        splits: These counts by the unit or count below that they come from, $n^l$.
     """
 
     received: list[Float[Tensor, "... observation _"]]
     splits: list[Float[Tensor, "... observation _ _"]]
 
 
-def climb(
+def draw_latent_counts(
     state: State, counts: Float[Tensor, "... observation count"], generator: torch.Generator | None
-) -> Ascent:
+) -> LatentCounts:
     """Draws the latent counts, from the data up to layer 1."""
     received: list[Tensor] = []
     splits: list[Tensor] = []
@@ -69,10 +128,10 @@ def climb(
         if layer > 0:
             log_shape = network.log_shape(layer, state.log_units[layer - 1])
             arriving = draw_tables(received[0], log_shape, generator)
-    return Ascent(received, splits)
+    return LatentCounts(received, splits)
 
 
-def descend(
+def draw_units(
     network: GammaBeliefNetwork,
     received: Sequence[Float[Tensor, "... observation _"]],
     generator: torch.Generator | None,
@@ -87,7 +146,7 @@ def descend(
 
 
 def exposures(network: GammaBeliefNetwork) -> list[Float[Tensor, "... 1 _"]]:
-    """Rates of each unit's counts, $e^l$, by layer from the one nearest the prior."""
+    """Returns the rates of each unit's counts, $e^l$, starting with the layer nearest the prior."""
     found: list[Tensor] = []
     passed_on = torch.ones_like(network.weights[-1][..., :, :1])
     for weight in reversed(network.weights):
@@ -103,27 +162,27 @@ def sweep(
     generator: torch.Generator | None = None,
     concentration: float | None = None,
 ) -> State:
-    r"""One way up and one down.
+    r"""Draws the latent counts upwards, then the units downwards.
 
     Args:
-        state: Where the chain is.
+        state: State of the chain.
         counts: The data.
-        generator: Where randomness comes from.
-        concentration: If given, the columns of all weights are drawn too, under a symmetric
-            Dirichlet prior with this parameter; they must sum to one. If not, weights are known.
+        generator: Source of randomness.
+        concentration: If given, the columns of all weights, which must sum to 1, are drawn as well
+            under a symmetric Dirichlet prior with this parameter. Otherwise weights are known.
     """
-    ascent = climb(state, counts, generator)
+    latent = draw_latent_counts(state, counts, generator)
     network = state.network
     if concentration is not None:
         weights = tuple(
-            draw_columns(concentration + split.sum(-3), generator) for split in ascent.splits
+            draw_columns(concentration + split.sum(-3), generator) for split in latent.splits
         )
         network = network.with_weights(weights)
-    return State(network, descend(network, ascent.received, generator))
+    return State(network, draw_units(network, latent.received, generator))
 
 
 def draw_columns(
     concentration: Float[Tensor, "... below above"], generator: torch.Generator | None = None
 ) -> Float[Tensor, "... below above"]:
-    """Weights whose columns are draws from Dirichlet distributions."""
+    """Draws weights whose columns are Dirichlet distributed."""
     return torch.softmax(Gamma(concentration.log()).log_sample(generator), -2)

@@ -11,23 +11,25 @@ from babn.errors import ConfigError
 from babn.validation import check_at_least, check_count
 
 SMALLEST_LOG_SHAPE = -600.0
-"""Shapes below its exponential are taken for it, so that the logarithm of a draw stays finite."""
+"""Lower bound of log-shapes, which keeps the logarithm of a draw finite."""
 
 
 @dataclass(frozen=True)
 class GammaBeliefNetwork:
-    r"""A hierarchy of gamma variables $S^1, \ldots, S^L$ and the counts $y$ that they explain.
+    r"""A hierarchy of gamma variables $S^1, \ldots, S^L$ that generate counts $y$.
 
     $$S^1 \sim \mathrm{Gamma}(\alpha^1, \beta), \qquad
     S^l \sim \mathrm{Gamma}(W^l S^{l-1}, \beta), \quad l = 2, \ldots, L, \qquad
     y \sim \mathrm{Poisson}(W^{L+1} S^L)$$
 
-    with shapes and rates, as in the first remark of Zhang et al. (2021), whose numbering is used:
-    layer 1 is nearest the prior ($\alpha^1 = W^1 S^0$ is given) and layer $L$ nearest the data.
-    Zhou, Cong & Chen (2016) number the same layers from the data upwards.
+    with shapes and rates, as in the first remark of Zhang et al. (2021,
+    https://arxiv.org/abs/2106.05251), whose numbering is used: layer 1 is nearest the prior
+    ($\alpha^1 = W^1 S^0$ is given) and layer $L$ nearest the data. Zhou, Cong & Chen (2016,
+    https://arxiv.org/abs/1512.03081) number the layers from the data upwards.
 
-    Units are held as logarithms, since gamma variables of small shapes underflow. Everything may
-    have further axes in front, say one for chains; those of weights and units are broadcast.
+    Units are represented by logarithms, since gamma variables of small shapes underflow. All
+    tensors may have further leading axes, such as one for chains; those of weights and units are
+    broadcast.
 
     Args:
         top_shape: $\alpha^1$, the shapes of layer 1.
@@ -47,7 +49,7 @@ class GammaBeliefNetwork:
     rate: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuses what is no network."""
+        """Validates shapes and values."""
         check_at_least("rate", self.rate, 0.0, strictly=True)
         if not bool((self.top_shape > 0).all() and self.top_shape.isfinite().all()):
             raise ConfigError(
@@ -66,19 +68,19 @@ class GammaBeliefNetwork:
         return len(self.weights)
 
     def with_weights(self, weights: tuple[Tensor, ...]) -> "GammaBeliefNetwork":
-        """The same network with other weights."""
+        """Returns the network with other weights."""
         return replace(self, weights=weights)
 
     def log_shape(
         self, layer: int, above: Float[Tensor, "... observation above"] | None
     ) -> Float[Tensor, "... unit"]:
-        r"""$\log W^l S^{l-1}$ of the layer with index `layer`, from 0; the given shape for 0."""
+        r"""Returns $\log W^l S^{l-1}$ of the layer with index `layer`; the given shape for 0."""
         if above is None:
             return self.top_shape.log()
         return log_product(self.weights[layer - 1], above).clamp(min=SMALLEST_LOG_SHAPE)
 
     def prior(self, layer: int, above: Float[Tensor, "... observation above"] | None) -> Gamma:
-        """The distribution of a layer, given the layer above it."""
+        """Returns the distribution of a layer, given the layer above it."""
         return Gamma(self.log_shape(layer, above), self.rate)
 
     def log_rate_of_counts(
@@ -90,7 +92,7 @@ class GammaBeliefNetwork:
     def draw(
         self, observations: int, generator: torch.Generator | None = None
     ) -> tuple[list[Float[Tensor, "... observation _"]], Float[Tensor, "... observation count"]]:
-        """Logarithms of the units, layer by layer, and counts."""
+        """Draws logarithms of the units, layer by layer, and counts."""
         check_count("observations", observations)
         log_units: list[Tensor] = []
         batch = torch.broadcast_shapes(*(weight.shape[:-2] for weight in self.weights))
@@ -105,7 +107,7 @@ class GammaBeliefNetwork:
         log_units: Float[Tensor, "... observation unit"],
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "... observation count"]:
-        """Counts for given units of the last layer."""
+        """Draws counts, given the units of the last layer."""
         return torch.poisson(self.log_rate_of_counts(log_units).exp(), generator=generator)
 
     def log_likelihood(
@@ -134,14 +136,14 @@ class GammaBeliefNetwork:
 def log_product(
     weight: Float[Tensor, "... below above"], log_units: Float[Tensor, "... observation above"]
 ) -> Float[Tensor, "... observation below"]:
-    """Logarithm of the product of weights and units."""
+    """Returns the logarithm of the product of weights and units."""
     return torch.logsumexp(log_terms(weight, log_units), -1)
 
 
 def log_terms(
     weight: Float[Tensor, "... below above"], log_units: Float[Tensor, "... observation above"]
 ) -> Float[Tensor, "... observation below above"]:
-    """Logarithms of what each unit above gives to each unit below."""
+    """Returns the logarithms of the terms that each unit above adds to each unit below."""
     return weight.log().unsqueeze(-3) + log_units.unsqueeze(-2)
 
 

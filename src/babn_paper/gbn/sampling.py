@@ -1,4 +1,4 @@
-"""Chains of the Gibbs sampler over many observations at once."""
+"""Posterior draws from parallel chains of the Gibbs sampler."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from babn_paper.gbn.network import GammaBeliefNetwork
 
 @dataclass(frozen=True)
 class Draws:
-    """What the sampler found.
+    """Draws from the posterior.
 
     Attributes:
         log_units: Logarithms of the units, layer by layer from the one nearest the prior.
@@ -43,15 +43,15 @@ def sample_posterior(
     Args:
         network: The network.
         counts: One row for each observation.
-        draws: Draws that are kept of each chain.
-        warmup: Sweeps before the first that is kept.
-        chains: Chains for each observation, each from a draw of the prior.
-        thin: Sweeps from one draw that is kept to the next.
-        concentration: If given, the weights are learned too, under a symmetric Dirichlet prior with
-            this parameter for each column. The network's own weights then only say how many units
-            there are.
-        generator: Where randomness comes from.
-        progress: Is told of every sweep.
+        draws: Number of draws per chain.
+        warmup: Number of sweeps before the first draw.
+        chains: Number of chains per observation, each started from a draw of the prior.
+        thin: Number of sweeps between draws.
+        concentration: If given, the weights are learned as well, under a symmetric Dirichlet prior
+            with this parameter for each column. Only the sizes of the network's weights matter
+            then.
+        generator: Source of randomness.
+        progress: Is notified of every sweep.
 
     Example:
         >>> network = GammaBeliefNetwork(torch.ones(1), (torch.ones(1, 1),))
@@ -89,7 +89,7 @@ def prior_weights(
     concentration: float,
     generator: torch.Generator | None = None,
 ) -> GammaBeliefNetwork:
-    """The network with weights from their prior, others for each chain."""
+    """Returns the network with weights drawn from their prior for each chain."""
     flat = [
         torch.full_like(weight, concentration).expand(chains, *weight.shape)
         for weight in network.weights
@@ -98,14 +98,14 @@ def prior_weights(
 
 
 def check_counts(counts: Float[Tensor, "observation count"], columns: int) -> None:
-    """Refuses counts that are not whole numbers from 0 on, or not as many as the network has."""
+    """Validates that counts are nonnegative integers and match the network."""
     if counts.shape[-1] != columns:
         raise ConfigError(
             f"counts has {counts.shape[-1]} columns and the network {columns}. Give one for each."
         )
     wrong = counts[~((counts >= 0) & (counts == counts.round()) & counts.isfinite())]
     if len(wrong):
-        raise ConfigError(f"counts holds {wrong[0].item():g}. Give whole numbers from 0 on.")
+        raise ConfigError(f"counts holds {wrong[0].item():g}. Give integers from 0 on.")
 
 
 def _start(

@@ -1,8 +1,7 @@
-"""Attention models from before transformers, as models of transformers.
+"""Attention models that transformers does not have, as models of transformers.
 
-Two are for tasks of two texts, one translates, and one answers questions about images.
-
-Importing this package makes them known to transformers' `Auto` classes.
+Two classify pairs of texts, one translates, and one answers questions about images. Importing this
+package registers them with the `Auto` classes of transformers.
 """
 
 from transformers import (
@@ -23,7 +22,7 @@ from babn_paper.models.mcan import McanForQuestionAnswering
 from babn_paper.models.mcan_config import McanConfig
 from babn_paper.models.translate import Translations, translate
 from babn_paper.models.translation import TranslationModel
-from babn_paper.models.translation_config import TranslationConfig
+from babn_paper.models.translation_parts import TranslationConfig
 from babn_paper.models.vectors import WordVectors, read_vectors
 
 __all__ = [

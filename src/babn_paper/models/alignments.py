@@ -1,4 +1,4 @@
-"""Words whose alignments to source positions are latent, enumerated or sampled."""
+"""Likelihood of target words under latent alignments, enumerated or sampled."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -18,9 +18,9 @@ class Aligned:
     r"""The words of a batch, given alignments: $p(y_t \mid x, y_{<t}, z_t)$.
 
     Attributes:
-        words: Logits of words from the sum of what state and source position contribute.
-        own: What the decoder's states contribute.
-        memory: The sources, with what their positions contribute.
+        words: Computes logits of words from the sum of the contributions of state and source.
+        own: Contributions of the decoder's states.
+        memory: The sources, with the contributions of their positions.
         labels: The words; `IGNORED` at padding.
     """
 
@@ -31,13 +31,13 @@ class Aligned:
 
     @property
     def counted(self) -> Bool[Tensor, "batch target"]:
-        """Where there are words, and source positions to read them from."""
+        """Mask of the words whose source is not empty."""
         return (self.labels != IGNORED) & self.memory.text.seen.any(-1, keepdim=True)
 
     def log_probs(self) -> Float[Tensor, "batch target source"]:
-        """Log-probabilities of words at every source position, some at a time.
+        """Returns log-probabilities of words at every source position.
 
-        What backward needs of logits is computed once more there, so that they are never all kept.
+        Logits are computed in chunks and recomputed in the backward pass, to limit memory.
         """
         each = self.labels.shape[1] * self.words.output.out_features
         together = max(1, logits_at_once(self.own.device) // each)
@@ -62,15 +62,15 @@ class Aligned:
     def logits(
         self, weights: Float[Tensor, "batch target source"]
     ) -> Float[Tensor, "batch target word"]:
-        """Logits at weighted means of source positions."""
+        """Returns logits at weighted means of source positions."""
         return self.words(self.own + self.memory.context(weights))
 
     def soft(self, weights: Float[Tensor, "batch target source"]) -> Float[Tensor, "batch target"]:
-        """Log-probabilities of words at weighted means of source positions; zero at padding."""
+        """Returns log-probabilities of words at weighted means of positions; 0 at padding."""
         return self.gold(self.logits(weights))
 
     def gold(self, logits: Float[Tensor, "batch target word"]) -> Float[Tensor, "batch target"]:
-        """Log-probabilities of words; zero at padding."""
+        """Returns log-probabilities of words; 0 at padding."""
         found = logits.transpose(1, 2)
         return -F.cross_entropy(found, self.labels, ignore_index=IGNORED, reduction="none")
 
@@ -78,7 +78,7 @@ class Aligned:
 def enumerated(
     words: Aligned, log_q: Float[Tensor, "batch target source"]
 ) -> Float[Tensor, "batch target"]:
-    r"""$\sum_s q(z_t = s) \log p(y_t \mid z_t = s)$; zero at padding."""
+    r"""Computes $\sum_s q(z_t = s) \log p(y_t \mid z_t = s)$; 0 at padding."""
     chosen = words.counted.unsqueeze(-1) & words.memory.text.seen.unsqueeze(1)
     return (log_q.exp() * words.log_probs()).masked_fill(~chosen, 0.0).sum(-1)
 
@@ -89,23 +89,25 @@ def reinforced(
     baseline: Float[Tensor, "batch target"],
     samples: int,
 ) -> Float[Tensor, "batch target"]:
-    r"""An estimate of the same from samples of $q$, its gradient by REINFORCE; zero at padding.
+    r"""Estimates the sum of `enumerated` from samples of $q$, with the gradient of REINFORCE.
+
+    The gradient (Williams 1992, https://doi.org/10.1007/BF00992696) is
 
     $$\nabla = \nabla \log p(y_t \mid z_t)
     + (\log p(y_t \mid z_t) - B_t)\, \nabla \log q(z_t),$$
 
-    with the baseline $B_t$, which may not depend on $z_t$.
+    with a baseline $B_t$ that does not depend on $z_t$. The estimate is 0 at padding.
     """
     counted = words.counted
     q = words.memory.probabilities(log_q.detach())
-    q = q.masked_fill(~counted.unsqueeze(-1), 1.0)  # anything that can be drawn from
+    q = q.masked_fill(~counted.unsqueeze(-1), 1.0)  # any distribution that can be sampled
     drawn = torch.multinomial(q.flatten(0, 1), samples, replacement=True).view(*counted.shape, -1)
     total = torch.zeros_like(log_q[..., 0])
     for place in drawn.split(1, -1):
         log_prob = words.soft(torch.zeros_like(log_q).scatter(-1, place, 1.0))
         reward = (log_prob - baseline).detach()
         score = log_q.gather(-1, place).squeeze(-1)
-        # The second term has a gradient and no value, so that values are those of the bound.
+        # The second term has a gradient and the value 0, so that the value is that of the bound.
         total = total + log_prob + reward * (score - score.detach())
     return (total / samples).masked_fill(~counted, 0.0)
 
@@ -113,7 +115,11 @@ def reinforced(
 def relaxed(
     words: Aligned, log_q: Float[Tensor, "batch target source"], temperature: float, samples: int
 ) -> Float[Tensor, "batch target"]:
-    """The same, its gradient by straight-through Gumbel-softmax; biased, and of less variance."""
+    """Estimates the sum of `enumerated` with straight-through Gumbel-softmax gradients.
+
+    The gradients (Jang et al. 2017, https://arxiv.org/abs/1611.01144) are biased and have a smaller
+    variance than those of `reinforced`.
+    """
     seen = words.memory.text.seen
     padding = ~seen & seen.any(-1, keepdim=True)
     scores = log_q.masked_fill(padding.unsqueeze(1), -torch.inf)
@@ -124,7 +130,7 @@ def relaxed(
 def drawn(
     memory: Memory, log_p: Float[Tensor, "batch target source"], noise_source: NoiseSource
 ) -> Float[Tensor, "batch target source"]:
-    """One alignment for each target position, as weights of zero and one (Gumbel-max)."""
+    """Samples one alignment per target position as one-hot weights, by the Gumbel-max trick."""
     uniform = noise_source.uniform(log_p.detach())
     scores = (log_p - torch.log(-torch.log(uniform))).masked_fill(
         ~memory.text.seen.unsqueeze(1), -torch.inf
@@ -139,7 +145,7 @@ def marginal(
     memory: Memory,
     log_p: Float[Tensor, "batch target source"],
 ) -> Float[Tensor, "batch target word"]:
-    r"""$\log \sum_s p(z_t = s)\, p(y \mid z_t = s)$ for every word, some positions at a time."""
+    r"""Computes $\log \sum_s p(z_t = s)\, p(y \mid z_t = s)$ for every word, in chunks."""
     log_p = log_p.masked_fill(~memory.text.seen.unsqueeze(1), torch.finfo(log_p.dtype).min)
     size = max(1, logits_at_once(own.device) // (own[..., 0].numel() * words.output.out_features))
     chunks = zip(memory.value.split(size, 1), log_p.split(size, 2), strict=True)

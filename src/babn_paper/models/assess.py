@@ -1,4 +1,4 @@
-"""How sure a translation model is of given targets, word by word."""
+"""Uncertainty of a translation model about given targets, word by word."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from torch import Tensor
 
 from babn.prediction.modes import evaluating
 from babn.prediction.predict import following_seed
-from babn_paper.models.translate import drawing, sentence_noise
+from babn_paper.models.translate import sampling_from, sentence_noise
 from babn_paper.models.translation import TranslationModel
 from babn_paper.models.translation_parts import IGNORED, Memory
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """What a model thinks of the words of targets, which it is told one after the other.
+    """Probability and uncertainty of the words of targets under teacher forcing.
 
     Attributes:
-        counted: Where targets have words.
-        log_probs: Of the words, under the mean of the samples' probabilities.
-        entropy: Of the mean distribution of each word, in nats.
-        mutual_information: Entropy less the mean entropy of samples; zero for one sample.
+        counted: Mask of the targets' words.
+        log_probs: Log-probabilities of the words, under the mean of the samples' probabilities.
+        entropy: Entropy of the mean distribution of each word, in nats.
+        mutual_information: Entropy minus the mean entropy of samples; 0 for one sample.
         spread: Standard deviation over samples of the mean log-probability of a target's words.
     """
 
@@ -42,24 +42,24 @@ def assess(
     numbers: Sequence[int] | None = None,
     dropout: bool = False,
 ) -> Assessment:
-    """Probabilities and uncertainties of targets, with attention at its mean or by samples.
+    """Computes probabilities and uncertainties of targets, at the mean of attention or by samples.
 
     Args:
         model: A translation model, converted or not; its training mode is restored afterwards.
-        batch: `input_ids` and, if there is padding, `attention_mask`; anything else is ignored.
-        targets: With their ends; padded with -100.
-        samples: How many samples to draw; by default none, but the mean.
+        batch: `input_ids` and, if there is padding, `attention_mask`; other entries are ignored.
+        targets: Targets with their end tokens, padded with -100.
+        samples: Number of samples; by default the mean is used.
         seed: Makes samples reproducible; `None` uses torch's global state.
-        numbers: Numbers of the sentences, from 0 on by default. A sentence's noise follows from
-            `seed` and its number, whatever batch it is in; that of dropout does not.
-        dropout: Whether samples are of dropout and not of attention.
+        numbers: Indices of the sentences, by default from 0. The noise of a sentence depends on
+            `seed` and its index only, not on the batch; this does not hold for dropout.
+        dropout: Whether to sample dropout instead of attention.
     """
     counted = targets != IGNORED
     words = targets.clamp(min=0).unsqueeze(-1)
     total = entropies = None
     each: list[Tensor] = []
     with torch.no_grad():
-        for logits in _passes(model, batch, targets, samples, seed, numbers, dropout):
+        for logits in _logits(model, batch, targets, samples, seed, numbers, dropout):
             log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
             probs = log_probs.exp()
             entropy = -(probs * log_probs.clamp(min=-1e4)).sum(-1)
@@ -82,7 +82,7 @@ def _spread(
     return means.std(0, correction=min(1, len(means) - 1))
 
 
-def _passes(
+def _logits(
     model: TranslationModel,
     batch: Mapping[str, Tensor],
     targets: Tensor,
@@ -91,7 +91,7 @@ def _passes(
     numbers: Sequence[int] | None,
     dropout: bool,
 ) -> Iterator[Tensor]:
-    """Logits of every word, one pass after the other."""
+    """Yields the logits of every word, one forward pass per sample."""
     inputs = {"decoder_input_ids": model.shifted(targets)}
     inputs["decoder_attention_mask"] = targets != IGNORED
     source = batch["input_ids"], batch.get("attention_mask")
@@ -101,7 +101,7 @@ def _passes(
                 yield model(memory=model.encode(*source), **inputs).logits
         return
     noise_source = None if samples is None else sentence_noise(len(targets), seed, numbers)
-    with evaluating(model), drawing(model, noise_source) as given:
+    with evaluating(model), sampling_from(model, noise_source) as given:
         memory: Memory = model.encode(*source)
         for _ in range(samples or 1):
             yield model(memory=memory, noise_source=given, **inputs).logits

@@ -1,4 +1,4 @@
-"""Beam search over many sentences at a time, without knowing what scores the words."""
+"""Batched beam search, independent of the model that scores the words."""
 
 from dataclasses import dataclass
 
@@ -8,18 +8,18 @@ from torch import Tensor
 
 
 def penalty(length: int, strength: float) -> float:
-    r"""What log-probabilities are divided by, $((5 + n) / 6)^\alpha$ (Wu et al., 2016)."""
+    r"""Length penalty $((5 + n) / 6)^\alpha$ (Wu et al. 2016, https://arxiv.org/abs/1609.08144)."""
     return float(((5 + length) / 6) ** strength)
 
 
 @dataclass(frozen=True)
 class Hypotheses:
-    """Some targets for each sentence.
+    """Several targets for each sentence.
 
     Attributes:
         words: Targets so far, padded on the right.
-        log_probs: Of each word; zero at padding.
-        scores: Sums of log-probabilities, divided by the penalty once a target is finished.
+        log_probs: Log-probability of each word; 0 at padding.
+        scores: Sums of log-probabilities, divided by the length penalty once a target is finished.
     """
 
     words: Int[Tensor, "batch hypothesis position"]
@@ -28,53 +28,53 @@ class Hypotheses:
 
     @classmethod
     def none(cls, log_probs: Float[Tensor, "batch hypothesis position"], pad: int) -> "Hypotheses":
-        """Impossible hypotheses without words, with zeros for their log-probabilities."""
+        """Returns empty hypotheses with scores of minus infinity; `log_probs` must be zeros."""
         words = torch.full(log_probs.shape, pad, device=log_probs.device)
         return cls(words, log_probs.clone(), torch.full_like(log_probs[..., 0], -torch.inf))
 
     def chosen(self, which: Int[Tensor, "batch other"]) -> "Hypotheses":
-        """Some of them, in a given order."""
+        """Selects hypotheses of each sentence, in a given order."""
         wide = which.unsqueeze(-1).expand(-1, -1, self.words.shape[-1])
         words, log_probs = self.words.gather(1, wide), self.log_probs.gather(1, wide)
         return Hypotheses(words, log_probs, self.scores.gather(1, which))
 
-    def and_others(self, others: "Hypotheses") -> "Hypotheses":
-        """These and those."""
+    def cat(self, others: "Hypotheses") -> "Hypotheses":
+        """Concatenates the hypotheses of each sentence with others."""
         pairs = zip(vars(self).values(), vars(others).values(), strict=True)
         return Hypotheses(*(torch.cat(pair, 1) for pair in pairs))
 
     def best(self, count: int) -> "Hypotheses":
-        """The best, best first."""
+        """Returns the best hypotheses in descending order."""
         return self.chosen(self.scores.topk(count).indices)
 
     def of(self, rows: Int[Tensor, " other"]) -> "Hypotheses":
-        """Those of some sentences."""
+        """Returns the hypotheses of some sentences."""
         return Hypotheses(*(each[rows] for each in vars(self).values()))
 
     def put(self, rows: Int[Tensor, " other"], others: "Hypotheses") -> None:
-        """Replaces those of some sentences."""
+        """Replaces the hypotheses of some sentences."""
         for own, other in zip(vars(self).values(), vars(others).values(), strict=True):
             own[rows] = other
 
     def cut(self, length: int) -> "Hypotheses":
-        """The first words."""
+        """Truncates the targets."""
         return Hypotheses(self.words[..., :length], self.log_probs[..., :length], self.scores)
 
 
 class BeamSearch:
-    """Hypotheses that grow by a word at a time, and those that are finished.
+    """Beam search with growing and finished hypotheses.
 
-    A sentence is done when no growing hypothesis scores better, at its present length, than the
-    worst of as many finished ones as the beam is wide. What a sentence finds does not depend on the
-    others, and those that are done can be put aside while others go on.
+    A sentence is done when it has as many finished hypotheses as the beam is wide and no growing
+    one scores better, at its present length, than the worst of these. The result for a sentence
+    does not depend on the others, and sentences that are done can be removed from the batch.
 
     Args:
         like: A tensor with one row for each sentence, for device and precision.
-        beam: Hypotheses that are kept.
-        max_length: Words of the longest, with its end.
-        strength: Of the length penalty.
-        pad: Number of the padding token.
-        eos: Number of the token that ends a target.
+        beam: Number of hypotheses.
+        max_length: Maximum number of words, with the end token.
+        strength: Exponent of the length penalty.
+        pad: Id of the padding token.
+        eos: Id of the end token.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class BeamSearch:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether the search is finished."""
         return self.length == self.max_length or not self.left
 
     @property
     def found(self) -> Hypotheses:
-        """The finished hypotheses of all sentences, cut to the length of the longest."""
+        """Finished hypotheses of all sentences, truncated to the longest."""
         self.aside.put(self.rows, self.finished)
         return self.aside.cut(self.length)
 
@@ -110,10 +110,10 @@ class BeamSearch:
     def grow(
         self, log_probs: Float[Tensor, "batch hypothesis word"]
     ) -> Int[Tensor, "batch hypothesis"]:
-        """Adds a word to each hypothesis, and says which hypothesis each came from.
+        """Adds a word to each hypothesis, and returns the hypothesis that each continues.
 
         Args:
-            log_probs: Of next words.
+            log_probs: Log-probabilities of the next words.
         """
         candidates, parents = self._candidates(log_probs)
         self.length += 1
@@ -127,12 +127,12 @@ class BeamSearch:
         return parents.gather(1, going_on)
 
     def put_aside(self) -> Int[Tensor, " kept"] | None:
-        """Goes on without the sentences that are done, if these are half of them or more.
+        """Removes the sentences that are done from the batch, if they are at least half of it.
 
-        A few long sentences would otherwise make all the others wait, and be computed with them.
+        Otherwise a few long sentences would keep all others in the computation.
 
         Returns:
-            Places of those that go on, or `None` if all of them do.
+            Indices of the sentences that remain, or `None` if the batch is unchanged.
         """
         if self.over or 2 * self.left > len(self.done):
             return None
@@ -143,8 +143,8 @@ class BeamSearch:
         return kept
 
     def _candidates(self, log_probs: Tensor) -> tuple[Hypotheses, Tensor]:
-        """The best continuations, twice as many as the beam is wide, since some may be ends."""
-        # The best of all are among the best of each, which a GPU finds for all rows side by side.
+        """Returns the best continuations, twice as many as the beam, since some may be finished."""
+        # The best of all are among the best of each, which a GPU finds in parallel.
         each, words = log_probs.topk(min(2 * self.beam, log_probs.shape[-1]))
         total = (self.growing.scores.unsqueeze(-1) + each).flatten(1)
         scores, numbers = total.topk(min(2 * self.beam, total.shape[1]))
@@ -155,11 +155,11 @@ class BeamSearch:
         return Hypotheses(grown.words, grown.log_probs, scores), parents
 
     def _finish(self, candidates: Hypotheses, ended: Bool[Tensor, "batch candidate"]) -> None:
-        """Keeps ends among the first candidates, and at the greatest length all of these."""
+        """Keeps the finished among the first candidates; at the maximum length all of these."""
         first = torch.arange(ended.shape[1], device=ended.device) < self.beam
         last = self.length == self.max_length
         kept = (ended | last) & first & ~self.done.unsqueeze(-1)
         scores = candidates.scores / penalty(self.length, self.strength)
         scores = scores.masked_fill(~kept, -torch.inf)
         new = Hypotheses(candidates.words, candidates.log_probs, scores)
-        self.finished = self.finished.and_others(new).best(self.beam)
+        self.finished = self.finished.cat(new).best(self.beam)

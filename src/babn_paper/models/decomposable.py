@@ -1,4 +1,4 @@
-"""Decomposable attention (Parikh, Täckström, Das, Uszkoreit, EMNLP 2016)."""
+"""Decomposable attention (Parikh et al. 2016, https://arxiv.org/abs/1606.01933)."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn_paper.models.config import PairConfig
 from babn_paper.models.pairs import (
+    PairConfig,
     PairForMultipleChoice,
     PairForSequenceClassification,
     WordEmbedding,
@@ -15,16 +15,16 @@ from babn_paper.models.pairs import (
 from babn_paper.models.texts import Side, Text
 
 FARTHEST = 10
-"""Words that are farther apart than this share one bias of attention within a text."""
+"""Maximum distance of two words with a bias of their own in attention within a text."""
 
 
 class DecomposableConfig(PairConfig):
-    """Sizes of the paper.
+    """Configuration of decomposable attention, by default with the sizes of the paper.
 
     Args:
         intra_attention: Whether each text first attends to itself.
         hidden_size: Size of all layers.
-        dropout: Rate before every layer.
+        dropout: Dropout rate before every layer.
         **kwargs: Fields of `PairConfig`.
     """
 
@@ -42,7 +42,7 @@ class DecomposableConfig(PairConfig):
 
 
 class FeedForward(nn.Sequential):
-    """Two layers with ReLU, each after dropout."""
+    """Two layers with ReLU, each preceded by dropout."""
 
     def __init__(self, inputs: int, config: PairConfig) -> None:
         size = config.hidden_size
@@ -57,14 +57,14 @@ class FeedForward(nn.Sequential):
 
 
 class Distances(nn.Module):
-    """One bias for each distance from -`FARTHEST` to `FARTHEST`, and one for all beyond."""
+    """One bias for each distance from -`FARTHEST` to `FARTHEST`, and one for all larger ones."""
 
     def __init__(self) -> None:
         super().__init__()
         self.biases = nn.Embedding(2 * FARTHEST + 2, 1)
 
     def forward(self, length: int) -> Float[Tensor, "{length} {length}"]:
-        """The biases between the words of a text."""
+        """Returns the biases between the words of a text."""
         places = torch.arange(length, device=self.biases.weight.device)
         apart = places[:, None] - places
         numbers = (apart + FARTHEST).where(apart.abs() <= FARTHEST, 2 * FARTHEST + 1)
@@ -72,7 +72,7 @@ class Distances(nn.Module):
 
 
 class Decomposable(nn.Module):
-    r"""Words are aligned, compared and summed.
+    r"""Aligns, compares and sums words.
 
     With projected words $a_i$ and $b_j$,
 
@@ -81,7 +81,7 @@ class Decomposable(nn.Module):
 
     $$v_1 = \sum_i G([a_i, \beta_i]), \quad v_2 = \sum_j G([b_j, \alpha_j]), \quad H([v_1, v_2]).$$
 
-    With attention within texts, $a_i$ is $[a_i, a'_i]$ from there on, where
+    With attention within texts, $a_i$ is replaced by $[a_i, a'_i]$, where
     $a'_i = \sum_j \mathrm{softmax}_j(F'(a_i)^\top F'(a_j) + d_{i-j})\, a_j$.
     """
 
@@ -100,7 +100,7 @@ class Decomposable(nn.Module):
         self.premise, self.hypothesis = Side(within), Side(within)
 
     def forward(self, premise: Text, hypothesis: Text) -> Float[Tensor, "batch feature"]:
-        """A vector for each pair."""
+        """Returns a vector for each pair."""
         a, b = self._words(self.premise, premise), self._words(self.hypothesis, hypothesis)
         query_a, query_b = self.attend(a), self.attend(b)
         to_b, to_a = self.premise.cross_attention, self.hypothesis.cross_attention

@@ -1,4 +1,4 @@
-"""ESIM, enhanced sequential inference (Chen, Zhu, Ling, Wei, Jiang, Inkpen, ACL 2017)."""
+"""ESIM, enhanced sequential inference (Chen et al. 2017, https://arxiv.org/abs/1609.06038)."""
 
 from typing import Any
 
@@ -6,22 +6,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn_paper.models.config import PairConfig
-from babn_paper.models.lstm import BiLstm
 from babn_paper.models.pairs import (
+    PairConfig,
     PairForMultipleChoice,
     PairForSequenceClassification,
     WordEmbedding,
 )
-from babn_paper.models.texts import Side, Text
+from babn_paper.models.texts import BiLstm, Side, Text
 
 
 class EsimConfig(PairConfig):
-    """Sizes of the paper.
+    """Configuration of ESIM, by default with the sizes of the paper.
 
     Args:
         hidden_size: Size of each direction of the LSTMs, and of the other layers.
-        dropout: Rate before every layer.
+        dropout: Dropout rate before every layer.
         **kwargs: Fields of `PairConfig`.
     """
 
@@ -32,7 +31,7 @@ class EsimConfig(PairConfig):
 
 
 class Esim(nn.Module):
-    r"""Words in context are aligned, and what that gives is read once more.
+    r"""Aligns words in context and composes the result with a second BiLSTM.
 
     With $\bar a$ and $\bar b$ the states of a BiLSTM over the words,
 
@@ -56,7 +55,7 @@ class Esim(nn.Module):
         self.premise, self.hypothesis = Side(), Side()
 
     def forward(self, premise: Text, hypothesis: Text) -> Float[Tensor, "batch feature"]:
-        """A vector for each pair."""
+        """Returns a vector for each pair."""
         a, b = self._words(premise), self._words(hypothesis)
         to_b, to_a = self.premise.cross_attention, self.hypothesis.cross_attention
         aligned_a = to_b(a, b, b, premise.seen, hypothesis.seen)

@@ -1,7 +1,7 @@
-"""MCAN, deep modular co-attention for visual questions (Yu, Yu, Cui, Tao, Tian, CVPR 2019).
+"""MCAN, deep modular co-attention for visual questions.
 
-The encoder-decoder form: all layers of the question come first, and every layer of the image is
-guided by the last of them.
+Yu et al. 2019 (https://arxiv.org/abs/1906.10770), in the encoder-decoder form: every layer of the
+image attends to the last layer of the question.
 """
 
 import math
@@ -14,18 +14,18 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from babn.errors import ConfigError
-from babn_paper.models.lstm import full_precision
 from babn_paper.models.mcan_config import McanConfig
 from babn_paper.models.mcan_parts import Flatten, GridStem, ImageLayer, QuestionLayer, Sequence
 from babn_paper.models.pairs import WordEmbedding, WordModel
+from babn_paper.models.texts import full_precision
 
 
 class Mcan(nn.Module):
-    r"""One vector of a question and an image.
+    r"""Computes one vector of a question and an image.
 
     An LSTM reads the question; $L$ layers of self-attention follow for its words $y$, then $L$
     layers of self- and guided attention for the image's regions $x$. Both are flattened to vectors
-    $\tilde y, \tilde x$, and fused to $\mathrm{LayerNorm}(\tilde x + \tilde y)$.
+    $\tilde y, \tilde x$ and fused to $\mathrm{LayerNorm}(\tilde x + \tilde y)$.
     """
 
     def __init__(self, config: McanConfig) -> None:
@@ -41,11 +41,11 @@ class Mcan(nn.Module):
         self.norm = nn.LayerNorm(config.fused_size)
 
     def forward(self, ids: Tensor, seen: Tensor, regions: Sequence) -> Float[Tensor, "batch fused"]:
-        """The fused vectors.
+        """Returns the fused vectors.
 
         Args:
             ids: Words, padded on the right.
-            seen: Where there are words.
+            seen: Mask of the words.
             regions: Features of the images.
         """
         vectors = self.embedding(ids)
@@ -60,7 +60,7 @@ class Mcan(nn.Module):
 
 
 class McanForQuestionAnswering(WordModel):
-    """MCAN that gives each answer of a fixed list a probability of its own."""
+    """MCAN that predicts an independent probability for each answer of a fixed list."""
 
     config_class = McanConfig
     config: McanConfig
@@ -73,7 +73,7 @@ class McanForQuestionAnswering(WordModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Scales that keep signals as large as they are; at first no answer is likely."""
+        """Initialises weights to preserve the scale of signals, and all answers as improbable."""
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
         elif isinstance(module, nn.LSTM | nn.BatchNorm2d | nn.LayerNorm):
@@ -97,17 +97,17 @@ class McanForQuestionAnswering(WordModel):
         feature_noise: Float[Tensor, "batch most feature"] | None = None,
         labels: Float[Tensor, "batch answer"] | None = None,
     ) -> SequenceClassifierOutput:
-        """A logit for each answer, and the loss if labels are given.
+        """Returns a logit for each answer, and the loss if labels are given.
 
         Args:
             input_ids: Words of the questions, padded on the right.
-            attention_mask: Where there are words; by default wherever there is no padding token.
+            attention_mask: Mask of the words; by default all but padding tokens.
             regions: Features of the images' regions, for a model without convolutions.
-            region_mask: Where there are regions; by default everywhere.
+            region_mask: Mask of the regions; by default all.
             pixel_values: Raw images, for a model with convolutions.
-            feature_noise: Is added to the features of regions: those given, or those that the
-                convolutions make, which are standardised. May be for more regions than there are.
-            labels: How right each answer is, from 0 to 1.
+            feature_noise: Added to the features of regions, given or computed by convolutions
+                (these are standardised). May have more regions than the images.
+            labels: Score of each answer, from 0 to 1.
         """
         features = self._features(regions, pixel_values)
         if feature_noise is not None:
@@ -126,11 +126,11 @@ class McanForQuestionAnswering(WordModel):
         given, other = (regions, "pixel_values") if stem is None else (pixels, "regions")
         if given is None:
             wanted = "pixel_values" if other == "regions" else "regions"
-            raise ConfigError(f"{wanted} is not given, which this model needs in place of {other}.")
+            raise ConfigError(f"{wanted}=None, which this model needs instead of {other}. Give it.")
         return given if stem is None else stem(given)
 
 
 def _loss(logits: Tensor, labels: Tensor) -> Float[Tensor, ""]:
-    """Negative log likelihood of an example: the sum over answers, each right or not."""
+    """Negative log-likelihood of an example: the sum over independent answers."""
     each = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
     return each.sum(-1).mean()

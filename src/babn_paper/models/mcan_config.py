@@ -8,31 +8,31 @@ from transformers import PreTrainedConfig
 from babn.errors import ConfigError
 
 ANSWERS = 3129
-"""Answers of VQA-v2 that occur at least nine times."""
+"""Number of answers of VQA-v2 that occur at least 9 times."""
 
 
 class McanConfig(PreTrainedConfig):
-    """Sizes of the paper, for image features from a detector.
+    """Configuration of MCAN, by default with the sizes of the paper and features from a detector.
 
     Args:
-        vocab_size: Words.
-        embedding_size: Size of a word's vector.
-        fixed_vectors: Whether words' vectors stay as they are in training.
-        words_found: Words whose vectors were read from a file.
+        vocab_size: Size of the vocabulary.
+        embedding_size: Size of a word vector.
+        fixed_vectors: Whether word vectors are frozen in training.
+        words_found: Number of words whose vectors were read from a file.
         hidden_size: Size of words and regions in all layers.
-        num_hidden_layers: Layers for the question, and as many for the image.
-        num_attention_heads: Heads of every attention.
-        intermediate_size: Size inside the feed-forward layers.
-        fused_size: Size of question and image together.
-        region_size: Size of an image region's features.
-        stem_channels: Channels of the convolutions that make regions of raw images, each of which
-            halves height and width; none if the model is given features.
+        num_hidden_layers: Number of layers for the question, and for the image.
+        num_attention_heads: Number of attention heads.
+        intermediate_size: Inner size of the feed-forward layers.
+        fused_size: Size of the fused vector of question and image.
+        region_size: Size of the features of an image region.
+        stem_channels: Channels of the convolutions that divide raw images into regions, each of
+            which halves height and width; empty if the model gets features.
         image_size: Height and width of raw images.
-        dropout: Rate of all layers and of attention weights.
+        dropout: Dropout rate of all layers and of attention weights.
         initializer_range: Standard deviation of random word vectors.
-        pad_token_id: Number of the padding token.
-        problem_type: Answers have probabilities of their own, by a sigmoid.
-        **kwargs: Further fields that every model of transformers has.
+        pad_token_id: Id of the padding token.
+        problem_type: Answers have independent probabilities, by a sigmoid.
+        **kwargs: Further fields of `PreTrainedConfig`.
     """
 
     model_type = "babn-mcan"
@@ -79,7 +79,7 @@ class McanConfig(PreTrainedConfig):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of regions that the convolutions make of an image."""
+        """Rows and columns of the regions that the convolutions make of an image."""
         height, width = self.image_size
         for _ in self.stem_channels:
             height, width = -(-height // 2), -(-width // 2)
@@ -93,6 +93,6 @@ class McanConfig(PreTrainedConfig):
             )
         if bool(self.stem_channels) != bool(self.image_size):
             raise ConfigError(
-                f"stem_channels={self.stem_channels} and image_size={self.image_size} belong "
-                "together. Give both for raw images, or neither for features."
+                f"stem_channels={self.stem_channels} and image_size={self.image_size} must both be "
+                "given or both be empty. Give both for raw images, or neither for features."
             )

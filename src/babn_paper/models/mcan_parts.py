@@ -1,4 +1,4 @@
-"""The layers of MCAN (Yu, Yu, Cui, Tao, Tian, CVPR 2019)."""
+"""Layers of MCAN (Yu et al. 2019, https://arxiv.org/abs/1906.10770)."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from babn_paper.models.mcan_config import McanConfig
 
 COLOURS = 5
-"""Red, green, blue, and height and width of a pixel."""
+"""Channels of the input: red, green, blue, and the two coordinates of a pixel."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Sequence:
     """Words of questions, or regions of images.
 
     Attributes:
-        states: One vector for each; anything at padding.
-        seen: Where there is one.
+        states: One vector for each word or region; arbitrary at padding.
+        seen: Mask of the words or regions.
     """
 
     states: Float[Tensor, "batch place size"]
@@ -28,17 +28,17 @@ class Sequence:
 
 
 class GridStem(nn.Module):
-    """Regions of raw images: a grid of standardised features, row by row.
+    """Convolutions that divide raw images into a grid of regions, row by row.
 
-    Each stage halves height and width; the first sees the coordinates of each pixel beside its
-    colours. The features of a region are standardised, so that noise of one variance means the same
-    for every model.
+    Each stage halves height and width; the first gets the coordinates of each pixel in addition to
+    its colours. The features of a region are standardised, so that noise of a given variance has
+    the same effect on every model.
     """
 
     def __init__(self, config: McanConfig) -> None:
         super().__init__()
         sizes = [COLOURS, *config.stem_channels]
-        # The first maps are the largest, and refining them costs more than all that follows.
+        # Refining the first feature maps, the largest, would cost more than all other stages.
         self.stages = nn.Sequential(
             *(Halving(i, o, refined=place > 0) for place, (i, o) in enumerate(pairwise(sizes)))
         )
@@ -46,17 +46,17 @@ class GridStem(nn.Module):
     def forward(
         self, pixels: Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch region size"]:
-        """The features."""
+        """Returns the features."""
         found = self.stages(torch.cat([pixels, _coordinates(pixels)], 1))
         features = found.flatten(2).transpose(1, 2)
         return F.layer_norm(features, features.shape[-1:])
 
 
 class Halving(nn.Module):
-    r"""Maps $x$ of half the height and width, or $x + \mathrm{ReLU}(Wx)$ of them if refined.
+    r"""A convolution that halves height and width, with a residual one, $x + \mathrm{ReLU}(Wx)$.
 
-    Batch statistics and the residual step teach a few convolutions shapes from some thousand
-    questions; without them the other layers wait long for the image's.
+    Batch normalisation and the residual convolution speed up learning from a few thousand
+    questions.
     """
 
     def __init__(self, inputs: int, outputs: int, refined: bool) -> None:
@@ -68,13 +68,13 @@ class Halving(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch inputs height width"]
     ) -> Float[Tensor, "batch outputs half_height half_width"]:
-        """The maps."""
+        """Returns the feature maps."""
         halved = F.relu(self.norm(self.halve(x)))
         return halved if self.refine is None else halved + F.relu(self.refine(halved))
 
 
 def _coordinates(pixels: Tensor) -> Float[Tensor, "batch 2 height width"]:
-    """Height and width of each pixel, from -1 to 1."""
+    """Returns the coordinates of each pixel, from -1 to 1."""
     rows, columns = (
         torch.linspace(-1, 1, n, device=pixels.device, dtype=pixels.dtype)
         for n in pixels.shape[-2:]
@@ -83,7 +83,7 @@ def _coordinates(pixels: Tensor) -> Float[Tensor, "batch 2 height width"]:
 
 
 class Attention(nn.Module):
-    r"""Attention with several heads, $\mathrm{softmax}(QK^\top / \sqrt d)\,V$ in each."""
+    r"""Multi-head attention, $\mathrm{softmax}(QK^\top / \sqrt d)\,V$ in each head."""
 
     def __init__(self, config: McanConfig) -> None:
         super().__init__()
@@ -92,11 +92,11 @@ class Attention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(size, size) for _ in range(3))
         self.output = nn.Linear(size, size)
 
-    def forward(self, asking: Sequence, asked: Sequence) -> Float[Tensor, "batch place size"]:
-        """One vector for each place that asks; those at padding ask nobody."""
-        q = self._headed(self.query(asking.states))
-        k, v = (self._headed(map(asked.states)) for map in (self.key, self.value))
-        mask = (asking.seen.unsqueeze(-1) & asked.seen.unsqueeze(-2)).unsqueeze(1)
+    def forward(self, queries: Sequence, keys: Sequence) -> Float[Tensor, "batch place size"]:
+        """Attends from one sequence to another; padded queries and keys are masked."""
+        q = self._headed(self.query(queries.states))
+        k, v = (self._headed(map(keys.states)) for map in (self.key, self.value))
+        mask = (queries.seen.unsqueeze(-1) & keys.seen.unsqueeze(-2)).unsqueeze(1)
         rate = self.rate if self.training else 0.0
         found = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=rate)
         return self.output(found.transpose(1, 2).flatten(2))
@@ -115,16 +115,16 @@ class FeedForward(nn.Sequential):
 
 
 class Residual(nn.Module):
-    """Adds what a sublayer found, after dropout, and normalises."""
+    """Adds the output of a sublayer, after dropout, and normalises the sum."""
 
     def __init__(self, config: McanConfig) -> None:
         super().__init__()
         self.dropout = nn.Dropout(config.dropout)
         self.norm = nn.LayerNorm(config.hidden_size)
 
-    def forward(self, x: Sequence, found: Tensor) -> Sequence:
-        """The same places with new states."""
-        return Sequence(self.norm(x.states + self.dropout(found)), x.seen)
+    def forward(self, x: Sequence, output: Tensor) -> Sequence:
+        """Returns the sequence with new states."""
+        return Sequence(self.norm(x.states + self.dropout(output)), x.seen)
 
 
 class QuestionLayer(nn.Module):
@@ -138,7 +138,7 @@ class QuestionLayer(nn.Module):
         self.residuals = nn.ModuleList(Residual(config) for _ in range(2))
 
     def forward(self, words: Sequence) -> Sequence:
-        """The words, each with what it found in the question."""
+        """Returns the words with new states."""
         words = self.residuals[0](words, self.self_attention(words, words))
         return self.residuals[1](words, self.feed_forward(words.states))
 
@@ -155,14 +155,14 @@ class ImageLayer(nn.Module):
         self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
 
     def forward(self, regions: Sequence, words: Sequence) -> Sequence:
-        """The regions, each with what it found in image and question."""
+        """Returns the regions with new states."""
         regions = self.residuals[0](regions, self.self_attention(regions, regions))
         regions = self.residuals[1](regions, self.cross_attention(regions, words))
         return self.residuals[2](regions, self.feed_forward(regions.states))
 
 
 class Flatten(nn.Module):
-    r"""One vector of a sequence, $W \sum_i \mathrm{softmax}_i(\mathrm{MLP}(x_i))\, x_i$."""
+    r"""Attention pooling of a sequence, $W \sum_i \mathrm{softmax}_i(\mathrm{MLP}(x_i))\, x_i$."""
 
     def __init__(self, config: McanConfig) -> None:
         super().__init__()
@@ -171,11 +171,11 @@ class Flatten(nn.Module):
         self.merge = nn.Linear(size, config.fused_size)
 
     def forward(self, x: Sequence) -> Float[Tensor, "batch fused"]:
-        """The vectors."""
+        """Returns one vector for each sequence."""
         return self.merge((self.weights(x).unsqueeze(-1) * x.states).sum(1))
 
     def weights(self, x: Sequence) -> Float[Tensor, "batch place"]:
-        """How much each place counts; nothing at padding."""
+        """Returns the weight of each place; 0 at padding."""
         scores = self.scores(x.states).squeeze(-1)
         least = torch.finfo(scores.dtype).min
         return scores.masked_fill(~x.seen, least).softmax(-1).masked_fill(~x.seen, 0.0)

@@ -1,4 +1,4 @@
-"""What models for pairs of texts have in common: words' vectors, and the heads of tasks."""
+"""Models of pairs of texts: configuration, word vectors, and heads for tasks."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -7,16 +7,88 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import MultipleChoiceModelOutput, SequenceClassifierOutput
 
-from babn_paper.models.config import PairConfig
-from babn_paper.models.texts import split
+from babn_paper.models.texts import Text, left_aligned
 from babn_paper.models.vectors import WordVectors
 
 
+class PairConfig(PreTrainedConfig):
+    """Configuration of models of pairs of texts.
+
+    Args:
+        vocab_size: Size of the vocabulary.
+        embedding_size: Size of a word vector.
+        hidden_size: Size of the layers.
+        fixed_vectors: Whether word vectors are frozen in training.
+        words_found: Number of words whose vectors were read from a file.
+        dropout: Dropout rate before every layer.
+        initializer_range: Standard deviation of random word vectors.
+        pad_token_id: Id of the padding token.
+        cls_token_id: Id of the token that begins a pair; -1 for none.
+        sep_token_id: Id of the token that ends a text.
+        **kwargs: Further fields of `PreTrainedConfig`.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int = 40_000,
+        embedding_size: int = 300,
+        hidden_size: int = 200,
+        fixed_vectors: bool = False,
+        words_found: int = 0,
+        dropout: float = 0.2,
+        initializer_range: float = 0.1,
+        pad_token_id: int = 0,
+        cls_token_id: int = 2,
+        sep_token_id: int = 3,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        self.embedding_size = embedding_size
+        self.hidden_size = hidden_size
+        self.fixed_vectors = fixed_vectors
+        self.words_found = words_found
+        self.dropout = dropout
+        self.initializer_range = initializer_range
+        self.pad_token_id = pad_token_id
+        self.cls_token_id = cls_token_id
+        self.sep_token_id = sep_token_id
+
+
+def split(
+    input_ids: Int[Tensor, "batch token"],
+    attention_mask: Tensor | None,
+    token_type_ids: Tensor | None,
+    config: PairConfig,
+) -> tuple[Text, Text]:
+    """Splits rows `[CLS] premise [SEP] hypothesis [SEP]` into premises and hypotheses.
+
+    A separator stays with the text that it ends, so that no text is empty, and words without a
+    counterpart can attend to it as to the NULL token of Parikh et al. (2016,
+    https://arxiv.org/abs/1606.01933). `[CLS]` is dropped.
+
+    Args:
+        input_ids: Tokens, padded on any side.
+        attention_mask: Mask of the tokens; by default all but padding tokens.
+        token_type_ids: 0 in the premise and 1 in the hypothesis; by default the premise ends at
+            the first separator.
+        config: Has the ids of the special tokens.
+    """
+    seen = input_ids.ne(config.pad_token_id) if attention_mask is None else attention_mask.bool()
+    if token_type_ids is None:
+        ends = input_ids.eq(config.sep_token_id) & seen
+        second = ends.cumsum(-1) > ends.long()
+    else:
+        second = token_type_ids.bool()
+    seen = seen & input_ids.ne(config.cls_token_id)
+    return left_aligned(input_ids, seen & ~second), left_aligned(input_ids, seen & second)
+
+
 class WordEmbedding(nn.Embedding):
-    """Words' vectors, which training leaves alone if the configuration says so."""
+    """Word vectors, frozen if the configuration says so."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config.vocab_size, config.embedding_size)
@@ -24,20 +96,20 @@ class WordEmbedding(nn.Embedding):
         self.weight.requires_grad_(not self.fixed)
 
     def forward(self, ids: Int[Tensor, "batch token"]) -> Float[Tensor, "batch token size"]:
-        """One vector for each word."""
-        # Loading makes a trainable parameter of everything.
+        """Returns the vector of each word."""
+        # Loading a checkpoint resets requires_grad.
         return F.embedding(ids, self.weight.detach() if self.fixed else self.weight)
 
 
 class WordModel(PreTrainedModel):
-    """A model whose `network` has an `embedding` of words that a file may fill."""
+    """A model with a `network` whose `embedding` of words can be filled from a file."""
 
     base_model_prefix = "network"
     config: Any
     network: Any
 
     def get_input_embeddings(self) -> nn.Module:
-        """The words' vectors."""
+        """Returns the word vectors."""
         embedding: WordEmbedding = self.network.embedding
         return embedding
 
@@ -45,12 +117,12 @@ class WordModel(PreTrainedModel):
     def set_vectors(
         self, vectors: WordVectors, vocabulary: Mapping[str, int], seed: int = 0
     ) -> int:
-        """Gives words the vectors of a file, and returns how many were found there.
+        """Sets word vectors from a file, and returns the number of words found there.
 
         Args:
-            vectors: Of the model's `embedding_size`.
-            vocabulary: The number of each word, as a tokenizer's `get_vocab` gives it.
-            seed: Decides the vectors of words that are not in the file.
+            vectors: Vectors of the model's `embedding_size`.
+            vocabulary: Id of each word, as returned by a tokenizer's `get_vocab`.
+            seed: Seed of the vectors of words that are not in the file.
         """
         filled, found = vectors.fill(vocabulary, seed, self.config.initializer_range)
         self.network.embedding.weight.copy_(filled)
@@ -59,10 +131,10 @@ class WordModel(PreTrainedModel):
 
 
 class PairModel(WordModel):
-    """A network that makes one vector of two texts, and a linear layer on top of it.
+    """A network that computes one vector of two texts, with a linear classifier.
 
-    A network is a module made from the configuration, with an `embedding` of words and the number
-    of its `features`, which maps two `Text`s to the vector.
+    The network is a module with an `embedding` of words and the number of its `features`, which
+    maps two `Text`s to the vector.
     """
 
     config: PairConfig
@@ -90,7 +162,7 @@ class PairModel(WordModel):
 
 
 class PairForSequenceClassification(PairModel):
-    """A class for each pair, or a number if the configuration has one label."""
+    """Predicts a class for each pair, or a number if the configuration has one label."""
 
     def __init__(self, config: PairConfig) -> None:
         super().__init__(config, config.num_labels or 1)
@@ -102,13 +174,13 @@ class PairForSequenceClassification(PairModel):
         token_type_ids: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> SequenceClassifierOutput:
-        """Logits, and the loss if labels are given.
+        """Returns logits, and the loss if labels are given.
 
         Args:
-            input_ids: Both texts of each pair, as tokens.
-            attention_mask: Where there are tokens.
+            input_ids: Tokens of both texts of each pair.
+            attention_mask: Mask of the tokens.
             token_type_ids: 0 in the first text and 1 in the second.
-            labels: Number of the class, or the number.
+            labels: Indices of classes, or numbers to predict.
         """
         logits = self._outputs(input_ids, attention_mask, token_type_ids)
         loss: Any = None if labels is None else self._loss(logits, labels)
@@ -121,7 +193,7 @@ class PairForSequenceClassification(PairModel):
 
 
 class PairForMultipleChoice(PairModel):
-    """One of several second texts for a first text, each pair scored by the same network."""
+    """Chooses one of several second texts for a first text, scoring each pair."""
 
     def __init__(self, config: PairConfig) -> None:
         super().__init__(config, 1)
@@ -133,13 +205,13 @@ class PairForMultipleChoice(PairModel):
         token_type_ids: Tensor | None = None,
         labels: Int[Tensor, "batch"] | None = None,
     ) -> MultipleChoiceModelOutput:
-        """One logit for each choice, and the loss if labels are given.
+        """Returns one logit for each choice, and the loss if labels are given.
 
         Args:
-            input_ids: The first text with each of the choices, as tokens.
-            attention_mask: Where there are tokens.
+            input_ids: Tokens of the first text with each of the choices.
+            attention_mask: Mask of the tokens.
             token_type_ids: 0 in the first text and 1 in the choice.
-            labels: Number of the right choice.
+            labels: Indices of the right choices.
         """
         mask, kinds = (
             None if x is None else x.flatten(0, 1) for x in (attention_mask, token_type_ids)

@@ -1,5 +1,6 @@
-"""Two texts out of one row of tokens, and attention from one text to another."""
+"""Padded texts, attention between two of them, and LSTMs over them."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -7,17 +8,16 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-
-from babn_paper.models.config import PairConfig
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 @dataclass(frozen=True)
 class Text:
-    """The tokens of one text of each pair, from the left, padded on the right.
+    """A batch of texts, padded on the right.
 
     Attributes:
-        ids: Tokens; anything at padding.
-        seen: Where there is a token.
+        ids: Tokens; arbitrary at padding.
+        seen: Mask of the tokens.
     """
 
     ids: Int[Tensor, "batch token"]
@@ -25,55 +25,26 @@ class Text:
 
     @cached_property
     def lengths(self) -> Int[Tensor, "batch"]:
-        """How many tokens there are, in main memory; a GPU is waited for once."""
+        """Number of tokens of each text, on the CPU."""
         return self.seen.sum(1).cpu()
 
 
-def split(
-    input_ids: Int[Tensor, "batch token"],
-    attention_mask: Tensor | None,
-    token_type_ids: Tensor | None,
-    config: PairConfig,
-) -> tuple[Text, Text]:
-    """Premise and hypothesis of each row `[CLS] premise [SEP] hypothesis [SEP]`.
-
-    A separator stays with the text that it ends, where words without a counterpart can attend to
-    it, as to the NULL token of Parikh et al.; so a text without words is not empty. `[CLS]` belongs
-    to neither text and is left out.
-
-    Args:
-        input_ids: Tokens, padded on any side.
-        attention_mask: Where there are tokens; by default wherever there is no padding token.
-        token_type_ids: 0 in the premise and 1 in the hypothesis; by default the premise ends at
-            the first separator.
-        config: Has the numbers of the special tokens.
-    """
-    seen = input_ids.ne(config.pad_token_id) if attention_mask is None else attention_mask.bool()
-    if token_type_ids is None:
-        ends = input_ids.eq(config.sep_token_id) & seen
-        second = ends.cumsum(-1) > ends.long()
-    else:
-        second = token_type_ids.bool()
-    seen = seen & input_ids.ne(config.cls_token_id)
-    return left_aligned(input_ids, seen & ~second), left_aligned(input_ids, seen & second)
-
-
 def left_aligned(ids: Int[Tensor, "batch token"], chosen: Bool[Tensor, "batch token"]) -> Text:
-    """The chosen tokens of each row, in their order, padded on the right as far as needed."""
+    """Returns the chosen tokens of each row in their order, padded on the right as needed."""
     lengths = chosen.sum(-1, keepdim=True)
     known = lengths.squeeze(-1).cpu()
     longest = max(1, int(known.max()))
     order = chosen.byte().argsort(dim=-1, descending=True, stable=True)[:, :longest]
     text = Text(ids.gather(-1, order), torch.arange(longest, device=ids.device) < lengths)
-    vars(text)["lengths"] = known  # so that nobody waits for the device again
+    vars(text)["lengths"] = known  # avoids a second synchronisation with the device
     return text
 
 
 class TextAttention(nn.Module):
-    r"""A mean of one text's vectors for every token of a text: $\mathrm{softmax}(QK^\top + b)V$.
+    r"""Attention from one text to another without parameters: $\mathrm{softmax}(QK^\top + b)V$.
 
-    It has no parameters. Every use is a module of its own, since conversion makes a chain of the
-    calls of one module that have one shape, and the lengths of two texts may differ or not.
+    Every use has a module of its own: conversion chains the calls of a module that have the same
+    shape, and the lengths of two texts may or may not be equal.
     """
 
     def forward(
@@ -85,14 +56,14 @@ class TextAttention(nn.Module):
         keys: Bool[Tensor, "batch key"],
         bias: Float[Tensor, "query key"] | None = None,
     ) -> Float[Tensor, "batch query valuedim"]:
-        """The means, which are zero where there is no query or no key.
+        """Returns weighted means of the values, which are zero without a query or a key.
 
         Args:
-            query: One vector for each token that asks.
-            key: What it is compared with.
-            value: What means are taken of.
-            queries: Where there are queries; the others must not count in the divergence.
-            keys: Where there are keys.
+            query: One vector for each token of the attending text.
+            key: One vector for each token of the attended text.
+            value: The vectors to average.
+            queries: Mask of the queries; padded ones must not count in the KL.
+            keys: Mask of the keys.
             bias: Added to the scores.
         """
         mask = (queries.unsqueeze(-1) & keys.unsqueeze(-2)).unsqueeze(1)
@@ -103,13 +74,66 @@ class TextAttention(nn.Module):
 
 
 class Side(nn.Module):
-    """The attention of one text of a pair: to the other text and, if wanted, to itself.
+    """The attention of one text of a pair, to the other text and optionally to itself.
 
-    Conversion knows by the name `cross_attention` that keys are of another text, also where both
-    have one length.
+    By the name `cross_attention`, conversion recognises that keys are of another text, even if both
+    texts have the same length.
     """
 
     def __init__(self, within: bool = False) -> None:
         super().__init__()
         self.self_attention = TextAttention() if within else None
         self.cross_attention = TextAttention()
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[None]:
+    """Disables autocast, which runs LSTMs of cuDNN in float16.
+
+    In float16, gradients of a mean over thousands of words underflow. In float32, cuDNN multiplies
+    in TF32, and the speed of an LSTM is limited by its sequential steps, not by arithmetic.
+    """
+    return torch.autocast(device.type, enabled=False)
+
+
+class BiLstm(nn.Module):
+    """A bidirectional LSTM that skips padding.
+
+    Args:
+        inputs: Size of the inputs.
+        size: Size of each direction.
+        layers: Number of layers.
+        dropout: Dropout rate between layers.
+    """
+
+    def __init__(self, inputs: int, size: int, layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(
+            inputs,
+            size,
+            layers,
+            batch_first=True,
+            bidirectional=True,
+            dropout=dropout if layers > 1 else 0.0,
+        )
+
+    def forward(
+        self, x: Float[Tensor, "batch token dim"], text: Text
+    ) -> Float[Tensor, "batch token size"]:
+        """Returns the concatenated states of both directions; 0 at padding."""
+        lengths = text.lengths.clamp(min=1)
+        with full_precision(x.device):
+            x = x.to(next(self.lstm.parameters()).dtype)
+            packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            self.lstm.flatten_parameters()
+            output, _ = self.lstm(packed)
+        padded: Tensor
+        padded, _ = pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])
+        return padded
+
+
+def ends(states: Float[Tensor, "batch token size"], text: Text) -> Float[Tensor, "batch size"]:
+    """Returns the final state of each direction, at the last and at the first token."""
+    last = (text.seen.sum(1) - 1).clamp(min=0)
+    forward, backward = states.unflatten(-1, (2, -1)).unbind(-2)
+    at_last = last[:, None, None].expand(-1, 1, forward.shape[-1])
+    return torch.cat([forward.gather(1, at_last).squeeze(1), backward[:, 0]], -1)

@@ -1,4 +1,4 @@
-"""Translations by beam search."""
+"""Translation by beam search."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,15 +21,15 @@ from babn_paper.models.translation_parts import Memory, State
 
 @dataclass(frozen=True)
 class Translations:
-    """Targets that beam search found, best first.
+    """Targets found by beam search, in descending order of their scores.
 
     Attributes:
-        words: Each with its end, if it came to one; padded on the right.
-        log_probs: Of each word; zero at padding.
+        words: Targets with their end tokens, if they were reached; padded on the right.
+        log_probs: Log-probability of each word; 0 at padding.
         scores: Log-probabilities of targets, divided by the length penalty; minus infinity where
             there are fewer targets than the beam is wide.
-        pad: Number of the padding token.
-        eos: Number of the token that ends a target.
+        pad: Id of the padding token.
+        eos: Id of the end token.
     """
 
     words: Int[Tensor, "batch hypothesis position"]
@@ -40,7 +40,7 @@ class Translations:
 
     @property
     def best(self) -> list[list[int]]:
-        """The best target of each sentence, without its end."""
+        """The best target of each sentence, without the end token."""
         dropped = (self.pad, self.eos)
         return [[w for w in row if w not in dropped] for row in self.words[:, 0].tolist()]
 
@@ -55,26 +55,27 @@ def translate(
     seed: int | None = 0,
     numbers: Sequence[int] | None = None,
 ) -> Translations:
-    """The targets that a model finds most probable; those of greedy search with a beam of 1.
+    """Finds the most probable targets by beam search; a beam of 1 is greedy search.
 
     Args:
         model: A translation model, converted or not; its training mode is restored afterwards.
-        batch: `input_ids` and, if there is padding, `attention_mask`; anything else is ignored.
-        beam: Hypotheses that are kept for each sentence.
-        length_penalty: How much longer targets are preferred (Wu et al., 2016); 0 for not at all.
-        max_length: Words of the longest target, with its end.
-        samples: How many samples of attention each word's probability is the mean of, drawn anew
-            for each hypothesis at each word, by a converted model or by variational attention; by
-            default attention is at its mean.
+        batch: `input_ids` and, if there is padding, `attention_mask`; other entries are ignored.
+        beam: Number of hypotheses per sentence.
+        length_penalty: Exponent of the length penalty (Wu et al. 2016,
+            https://arxiv.org/abs/1609.08144); 0 for no penalty.
+        max_length: Maximum number of words of a target, with the end token.
+        samples: Number of samples of attention over which the probability of a word is averaged,
+            drawn anew for each hypothesis at each word, by a converted model or by variational
+            attention; by default the mean of attention is used.
         seed: Makes samples reproducible; `None` uses torch's global state.
-        numbers: Numbers of the sentences, from 0 on by default. A sentence's noise follows from
-            `seed` and its number, whatever batch it is in.
+        numbers: Indices of the sentences, by default from 0. The noise of a sentence depends on
+            `seed` and its index only, not on the batch.
     """
     for name, value in (("beam", beam), ("max_length", max_length), ("samples", samples or 1)):
         check_count(name, value)
     config, rows = model.config, len(batch["input_ids"])
     noise_source = None if samples is None else sentence_noise(rows, seed, numbers)
-    with torch.no_grad(), evaluating(model, False), drawing(model, noise_source) as given:
+    with torch.no_grad(), evaluating(model, False), sampling_from(model, noise_source) as given:
         memory = model.encode(batch["input_ids"], batch.get("attention_mask"))
         special = config.pad_token_id, config.eos_token_id
         like = memory.value.new_empty(len(memory.value), dtype=_precise(memory.value))
@@ -85,25 +86,28 @@ def translate(
 
 
 def sentence_noise(rows: int, seed: int | None, numbers: Sequence[int] | None) -> NoiseSource:
-    """A source of noise in which each sentence has its own, whatever batch it is in.
+    """Returns a noise source in which the noise of a sentence does not depend on its batch.
 
     Args:
-        rows: Sentences of the batch.
-        seed: Of all sentences; `None` for torch's global state, in which sentences share noise.
-        numbers: Of the sentences; from 0 on by default.
+        rows: Number of sentences of the batch.
+        seed: Seed of all sentences; `None` for torch's global state, in which sentences share
+            noise.
+        numbers: Indices of the sentences; by default from 0.
     """
     if seed is None:
         return NoiseSource()
     if numbers is not None and len(numbers) != rows:
-        raise ConfigError(f"There are {len(numbers)} numbers for {rows} sentences. Give as many.")
+        raise ConfigError(
+            f"numbers has {len(numbers)} entries for {rows} sentences. Give one each."
+        )
     return RowNoiseSource([fold_in(seed, i) for i in numbers or range(rows)])
 
 
 @contextmanager
-def drawing(
+def sampling_from(
     model: TranslationModel, noise_source: NoiseSource | None
 ) -> Iterator[NoiseSource | None]:
-    """Makes passes draw samples, and yields what variational attention has to be given for that."""
+    """Makes the model sample attention; yields the noise source for variational attention."""
     if noise_source is None or model.config.variational:
         yield noise_source
         return
@@ -142,7 +146,7 @@ def _run(
 def _log_probs(
     logits: Float[Tensor, "batch attended word"], samples: int, model: TranslationModel
 ) -> Float[Tensor, "batch hypothesis word"]:
-    """Logs of mean probabilities; a target has neither padding nor a second beginning."""
+    """Returns log-probabilities averaged over samples, without padding and begin tokens."""
     found = logits.log_softmax(-1, dtype=_precise(logits))
     if samples > 1:
         found = found.unflatten(1, (-1, samples)).logsumexp(2) - math.log(samples)
@@ -169,5 +173,5 @@ def _taken(state: State, parents: Int[Tensor, "batch hypothesis"]) -> State:
 
 
 def _kept(x: Tensor, sentences: Int[Tensor, " kept"], beam: int) -> Tensor:
-    """What belongs to some sentences of the decoder's outputs or cells."""
+    """Selects sentences in the decoder's outputs or cells."""
     return x.unflatten(1, (-1, beam))[:, sentences].flatten(1, 2)

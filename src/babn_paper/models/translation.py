@@ -1,4 +1,4 @@
-"""The LSTM encoder-decoder for translation of Deng, Kim, Chiu, Guo, Rush (NeurIPS 2018)."""
+"""LSTM encoder-decoder for translation (Deng et al. 2018, https://arxiv.org/abs/1807.03756)."""
 
 from typing import Any
 
@@ -11,14 +11,13 @@ from transformers import PreTrainedModel
 from babn.attention.noise_source import NoiseSource
 from babn.errors import DataError
 from babn_paper.models.alignments import Aligned, drawn, marginal
-from babn_paper.models.lstm import BiLstm, ends, full_precision
-from babn_paper.models.texts import Text, TextAttention, left_aligned
-from babn_paper.models.translation_config import TranslationConfig
+from babn_paper.models.texts import BiLstm, Text, TextAttention, ends, full_precision, left_aligned
 from babn_paper.models.translation_parts import (
     IGNORED,
     Bridge,
     Memory,
     State,
+    TranslationConfig,
     TranslationOutput,
     WordLayer,
 )
@@ -26,21 +25,22 @@ from babn_paper.models.variational import InferenceNetwork, log_attention, lower
 
 
 class TranslationModel(PreTrainedModel):
-    r"""A BiLSTM reads the source; an LSTM writes the target and looks at source positions.
+    r"""A BiLSTM encoder and an LSTM decoder with attention.
 
-    With source states $h_s$ and decoder states $s_t$, which know the words before $t$,
+    With source states $h_s$ and decoder states $s_t$, which depend on the words before $t$,
 
     $$a_t = \mathrm{softmax}_s\left((W_q s_t)^\top W_k h_s\right), \quad
     c_t = \sum_s a_{ts} h_s, \quad
     p(y_t) = \mathrm{softmax}\left(U \tanh(W_c c_t + W_s s_t + b)\right).$$
 
-    In two points this is not the released code of Deng et al.: there contexts are fed back into the
-    decoder, and scores come of a layer with tanh. Without that the decoder runs over all words at
-    once under teacher forcing, and attention of all words is one call, which `babn.convert` can
-    reach. Queries know only what has been generated, and so does the posterior of a rule.
+    This differs from the released code of Deng et al. in two points: that code feeds contexts back
+    into the decoder and computes scores by a layer with tanh. Without these, the decoder runs over
+    all words at once under teacher forcing, and the attention of all words is one call that
+    `babn.convert` can replace. Queries, and thus the posterior of an attention method, depend on
+    the generated words only.
 
-    $W_k$ and $W_c$ are one projection of the memory, and $W_q$ and $W_s$ one of states: values are
-    $W_c h_s$, which is the same and done once for a source.
+    $W_k$ and $W_c$ are one projection of the memory, and $W_q$ and $W_s$ one of the states. Values
+    are $W_c h_s$, which is equivalent and computed once per source.
 
     With variational attention, $a_t$ is the prior $p(z_t \mid x, y_{<t})$ of a latent alignment;
     see `babn_paper.models.variational`.
@@ -83,20 +83,20 @@ class TranslationModel(PreTrainedModel):
         samples: int = 1,
         noise_source: NoiseSource | None = None,
     ) -> TranslationOutput:
-        """Logits of next words, and the loss if labels are given.
+        """Returns logits of the next words, and the loss if labels are given.
 
         Args:
             input_ids: Sources, padded on any side.
-            attention_mask: Where there are tokens; by default wherever there is no padding token.
-            labels: Targets with their last token, padded on the right with -100.
-            decoder_input_ids: Targets with their first token; made of labels by default.
-            decoder_attention_mask: Where those have tokens; by default where there are labels.
-            memory: What `encode` made of sources, in place of these.
-            state: The decoder's state for each of a source's hypotheses, source by source.
-                `decoder_input_ids` are then their last words, not a sequence.
-            samples: How often each hypothesis attends; its logits stand side by side.
-            noise_source: Makes variational attention draw one alignment for each query, in place of
-                what `prediction` says; converted models take theirs from `babn.sampling`.
+            attention_mask: Mask of the tokens; by default all but padding tokens.
+            labels: Targets with their end tokens, padded on the right with -100.
+            decoder_input_ids: Targets with their begin tokens; by default made from labels.
+            decoder_attention_mask: Mask of the targets; by default that of the labels.
+            memory: Result of `encode`, instead of sources.
+            state: The decoder's state for each hypothesis of each source. `decoder_input_ids` are
+                then their last words, not sequences.
+            samples: Number of attention samples per hypothesis, with consecutive logits.
+            noise_source: Makes variational attention sample one alignment per query, regardless of
+                `prediction`; converted models get theirs from `babn.sampling`.
         """
         if memory is None:
             memory = self.encode(input_ids, attention_mask)
@@ -113,11 +113,11 @@ class TranslationModel(PreTrainedModel):
         return TranslationOutput(loss=loss, logits=logits)
 
     def encode(self, input_ids: Tensor | None, attention_mask: Tensor | None = None) -> Memory:
-        """What the decoder needs of sources.
+        """Encodes sources for the decoder.
 
         Args:
             input_ids: Sources, padded on any side.
-            attention_mask: Where there are tokens; by default wherever there is no padding token.
+            attention_mask: Mask of the tokens; by default all but padding tokens.
         """
         if input_ids is None:
             raise DataError("input_ids=None and memory=None: there is no source. Give one of them.")
@@ -135,25 +135,25 @@ class TranslationModel(PreTrainedModel):
                 nn.init.uniform_(parameter, -limit, limit)
 
     def get_input_embeddings(self) -> nn.Module:
-        """The words' vectors."""
+        """Returns the word vectors."""
         return self.embedding
 
     def get_output_embeddings(self) -> nn.Module:
-        """The last layer."""
+        """Returns the last layer."""
         return self.words.output
 
     def _vectors(self, ids: Tensor) -> Tensor:
         return self.dropout(self.embedding(ids))
 
     def _split(self, projected: Tensor) -> tuple[Tensor, Tensor]:
-        """What is compared, and what contributes to the layer before the output."""
+        """Splits a projection into keys or queries, and contributions to the last hidden layer."""
         compared, contributed = projected.split(
             [self.config.attention_size, self.config.output_size], -1
         )
         return compared, contributed
 
     def shifted(self, labels: Tensor | None) -> Tensor:
-        """Targets with their first token and without their last, as the decoder reads them."""
+        """Returns the decoder's inputs: targets with the begin token and without the last token."""
         if labels is None:
             raise DataError("labels=None and decoder_input_ids=None: there is no target. Give one.")
         before = labels[:, :-1].masked_fill(labels[:, :-1] == IGNORED, self.config.pad_token_id)
@@ -174,7 +174,7 @@ class TranslationModel(PreTrainedModel):
         samples: int,
         noise_source: NoiseSource | None,
     ) -> TranslationOutput:
-        """One word more for each hypothesis."""
+        """Computes the next word of each hypothesis."""
         states, state = self._decode(ids.reshape(-1, 1), state)
         states = states.reshape(*ids.shape, -1).repeat_interleave(samples, 1)
         counted = torch.ones(states.shape[:2], dtype=torch.bool, device=ids.device)
@@ -199,7 +199,7 @@ class TranslationModel(PreTrainedModel):
     def _bound(
         self, inference: InferenceNetwork, states: Tensor, memory: Memory, labels: Tensor
     ) -> TranslationOutput:
-        """The negative evidence lower bound, and logits with soft attention."""
+        """Returns the negative evidence lower bound, and logits with soft attention."""
         query, own = self._split(self.state_projection(states))
         target = Text(labels.clamp(min=0), labels != IGNORED)
         vectors = self._vectors(memory.text.ids), self._vectors(target.ids)

@@ -1,29 +1,138 @@
-"""Parts of the translation model."""
+"""Configuration and layers of the translation model."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 from transformers.utils.generic import ModelOutput
 
+from babn.errors import ConfigError
 from babn_paper.models.texts import Text
-from babn_paper.models.translation_config import TranslationConfig
+
+CHOICES = {
+    "attention": ("softmax", "va-enum", "va-sample"),
+    "estimator": ("reinforce", "gumbel"),
+    "prediction": ("enum", "soft"),
+}
+
+
+class TranslationConfig(PreTrainedConfig):
+    """Configuration of the translation model, with one vocabulary for both languages.
+
+    The default sizes are those of Deng et al. (2018, https://arxiv.org/abs/1807.03756).
+
+    Args:
+        vocab_size: Size of the vocabulary.
+        embedding_size: Size of a word vector.
+        encoder_size: Size of each direction of the encoder.
+        decoder_size: Size of the decoder, and of the last hidden layer.
+        attention_size: Size of queries and keys.
+        layers: Number of layers of the encoder, of the decoder and of the inference network.
+        dropout: Dropout rate on word vectors, between layers and before the output.
+        attention: `"softmax"`, which `babn.convert` can replace; or variational attention, trained
+            by enumeration of all alignments (`"va-enum"`) or with samples (`"va-sample"`).
+        kl_weight: Weight of the KL of variational attention; may be changed in training.
+        estimator: Gradient estimator of `"va-sample"`: `"reinforce"`, or `"gumbel"` for
+            straight-through Gumbel-softmax.
+        baseline: Whether `"reinforce"` subtracts the log-probability under soft attention.
+        train_samples: Number of alignments that `"va-sample"` samples per target position.
+        gumbel_temperature: Temperature of `"gumbel"`.
+        prediction: Prediction with variational attention: the mean of word probabilities over
+            alignments (`"enum"`), or word probabilities at the mean of source positions (`"soft"`),
+            a faster approximation.
+        initializer_range: Weights are initialised uniformly between this and its negative.
+        tie_word_embeddings: Whether the output shares its weights with the word vectors; the last
+            hidden layer then has their size.
+        pad_token_id: Id of the padding token.
+        bos_token_id: Id of the begin token.
+        eos_token_id: Id of the end token.
+        **kwargs: Further fields of `PreTrainedConfig`.
+    """
+
+    model_type = "babn-translation"
+
+    def __init__(
+        self,
+        vocab_size: int = 14_000,
+        embedding_size: int = 512,
+        encoder_size: int = 512,
+        decoder_size: int = 768,
+        attention_size: int = 512,
+        layers: int = 2,
+        dropout: float = 0.3,
+        attention: str = "softmax",
+        kl_weight: float = 1.0,
+        estimator: str = "reinforce",
+        baseline: bool = True,
+        train_samples: int = 1,
+        gumbel_temperature: float = 0.5,
+        prediction: str = "enum",
+        initializer_range: float = 0.1,
+        tie_word_embeddings: bool = False,
+        pad_token_id: int = 0,
+        bos_token_id: int = 2,
+        eos_token_id: int = 3,
+        **kwargs: Any,
+    ) -> None:
+        kwargs = {"is_encoder_decoder": True, "decoder_start_token_id": bos_token_id} | kwargs
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        self.embedding_size = embedding_size
+        self.encoder_size = encoder_size
+        self.decoder_size = decoder_size
+        self.attention_size = attention_size
+        self.layers = layers
+        self.dropout = dropout
+        self.attention = attention
+        self.kl_weight = kl_weight
+        self.estimator = estimator
+        self.baseline = baseline
+        self.train_samples = train_samples
+        self.gumbel_temperature = gumbel_temperature
+        self.prediction = prediction
+        self.initializer_range = initializer_range
+        self.tie_word_embeddings = tie_word_embeddings
+        self.pad_token_id = pad_token_id
+        self.bos_token_id = bos_token_id
+        self.eos_token_id = eos_token_id
+        self._check()
+
+    def _check(self) -> None:
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r} is not possible. Choose one of "
+                    f"{list(choices)}."
+                )
+
+    @property
+    def variational(self) -> bool:
+        """Whether alignments are latent variables with an inference network."""
+        return self.attention != "softmax"
+
+    @property
+    def output_size(self) -> int:
+        """Size of the last hidden layer."""
+        return self.embedding_size if self.tie_word_embeddings else self.decoder_size
+
 
 IGNORED = -100
-"""The label of positions that do not count."""
+"""Label of positions that the loss ignores."""
 
 MEMORY = 2**35
-"""Bytes that a CPU is taken to have."""
+"""Assumed memory of a CPU, in bytes."""
 
 State = tuple[Float[Tensor, "layer row decoder"], Float[Tensor, "layer row decoder"]]
-"""Outputs and cells of the decoder's layers after some words."""
+"""Outputs and cells of the decoder's layers."""
 
 
 def logits_at_once(device: torch.device) -> int:
-    """How many logits of words may be alive together: a 64th of the memory, in float32.
+    """Returns the number of word logits that may be in memory at once: 1/64 of it, in float32.
 
-    The more there are, the fewer and larger are the steps that a GPU is given.
+    Larger chunks make better use of a GPU.
     """
     if device.type != "cuda":
         return MEMORY // 64 // 4
@@ -32,13 +141,13 @@ def logits_at_once(device: torch.device) -> int:
 
 @dataclass(frozen=True)
 class Memory:
-    """All that the decoder needs of the sources.
+    """Encoded sources.
 
     Attributes:
-        key: What decoder states are compared with.
-        value: What source positions contribute to the layer before the output.
-        text: The sources, and where they have positions.
-        start: The decoder's state before the first word.
+        key: Keys of attention.
+        value: Contributions of source positions to the last hidden layer.
+        text: The sources with their mask.
+        start: Initial state of the decoder.
     """
 
     key: Float[Tensor, "batch source dim"]
@@ -47,7 +156,7 @@ class Memory:
     start: State
 
     def of(self, rows: Int[Tensor, " kept"]) -> "Memory":
-        """That of some sources."""
+        """Selects some sources."""
         outputs, cells = self.start
         text = Text(self.text.ids[rows], self.text.seen[rows])
         return Memory(self.key[rows], self.value[rows], text, (outputs[:, rows], cells[:, rows]))
@@ -55,27 +164,27 @@ class Memory:
     def probabilities(
         self, log_weights: Float[Tensor, "batch target source"]
     ) -> Float[Tensor, "batch target source"]:
-        """Probabilities of source positions; zero at padding."""
+        """Returns probabilities of source positions; 0 at padding."""
         return log_weights.exp().masked_fill(~self.text.seen.unsqueeze(1), 0.0)
 
     def context(
         self, weights: Float[Tensor, "batch target source"]
     ) -> Float[Tensor, "batch target size"]:
-        """What source positions contribute together, each with its weight."""
+        """Returns the weighted sum of the values."""
         return weights.to(self.value.dtype) @ self.value
 
 
 @dataclass
 class TranslationOutput(ModelOutput):
-    """What the translation model says of a batch.
+    """Output of the translation model.
 
     Attributes:
-        loss: Mean over target words: of their negative log-probability or, for variational
-            attention in training, of the negative evidence lower bound.
-        logits: Of the next word after each target position, or for each hypothesis.
-        state: The decoder's state, where one was given.
-        likelihood: Mean of the bound's first term, the expected log-probability.
-        kl: Mean of the bound's second term, before its weight.
+        loss: Mean over target words of their negative log-probability or, for variational attention
+            in training, of the negative evidence lower bound.
+        logits: Logits of the next word after each target position, or for each hypothesis.
+        state: The decoder's state, if one was given.
+        likelihood: Mean expected log-probability, the first term of the bound.
+        kl: Mean KL, the second term of the bound, without its weight.
     """
 
     loss: Float[Tensor, ""] | None = None
@@ -86,7 +195,7 @@ class TranslationOutput(ModelOutput):
 
 
 class Bridge(nn.Module):
-    """The decoder's first state from what the encoder knows at its ends."""
+    """Maps the final states of the encoder to the initial state of the decoder."""
 
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__()
@@ -95,13 +204,13 @@ class Bridge(nn.Module):
         self.projection = nn.Linear(2 * config.encoder_size, outputs)
 
     def forward(self, known: Float[Tensor, "batch size"]) -> State:
-        """Outputs and cells of all layers."""
+        """Returns outputs and cells of all layers."""
         each = self.projection(known).unflatten(-1, (2, self.layers, -1)).permute(1, 2, 0, 3)
         return each[0].tanh().contiguous(), each[1].contiguous()
 
 
 class WordLayer(nn.Module):
-    r"""Logits of words, $U \tanh(W_c c_t + W_s s_t + b)$, from the sum inside the brackets."""
+    r"""Computes logits of words, $U \tanh(W_c c_t + W_s s_t + b)$, from the argument of tanh."""
 
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__()
@@ -109,5 +218,5 @@ class WordLayer(nn.Module):
         self.output = nn.Linear(config.output_size, config.vocab_size)
 
     def forward(self, sums: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch word"]:
-        """One logit for each word."""
+        """Returns one logit for each word."""
         return self.output(self.dropout(torch.tanh(sums)))

@@ -1,7 +1,7 @@
-r"""Variational attention (Deng, Kim, Chiu, Guo, Rush, NeurIPS 2018): latent alignments.
+r"""Variational attention: latent alignments (Deng et al. 2018, https://arxiv.org/abs/1807.03756).
 
-Each target position $t$ has an alignment $z_t$, the source position that its word is read from.
-Attention is its prior, and training maximises
+Each target position $t$ has a latent alignment $z_t$, the source position of its word. Attention
+is its prior, and training maximises the evidence lower bound
 
 $$\sum_t E_{q(z_t \mid x, y)} \log p(y_t \mid x, y_{<t}, z_t)
 - \mathrm{KL}(q(z_t \mid x, y) \,\|\, p(z_t \mid x, y_{<t})) \le \log p(y \mid x).$$
@@ -15,10 +15,8 @@ from torch import Tensor, nn
 
 from babn.attention.masking import log_normalize
 from babn_paper.models.alignments import Aligned, enumerated, reinforced, relaxed
-from babn_paper.models.lstm import BiLstm
-from babn_paper.models.texts import Text
-from babn_paper.models.translation_config import TranslationConfig
-from babn_paper.models.translation_parts import TranslationOutput
+from babn_paper.models.texts import BiLstm, Text
+from babn_paper.models.translation_parts import TranslationConfig, TranslationOutput
 
 
 def log_attention(
@@ -26,19 +24,19 @@ def log_attention(
     key: Float[Tensor, "batch source dim"],
     seen: Bool[Tensor, "batch source"],
 ) -> Float[Tensor, "batch target source"]:
-    """Log-probabilities of alignments, at least in single precision; zero at padding."""
+    """Returns log-probabilities of alignments, at least in single precision; 0 at padding."""
     scores = query @ key.transpose(-1, -2)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     return log_normalize(scores.unsqueeze(1), seen[:, None, None]).squeeze(1)
 
 
 class InferenceNetwork(nn.Module):
-    r"""The posterior of alignments, which knows the whole target.
+    r"""Approximate posterior of alignments, given the whole target.
 
     $$q(z_t = s \mid x, y) \propto \exp(\bar y_t^\top W \bar x_s),$$
 
-    with $\bar x$ and $\bar y$ the states of BiLSTMs over source and target, which share nothing
-    with the model but the vectors of words.
+    where $\bar x$ and $\bar y$ are the states of BiLSTMs over source and target. They share only
+    the word vectors with the model.
     """
 
     def __init__(self, config: TranslationConfig) -> None:
@@ -54,17 +52,17 @@ class InferenceNetwork(nn.Module):
         source_text: Text,
         target_text: Text,
     ) -> Float[Tensor, "batch target source"]:
-        """Log-probabilities of alignments from the words' vectors."""
+        """Returns log-probabilities of alignments from word vectors."""
         query = self.projection(self.target(target, target_text))
         return log_attention(query, self.source(source, source_text), source_text.seen)
 
 
-def divergence(
+def kl_divergence(
     log_q: Float[Tensor, "batch target source"],
     log_p: Float[Tensor, "batch target source"],
     seen: Bool[Tensor, "batch source"],
 ) -> Float[Tensor, "batch target"]:
-    r"""$\mathrm{KL}(q \| p) = \sum_s q_s (\log q_s - \log p_s)$ over source positions."""
+    r"""Computes $\mathrm{KL}(q \| p) = \sum_s q_s (\log q_s - \log p_s)$ over source positions."""
     terms = log_q.exp() * (log_q - log_p)
     return terms.masked_fill(~seen.unsqueeze(1), 0.0).sum(-1)
 
@@ -75,15 +73,15 @@ def lower_bound(
     log_p: Float[Tensor, "batch target source"],
     config: TranslationConfig,
 ) -> TranslationOutput:
-    """The negative bound, its terms, and logits with soft attention, which training only looks at.
+    """Returns the negative bound, its terms, and logits with soft attention.
 
     Args:
-        words: Targets, given alignments.
-        log_q: The posterior of alignments.
-        log_p: Their prior.
-        config: How the first term is computed, and the second one's weight.
+        words: Target words, given alignments.
+        log_q: Posterior of alignments.
+        log_p: Prior of alignments.
+        config: Has the estimator of the first term and the weight of the second.
     """
-    kl = divergence(log_q, log_p, words.memory.text.seen)[words.counted].mean()
+    kl = kl_divergence(log_q, log_p, words.memory.text.seen)[words.counted].mean()
     with torch.no_grad():
         logits = words.logits(words.memory.probabilities(log_p))
     expected = likelihood(words, log_q, logits, config)[words.counted].mean()
@@ -97,13 +95,13 @@ def likelihood(
     logits: Float[Tensor, "batch target word"],
     config: TranslationConfig,
 ) -> Float[Tensor, "batch target"]:
-    """The bound's first term for each word, as the configuration computes it; zero at padding.
+    """Computes or estimates the first term of the bound for each word; 0 at padding.
 
     Args:
-        words: Targets, given alignments.
-        log_q: The posterior of alignments.
-        logits: With soft attention, for the baseline.
-        config: How to compute it.
+        words: Target words, given alignments.
+        log_q: Posterior of alignments.
+        logits: Logits with soft attention, for the baseline.
+        config: Has the estimator.
     """
     if config.attention == "va-enum":
         return enumerated(words, log_q)

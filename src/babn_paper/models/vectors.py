@@ -1,4 +1,4 @@
-"""Words' vectors from files: GloVe's and word2vec's text files, and `.npz`."""
+"""Word vectors from files: text files of GloVe and word2vec, and `.npz`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ class WordVectors:
     """Words and their vectors.
 
     Attributes:
-        words: Each once, in the order of the file, which for most files is that of frequency.
+        words: Distinct words in the order of the file, usually by frequency.
         vectors: One row for each word, in single precision.
     """
 
@@ -32,19 +32,19 @@ class WordVectors:
         return int(self.vectors.shape[1])
 
     def normalized(self) -> "WordVectors":
-        """The same with vectors of length 1; zeros stay zeros."""
+        """Returns the vectors scaled to length 1; zero vectors stay zero."""
         lengths = np.linalg.norm(self.vectors, axis=1, keepdims=True)
         return replace(self, vectors=self.vectors / np.where(lengths == 0, 1, lengths))
 
     def fill(
         self, vocabulary: Mapping[str, int], seed: int = 0, std: float = 0.1
     ) -> tuple[Float[Tensor, "number size"], int]:
-        """The vectors of a vocabulary by number, and how many of its words have one here.
+        """Returns the vectors of a vocabulary by id, and the number of its words found here.
 
         Args:
-            vocabulary: The number of each word.
-            seed: Decides the vectors of the other words.
-            std: Standard deviation of those.
+            vocabulary: Id of each word.
+            seed: Seed of the vectors of the other words.
+            std: Standard deviation of those vectors.
         """
         count = max(vocabulary.values(), default=-1) + 1
         generator = torch.Generator().manual_seed(seed)
@@ -58,16 +58,16 @@ class WordVectors:
 
 
 def read_vectors(path: str | Path) -> WordVectors:
-    """Words and vectors of a file; of a word that it has twice, the first one.
+    """Reads words and vectors from a file; of repeated words the first is kept.
 
     Args:
-        path: An `.npz` file with the arrays `words` and `vectors`; or text, perhaps gzipped
-            (`.gz`), with a word and its numbers in each line, and perhaps a first line with the
-            number of words and of columns.
+        path: An `.npz` file with the arrays `words` and `vectors`; or text, optionally gzipped
+            (`.gz`), with a word and its numbers in each line, and optionally a first line with the
+            numbers of words and columns.
     """
     path = Path(path)
     if not path.is_file():
-        raise DataError(f"vectors={str(path)!r} is not a file. Give one with words' vectors.")
+        raise DataError(f"vectors={str(path)!r} is not a file. Give a file of word vectors.")
     words, vectors = _read_npz(path) if path.suffix == ".npz" else _read_text(path)
     first = {word: row for row, word in reversed(list(enumerate(words)))}
     rows = sorted(first.values())
@@ -98,7 +98,7 @@ def _read_text(path: Path) -> tuple[list[str], Any]:
     vectors: list[Any] = []
     header, size = None, 0
     for number, text in numbered_lines(path):
-        line = text.rstrip(" ")  # word2vec ends its lines with one
+        line = text.rstrip(" ")  # lines of word2vec end with a space
         if number == 1:
             header = _header(line)
             size = header[1] if header else line.count(" ")
@@ -110,14 +110,14 @@ def _read_text(path: Path) -> tuple[list[str], Any]:
         raise DataError(f"{path} has no words. Give a line for each word: the word, its numbers.")
     if header is not None and header[0] != len(words):
         raise DataError(
-            f"{path}:1: {header[0]} words are announced, and there are {len(words)}. Get the file "
-            "again."
+            f"{path}:1: the header announces {header[0]} words, but there are {len(words)}. "
+            "Download the file again."
         )
     return words, np.stack(vectors)
 
 
 def _header(line: str) -> tuple[int, int] | None:
-    """Numbers of words and columns, if that is what the line holds."""
+    """Returns the numbers of words and columns if the line is a header."""
     parts = line.split(" ")
     if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts):
         return int(parts[0]), int(parts[1])
@@ -125,26 +125,26 @@ def _header(line: str) -> tuple[int, int] | None:
 
 
 def _parse(line: str, size: int, place: str) -> tuple[str, Any]:
-    """Word and vector of a line. A few words of GloVe's largest file have spaces inside."""
+    """Parses the word and vector of a line. Some words of GloVe's largest file contain spaces."""
     parts = line.split(" ")
     end = max(len(parts) - size, 0)
     word = " ".join(parts[:end])
     if size < 1 or not word or any(_is_number(part) for part in parts[1:end]):
         raise DataError(
-            f"{place}: {len(parts) - 1} columns after the word, not {max(size, 1)}. Mend or drop "
-            "the line."
+            f"{place}: {len(parts) - 1} columns after the word, not {max(size, 1)}. Correct or "
+            "drop the line."
         )
     try:
         vector = _single(np.array(parts[end:], dtype=np.float64))
     except ValueError as error:
-        raise DataError(f"{place}: {error}. Mend or drop the line.") from error
+        raise DataError(f"{place}: {error}. Correct or drop the line.") from error
     if not np.isfinite(vector).all():
-        raise DataError(f"{place}: a number is not finite. Mend or drop the line.")
+        raise DataError(f"{place}: a number is not finite. Correct or drop the line.")
     return word, vector
 
 
 def _single(numbers: Any) -> Any:
-    """Single precision, where too large a number is infinite."""
+    """Converts to single precision; numbers that are too large become infinite."""
     with np.errstate(over="ignore"):
         return numbers.astype(np.float32)
 

@@ -1,1 +1,1 @@
-"""Posteriors held against the truth, on data simulated from models that can be solved exactly."""
+"""Checks of approximate posteriors of attention on simulated data."""

@@ -1,4 +1,4 @@
-"""Training and judging approximate posteriors of the one-layer attention model."""
+"""Training and checking approximate posteriors of the one-layer attention model."""
 
 import torch
 from jaxtyping import Float
@@ -21,17 +21,17 @@ def train(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[float]:
-    """Maximises the evidence bound by Adam, with a rate that falls to zero like a cosine.
+    """Maximises the evidence bound with Adam and a cosine schedule of the learning rate.
 
     Args:
-        posterior: What is trained, in place.
-        seen: The data of every step; new ones simulated from the model at every step if not given.
-        steps: Steps of the optimizer.
-        batch_size: Simulated observations for each step.
-        draws: Draws for each observation.
-        rate: Learning rate at the beginning.
-        seed: Sets data and noise; the global random state is left as it was.
-        progress: Is told of every step.
+        posterior: The posterior, trained in place.
+        seen: Observations used in every step; by default new ones are simulated at every step.
+        steps: Number of optimizer steps.
+        batch_size: Simulated observations per step.
+        draws: Draws per observation.
+        rate: Initial learning rate.
+        seed: Seed of data and noise; the global random state is restored.
+        progress: Is notified of every step.
 
     Returns:
         The mean bound at every step.
@@ -42,8 +42,8 @@ def train(
 
     def bound() -> Tensor:
         batch = model.observe(model.draw_weights(batch_size)) if seen is None else seen
-        fit, divergence = bound_terms(posterior, batch, draws)
-        return (fit - divergence).mean()
+        fit, kl = bound_terms(posterior, batch, draws)
+        return (fit - kl).mean()
 
     return maximise(
         bound,
@@ -53,7 +53,8 @@ def train(
         rate=rate,
         seed=seed,
         progress=progress,
-        # A sum over observations, so that free parameters move at the same pace however many.
+        # A sum over observations, so that the step size of free parameters does not depend on their
+        # number.
         weight=1 if seen is None else count,
         largest=10.0 * count**0.5,
     )
@@ -65,20 +66,20 @@ def gradient_variance(
     analytic: bool,
     repeats: int = 200,
 ) -> tuple[float, float]:
-    """Squared length of the bound's mean gradient, and total variance of one draw's gradient.
+    """Returns the squared norm of the bound's mean gradient, and the total variance of a gradient.
 
     Args:
         posterior: The approximate posterior.
         seen: Observations over which the bound is averaged.
-        analytic: Whether the divergence is computed exactly or estimated from the draw.
-        repeats: Gradients from which the variance is estimated.
+        analytic: Whether the KL is computed exactly or estimated from the draw.
+        repeats: Number of gradients, of one draw each, from which the variance is estimated.
     """
     check_count("repeats", repeats)
     trained = [p for p in posterior.parameters() if p.requires_grad]
     rows = []
     for _ in range(repeats):
-        fit, divergence = bound_terms(posterior, seen, 1, analytic)
-        parts = torch.autograd.grad((fit - divergence).mean(), trained, allow_unused=True)
+        fit, kl = bound_terms(posterior, seen, 1, analytic)
+        parts = torch.autograd.grad((fit - kl).mean(), trained, allow_unused=True)
         rows.append(torch.cat([part.flatten() for part in parts if part is not None]))
     gradients = torch.stack(rows)
     return gradients.mean(0).square().sum().item(), gradients.var(0).sum().item()
@@ -91,9 +92,9 @@ def exact_attention(
     proposals: int = 20_000,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, "draw observation key"]:
-    """Weights from the exact posterior: prior draws, drawn again in proportion to their likelihood.
+    """Draws weights from the exact posterior by importance resampling of prior draws.
 
-    Exact up to the number of proposals, of which the likelihood should leave many alive.
+    The number of proposals must be large enough for many of them to have a high likelihood.
     """
     found: list[Tensor] = []
     for each in seen:

@@ -1,4 +1,4 @@
-"""Approximate posteriors of the one-layer attention model, by babn's own attention and without."""
+"""Approximate posteriors of the one-layer attention model, with and without babn's attention."""
 
 from abc import ABC, abstractmethod
 from typing import cast
@@ -16,30 +16,30 @@ from babn_paper.simulation.attention_model import AttentionModel
 
 
 class AttentionPosterior(nn.Module, ABC):
-    """Gives the distribution of unnormalised weights for each observation."""
+    """Approximate posterior of the unnormalised weights of each observation."""
 
     @property
     @abstractmethod
     def model(self) -> AttentionModel:
-        """The model whose posterior it approximates."""
+        """The attention model."""
 
     @abstractmethod
     def variables(self, seen: Float[Tensor, "observation valuedim"]) -> Weibull:
-        """The distribution, of shape observation by key."""
+        """Returns the distribution, of shape observation by key."""
 
 
 class BeliefPosterior(AttentionPosterior):
-    """babn's attention layer with a query that a small network makes of the observation.
+    """babn's attention layer, with a query that an MLP computes from the observation.
 
-    The keys are given, and the layer's own prior over them, left as it is at the start, is the
-    known prior of the model.
+    The keys are fixed. The layer's prior over them, frozen at its initial value, is the prior of
+    the model.
 
     Args:
-        config: Settings of the layer.
+        config: Configuration of the layer.
         keys: One row for each key.
         values: One row for each key.
         deviation: Standard deviation of the observations.
-        hidden: Width of the network that makes the query.
+        hidden: Width of the MLP.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class BeliefPosterior(AttentionPosterior):
         return AttentionModel(log_alpha, self.values, self.deviation, beta)
 
     def forward(self, seen: Float[Tensor, "observation valuedim"]) -> NormalizedPosterior:
-        """The layer's posterior for each observation."""
+        """Returns the layer's posterior for each observation."""
         query = self.query(seen)[:, None, None]
         key, value = (x.expand(len(seen), 1, *x.shape) for x in (self.keys, self.values))
         _, info = self.attention(query, key, value, sample=False)
@@ -80,18 +80,18 @@ class BeliefPosterior(AttentionPosterior):
         return info.posterior
 
     def variables(self, seen: Float[Tensor, "observation valuedim"]) -> Weibull:
-        """Weibull distributions of the unnormalised weights."""
+        """Returns Weibull distributions of the unnormalised weights."""
         found = cast(Weibull, self(seen).variables)
         k, log_lam = (x.flatten(0, 2) for x in (found.k, found.log_lam))
         return Weibull(k, log_lam, cast(BeliefConfig, self.attention.config).noise)
 
 
 class FreePosterior(AttentionPosterior):
-    """Weibull parameters of their own for each observation: the best that the family can do.
+    """Free Weibull parameters for each observation: the best posterior of the family.
 
     Args:
         model: The attention model.
-        observations: How many; always the same, in the same order.
+        observations: Number of observations, which must always be the same in the same order.
     """
 
     def __init__(self, model: AttentionModel, observations: int) -> None:
@@ -107,7 +107,7 @@ class FreePosterior(AttentionPosterior):
         return self._model
 
     def variables(self, seen: Float[Tensor, "observation valuedim"]) -> Weibull:
-        """The parameters, whatever was seen."""
+        """Returns the parameters, which do not depend on `seen`."""
         return Weibull(self.log_k.clamp(-6, 6).exp(), self.log_lam)
 
 
@@ -117,14 +117,13 @@ def bound_terms(
     draws: int,
     analytic: bool = True,
 ) -> tuple[Float[Tensor, "draw observation"], Float[Tensor, "*draw observation"]]:
-    """The two terms of the evidence bound: fit of drawn weights, and divergence from the prior.
+    """Returns the two terms of the evidence bound: expected log-likelihood, and KL from the prior.
 
     Args:
         posterior: The approximate posterior.
         seen: Observations.
-        draws: Draws for each observation.
-        analytic: Whether the divergence is computed exactly; otherwise it is estimated from the
-            same draws.
+        draws: Draws per observation.
+        analytic: Whether the KL is computed exactly; otherwise it is estimated from the same draws.
     """
     check_count("draws", draws)
     model, q = posterior.model, posterior.variables(seen)
@@ -140,7 +139,7 @@ def bound_terms(
 def draw_attention(
     posterior: AttentionPosterior, seen: Float[Tensor, "observation valuedim"], draws: int
 ) -> Float[Tensor, "draw observation key"]:
-    """Normalised weights from the approximate posterior."""
+    """Draws normalised weights from the approximate posterior."""
     q = posterior.variables(seen)
     noise = q.noise.sample(q.loc.expand(draws, *q.loc.shape))
     return torch.softmax(q.log_sample_from(noise), -1)

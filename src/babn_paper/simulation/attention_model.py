@@ -3,8 +3,8 @@ r"""One layer of attention whose posterior can be integrated numerically.
 $$S_j \sim \mathrm{Gamma}(\alpha_j, \beta), \qquad w = S / \textstyle\sum_j S_j, \qquad
 t \sim N(w^\top v, \tau^2 I)$$
 
-The weights of a few keys are Dirichlet, and a product of Gauss-Jacobi rules over broken sticks
-gives the evidence $p(t)$ to as many digits as are asked for.
+The weights of a few keys are Dirichlet distributed, and a product of Gauss-Jacobi rules over the
+stick-breaking representation gives the evidence $p(t)$ to high precision.
 """
 
 import math
@@ -26,8 +26,8 @@ class AttentionModel:
     Attributes:
         log_alpha: Logarithms of the prior's shapes.
         values: One row for each key.
-        deviation: Standard deviation of the observations about the attended value.
-        beta: Rate of the prior, which the normalised weights do not depend on.
+        deviation: Standard deviation of the observations around the attended value.
+        beta: Rate of the prior, on which the normalised weights do not depend.
     """
 
     log_alpha: Float[Tensor, "key"]
@@ -36,21 +36,21 @@ class AttentionModel:
     beta: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot work."""
+        """Validates the fields."""
         check_at_least("deviation", self.deviation, 0.0, strictly=True)
         check_at_least("beta", self.beta, 0.0, strictly=True)
 
     def draw_weights(
         self, count: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "draw key"]:
-        """Attention weights from the prior."""
+        """Draws attention weights from the prior."""
         prior = Gamma(self.log_alpha.expand(count, -1), self.beta)
         return torch.softmax(prior.log_sample(generator), -1)
 
     def observe(
         self, weights: Float[Tensor, "draw key"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "draw valuedim"]:
-        """Noisy observations of the attended values."""
+        """Draws noisy observations of the attended values."""
         attended = weights @ self.values
         noise = torch.empty_like(attended).normal_(generator=generator)
         return attended + self.deviation * noise
@@ -74,9 +74,9 @@ class AttentionModel:
     def quadrature(
         self, points: int = 48
     ) -> tuple[Float[Tensor, "point key"], Float[Tensor, "point"]]:
-        """Points of the simplex and logarithms of their masses under the prior.
+        """Returns points of the simplex and the logarithms of their masses under the prior.
 
-        Integrates polynomials of the weights up to the degree `2 * points - 1` exactly.
+        The rule is exact for polynomials of the weights up to degree `2 * points - 1`.
         """
         alpha = self.log_alpha.double().exp().tolist()
         weights, rest = torch.ones(1, 0, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
@@ -95,16 +95,17 @@ class AttentionModel:
 def beta_rule(
     a: float, b: float, points: int
 ) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
-    r"""Gauss's rule for expectations under $\mathrm{Beta}(a, b)$: points and their masses.
+    r"""Returns nodes and masses of the Gauss rule for expectations under $\mathrm{Beta}(a, b)$.
 
-    By the eigenvalues of the Jacobi matrix (Golub & Welsch 1969).
+    They follow from the eigenvalues of the Jacobi matrix (Golub & Welsch 1969,
+    https://doi.org/10.1090/S0025-5718-69-99647-1).
     """
-    p, q = b - 1.0, a - 1.0  # powers of (1 - x) and (1 + x) on the interval from -1 to 1
+    p, q = b - 1.0, a - 1.0  # exponents of (1 - x) and (1 + x) on the interval from -1 to 1
     n = np.arange(1, points, dtype=float)
     total = 2 * n + p + q
     diagonal = np.concatenate([[(q - p) / (p + q + 2)], (q * q - p * p) / (total * (total + 2))])
     square = 4 * n * (n + p) * (n + q) / total**2
-    # At n = 1 the factor n + p + q cancels one below, also where both are zero.
+    # At n = 1 the factor n + p + q cancels with one in the denominator, even if both are zero.
     first = 1 / (total[:1] + 1)
     others = (n[1:] + p + q) / ((total[1:] + 1) * (total[1:] - 1))
     beside = np.sqrt(square * np.concatenate([first, others]))

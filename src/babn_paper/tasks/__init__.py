@@ -1,1 +1,1 @@
-"""What experiments train and test on."""
+"""Tasks that experiments train and evaluate on."""

@@ -1,4 +1,4 @@
-"""All tasks by name, each loaded when it is first asked for."""
+"""All tasks by name; a task's module is imported on first use."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -7,43 +7,30 @@ from typing import Any
 from babn.errors import ConfigError
 from babn_paper.tasks.task import Task
 
-# Each module has a dictionary TASKS. Only names stand here, so that listing them loads no model.
-HOMES = {
-    "mrpc": "babn_paper.tasks.glue",
-    "cola": "babn_paper.tasks.glue",
-    "rte": "babn_paper.tasks.glue",
-    "mnli": "babn_paper.tasks.glue",
-    "qnli": "babn_paper.tasks.glue",
-    "qqp": "babn_paper.tasks.glue",
-    "sst2": "babn_paper.tasks.glue",
-    "stsb": "babn_paper.tasks.glue",
-    "squad1.1": "babn_paper.tasks.squad",
-    "squad2.0": "babn_paper.tasks.squad",
-    "nli": "babn_paper.tasks.domains",
-    "paraphrase": "babn_paper.tasks.domains",
-    "commonsense": "babn_paper.tasks.domains",
-    "iwslt14": "babn_paper.tasks.translation.task",
-    "tatoeba": "babn_paper.tasks.translation.task",
-    "translation": "babn_paper.tasks.translation.task",
-    "vqa2": "babn_paper.tasks.vqa",
-    "easy-vqa": "babn_paper.tasks.vqa",
-    "daquar": "babn_paper.tasks.vqa",
+# Each module has a dictionary TASKS. Names alone are listed here, so that listing imports no model.
+MODULES = {
+    **dict.fromkeys(("mrpc", "cola", "rte", "mnli", "qnli", "qqp", "sst2", "stsb"), "glue"),
+    **dict.fromkeys(("squad1.1", "squad2.0"), "squad"),
+    **dict.fromkeys(("nli", "paraphrase", "commonsense"), "domains"),
+    **dict.fromkeys(("iwslt14", "tatoeba", "translation"), "translation.task"),
+    **dict.fromkeys(("vqa2", "easy-vqa", "daquar"), "vqa"),
 }
 
 
 def task_names() -> tuple[str, ...]:
-    """The names of all tasks."""
-    return tuple(HOMES)
+    """Returns the names of all tasks."""
+    return tuple(MODULES)
 
 
 def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task[Any]:
-    """The task of that name.
+    """Returns the task of a name.
 
     Args:
         name: One of `task_names`.
-        options: The task's own settings, by name, where they are not the usual ones.
+        options: Options of the task that differ from their defaults.
     """
-    if name not in HOMES:
-        raise ConfigError(f"task={name!r} is not known. Give one of {list(HOMES)}.")
-    found: Task[Any] = import_module(HOMES[name]).TASKS[name]
+    if name not in MODULES:
+        raise ConfigError(f"task={name!r} is not known. Give one of {list(MODULES)}.")
+    module = import_module(f"babn_paper.tasks.{MODULES[name]}")
+    found: Task[Any] = module.TASKS[name]
     return found.configured(options or {})

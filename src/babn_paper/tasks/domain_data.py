@@ -1,9 +1,9 @@
-"""Data sets of one domain: in a folder or on the hub, with a test set or without.
+"""Data sets of one domain, read from a folder or from the hub.
 
-Desai & Durrett (2020) test on half of each development set, since most test sets have no labels.
-Here the examples at even places of a development set (the first, the third, ...) are for choosing
-settings, and those at odd places for testing. A folder that has a file `test` of its own keeps it
-whole, and its development set as well.
+Desai & Durrett (2020, https://arxiv.org/abs/2003.07892) test on half of each development set, since
+most test sets have no labels. Here the examples at even positions of a development set (the first,
+the third, ...) form the development set, and those at odd positions the test set. If a folder has a
+file `test`, both sets are used as they are.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,31 +12,104 @@ from pathlib import Path
 from typing import Literal
 
 from babn.errors import DataError
-from babn_paper.tasks.domain_rows import Reader
-from babn_paper.tasks.hub import read_hub
-from babn_paper.tasks.lines import Row, find_file, find_files, fingerprint, read_rows
+from babn_paper.tasks.reading import Row, find_file, find_files, fingerprint, read_hub, read_rows
+from babn_paper.tasks.targets import Classes
 from babn_paper.tasks.task import Part
-from babn_paper.tasks.text_task import TextExample
+from babn_paper.tasks.text_task import TextExample, read_texts
 
 Split = Literal["train", "dev", "test"]
 
+Reader = Callable[[Row], TextExample | None]
+"""Makes an example of a row; `None` if the row is to be skipped."""
+
+ENDINGS = Classes(("0", "1", "2", "3"))
+"""Classes of SWAG and HellaSWAG: the indices of the endings."""
+
+UNDECIDED = {"-", "-1"}
+"""Labels of SNLI and MNLI on which annotators did not agree."""
+
+CONTEXTS = ("sent1", "ctx_a", "context")
+STARTS = ("sent2", "ctx_b")
+"""Columns of the context, and of the beginning that all endings share, in SWAG and HellaSWAG."""
+
 TEST = ("test",)
-"""What a test set's file is called; `test_unlabelled` is another thing."""
+"""Name of a test set's file; `test_unlabelled` is a different set."""
 
 HALVES = {"dev": (0, "even places"), "test": (1, "odd places")}
-"""Where each half of a development set begins, and what its origin says."""
+"""Start of each half of a development set, and its name in origins and fingerprints."""
+
+
+@dataclass(frozen=True)
+class PairReader:
+    """Reads rows with a pair of texts and a class.
+
+    Attributes:
+        columns: Columns of the texts.
+        target: The classes.
+        drop_undecided: Whether to skip rows without an agreed label; otherwise they are an error.
+    """
+
+    columns: tuple[str, str]
+    target: Classes
+    drop_undecided: bool = False
+
+    def __call__(self, row: Row) -> TextExample | None:
+        """Reads a pair; `None` if the row is to be skipped."""
+        if self.drop_undecided and str(row.values.get("label")).strip() in UNDECIDED:
+            return None
+        return TextExample(read_texts(row, self.columns), self.target.read(row))
+
+
+def read_endings(row: Row) -> TextExample:
+    """Reads a text and its endings, each with the beginning that all of them share."""
+    context = row.text(_first(row, CONTEXTS))
+    start = next((str(row.values[name]).strip() for name in STARTS if name in row.values), "")
+    endings = [f"{start} {ending}".strip() for ending in _endings(row)]
+    return TextExample((context, *endings), ENDINGS.read(row))
+
+
+def unfolded(rows: Sequence[Row]) -> list[Row]:
+    """Makes one row per pair of rows with lists of pairs, the format of TwitterURL on the hub."""
+    return [
+        Row({"sentence1": one, "sentence2": other, "label": label}, f"{row.place}:{number}")
+        for row in rows
+        for number, (one, other, label) in enumerate(
+            zip(row.get("sent1"), row.get("sent2"), row.get("labels"), strict=True), 1
+        )
+    ]
+
+
+def _endings(row: Row) -> list[str]:
+    count = len(ENDINGS.names)
+    if "endings" not in row.values:
+        return [row.text(f"ending{i}") for i in range(count)]
+    found = row.values["endings"]
+    if len(found) != count or not all(isinstance(text, str) and text.strip() for text in found):
+        raise DataError(f"{row.place}: endings={found!r} are not {count} texts. Give {count}.")
+    return list(found)
+
+
+def _first(row: Row, columns: Sequence[str]) -> str:
+    found = next((name for name in columns if name in row.values), None)
+    if found is None:
+        wanted = " or ".join(map(repr, columns))
+        raise DataError(
+            f"{row.place}: there is no column {wanted}, only {sorted(row.values)}. Rename the "
+            "column."
+        )
+    return found
 
 
 @dataclass(frozen=True)
 class Hub:
-    """Where a data set is on the hub.
+    """Location of a data set on the hub.
 
     Attributes:
-        path: Its name there.
-        name: Which of its configurations.
+        path: Name of the data set.
+        name: Name of its configuration.
         dev: The split that is halved.
-        test: A split that is tested on as a whole; there is no other then.
-        unfold: Makes rows of the hub those that files have.
+        test: The only split that is used, as a whole, for testing.
+        unfold: Converts rows of the hub to the format of files.
     """
 
     path: str
@@ -46,11 +119,11 @@ class Hub:
     unfold: Callable[[Sequence[Row]], list[Row]] = list
 
     def has(self, split: Split) -> bool:
-        """Whether there is a split."""
+        """Whether the hub has a split."""
         return split == "test" or self.test is None
 
     def read(self, split: Split) -> tuple[list[Row], str, str]:
-        """The rows that a split is taken from, their origin and their fingerprint."""
+        """Returns the rows that a split is taken from, their origin and their fingerprint."""
         whole = self.test or ("train" if split == "train" else self.dev)
         rows, print_ = read_hub(self.path, self.name, whole)
         return self.unfold(rows), f"hub:{self.path} ({whole})", print_
@@ -61,10 +134,10 @@ class Corpus:
     """A data set of one domain.
 
     Attributes:
-        name: Of its folder.
-        hub: Where it is on the hub.
+        name: Name of its folder.
+        hub: Its location on the hub.
         reader: Makes examples of its rows.
-        dev: What the file of its development set may be called.
+        dev: Possible file names of its development set.
     """
 
     name: str
@@ -73,29 +146,29 @@ class Corpus:
     dev: tuple[str, ...] = ("dev", "val", "validation")
 
     def has(self, data: str, split: Split) -> bool:
-        """Whether the hub or the folder of all data has a split."""
+        """Whether the hub or the data folder has a split."""
         if data == "hub":
             return self.hub.has(split)
         folder = Path(data) / self.name
-        part, names = self._where(folder, split)
-        return bool(find_files(folder, part, names=names))
+        part, names = self._file_names(folder, split)
+        return bool(find_files(folder, part, names))
 
     def read(self, data: str, split: Split) -> Part[TextExample]:
-        """The examples of a split from the hub or from the folder of all data."""
-        return self._of_hub(split) if data == "hub" else self._of_folder(data, split)
+        """Reads the examples of a split from the hub or from the data folder."""
+        return self._read_hub(split) if data == "hub" else self._read_folder(data, split)
 
-    def _of_hub(self, split: Split) -> Part[TextExample]:
+    def _read_hub(self, split: Split) -> Part[TextExample]:
         if not self.hub.has(split):
             raise DataError(f"part={split!r} of {self.name!r} is not on the hub. Give a folder.")
         rows, origin, print_ = self.hub.read(split)
         halved = split != "train" and self.hub.test is None
         return self._part(rows, origin, print_, split, halved)
 
-    def _of_folder(self, data: str, split: Split) -> Part[TextExample]:
+    def _read_folder(self, data: str, split: Split) -> Part[TextExample]:
         folder = corpus_folder(data, self.name)
-        part, names = self._where(folder, split)
-        path = find_file(folder, part, names=names)
-        halved = split != "train" and not _is_tested(folder)
+        part, names = self._file_names(folder, split)
+        path = find_file(folder, part, names)
+        halved = split != "train" and not _has_test(folder)
         return self._part(read_rows(path), str(path), fingerprint(path), split, halved)
 
     def _part(
@@ -109,15 +182,15 @@ class Corpus:
             raise DataError(f"{origin} has one example, which cannot be halved. Give more.")
         return Part(split, examples[first::2], f"{origin}, {note}", f"{print_}, {note}")
 
-    def _where(self, folder: Path, split: Split) -> tuple[str, tuple[str, ...]]:
-        """The part that a split's file is named after, and what the file may be called."""
+    def _file_names(self, folder: Path, split: Split) -> tuple[str, tuple[str, ...]]:
+        """Returns the part that a split is read from, and the possible names of its file."""
         if split == "train":
             return "train", ()
-        return ("test", TEST) if split == "test" and _is_tested(folder) else ("dev", self.dev)
+        return ("test", TEST) if split == "test" and _has_test(folder) else ("dev", self.dev)
 
 
 def corpus_folder(data: str, name: str) -> Path:
-    """The folder of a data set within the folder of all data."""
+    """Returns the folder of a data set within the data folder."""
     if not Path(data).is_dir():
         raise DataError(f"data={data!r} is not a folder. Give builtin, hub, or a folder.")
     if not (folder := Path(data) / name).is_dir():
@@ -126,12 +199,12 @@ def corpus_folder(data: str, name: str) -> Path:
 
 
 def read_examples(rows: Sequence[Row], reader: Reader, origin: str) -> list[TextExample]:
-    """The examples of rows, without those that do not count."""
+    """Reads the examples of rows, leaving out those that the reader skips."""
     found = [example for row in rows if (example := reader(row)) is not None]
     if not found:
         raise DataError(f"{origin} has no example with a label. Give data with labels.")
     return found
 
 
-def _is_tested(folder: Path) -> bool:
-    return bool(find_files(folder, "test", names=TEST))
+def _has_test(folder: Path) -> bool:
+    return bool(find_files(folder, "test", TEST))

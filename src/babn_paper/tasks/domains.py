@@ -1,60 +1,63 @@
-"""Generalisation across domains: trained in one, tested there and in another.
+"""Generalisation across domains: training in one, testing in it and in another.
 
-The setting of Desai & Durrett (2020), the paper's Table 2. Parts are `"train"`; `"dev"`, for
-choosing settings and fitting the temperature; `"test"`, of the same domain; and `"out"`, of the
-other one. A folder of data holds one folder for each data set: `snli` and `mnli`, `qqp` and
-`twitter_url`, `swag` and `hellaswag`. `domain_data` says how development sets are halved, and
-`domain_stand_in` what is done without SWAG.
+The setting of Desai & Durrett (2020, https://arxiv.org/abs/2003.07892), the paper's Table 2. Parts
+are `"train"`; `"dev"`, for choosing settings and fitting the temperature; `"test"`, of the same
+domain; and `"out"`, of the other one. A data folder has one subfolder for each data set: `snli` and
+`mnli`, `qqp` and `twitter_url`, `swag` and `hellaswag`. `domain_data` describes how development
+sets are halved, and `split_corpus` what replaces a missing SWAG.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor, nn
 
 from babn.errors import DataError
 from babn.evaluation import Evaluation
-from babn.prediction.predict import find_logits
-from babn_paper.tasks.domain_data import Corpus, Hub, Split
-from babn_paper.tasks.domain_measures import across_domains
-from babn_paper.tasks.domain_rows import ENDINGS, PairReader, read_endings, unfolded
-from babn_paper.tasks.domain_stand_in import Divided
-from babn_paper.tasks.encoded import Encoded
+from babn.evaluation.temperature_scaling import fit_temperature
+from babn.metrics import METRICS, auroc, fpr95
+from babn.prediction.predict import Prediction
+from babn_paper.tasks.domain_data import (
+    ENDINGS,
+    Corpus,
+    Hub,
+    PairReader,
+    Split,
+    read_endings,
+    unfolded,
+)
+from babn_paper.tasks.split_corpus import SplitCorpus
 from babn_paper.tasks.targets import Classes
-from babn_paper.tasks.task import Answers, Asked, Part, Task, Tokenizer
-from babn_paper.tasks.text_answers import TextAnswers, evaluated
-from babn_paper.tasks.text_forms import Endings, Form, Pairs
-from babn_paper.tasks.text_task import TextExample
+from babn_paper.tasks.task import Part, Predictions
+from babn_paper.tasks.text_predictions import TEMPERED, TextPredictions
+from babn_paper.tasks.text_task import MultipleChoiceTask, TextExample, TextTask
 
 PARTS: dict[str, Split] = {"train": "train", "dev": "dev", "test": "test", "out": "test"}
-"""Which split of its data set a part is."""
+"""The split of its data set that a part is."""
 
 
 @dataclass(frozen=True)
-class DomainTask(Task[TextExample]):
+class DomainTask(TextTask):
     """A task in two domains.
 
     Attributes:
-        name: In configurations and folders.
-        title: In tables.
-        form: How models are asked.
+        name: Name in configurations and folders.
+        title: Name in tables.
+        target: The classes.
         source: The data set to train on.
-        target: The one of the other domain.
-        stand_in: What to read from a folder that does not have the source.
-        scores: Names of the measures that the paper's table shows.
-        test_parts: Parts that a model is tested on after training.
-        max_length: The most tokens that the task needs.
+        other: The data set of the other domain.
+        substitute: Read from a folder that does not have the source.
+        scores: Names of the scores in the paper's table.
+        test_parts: Parts that a model is evaluated on after training.
+        max_length: Default maximum number of tokens.
     """
 
     name: str
     title: str
-    form: Form
+    target: Classes
     source: Corpus
-    target: Corpus
-    stand_in: Divided | None = None
+    other: Corpus
+    substitute: SplitCorpus | None = None
     scores: tuple[str, ...] = ("accuracy",)
     test_parts: tuple[str, ...] = ("test", "out", "dev")
     max_length: int = 256
@@ -63,84 +66,93 @@ class DomainTask(Task[TextExample]):
         """Whether the hub or the folder has the part."""
         if part not in PARTS:
             return False
-        data = _place(data)
-        if (stand_in := self._stand_in(data)) is not None:
-            return stand_in.has(data)
+        data = _location(data)
+        if (substitute := self._substitute(data)) is not None:
+            return substitute.has(data)
         return self._corpus(part).has(data, PARTS[part])
 
     def read(self, data: str, part: str) -> Part[TextExample]:
-        """The examples of a part, each with its texts and a known label."""
+        """Reads the examples of a part, each with its texts and a label."""
         if part not in PARTS:
             raise DataError(f"{self.name!r} has no part {part!r}. Give one of {list(PARTS)}.")
-        found = self._read(_place(data), part)
+        found = self._read(_location(data), part)
         return replace(found, name=part, origin=data if data == "builtin" else found.origin)
 
     def title_of(self, origin: str) -> str:
-        """The title for what was trained on."""
-        if self.stand_in is not None and self.stand_in.is_origin(origin):
-            return self.stand_in.title
+        """Returns the title for training data of an origin."""
+        if self.substitute is not None and self.substitute.is_origin(origin):
+            return self.substitute.title
         return self.title
 
-    def texts(self, examples: Sequence[TextExample]) -> Iterator[str]:
-        """All texts, example after example."""
-        return (text for example in examples for text in example.texts)
-
-    def load_model(self, name: str, **settings: Any) -> nn.Module:
-        """The pretrained model with a fresh head."""
-        return self.form.load_model(name, settings)
-
-    def make_model(self, sizes: Mapping[str, Any]) -> nn.Module:
-        """An ALBERT with random weights."""
-        return self.form.make_model(sizes)
-
-    def make_pair_model(self, config: type[Any], sizes: Mapping[str, Any]) -> nn.Module:
-        """A model of `babn_paper.models` with random weights."""
-        return self.form.make_pair_model(config, sizes)
-
-    def encode(
-        self, part: Part[TextExample], tokenizer: Tokenizer, max_length: int, training: bool
-    ) -> Encoded:
-        """Examples as tensors, with labels also outside training, for the measures."""
-        return self.form.encode(part.examples, tokenizer, max_length)
-
-    def output(self, output: Any) -> Tensor:
-        """The logits."""
-        return find_logits(output)
-
-    def answers(self, part: Part[TextExample], encoded: Encoded, asked: Asked) -> TextAnswers:
-        """The answers in the order of the data, with the labels."""
-        return self._judged(evaluated(self, part, encoded, asked))
-
-    def across(self, answers: Mapping[str, Answers]) -> dict[str, dict[str, float]]:
-        """Calibration with the temperature of `"dev"`, and telling `"out"` from `"test"`."""
-        known = {part: each for part, each in answers.items() if isinstance(each, TextAnswers)}
+    def across(self, predictions: Mapping[str, Predictions]) -> dict[str, dict[str, float]]:
+        """Computes calibration at the temperature of `"dev"`, and detection of `"out"`."""
+        known = {p: each for p, each in predictions.items() if isinstance(each, TextPredictions)}
         return across_domains({part: each.evaluation for part, each in known.items()})
 
-    def load_answers(self, folder: Path) -> TextAnswers:
-        """Reads what `TextAnswers.save` wrote."""
-        return self._judged(Evaluation.load(folder))
-
-    def _judged(self, evaluation: Evaluation) -> TextAnswers:
-        return TextAnswers(evaluation, self.scores)
-
     def _read(self, data: str, part: str) -> Part[TextExample]:
-        if (stand_in := self._stand_in(data)) is None:
+        if (substitute := self._substitute(data)) is None:
             return self._corpus(part).read(data, PARTS[part])
         if part == "out":
-            return stand_in.read_target(data)
-        return stand_in.read_source(data, PARTS[part])
+            return substitute.read_target(data)
+        return substitute.read_source(data, PARTS[part])
 
     def _corpus(self, part: str) -> Corpus:
-        return self.target if part == "out" else self.source
+        return self.other if part == "out" else self.source
 
-    def _stand_in(self, data: str) -> Divided | None:
+    def _substitute(self, data: str) -> SplitCorpus | None:
         has_source = data == "hub" or (Path(data) / self.source.name).is_dir()
-        return None if has_source else self.stand_in
+        return None if has_source else self.substitute
 
 
-def _place(data: str) -> str:
-    """The hub or a folder."""
+class EndingsTask(MultipleChoiceTask, DomainTask):
+    """A choice of endings in two domains."""
+
+
+def _location(data: str) -> str:
+    """Returns `"hub"` or a folder."""
     return str(files("babn_paper.data").joinpath("domains")) if data == "builtin" else data
+
+
+def across_domains(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
+    """Computes metrics of `"test"` and `"out"` that need other parts as well.
+
+    Metrics with `+ TS (in domain)` are computed after temperature scaling with the temperature
+    fitted on `"dev"`, as in Desai & Durrett (2020). Those with `OOD` measure how well uncertainty
+    separates `"out"` from `"test"`.
+
+    Args:
+        evaluations: Predictions and labels by part. Metrics that need a missing part are left out.
+    """
+    tested = {part: evaluations[part] for part in ("test", "out") if part in evaluations}
+    found: dict[str, dict[str, float]] = {part: {} for part in tested}
+    if "dev" in evaluations:
+        dev = evaluations["dev"]
+        temperature = fit_temperature(dev.prediction, dev.labels)
+        for part, each in tested.items():
+            found[part] |= _tempered(each, temperature)
+    if len(tested) == 2:
+        found["out"] |= _detection(tested["test"].prediction, tested["out"].prediction)
+    return found
+
+
+def _tempered(evaluation: Evaluation, temperature: float) -> dict[str, float]:
+    prediction = evaluation.prediction.tempered(temperature)
+    return {
+        f"{name} + TS (in domain)": float(METRICS[name].function(prediction, evaluation.labels))
+        for name in TEMPERED
+    }
+
+
+def _detection(inside: Prediction, outside: Prediction) -> dict[str, float]:
+    found = {
+        "OOD AUROC (entropy)": auroc(inside.entropy, outside.entropy),
+        "OOD FPR95 (entropy)": fpr95(inside.entropy, outside.entropy),
+    }
+    if len(inside.sample_logits) > 1:
+        found["OOD AUROC (mutual information)"] = auroc(
+            inside.mutual_information, outside.mutual_information
+        )
+    return found
 
 
 INFERENCE = Classes(("entailment", "neutral", "contradiction"))
@@ -151,7 +163,7 @@ _INFERENCES = PairReader(("premise", "hypothesis"), INFERENCE, drop_undecided=Tr
 NLI = DomainTask(
     "nli",
     "SNLI to MNLI",
-    Pairs(INFERENCE),
+    INFERENCE,
     Corpus("snli", Hub("stanfordnlp/snli"), _INFERENCES),
     Corpus(
         "mnli",
@@ -160,27 +172,25 @@ NLI = DomainTask(
         dev=("dev_matched", "dev"),
     ),
 )
-
 PARAPHRASE = DomainTask(
     "paraphrase",
     "QQP to Twitter",
-    Pairs(SAME),
+    SAME,
     Corpus("qqp", Hub("nyu-mll/glue", "qqp"), PairReader(("question1", "question2"), SAME)),
-    # The hub has the whole of TwitterURL, of which nothing is trained on.
+    # The hub has all of TwitterURL in one split; it is used for testing only.
     Corpus(
         "twitter_url",
         Hub("mteb/twitterurlcorpus-pairclassification", test="test", unfold=unfolded),
         PairReader(("sentence1", "sentence2"), SAME),
     ),
 )
-
-COMMONSENSE = DomainTask(
+COMMONSENSE = EndingsTask(
     "commonsense",
     "SWAG to HellaSWAG",
-    Endings(ENDINGS),
+    ENDINGS,
     Corpus("swag", Hub("allenai/swag", "regular"), read_endings),
     Corpus("hellaswag", Hub("Rowan/hellaswag"), read_endings),
-    Divided(
+    SplitCorpus(
         "hellaswag", "HellaSWAG, ActivityNet to WikiHow", "activitynet", "wikihow", read_endings
     ),
 )

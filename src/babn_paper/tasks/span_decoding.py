@@ -1,61 +1,172 @@
-"""Answers to questions, from the most probable spans of their windows.
+r"""Decodes the most probable answers to questions from the model's outputs for windows.
 
-As in the official script of BERT, the windows of a question are put together by taking the best
-spans of all of them, and the smallest probability of no answer.
+In a window $w$, a span from token $i$ to $j$ has the probability
+
+$$p_w(i, j) = \frac1S \sum_s p_s(i \mid w) \, q_s(j \mid w),$$
+
+the mean over samples $s$ of softmaxes over the window's context and its first token, which
+represents no answer. As in the official script of BERT, the answer to a question is taken from the
+best spans of all of its windows, and no answer has its smallest probability over the windows.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import torch
-from jaxtyping import Int
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from babn.errors import ConfigError
-from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.ragged import Ragged
-from babn_paper.tasks.span_answer import TEMPERATURES, SpanAnswer
-from babn_paper.tasks.span_places import answer_spans
-from babn_paper.tasks.span_search import BEST, Found, find
+from babn.errors import ConfigError, NonFiniteError
+from babn_paper.tasks.encoded import Encoded, Ragged
+from babn_paper.tasks.span_metrics import TEMPERATURES, SpanPrediction
 from babn_paper.tasks.squad_files import Question
-from babn_paper.tasks.task import Asked
+from babn_paper.tasks.squad_windows import Offsets, answer_spans, locate
+from babn_paper.tasks.task import Outputs
+
+BEST = 20
+"""Number of spans that are kept per window and per question."""
+
+LONGEST = 30
+"""Maximum number of tokens of an answer."""
+
+Logits = Float[Tensor, "sample window token 2"]
+
+
+@dataclass
+class Found:
+    """Spans of windows and their log-probabilities.
+
+    Attributes:
+        spans: Characters of the best spans.
+        scores: Log-probabilities of the best spans; `-inf` where there are fewer spans.
+        sample_spans: Characters of the best span under each sample.
+        sample_scores: Log-probability of the best span under each sample.
+        sample_null: Log-probability of no answer under each sample.
+        null: Log-probability of no answer at each temperature.
+        gold: Log-probability of the best right span at each temperature; `-inf` if the window
+            contains none.
+    """
+
+    spans: Int[Tensor, "window best 2"]
+    scores: Float[Tensor, "window best"]
+    sample_spans: Int[Tensor, "window sample 2"]
+    sample_scores: Float[Tensor, "window sample"]
+    sample_null: Float[Tensor, "window sample"]
+    null: Float[Tensor, "window temperature"]
+    gold: Float[Tensor, "window temperature"]
+
+
+def find(
+    logits: Logits, starts: Offsets, ends: Offsets, golds: Int[Tensor, "window span 2"]
+) -> Found:
+    """Finds the best spans of windows, and the probabilities of the right ones.
+
+    Args:
+        logits: Logits of each token as the first and as the last token of the answer.
+        starts: Start of each token.
+        ends: End of each token.
+        golds: Characters of the right answers, padded with -1.
+    """
+    context = ends > starts
+    valid = context.clone()
+    valid[:, 0] = True
+    logits = logits.float().where(valid[..., None], -torch.inf)
+    logs = logits.log_softmax(2)
+    if logs.isnan().any():
+        raise NonFiniteError("The model's outputs are not finite. Train with a lower rate.")
+    mixture, sample_scores, sample_best = _mixed(logs, context)
+    scores, best = mixture.topk(min(BEST, mixture.shape[1]))
+    right = locate(starts, ends, golds)
+    tempered = [_tempered(logits, right, temperature) for temperature in TEMPERATURES]
+    null, gold = torch.stack(tempered, 1).unbind(-1)
+    return Found(
+        _characters(best, starts, ends),
+        scores,
+        _characters(sample_best, starts, ends),
+        sample_scores,
+        logs[:, :, 0].sum(-1).T,
+        null,
+        gold,
+    )
+
+
+def _mixed(
+    logs: Logits, context: Bool[Tensor, "window token"]
+) -> tuple[
+    Float[Tensor, "window span"], Float[Tensor, "window sample"], Int[Tensor, "window sample"]
+]:
+    """Returns log-probabilities of all spans, and the best span and its score by sample."""
+    mixture, tops = None, []
+    # One sample at a time, to limit memory.
+    for sample in logs.where(context[..., None], -torch.inf):
+        last = F.pad(sample[..., 1], (0, LONGEST - 1), value=-torch.inf)
+        spans = (sample[..., 0, None] + last.unfold(-1, LONGEST, 1)).flatten(1)
+        tops.append(spans.max(1))
+        mixture = spans if mixture is None else torch.logaddexp(mixture, spans)
+    assert mixture is not None
+    scores, places = (torch.stack(each, 1) for each in zip(*tops, strict=True))
+    return mixture - math.log(len(logs)), scores, places
+
+
+def _characters(
+    spans: Int[Tensor, "window span"], starts: Offsets, ends: Offsets
+) -> Int[Tensor, "window span 2"]:
+    first = spans // LONGEST
+    last = (first + spans % LONGEST).clamp(max=starts.shape[1] - 1)
+    return torch.stack([starts.gather(1, first), ends.gather(1, last)], -1)
+
+
+def _tempered(
+    logits: Logits, tokens: Int[Tensor, "window span 2"], temperature: float
+) -> Float[Tensor, "window 2"]:
+    """Returns log-probabilities of no answer and of the best right span at a temperature."""
+    logs = (logits / temperature).log_softmax(2)
+    null = logs[:, :, 0].sum(-1)
+    places = tokens.clamp(min=0).expand(len(logits), *tokens.shape)
+    golds = logs.gather(2, places).sum(-1)
+    inside = tokens[..., 0] >= 0
+    both = [null[..., None], golds.where(inside, -torch.inf)]
+    best = [each.logsumexp(0).amax(-1) - math.log(len(logits)) for each in both]
+    return torch.stack(best, -1)
+
 
 SIDE = ("context_starts", "context_ends", "question")
 
 
 def decode(
-    questions: Sequence[Question], encoded: Encoded, asked: Asked, unanswerable: bool
-) -> Iterator[SpanAnswer]:
-    """The answers to questions, from outputs for windows in any order.
+    questions: Sequence[Question], encoded: Encoded, outputs: Outputs, unanswerable: bool
+) -> Iterator[SpanPrediction]:
+    """Yields the predicted answers to questions, from outputs for windows in any order.
 
     Args:
         questions: All questions of the part.
-        encoded: Their windows, encoded for testing.
-        asked: Places of windows and outputs for them; of each batch only `Found` is kept.
-        unanswerable: Whether no answer is one.
+        encoded: Their windows, encoded for evaluation.
+        outputs: Indices of windows, and the outputs for them.
+        unanswerable: Whether questions may have no answer.
     """
     starts, ends, owner = (encoded.side.get(name) for name in SIDE)
     if not (isinstance(starts, Ragged) and isinstance(ends, Ragged) and isinstance(owner, Tensor)):
         raise ConfigError("encoded has no context_starts. Encode with training=False.")
     golds, owner = answer_spans(questions), owner.cpu()
     rows, batches = [], []
-    for places, logits in asked:
+    for places, logits in outputs:
         places = places.to(starts.offsets.device)
         offsets = [each.pad(places, logits.shape[2]).to(logits.device) for each in (starts, ends)]
         right = golds[owner[places.cpu()]].to(logits.device)
         batches.append(find(logits.detach(), offsets[0], offsets[1], right))
         rows.append(places.cpu())
     found = _in_order(rows, batches, len(encoded))
-    return _answers(questions, found, owner, unanswerable)
+    return _predictions(questions, found, owner, unanswerable)
 
 
 def _in_order(rows: list[Tensor], batches: list[Found], windows: int) -> Found:
-    """All windows in the order of their places."""
+    """Concatenates batches in the order of the windows."""
     places = torch.cat(rows) if rows else torch.empty(0, dtype=torch.long)
     if not torch.equal(places.sort().values, torch.arange(windows)):
         raise ConfigError(
-            f"asked has {len(places)} outputs for {windows} windows. Give each one's once."
+            f"outputs has {len(places)} rows for {windows} windows. Give one row for each window."
         )
     order = places.argsort()
     columns = ([getattr(each, field.name).cpu() for each in batches] for field in fields(Found))
@@ -63,7 +174,7 @@ def _in_order(rows: list[Tensor], batches: list[Found], windows: int) -> Found:
 
 
 def _filled(column: list[Tensor]) -> Tensor:
-    """Batches joined; short windows have fewer spans than others."""
+    """Concatenates batches, padding those with fewer spans."""
     widest = max(each.shape[1] for each in column)
     padded = []
     for each in column:
@@ -73,21 +184,21 @@ def _filled(column: list[Tensor]) -> Tensor:
     return torch.cat(padded)
 
 
-def _answers(
+def _predictions(
     questions: Sequence[Question], found: Found, owner: Int[Tensor, "window"], unanswerable: bool
-) -> Iterator[SpanAnswer]:
+) -> Iterator[SpanPrediction]:
     order = owner.argsort(stable=True)
     groups = order.split(owner.bincount(minlength=len(questions)).tolist())
     for question, windows in zip(questions, groups, strict=True):
         chosen = Found(*(getattr(found, field.name)[windows] for field in fields(Found)))
-        yield _answer(question, chosen, unanswerable)
+        yield _prediction(question, chosen, unanswerable)
 
 
-def _answer(question: Question, found: Found, unanswerable: bool) -> SpanAnswer:
+def _prediction(question: Question, found: Found, unanswerable: bool) -> SpanPrediction:
     null = found.null.amin(0)
     gold = found.gold.amax(0) if question.answers else null
     spans = zip(found.scores.flatten().tolist(), found.spans.flatten(0, 1).tolist(), strict=True)
-    return SpanAnswer(
+    return SpanPrediction(
         question.id,
         tuple(answer.text for answer in question.answers),
         tuple(_texts(question.context, spans))[:BEST],
@@ -98,7 +209,7 @@ def _answer(question: Question, found: Found, unanswerable: bool) -> SpanAnswer:
 
 
 def _texts(context: str, spans: Iterable[tuple[float, list[int]]]) -> Iterator[tuple[str, float]]:
-    """Different texts with the scores of their best spans, the best first."""
+    """Yields distinct texts with the scores of their best spans, in descending order."""
     seen: set[str] = set()
     for score, (start, end) in sorted(spans, key=lambda span: -span[0]):
         text = context[start:end].strip()
@@ -108,7 +219,7 @@ def _texts(context: str, spans: Iterable[tuple[float, list[int]]]) -> Iterator[t
 
 
 def _sampled(context: str, found: Found, unanswerable: bool) -> Iterator[str]:
-    """The most probable answer of each sample, if there are several; empty for no answer."""
+    """Yields the most probable answer of each of several samples; empty for no answer."""
     scores, windows = found.sample_scores.max(0)
     silent = (found.sample_null.amin(0) > scores).tolist()
     spans = found.sample_spans[windows, torch.arange(len(windows))].tolist()
@@ -117,5 +228,5 @@ def _sampled(context: str, found: Found, unanswerable: bool) -> Iterator[str]:
 
 
 def _rounded(value: float) -> float:
-    """Short in files."""
+    """Rounds a log-probability, to keep files small."""
     return round(value, 4)

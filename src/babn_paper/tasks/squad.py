@@ -1,4 +1,8 @@
-"""Extractive question answering: SQuAD 1.1 (Rajpurkar et al. 2016) and 2.0 (2018)."""
+"""Extractive question answering: SQuAD 1.1 and 2.0.
+
+Rajpurkar et al. 2016 (https://arxiv.org/abs/1606.05250) and 2018
+(https://arxiv.org/abs/1806.03822).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import as_file, files
@@ -13,10 +17,9 @@ from transformers import AlbertConfig, AlbertForQuestionAnswering, AutoModelForQ
 from babn.errors import DataError
 from babn_paper.pretrained import load_pretrained
 from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.hub import read_hub
-from babn_paper.tasks.lines import Row, fingerprint, task_folder
-from babn_paper.tasks.span_answers import SpanAnswers
+from babn_paper.tasks.reading import Row, fingerprint, read_hub, task_folder
 from babn_paper.tasks.span_decoding import decode
+from babn_paper.tasks.span_predictions import SpanPredictions
 from babn_paper.tasks.squad_files import (
     Question,
     candidates,
@@ -26,7 +29,7 @@ from babn_paper.tasks.squad_files import (
     read_official,
 )
 from babn_paper.tasks.squad_windows import DOC_STRIDE, encode_windows
-from babn_paper.tasks.task import Asked, Part, Task, Tokenizer
+from babn_paper.tasks.task import Outputs, Part, Task, Tokenizer
 
 Version = Literal["1.1", "2.0"]
 
@@ -35,11 +38,11 @@ SPLITS = {"train": "train", "dev": "validation"}
 
 
 class SpanTask(Task[Question]):
-    """Marking the answer to a question in a paragraph.
+    """Predicts the span of a paragraph that answers a question.
 
     Args:
-        version: Of SQuAD; in 2.0 there are questions that the paragraph does not answer.
-        doc_stride: Tokens that neighbouring windows of a long paragraph share.
+        version: Version of SQuAD; 2.0 has questions that the paragraph does not answer.
+        doc_stride: Number of tokens that neighbouring windows of a long paragraph share.
     """
 
     scores = ("exact", "F1")
@@ -51,11 +54,11 @@ class SpanTask(Task[Question]):
         self.unanswerable = version == "2.0"
 
     def read(self, data: str, part: str) -> Part[Question]:
-        """The questions of a part, checked.
+        """Reads and validates the questions of a part.
 
         Args:
             data: `"builtin"`, `"hub"`, or a folder with files as `squad_files` describes them.
-            part: `"train"` or `"dev"`, or for a folder what its files' names begin with.
+            part: `"train"` or `"dev"`, or for a folder the beginning of its file names.
         """
         if data == "builtin":
             return self._read_builtin(part)
@@ -68,43 +71,44 @@ class SpanTask(Task[Question]):
         return bool(candidates(task_folder(data, self.name), part, self.version))
 
     def texts(self, examples: Sequence[Question]) -> Iterator[str]:
-        """All questions and each paragraph once."""
+        """Yields all questions, and each paragraph once."""
         yield from (question.text for question in examples)
         yield from dict.fromkeys(question.context for question in examples)
 
     def load_model(self, name: str, **settings: Any) -> nn.Module:
-        """The pretrained model of a folder or of the hub, with a fresh head that marks spans."""
+        """Loads a pretrained model with a new head for spans."""
         return load_pretrained(AutoModelForQuestionAnswering, name, {}, settings)
 
     def make_model(self, sizes: Mapping[str, Any]) -> nn.Module:
-        """An ALBERT with random weights and a head that marks spans."""
+        """Makes a randomly initialised ALBERT with a head for spans."""
         return AlbertForQuestionAnswering(AlbertConfig(**sizes))
 
     def encode(
         self, part: Part[Question], tokenizer: Tokenizer, max_length: int, training: bool
     ) -> Encoded:
-        """Windows over the paragraphs; in training with the tokens where answers begin and end."""
+        """Encodes windows over the paragraphs, in training with the first and last answer token."""
         return encode_windows(part.examples, tokenizer, max_length, self.doc_stride, training)
 
     def output(self, output: Any) -> Float[Tensor, "row token 2"]:
-        """The logits of each token as the first and as the last one of the answer."""
+        """Returns the logits of each token as the first and as the last token of the answer."""
         return torch.stack([output.start_logits, output.end_logits], -1)
 
-    def answers(self, part: Part[Question], encoded: Encoded, asked: Asked) -> SpanAnswers:
-        """The best spans of each question over its windows."""
-        return SpanAnswers(
-            tuple(decode(part.examples, encoded, asked, self.unanswerable)), self.unanswerable
-        )
+    def predictions(
+        self, part: Part[Question], encoded: Encoded, outputs: Outputs
+    ) -> SpanPredictions:
+        """Returns the best spans of each question over its windows."""
+        found = decode(part.examples, encoded, outputs, self.unanswerable)
+        return SpanPredictions(tuple(found), self.unanswerable)
 
-    def load_answers(self, folder: Path) -> SpanAnswers:
-        """Reads what `SpanAnswers.save` wrote."""
-        return SpanAnswers.load(folder)
+    def load_predictions(self, folder: Path) -> SpanPredictions:
+        """Reads what `SpanPredictions.save` wrote."""
+        return SpanPredictions.load(folder)
 
     def _read_folder(self, data: str, part: str) -> Part[Question]:
         paths = part_files(task_folder(data, self.name), part, self.version)
         found = read_official(paths[0]) if len(paths) == 1 else read_lines(*paths)
         origin = str(paths[0])
-        # Ids tell answers apart, of which there are none in training; some sets repeat them there.
+        # Predictions are keyed by id. Training needs no ids, and some training sets repeat them.
         questions = checked(found, origin, self.unanswerable, unique=part != "train")
         return Part(part, questions, origin, fingerprint(*paths))
 
@@ -118,7 +122,7 @@ class SpanTask(Task[Question]):
     def _read_hub(self, part: str) -> Part[Question]:
         _check_part(part, "hub")
         rows, print_ = read_hub(HUB[self.version], None, SPLITS[part])
-        found = [_of_hub(row) for row in rows]
+        found = [_from_hub(row) for row in rows]
         origin = f"hub:{HUB[self.version]}"
         return Part(part, checked(found, origin, self.unanswerable), origin, print_)
 
@@ -131,8 +135,8 @@ def _check_part(part: str, data: str) -> None:
         raise DataError(f"data={data!r} has no part {part!r}. Give one of {list(SPLITS)}.")
 
 
-def _of_hub(row: Row) -> tuple[Row, str]:
-    """A row as files have it: one object for each answer."""
+def _from_hub(row: Row) -> tuple[Row, str]:
+    """Converts a row to the format of files, with one object for each answer."""
     columns = row.get("answers")
     pairs = zip(columns["text"], columns["answer_start"], strict=True)
     answers = [{"text": text, "answer_start": start} for text, start in pairs]

@@ -1,9 +1,9 @@
-"""Reading questions on paragraphs from files, with a place for each error.
+"""Reads questions on paragraphs from files.
 
 A part is one of:
 
 - `train-v1.1.json` or `train.json`, in the format of the official SQuAD files;
-- `train*.questions.jsonl` with one question a line (id, title, para, question, answers with text
+- `train*.questions.jsonl` with one question per line (id, title, para, question, answers with text
   and answer_start, and perhaps is_impossible), beside `train*.paragraphs.jsonl` (title, para,
   context), joined on title and para.
 
@@ -21,21 +21,21 @@ from typing import Any
 from babn.errors import DataError
 from babn.files import parse_json
 from babn_paper.data_files import read_data
-from babn_paper.tasks.lines import Row, read_rows
+from babn_paper.tasks.reading import Row, read_rows
 
 QUESTIONS, PARAGRAPHS = ".questions.jsonl", ".paragraphs.jsonl"
 
 Found = Iterator[tuple[Row, str]]
-"""Questions as they stand in the data, each with the context it is about."""
+"""Rows of questions, each with its context."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What someone marked in a context.
+    """An annotated answer.
 
     Attributes:
-        text: What was marked.
-        start: The place of its first character.
+        text: Text of the answer.
+        start: Index of its first character in the context.
     """
 
     text: str
@@ -47,10 +47,10 @@ class Question:
     """A question on a paragraph.
 
     Attributes:
-        id: Unlike that of any other question.
+        id: Unique identifier.
         text: The question.
         context: The paragraph.
-        answers: What people marked; empty if the context does not answer the question.
+        answers: Annotated answers; empty if the context does not answer the question.
     """
 
     id: str
@@ -60,7 +60,7 @@ class Question:
 
 
 def candidates(folder: Path, part: str, version: str) -> list[Path]:
-    """The files that hold the questions of a part; there should be one."""
+    """Returns the files that may hold the questions of a part; there should be one."""
     names = [f"{stem}.json{end}" for stem in (f"{part}-v{version}", part) for end in ("", ".gz")]
     official = [folder / name for name in names]
     lines = (folder.glob(f"{part}*{QUESTIONS}{end}") for end in ("", ".gz"))
@@ -68,7 +68,7 @@ def candidates(folder: Path, part: str, version: str) -> list[Path]:
 
 
 def part_files(folder: Path, part: str, version: str) -> tuple[Path, ...]:
-    """The official file of a part, or its files of questions and of paragraphs."""
+    """Returns the official file of a part, or its files of questions and of paragraphs."""
     found = candidates(folder, part, version)
     if not found:
         raise DataError(
@@ -91,7 +91,7 @@ def _paragraphs_beside(questions: Path) -> Path:
 
 
 def read_official(path: Path) -> Found:
-    """The questions of a file in the official format."""
+    """Yields the questions of a file in the official format."""
     for i, article in enumerate(_objects(_content(path), "data", str(path))):
         for j, paragraph in enumerate(_objects(article, "paragraphs", f"{path}: article {i}")):
             place = f"{path}: article {i}, paragraph {j}"
@@ -102,14 +102,12 @@ def read_official(path: Path) -> Found:
 
 
 def read_lines(questions: Path, paragraphs: Path) -> Found:
-    """The questions of one file, joined with the paragraphs of the other."""
+    """Yields the questions of one file, joined with the paragraphs of another."""
     contexts: dict[tuple[str, str], str] = {}
     for row in read_rows(paragraphs):
         key = row.text("title"), str(row.get("para"))
         if key in contexts:
-            raise DataError(
-                f"{row.place}: title and para {key} stand here a second time. Keep one."
-            )
+            raise DataError(f"{row.place}: title and para {key} occur a second time. Keep one.")
         contexts[key] = row.text("context")
     for row in read_rows(questions):
         key = row.text("title"), str(row.get("para"))
@@ -121,20 +119,20 @@ def read_lines(questions: Path, paragraphs: Path) -> Found:
 def checked(
     found: Iterable[tuple[Row, str]], origin: str, unanswerable: bool, unique: bool = True
 ) -> list[Question]:
-    """Questions that can be trained on or asked; others are refused.
+    """Parses and validates questions.
 
     Args:
-        found: Questions with their contexts.
-        origin: Where they are from, for errors.
+        found: Rows of questions with their contexts.
+        origin: Where they come from, for error messages.
         unanswerable: Whether there may be questions that the context does not answer.
-        unique: Whether ids must tell questions apart; training does not need them.
+        unique: Whether ids must be unique.
     """
     questions: list[Question] = []
     ids: set[str] = set()
     for row, context in found:
         question = _question(row, context)
         if unique and question.id in ids:
-            raise DataError(f"{row.place}: id {question.id!r} stands here a second time. Keep one.")
+            raise DataError(f"{row.place}: id {question.id!r} occurs a second time. Keep one.")
         if not question.answers and not unanswerable:
             raise DataError(
                 f"{row.place}: there is no answer. Drop the question, or take SQuAD 2.0."
@@ -149,11 +147,11 @@ def checked(
 def _question(row: Row, context: str) -> Question:
     found = row.get("answers")
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise DataError(f"{row.place}: answers is not a list of objects. Mend it.")
+        raise DataError(f"{row.place}: answers is not a list of objects. Correct it.")
     impossible = row.values.get("is_impossible", not found)
     if impossible != (not found):
         raise DataError(
-            f"{row.place}: is_impossible is {impossible!r} beside {len(found)} answers. Mend one."
+            f"{row.place}: is_impossible is {impossible!r} with {len(found)} answers. Correct one."
         )
     answers = tuple(_answer(Row(each, row.place), context) for each in found)
     return Question(row.text("id"), row.text("question").strip(), context, answers)
@@ -162,12 +160,12 @@ def _question(row: Row, context: str) -> Question:
 def _answer(row: Row, context: str) -> Answer:
     text, start = row.text("text"), row.get("answer_start")
     if not isinstance(start, int) or isinstance(start, bool) or start < 0:
-        raise DataError(f"{row.place}: answer_start={start!r} is not a place. Count from 0.")
+        raise DataError(f"{row.place}: answer_start={start!r} is not an index. Count from 0.")
     there = context[start : start + len(text)]
     if there != text:
         raise DataError(
-            f"{row.place}: the context has {there!r} at answer_start={start}, not {text!r}. Mend "
-            "answer_start."
+            f"{row.place}: the context has {there!r} at answer_start={start}, not {text!r}. "
+            "Correct answer_start."
         )
     return Answer(text, start)
 
@@ -178,7 +176,7 @@ def _content(path: Path) -> dict[str, Any]:
     except DataError:
         raise
     except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged: {error}. Get it again.") from error
+        raise DataError(f"{path} is damaged: {error}. Download it again.") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} is not a JSON object. Give a file in SQuAD's format.")
     return content
@@ -187,5 +185,5 @@ def _content(path: Path) -> dict[str, Any]:
 def _objects(holder: dict[str, Any], field: str, place: str) -> list[dict[str, Any]]:
     found = Row(holder, place).get(field)
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise DataError(f"{place}: {field} is not a list of objects. Mend it.")
+        raise DataError(f"{place}: {field} is not a list of objects. Correct it.")
     return found

@@ -1,4 +1,4 @@
-"""Questions with their paragraphs as windows of tokens."""
+"""Encodes questions with their paragraphs as windows of tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,25 +7,63 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from babn.errors import ConfigError
-from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.ragged import Ragged
-from babn_paper.tasks.span_places import answer_spans, locate
-from babn_paper.tasks.squad_files import Question
+from babn_paper.tasks.encoded import Encoded, Ragged
+from babn_paper.tasks.squad_files import Answer, Question
 from babn_paper.tasks.task import Tokenizer
+from babn_paper.tasks.text_task import padding_values
+
+Offsets = Int[Tensor, "window token"]
+"""Start or end of each token's characters in the context; -1 for tokens outside the context."""
+
+
+def locate(
+    starts: Offsets, ends: Offsets, spans: Int[Tensor, "window span 2"]
+) -> Int[Tensor, "window span 2"]:
+    """Finds the first and last token of spans; -1 if the window does not contain the span.
+
+    Args:
+        starts: Start of each token.
+        ends: End of each token.
+        spans: First character of each span, and the one after the last; -1 for no span.
+    """
+    # Tokens without characters, such as a lone space marker, are in no answer.
+    context = (ends > starts)[:, None]
+    begin, stop = spans.unsqueeze(-1).unbind(2)
+    first = (context & (ends[:, None] > begin)).int().argmax(-1)
+    backward = (context & (starts[:, None] < stop)).flip(-1).int().argmax(-1)
+    last = starts.shape[1] - 1 - backward
+    lowest = starts.where(context[:, 0], torch.iinfo(starts.dtype).max).amin(-1, keepdim=True)
+    inside = (begin[..., 0] >= lowest) & (stop[..., 0] <= ends.amax(-1, keepdim=True))
+    inside &= (begin[..., 0] >= 0) & (first <= last)
+    return torch.stack([first, last], -1).where(inside.unsqueeze(-1), -1)
+
+
+def answer_spans(questions: Sequence[Question]) -> Int[Tensor, "question span 2"]:
+    """Returns the characters of the answers to each question, padded with -1."""
+    rows = [[_characters(each) for each in question.answers] for question in questions]
+    most = max(1, *map(len, rows))
+    return torch.tensor([row + [(-1, -1)] * (most - len(row)) for row in rows])
+
+
+def _characters(answer: Answer) -> tuple[int, int]:
+    begin = answer.start + len(answer.text) - len(answer.text.lstrip())
+    return begin, begin + len(answer.text.strip())
+
 
 DOC_STRIDE = 128
-"""Tokens that neighbouring windows share."""
+"""Number of tokens that neighbouring windows share."""
 
 QUESTION_TOKENS = 64
-"""Longer questions are cut, as the official script of BERT does."""
+"""Maximum length of a question, as in the official script of BERT."""
 
 LEAST_LENGTH = 16
 
 CHUNK = 500
-"""Questions that are tokenized at once; more would only take more memory."""
+"""Questions per call of the tokenizer, which bounds its memory."""
 
 POSITIONS = ("start_positions", "end_positions")
 TYPES = {"input_ids": "i4", "attention_mask": "i1", "token_type_ids": "i1"}
@@ -41,19 +79,19 @@ def encode_windows(
     doc_stride: int,
     training: bool,
 ) -> Encoded:
-    """A question and a part of its paragraph in each row.
+    """Encodes each question with windows over its paragraph.
 
     In training, `start_positions` and `end_positions` are the answer's first and last token, or the
-    first token of a window that does not hold the answer. Otherwise the side tensors tell what the
-    windows mean: `question` is the place of each one's question, `context_starts` and
-    `context_ends` are the characters of each token.
+    first token if the window does not contain the answer. Otherwise the side tensors describe the
+    windows: `question` is the index of a window's question, and `context_starts` and `context_ends`
+    are the characters of each token.
 
     Args:
-        questions: What to encode.
+        questions: The questions.
         tokenizer: A fast tokenizer that pads on the right.
-        max_length: The most tokens of a window.
-        doc_stride: Tokens that neighbouring windows share, fewer where windows are short.
-        training: Whether answers are wanted.
+        max_length: Maximum number of tokens of a window.
+        doc_stride: Number of tokens that neighbouring windows share, fewer if windows are short.
+        training: Whether to return answer positions instead of side tensors.
     """
     windows = _Windows.of(tokenizer, max_length, doc_stride)
     chunks = [
@@ -71,28 +109,23 @@ def encode_windows(
 
 
 def _inputs(columns: Columns, tokenizer: Tokenizer) -> dict[str, Ragged]:
-    """The arguments of the model, of which some tokenizers make no `token_type_ids`."""
-    padding = {
-        "input_ids": tokenizer.pad_token_id,
-        "attention_mask": 0,
-        "token_type_ids": tokenizer.pad_token_type_id,
-    }
+    """Returns the model's arguments; some tokenizers make no `token_type_ids`."""
     return {
         name: _ragged(columns[name], columns["lengths"], value)
-        for name, value in padding.items()
+        for name, value in padding_values(tokenizer).items()
         if name in columns
     }
 
 
 @dataclass(frozen=True)
 class _Windows:
-    """How windows are cut.
+    """Splits paragraphs into windows.
 
     Attributes:
         tokenizer: A fast tokenizer.
-        max_length: The most tokens of a window.
-        question_tokens: The most tokens of a question.
-        overlap: Tokens that neighbouring windows share.
+        max_length: Maximum number of tokens of a window.
+        question_tokens: Maximum number of tokens of a question.
+        overlap: Number of tokens that neighbouring windows share.
     """
 
     tokenizer: Any
@@ -102,15 +135,11 @@ class _Windows:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, max_length: int, doc_stride: int) -> "_Windows":
-        """Refuses what cannot work."""
+        """Validates the tokenizer and the length."""
         if not getattr(tokenizer, "is_fast", False) or tokenizer.padding_side != "right":
             raise ConfigError(
                 f"{type(tokenizer).__name__} is slow or pads on the left. Give a fast tokenizer "
                 "that pads on the right, such as those of BERT, ALBERT and RoBERTa."
-            )
-        if tokenizer.pad_token_id is None:
-            raise ConfigError(
-                f"{type(tokenizer).__name__} has no padding token. Set its pad_token."
             )
         if max_length < LEAST_LENGTH:
             raise ConfigError(
@@ -122,8 +151,14 @@ class _Windows:
         overlap = min(doc_stride, (room - question_tokens) // 2)
         return cls(tokenizer, max_length, question_tokens, overlap)
 
-    def columns(self, questions: Sequence[Question], place: int, training: bool) -> Columns:
-        """The windows of some questions, of which the first has that place, all rows joined."""
+    def columns(self, questions: Sequence[Question], first: int, training: bool) -> Columns:
+        """Returns the windows of some questions, all rows concatenated.
+
+        Args:
+            questions: The questions.
+            first: Index of the first question.
+            training: Whether to return answer positions instead of offsets.
+        """
         found = self._tokenized(questions)
         owner = np.array(found["overflow_to_sample_mapping"])
         lengths = np.array([len(row) for row in found["input_ids"]])
@@ -133,7 +168,7 @@ class _Windows:
             for name, dtype in TYPES.items()
             if name in found
         }
-        columns |= {"lengths": lengths, "question": owner + place}
+        columns |= {"lengths": lengths, "question": owner + first}
         starts, ends = self._context_offsets(found, total)
         if training:
             return columns | _positions(questions, owner, lengths, starts, ends)
@@ -152,7 +187,7 @@ class _Windows:
         )
 
     def _cut(self, texts: list[str]) -> list[str]:
-        """Questions without what goes beyond the most tokens."""
+        """Truncates questions to the maximum number of tokens."""
         found = self.tokenizer(
             texts,
             add_special_tokens=False,
@@ -183,7 +218,7 @@ def _positions(
     starts: np.ndarray,
     ends: np.ndarray,
 ) -> Columns:
-    """Where the first answer lies in each window; at the first token where it does not."""
+    """Finds the first answer in each window; the first token if the window does not contain it."""
     rows, longest = torch.arange(len(lengths)), int(lengths.max())
     padded = [_ragged(each, lengths, -1).pad(rows, longest) for each in (starts, ends)]
     spans = answer_spans(questions)[torch.from_numpy(owner), :1]

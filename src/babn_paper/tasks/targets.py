@@ -1,4 +1,4 @@
-"""What a text is asked for: one of several classes, or a number."""
+"""Labels of texts: one of several classes, or a number."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,20 +12,20 @@ from torch import Tensor
 
 from babn.errors import DataError
 from babn.prediction.predict import Activation
-from babn_paper.tasks.lines import Row
+from babn_paper.tasks.reading import Row
 
 MISSING = {"", "-", "-1", "-1.0", "None"}
-"""How data sets write that a label is not known."""
+"""How data sets mark missing labels."""
 
 
 class Target(ABC):
-    """How labels are read, and which head answers with them."""
+    """Reads labels and configures the head that predicts them."""
 
     activation: Activation
     columns: tuple[str, ...]
 
     def read(self, row: Row) -> float:
-        """The label of a row."""
+        """Reads the label of a row."""
         column = next((name for name in self.columns if name in row.values), None)
         if column is None:
             wanted = " or ".join(map(repr, self.columns))
@@ -36,30 +36,30 @@ class Target(ABC):
         value = str(row.values[column]).strip()
         if value in MISSING:
             raise DataError(
-                f"{row.place}: {column}={value!r} means that the label is not known. Give data "
-                "with labels, such as the dev split."
+                f"{row.place}: {column}={value!r} marks a missing label. Give data with labels, "
+                "such as the dev split."
             )
         return self.parse(value, f"{row.place}: {column}={value!r}")
 
     @abstractmethod
     def parse(self, value: str, place: str) -> float:
-        """The label that is written so."""
+        """Parses a label."""
 
     @abstractmethod
     def tensor(self, labels: Sequence[float]) -> Tensor:
-        """Labels as the model takes them."""
+        """Returns labels as a tensor for the model."""
 
     @abstractmethod
     def head(self) -> dict[str, Any]:
-        """The fields of a model's configuration that make its head."""
+        """Returns the fields of the model configuration that define the head."""
 
 
 @dataclass(frozen=True)
 class Classes(Target):
-    """One of several classes, written by name or by number.
+    """One of several classes, given by name or by index.
 
     Attributes:
-        names: In the order of their numbers.
+        names: Names by index.
     """
 
     names: tuple[str, ...]
@@ -68,24 +68,24 @@ class Classes(Target):
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        """Every way to write a class."""
+        """Class indices by name and by index as text."""
         return {way: i for i, name in enumerate(self.names) for way in (name, str(i))}
 
     def parse(self, value: str, place: str) -> float:
-        """The number of the class."""
+        """Returns the index of the class."""
         if value not in self._numbers:
             raise DataError(
-                f"{place} is not a class. Give one of {list(self.names)}, or a number from 0 to "
+                f"{place} is not a class. Give one of {list(self.names)}, or an index from 0 to "
                 f"{len(self.names) - 1}."
             )
         return self._numbers[value]
 
     def tensor(self, labels: Sequence[float]) -> Tensor:
-        """Class numbers."""
+        """Returns class indices."""
         return torch.tensor(labels, dtype=torch.int64)
 
     def head(self) -> dict[str, Any]:
-        """One output for each class."""
+        """Configures one output for each class."""
         return {
             "num_labels": len(self.names),
             "id2label": dict(enumerate(self.names)),
@@ -96,11 +96,11 @@ class Classes(Target):
 
 @dataclass(frozen=True)
 class Number(Target):
-    """A number between two others.
+    """A number in an interval.
 
     Attributes:
-        lowest: The smallest that is allowed.
-        highest: The largest.
+        lowest: Smallest allowed value.
+        highest: Largest allowed value.
     """
 
     lowest: float
@@ -109,7 +109,7 @@ class Number(Target):
     columns = ("label", "score")
 
     def parse(self, value: str, place: str) -> float:
-        """The number."""
+        """Returns the number."""
         try:
             number = float(value)
         except ValueError:
@@ -121,11 +121,11 @@ class Number(Target):
         return number
 
     def tensor(self, labels: Sequence[float]) -> Tensor:
-        """The numbers in single precision."""
+        """Returns the numbers in single precision."""
         return torch.tensor(labels, dtype=torch.float32)
 
     def head(self) -> dict[str, Any]:
-        """One output, trained by squared error."""
+        """Configures one output, trained with the squared error."""
         return {
             "num_labels": 1,
             "id2label": {0: "score"},

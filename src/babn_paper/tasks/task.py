@@ -1,10 +1,13 @@
-"""The protocol of tasks: a task reads its data, encodes it, loads a model for it, judges answers.
+"""The protocol of tasks: reading and encoding data, making models, scoring predictions.
 
-Adding a task means adding one file to this folder and one line to `catalogue.py`.
+To add a task, add a module to this folder and a line to `catalogue.py`.
 """
 
+import json
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -13,30 +16,34 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from babn.errors import ConfigError
+from babn.errors import ConfigError, FormatError
+from babn.files import parse_json, replace_text
 from babn.prediction.predict import TARGETS
-from babn_paper.tasks.asking import Asking, ask_once
 from babn_paper.tasks.encoded import Batch, Encoded
+from babn_paper.tasks.predictor import Predictor
 
 Example = TypeVar("Example")
 
-Tokenizer = Any
-"""A tokenizer of transformers, which has no type of its own."""
+DESCRIPTION = "answers.json"
+"""Describes the format of saved predictions."""
 
-Asked = Iterator[tuple[Int[Tensor, "row"], Any]]
-"""Places of examples, and what `Task.ask` made of them: for most tasks outputs of the model for
-each sample and row, with one sample in mean mode, else several."""
+Tokenizer = Any
+"""A tokenizer of transformers, which have no common base type."""
+
+Outputs = Iterator[tuple[Int[Tensor, "row"], Any]]
+"""Indices of examples, and what `Task.predict` returned for them. For most tasks this is a tensor
+of shape (sample, row, ...), with one sample in mean mode."""
 
 
 @dataclass(frozen=True)
 class Part(Generic[Example]):
-    """The examples of one split, as people wrote them.
+    """The examples of one split.
 
     Attributes:
-        name: The split: `"train"`, `"dev"`, or another that the task names.
-        examples: What was read.
-        origin: Where it was read: a file, a data set on the hub, or `"builtin"`.
-        fingerprint: Changes when the data does.
+        name: `"train"`, `"dev"`, or another split of the task.
+        examples: The examples, not encoded.
+        origin: Where they were read: a file, a data set on the hub, or `"builtin"`.
+        fingerprint: Hash of the data.
     """
 
     name: str
@@ -45,49 +52,49 @@ class Part(Generic[Example]):
     fingerprint: str
 
 
-class Answers(ABC):
-    """What a model answered to a part, kept so that every number can be computed without it."""
+class Predictions(ABC):
+    """A model's predictions for a part, from which every metric can be computed."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Writes the answers to a folder, which need not exist."""
+        """Writes the predictions to a folder, which is created if necessary."""
 
     @abstractmethod
     def measure(self) -> dict[str, float]:
-        """Every number that follows from the answers, by name; the task's score among them.
+        """Computes all metrics by name, including the task's scores.
 
-        Shares are fractions of one, as everywhere in babn; tables make percentages of them.
+        Shares are fractions of 1, as everywhere in babn; tables show them as percentages.
         """
 
     def notes(self) -> dict[str, str]:
-        """What one has to know about the numbers, such as a metric's signature, by name."""
+        """Remarks on the metrics by name, such as the signature of sacreBLEU."""
         return {}
 
-    def named(self, method: str, seed: int) -> "Answers":
-        """The answers under the name by which comparisons and reports tell methods apart."""
+    def named(self, method: str, seed: int) -> "Predictions":
+        """Returns the predictions with a method name and a seed, for comparisons and reports."""
         return self
 
-    def together(self, others: "Sequence[Answers]") -> "Answers | None":
-        """The answers of an ensemble of models, of which this is one; `None` if there are none.
+    def ensembled(self, others: "Sequence[Predictions]") -> "Predictions | None":
+        """Returns the predictions of an ensemble; `None` if the task does not support ensembles.
 
         Args:
-            others: What the other members answered to the same examples.
+            others: Predictions of the other members for the same examples.
         """
         return None
 
 
 class Task(ABC, Generic[Example]):
-    """What an experiment trains and tests on.
+    """A task that experiments train and evaluate on.
 
     Attributes:
-        name: In configurations and folders.
-        title: In tables.
-        scores: Names of the measures that the paper's table shows.
-        test_parts: Parts that a model is tested on after training.
-        max_length: The most tokens that the task needs, unless a configuration says otherwise.
-        multiple: Lengths of batches are multiples of this; 0 for what the device prefers.
-        asked_together: Examples in a batch of test data.
-        cached: Whether encoded data is worth keeping on disk.
+        name: Name in configurations and folders.
+        title: Name in tables.
+        scores: Names of the metrics in the paper's table.
+        test_parts: Parts that a model is evaluated on after training.
+        max_length: Default maximum number of tokens.
+        multiple: Batches are padded to a multiple of this length; 0 for the device's default.
+        eval_batch_size: Examples per batch in evaluation.
+        cached: Whether encoded data is cached on disk.
     """
 
     name: str
@@ -96,11 +103,11 @@ class Task(ABC, Generic[Example]):
     test_parts: tuple[str, ...] = ("dev",)
     max_length: int = 128
     multiple: int = 0
-    asked_together: int = 64
+    eval_batch_size: int = 64
     cached: bool = True
 
     def configured(self, options: Mapping[str, Any]) -> "Task[Example]":
-        """The task with options of a configuration; most tasks have none.
+        """Returns the task with options of a configuration; most tasks have none.
 
         Args:
             options: By name.
@@ -112,104 +119,132 @@ class Task(ABC, Generic[Example]):
         return self
 
     def check_ready(self) -> None:
-        """Refuses to begin where a package is missing that testing will need."""
+        """Raises an error if a package that evaluation needs is not installed."""
 
     def title_of(self, origin: str) -> str:
-        """The title for what was trained on, where stand-ins for the task's data are possible.
+        """Returns the title for training data of an origin, which may be a substitute data set.
 
         Args:
-            origin: Of the training data.
+            origin: Origin of the training data.
         """
         return self.title
 
     @abstractmethod
     def read(self, data: str, part: str) -> Part[Example]:
-        """The examples of a part, checked.
+        """Reads and validates the examples of a part.
 
         Args:
             data: `"builtin"`, `"hub"`, or a folder.
-            part: The split to read.
+            part: Name of the part.
         """
 
     def has(self, data: str, part: str) -> bool:
-        """Whether the data has a part, which `read` would else refuse."""
+        """Whether the data has a part."""
         return True
 
     @abstractmethod
     def texts(self, examples: Sequence[Example]) -> Iterator[str]:
-        """All texts of examples, from which a small model made on the spot takes its words."""
+        """Yields all texts of examples, from which vocabularies are built."""
 
     @abstractmethod
     def load_model(self, name: str, **settings: Any) -> nn.Module:
-        """The pretrained model of a folder or of the hub, with a fresh head for the task.
+        """Loads a pretrained model with a new head for the task.
 
         Args:
-            name: The folder, or the model's name on the hub.
+            name: A folder, or the name of a model on the hub.
             **settings: Fields of the model's configuration, such as dropout rates.
         """
 
     @abstractmethod
     def make_model(self, sizes: Mapping[str, Any]) -> nn.Module:
-        """An ALBERT with random weights and a head for the task.
+        """Makes a randomly initialised ALBERT with a head for the task.
 
         Args:
             sizes: Fields of its configuration.
         """
 
     def make_pair_model(self, config: type[Any], sizes: Mapping[str, Any]) -> nn.Module:
-        """A model of `babn_paper.models` with random weights and a head for the task.
+        """Makes a randomly initialised model of `babn_paper.models` with a head for the task.
 
         Args:
-            config: The class of its configuration.
-            sizes: Fields of that.
+            config: Class of its configuration.
+            sizes: Fields of the configuration.
         """
         raise ConfigError(
-            f"task={self.name!r} asks no question about two texts, which {config.model_type} "
-            "needs. Give another model."
+            f"task={self.name!r} has no pairs of texts, which {config.model_type} needs. Give "
+            "another model."
         )
 
     @abstractmethod
     def encode(
         self, part: Part[Example], tokenizer: Tokenizer, max_length: int, training: bool
     ) -> Encoded:
-        """Examples as tensors: the arguments of the model, and in training its answers."""
+        """Encodes examples as the model's arguments, with labels in training."""
 
     def dry_run(self, encoded: Encoded) -> Batch:
-        """Arguments for the dry run of conversion, which finds the model's attention."""
-        return without_answers(encoded.batch(torch.tensor([0])))
+        """Returns arguments for the dry run by which conversion finds attention."""
+        return without_labels(encoded.batch(torch.tensor([0])))
 
-    def ask(self, asking: Asking, batch: Batch, rows: Int[Tensor, "row"], number: int) -> Any:
-        """What a model says of a batch.
+    def predict(
+        self, predictor: Predictor, batch: Batch, rows: Int[Tensor, "row"], number: int
+    ) -> Any:
+        """Computes a model's outputs for a batch.
 
         Args:
-            asking: The model, and how to ask it.
-            batch: Its arguments, without answers.
-            rows: Places of the examples.
-            number: Of the batch.
+            predictor: The model and the settings of prediction.
+            batch: The model's arguments, without labels.
+            rows: Indices of the examples.
+            number: Index of the batch.
         """
-        return ask_once(asking, batch, number, self.output)
+        return predictor.outputs(batch, number, self.output)
 
     @abstractmethod
     def output(self, output: Any) -> Tensor:
-        """The tensor of a model's output that holds the answers, one row for each input."""
+        """Extracts the predictions, one row for each input, from what the model returns."""
 
     @abstractmethod
-    def answers(self, part: Part[Example], encoded: Encoded, asked: Asked) -> Answers:
-        """What the model's outputs for an encoded part mean."""
+    def predictions(self, part: Part[Example], encoded: Encoded, outputs: Outputs) -> Predictions:
+        """Decodes the model's outputs for a part."""
 
-    def across(self, answers: Mapping[str, Answers]) -> dict[str, dict[str, float]]:
-        """Measures of a part that follow from several parts, by part and name.
+    def across(self, predictions: Mapping[str, Predictions]) -> dict[str, dict[str, float]]:
+        """Computes metrics that need several parts, by part and name.
 
         Args:
-            answers: What the model answered to each part, asked in the same way.
+            predictions: Predictions for each part, in the same mode.
         """
         return {}
 
     @abstractmethod
-    def load_answers(self, folder: Path) -> Answers:
-        """Reads what `Answers.save` wrote."""
+    def load_predictions(self, folder: Path) -> Predictions:
+        """Reads what `Predictions.save` wrote."""
 
 
-def without_answers(batch: Batch) -> Batch:
-    """A batch as the model gets it when nobody tells it the answers."""
+def without_labels(batch: Batch) -> Batch:
+    """Returns a batch without its labels."""
     return {name: value for name, value in batch.items() if name not in TARGETS}
+
+
+def write_description(folder: Path, version: int, kind: str, fields: Mapping[str, Any]) -> None:
+    """Describes saved predictions in `answers.json`."""
+    description = {"format": version, "kind": kind, **fields}
+    replace_text(folder / DESCRIPTION, json.dumps(description, indent=2) + "\n")
+
+
+@contextmanager
+def description_of(folder: Path, version: int, kind: str) -> Iterator[dict[str, Any]]:
+    """Yields what `write_description` wrote; damage found while loading raises `FormatError`."""
+    path, remedy = folder / DESCRIPTION, "Test the model again."
+    try:
+        found = parse_json(path.read_text())
+        if (found["format"], found["kind"]) != (version, kind):
+            raise FormatError(
+                f"{path} has format {found['format']!r} of {found['kind']!r}; this version of babn "
+                f"reads format {version} of {kind!r}. {remedy}"
+            )
+        yield found
+    except FormatError:
+        raise
+    except FileNotFoundError as error:
+        raise FormatError(f"{error.filename} does not exist. Check the folder.") from error
+    except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error) as error:
+        raise FormatError(f"{folder} is damaged: {error!r}. {remedy}") from error

@@ -1,161 +1,48 @@
-"""Tasks that ask one text, or a pair of texts, for a class or a number."""
+"""Tasks that predict a class or a number for a text, a pair of texts, or a choice of endings."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.resources import files
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 from transformers import (
     AlbertConfig,
+    AlbertForMultipleChoice,
     AlbertForSequenceClassification,
+    AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
 )
 
-from babn.errors import DataError
+from babn.errors import ConfigError, DataError
 from babn.evaluation import Evaluation
-from babn.prediction.predict import find_logits
+from babn.prediction.predict import Prediction, find_logits
 from babn_paper.pretrained import load_pretrained
-from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.hub import read_hub
-from babn_paper.tasks.lines import Row, find_file, find_files, fingerprint, read_rows, task_folder
+from babn_paper.tasks.encoded import Encoded, Ragged
+from babn_paper.tasks.reading import Row
 from babn_paper.tasks.targets import Target
-from babn_paper.tasks.task import Asked, Part, Task, Tokenizer
-from babn_paper.tasks.text_answers import TextAnswers, evaluated
-from babn_paper.tasks.text_encoding import encode_texts
+from babn_paper.tasks.task import Outputs, Part, Task, Tokenizer
+from babn_paper.tasks.text_predictions import TextPredictions, in_order
 
-SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+CHUNK = 1024
+"""Texts per call of the tokenizer, which bounds its memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextExample:
-    """One text, or a pair of texts, and what it is asked for.
+    """A text, a pair of texts, or a text with several endings, and its label.
 
     Attributes:
-        texts: The text, or the two.
-        label: The number of the class, or the number that is asked for.
+        texts: The texts.
+        label: Index of the class, or the number to predict.
     """
 
     texts: tuple[str, ...]
     label: float
 
 
-@dataclass(frozen=True)
-class TextTask(Task[TextExample]):
-    """A task of texts or pairs of texts.
-
-    Attributes:
-        name: In configurations and folders, and on the hub.
-        title: In tables.
-        columns: Where the texts stand.
-        target: What they are asked for.
-        scores: Names of the measures that the paper's table shows.
-        further: Names of the other official ones.
-        hub: The data set on the hub that holds the task.
-        splits: What the hub calls each part.
-        names: What the files of a part may be called, if not like the part.
-        test_parts: Parts that a model is tested on after training.
-        max_length: The most tokens that the task needs.
-    """
-
-    name: str
-    title: str
-    columns: tuple[str, ...]
-    target: Target
-    scores: tuple[str, ...] = ("accuracy",)
-    further: tuple[str, ...] = ()
-    hub: str = "nyu-mll/glue"
-    splits: Mapping[str, str] = field(default_factory=lambda: SPLITS)
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    test_parts: tuple[str, ...] = ("dev",)
-    max_length: int = 128
-
-    def has(self, data: str, part: str) -> bool:
-        """Whether the hub or the folder has the part."""
-        if data == "hub":
-            return part in self.splits
-        return bool(find_files(self._folder(data), part, names=self.names.get(part, ())))
-
-    def read(self, data: str, part: str) -> Part[TextExample]:
-        """The examples of a part, each with its texts and a known label."""
-        rows, origin, print_ = self.rows(data, part)
-        return Part(part, [self.example(row) for row in rows], origin, print_)
-
-    def rows(self, data: str, part: str) -> tuple[list[Row], str, str]:
-        """The lines of a part as they stand, where they were read, and their fingerprint."""
-        return self._hub(part) if data == "hub" else self._files(data, part)
-
-    def example(self, row: Row) -> TextExample:
-        """What a line says, checked."""
-        return TextExample(read_texts(row, self.columns), self.target.read(row))
-
-    def texts(self, examples: Sequence[TextExample]) -> Iterator[str]:
-        """All texts, pair after pair."""
-        return (text for example in examples for text in example.texts)
-
-    def load_model(self, name: str, **settings: Any) -> nn.Module:
-        """The pretrained model with a classifier, or with one output for a number."""
-        return load_pretrained(
-            AutoModelForSequenceClassification, name, self.target.head(), settings
-        )
-
-    def make_model(self, sizes: Mapping[str, Any]) -> nn.Module:
-        """An ALBERT with random weights, and with a classifier or one output for a number."""
-        return AlbertForSequenceClassification(AlbertConfig(**sizes, **self.target.head()))
-
-    def make_pair_model(self, config: type[Any], sizes: Mapping[str, Any]) -> nn.Module:
-        """A model for two texts, with a classifier or one output for a number."""
-        if len(self.columns) != 2:
-            return super().make_pair_model(config, sizes)
-        made = config(**sizes, **self.target.head())
-        model: nn.Module = AutoModelForSequenceClassification.from_config(made)
-        return model
-
-    def encode(
-        self, part: Part[TextExample], tokenizer: Tokenizer, max_length: int, training: bool
-    ) -> Encoded:
-        """Examples as tensors, with labels also outside training, for the scores."""
-        ragged = encode_texts([each.texts for each in part.examples], tokenizer, max_length)
-        labels = self.target.tensor([each.label for each in part.examples])
-        return Encoded(ragged, {"labels": labels})
-
-    def output(self, output: Any) -> Tensor:
-        """The logits."""
-        return find_logits(output)
-
-    def answers(self, part: Part[TextExample], encoded: Encoded, asked: Asked) -> TextAnswers:
-        """The answers in the order of the data, with the labels."""
-        return self._judged(evaluated(self, part, encoded, asked, self.target.activation))
-
-    def load_answers(self, folder: Path) -> TextAnswers:
-        """Reads what `TextAnswers.save` wrote."""
-        return self._judged(Evaluation.load(folder))
-
-    def _judged(self, evaluation: Evaluation) -> TextAnswers:
-        return TextAnswers(evaluation, self.scores + self.further)
-
-    def _folder(self, data: str) -> Path:
-        own = files("babn_paper.data").joinpath("glue")
-        return task_folder(str(own) if data == "builtin" else data, self.name)
-
-    def _files(self, data: str, part: str) -> tuple[list[Row], str, str]:
-        path = find_file(self._folder(data), part, names=self.names.get(part, ()))
-        origin = data if data == "builtin" else str(path)
-        return read_rows(path), origin, fingerprint(path)
-
-    def _hub(self, part: str) -> tuple[list[Row], str, str]:
-        if part not in self.splits:
-            raise DataError(
-                f"part={part!r} of {self.name!r} is not on the hub. Give one of "
-                f"{list(self.splits)}."
-            )
-        rows, print_ = read_hub(self.hub, self.name, self.splits[part])
-        return rows, f"hub:{self.hub}", print_
-
-
 def read_texts(row: Row, columns: Sequence[str]) -> tuple[str, ...]:
-    """The texts of a row, one of which may be empty."""
+    """Reads the texts of a row; not all of them may be empty."""
     texts = tuple(row.get(column) for column in columns)
     # A few questions of QQP are empty, and the official scores count them.
     if not all(isinstance(text, str) for text in texts) or not "".join(texts).strip():
@@ -163,3 +50,129 @@ def read_texts(row: Row, columns: Sequence[str]) -> tuple[str, ...]:
             f"{row.place}: {' and '.join(columns)} hold no text. Fill or drop the line."
         )
     return texts
+
+
+def encode_texts(
+    texts: Sequence[tuple[str, ...]], tokenizer: Tokenizer, max_length: int
+) -> dict[str, Ragged]:
+    """Tokenizes texts or pairs of texts; the longer text of a pair is truncated first.
+
+    Args:
+        texts: One text or two for each example.
+        tokenizer: A tokenizer of transformers.
+        max_length: Maximum number of tokens of an example.
+    """
+    padding = padding_values(tokenizer)
+    chunks: dict[str, list[Ragged]] = {}
+    for start in range(0, len(texts), CHUNK):
+        sides = (list(side) for side in zip(*texts[start : start + CHUNK], strict=True))
+        made = tokenizer(
+            *sides, truncation="longest_first", max_length=max_length, return_attention_mask=True
+        )
+        for name in padding.keys() & made.keys():
+            chunks.setdefault(name, []).append(Ragged.of(made[name], padding[name]))
+    return {name: Ragged.cat(chunks[name]) for name in padding if name in chunks}
+
+
+def padding_values(tokenizer: Tokenizer) -> dict[str, int]:
+    """Returns the padding value of each argument of a model."""
+    if tokenizer.pad_token_id is None:
+        raise ConfigError(
+            f"The tokenizer {type(tokenizer).__name__} has no padding token. Set its pad_token."
+        )
+    return {
+        "input_ids": tokenizer.pad_token_id,
+        "attention_mask": 0,
+        "token_type_ids": tokenizer.pad_token_type_id,
+    }
+
+
+class TextTask(Task[TextExample]):
+    """A task that predicts the label of a text or of a pair of texts.
+
+    Attributes:
+        target: The labels.
+        auto_class: Auto class of transformers that loads models.
+        albert_class: Class of randomly initialised ALBERTs.
+    """
+
+    target: Target
+    auto_class: Any = AutoModelForSequenceClassification
+    albert_class: Any = AlbertForSequenceClassification
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of all official scores."""
+        return self.scores
+
+    def head(self) -> dict[str, Any]:
+        """Returns the fields of the model configuration that define the head."""
+        return self.target.head()
+
+    def texts(self, examples: Sequence[TextExample]) -> Iterator[str]:
+        """Yields all texts, example after example."""
+        return (text for example in examples for text in example.texts)
+
+    def load_model(self, name: str, **settings: Any) -> nn.Module:
+        """Loads a pretrained model with a new head."""
+        return load_pretrained(self.auto_class, name, self.head(), settings)
+
+    def make_model(self, sizes: Mapping[str, Any]) -> nn.Module:
+        """Makes a randomly initialised ALBERT."""
+        model: nn.Module = self.albert_class(AlbertConfig(**sizes, **self.head()))
+        return model
+
+    def make_pair_model(self, config: type[Any], sizes: Mapping[str, Any]) -> nn.Module:
+        """Makes a randomly initialised model of `babn_paper.models`."""
+        model: nn.Module = self.auto_class.from_config(config(**sizes, **self.head()))
+        return model
+
+    def encode(
+        self, part: Part[TextExample], tokenizer: Tokenizer, max_length: int, training: bool
+    ) -> Encoded:
+        """Encodes examples, with labels also in evaluation, for the scores."""
+        ragged = encode_texts([each.texts for each in part.examples], tokenizer, max_length)
+        return Encoded(ragged, {"labels": self.labels(part)})
+
+    def labels(self, part: Part[TextExample]) -> Tensor:
+        """Returns the labels of a part."""
+        return self.target.tensor([each.label for each in part.examples])
+
+    def output(self, output: Any) -> Tensor:
+        """Returns the logits."""
+        return find_logits(output)
+
+    def predictions(
+        self, part: Part[TextExample], encoded: Encoded, outputs: Outputs
+    ) -> TextPredictions:
+        """Returns the predictions in the order of the data, with the labels."""
+        prediction = Prediction(in_order(outputs, len(encoded)), self.target.activation)
+        details = {"task": self.name, "part": part.name, "data": part.fingerprint}
+        labels = encoded.fixed["labels"].cpu()
+        return TextPredictions(
+            Evaluation(self.title, prediction, labels, details=details), self.metrics
+        )
+
+    def load_predictions(self, folder: Path) -> TextPredictions:
+        """Reads what `TextPredictions.save` wrote."""
+        return TextPredictions(Evaluation.load(folder), self.metrics)
+
+
+class MultipleChoiceTask(TextTask):
+    """A task that chooses one of several endings of a text; the model scores each ending."""
+
+    auto_class = AutoModelForMultipleChoice
+    albert_class = AlbertForMultipleChoice
+
+    def head(self) -> dict[str, Any]:
+        """Returns nothing: heads for multiple choice have one output."""
+        return {}
+
+    def encode(
+        self, part: Part[TextExample], tokenizer: Tokenizer, max_length: int, training: bool
+    ) -> Encoded:
+        """Encodes the text with each ending as one row."""
+        pairs = [(each.texts[0], ending) for each in part.examples for ending in each.texts[1:]]
+        ragged = encode_texts(pairs, tokenizer, max_length)
+        choices = len(part.examples[0].texts) - 1
+        return Encoded(ragged, {"labels": self.labels(part)}, choices=choices)

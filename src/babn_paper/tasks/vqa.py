@@ -1,10 +1,10 @@
-"""Questions about images, the tasks of the paper's Table 5.
+"""Visual question answering, the tasks of the paper's Table 5.
 
 Parts are `"train"`; `"dev"`, the questions about every twentieth training image, for choosing
-settings; `"test"`; and `"noisy"`, the same with Gaussian noise of variance 5 on the features of
-image regions. `"noisy=V"` is the same with variance V. The noise is added to the features as the
-model gets them: those of the detector's files as they are, or those of the model's convolutions,
-which are standardised. It is independent for every example and always the same for one.
+settings; `"test"`; and `"noisy"`, the test set with Gaussian noise of variance 5 on the features of
+image regions. `"noisy=V"` has noise of variance V. The noise is added to the features that the
+model gets: those of the detector's files as they are, or the standardised outputs of the model's
+convolutions. It is independent between examples and has a fixed seed.
 """
 
 import math
@@ -18,40 +18,38 @@ from torch import Tensor, nn
 
 from babn.errors import ConfigError, DataError
 from babn.prediction.predict import find_logits
-from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.lookups import FeatureNoise, Lookup, SoftLabels
-from babn_paper.tasks.ragged import Ragged
-from babn_paper.tasks.task import Asked, Part, Task, Tokenizer
-from babn_paper.tasks.text_encoding import encode_texts
+from babn_paper.tasks.encoded import Encoded, Lookup, Ragged
+from babn_paper.tasks.task import Outputs, Part, Task, Tokenizer
+from babn_paper.tasks.text_task import encode_texts
 from babn_paper.tasks.vqa2 import read_answers, read_vqa2
-from babn_paper.tasks.vqa_answers import VqaAnswers, collected
-from babn_paper.tasks.vqa_data import VqaExample, VqaPart
-from babn_paper.tasks.vqa_rules import frequent
+from babn_paper.tasks.vqa_data import FeatureNoise, SoftLabels, VqaExample, VqaPart
+from babn_paper.tasks.vqa_metrics import UNKNOWN
+from babn_paper.tasks.vqa_predictions import VqaPredictions, collected
 from babn_paper.tasks.vqa_sources import Reader, read_daquar, read_easy
-from babn_paper.tasks.vqa_types import UNKNOWN
-from babn_paper.tasks.vqa_vocabulary import choices_of, question_words
+from babn_paper.tasks.vqa_text import choices_of, frequent, question_words
 
 NOISE = 5.0
-"""Variance of the paper's noise."""
+"""Variance of the noise in the paper."""
 
 NOISE_SEED = 0
 
 
 @dataclass(frozen=True)
 class VqaTask(Task[VqaExample]):
-    """A task of questions about images.
+    """A visual question answering task.
 
     Attributes:
-        name: In configurations.
-        title: In tables.
+        name: Name in configurations.
+        title: Name in tables.
         reader: Reads the data.
-        least: How often an answer has to be the best one in training, to be chosen from.
-        held_out: Whether some of the training images make a `"dev"` part.
-        scores: Names of the measures that the paper's table shows.
-        test_parts: Parts that a model is tested on after training.
-        max_length: Words at which questions are cut.
-        cached: Questions are short, and images are files already.
-        asked_together: Questions in a batch of test data.
+        least: How many training questions must have an answer as their best one for it to be a
+            possible answer.
+        held_out: Whether some of the training images form a `"dev"` part.
+        scores: Names of the scores in the paper's table.
+        test_parts: Parts that a model is evaluated on after training.
+        max_length: Maximum number of words of a question.
+        cached: Not cached: questions are short, and images are files already.
+        eval_batch_size: Questions per batch in evaluation.
     """
 
     name: str
@@ -63,10 +61,10 @@ class VqaTask(Task[VqaExample]):
     test_parts: tuple[str, ...] = ("test", "noisy", "dev")
     max_length: int = 14
     cached: bool = False
-    asked_together: int = 256
+    eval_batch_size: int = 256
 
     def configured(self, options: Mapping[str, Any]) -> "VqaTask":
-        """The task with further levels of noise to be tested at, as variances in `noise`."""
+        """Returns the task with further noise levels to test at, given as variances in `noise`."""
         if unknown := sorted(set(options) - {"noise"}):
             raise ConfigError(f"options.{unknown[0]} is not known to {self.name!r}. Give noise.")
         levels = options.get("noise", [])
@@ -80,11 +78,11 @@ class VqaTask(Task[VqaExample]):
         return replace(self, test_parts=(*self.test_parts, *further))
 
     def has(self, data: str, part: str) -> bool:
-        """Whether there is the part: all but `"dev"` of VQA-v2, whose training set stays whole."""
+        """Whether the data has the part: VQA-v2 has no `"dev"`, all others have every part."""
         return part != "dev" or self.held_out
 
     def read(self, data: str, part: str) -> VqaPart:
-        """The questions of a part, with their images."""
+        """Reads the questions of a part, with their images."""
         if data == "hub":
             raise DataError(f"data='hub' has no {self.title}. Give a folder, or builtin.")
         noise = noise_of(part)
@@ -100,7 +98,7 @@ class VqaTask(Task[VqaExample]):
         return replace(found, name=part, noise=noise)
 
     def answer_list(self, data: str, train: Part[VqaExample]) -> list[str]:
-        """The answers to choose from: those of a file, or the frequent ones of training."""
+        """Returns the possible answers: those of a file, or the frequent ones in training."""
         found = read_answers(data) if self.name == "vqa2" else None
         found = found or frequent((example.best for example in train.examples), self.least)
         if len(found) < 2:
@@ -111,27 +109,27 @@ class VqaTask(Task[VqaExample]):
         return found
 
     def texts(self, examples: Sequence[VqaExample]) -> Iterator[str]:
-        """The questions."""
+        """Yields the questions."""
         return (example.question for example in examples)
 
     def load_model(self, name: str, **settings: Any) -> nn.Module:
-        """There are no pretrained models."""
+        """Raises an error: there are no pretrained models."""
         self._refuse(name)
 
     def make_model(self, sizes: Mapping[str, Any]) -> nn.Module:
-        """There is no such model for images."""
+        """Raises an error: ALBERT takes no images."""
         self._refuse("albert-base")
 
     def _refuse(self, name: str) -> NoReturn:
         raise ConfigError(
-            f"model={name!r} knows no images, which {self.name!r} asks about. Give mcan, "
-            "mcan-small or small."
+            f"model={name!r} takes no images, which {self.name!r} needs. Give mcan, mcan-small or "
+            "small."
         )
 
     def encode(
         self, part: Part[VqaExample], tokenizer: Tokenizer, max_length: int, training: bool
     ) -> Encoded:
-        """Words of questions as tensors; images and answers are looked up for each batch."""
+        """Encodes the words of questions; images and labels are looked up for each batch."""
         assert isinstance(part, VqaPart)
         texts = [(question_words(each.question),) for each in part.examples]
         return Encoded(
@@ -139,24 +137,26 @@ class VqaTask(Task[VqaExample]):
         )
 
     def output(self, output: Any) -> Tensor:
-        """The logits."""
+        """Returns the logits."""
         return find_logits(output)
 
-    def answers(self, part: Part[VqaExample], encoded: Encoded, asked: Asked) -> VqaAnswers:
-        """The most probable answers, with their scores."""
+    def predictions(
+        self, part: Part[VqaExample], encoded: Encoded, outputs: Outputs
+    ) -> VqaPredictions:
+        """Returns the most probable answers, with their scores."""
         labels = next(each for each in encoded.lookups if isinstance(each, SoftLabels))
         kinds = [each.kind for each in part.examples]
         types = [each.question_type or UNKNOWN for each in part.examples]
         known = any(each.question_type for each in part.examples)
-        return collected(asked, labels, kinds, types if known else ())
+        return collected(outputs, labels, kinds, types if known else ())
 
-    def load_answers(self, folder: Path) -> VqaAnswers:
-        """Reads what `VqaAnswers.save` wrote."""
-        return VqaAnswers.load(folder)
+    def load_predictions(self, folder: Path) -> VqaPredictions:
+        """Reads what `VqaPredictions.save` wrote."""
+        return VqaPredictions.load(folder)
 
 
 def lookups(part: VqaPart, tokenizer: Tokenizer) -> list[Lookup]:
-    """Images, noise and labels of the examples of a part."""
+    """Returns the lookups of images, noise and labels of a part."""
     choices = choices_of(tokenizer)
     index = torch.tensor([each.image for each in part.examples])
     found = [part.images.lookup(index, choices.regions), soft_labels(part, choices.answers)]
@@ -166,7 +166,7 @@ def lookups(part: VqaPart, tokenizer: Tokenizer) -> list[Lookup]:
 
 
 def soft_labels(part: VqaPart, answers: Sequence[str]) -> SoftLabels:
-    """Scores of the answers to choose from; one that is not among them counts for nothing."""
+    """Returns the scores of the possible answers; other answers are left out."""
     numbers = {answer: number for number, answer in enumerate(answers)}
     known = [
         {numbers[answer]: score for answer, score in each.scores.items() if answer in numbers}
@@ -177,7 +177,7 @@ def soft_labels(part: VqaPart, answers: Sequence[str]) -> SoftLabels:
 
 
 def noise_of(part: str) -> float:
-    """The variance of noise that a part's name stands for."""
+    """Returns the variance of the noise of a part, given by its name."""
     if part == "noisy":
         return NOISE
     name, equals, value = part.partition("=")

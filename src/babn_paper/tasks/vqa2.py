@@ -1,4 +1,4 @@
-"""VQA-v2 (Goyal et al. 2017): the official files, with features of image regions.
+"""VQA-v2 (Goyal et al. 2017, https://arxiv.org/abs/1612.00837) with features of image regions.
 
 A folder holds, for train2014 and val2014,
 
@@ -6,11 +6,11 @@ A folder holds, for train2014 and val2014,
     v2_mscoco_train2014_annotations.json
     features/train2014/COCO_train2014_000000000009.jpg.npz, or features/train2014.h5 or .lmdb
 
-or, in place of the two JSON files, `train.jsonl` and `val.jsonl` with the columns image_id,
-question, answers, answer, answer_type and perhaps question_type. `features` may hold the files of
-both splits as well. Images in `images/val2014` are shown where attention is drawn, and used for
-nothing else. Training is on train2014 and never on val2014, which is what is tested on, as in the
-paper, since the test set has no public answers.
+or, instead of the two JSON files, `train.jsonl` and `val.jsonl` with the columns image_id,
+question, answers, answer, answer_type and optionally question_type. `features` may also hold the
+files of both splits. Images in `images/val2014` are used for displaying attention only. As in the
+paper, models are trained on train2014 and tested on val2014, since the test set has no public
+answers.
 """
 
 from collections.abc import Iterator
@@ -20,25 +20,25 @@ from typing import Any
 
 from babn.errors import DataError
 from babn.files import parse_json
-from babn_paper.tasks.lines import Row, find_file, find_files, fingerprint, read_rows, task_folder
-from babn_paper.tasks.shapes import generated
+from babn_paper.tasks.reading import Row, find_file, find_files, fingerprint, read_rows, task_folder
 from babn_paper.tasks.vqa_data import VqaExample, VqaPart
 from babn_paper.tasks.vqa_features import FeatureFiles
-from babn_paper.tasks.vqa_rules import normalized, plain_scores, soft_scores
+from babn_paper.tasks.vqa_shapes import generated
+from babn_paper.tasks.vqa_text import normalized, normalized_scores, soft_scores
 
 YEARS = {"train": "train2014", "test": "val2014"}
-"""Which official split a part is."""
+"""The official split of each part."""
 
 ANSWERS = "answer_dict.json"
-"""The answers to choose from, where they are given."""
+"""Optional file with the possible answers."""
 
 ENDINGS = (".h5", ".hdf5", ".lmdb", ".mdb")
-"""Of files that hold the features of all images."""
+"""Endings of files with the features of all images."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question with what people answered."""
+    """A question with the annotators' answers."""
 
     image: int
     text: str
@@ -49,7 +49,7 @@ class Question:
 
 
 def read_vqa2(data: str, split: str) -> VqaPart:
-    """Questions of a split, with the features of their images."""
+    """Reads the questions of a split, with the features of their images."""
     if data in ("builtin", "generated"):
         return generated(split)
     folder = task_folder(data, "vqa2")
@@ -59,8 +59,8 @@ def read_vqa2(data: str, split: str) -> VqaPart:
     files = FeatureFiles(_features(folder, year), names, _pictures(folder, year))
     files.check()
     numbers = {image: number for number, image in enumerate(_images(questions))}
-    # The answers to choose from are in plain form, so that is what a model learns.
-    score = plain_scores if split == "train" else soft_scores
+    # The list of possible answers is normalised, and so are the labels of training.
+    score = normalized_scores if split == "train" else soft_scores
     examples = [
         VqaExample(
             q.text,
@@ -73,14 +73,14 @@ def read_vqa2(data: str, split: str) -> VqaPart:
         for q in questions
     ]
     answers = [path for path in [folder / ANSWERS] if path.is_file()]
-    mark = f"{fingerprint(*paths, *answers)}, {files.fingerprint()}"
-    return VqaPart(split, examples, str(paths[0]), mark, files)
+    print_ = f"{fingerprint(*paths, *answers)}, {files.fingerprint()}"
+    return VqaPart(split, examples, str(paths[0]), print_, files)
 
 
 def read_answers(data: str) -> list[str] | None:
-    """The list of answers of `answer_dict.json`, where the folder has one, in plain form.
+    """Returns the normalised answers of `answer_dict.json`; `None` if the folder has no such file.
 
-    The file is MCAN's, a dictionary from answers to numbers and its inverse, or a plain list.
+    The file is that of MCAN, a dictionary from answers to indices and its inverse, or a list.
     """
     folders = (Path(data) / "vqa2", Path(data))
     path = next((f for f in folders if f.is_dir()), Path(data)) / ANSWERS
@@ -92,36 +92,37 @@ def read_answers(data: str) -> list[str] | None:
             found = sorted(found[0], key=found[0].__getitem__)
         return [*dict.fromkeys(normalized(str(answer)) for answer in found)]
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise DataError(f"{path} is no list of answers: {error!r}. Mend or drop it.") from error
+        raise DataError(f"{path} is no list of answers: {error!r}. Correct or drop it.") from error
 
 
 def _questions(folder: Path, split: str) -> tuple[list[Question], tuple[Path, ...]]:
     names = (split,) if split == "train" else ("val", "valid", "dev", "test")
     if find_files(folder, split, names=names):
         path = find_file(folder, split, names=names)
-        return [_of_row(row) for row in read_rows(path)], (path,)
+        return [_question(row) for row in read_rows(path)], (path,)
     year = YEARS[split]
-    asked = folder / f"v2_OpenEnded_mscoco_{year}_questions.json"
-    answered = folder / f"v2_mscoco_{year}_annotations.json"
-    for path in (asked, answered):
+    questions = folder / f"v2_OpenEnded_mscoco_{year}_questions.json"
+    annotations = folder / f"v2_mscoco_{year}_annotations.json"
+    for path in (questions, annotations):
         if not path.is_file():
             raise DataError(f"{folder} has no {path.name}. Put the official file there.")
-    return list(_official(asked, answered)), (asked, answered)
+    return list(_official(questions, annotations)), (questions, annotations)
 
 
-def _official(asked: Path, answered: Path) -> Iterator[Question]:
-    texts = {str(row.get("question_id")): row.text("question") for row in _rows(asked, "questions")}
-    for row in _rows(answered, "annotations"):
+def _official(questions: Path, annotations: Path) -> Iterator[Question]:
+    rows = _rows(questions, "questions")
+    texts = {str(row.get("question_id")): row.text("question") for row in rows}
+    for row in _rows(annotations, "annotations"):
         number = str(row.get("question_id"))
         if number not in texts:
             raise DataError(
-                f"{asked} has no question {number}, which {answered.name} answers. Get both files "
-                "again."
+                f"{questions} has no question {number}, which {annotations.name} annotates. "
+                "Download both files again."
             )
         given = row.get("answers")
         if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-            raise DataError(f"{row.place}: answers is not a list of objects. Get it again.")
-        yield _of_row(
+            raise DataError(f"{row.place}: answers is not a list of objects. Download it again.")
+        yield _question(
             Row(
                 {
                     **row.values,
@@ -135,7 +136,7 @@ def _official(asked: Path, answered: Path) -> Iterator[Question]:
 
 
 def _rows(path: Path, name: str) -> Iterator[Row]:
-    """The objects of an official file, each with its place."""
+    """Yields the objects of an official file as rows."""
     for number, values in enumerate(_list(path, name)):
         yield Row(values, f"{path}: {name}[{number}]")
 
@@ -144,18 +145,18 @@ def _list(path: Path, name: str) -> list[dict[str, Any]]:
     try:
         found = parse_json(path.read_bytes())[name]
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is no file of {name}: {error!r}. Get it again.") from error
+        raise DataError(f"{path} is no file of {name}: {error!r}. Download it again.") from error
     if not found or not isinstance(found, list) or not all(isinstance(e, dict) for e in found):
-        raise DataError(f"{path} has no list of {name}. Get it again.")
+        raise DataError(f"{path} has no list of {name}. Download it again.")
     return found
 
 
-def _of_row(row: Row) -> Question:
+def _question(row: Row) -> Question:
     answers = row.get("answers")
     if not isinstance(answers, list) or not all(isinstance(each, str) for each in answers):
         raise DataError(f"{row.place}: answers={answers!r} is not a list of texts.")
     if not answers:
-        raise DataError(f"{row.place}: answers is empty. Give what people answered.")
+        raise DataError(f"{row.place}: answers is empty. Give the annotators' answers.")
     return Question(
         _number(row, "image_id"),
         row.text("question"),
@@ -178,13 +179,13 @@ def _images(questions: list[Question]) -> list[int]:
 
 
 def _pictures(folder: Path, year: str) -> Path | None:
-    """The images themselves, if they are there to look at."""
+    """Returns the folder of the images, for display; `None` if there is none."""
     path = folder / "images" / year
     return path if path.is_dir() else None
 
 
 def _features(folder: Path, year: str) -> Path:
-    """Features of a split, or of both splits together."""
+    """Returns the features of a split, or of both splits."""
     for path in (folder / "features" / year, folder / "features"):
         for found in (path, *(path.with_name(path.name + ending) for ending in ENDINGS)):
             if found.exists():

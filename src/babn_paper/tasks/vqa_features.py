@@ -1,14 +1,14 @@
-"""Features of image regions in files, read when they are needed.
+"""Features of image regions, read from files on demand.
 
-`vqa_stores.py` says what the files are. `features.json` in a folder says how the features were
-made, where `babn features` made them.
+`vqa_stores.py` describes the files. `features.json` in a folder, which `babn features` writes,
+describes how the features were made.
 """
 
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,20 @@ from torch import Tensor
 
 from babn.errors import DataError
 from babn.files import parse_json
-from babn_paper.tasks.lookups import CPU, Batch, Lookup
-from babn_paper.tasks.vqa_data import ImageSource
+from babn_paper.tasks.encoded import Batch, Lookup
+from babn_paper.tasks.vqa_data import CPU, ImageSource
 from babn_paper.tasks.vqa_images import contents, decoded
 from babn_paper.tasks.vqa_lmdb import Lmdb, is_lmdb
-from babn_paper.tasks.vqa_stores import DAMAGES, Arrays, Hdf5File, NpzFolder, Store, image_of
+from babn_paper.tasks.vqa_stores import DAMAGES, Arrays, Hdf5File, NpzFolder, Store, image_key
 
 THREADS = 8
-"""Files that are read at a time."""
+"""Number of files that are read in parallel."""
 
 MOST = 100
-"""Regions of an image that are used; detectors give at most as many."""
+"""Maximum number of regions of an image that are used; detectors give no more."""
 
 KEPT = 2**30
-"""Bytes of features that stay in memory once they are read."""
+"""Size of the cache of features, in bytes."""
 
 DESCRIPTION = "features.json"
 
@@ -43,8 +43,8 @@ class Description:
     """How features were made.
 
     Attributes:
-        origin: In words.
-        most: The most regions of an image.
+        origin: Description.
+        most: Maximum number of regions of an image.
     """
 
     origin: str = "features from files"
@@ -52,7 +52,7 @@ class Description:
 
     @classmethod
     def of(cls, source: Path) -> "Description":
-        """What the folder of features says, if it says anything."""
+        """Reads the description of a folder; defaults if it has none."""
         path = source / DESCRIPTION
         if not path.is_file():
             return cls()
@@ -73,8 +73,8 @@ class FeatureFiles(ImageSource):
 
     Attributes:
         source: The folder of `.npz` files, the HDF5 file or the LMDB.
-        names: What the images are called there.
-        pictures: Folder or tar file of the images themselves, to look at.
+        names: Names of the images.
+        pictures: Folder or tar file of the images, for display.
     """
 
     source: Path
@@ -83,7 +83,7 @@ class FeatureFiles(ImageSource):
 
     @cached_property
     def size(self) -> int:
-        """Size of a region's features, as the first image has it."""
+        """Size of a region's features, taken from the first image."""
         try:
             x, boxes = self._arrays(self.names[0])
         except DAMAGES as error:
@@ -94,44 +94,44 @@ class FeatureFiles(ImageSource):
         return feature_size(x, boxes)
 
     def check(self) -> None:
-        """Refuses features that are missing or damaged, before anything is trained."""
+        """Raises an error if features are missing or damaged, so that training does not start."""
         there = self._keys
-        lost = [name for name in self.names if image_of(name) not in there]
+        lost = [name for name in self.names if image_key(name) not in there]
         if lost:
             raise DataError(
                 f"{self.source} lacks the features of {len(lost)} of {len(self.names)} images, "
                 f"such as {lost[0]!r}. Extract them, or leave out the questions about them."
             )
-        self.store.check(there[image_of(name)] for name in self.names)
+        self.store.check(there[image_key(name)] for name in self.names)
         if self.size < 1:
             raise DataError(f"{self.source}: features are empty. Extract them again.")
 
     @property
     def origin(self) -> str:
-        """How the features were made, where that is known."""
+        """How the features were made, if known."""
         return self._description.origin
 
     def fingerprint(self) -> str:
-        """Changes when the features of one of the images do."""
+        """Returns a hash of the features."""
         digest = hashlib.sha256(self.origin.encode())
         for name in self.names:
-            digest.update(self.store.mark(self._keys[image_of(name)]))
+            digest.update(self.store.digest(self._keys[image_key(name)]))
         return digest.hexdigest()[:16]
 
     def model_fields(self, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """The size of features."""
+        """Sets the size of the features."""
         return {"region_size": self.size}
 
     def regions(self, config: Any) -> int:
-        """The most regions that are used."""
+        """Returns the maximum number of regions that are used."""
         return self._description.most
 
     def lookup(self, index: Tensor, regions: int) -> "Features":
-        """Reads the features when they are needed."""
+        """Returns a lookup that reads the features on demand."""
         return Features(self, index, regions)
 
     def read(self, image: int) -> Float[np.ndarray, "region feature"]:
-        """The features of an image, which stay in memory if there is room."""
+        """Reads the features of an image, or takes them from the cache."""
         if image in self._kept:
             return self._kept[image]
         found = self._read_or_zeros(image)
@@ -140,11 +140,11 @@ class FeatureFiles(ImageSource):
         return found
 
     def _read_or_zeros(self, image: int) -> Float[np.ndarray, "region feature"]:
-        """The features of an image; a file that cannot be read counts as one empty region."""
+        """Reads the features of an image; zeros for one region if they are damaged."""
         try:
             return self._read(self.names[image])
         except DAMAGES as error:
-            # Hours into training, one damaged image among many is no reason to stop.
+            # One damaged image among many does not justify ending a long training run.
             warnings.warn(
                 f"features of {self.names[image]} in {self.source} cannot be read and count as "
                 f"zeros: {error}",
@@ -153,7 +153,7 @@ class FeatureFiles(ImageSource):
             return np.zeros((1, self.size), dtype=np.float32)
 
     def boxes(self, image: int) -> Float[np.ndarray, "region 4"] | None:
-        """Corners of an image's regions, where the file has them."""
+        """Returns the corners of an image's regions, if the file has them."""
         try:
             boxes = self._arrays(self.names[image])[1]
         except DAMAGES:
@@ -161,7 +161,7 @@ class FeatureFiles(ImageSource):
         return None if boxes is None else boxes[: self._description.most]
 
     def picture(self, image: int) -> UInt8[np.ndarray, "height width 3"] | None:
-        """The image itself, where it is at hand."""
+        """Returns the image, if it is available."""
         if self.pictures is None:
             return None
         name = self.names[image]
@@ -178,11 +178,11 @@ class FeatureFiles(ImageSource):
         return np.ascontiguousarray(turned[: self._description.most])
 
     def _arrays(self, name: str) -> Arrays:
-        return self.store.arrays(self._keys[image_of(name)])
+        return self.store.arrays(self._keys[image_key(name)])
 
     @cached_property
     def store(self) -> Store:
-        """What holds the features."""
+        """The store of the features."""
         if is_lmdb(self.source):
             return Lmdb(self.source)
         return NpzFolder(self.source) if self.source.is_dir() else Hdf5File(self.source)
@@ -197,15 +197,15 @@ class FeatureFiles(ImageSource):
 
     @cached_property
     def _keys(self) -> dict[str, str]:
-        """What each image is called there."""
-        return {image_of(key): key for key in self.store.names()}
+        """Key of each image in the store."""
+        return {image_key(key): key for key in self.store.names()}
 
 
 def feature_size(x: np.ndarray, boxes: np.ndarray | None) -> int:
-    """Size of a region's features, whichever way round the array is.
+    """Infers the size of a region's features from an array in either orientation.
 
-    There are as many regions as corners; where these are unknown, the axis of features is the one
-    that is too long for regions, or else the second.
+    The number of regions is the number of boxes. If there are no boxes, the axis of features is
+    the one that is too long for regions, or otherwise the second.
     """
     if x.ndim != 2:
         return 0
@@ -215,13 +215,13 @@ def feature_size(x: np.ndarray, boxes: np.ndarray | None) -> int:
 
 @dataclass(frozen=True)
 class Features(Lookup):
-    """Features of the images that examples ask about, read for each batch.
+    """Looks up the features of the images of examples.
 
     Attributes:
-        files: Where they are.
-        index: The image of each example.
-        keys: The most regions.
-        device: Where the model is.
+        files: The features.
+        index: Image of each example.
+        keys: Maximum number of regions.
+        device: Device of the model.
     """
 
     files: FeatureFiles
@@ -230,7 +230,7 @@ class Features(Lookup):
     device: torch.device = CPU
 
     def batch(self, rows: Int[Tensor, "row"]) -> Batch:
-        """Features, padded to the most regions of the batch, and where there are regions."""
+        """Returns features padded to the largest number of regions of the batch, and a mask."""
         images = self.index[rows].tolist()
         if self.files.store.parallel:
             with ThreadPoolExecutor(THREADS) as pool:
@@ -246,5 +246,5 @@ class Features(Lookup):
         return {name: each.to(self.device) for name, each in made.items()}
 
     def to(self, device: torch.device) -> "Features":
-        """The same for a model on another device."""
-        return Features(self.files, self.index, self.keys, device)
+        """Returns the lookup for a model on another device."""
+        return replace(self, device=device)

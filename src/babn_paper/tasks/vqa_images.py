@@ -1,4 +1,4 @@
-"""Reading images: files in a folder, in a tar file, or arrays of `.npz`."""
+"""Reads images from files in a folder, from a tar file, or from arrays in an `.npz`."""
 
 import hashlib
 import io
@@ -19,29 +19,29 @@ from babn.errors import BabnError, DataError, MissingExtraError, one_line
 from babn_paper.data_files import Stamp, open_data, read_npz, stamp
 
 Images = tuple[UInt8[Tensor, "image height width 3"], str]
-"""Colours of images, and their fingerprint."""
+"""Pixel values of images, and their fingerprint."""
 
 Arrays = tuple[tuple[str, ...], UInt8[Tensor, "image height width 3"]]
-"""Names and colours of images."""
+"""Names and pixel values of images."""
 
 ENDINGS = (".jpg", ".jpeg", ".png")
 
 FORMATS = ("JPEG", "PNG")
-"""What is decoded, whatever a file is called. Others of Pillow's start programs, such as EPS."""
+"""Formats that are decoded. Some other decoders of Pillow, such as EPS, start programs."""
 
 LARGEST = 2**28
-"""Bytes of an image file that are read at most."""
+"""Maximum size of an image file in bytes."""
 
 
 def decoded(
     content: bytes, name: str, size: tuple[int, int] | None = None
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """The colours of an image file.
+    """Decodes an image file.
 
     Args:
-        content: What is in the file.
-        name: For errors.
-        size: Height and width that it is brought to.
+        content: Bytes of the file.
+        name: Name for error messages.
+        size: Height and width to resize to.
     """
     try:
         from PIL import Image, UnidentifiedImageError
@@ -63,20 +63,20 @@ def decoded(
         zlib.error,
     ) as error:
         raise DataError(
-            f"image {name} cannot be read: {error}. Give a JPEG or PNG file, or get it again."
+            f"image {name} cannot be read: {error}. Give a JPEG or PNG file, or download it again."
         ) from error
 
 
 def read_images(source: Path, names: Sequence[str], size: tuple[int, int]) -> Images:
-    """Images of a folder or of a tar file, brought to one size; all are read, or none.
+    """Reads images of a folder or a tar file and resizes them; raises an error if one is missing.
 
     Args:
-        source: The folder or the file.
-        names: What the images are called, without ending.
+        source: Folder or tar file.
+        names: Names of the images, without ending.
         size: Height and width.
 
     Returns:
-        Their colours, and a fingerprint that changes when one of the files does.
+        Pixel values, and a hash of the files.
     """
     _check_exists(source)
     return _read_images(source, tuple(names), size, stamp(source))
@@ -86,7 +86,7 @@ def read_images(source: Path, names: Sequence[str], size: tuple[int, int]) -> Im
 def _read_images(
     source: Path, names: tuple[str, ...], size: tuple[int, int], stamp: Stamp
 ) -> Images:
-    """The same; `stamp` is there for the cache, which has to notice a changed file."""
+    """Implements `read_images`; `stamp` makes the cache notice a changed file."""
     wanted = {name: number for number, name in enumerate(names)}
     found = torch.zeros(len(names), *size, 3, dtype=torch.uint8)
     digests: dict[str, bytes] = {}
@@ -103,7 +103,7 @@ def _read_images(
 
 
 def contents(source: Path, wanted: Container[str]) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the wanted images in a folder or a tar file."""
+    """Yields names and contents of the wanted images in a folder or a tar file."""
     seen: set[str] = set()
     for path, content in _files(source, wanted):
         if path.stem in seen:
@@ -115,7 +115,7 @@ def contents(source: Path, wanted: Container[str]) -> Iterator[tuple[str, bytes]
 
 
 def read_image(path: Path) -> UInt8[np.ndarray, "height width 3"]:
-    """The colours of an image file."""
+    """Reads an image file."""
     with open_data(path) as file:
         return decoded(file.read(LARGEST + 1), str(path))
 
@@ -131,7 +131,7 @@ def _files(source: Path, wanted: Container[str]) -> Iterator[tuple[Path, bytes]]
 
 
 def image_names(source: Path) -> list[str]:
-    """What the images of a folder or of a tar file are called, without ending."""
+    """Returns the names of the images of a folder or a tar file, without ending."""
     _check_exists(source)
     if source.is_dir():
         paths = [path for path in source.iterdir() if path.is_file()]
@@ -151,11 +151,11 @@ def _members(source: Path, wanted: Container[str]) -> Iterator[tuple[Path, bytes
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, source: Path) -> bytes:
     try:
-        file = archive.extractfile(member)  # of a link, what it points to
+        file = archive.extractfile(member)  # follows links
     except (KeyError, RecursionError) as error:
         raise DataError(
-            f"{source}: {member.name} is a link that leads to no file of the archive. Pack the "
-            "image itself (tar --dereference)."
+            f"{source}: {member.name} is a link to a file outside the archive. Pack the image "
+            "itself (tar --dereference)."
         ) from error
     if file is None:
         raise DataError(f"{source}: {member.name} is not a regular file. Pack the image itself.")
@@ -164,14 +164,14 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, source: Path) ->
 
 @contextmanager
 def _archive(source: Path) -> Iterator[tarfile.TarFile]:
-    """A tar file, plain or `.gz`; damage is one error."""
+    """Opens a tar file, plain or `.gz`; any damage raises `DataError`."""
     try:
         with open_data(source) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             yield archive
     except BabnError:
         raise
-    except Exception as error:  # damage shows in tarfile in many ways
-        raise DataError(f"{source} is damaged: {one_line(error)}. Get it again.") from error
+    except Exception as error:  # tarfile raises many types for damaged files
+        raise DataError(f"{source} is damaged: {one_line(error)}. Download it again.") from error
 
 
 def _check_exists(source: Path) -> None:
@@ -184,7 +184,7 @@ def _is_image(path: Path) -> bool:
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Names and colours from an `.npz` with the arrays `ids` and `images`."""
+    """Reads names and pixel values from an `.npz` with the arrays `ids` and `images`."""
     return _read_arrays(path, stamp(path))
 
 
@@ -197,8 +197,8 @@ def _read_arrays(path: Path, stamp: Stamp) -> Arrays:
     ids, images = found["ids"], found["images"]
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
         raise DataError(
-            f"{path}: images is {images.dtype} of shape {images.shape}. Give whole numbers from 0 "
-            "to 255: image, height, width, three colours."
+            f"{path}: images is {images.dtype} of shape {images.shape}. Give integers from 0 to "
+            "255 of shape (image, height, width, 3)."
         )
     if ids.ndim != 1 or len(ids) != len(images) or not len(ids):
         raise DataError(f"{path}: {ids.size} ids for {len(images)} images. Give one for each.")

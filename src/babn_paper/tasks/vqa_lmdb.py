@@ -1,7 +1,7 @@
-"""Features of image regions in one LMDB, whose values are `.npz` or `.npy` files as bytes.
+"""Features of image regions in one LMDB, whose values are the bytes of `.npz` or `.npy` files.
 
-A key is the number of an image in decimal, or the name of its file. A pickle, as in the files of
-ViLBERT and MMF, is refused: to read one is to run what it says.
+A key is the number of an image in decimal, or the name of its file. Pickles, as in the files of
+ViLBERT and MMF, are rejected, because loading a pickle can execute arbitrary code.
 """
 
 import threading
@@ -16,10 +16,10 @@ from babn_paper.data_files import Stamp, check_regular, stamp
 from babn_paper.tasks.vqa_stores import END, Arrays, Store, read_arrays
 
 DATA = "data.mdb"
-"""The file of an LMDB that is a folder."""
+"""Name of the data file of an LMDB that is a folder."""
 
 ENDINGS = (".lmdb", ".mdb")
-"""Of an LMDB that is a file."""
+"""Endings of an LMDB that is a single file."""
 
 _NPY, _NPZ, _NPZ_END, _PICKLE = b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06", b"\x80"
 
@@ -30,27 +30,27 @@ def is_lmdb(path: Path) -> bool:
 
 
 class Lmdb(Store):
-    """One value for each image. Holds no handle, so that other processes may be given it."""
+    """One value for each image. Holds no handle, so that it can be sent to other processes."""
 
     def names(self) -> list[str]:
-        """All keys, whether of images or not."""
+        """Returns all keys, including those that are not of images."""
         with self._reading() as found:
             return [_text(key) for key in found.cursor().iternext(keys=True, values=False)]
 
     def arrays(self, key: str) -> Arrays:
-        """The arrays `x` and `bbox` of an `.npz`, or an `.npy` of features alone."""
+        """Returns the arrays `x` and `bbox` of an `.npz`, or the features of an `.npy`."""
         with self._reading() as found:
             return read_arrays(BytesIO(found.get(_bytes(key), b"")))
 
     def check(self, keys: Iterable[str]) -> None:
-        """Refuses values that are no such files, by their first and last bytes."""
+        """Raises an error if a value is in another format, judged by its first and last bytes."""
         with self._reading() as found:
             for key in keys:
-                if trouble := _trouble(found.get(_bytes(key), b"")):
-                    raise DataError(f"{self.path}: the value of {key!r} is {trouble}")
+                if problem := _problem(found.get(_bytes(key), b"")):
+                    raise DataError(f"{self.path}: the value of {key!r} is {problem}")
 
-    def mark(self, key: str) -> bytes:
-        """Size, beginning and end of the value; an `.npz` has the checksums of its arrays there."""
+    def digest(self, key: str) -> bytes:
+        """Returns size, beginning and end of the value; an `.npz` ends with its checksums."""
         with self._reading() as found:
             value = found.get(_bytes(key), b"")
             return len(value).to_bytes(8) + bytes(value[:END]) + bytes(value[-END:])
@@ -64,19 +64,19 @@ class Lmdb(Store):
             with environment.begin(buffers=True) as transaction:
                 yield transaction
         except lmdb.Error as error:
-            raise DataError(f"{self.path} is damaged: {error}. Get it again.") from error
+            raise DataError(f"{self.path} is damaged: {error}. Download it again.") from error
 
 
-def _trouble(value: memoryview | bytes) -> str | None:
-    """What is wrong with a value, and what to do about it."""
+def _problem(value: memoryview | bytes) -> str | None:
+    """Returns what is wrong with a value, and the remedy; `None` if nothing is."""
     head = bytes(value[: len(_NPY)])
     if head.startswith(_NPZ):
         whole = _NPZ_END in bytes(value[-END:])
-        return None if whole else "cut short. Get the file again."
+        return None if whole else "truncated. Download the file again."
     if head == _NPY:
         return None
     if head.startswith(_PICKLE):
-        return "a pickle, which could run anything. Convert the file as docs/vqa.md shows."
+        return "a pickle, which could execute code. Convert the file as docs/vqa.md shows."
     return "neither an .npz nor an .npy. Convert the file as docs/vqa.md shows."
 
 
@@ -85,10 +85,10 @@ _opening = threading.Lock()
 
 
 def _environment(path: Path) -> Any:
-    """The open LMDB, opened anew where the file has changed.
+    """Returns the open LMDB, reopening it if the file has changed.
 
-    A process may open a file only once. Nothing is locked and nothing written, so that any number
-    of processes may read, and so may those that a process forks.
+    A process may open a file only once. It is opened read-only and without locks, so that any
+    number of processes can read it, including forks.
     """
     file = path / DATA if path.is_dir() else path
     check_regular(file)
@@ -112,16 +112,16 @@ def _open(path: Path) -> Any:
     try:
         found = lmdb.open(str(path), subdir=path.is_dir(), **settings)
     except lmdb.Error as error:
-        raise DataError(f"{path} cannot be read: {error}. Get it again.") from error
+        raise DataError(f"{path} cannot be read: {error}. Download it again.") from error
     _check_length(path, (found.info()["last_pgno"] + 1) * found.stat()["psize"])
     return found
 
 
 def _check_length(path: Path, expected: int) -> None:
-    """Refuses a file that was cut short: to read past its end would end the whole process."""
+    """Raises an error if a file is truncated: reading past its end would kill the process."""
     size = (path / DATA if path.is_dir() else path).stat().st_size
     if size < expected:
-        raise DataError(f"{path} has {size} bytes instead of {expected}. Get it again.")
+        raise DataError(f"{path} has {size} bytes instead of {expected}. Download it again.")
 
 
 def _text(key: memoryview) -> str:

@@ -1,16 +1,16 @@
-"""The data sets of visual questions: easy-VQA and DAQUAR."""
+"""easy-VQA and DAQUAR, small data sets of visual questions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from babn.errors import DataError
 from babn.files import parse_json
-from babn_paper.tasks.lines import Row, find_file, fingerprint, read_rows, task_folder
-from babn_paper.tasks.shapes import generated
+from babn_paper.tasks.reading import Row, find_file, fingerprint, read_rows, task_folder
 from babn_paper.tasks.vqa_data import RawImages, VqaExample, VqaPart
 from babn_paper.tasks.vqa_features import FeatureFiles
 from babn_paper.tasks.vqa_images import read_arrays, read_images
+from babn_paper.tasks.vqa_shapes import generated
 
 Reader = Callable[[str, str], VqaPart]
 """Reads `"train"` or `"test"` from a folder, or from `"builtin"` or `"generated"` data."""
@@ -18,15 +18,15 @@ Reader = Callable[[str, str], VqaPart]
 EASY_SIZE = (64, 64)
 
 DAQUAR_SIZE = (96, 128)
-"""Height and width that photographs are brought to; four halvings make 6 by 8 regions of them."""
+"""Height and width that photographs are resized to; four halvings make 6 by 8 regions."""
 
 
 def read_easy(data: str, split: str) -> VqaPart:
-    """Easy-VQA (Zhou 2019): synthetic images of one coloured shape.
+    """Reads easy-VQA (Zhou 2019, https://github.com/vzhou842/easy-VQA): images of one shape.
 
     A folder has `train_questions.tsv` and `train_images.npz`, and the same for `test`; or the
-    layout of the package `easy-vqa`, with `train/questions.json` and `train/images`. The package is
-    the built-in data where it is installed; else made-up shapes are.
+    layout of the package `easy-vqa`, with `train/questions.json` and `train/images`. The built-in
+    data is that of the package if it is installed, and otherwise generated.
     """
     if data == "generated" or (data == "builtin" and easy_package() is None):
         return generated(split)
@@ -45,7 +45,7 @@ def read_easy(data: str, split: str) -> VqaPart:
 
 
 def easy_package() -> Path | None:
-    """The data of the installed package `easy-vqa`, which is not imported."""
+    """Returns the data folder of the installed package `easy-vqa`, without importing it."""
     spec = find_spec("easy_vqa")
     places = spec.submodule_search_locations if spec else None
     folder = Path(places[0]) / "data" if places else None
@@ -53,7 +53,7 @@ def easy_package() -> Path | None:
 
 
 def easy_kind(question: str, answer: str) -> str:
-    """What a question of easy-VQA asks for."""
+    """Returns the kind of a question of easy-VQA."""
     if answer in ("yes", "no"):
         return "yes/no"
     return "color" if "color" in question.lower() else "shape"
@@ -64,23 +64,25 @@ def _read_easy_package(folder: Path, split: str) -> VqaPart:
     try:
         rows = [(q, a, str(i)) for q, a, i in parse_json(path.read_bytes())]
     except (ValueError, TypeError) as error:
-        raise DataError(f"{path} is damaged: {error}. Get it again.") from error
+        raise DataError(f"{path} is damaged: {error}. Download it again.") from error
     if not rows or not all(isinstance(text, str) for row in rows for text in row):
-        raise DataError(f"{path} is damaged: a question or an answer is no text. Get it again.")
+        raise DataError(
+            f"{path} is damaged: a question or an answer is no text. Download it again."
+        )
     names = tuple(sorted({image for _, _, image in rows}, key=lambda n: (len(n), n)))
     pixels, digest = read_images(folder / "images", names, EASY_SIZE)
     examples = _examples(rows, names, easy_kind, str(path))
-    mark = f"{fingerprint(path)}, {digest}"
-    return VqaPart(split, examples, str(path), mark, RawImages(pixels, names))
+    print_ = f"{fingerprint(path)}, {digest}"
+    return VqaPart(split, examples, str(path), print_, RawImages(pixels, names))
 
 
 def read_daquar(data: str, split: str) -> VqaPart:
-    """DAQUAR (Malinowski & Fritz 2014): photographs of rooms.
+    """Reads DAQUAR (Malinowski & Fritz 2014, https://arxiv.org/abs/1410.0210): photos of rooms.
 
     A folder has `train.jsonl` and `test.jsonl` with the columns image, question and answer, and the
-    images in a folder `images` or in one tar file. Where there is a folder `features`, as `babn
-    features` makes it, the model is given those in place of raw images. An answer that lists
-    several things is right as a whole, in any order.
+    images in a folder `images` or in one tar file. If it has a folder `features`, as written by
+    `babn features`, the model gets these instead of raw images. An answer that lists several things
+    must match as a whole, in any order.
     """
     if data in ("builtin", "generated"):
         return generated(split)
@@ -92,8 +94,8 @@ def read_daquar(data: str, split: str) -> VqaPart:
     if (folder / "features").is_dir():
         files = FeatureFiles(folder / "features", names, _images_of(folder, needed=False))
         files.check()
-        origin, mark = f"{path}, {files.origin}", f"{fingerprint(path)}, {files.fingerprint()}"
-        return VqaPart(split, examples, origin, mark, files)
+        origin, print_ = f"{path}, {files.origin}", f"{fingerprint(path)}, {files.fingerprint()}"
+        return VqaPart(split, examples, origin, print_, files)
     source = _images_of(folder)
     assert source is not None
     pixels, digest = read_images(source, names, DAQUAR_SIZE)
@@ -102,7 +104,7 @@ def read_daquar(data: str, split: str) -> VqaPart:
 
 
 def daquar_kind(question: str, answer: str) -> str:
-    """What a question of DAQUAR asks for."""
+    """Returns the kind of a question of DAQUAR."""
     if "," in answer:
         return "several"
     if answer.isdigit():
@@ -144,14 +146,8 @@ def _examples(
 ) -> list[VqaExample]:
     numbers = {name: number for number, name in enumerate(names)}
     if lost := next((image for _, _, image in rows if image not in numbers), None):
-        raise DataError(f"{origin} asks about image {lost!r}, which is not there. Add the image.")
-    return list(_each(rows, numbers, kind))
-
-
-def _each(
-    rows: Sequence[tuple[str, str, str]],
-    numbers: dict[str, int],
-    kind: Callable[[str, str], str],
-) -> Iterator[VqaExample]:
-    for question, answer, image in rows:
-        yield VqaExample(question, numbers[image], {answer: 1.0}, answer, kind(question, answer))
+        raise DataError(f"{origin} refers to image {lost!r}, which is missing. Add the image.")
+    return [
+        VqaExample(question, numbers[image], {answer: 1.0}, answer, kind(question, answer))
+        for question, answer, image in rows
+    ]

@@ -1,8 +1,8 @@
-"""Where features of image regions are kept: `.npz` files in a folder, one HDF5 file or one LMDB.
+"""Stores of features of image regions: `.npz` files in a folder, one HDF5 file or one LMDB.
 
-An `.npz` holds `x`, features of 10 to 100 regions, region by feature or the other way round as in
-the bottom-up files of MCAN, and `bbox` with their corners if known. An HDF5 file holds one data set
-for each image, region by feature. An LMDB is described in `vqa_lmdb.py`.
+An `.npz` file holds `x`, the features of 10 to 100 regions, region by feature or transposed as in
+the bottom-up files of MCAN, and optionally `bbox` with the regions' corners. An HDF5 file holds one
+data set for each image, region by feature. `vqa_lmdb.py` describes an LMDB.
 """
 
 import os
@@ -22,13 +22,13 @@ from babn.errors import DataError, MissingExtraError, one_line
 from babn_paper.data_files import check_regular, open_data
 
 Arrays = tuple[np.ndarray, np.ndarray | None]
-"""Features of an image and the corners of its regions, as they are in a file."""
+"""Features of an image and the corners of its regions, as stored."""
 
 DAMAGES = (OSError, KeyError, ValueError, RuntimeError)
-"""What reading damaged features may raise."""
+"""Exceptions that reading damaged features may raise."""
 
 END = 1024
-"""Bytes from the end of an `.npz` that hold its list of contents, with checksums."""
+"""Number of bytes at the end of an `.npz` that hold its directory, with checksums."""
 
 _COCO = re.compile(r"(?:coco_\w+_)?(\d{12})", re.IGNORECASE)
 _ENDING = re.compile(r"(\.jpg|\.npz|\.npy)+$")
@@ -39,51 +39,51 @@ class Store(ABC):
     """Features of many images.
 
     Attributes:
-        path: The file or folder.
+        path: File or folder.
     """
 
     path: Path
 
     parallel = True
-    """Whether several threads may read at once."""
+    """Whether several threads may read at the same time."""
 
     @abstractmethod
     def names(self) -> Iterable[str]:
-        """What images are called there."""
+        """Returns the keys of the images."""
 
     @abstractmethod
     def arrays(self, key: str) -> Arrays:
-        """Features and corners of an image."""
+        """Returns features and corners of an image."""
 
     @abstractmethod
     def check(self, keys: Iterable[str]) -> None:
-        """Refuses what is damaged, as far as a short look can tell."""
+        """Raises an error if features are damaged, as far as a quick check can tell."""
 
     @abstractmethod
-    def mark(self, key: str) -> bytes:
-        """Changes when the features of an image do; without reading all of them."""
+    def digest(self, key: str) -> bytes:
+        """Returns bytes that change with the features of an image, without reading all of them."""
 
 
 class NpzFolder(Store):
     """One `.npz` for each image."""
 
     def names(self) -> list[str]:
-        """Names of the files."""
+        """Returns the names of the files."""
         return [path.name for path in self.path.glob("*.npz")]
 
     def arrays(self, key: str) -> Arrays:
-        """The arrays `x` and `bbox`."""
+        """Returns the arrays `x` and `bbox`."""
         return read_arrays(self.path / key)
 
     def check(self, keys: Iterable[str]) -> None:
-        """Refuses files that are no archives."""
+        """Raises an error if a file is not a zip archive."""
         for key in keys:
             check_regular(self.path / key)
             if not zipfile.is_zipfile(self.path / key):
                 raise DataError(f"{self.path / key} is damaged. Extract the features again.")
 
-    def mark(self, key: str) -> bytes:
-        """Size and end of the file, where an `.npz` has the checksums of its arrays."""
+    def digest(self, key: str) -> bytes:
+        """Returns size and end of the file, where an `.npz` has the checksums of its arrays."""
         with (self.path / key).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - END))
@@ -96,23 +96,23 @@ class Hdf5File(Store):
     parallel = False
 
     def names(self) -> list[str]:
-        """Names of the data sets."""
+        """Returns the names of the data sets."""
         return [*self._file.keys()]
 
     def arrays(self, key: str) -> Arrays:
-        """The data set; nothing is known of corners."""
+        """Returns the data set, without corners."""
         return np.asarray(self._file[key], dtype=np.float32), None
 
     def check(self, keys: Iterable[str]) -> None:
-        """Refuses what has not two axes."""
+        """Raises an error if a data set is not two-dimensional."""
         for key in keys:
             if getattr(self._file[key], "ndim", 0) != 2:
                 raise DataError(
                     f"{self.path}: {key!r} is no table of regions by features. Extract them again."
                 )
 
-    def mark(self, key: str) -> bytes:
-        """Shape, and the features of the first and the last region."""
+    def digest(self, key: str) -> bytes:
+        """Returns the shape, and the features of the first and the last region."""
         found = self._file[key]
         ends = [np.asarray(found[row]).tobytes() for row in (0, -1) if len(found)]
         return b"".join([repr(found.shape).encode(), *ends])
@@ -129,14 +129,14 @@ class Hdf5File(Store):
         try:
             return h5py.File(self.path, "r")
         except OSError as error:
-            raise DataError(f"{self.path} cannot be read: {error}. Get it again.") from error
+            raise DataError(f"{self.path} cannot be read: {error}. Download it again.") from error
 
 
 def read_arrays(file: Path | BytesIO) -> Arrays:
-    """Features and corners of an `.npz`, or the features that are all of an `.npy`.
+    """Reads features and corners from an `.npz`, or features from an `.npy`.
 
     Raises:
-        ValueError: The content is damaged, or is no such file.
+        ValueError: The content is damaged or in another format.
     """
     try:
         if isinstance(file, BytesIO):
@@ -144,7 +144,7 @@ def read_arrays(file: Path | BytesIO) -> Arrays:
         # numpy would leave a file open that it cannot read.
         with open_data(file) as opened:
             return _loaded(opened)
-    except Exception as error:  # numpy, zipfile, zlib and tokenize raise a dozen kinds
+    except Exception as error:  # numpy, zipfile, zlib and tokenize raise many types
         raise ValueError(one_line(error)) from error
 
 
@@ -157,10 +157,10 @@ def _loaded(file: BufferedIOBase) -> Arrays:
         return np.asarray(found["x"], dtype=np.float32), boxes
 
 
-def image_of(key: str) -> str:
-    """Which image a key means: the plain number of one of COCO's, however that is written.
+def image_key(key: str) -> str:
+    """Returns the image that a key refers to; for images of COCO the number without zeros.
 
-    `COCO_train2014_000000000009.jpg.npz`, `000000000009` and `9` are all `9`.
+    `COCO_train2014_000000000009.jpg.npz`, `000000000009` and `9` all refer to `9`.
     """
     name = _ENDING.sub("", key.rsplit("/", 1)[-1])
     coco = _COCO.fullmatch(name)

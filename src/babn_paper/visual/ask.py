@@ -16,12 +16,12 @@ from babn.text.pretrained import quiet
 from babn_paper.experiments.run_folder import RunError, RunFolder
 from babn_paper.experiments.stage import Subject, load_subject
 from babn_paper.tasks.encoded import Batch
-from babn_paper.tasks.lookups import FeatureNoise, Pixels
 from babn_paper.tasks.vqa import VqaTask
+from babn_paper.tasks.vqa_data import FeatureNoise, Pixels
 from babn_paper.tasks.vqa_features import MOST, feature_size
 from babn_paper.tasks.vqa_images import read_image
 from babn_paper.tasks.vqa_stores import DAMAGES, read_arrays
-from babn_paper.tasks.vqa_vocabulary import choices_of, question_words
+from babn_paper.tasks.vqa_text import choices_of, question_words
 
 Picture = UInt8[np.ndarray, "height width 3"]
 

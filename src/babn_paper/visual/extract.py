@@ -15,7 +15,7 @@ from torch import Tensor
 from babn.errors import ConfigError, DataError
 from babn.files import parse_json, replace_file, replace_text
 from babn.progress import NoProgress, Progress
-from babn_paper.tasks.lookups import CPU
+from babn_paper.tasks.vqa_data import CPU
 from babn_paper.tasks.vqa_features import DESCRIPTION, MOST
 from babn_paper.tasks.vqa_images import contents, decoded, image_names
 from babn_paper.visual.backbones import Backbone

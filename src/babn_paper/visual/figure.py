@@ -9,7 +9,7 @@ import torch
 from babn.errors import ConfigError, DataError
 from babn.prediction.modes import evaluating
 from babn_paper.experiments.stage import Subject
-from babn_paper.tasks.task import without_answers
+from babn_paper.tasks.task import without_labels
 from babn_paper.tasks.vqa_data import RawImages, VqaPart
 from babn_paper.visual.ask import Asking, Look, ask_picture, look_at
 
@@ -71,7 +71,7 @@ def surest_and_least_sure(subject: Subject, part: VqaPart) -> list[int]:
     data = subject.task.encode(some, subject.tokenizer, subject.max_length, training=False)
     confidence = []
     for rows in torch.arange(count).split(50):
-        batch = without_answers(data.to(subject.device).batch(rows))
+        batch = without_labels(data.to(subject.device).batch(rows))
         with torch.no_grad(), evaluating(subject.model):
             logits = subject.task.output(subject.model(**batch))
         confidence.append(logits.sigmoid().amax(-1).cpu())

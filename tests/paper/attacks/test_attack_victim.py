@@ -12,7 +12,7 @@ from babn_paper.attacks.plan import Plan, Threat, threats_for
 from babn_paper.attacks.victim import Victim
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.stage import Subject
-from babn_paper.tasks.task import Part, without_answers
+from babn_paper.tasks.task import Part, without_labels
 from babn_paper.tasks.text_task import TextExample
 
 TEXT = ("a moving and wonderful film",)
@@ -35,7 +35,7 @@ def test_the_mean_answers_like_the_model_itself(subject: Subject) -> None:
     part = Part("attack", [TextExample(TEXT, 0)], "", "")
     encoded = subject.task.encode(part, subject.tokenizer, subject.max_length, training=False)
     with torch.no_grad(), babn.posterior_mean(subject.model.eval()):
-        expected = subject.model(**without_answers(encoded.batch(torch.tensor([0])))).logits
+        expected = subject.model(**without_labels(encoded.batch(torch.tensor([0])))).logits
     found = asked([TEXT])
     torch.testing.assert_close(found, expected.softmax(-1).double(), atol=1e-6, rtol=0)
     assert torch.equal(found, asked([TEXT]))

@@ -12,7 +12,7 @@ from babn_paper.experiments.records import collect
 from babn_paper.experiments.run import measured
 from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.text_answers import TextAnswers
+from babn_paper.tasks.text_predictions import TextPredictions
 
 PARTS = ("test", "out", "dev")
 
@@ -27,7 +27,7 @@ def finished(folder: Path, seed: int) -> tuple[Job, dict[str, torch.Tensor]]:
         torch.manual_seed(10 * seed + number)
         logits[part] = 2 * torch.randn(40, 3)
         found = Evaluation.of_logits("softmax", logits[part], torch.arange(40) % 3, seed=seed)
-        answers[part, "mean"] = TextAnswers(found, task.scores)
+        answers[part, "mean"] = TextPredictions(found, task.scores)
         answers[part, "mean"].save(place.answers / f"{part}-mean")
     about = {"scores": [], "parameters": 1, "steps": 1, "seconds_per_step": None}
     write_json(place.results, {"measures": measured(task, answers), **about})

@@ -13,7 +13,6 @@ from small_experiments import StopsAt, same_weights, tiny, weights
 import babn
 from babn.errors import BabnWarning, ConfigError, ModelError
 from babn.progress import NoProgress
-from babn.text import pretrained
 from babn_paper.experiments import stage, training
 from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.log import read_log

@@ -12,7 +12,7 @@ from network_cases import generator
 from babn_paper.gbn import GammaBeliefNetwork
 from babn_paper.gbn.gibbs import State
 from babn_paper.gbn.sampling import prior_weights
-from babn_paper.simulation.chains import effective_sample_size
+from babn_paper.simulation.draws import effective_sample_size
 
 Sweep = Callable[[State, torch.Tensor, torch.Generator], State]
 

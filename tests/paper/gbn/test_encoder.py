@@ -8,7 +8,7 @@ from scipy import stats
 
 from babn.errors import ConfigError
 from babn_paper.gbn import WeibullNetwork, agreement, fit, sample_posterior
-from babn_paper.gbn.yardstick import binned_divergence, importance_bound
+from babn_paper.gbn.comparison import binned_kl, importance_bound
 
 
 def encoder(network, paths="both", states=8):
@@ -103,13 +103,13 @@ def test_an_unknown_path_is_refused(as_installed):
         WeibullNetwork(two_layers(), paths="sideways")
 
 
-def test_binned_divergence_of_known_distributions():
+def test_binned_kl_of_known_distributions():
     draws = torch.randn(100_000, 2, generator=generator(6), dtype=torch.float64)
     same = torch.randn(100_000, 2, generator=generator(7), dtype=torch.float64)
-    assert binned_divergence(draws, same).max() < 1e-3
+    assert binned_kl(draws, same).max() < 1e-3
     edges = stats.norm.ppf(np.arange(21) / 20)
     expected = -np.log(20 * np.diff(stats.norm(0.5).cdf(edges))).mean()
-    found = binned_divergence(draws, same + 0.5)
+    found = binned_kl(draws, same + 0.5)
     assert found.tolist() == pytest.approx([expected] * 2, abs=0.01)
 
 

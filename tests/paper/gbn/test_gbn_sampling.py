@@ -10,7 +10,7 @@ from scipy import special, stats
 
 from babn.errors import ConfigError
 from babn_paper.gbn import GammaBeliefNetwork, sample_posterior
-from babn_paper.simulation.chains import effective_sample_size
+from babn_paper.simulation.draws import effective_sample_size
 
 
 def test_one_layer_is_conjugate():

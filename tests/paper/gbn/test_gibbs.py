@@ -9,7 +9,7 @@ from geweke import z_scores
 from network_cases import columns, scalar, tensor, two_layers
 
 from babn_paper.gbn import GammaBeliefNetwork, gibbs
-from babn_paper.gbn.gibbs import State, climb, descend, exposures, sweep
+from babn_paper.gbn.gibbs import State, draw_latent_counts, draw_units, exposures, sweep
 
 THREE = GammaBeliefNetwork(
     tensor([0.9, 1.4]), (columns(3, 2, 0), 2 * columns(2, 3, 1), 3 * columns(2, 2, 2)), rate=0.9
@@ -36,7 +36,7 @@ def test_geweke_with_learned_weights():
 def with_data_rates(state: State, counts, generator) -> State:
     """Takes the tables of upper layers for counts that came straight from the data."""
     network = state.network
-    received = climb(state, counts, generator).received
+    received = draw_latent_counts(state, counts, generator).received
     found = []
     for layer, m in enumerate(received):
         shape = torch.logaddexp(network.log_shape(layer, found[-1] if found else None), m.log())
@@ -67,7 +67,7 @@ def _with_tables(state: State, counts, generator, tables) -> State:
         if layer:
             shape = network.log_shape(layer, state.log_units[layer - 1])
             arriving = tables(received[0], shape)
-    return State(network, descend(network, received, generator))
+    return State(network, draw_units(network, received, generator))
 
 
 @pytest.mark.parametrize("wrong", [with_data_rates, with_one_table, with_tables_one_short])
@@ -87,10 +87,10 @@ def test_exposures_by_hand():
 def test_counts_are_kept_by_splits_and_shrink_upwards():
     network = two_layers()
     log_units, counts = network.draw(50, torch.Generator().manual_seed(0))
-    ascent = climb(State(network, log_units), counts, torch.Generator().manual_seed(1))
-    torch.testing.assert_close(ascent.splits[1].sum(-1), counts)
-    torch.testing.assert_close(ascent.received[1].sum(-1), counts.sum(-1))
-    assert bool((ascent.received[0].sum(-1) <= ascent.received[1].sum(-1)).all())
+    latent = draw_latent_counts(State(network, log_units), counts, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(latent.splits[1].sum(-1), counts)
+    torch.testing.assert_close(latent.received[1].sum(-1), counts.sum(-1))
+    assert bool((latent.received[0].sum(-1) <= latent.received[1].sum(-1)).all())
 
 
 def test_layers_that_are_almost_zero_stay_finite():

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from network_cases import generator, tensor
 from scipy import stats
 
-from babn_paper.gbn import latent_counts
-from babn_paper.gbn.latent_counts import draw_tables, split_counts
+from babn_paper.gbn import gibbs
+from babn_paper.gbn.gibbs import draw_tables, split_counts
 
 
 def stirling_row(m: int) -> list[int]:
@@ -54,7 +54,7 @@ def test_tables_follow_the_exact_distribution(m, r):
 
 
 def test_tables_of_a_ragged_tensor_follow_each_its_own_distribution(monkeypatch):
-    monkeypatch.setattr(latent_counts, "CHUNK", 1000)  # several chunks, cut inside restaurants
+    monkeypatch.setattr(gibbs, "CHUNK", 1000)  # several chunks, cut inside restaurants
     customers = tensor([[0, 3, 12], [7, 1, 0]]).expand(20_000, 2, 3)
     log_shape = tensor([[0.1, 0.5, 2.0], [30.0, 1.0, 4.0]]).log().expand(20_000, 2, 3)
     draws = draw_tables(customers, log_shape, generator(0))

@@ -109,7 +109,7 @@ def test_a_number_in_place_of_a_class() -> None:
 
 @pytest.mark.parametrize("task", ["cola", "squad1.1"])
 def test_other_tasks_than_pairs_are_refused(task: str) -> None:
-    with pytest.raises(ConfigError, match=rf"task='{task}' asks no question about two texts"):
+    with pytest.raises(ConfigError, match=rf"task='{task}' has no pairs of texts"):
         made(tiny(model="esim", task=task))
 
 

@@ -15,7 +15,7 @@ from transformers import (
 
 import babn
 from babn_paper.models import DecomposableConfig, EsimConfig
-from babn_paper.models.texts import split
+from babn_paper.models.pairs import split
 
 CONFIG = DecomposableConfig(vocab_size=40)
 TRAINED = {"dropout": 0.0, "num_labels": 2, "embedding_size": 16, "hidden_size": 24}

@@ -14,7 +14,7 @@ from translation_cases import SOURCES, TARGETS, batch, gold, sources, translator
 import babn
 from babn_paper.models import alignments
 from babn_paper.models.alignments import Aligned, relaxed
-from babn_paper.models.variational import divergence, log_attention
+from babn_paper.models.variational import kl_divergence, log_attention
 
 SAMPLES = 6000
 
@@ -225,12 +225,12 @@ def test_gumbel_samples_are_alignments() -> None:
     torch.testing.assert_close(log_p.exp()[0], prior)
 
 
-def test_divergence_leaves_padding_out() -> None:
+def test_kl_leaves_padding_out() -> None:
     seen = torch.tensor([[True, True, False]])
     log_q = torch.tensor([[[0.25, 0.75, 1.0]]]).log()
     log_p = torch.tensor([[[0.5, 0.5, 1.0]]]).log()
     expected = 0.25 * torch.tensor(0.5).log() + 0.75 * torch.tensor(1.5).log()
-    torch.testing.assert_close(divergence(log_q, log_p, seen), expected.view(1, 1))
+    torch.testing.assert_close(kl_divergence(log_q, log_p, seen), expected.view(1, 1))
 
 
 def test_variational_attention_is_not_converted() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from babn.errors import ConfigError
 from babn_paper.plots.posteriors import encoder_agreement, posterior_checks
-from babn_paper.simulation.intervals import LEVELS
+from babn_paper.simulation.draws import LEVELS
 from plot_checks import texts
 
 COVERAGE = {f"{level:g}": (level - 0.02, 0.01) for level in LEVELS}

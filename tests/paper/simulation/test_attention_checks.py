@@ -14,7 +14,7 @@ from babn_paper.simulation.attention_encoders import (
     draw_attention,
 )
 from babn_paper.simulation.attention_model import AttentionModel
-from babn_paper.simulation.intervals import coverage
+from babn_paper.simulation.draws import coverage
 
 CONFIG = babn.BeliefConfig.pairs(
     rho=1.0, sigma=1.0, scores="raw", max_length=2, noise="exact", kl_reduction="sum"

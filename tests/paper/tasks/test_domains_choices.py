@@ -13,8 +13,7 @@ from babn.text.word_tokenizer import word_tokenizer
 from babn_paper.models import DecomposableConfig, EsimConfig
 from babn_paper.pretrained import small_sizes
 from babn_paper.tasks.domains import COMMONSENSE, NLI
-from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.ragged import Ragged
+from babn_paper.tasks.encoded import Encoded, Ragged
 from babn_paper.tasks.task import Part
 from babn_paper.tasks.text_task import TextExample
 

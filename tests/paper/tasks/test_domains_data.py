@@ -23,7 +23,7 @@ def test_parts_are_complete_and_balanced(task: DomainTask, part: str) -> None:
     found = task.read("builtin", part)
     assert (found.name, found.origin, len(found.examples)) == (part, "builtin", SIZES[part])
     counts = Counter(each.label for each in found.examples)
-    assert len(counts) == len(task.form.target.names) and len(set(counts.values())) == 1
+    assert len(counts) == len(task.target.names) and len(set(counts.values())) == 1
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=named)

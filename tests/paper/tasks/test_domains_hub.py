@@ -67,4 +67,4 @@ def test_lists_of_tweets_are_unfolded(hub: Hub) -> None:
     with pytest.raises(DataError, match=r"test:1:3: label='7' is not a class"):
         PARAPHRASE.read("hub", "out")
     with pytest.raises(DataError, match="'dev' of 'twitter_url' is not on the hub"):
-        PARAPHRASE.target.read("hub", "dev")
+        PARAPHRASE.other.read("hub", "dev")

@@ -10,13 +10,13 @@ from torch import Tensor
 from babn.evaluation import Evaluation
 from babn.prediction.predict import Prediction
 from babn_paper.tasks.domains import NLI
-from babn_paper.tasks.text_answers import TextAnswers
+from babn_paper.tasks.text_predictions import TextPredictions
 
 SIZES = {"dev": 150, "test": 130, "out": 170}
 SHARPNESS = {"dev": 4.0, "test": 4.0, "out": 1.5}
 
 
-def answers(part: str, samples: int, seed: int = 0) -> TextAnswers:
+def answers(part: str, samples: int, seed: int = 0) -> TextPredictions:
     """Answers that are too sure, and less so elsewhere."""
     generator = torch.Generator().manual_seed(seed + len(part))
     labels = torch.randint(3, (SIZES[part],), generator=generator)
@@ -24,10 +24,10 @@ def answers(part: str, samples: int, seed: int = 0) -> TextAnswers:
     centre += torch.nn.functional.one_hot(labels, 3)
     spread = torch.randn(samples, SIZES[part], 3, generator=generator)
     logits = SHARPNESS[part] * centre + spread
-    return TextAnswers(Evaluation("", Prediction(logits), labels), ("accuracy",))
+    return TextPredictions(Evaluation("", Prediction(logits), labels), ("accuracy",))
 
 
-def probs(found: TextAnswers, temperature: float = 1.0) -> np.ndarray:
+def probs(found: TextPredictions, temperature: float = 1.0) -> np.ndarray:
     logits = found.evaluation.prediction.sample_logits.double()
     return (logits / temperature).softmax(-1).mean(0).numpy()
 
@@ -44,11 +44,11 @@ def plain_ece(p: np.ndarray, labels: Tensor) -> float:
 
 
 @pytest.fixture(params=[1, 5])
-def found(request: pytest.FixtureRequest) -> dict[str, TextAnswers]:
+def found(request: pytest.FixtureRequest) -> dict[str, TextPredictions]:
     return {part: answers(part, request.param) for part in ("test", "out", "dev")}
 
 
-def test_the_temperature_is_that_of_dev(found: dict[str, TextAnswers]) -> None:
+def test_the_temperature_is_that_of_dev(found: dict[str, TextPredictions]) -> None:
     dev = found["dev"]
     labels = dev.evaluation.labels.numpy()
     best = minimize_scalar(
@@ -67,7 +67,7 @@ def test_the_temperature_is_that_of_dev(found: dict[str, TextAnswers]) -> None:
     )
 
 
-def test_out_is_told_from_test_by_uncertainty(found: dict[str, TextAnswers]) -> None:
+def test_out_is_told_from_test_by_uncertainty(found: dict[str, TextPredictions]) -> None:
     measured = NLI.across(found)["out"]
     inside, outside = (entropy(probs(found[part])) for part in ("test", "out"))
     foreign = np.r_[np.zeros(len(inside)), np.ones(len(outside))]
@@ -85,13 +85,15 @@ def test_out_is_told_from_test_by_uncertainty(found: dict[str, TextAnswers]) -> 
         assert measured["OOD AUROC (mutual information)"] == pytest.approx(area, abs=1e-4)
 
 
-def test_dev_and_out_do_not_change_what_is_said_of_others(found: dict[str, TextAnswers]) -> None:
+def test_dev_and_out_do_not_change_what_is_said_of_others(
+    found: dict[str, TextPredictions],
+) -> None:
     other = found | {"out": answers("out", 2, seed=9)}
     assert NLI.across(other)["test"] == NLI.across(found)["test"]
     assert "dev" not in NLI.across(found)
 
 
-def test_parts_that_are_not_there_are_left_out(found: dict[str, TextAnswers]) -> None:
+def test_parts_that_are_not_there_are_left_out(found: dict[str, TextPredictions]) -> None:
     alone = NLI.across({"test": found["test"]})
     assert alone == {"test": {}}
     pair = NLI.across({part: found[part] for part in ("test", "out")})

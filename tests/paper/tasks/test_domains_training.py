@@ -9,7 +9,7 @@ import torch
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import evaluate, remeasure, run
 from babn_paper.tasks.domains import TASKS, DomainTask
-from babn_paper.tasks.text_answers import TextAnswers
+from babn_paper.tasks.text_predictions import TextPredictions
 
 SAMPLES = 3
 CALIBRATION = {"ECE-10 + TS (in domain)", "NLL + TS (in domain)"}
@@ -45,7 +45,7 @@ def test_tasks_train_answer_and_measure(task: DomainTask, rule: str, tmp_path: P
     measures = results["measures"]
     assert list(measures) == ["test", "out", "dev"]
     modes = {"mean"} | ({"sampled"} if rule == "belief" else set())
-    classes = len(task.form.target.names)
+    classes = len(task.target.names)
     for part, by_mode in measures.items():
         assert by_mode.keys() >= modes
         for mode, found in by_mode.items():
@@ -54,7 +54,7 @@ def test_tasks_train_answer_and_measure(task: DomainTask, rule: str, tmp_path: P
             assert (found.keys() >= CALIBRATION) == (part != "dev")
             assert (found.keys() >= DETECTION) == (part == "out")
             assert (SAMPLED in found) == (part == "out" and mode != "mean")
-            answers = task.load_answers(folder / "answers" / f"{part}-{mode}")
+            answers = task.load_predictions(folder / "answers" / f"{part}-{mode}")
             logits = answers.evaluation.prediction.sample_logits
             assert logits.shape == (1 if mode == "mean" else SAMPLES, 24, classes)
             labels = [each.label for each in task.read("builtin", part).examples]
@@ -75,5 +75,5 @@ def test_a_saved_model_answers_alike(tmp_path: Path) -> None:
 
 
 def _logits(task: DomainTask, folder: Path, mode: str) -> torch.Tensor:
-    found: TextAnswers = task.load_answers(folder / "answers" / f"out-{mode}")
+    found: TextPredictions = task.load_predictions(folder / "answers" / f"out-{mode}")
     return found.evaluation.prediction.sample_logits

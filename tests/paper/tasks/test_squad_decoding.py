@@ -14,11 +14,9 @@ from squad_cases import ask
 from torch import Tensor
 
 from babn.errors import ConfigError, NonFiniteError
-from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.ragged import Ragged
-from babn_paper.tasks.span_answer import TEMPERATURES, SpanAnswer
-from babn_paper.tasks.span_decoding import decode
-from babn_paper.tasks.span_search import BEST, LONGEST
+from babn_paper.tasks.encoded import Encoded, Ragged
+from babn_paper.tasks.span_decoding import BEST, LONGEST, decode
+from babn_paper.tasks.span_metrics import TEMPERATURES, SpanPrediction
 from babn_paper.tasks.squad_files import Question
 
 QUESTION = 3
@@ -45,7 +43,7 @@ class Case:
                 padded[:, i, : self.logits[row].shape[1]] = self.logits[row]
             yield torch.tensor(rows), padded
 
-    def answers(self, unanswerable: bool = True, size: int = 2) -> list[SpanAnswer]:
+    def answers(self, unanswerable: bool = True, size: int = 2) -> list[SpanPrediction]:
         order = list(range(len(self.owners)))
         random.Random(0).shuffle(order)
         asked = self.asked(order, size)
@@ -204,7 +202,7 @@ def test_contexts_without_a_token_have_no_answer() -> None:
 
 def test_outputs_must_fit() -> None:
     case = make(3, samples=1, words=12, window=5)
-    with pytest.raises(ConfigError, match="asked has 1 outputs for"):
+    with pytest.raises(ConfigError, match="outputs has 1 rows for"):
         decode(case.questions, case.encoded, case.asked([0], 1), True)
     with pytest.raises(ConfigError, match="training=False"):
         decode(case.questions, Encoded(case.encoded.ragged, {}), case.asked([0], 1), True)

@@ -126,7 +126,7 @@ def test_ids_may_repeat_in_training_only(tmp_path: Path) -> None:
     write_official(tmp_path, official(question(), question()), "train.json")
     assert len(find_task("squad1.1").read(str(tmp_path), "train").examples) == 2
     path = write_official(tmp_path, official(question(), question()))
-    refused(tmp_path, f"{path}: question 'q1': id 'q1' stands here a second time")
+    refused(tmp_path, f"{path}: question 'q1': id 'q1' occurs a second time")
 
 
 @pytest.mark.parametrize(
@@ -136,11 +136,11 @@ def test_ids_may_repeat_in_training_only(tmp_path: Path) -> None:
         ({"answers": "Ada"}, "answers is not a list of objects"),
         ({"answers": ["Ada"]}, "answers is not a list of objects"),
         ({"answers": [answer(start=3)]}, "the context has 'd is a po' at answer_start=3"),
-        ({"answers": [answer(start=-1)]}, "answer_start=-1 is not a place"),
-        ({"answers": [answer() | {"answer_start": "4"}]}, "answer_start='4' is not a place"),
+        ({"answers": [answer(start=-1)]}, "answer_start=-1 is not an index"),
+        ({"answers": [answer() | {"answer_start": "4"}]}, "answer_start='4' is not an index"),
         ({"answers": [{"text": "Ada"}]}, "there is no column 'answer_start'"),
         ({"answers": [{"answer_start": 1}]}, "there is no column 'text'"),
-        ({"is_impossible": True}, "is_impossible is True beside 1 answers"),
+        ({"is_impossible": True}, "is_impossible is True with 1 answers"),
         ({"question": " "}, "column 'question' has no text"),
     ],
 )
@@ -175,7 +175,7 @@ def test_questions_without_a_paragraph(tmp_path: Path) -> None:
 
 def test_paragraphs_that_stand_twice(tmp_path: Path) -> None:
     _, paragraphs = write_lines(tmp_path, [line()], [PARAGRAPH, PARAGRAPH])
-    refused(tmp_path, f"{paragraphs}:2: title and para ('Lund', '0') stand here a second time")
+    refused(tmp_path, f"{paragraphs}:2: title and para ('Lund', '0') occur a second time")
 
 
 @pytest.mark.parametrize(

@@ -62,14 +62,14 @@ def test_builtin_end_to_end(
     assert sum(losses[-3:]) < sum(losses[:3])
     encoded = task.encode(test, tokenizer, LENGTH, False)
     for samples in (1, 3) if isinstance(config, babn.BeliefConfig) else (1,):
-        answers = task.answers(test, encoded, ask_all(task, model, encoded, samples))
+        answers = task.predictions(test, encoded, ask_all(task, model, encoded, samples))
         measures = answers.measure()
         assert set(task.scores) <= set(measures)
         assert all(0 <= measures[name] <= 1 for name in ("exact", "F1", "ECE-10", "AURC"))
         assert math.isfinite(measures["NLL"]) and measures["gold in window"] == 1
         assert ("agreement" in measures) == (samples > 1)
         answers.save(tmp_path)
-        assert repr(task.load_answers(tmp_path).measure()) == repr(measures)
+        assert repr(task.load_predictions(tmp_path).measure()) == repr(measures)
 
 
 def test_a_model_that_knows_the_answers_scores_them() -> None:
@@ -80,7 +80,7 @@ def test_a_model_that_knows_the_answers_scores_them() -> None:
     logits = torch.zeros(1, len(known), LENGTH, 2)
     for end, name in enumerate(("start_positions", "end_positions")):
         logits[0, torch.arange(len(known)), known.fixed[name], end] = 20.0
-    found = task.answers(test, encoded, iter([(torch.arange(len(known)), logits)])).measure()
+    found = task.predictions(test, encoded, iter([(torch.arange(len(known)), logits)])).measure()
     assert (found["exact"], found["F1"]) == (1, 1)
     assert found["NLL"] < 1e-3 and found["ECE-10"] < 1e-3
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from squad_cases import ODD_TEXTS, TOKENIZERS, ask, builtin, byte_pairs, pieces, words
 
 from babn.errors import ConfigError
-from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.ragged import Ragged
+from babn_paper.tasks.encoded import Encoded, Ragged
 from babn_paper.tasks.squad_files import Answer, Question
 from babn_paper.tasks.squad_windows import encode_windows
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from babn.errors import ConfigError
 from babn.text.word_tokenizer import word_tokenizer
-from babn_paper.tasks import text_encoding
-from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.ragged import Ragged
-from babn_paper.tasks.text_encoding import encode_texts
+from babn_paper.tasks import text_task
+from babn_paper.tasks.encoded import Encoded, Ragged
+from babn_paper.tasks.text_task import encode_texts
 
 ROWS = st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=20), min_size=1, max_size=12)
 PAIRS = [("the cat sat", "the dog sat"), ("the dog", "the cat sat on the dog")] * 3
@@ -62,7 +61,7 @@ def test_pairs_have_two_types_and_the_longer_is_cut_first() -> None:
 def test_chunks_do_not_show(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = word_tokenizer(text for pair in PAIRS for text in pair)
     whole = encode_texts(PAIRS, tokenizer, 32)
-    monkeypatch.setattr(text_encoding, "CHUNK", chunk)
+    monkeypatch.setattr(text_task, "CHUNK", chunk)
     parts = encode_texts(PAIRS, tokenizer, 32)
     assert parts.keys() == whole.keys() == {"input_ids", "attention_mask", "token_type_ids"}
     for name, each in whole.items():

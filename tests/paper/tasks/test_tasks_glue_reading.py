@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from babn.errors import DataError
-from babn_paper.tasks.glue import COLA, MNLI, MRPC, QQP, RTE, STSB, TASKS
-from babn_paper.tasks.text_task import TextTask
+from babn_paper.tasks.glue import COLA, MNLI, MRPC, QQP, RTE, STSB, TASKS, GlueTask
 
 TITLES = ["MRPC", "CoLA", "RTE", "MNLI", "QNLI", "QQP", "SST-2", "STS-B"]
 SCORES = {"cola": ("Matthews",), "stsb": ("Pearson",)}
@@ -52,7 +51,7 @@ def test_similarity_is_a_number(tmp_path: Path, column: str) -> None:
     [
         (RTE, ("sentence1|sentence2|label", "a|b|0", "a|b|maybe"), r"dev\.tsv:3: label='maybe'"),
         (RTE, ("sentence1|sentence2|label", "a|b|2"), r"dev\.tsv:2: label='2' is not a class"),
-        (RTE, ("sentence1|sentence2|label", "a|b|-1"), r"dev\.tsv:2: .* is not known"),
+        (RTE, ("sentence1|sentence2|label", "a|b|-1"), r"dev\.tsv:2: .* marks a missing label"),
         (RTE, ("sentence1|sentence2", "a|b"), r"dev\.tsv:2: there is no column 'label'"),
         (RTE, ("sentence1|label", "a|0"), r"dev\.tsv:2: there is no column 'sentence2'"),
         (RTE, ("sentence1|sentence2|label",), "has no rows"),
@@ -64,7 +63,7 @@ def test_similarity_is_a_number(tmp_path: Path, column: str) -> None:
     ],
 )
 def test_wrong_rows_are_refused_with_their_place(
-    tmp_path: Path, task: TextTask, lines: tuple[str, ...], message: str
+    tmp_path: Path, task: GlueTask, lines: tuple[str, ...], message: str
 ) -> None:
     table(tmp_path / "dev.tsv", *lines)
     with pytest.raises(DataError, match=message):

@@ -12,14 +12,13 @@ from babn.attention.rule import RuleConfig
 from babn.text.word_tokenizer import word_tokenizer
 from babn_paper.pretrained import small_sizes
 from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.glue import SST2, TASKS
-from babn_paper.tasks.text_task import TextTask
+from babn_paper.tasks.glue import SST2, TASKS, GlueTask
 
 LENGTH = 48
 RULES = {"softmax": babn.SoftmaxConfig(), "belief": babn.BeliefConfig.pairs(max_length=LENGTH)}
 
 
-def prepared(task: TextTask, rule: RuleConfig) -> tuple[nn.Module, Encoded, Encoded]:
+def prepared(task: GlueTask, rule: RuleConfig) -> tuple[nn.Module, Encoded, Encoded]:
     """A converted small model, and the encoded parts of the task."""
     train, dev = task.read("builtin", "train"), task.read("builtin", "dev")
     tokenizer = word_tokenizer(task.texts(train.examples))
@@ -51,7 +50,7 @@ def ask(encoded: Encoded, outputs: Callable[[dict[str, Tensor]], Tensor]) -> Ite
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_tasks_train_answer_and_measure(task: TextTask, rule: RuleConfig, tmp_path: Path) -> None:
+def test_tasks_train_answer_and_measure(task: GlueTask, rule: RuleConfig, tmp_path: Path) -> None:
     model, train, dev = prepared(task, rule)
     assert all(loss < 20 for loss in losses(model.train(), train, 2, 1e-3))
     model.eval()
@@ -61,7 +60,7 @@ def test_tasks_train_answer_and_measure(task: TextTask, rule: RuleConfig, tmp_pa
     }
     part = task.read("builtin", "dev")
     for name, way in ways.items():
-        answers = task.answers(part, dev, ask(dev, way))
+        answers = task.predictions(part, dev, ask(dev, way))
         assert answers.evaluation.prediction.sample_logits.shape[:2] == (
             (1 if name == "mean" else 3),
             len(part.examples),
@@ -69,15 +68,17 @@ def test_tasks_train_answer_and_measure(task: TextTask, rule: RuleConfig, tmp_pa
         answers.save(tmp_path / name)
         measured = answers.measure()
         assert set(task.scores) <= measured.keys()
-        assert task.load_answers(tmp_path / name).measure() == pytest.approx(measured, nan_ok=True)
+        assert task.load_predictions(tmp_path / name).measure() == pytest.approx(
+            measured, nan_ok=True
+        )
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_answers_are_those_of_the_model_row_by_row(task: TextTask) -> None:
+def test_answers_are_those_of_the_model_row_by_row(task: GlueTask) -> None:
     model, _, dev = prepared(task, RULES["softmax"])
     model.eval()
     part = task.read("builtin", "dev")
-    answers = task.answers(part, dev, ask(dev, lambda b: task.output(model(**b)).unsqueeze(0)))
+    answers = task.predictions(part, dev, ask(dev, lambda b: task.output(model(**b)).unsqueeze(0)))
     with torch.no_grad():
         alone = task.output(model(**dev.batch(torch.tensor([5]))))
     found = answers.evaluation
@@ -97,5 +98,5 @@ def test_built_in_texts_can_be_learnt() -> None:
     losses(model.train(), train, 80, 2e-3)
     model.eval()
     way = lambda batch: SST2.output(model(**batch)).unsqueeze(0)  # noqa: E731
-    measured = SST2.answers(SST2.read("builtin", "dev"), dev, ask(dev, way)).measure()
+    measured = SST2.predictions(SST2.read("builtin", "dev"), dev, ask(dev, way)).measure()
     assert measured["accuracy"] > 0.7

@@ -1,31 +1,13 @@
 """Reading from the hub, through a stand-in for the `datasets` package."""
 
 import sys
-from types import ModuleType
 from typing import Any
 
 import pytest
+from domain_cases import Hub, Rows
 
 from babn.errors import DataError, MissingExtraError
 from babn_paper.tasks.glue import MNLI, RTE
-
-
-class Rows(list[dict[str, Any]]):
-    """What `datasets.load_dataset` gives, as far as it is used."""
-
-    _fingerprint = "0123abcd"
-
-
-class Hub(ModuleType):
-    """A package `datasets` that knows some rows, and remembers what it was asked."""
-
-    def __init__(self, *rows: dict[str, Any]) -> None:
-        super().__init__("datasets")
-        self.rows, self.asked = Rows(rows), []
-
-    def load_dataset(self, path: str, name: str, split: str) -> Rows:
-        self.asked.append((path, name, split))
-        return self.rows
 
 
 @pytest.fixture
@@ -54,7 +36,7 @@ def test_unknown_parts_are_refused_before_anything_is_loaded(hub: Hub) -> None:
 
 def test_rows_without_labels_are_refused_with_their_place(hub: Hub) -> None:
     hub.rows = Rows([{"sentence1": "a", "sentence2": "b", "label": -1}])
-    with pytest.raises(DataError, match=r"hub:nyu-mll/glue/rte/test:1: .* not known"):
+    with pytest.raises(DataError, match=r"hub:nyu-mll/glue/rte/test:1: .* marks a missing label"):
         RTE.read("hub", "test")
     hub.rows = Rows()
     with pytest.raises(DataError, match="has no rows"):

@@ -9,10 +9,10 @@ import pytest
 
 from babn.errors import ConfigError, DataError
 from babn_paper.data.phrases import SIZES, english, german, phrases
-from babn_paper.tasks import hub
+from babn_paper.tasks import reading
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.translation.pairs import Languages, SentencePair, has_part, read_part
-from babn_paper.tasks.translation.preparation import prepared, without_joints
+from babn_paper.tasks.translation.subwords import prepared, without_joints
 
 DE_EN = Languages("de", "en")
 PAIR = SentencePair("ein Hund .", "a dog .")
@@ -80,7 +80,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     write(tmp_path, train__de="", train__en="")
     assert "train.de is empty" in refusal(tmp_path)
     (tmp_path / "train.en").unlink()
-    assert "train.de is there" in refusal(tmp_path)
+    assert "train.de exists" in refusal(tmp_path)
     (tmp_path / "train.de").write_bytes(b"\xff\n")
     write(tmp_path, train__en="a\n")
     assert "not UTF-8" in refusal(tmp_path)
@@ -146,7 +146,7 @@ def test_the_hub_is_read_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         return Split([{"translation": {"de": "ein Hund .", "en": "a dog ."}}])
 
     package = SimpleNamespace(load_dataset=load_dataset)
-    monkeypatch.setattr(hub, "import_module", lambda name: package)
+    monkeypatch.setattr(reading, "import_module", lambda name: package)
     assert find_task("iwslt14").read("hub", "dev").examples == [PAIR]
     assert asked == [(("bbaaaa/iwslt14-de-en-preprocess", None), {"split": "validation"})]
     with pytest.raises(DataError, match=r"options\.hub"):

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF
 
 from babn.errors import FormatError
-from babn_paper.tasks.translation.answers import Translated, TranslationAnswers
-from babn_paper.tasks.translation.bleu import multi_bleu
+from babn_paper.tasks.translation.predictions import Translated, TranslationPredictions, multi_bleu
 
 WORDS = st.lists(st.sampled_from(["a", "dog", "the", ".", "barks"]), max_size=9).map(" ".join)
 
@@ -39,7 +38,7 @@ SENTENCES = (
 
 
 def test_measures_are_those_of_the_packages() -> None:
-    found = TranslationAnswers(SENTENCES, tokenized=False).measure()
+    found = TranslationPredictions(SENTENCES, tokenized=False).measure()
     hypotheses = [each.hypothesis for each in SENTENCES]
     references = [each.reference for each in SENTENCES]
     assert found["sacreBLEU"] * 100 == pytest.approx(
@@ -55,17 +54,17 @@ def test_measures_are_those_of_the_packages() -> None:
     assert found["chrF~entropy Pearson"] != found["chrF~entropy Pearson"]  # constant: not defined
     assert found["sentences"] == 3
     plain = multi_bleu(hypotheses, references)
-    assert found["BLEU"] != plain == TranslationAnswers(SENTENCES, True).measure()["BLEU"]
+    assert found["BLEU"] != plain == TranslationPredictions(SENTENCES, True).measure()["BLEU"]
 
 
 def test_signatures_say_how_words_were_told_apart() -> None:
-    assert "tok:13a" in TranslationAnswers(SENTENCES, False).notes()["sacreBLEU"]
-    assert "tok:none" in TranslationAnswers(SENTENCES, True).notes()["sacreBLEU"]
+    assert "tok:13a" in TranslationPredictions(SENTENCES, False).notes()["sacreBLEU"]
+    assert "tok:none" in TranslationPredictions(SENTENCES, True).notes()["sacreBLEU"]
 
 
 def test_answers_come_back(tmp_path: Path) -> None:
-    answers = TranslationAnswers(SENTENCES, False).named("BABN, mean", 3)
+    answers = TranslationPredictions(SENTENCES, False).named("BABN, mean", 3)
     answers.save(tmp_path / "new")
-    assert TranslationAnswers.load(tmp_path / "new") == answers
+    assert TranslationPredictions.load(tmp_path / "new") == answers
     with pytest.raises(FormatError, match="holds no translations"):
-        TranslationAnswers.load(tmp_path)
+        TranslationPredictions.load(tmp_path)

@@ -11,9 +11,13 @@ from babn_paper.models import TranslationConfig
 from babn_paper.models.translation_parts import IGNORED
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.task import Part
-from babn_paper.tasks.translation.encoding import encode_pairs, encode_sources
 from babn_paper.tasks.translation.pairs import SentencePair
-from babn_paper.tasks.translation.subwords import learn_subwords, read_subwords
+from babn_paper.tasks.translation.subwords import (
+    encode_pairs,
+    encode_sources,
+    learn_subwords,
+    read_subwords,
+)
 
 TEXTS = [text for pair in phrases("train") for text in pair]
 PIECES = learn_subwords(TEXTS, 200)

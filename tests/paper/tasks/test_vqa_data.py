@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from babn.errors import DataError
-from babn_paper.tasks.shapes import COLOURS, generated
 from babn_paper.tasks.vqa import DAQUAR, EASY, VQA2
 from babn_paper.tasks.vqa2 import read_answers
 from babn_paper.tasks.vqa_features import FeatureFiles
-from babn_paper.tasks.vqa_vocabulary import question_words
+from babn_paper.tasks.vqa_shapes import COLOURS, generated
+from babn_paper.tasks.vqa_text import question_words
 from vqa_cases import (
     random_image,
     write_daquar,
@@ -132,7 +132,7 @@ def test_images_are_checked(tmp_path: Path) -> None:
         EASY.read(str(other), "train")
     pixels = np.zeros((1, 4, 4, 3), dtype=np.uint8)
     np.savez(other / "train_images.npz", ids=np.array([0]), images=pixels)
-    with pytest.raises(DataError, match="asks about image '1'"):
+    with pytest.raises(DataError, match="refers to image '1'"):
         EASY.read(str(other), "train")
 
 

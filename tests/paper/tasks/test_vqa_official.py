@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from babn_paper.tasks.vqa import soft_labels
 from babn_paper.tasks.vqa2 import read_answers
 from babn_paper.tasks.vqa_data import RawImages, VqaExample, VqaPart
-from babn_paper.tasks.vqa_rules import accuracy, normalized, soft_scores
+from babn_paper.tasks.vqa_text import accuracy, normalized, soft_scores
 
 SIGNS = set(';/[]"{}()=+\\_-><@`,?!')
 NUMBERS = {"none": "0", "one": "1", "two": "2", "ten": "10"}

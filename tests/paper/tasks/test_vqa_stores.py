@@ -20,10 +20,10 @@ from babn_paper.tasks.vqa import VQA2
 from babn_paper.tasks.vqa_data import VqaPart
 from babn_paper.tasks.vqa_features import FeatureFiles
 from babn_paper.tasks.vqa_lmdb import Lmdb
-from babn_paper.tasks.vqa_stores import image_of, read_arrays
+from babn_paper.tasks.vqa_stores import image_key, read_arrays
 from vqa_cases import png, random_image, write_vqa2
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "vqa.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "vqa.md"
 
 Write = Callable[[np.ndarray], bytes]
 
@@ -114,7 +114,7 @@ def test_one_lmdb_may_hold_both_splits(tmp_path: Path) -> None:
     ("value", "message"),
     [
         (pickle.dumps({"features": features(1)}), "value of '1' is a pickle, .*docs/vqa.md"),
-        (npz(features(1))[:-500], "value of '1' is cut short"),
+        (npz(features(1))[:-500], "value of '1' is truncated"),
         (features(1).tobytes(), "value of '1' is neither an .npz nor an .npy"),
         (b"", "value of '1' is neither"),
         (None, "lacks the features of 1 of 3 images, such as 'COCO_train2014_000000000001'"),
@@ -172,7 +172,7 @@ def test_files_that_are_no_lmdb_are_refused(tmp_path: Path) -> None:
     for name, some in (("cut", content[:-8192]), ("other", b"x" * 9000), ("empty", b"")):
         path = tmp_path / f"{name}.lmdb"
         path.write_bytes(some)
-        with pytest.raises(DataError, match=f"{name}.lmdb .*Get it again"):
+        with pytest.raises(DataError, match=f"{name}.lmdb .*Download it again"):
             Lmdb(path).names()
 
 
@@ -258,8 +258,12 @@ def test_an_hdf5_file_holds_the_features_of_all_images(tmp_path: Path) -> None:
 
 def test_keys_name_images_in_several_ways() -> None:
     names = ["9", "000000000009", "COCO_val2014_000000000009.jpg.npz", "x/coco_a_000000000009.npy"]
-    assert {image_of(name) for name in names} == {"9"}
-    assert [image_of(name) for name in ("image12", "0012", "a.b.npz")] == ["image12", "0012", "a.b"]
+    assert {image_key(name) for name in names} == {"9"}
+    assert [image_key(name) for name in ("image12", "0012", "a.b.npz")] == [
+        "image12",
+        "0012",
+        "a.b",
+    ]
 
 
 @pytest.mark.parametrize("subdir", [True, False])

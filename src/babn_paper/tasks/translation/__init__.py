@@ -1,1 +1,1 @@
-"""Translation: parallel texts, pieces of words, asking by beam search, scores and uncertainty."""
+"""Translation between two languages."""

@@ -1,8 +1,8 @@
-"""Reading parallel texts.
+"""Reads parallel texts.
 
-A part is two files of as many lines, named by language (`train.de`, `train.en`); or one table with
-a column for each language (`train.tsv`, `train.jsonl`). All may be gzipped. The development set may
-be called `dev`, `valid`, `validation` or `val`.
+A part is two files with the same number of lines, named by language (`train.de`, `train.en`); or
+one table with a column for each language (`train.tsv`, `train.jsonl`). All may be gzipped. The
+development set may be named `dev`, `valid`, `validation` or `val`.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Any
 
 from babn.errors import DataError
 from babn_paper.data_files import numbered_lines
-from babn_paper.tasks.lines import Row, find_file, find_files, fingerprint, read_rows
+from babn_paper.tasks.reading import Row, find_file, find_files, fingerprint, read_rows
 from babn_paper.tasks.task import Part
 
 NAMES: dict[str, tuple[str, ...]] = {
@@ -21,25 +21,25 @@ NAMES: dict[str, tuple[str, ...]] = {
     "dev": ("dev", "valid", "validation", "val"),
     "test": ("test",),
 }
-"""What the files of a part may be called."""
+"""Possible file names of each part."""
 
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}
-"""What the hub calls them."""
+"""Names of the parts on the hub."""
 
 BEFORE_BPE = "tmp"
-"""Where the usual preparation of IWSLT14 keeps its texts before it cuts words into pieces."""
+"""Subfolder in which the usual preparation of IWSLT14 keeps the texts before BPE."""
 
 
 @dataclass(frozen=True)
 class Languages:
-    """A pair of languages, by the names that files and columns have."""
+    """A pair of languages, by their names in file names and columns."""
 
     source: str
     target: str
 
     @classmethod
     def of(cls, text: str) -> "Languages":
-        """Such as `"de-en"`."""
+        """Parses a pair of languages such as `"de-en"`."""
         source, dash, target = text.partition("-")
         if not dash or not source or not target or source == target:
             raise DataError(f"languages={text!r} is not possible. Give two, such as de-en.")
@@ -64,7 +64,7 @@ def has_part(folder: Path, part: str, languages: Languages) -> bool:
 
 
 def read_part(folder: Path, part: str, languages: Languages) -> Part[SentencePair]:
-    """The sentences of a part, none of which is empty."""
+    """Reads the sentences of a part, none of which is empty."""
     if part not in NAMES:
         raise DataError(f"There is no part {part!r}. Give one of {list(NAMES)}.")
     aligned, tables = _aligned(folder, part, languages), _tables(folder, part)
@@ -85,26 +85,26 @@ def read_part(folder: Path, part: str, languages: Languages) -> Part[SentencePai
 
 
 def pairs_of(rows: Iterable[Row], languages: Languages) -> list[SentencePair]:
-    """The sentences of rows with a column for each language, or with a column of both."""
+    """Reads the sentences of rows with a column for each language, or with one column of both."""
     return [
         SentencePair(*(_unfolded(row).text(language) for language in languages)) for row in rows
     ]
 
 
 def content_fingerprint(pairs: Iterable[tuple[str, str]]) -> str:
-    """Changes when a sentence does."""
+    """Returns a hash of sentence pairs."""
     digest = hashlib.sha256("\n".join(map("\t".join, pairs)).encode())
     return digest.hexdigest()[:16]
 
 
 def _unfolded(row: Row) -> Row:
-    """A row as tables have it; the hub keeps both sentences in one column."""
+    """Converts a row to the format of tables; the hub has both sentences in one column."""
     both: Any = row.values.get("translation")
     return Row(dict(both), row.place) if isinstance(both, Mapping) else row
 
 
 def _aligned(folder: Path, part: str, languages: Languages) -> list[Path]:
-    """The two files of a part, the texts before BPE first; none if there are none."""
+    """Returns the two files of a part, preferably those before BPE; none if there are none."""
     for place in (folder / BEFORE_BPE, folder):
         for name in NAMES[part]:
             for ending in ("", ".gz"):
@@ -114,7 +114,9 @@ def _aligned(folder: Path, part: str, languages: Languages) -> list[Path]:
                     return paths
                 if any(there):
                     missing = paths[there.index(False)]
-                    raise DataError(f"{paths[there.index(True)]} is there and {missing} is not.")
+                    raise DataError(
+                        f"{paths[there.index(True)]} exists and {missing} does not. Add it."
+                    )
     return []
 
 
@@ -123,7 +125,7 @@ def _tables(folder: Path, part: str) -> list[Path]:
 
 
 def _exact(part: str) -> tuple[str, ...]:
-    """A training set may have a longer name; `test_2` would be another set."""
+    """Returns the exact names of a part's file; a training set may have a longer name."""
     return () if part == "train" else NAMES[part]
 
 
@@ -137,8 +139,8 @@ def _read_aligned(paths: list[Path], languages: Languages) -> Iterator[SentenceP
         shorter = paths[counts.index(min(counts))]
         raise DataError(
             f"{shorter}:{min(counts)} is the last line, but the other file has {max(counts)} "
-            f"lines ({paths[0].name}: {counts[0]}, {paths[1].name}: {counts[1]}). Give files whose "
-            "lines belong together."
+            f"lines ({paths[0].name}: {counts[0]}, {paths[1].name}: {counts[1]}). Give aligned "
+            "files."
         )
     for (number, source), (_, target) in zip(*sides, strict=True):
         for path, text in zip(paths, (source, target), strict=True):

@@ -1,11 +1,17 @@
-"""Pieces of words: byte-pair encoding (Sennrich et al. 2016), one vocabulary for both languages."""
+"""Preparation, tokenization and encoding of sentences.
 
-from collections.abc import Iterable
+Subwords are those of byte-pair encoding (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909),
+with one vocabulary for both languages.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
+import tokenizers
 from tokenizers import (
     Regex,
-    Tokenizer,
     decoders,
     models,
     normalizers,
@@ -15,27 +21,63 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizerFast
 
+from babn.errors import DataError
+from babn_paper.models.translation_parts import IGNORED
+from babn_paper.tasks.encoded import Encoded, Ragged
+from babn_paper.tasks.task import Part, Tokenizer
+from babn_paper.tasks.text_task import encode_texts
+from babn_paper.tasks.translation.pairs import SentencePair
+
+Preparation = Literal["as-is", "tokenized", "lowercase"]
+"""Unchanged; words and punctuation separated, as by Moses; or in addition lower-cased."""
+
+TOKEN = re.compile(r"\d+(?:[.,]\d+)*|['’]\w+|\w+(?:-\w+)*|[^\w\s]")
+
+JOINT = re.compile(r"@@( |$)")
+"""Marker of subword-nmt within a split word."""
+
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "bos_token": "[BOS]", "eos_token": "[EOS]"}
-"""In the order of their numbers, which the translation model takes for granted."""
+"""In the order of their ids, on which the translation model relies."""
 
 SPACE = "▁"
-"""Begins a word, so that pieces can be put together again to the text as it was."""
+"""Marks the beginning of a word, so that decoding restores the text."""
 
 WORD = Regex(rf"{SPACE}?\p{{L}}[\p{{L}}\p{{M}}]*|{SPACE}?\p{{N}}+|{SPACE}?[^{SPACE}\p{{L}}\p{{N}}]")
-"""What no piece reaches beyond: letters, digits, or one other sign, with the space before."""
+"""Limits of subwords: letters, digits, or one other character, with the preceding space."""
 
 ALPHABET = 400
-"""Signs in the vocabulary; rarer ones count as unknown, so that the unknown sign is trained."""
+"""Number of characters in the vocabulary; rarer ones train the unknown token."""
+
+UNLIMITED = 10**6
+"""More subwords than any sentence has."""
+
+
+def prepared(text: str, preparation: Preparation) -> str:
+    """Normalises white space, and separates or lower-cases words as requested.
+
+    Args:
+        text: The sentence.
+        preparation: The preparation; `"as-is"` suits text that is already tokenized.
+    """
+    if preparation == "as-is":
+        return " ".join(text.split())
+    words = " ".join(TOKEN.findall(text))
+    return words.lower() if preparation == "lowercase" else words
+
+
+def without_joints(text: str) -> str:
+    """Joins the words that subword-nmt has split."""
+    return JOINT.sub("", text)
 
 
 def learn_subwords(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
-    """A tokenizer whose pieces are the most frequent ones of some texts.
+    """Trains a byte-pair tokenizer.
 
     Args:
-        texts: Both languages' sentences.
-        size: Pieces in the vocabulary, with special tokens; fewer if the texts have no more.
+        texts: Sentences of both languages.
+        size: Maximum size of the vocabulary, with special tokens.
     """
-    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL["unk_token"]))
+    tokenizer = tokenizers.Tokenizer(models.BPE(unk_token=SPECIAL["unk_token"]))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -62,16 +104,49 @@ def learn_subwords(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
 
 
 def read_subwords(path: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer of a file that the backend of `learn_subwords` has saved."""
-    return _wrapped(Tokenizer.from_file(str(path)))
+    """Reads the tokenizer that the backend of `learn_subwords` has saved."""
+    return _wrapped(tokenizers.Tokenizer.from_file(str(path)))
 
 
-def _wrapped(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+def _wrapped(tokenizer: tokenizers.Tokenizer) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
-        # A sentence that mentions [EOS] does not end there.
+        # The text [EOS] in a sentence is not the end of the sentence.
         split_special_tokens=True,
         **SPECIAL,
     )
+
+
+def encode_sources(texts: Sequence[str], tokenizer: Tokenizer, max_length: int) -> Encoded:
+    """Encodes sentences with their end tokens, truncated to a maximum length."""
+    found = encode_texts([(text,) for text in texts], tokenizer, max_length)
+    return Encoded({"input_ids": found["input_ids"]}, {})
+
+
+def encode_pairs(part: Part[SentencePair], tokenizer: Tokenizer, max_length: int) -> Encoded:
+    """Encodes sources and targets, leaving out pairs with a sentence that is too long.
+
+    If both sides were truncated, they might no longer be translations of each other.
+    """
+    sides = [
+        encode_texts([(text,) for text in texts], tokenizer, UNLIMITED)["input_ids"]
+        for texts in zip(*((each.source, each.target) for each in part.examples), strict=True)
+    ]
+    short = (sides[0].lengths <= max_length) & (sides[1].lengths <= max_length)
+    if not short.any():
+        raise DataError(
+            f"{part.origin}: no pair has at most {max_length} subwords on both sides. Raise "
+            "max_length."
+        )
+    source, target = (_chosen(side, short.nonzero().flatten().tolist()) for side in sides)
+    labels = Ragged(target.values, target.offsets, IGNORED)
+    return Encoded({"input_ids": source, "labels": labels}, {})
+
+
+def _chosen(rows: Ragged, chosen: Sequence[int]) -> Ragged:
+    if len(chosen) == len(rows.lengths):
+        return rows
+    values, ends = rows.values.tolist(), rows.offsets.tolist()
+    return Ragged.of([values[ends[i] : ends[i + 1]] for i in chosen], rows.padding)

@@ -1,4 +1,4 @@
-"""Translation, trained on parallel texts and tested on others, also of another domain."""
+"""Translation, tested in the domain of training and in another one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,13 +13,10 @@ from babn.errors import ConfigError, DataError
 from babn.validation import check_at_least, check_choices, check_count
 from babn_paper.data.phrases import phrases
 from babn_paper.models.translation_parts import IGNORED
-from babn_paper.tasks.asking import Asking
 from babn_paper.tasks.encoded import Batch, Encoded
-from babn_paper.tasks.hub import read_hub
-from babn_paper.tasks.task import Asked, Part, Task, Tokenizer
-from babn_paper.tasks.translation.answers import Translated, TranslationAnswers, sacrebleu
-from babn_paper.tasks.translation.asking import Hypothesis, Search, as_rows, ask_translations
-from babn_paper.tasks.translation.encoding import encode_pairs, encode_sources
+from babn_paper.tasks.predictor import Predictor
+from babn_paper.tasks.reading import read_hub
+from babn_paper.tasks.task import Outputs, Part, Task, Tokenizer
 from babn_paper.tasks.translation.pairs import (
     NAMES,
     SPLITS,
@@ -30,13 +27,21 @@ from babn_paper.tasks.translation.pairs import (
     pairs_of,
     read_part,
 )
-from babn_paper.tasks.translation.preparation import Preparation, prepared, without_joints
+from babn_paper.tasks.translation.predictions import Translated, TranslationPredictions, sacrebleu
+from babn_paper.tasks.translation.search import Hypothesis, Search, predict_translations
+from babn_paper.tasks.translation.subwords import (
+    Preparation,
+    encode_pairs,
+    encode_sources,
+    prepared,
+    without_joints,
+)
 
 OUT = "out-"
-"""What names of the other domain's parts begin with."""
+"""Prefix of the parts of the other domain."""
 
 BUILT_IN = Languages("de", "en")
-"""What the phrases that come with the package are in."""
+"""Languages of the built-in phrases."""
 
 
 @dataclass(frozen=True)
@@ -44,24 +49,25 @@ class TranslationTask(Task[SentencePair]):
     """Translation from one language to another.
 
     Attributes:
-        name: In configurations and folders.
-        title: In tables.
-        folders: What its folder may be called within a folder of all data.
-        other: What that of another domain may be called, which is only tested on.
+        name: Name in configurations and folders.
+        title: Name in tables.
+        folders: Possible names of its subfolder in a data folder.
+        other: Possible names of the subfolder of another domain, which is used for testing only.
         hub: The data set on the hub.
-        languages: Source and target, by the names that files and columns have.
-        prepare: What is done to sentences: `"as-is"`, `"tokenized"` or `"lowercase"`.
-        tokenized: Whether words stand apart in the data already.
-        train_limit: The most training pairs, the first ones; 0 for all.
-        test_limit: The most pairs to test on; 0 for all.
-        beam: Hypotheses of beam search.
-        length_penalty: How much it prefers longer ones (Wu et al. 2016).
-        scores: Names of the measures that the paper's table shows.
-        test_parts: Parts that a model is tested on after training.
-        max_length: Pieces of the longest sentence; longer pairs are not trained on, and longer
-            sentences are cut.
-        multiple: Batches are no longer than they have to be: LSTMs take a step for each piece.
-        asked_together: Sentences in a batch of test data.
+        languages: Source and target, by their names in file names and columns.
+        prepare: Preparation of sentences: `"as-is"`, `"tokenized"` or `"lowercase"`.
+        tokenized: Whether the data is already tokenized.
+        train_limit: Maximum number of training pairs, taken from the beginning; 0 for all.
+        test_limit: Maximum number of test pairs; 0 for all.
+        beam: Number of hypotheses of beam search.
+        length_penalty: Exponent of the length penalty (Wu et al. 2016,
+            https://arxiv.org/abs/1609.08144).
+        scores: Names of the scores in the paper's table.
+        test_parts: Parts that a model is evaluated on after training.
+        max_length: Maximum number of subwords of a sentence; longer pairs are left out in training,
+            and longer sentences are truncated in evaluation.
+        multiple: Batches are not padded further: an LSTM takes one step for each subword.
+        eval_batch_size: Sentences per batch in evaluation.
     """
 
     name: str
@@ -80,10 +86,10 @@ class TranslationTask(Task[SentencePair]):
     test_parts: tuple[str, ...] = ("dev", "test", "out-dev", "out-test")
     max_length: int = 125
     multiple: int = 1
-    asked_together: int = 1024
+    eval_batch_size: int = 1024
 
     def configured(self, options: Mapping[str, Any]) -> "TranslationTask":
-        """The task with other languages, another preparation, limits or search."""
+        """Returns the task with other languages, preparation, limits or search settings."""
         known = {field.name for field in fields(self)} & OPTIONS
         if unknown := sorted(set(options) - known):
             raise ConfigError(
@@ -92,7 +98,7 @@ class TranslationTask(Task[SentencePair]):
         return replace(self, **options)
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot work."""
+        """Validates the fields."""
         check_choices(self)
         check_count("beam", self.beam)
         for name in ("length_penalty", "train_limit", "test_limit"):
@@ -100,7 +106,7 @@ class TranslationTask(Task[SentencePair]):
         Languages.of(self.languages)
 
     def check_ready(self) -> None:
-        """Refuses to begin without sacreBLEU."""
+        """Raises an error if sacreBLEU is not installed."""
         sacrebleu()
 
     def has(self, data: str, part: str) -> bool:
@@ -111,10 +117,10 @@ class TranslationTask(Task[SentencePair]):
         return folder is not None and has_part(folder, part.removeprefix(OUT), self._pair)
 
     def read(self, data: str, part: str) -> Part[SentencePair]:
-        """The sentences of a part, prepared.
+        """Reads and prepares the sentences of a part.
 
         Args:
-            data: `"builtin"`, `"hub"`, or a folder as `pairs` describes it.
+            data: `"builtin"`, `"hub"`, or a folder as described in `pairs`.
             part: `"train"`, `"dev"`, `"test"`; `"out-dev"` or `"out-test"` of the other domain.
         """
         found = self._read(data, part)
@@ -125,63 +131,64 @@ class TranslationTask(Task[SentencePair]):
         return Part(part, pairs, found.origin, f"{found.fingerprint}-{self.languages}-{how}")
 
     def prepared(self, text: str) -> str:
-        """A sentence as the model knows it."""
+        """Prepares a sentence for the model."""
         return prepared(without_joints(text) if self.tokenized else text, self.prepare)
 
     def texts(self, examples: Sequence[SentencePair]) -> Iterator[str]:
-        """All sentences, pair after pair."""
+        """Yields all sentences, pair after pair."""
         return (text for each in examples for text in (each.source, each.target))
 
     def load_model(self, name: str, **settings: Any) -> nn.Module:
-        """There are no pretrained ones."""
+        """Raises an error: there are no pretrained models."""
         raise ConfigError(f"model={name!r} does not translate. Give lstm.")
 
     def make_model(self, sizes: Mapping[str, Any]) -> nn.Module:
-        """An ALBERT does not translate."""
+        """Raises an error: ALBERT does not translate."""
         raise ConfigError(f"task={self.name!r} needs a model that translates. Give lstm.")
 
     def encode(
         self, part: Part[SentencePair], tokenizer: Tokenizer, max_length: int, training: bool
     ) -> Encoded:
-        """Pieces of sources; in training also of targets, without pairs that are too long."""
+        """Encodes sources; in training also targets, leaving out pairs that are too long."""
         if training:
             return encode_pairs(part, tokenizer, max_length)
         return encode_sources([each.source for each in part.examples], tokenizer, max_length)
 
     def dry_run(self, encoded: Encoded) -> Batch:
-        """A source and the words of its target."""
+        """Returns a source and the words of its target."""
         batch = encoded.batch(torch.tensor([0]))
         labels = batch.pop("labels")
         return {**batch, "decoder_input_ids": labels.masked_fill(labels == IGNORED, 0)}
 
     def output(self, output: Any) -> Tensor:
-        """The logits of next words."""
+        """Returns the logits of the next words."""
         logits: Tensor = output.logits
         return logits
 
-    def ask(
-        self, asking: Asking, batch: Batch, rows: Int[Tensor, "row"], number: int
+    def predict(
+        self, predictor: Predictor, batch: Batch, rows: Int[Tensor, "row"], number: int
     ) -> dict[int, Hypothesis]:
-        """The translations of a batch, by places of the sentences."""
+        """Returns the translations of a batch by the index of the sentence."""
         search = Search(self.beam, self.length_penalty)
-        return as_rows(ask_translations(asking, batch, rows.tolist(), search), rows)
+        found = predict_translations(predictor, batch, rows.tolist(), search)
+        return dict(zip(rows.tolist(), found, strict=True))
 
-    def answers(
-        self, part: Part[SentencePair], encoded: Encoded, asked: Asked
-    ) -> TranslationAnswers:
-        """The translations in the order of the data."""
+    def predictions(
+        self, part: Part[SentencePair], encoded: Encoded, outputs: Outputs
+    ) -> TranslationPredictions:
+        """Returns the translations in the order of the data."""
         found: dict[int, Hypothesis] = {}
-        for _, some in asked:
+        for _, some in outputs:
             found |= some
         translated = tuple(
             Translated(pair.source, pair.target, found[i].text, found[i].uncertainty)
             for i, pair in enumerate(part.examples)
         )
-        return TranslationAnswers(translated, self.tokenized or self.prepare != "as-is")
+        return TranslationPredictions(translated, self.tokenized or self.prepare != "as-is")
 
-    def load_answers(self, folder: Path) -> TranslationAnswers:
-        """Reads what `TranslationAnswers.save` wrote."""
-        return TranslationAnswers.load(folder)
+    def load_predictions(self, folder: Path) -> TranslationPredictions:
+        """Reads what `TranslationPredictions.save` wrote."""
+        return TranslationPredictions.load(folder)
 
     @property
     def _pair(self) -> Languages:
@@ -196,12 +203,12 @@ class TranslationTask(Task[SentencePair]):
         if folder is None:
             raise DataError(
                 f"data={data!r} has no folder {' or '.join(map(repr, self.other)) or 'for it'}, "
-                f"of which {part!r} would be."
+                f"which {part!r} is read from. Add it."
             )
         return read_part(folder, part.removeprefix(OUT), self._pair)
 
     def _folder(self, data: str, part: str) -> Path | None:
-        """The folder of a part: within the folder of all data, or that itself."""
+        """Returns the folder of a part: a subfolder of the data folder, or the folder itself."""
         whole = Path(data)
         if not whole.is_dir():
             raise DataError(f"data={data!r} is not a folder. Give builtin, hub, or a folder.")
@@ -244,7 +251,7 @@ OPTIONS = {
     "tokenized",
     "train_limit",
 }
-"""What a configuration may change of a task."""
+"""Options of a task in configurations."""
 
 IWSLT14_FOLDERS = ("iwslt14", "iwslt14_deen", "iwslt14.tokenized.de-en")
 
@@ -258,7 +265,7 @@ TASKS = {
             hub="bbaaaa/iwslt14-de-en-preprocess",
             tokenized=True,
         ),
-        # In the form of IWSLT14's texts, so that these can be the other domain.
+        # Prepared like the texts of IWSLT14, so that these can be the other domain.
         TranslationTask(
             "tatoeba",
             "Tatoeba",

@@ -1,0 +1,177 @@
+"""Reads rows of data sets from files or from the Hugging Face hub.
+
+A data folder has one subfolder for each task, or is the folder of one task. A part of the task is
+one file whose name begins with the part's: `train.tsv`, `dev_matched.tsv.gz`. Tables (`.tsv`) have
+a header and no quoting; `.jsonl` files hold one JSON object per line. Both may be gzipped (`.gz`).
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from babn.errors import DataError, MissingExtraError
+from babn.files import parse_json
+from babn_paper.data_files import check_regular, numbered_lines
+
+ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a data set.
+
+    Attributes:
+        values: Values by column.
+        place: File and line, for error messages.
+    """
+
+    values: dict[str, Any]
+    place: str
+
+    def text(self, column: str) -> str:
+        """Returns the text of a column; raises an error if it is empty."""
+        value = self.get(column)
+        if not isinstance(value, str) or not value.strip():
+            raise DataError(
+                f"{self.place}: column {column!r} has no text. Fill it or drop the line."
+            )
+        return value
+
+    def get(self, column: str) -> Any:
+        """Returns the value of a column; raises an error if the column does not exist."""
+        if column not in self.values:
+            raise DataError(
+                f"{self.place}: there is no column {column!r}, only {sorted(self.values)}. "
+                "Rename the column."
+            )
+        return self.values[column]
+
+
+def task_folder(data: str, task: str) -> Path:
+    """Returns the folder of a task: a subfolder of `data`, or `data` itself."""
+    folder = Path(data)
+    if not folder.is_dir():
+        raise DataError(f"data={data!r} is not a folder. Give builtin, hub, or a folder.")
+    return folder / task if (folder / task).is_dir() else folder
+
+
+def find_file(folder: Path, part: str, names: tuple[str, ...] = ()) -> Path:
+    """Returns the only file of a part.
+
+    Args:
+        folder: The folder of the task.
+        part: The split.
+        names: Possible names of the file without ending, if it is not named after the part.
+    """
+    found = find_files(folder, part, names)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        several = [path.name for path in found]
+        raise DataError(f"{folder} has several files for {part!r}: {several}. Keep one of them.")
+    name = (names or (part,))[0]
+    raise DataError(
+        f"{folder} has no file for {part!r}. Put {name}.tsv or {name}.jsonl there, plain or .gz."
+    )
+
+
+def find_files(folder: Path, part: str, names: tuple[str, ...] = ()) -> list[Path]:
+    """Returns the files named as the first possible of `names`, or whose name begins with `part`.
+
+    A file with exactly the part's name takes precedence over those that begin with it.
+    """
+    for name in names or (part,):
+        found = [folder / f"{name}{ending}" for ending in ENDINGS]
+        found = [path for path in found if path.is_file()]
+        if found:
+            return found
+    if names:  # dev_mismatched begins with dev and is another part
+        return []
+    return sorted(path for ending in ENDINGS for path in folder.glob(f"{part}[._-]*{ending}"))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Returns the rows of a table or of a file of JSON objects."""
+    rows = list(_objects(path) if ".jsonl" in path.name else _table(path))
+    if not rows:
+        raise DataError(f"{path} has no rows. Give at least one.")
+    return rows
+
+
+def fingerprint(*paths: Path) -> str:
+    """Returns a hash of the files' contents."""
+    digest = hashlib.sha256()
+    for path in paths:
+        check_regular(path)
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()[:16]
+
+
+def _table(path: Path) -> Iterator[Row]:
+    lines = numbered_lines(path)
+    header = next(lines, (0, ""))[1].split("\t")
+    if repeated := [name for name in header if header.count(name) > 1]:
+        raise DataError(
+            f"{path}:1: there are {header.count(repeated[0])} columns {repeated[0]!r}. Rename or "
+            "drop all but one."
+        )
+    for number, line in lines:
+        values = line.split("\t")
+        if len(values) != len(header):
+            raise DataError(
+                f"{path}:{number}: {len(values)} columns where the header has {len(header)}. "
+                "Columns are separated by tabs, and nothing is quoted."
+            )
+        yield Row(dict(zip(header, values, strict=True)), f"{path}:{number}")
+
+
+def _objects(path: Path) -> Iterator[Row]:
+    for number, line in numbered_lines(path):
+        try:
+            values = parse_json(line)
+        except ValueError as error:
+            raise DataError(
+                f"{path}:{number}: not JSON: {error}. Correct or drop the line."
+            ) from error
+        if not isinstance(values, dict):
+            raise DataError(f"{path}:{number}: not a JSON object. Correct or drop the line.")
+        yield Row(values, f"{path}:{number}")
+
+
+def read_hub(path: str, name: str | None, split: str) -> tuple[list[Row], str]:
+    """Returns the rows of a split of a data set on the hub, and the split's fingerprint.
+
+    Args:
+        path: Name of the data set, such as `"nyu-mll/glue"`.
+        name: Name of its configuration.
+        split: Name of the split, such as `"validation"`.
+    """
+    place = f"hub:{path}{f'/{name}' if name else ''}/{split}"
+    found = _load(place, path, name, split)
+    rows = [Row(dict(values), f"{place}:{number}") for number, values in enumerate(found, 1)]
+    if not rows:
+        raise DataError(f"{place} has no rows. Give another part or a folder.")
+    return rows, str(found._fingerprint)
+
+
+def _load(place: str, path: str, name: str | None, split: str) -> Any:
+    try:
+        datasets = import_module("datasets")
+    except ModuleNotFoundError as error:
+        if error.name != "datasets":
+            raise
+        raise MissingExtraError(
+            f"data='hub' needs the datasets package: pip install 'babn[data]'. Or give a folder, "
+            f"to read {place} from files."
+        ) from error
+    try:
+        return datasets.load_dataset(path, name, split=split)
+    except Exception as error:  # failed downloads raise many types, which differ between versions
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DataError(
+            f"{place} cannot be loaded: {reason}. Check the connection, or give a folder."
+        ) from error
