@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from babn_paper.visual.backbones import Backbone
-from babn_paper.visual.extract import Wish, extract
+from babn_paper.visual.feature_extraction import Wish, extract
 
 NAME = "efficientnet-lite0"
 SIZE = (224, 288)

@@ -10,8 +10,8 @@ from babn import data_files
 from babn.data_files import open_data, read_data, stamp
 from babn.errors import DataError
 from babn.files import numbered_lines, parse_json, read_npz
-from babn_paper.attacks.neighbours import read_table
-from babn_paper.attacks.neighbours import read_vectors as read_synonyms
+from babn_paper.attacks.word_neighbours import read_table
+from babn_paper.attacks.word_neighbours import read_vectors as read_synonyms
 from babn_paper.tasks.lines import fingerprint, read_rows
 from babn_paper.tasks.squad_files import read_official
 from babn_paper.tasks.vqa_lmdb import Lmdb

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypedDict
 
-from babn_paper.attacks.records import AttackRecord
+from babn_paper.attacks.attack_records import AttackRecord
 
 
 class Summary(TypedDict):

@@ -12,8 +12,8 @@ import numpy as np
 from torch import Tensor
 
 from babn.errors import BabnError
-from babn_paper.attacks.attacker import Attacker, Attempt, ExampleError
-from babn_paper.attacks.package import import_textattack
+from babn_paper.attacks.attack_loop import Attacker, Attempt, ExampleError
+from babn_paper.attacks.textattack_import import import_textattack
 from babn_paper.attacks.plan import Recipe
 from babn_paper.attacks.resources import NEEDS, Provider, ResourceError
 from babn_paper.attacks.transformer_resources import LONGEST, longest
@@ -78,7 +78,7 @@ def _wrapped(textattack: Any, victim: Victim) -> Any:
     class Wrapper(textattack.models.wrappers.ModelWrapper):
         """Hands texts on; they are padded to the longest of a batch and no further."""
 
-        model = victim.subject.model
+        model = victim.task_model.model
 
         def __call__(self, texts: Sequence[str | tuple[str, ...]], **_: object) -> Tensor:
             return victim([(text,) if isinstance(text, str) else text for text in texts])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from babn.text.pretrained import FAILURES, quiet
 from babn_paper.attacks.resources import ResourceError
-from babn_paper.experiments.stage import default_device
+from babn_paper.experiments.training_state import default_device
 
 LONGEST = 512
 """Tokens at which texts are cut, if the model does not allow fewer."""

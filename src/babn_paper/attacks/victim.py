@@ -13,8 +13,8 @@ from babn.prediction.modes import evaluating
 from babn.prediction.predict import Prediction
 from babn.prediction.temperature import get_temperature
 from babn_paper.attacks.plan import Plan
-from babn_paper.experiments.stage import Subject
-from babn_paper.experiments.testing import autocast
+from babn_paper.experiments.training_state import TaskModel
+from babn_paper.experiments.predictions import autocast
 from babn_paper.tasks.asking import MEMORY
 from babn_paper.tasks.encoded import Batch
 from babn_paper.tasks.task import Part, without_answers
@@ -29,12 +29,12 @@ class Victim:
     is answered by fresh noise.
 
     Args:
-        subject: Model, task and experiment.
+        task_model: Model, task and experiment.
         plan: What answers a query.
     """
 
-    def __init__(self, subject: Subject, plan: Plan) -> None:
-        self.subject, self.plan = subject, plan
+    def __init__(self, task_model: TaskModel, plan: Plan) -> None:
+        self.task_model, self.plan = task_model, plan
         self.queries = 0
         self._example = 0
 
@@ -51,16 +51,16 @@ class Victim:
         """Probabilities of the classes for each text or pair of texts."""
         first, self.queries = self.queries, self.queries + len(texts)
         batch = self._encoded(texts)
-        with torch.no_grad(), autocast(self.subject.experiment, self.subject.device):
+        with torch.no_grad(), autocast(self.task_model.experiment, self.task_model.device):
             found = self._asked(batch, [self._seed(first + i) for i in range(len(texts))])
         # Attackers check that a row adds up to one, more closely than single precision does.
         probs = found.probs.double().cpu()
         return probs / probs.sum(-1, keepdim=True)
 
     def _asked(self, batch: Batch, seeds: list[int]) -> Prediction:
-        model, task = self.subject.model, self.subject.task
+        model, task = self.task_model.model, self.task_model.task
         if self.plan.threat == "average":
-            memory = MEMORY if self.subject.device.type == "cuda" else None
+            memory = MEMORY if self.task_model.device.type == "cuda" else None
             return babn.predict(
                 model,
                 batch,
@@ -76,11 +76,11 @@ class Victim:
         return Prediction(logits[None], "softmax").tempered(get_temperature(model))
 
     def _encoded(self, texts: Sequence[tuple[str, ...]]) -> Batch:
-        subject = self.subject
+        task_model = self.task_model
         part = Part("attack", [TextExample(each, 0) for each in texts], "attack", "")
-        encoded = subject.task.encode(part, subject.tokenizer, subject.max_length, training=False)
+        encoded = task_model.task.encode(part, task_model.tokenizer, task_model.max_length, training=False)
         rows = torch.arange(len(texts))
-        return without_answers(encoded.to(subject.device).batch(rows, subject.multiple))
+        return without_answers(encoded.to(task_model.device).batch(rows, task_model.multiple))
 
     def _seed(self, query: int) -> int:
         return fold_in(fold_in(self.plan.seed, self._example), query)

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from babn.cli._errors import CommandError
 from babn.cli._progress import Bars
-from babn_paper.attacks.many import attack_many, write_attack_table
-from babn_paper.attacks.package import check_installed
+from babn_paper.attacks.many_attacks import attack_many, write_attack_table
+from babn_paper.attacks.textattack_import import check_installed
 from babn_paper.attacks.plan import RECIPES, Recipe
-from babn_paper.attacks.table import attack_table, descriptions
+from babn_paper.attacks.attack_table import attack_table, descriptions
 from babn_paper.cli._grids import check_jobs, refuse, run_missing
 from babn_paper.experiments.grids import Grid
 

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from babn.cli._errors import CommandError
 from babn.cli._progress import Bars
-from babn_paper.cli._fitting import fitted
-from babn_paper.experiments.engines.engine import Engine
+from babn_paper.cli._terminal_tables import fitted
+from babn_paper.experiments.engines import Engine
 from babn_paper.experiments.grids import Grid
 from babn_paper.experiments.jobs import RETRIES, Job, run_all
 from babn_paper.experiments.records import collect
@@ -90,8 +90,8 @@ def run_figure(
     grid: Grid, overrides: Mapping[str, Any], under: Path, numbers: Sequence[int]
 ) -> None:
     """Draws Figure 3 from the first BABN run of a grid, which is run if it is not there."""
-    from babn_paper.visual.ask import Asking, load_run
-    from babn_paper.visual.figure import figure3
+    from babn_paper.visual.question import Asking, load_run
+    from babn_paper.visual.question_figure import figure3
 
     console = Console(highlight=False)
     job = next(job for job in grid.jobs(overrides, under) if job.experiment.rule == "belief")

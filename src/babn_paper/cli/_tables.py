@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from babn_paper.attacks.miniature import write_miniature
-from babn_paper.attacks.table import TASKS
-from babn_paper.cli._attacks import reproduce_attacks
+from babn_paper.attacks.tiny_resources import write_miniature
+from babn_paper.attacks.attack_table import TASKS
+from babn_paper.cli._tables import reproduce_attacks
 from babn_paper.cli._grids import question_numbers, run_figure, run_grids
 from babn_paper.experiments.grids import Grid, chosen, table_grid
 from babn_paper.experiments.quick import quick
@@ -63,7 +63,7 @@ class Request:
         """The runs behind a table or a figure."""
         if table == ATTACKS and only is None:
             only = ",".join(TASKS)
-        found = chosen(table_grid(TRAINED.get(table, table), range(self.seeds)), only)
+        found = select_tasks(table_grid(TRAINED.get(table, table), range(self.seeds)), only)
         return quick(found) if self.quick else found
 
 

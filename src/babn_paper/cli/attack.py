@@ -44,10 +44,10 @@ def attack(
     from rich.console import Console
 
     from babn.cli._progress import Bars
-    from babn_paper.attacks.many import recipes_of
+    from babn_paper.attacks.many_attacks import recipes_of
     from babn_paper.attacks.plan import threats_of
-    from babn_paper.attacks.run import attack as attack_run
-    from babn_paper.cli._attacks import attack_and_tabulate
+    from babn_paper.attacks.attack_run import attack as attack_run
+    from babn_paper.cli._tables import attack_and_tabulate
 
     recipes = recipes_of(recipe)
     threats_of(threat)
@@ -74,7 +74,7 @@ def _show(console: Any, attacked: list[Any]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from babn_paper.attacks.page import numbers, resource_lines
+    from babn_paper.attacks.attack_page import numbers, resource_lines
 
     shown = {each.plan.threat: numbers(each.summary) for each in attacked}
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))

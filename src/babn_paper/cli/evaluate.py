@@ -26,7 +26,7 @@ def evaluate(
     from rich.console import Console
 
     from babn.cli._progress import Bars
-    from babn_paper.cli._results import show
+    from babn_paper.cli._terminal_tables import show
     from babn_paper.experiments import run as runs
     from babn_paper.experiments.run_folder import RunFolder
 

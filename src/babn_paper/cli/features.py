@@ -32,7 +32,7 @@ def features(
     from babn.cli._errors import CommandError
     from babn.cli._progress import Bars
     from babn_paper.visual.backbones import torchvision_backbone
-    from babn_paper.visual.extract import Wish, extract
+    from babn_paper.visual.feature_extraction import Wish, extract
 
     if weights is None:
         raise CommandError(

@@ -50,7 +50,7 @@ def sweep(
     from babn_paper.cli._grids import check_jobs, run_grids
     from babn_paper.experiments.config_files import parse_overrides
     from babn_paper.experiments.engines import make_engine
-    from babn_paper.experiments.engines.engine import Resources
+    from babn_paper.experiments.engines import Resources
     from babn_paper.experiments.grids import find_grid, read_grid
 
     found = {name: read_grid(find_grid(name)) for name in grids}

@@ -33,10 +33,10 @@ def train(
     from rich.console import Console
 
     from babn.cli._progress import Bars
-    from babn_paper.cli._results import show
+    from babn_paper.cli._terminal_tables import show
     from babn_paper.experiments.config_files import find_config, parse_overrides, read_experiment
     from babn_paper.experiments.naming import command, run_path
-    from babn_paper.experiments.processes import process_group
+    from babn_paper.experiments.distributed import process_group
     from babn_paper.experiments.run import run
 
     path = find_config(config)

@@ -35,7 +35,7 @@ def translate(
     from rich.console import Console
 
     from babn.cli._progress import Bars
-    from babn_paper.experiments.translating import Wish, translate_file
+    from babn_paper.experiments.file_translation import Wish, translate_file
 
     ending = ".translated.jsonl" if json else ".translated"
     target = Path(out) if out else file.with_name(file.name + ending)

@@ -31,21 +31,21 @@ def vqa(
     from rich.console import Console
 
     from babn.cli._errors import CommandError
-    from babn_paper.cli._look import show
-    from babn_paper.visual.ask import Asking, ask_file, load_run
-    from babn_paper.visual.figure import ask_example, questions_of, save_figure
+    from babn_paper.cli._visual_answer import show
+    from babn_paper.visual.question import Asking, ask_file, load_run
+    from babn_paper.visual.question_figure import ask_example, questions_of, save_figure
 
     asking = Asking(samples=samples, noise=noise or 0.0, seed=seed)
     if asking.noise < 0:
         raise CommandError(f"--noise {noise} is not possible. Give a variance from 0 on.")
     if (example is None) == (image is None) or (image is None) != (question is None):
         raise CommandError("Give --image and --question, or --example.")
-    subject = load_run(run)
+    task_model = load_run(run)
     if image is not None and question is not None:
-        look = ask_file(subject, Path(image), question, asking)
+        look = ask_file(task_model, Path(image), question, asking)
     else:
         assert example is not None
-        look = ask_example(subject, questions_of(subject), example, asking)
+        look = ask_example(task_model, questions_of(task_model), example, asking)
     console = Console(highlight=False)
     show(console, look)
     if out is not None:

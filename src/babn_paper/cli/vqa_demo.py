@@ -8,9 +8,9 @@ from rich.table import Table
 
 from babn.cli._progress import Bars
 from babn.cli.version import versions
-from babn_paper.cli._look import show
-from babn_paper.visual.demo import run_visual
-from babn_paper.visual.demo_page import COLUMNS, PAGE, finding, prepare, table_rows, write
+from babn_paper.cli._visual_answer import show
+from babn_paper.visual.visual_demo import run_visual
+from babn_paper.visual.visual_demo_page import COLUMNS, PAGE, finding, prepare, table_rows, write
 
 
 def vqa_demo(

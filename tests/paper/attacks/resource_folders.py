@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from babn_paper.attacks import miniature
-from babn_paper.attacks.miniature import words_of
-from babn_paper.attacks.miniature import write_miniature as write_all
-from babn_paper.attacks.miniature import write_nltk as write_nltk
+from babn_paper.attacks.tiny_resources import words_of
+from babn_paper.attacks.tiny_resources import write_miniature as write_all
+from babn_paper.attacks.tiny_resources import write_nltk as write_nltk
 from babn_paper.tasks.catalogue import find_task
 
 SST2 = find_task("sst2")

@@ -10,11 +10,11 @@ from attack_cases import Repeater, lines, repeater
 
 from babn.errors import ConfigError, FormatError
 from babn.progress import Progress
-from babn_paper.attacks.attacker import Attacker, Attempt
-from babn_paper.attacks.folder import AttackFolder, attack_folders
+from babn_paper.attacks.attack_loop import Attacker, Attempt
+from babn_paper.attacks.attack_folder import AttackFolder, attack_folders
 from babn_paper.attacks.plan import Plan
 from babn_paper.attacks.resources import ResourceError
-from babn_paper.attacks.run import Attacked, attack
+from babn_paper.attacks.attack_run import Attacked, attack
 from babn_paper.experiments.run_folder import RunError
 
 SAMPLE = Plan(recipe="textfooler", threat="sample")

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from babn_paper.attacks.folder import FORMAT, AttackFolder
-from babn_paper.attacks.many import write_attack_table
-from babn_paper.attacks.page import numbers, write_page
+from babn_paper.attacks.attack_folder import FORMAT, AttackFolder
+from babn_paper.attacks.many_attacks import write_attack_table
+from babn_paper.attacks.attack_page import numbers, write_page
 from babn_paper.attacks.plan import Plan, Recipe, Threat
-from babn_paper.attacks.records import AttackRecord, Outcome
+from babn_paper.attacks.attack_records import AttackRecord, Outcome
 from babn_paper.attacks.resources import Downloads
-from babn_paper.attacks.summary import summarise
-from babn_paper.attacks.table import PAPER, TASKS, attack_table, descriptions, numbers_table
-from babn_paper.attacks.words import words_changed
+from babn_paper.attacks.attack_records import summarise
+from babn_paper.attacks.attack_table import PAPER, TASKS, attack_table, descriptions, numbers_table
+from babn_paper.attacks.attack_records import words_changed
 
 
 def record(outcome: Outcome, place: int = 0, **fields: Any) -> AttackRecord:

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from babn_paper.cli._results import show
+from babn_paper.cli._terminal_tables import show
 from vqa_cases import tiny
 
 

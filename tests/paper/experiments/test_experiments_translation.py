@@ -21,10 +21,11 @@ from babn_paper.experiments.log import read_log
 from babn_paper.experiments.quick import quick
 from babn_paper.experiments.records import collect
 from babn_paper.experiments.results_page import main_table, page
-from babn_paper.experiments.run import evaluate, remeasure, run
+from babn_paper.experiments.evaluation import evaluate, remeasure
+from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder
-from babn_paper.experiments.stage import set_up
-from babn_paper.experiments.translating import Wish, translate_file
+from babn_paper.experiments.training_state import prepare_training
+from babn_paper.experiments.file_translation import Wish, translate_file
 from babn_paper.tasks.catalogue import find_task
 
 RULES = ("softmax", "va-enum", "va-sample", "bam", "belief")
@@ -156,7 +157,7 @@ def test_what_cannot_be_is_refused_before_work() -> None:
         ({"batch_tokens": -1}, "batch_tokens=-1"),
     ):
         with pytest.raises(ConfigError, match=words):
-            set_up(tiny(**fields))
+            prepare_training(tiny(**fields))
 
 
 def test_batches_of_tokens_hold_every_example_once_and_few_tokens() -> None:

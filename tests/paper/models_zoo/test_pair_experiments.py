@@ -13,7 +13,8 @@ from babn.errors import ConfigError, DataError
 from babn.text.words import word_tokenizer
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.models import load_model
-from babn_paper.experiments.run import evaluate, run
+from babn_paper.experiments.evaluation import evaluate
+from babn_paper.experiments.run import run
 from babn_paper.models import DecomposableForSequenceClassification
 from babn_paper.tasks.catalogue import find_task
 

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from babn.cli._app import app
 from babn.errors import ConfigError, DataError, FormatError, MissingExtraError
-from babn_paper.experiments.stage import set_up
+from babn_paper.experiments.training_state import prepare_training
 from babn_paper.tasks.vqa import DAQUAR
 from babn_paper.tasks.vqa_features import FeatureFiles, feature_size
 from babn_paper.visual.backbones import Backbone, torchvision_backbone
-from babn_paper.visual.extract import Wish, corners, extract
+from babn_paper.visual.feature_extraction import Wish, corners, extract
 from vqa_cases import random_image, tiny, write_daquar
 
 WISH = Wish((16, 24), batch=2)
@@ -177,11 +177,11 @@ def test_daquar_learns_from_features_where_there_are_some(tmp_path: Path) -> Non
     picture, boxes = part.images.picture(1), part.images.boxes(1)
     assert picture is not None and np.array_equal(picture, random_image(1, 30, 40))
     assert boxes is not None and boxes[-1] == pytest.approx([80 / 3, 15, 40, 30])
-    stage = set_up(tiny(task="daquar", data=str(folder)))
-    batch = next(stage.batches(0)).batch
+    state = prepare_training(tiny(task="daquar", data=str(folder)))
+    batch = next(state.batches(0)).batch
     assert batch["regions"].shape[1:] == (6, 3)
-    assert torch.isfinite(stage.model(**batch).loss)
-    assert stage.model.config.stem_channels == [] and stage.model.config.region_size == 3
+    assert torch.isfinite(state.model(**batch).loss)
+    assert state.model.config.stem_channels == [] and state.model.config.region_size == 3
 
 
 def test_features_that_were_read_stay_in_memory(

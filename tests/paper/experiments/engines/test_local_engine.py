@@ -17,9 +17,9 @@ from small_sweeps import (
 )
 
 from babn.errors import BabnError, ConfigError
-from babn_paper.experiments.claims import holder
+from babn_paper.experiments.locks import holder
 from babn_paper.experiments.engines import make_engine
-from babn_paper.experiments.engines.engine import Resources, WorkerDiedError
+from babn_paper.experiments.engines import Resources, WorkerDiedError
 from babn_paper.experiments.engines.local import LocalEngine, LocalSlot
 from babn_paper.experiments.run_folder import RunFolder
 

@@ -14,8 +14,8 @@ from babn.errors import ConfigError, DataError
 from babn.prediction.attention_maps import AttentionMap
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import run
-from babn_paper.visual.ask import Asking, ask_file, ask_picture, load_run, read_question, together
-from babn_paper.visual.figure import ask_example, questions_of, surest_and_least_sure
+from babn_paper.visual.question import Asking, ask_file, ask_picture, load_run, read_question, together
+from babn_paper.visual.question_figure import ask_example, questions_of, surest_and_least_sure
 
 FEW = Asking(samples=3)
 
@@ -42,8 +42,8 @@ def invoke(*words: str) -> tuple[int, str]:
 
 
 def test_a_look_holds_answers_and_where_the_model_looked(finished: Path, image: Path) -> None:
-    subject = load_run(finished)
-    look = ask_file(subject, image, "What color is the shape?", FEW)
+    task_model = load_run(finished)
+    look = ask_file(task_model, image, "What color is the shape?", FEW)
 
     assert len(look.answers) == 5
     shares = [each.probability for each in look.answers]
@@ -52,37 +52,37 @@ def test_a_look_holds_answers_and_where_the_model_looked(finished: Path, image: 
     assert look.region_map.mean.shape == (1, 1, 1, 16) and look.boxes == (4, 4)
     assert look.word_map.mean.shape == (1, 1, 5, 5)
     torch.testing.assert_close(look.region_map.mean.sum(), torch.tensor(1.0, dtype=torch.float64))
-    noisy = ask_file(subject, image, "What color is the shape?", Asking(samples=3, noise=5.0))
+    noisy = ask_file(task_model, image, "What color is the shape?", Asking(samples=3, noise=5.0))
     assert noisy.answers != look.answers
 
 
 def test_answers_are_those_of_the_same_question_in_the_test_data(finished: Path) -> None:
-    subject = load_run(finished)
-    part = questions_of(subject)
+    task_model = load_run(finished)
+    part = questions_of(task_model)
     example = part.examples[7]
-    look = ask_example(subject, part, 7, FEW)
-    data = subject.task.encode(part, subject.tokenizer, subject.max_length, training=False)
+    look = ask_example(task_model, part, 7, FEW)
+    data = task_model.task.encode(part, task_model.tokenizer, task_model.max_length, training=False)
     batch = data.batch(torch.tensor([7]), multiple=1)
-    found = babn.predict(subject.model, batch, 3, recenter=False)
+    found = babn.predict(task_model.model, batch, 3, recenter=False)
     picture = part.images.picture(example.image)
 
     assert look.question == example.question
     assert look.answers[0].probability == pytest.approx(float(found.probs.max()), rel=1e-4)
     assert picture is not None
-    assert ask_picture(subject, picture, example.question, FEW).answers == look.answers
+    assert ask_picture(task_model, picture, example.question, FEW).answers == look.answers
     with pytest.raises(DataError, match="example=9999"):
-        ask_example(subject, part, 9999, FEW)
-    assert len(surest_and_least_sure(subject, part)) == 2
+        ask_example(task_model, part, 9999, FEW)
+    assert len(surest_and_least_sure(task_model, part)) == 2
 
 
 def test_what_the_model_cannot_read_is_told(finished: Path) -> None:
-    subject = load_run(finished)
-    words, notes = read_question(subject, f"What color {'is ' * 20} zebra?")
+    task_model = load_run(finished)
+    words, notes = read_question(task_model, f"What color {'is ' * 20} zebra?")
     assert len(words) == 14
     assert notes == ["not known: zebra", "cut after 14 words"]
     for question in ("zebra giraffe", "??", ""):
         with pytest.raises(DataError, match="no word that the model knows"):
-            read_question(subject, question)
+            read_question(task_model, question)
 
 
 def test_heads_and_queries_are_averaged_by_weight() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.files import parse_json, read_regular
-from babn_paper.attacks.neighbours import read_embedding
+from babn_paper.attacks.word_neighbours import read_embedding
 from babn_paper.attacks.plan import Recipe
 from babn_paper.attacks.resources import (
     NEEDS,

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 
 from babn.attention.noise_source import fold_in
 from babn.progress import Progress
-from babn_paper.attacks.attacker import Attacker, Attempt, ExampleError
+from babn_paper.attacks.attack_loop import Attacker, Attempt, ExampleError
 from babn_paper.attacks.examples import Target
-from babn_paper.attacks.folder import AttackFolder
-from babn_paper.attacks.records import AttackRecord, Outcome
+from babn_paper.attacks.attack_folder import AttackFolder
+from babn_paper.attacks.attack_records import AttackRecord, Outcome
 from babn_paper.attacks.victim import Victim
-from babn_paper.attacks.words import count_words, words_changed
+from babn_paper.attacks.attack_records import count_words, words_changed
 
 MakeAttacker = Callable[[Victim], Attacker]
 

@@ -14,7 +14,7 @@ from babn.errors import ConfigError, DataError
 from babn.prediction.attention_maps import AttentionMap
 from babn.text.pretrained import quiet
 from babn_paper.experiments.run_folder import RunError, RunFolder
-from babn_paper.experiments.stage import Subject, load_subject
+from babn_paper.experiments.training_state import TaskModel, load_task_model
 from babn_paper.tasks.encoded import Batch
 from babn_paper.tasks.lookups import FeatureNoise, Pixels
 from babn_paper.tasks.vqa import VqaTask
@@ -83,44 +83,44 @@ class Asking:
     most: int = 5
 
 
-def load_run(folder: str | Path) -> Subject:
+def load_run(folder: str | Path) -> TaskModel:
     """The model of a finished run of a task with images."""
     place = RunFolder(folder)
     experiment = place.experiment()
     if not place.model.is_dir():
         raise RunError(f"{folder} has no model. Finish it with babn train --resume.")
     with quiet():
-        subject = load_subject(experiment, place.model)
-    if not isinstance(subject.task, VqaTask):
+        task_model = load_task_model(experiment, place.model)
+    if not isinstance(task_model.task, VqaTask):
         raise ConfigError(
             f"{folder} is a run of {experiment.task!r}, which has no images. Give one of vqa2, "
             "easy-vqa or daquar."
         )
-    return subject
+    return task_model
 
 
-def ask_file(subject: Subject, image: Path, question: str, asking: Asking) -> Look:
+def ask_file(task_model: TaskModel, image: Path, question: str, asking: Asking) -> Look:
     """Asks about an image file, or about an `.npz` with features for a model that needs those."""
-    size = subject.model.config.image_size  # type: ignore[union-attr]
+    size = task_model.model.config.image_size  # type: ignore[union-attr]
     if size:
         if not image.is_file():
             raise DataError(f"image {image} does not exist. Give a JPEG or PNG file.")
-        return ask_picture(subject, read_image(image), question, asking)
-    features, boxes = _read_features(image, choices_of(subject.tokenizer).size)
+        return ask_picture(task_model, read_image(image), question, asking)
+    features, boxes = _read_features(image, choices_of(task_model.tokenizer).size)
     mask = torch.ones(features.shape[:2], dtype=torch.long)
     given = {"regions": features, "region_mask": mask}
-    return look_at(subject, given, question, asking, None, boxes)
+    return look_at(task_model, given, question, asking, None, boxes)
 
 
-def ask_picture(subject: Subject, picture: Picture, question: str, asking: Asking) -> Look:
+def ask_picture(task_model: TaskModel, picture: Picture, question: str, asking: Asking) -> Look:
     """Asks about an image, which is brought to the size that the model knows."""
-    config: Any = subject.model.config
+    config: Any = task_model.model.config
     height, width = config.image_size
     colours = torch.from_numpy(picture.copy()).movedim(-1, 0)[None].float()
     fitted = torch.nn.functional.interpolate(colours, (height, width), mode="area")
     pixels = fitted.round().to(torch.uint8).movedim(1, -1)
     given = Pixels(pixels, torch.tensor([0])).batch(torch.tensor([0]))
-    return look_at(subject, given, question, asking, picture, config.grid)
+    return look_at(task_model, given, question, asking, picture, config.grid)
 
 
 def _read_features(path: Path, size: int) -> tuple[Tensor, Any]:
@@ -140,7 +140,7 @@ def _read_features(path: Path, size: int) -> tuple[Tensor, Any]:
 
 
 def look_at(
-    subject: Subject,
+    task_model: TaskModel,
     given: Batch,
     question: str,
     asking: Asking,
@@ -150,24 +150,24 @@ def look_at(
     """Asks about an image as the model takes it.
 
     Args:
-        subject: The model.
+        task_model: The model.
         given: The image, as arguments of the model.
         question: The question.
         asking: How to ask.
         picture: The image to look at.
         boxes: Where its regions are.
     """
-    choices = choices_of(subject.tokenizer)
-    words, notes = read_question(subject, question)
-    ids = subject.tokenizer(" ".join(words), return_tensors="pt")
+    choices = choices_of(task_model.tokenizer)
+    words, notes = read_question(task_model, question)
+    ids = task_model.tokenizer(" ".join(words), return_tensors="pt")
     batch = {**given, "input_ids": ids["input_ids"], "attention_mask": ids["attention_mask"]}
     if asking.noise:
         drawn = FeatureNoise(asking.noise, choices.regions, choices.size, asking.seed)
         batch |= drawn.batch(torch.tensor([0]))
-    batch = {name: each.to(subject.device) for name, each in batch.items()}
-    found = babn.predict(subject.model, batch, asking.samples, asking.seed, recenter=False)
+    batch = {name: each.to(task_model.device) for name, each in batch.items()}
+    found = babn.predict(task_model.model, batch, asking.samples, asking.seed, recenter=False)
     best = found.probs[0].topk(min(asking.most, len(choices.answers))).indices.tolist()
-    maps = {each.name: each for each in babn.attention_maps(subject.model, batch)}
+    maps = {each.name: each for each in babn.attention_maps(task_model.model, batch)}
     return Look(
         question=question,
         words=words,
@@ -186,10 +186,10 @@ def look_at(
     )
 
 
-def read_question(subject: Subject, question: str) -> tuple[list[str], list[str]]:
+def read_question(task_model: TaskModel, question: str) -> tuple[list[str], list[str]]:
     """The words of a question that the model reads, and what it does not."""
     words = question_words(question).split()
-    vocabulary = subject.tokenizer.get_vocab()
+    vocabulary = task_model.tokenizer.get_vocab()
     unknown = [word for word in words if word not in vocabulary or word == "[UNK]"]
     if len(unknown) == len(words):
         raise DataError(
@@ -197,9 +197,9 @@ def read_question(subject: Subject, question: str) -> tuple[list[str], list[str]
             "data."
         )
     notes = [f"not known: {', '.join(unknown)}"] if unknown else []
-    if len(words) > subject.max_length:
-        notes.append(f"cut after {subject.max_length} words")
-    return words[: subject.max_length], notes
+    if len(words) > task_model.max_length:
+        notes.append(f"cut after {task_model.max_length} words")
+    return words[: task_model.max_length], notes
 
 
 def _last(maps: dict[str, AttentionMap], side: str, kind: str) -> AttentionMap:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from babn.evaluation.tables import Table
-from babn_paper.cli._fitting import fitted
+from babn_paper.cli._terminal_tables import fitted
 
 WIDE = "100.0 ± 0.1 / 83.1 ± 2.9"
 

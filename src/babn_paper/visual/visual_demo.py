@@ -7,8 +7,8 @@ from typing import Any
 from babn.progress import Progress
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import run
-from babn_paper.visual.ask import Asking, Look, load_run
-from babn_paper.visual.figure import ask_example, questions_of, surest_and_least_sure
+from babn_paper.visual.question import Asking, Look, load_run
+from babn_paper.visual.question_figure import ask_example, questions_of, surest_and_least_sure
 
 RULES = {"softmax": "softmax", "belief": "BABN"}
 """The rules, and what they are called."""
@@ -102,16 +102,16 @@ def _rows(found: dict[str, dict[str, dict[str, float]]], rule: str) -> list[Row]
 
 def looks(folder: Path, seed: int) -> list[tuple[str, Look]]:
     """A clear and an unclear question, and the clear one again with noise."""
-    subject = load_run(folder)
-    part = questions_of(subject)
-    clear, unclear = surest_and_least_sure(subject, part)
+    task_model = load_run(folder)
+    part = questions_of(task_model)
+    clear, unclear = surest_and_least_sure(task_model, part)
     asked = [
         ("A question that the model is sure of", clear, 0.0),
         ("The same with noise of variance 5 on the image's features", clear, 5.0),
         ("A question that it is least sure of", unclear, 0.0),
     ]
     return [
-        (heading, ask_example(subject, part, number, Asking(noise=noise, seed=seed)))
+        (heading, ask_example(task_model, part, number, Asking(noise=noise, seed=seed)))
         for heading, number, noise in asked
     ]
 

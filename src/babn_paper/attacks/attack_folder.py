@@ -8,8 +8,8 @@ from typing import Any
 from babn.errors import ConfigError, FormatError
 from babn.files import parse_json, read_regular
 from babn_paper.attacks.plan import Plan
-from babn_paper.attacks.records import AttackRecord, append_record, drop_broken_end, read_records
-from babn_paper.attacks.summary import Summary
+from babn_paper.attacks.attack_records import AttackRecord, append_record, drop_broken_end, read_records
+from babn_paper.attacks.attack_records import Summary
 from babn_paper.experiments.run_folder import RunFolder, write_json
 
 FORMAT = 1

@@ -14,8 +14,8 @@ from babn.interrupts import ctrl_c_held_back
 from babn.progress import Progress
 from babn.validation import check_count
 from babn_paper.attacks.plan import RECIPES, Recipe
-from babn_paper.attacks.run import attack
-from babn_paper.attacks.table import (
+from babn_paper.attacks.attack_run import attack
+from babn_paper.attacks.attack_table import (
     CAPTION,
     Description,
     attack_table,
@@ -47,7 +47,7 @@ def attack_many(
         recipes: How texts are changed.
         jobs: How many attacks at a time, each in a process of its own.
         progress: Is told of every attack that ends.
-        settings: Further arguments of `babn_paper.attacks.run.attack`.
+        settings: Further arguments of `babn_paper.attacks.attack_run.attack`.
     """
     check_count("jobs", jobs)
     wanted = [(run, recipe) for run in runs for recipe in recipes]

@@ -8,11 +8,11 @@ from babn.evaluation.markup import Markup, element, join
 from babn.evaluation.page import document
 from babn.evaluation.tables import Table
 from babn.files import replace_text
-from babn_paper.attacks.folder import AttackFolder
+from babn_paper.attacks.attack_folder import AttackFolder
 from babn_paper.attacks.plan import RECIPES, Plan
-from babn_paper.attacks.records import AttackRecord, Outcome
-from babn_paper.attacks.summary import Summary
-from babn_paper.attacks.words import aligned
+from babn_paper.attacks.attack_records import AttackRecord, Outcome
+from babn_paper.attacks.attack_records import Summary
+from babn_paper.attacks.attack_records import aligned
 from babn_paper.experiments.naming import rule_name
 from babn_paper.tasks.catalogue import find_task
 

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from babn.errors import MissingExtraError
-from babn_paper.attacks.nltk_data import ready_nltk
+from babn_paper.attacks.textattack_import import ready_nltk
 
 VERSION = "0.3.11"
 """Attacks on pairs of texts are wrong before."""

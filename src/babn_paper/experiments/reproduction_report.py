@@ -1,4 +1,4 @@
-"""One report of many tables: a page in Markdown and one of HTML that needs nothing but itself."""
+"""A report of all reproduced tables, in Markdown and as a self-contained HTML page."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from babn.files import replace_text
 from babn_paper.experiments.results_page import EXPLANATION
 
 AUTHOR = "babn reproduce all"
-"""Stands in the page, to tell it from one that someone else made."""
+"""Identifies pages that this command wrote and may overwrite."""
 
 PAGE, MARKDOWN = "index.html", "RESULTS.md"
 
@@ -32,11 +32,11 @@ class Section:
 
     Attributes:
         title: Its heading.
-        command: What makes it alone.
-        state: How much of it there is, or why it is not there.
+        command: The command that makes it alone.
+        state: How much of it is done, or why it is missing.
         table: The table, if it has one.
-        notes: Lines below it.
-        pictures: Figures below it, PNG files.
+        notes: Paragraphs below the table.
+        pictures: PNG files below the table.
     """
 
     title: str
@@ -47,12 +47,12 @@ class Section:
     pictures: Sequence[Path] = ()
 
     def failed(self, reason: str) -> "Section":
-        """The section with what went wrong in its state."""
+        """The section with an error in its state."""
         return replace(self, state=f"{self.state}; failed: {reason}")
 
 
 def write_report(sections: Sequence[Section], folder: Path, command: str, quick: bool) -> Path:
-    """Writes both pages to a folder, and returns the HTML page."""
+    """Writes both pages to a folder and returns the path of the HTML page."""
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(folder / MARKDOWN, _markdown(sections, folder, command, quick))
     replace_text(folder / PAGE, _html(sections, command, quick))
@@ -85,16 +85,14 @@ def _html(sections: Sequence[Section], command: str, quick: bool) -> str:
 
 
 def _section(section: Section) -> Markup:
-    said = element("p", element("code", section.command), f" ({section.state})")
-    table = [] if section.table is None else [_scrolling(section.table)]
-    notes = [element("p", note, class_="muted") for note in section.notes]
-    return join(
-        element("h2", section.title), said, *table, *notes, *map(_picture, section.pictures)
-    )
-
-
-def _scrolling(table: Table) -> Markup:
-    return element("div", Markup(table.html()), class_="scroll dense")
+    parts = [
+        element("h2", section.title),
+        element("p", element("code", section.command), f" ({section.state})"),
+    ]
+    if section.table is not None:
+        parts.append(element("div", Markup(section.table.html()), class_="scroll dense"))
+    parts += [element("p", note, class_="muted") for note in section.notes]
+    return join(*parts, *map(_picture, section.pictures))
 
 
 def _picture(file: Path) -> Markup:

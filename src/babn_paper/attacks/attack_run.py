@@ -11,21 +11,21 @@ from babn.errors import ConfigError
 from babn.progress import NoProgress, Progress
 from babn.text.pretrained import quiet
 from babn.validation import check_count
-from babn_paper.attacks.attacker import Attacker
-from babn_paper.attacks.engine import attack_all
+from babn_paper.attacks.attack_loop import Attacker
+from babn_paper.attacks.attack_loop import attack_all
 from babn_paper.attacks.examples import Targets, check_task, class_names, read_targets
-from babn_paper.attacks.folder import AttackFolder
-from babn_paper.attacks.local import LocalResources, fingerprint
-from babn_paper.attacks.page import write_page
+from babn_paper.attacks.attack_folder import AttackFolder
+from babn_paper.attacks.local_resources import LocalResources, fingerprint
+from babn_paper.attacks.attack_page import write_page
 from babn_paper.attacks.plan import Plan, Recipe, threats_for
-from babn_paper.attacks.records import of_places
+from babn_paper.attacks.attack_records import of_places
 from babn_paper.attacks.resources import Downloads, Provider
-from babn_paper.attacks.summary import Summary, summarise
+from babn_paper.attacks.attack_records import Summary, summarise
 from babn_paper.attacks.victim import Victim
 from babn_paper.experiments.environment import environment
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run_folder import RunError, RunFolder
-from babn_paper.experiments.stage import Subject, load_subject
+from babn_paper.experiments.training_state import TaskModel, load_task_model
 from babn_paper.tasks.catalogue import find_task
 
 MakeAttacker = Callable[[Recipe, Victim, Provider], Attacker]
@@ -91,13 +91,13 @@ def attack(
     used = {kind: each.to_dict() for kind, each in provider.describe(recipe).items()}
     targets = read_targets(task, experiment.data, part, seed)
     with quiet():
-        subject = load_subject(experiment, RunFolder(place).model)
+        task_model = load_task_model(experiment, RunFolder(place).model)
     campaign = _Campaign(
         run=place,
-        subject=subject,
+        task_model=task_model,
         targets=targets,
         examples=examples,
-        identity=_identity(place, subject, targets) | {"resources": used},
+        identity=_identity(place, task_model, targets) | {"resources": used},
         make_attacker=lambda victim: (make_attacker or _textattack)(recipe, victim, provider),
         progress=progress or NoProgress(),
     )
@@ -109,7 +109,7 @@ class _Campaign:
     """Attacks that differ in their threat only."""
 
     run: Path
-    subject: Subject
+    task_model: TaskModel
     targets: Targets
     examples: int
     identity: dict[str, Any]
@@ -122,7 +122,7 @@ class _Campaign:
         names = class_names(self.targets.task)
         chosen = list(self.targets.first(self.examples))
         with place.locked():
-            victim, make = Victim(self.subject, plan), self.make_attacker
+            victim, make = Victim(self.task_model, plan), self.make_attacker
             if overwrite:
                 # Before anything is taken away, everything for the new attack is there.
                 ready = make(victim)
@@ -137,7 +137,7 @@ class _Campaign:
         return Attacked(plan, place, summary)
 
     def _description(self, names: tuple[str, ...], examples: int) -> dict[str, Any]:
-        experiment = self.subject.experiment
+        experiment = self.task_model.experiment
         return {
             "task": experiment.task,
             "base": Path(experiment.model).name,
@@ -177,11 +177,11 @@ def _plans(
         yield Plan(recipe=recipe, threat=each, samples=count, seed=seed, part=part)
 
 
-def _identity(run: Path, subject: Subject, targets: Targets) -> dict[str, Any]:
+def _identity(run: Path, task_model: TaskModel, targets: Targets) -> dict[str, Any]:
     """What decides the records beside the plan."""
     return {
         "model": fingerprint(RunFolder(run).model),
-        "max_length": subject.max_length,
+        "max_length": task_model.max_length,
         "data": targets.fingerprint,
     }
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from babn.evaluation.tables import Table
-from babn_paper.attacks.folder import attack_folders
-from babn_paper.attacks.page import SUBSTITUTED, numbers, resource_lines
+from babn_paper.attacks.attack_folder import attack_folders
+from babn_paper.attacks.attack_page import SUBSTITUTED, numbers, resource_lines
 from babn_paper.attacks.plan import RECIPES, THREATS, Recipe
 from babn_paper.experiments.naming import rule_name
 from babn_paper.experiments.result_tables import NONE, mean_and_deviation

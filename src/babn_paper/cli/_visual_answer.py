@@ -6,7 +6,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from babn_paper.visual.ask import Look
+from babn_paper.visual.question import Look
 
 SIGNS = " .:-=+*#%@"
 """Signs for weights from none to the largest."""

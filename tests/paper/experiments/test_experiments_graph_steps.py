@@ -17,10 +17,10 @@ from babn.attention.fixed_course import fixed_course
 from babn.attention.masking import ranks
 from babn.errors import ConfigError
 from babn_paper.experiments import training
-from babn_paper.experiments.processes import Processes, processes
-from babn_paper.experiments.replay import Replayed, Terms
+from babn_paper.experiments.distributed import SINGLE
+from babn_paper.experiments.graph_steps import GraphedStep, LossTerms
 from babn_paper.experiments.run import run
-from babn_paper.experiments.stage import Stage, set_up
+from babn_paper.experiments.training_state import TrainingState, prepare_training
 
 IMAGES: dict[str, Any] = {"task": "easy-vqa", "model": "mcan-small", "max_length": 0, "steps": 3}
 
@@ -32,7 +32,7 @@ class Rerun:
         self.model = model
         self.runs = 0
 
-    def __call__(self, call: Callable[[], Terms]) -> tuple[Terms, Callable[[], None]]:
+    def __call__(self, call: Callable[[], LossTerms]) -> tuple[LossTerms, Callable[[], None]]:
         noise = torch.get_rng_state()
         kept = {name: x.clone() for name, x in self._changed().items()}
         terms = {name: term.clone() for name, term in call().items()}
@@ -61,12 +61,11 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Rerun]:
     """Makes training record and replay on a CPU; holds what records."""
     made: list[Rerun] = []
 
-    def taker(stage: Stage, own: Processes, stack: ExitStack) -> Any:
-        made.append(Rerun(stage.model))
-        take = Replayed(partial(training._backward, stage, stage.model), made[-1])
-        return training._Taker(stage.model, take, replayed=True)
+    def make_step(state: TrainingState, *others: Any) -> GraphedStep:
+        made.append(Rerun(state.model))
+        return GraphedStep(partial(training.backward, state, state.model), made[-1])
 
-    monkeypatch.setattr(training, "_taker", taker)
+    monkeypatch.setattr(training, "make_step", make_step)
     return made
 
 
@@ -118,12 +117,12 @@ class NoValues(TorchDispatchMode):
 @pytest.mark.parametrize("rule", ["softmax", "belief"])
 @pytest.mark.parametrize("fields", [{}, IMAGES], ids=["texts", "images"])
 def test_no_value_decides_what_a_recorded_step_does(fields: dict[str, Any], rule: str) -> None:
-    stage = set_up(tiny(rule=rule, **fields))
-    stage.model.train()
-    (portion,) = stage.batches(0)
+    state = prepare_training(tiny(rule=rule, **fields))
+    state.model.train()
+    (micro,) = state.micro_batches(0)
     with fixed_course(keys_in_order=True), NoValues():
-        training._backward(stage, stage.model, portion)
-    assert any(p.grad is not None and p.grad.any() for p in stage.model.parameters())
+        training.backward(state, state.model, micro)
+    assert any(p.grad is not None and p.grad.any() for p in state.model.parameters())
 
 
 def test_without_a_promise_keys_are_ranked_whatever_the_mask() -> None:
@@ -145,9 +144,10 @@ def test_models_that_pack_texts_are_refused(fields: dict[str, Any]) -> None:
 
 
 def test_a_cpu_takes_no_notice() -> None:
-    stage = set_up(tiny(graphs=True))
+    state = prepare_training(tiny(graphs=True))
     with ExitStack() as stack:
-        assert not training._taker(stage, processes(), stack).replayed
+        step = training.make_step(state, state.model, SINGLE, stack)
+        assert not isinstance(step, GraphedStep)
 
 
 @pytest.mark.gpu
@@ -164,15 +164,15 @@ def test_recordings_of_a_gpu_train_as_steps_do(fields: dict[str, Any], tmp_path:
 
 @pytest.mark.gpu
 def test_noise_and_weight_of_the_divergence_change_from_replay_to_replay() -> None:
-    stage = set_up(tiny(graphs=True))
-    stage.model.train()
+    state = prepare_training(tiny(graphs=True))
+    state.model.train()
     with ExitStack() as stack:
-        taker = training._taker(stage, processes(), stack)
-        (portion,) = stage.batches(0)
+        step = training.make_step(state, state.model, SINGLE, stack)
+        (micro,) = state.micro_batches(0)
         losses = []
         for weight in (1.0, 1.0, 1.0, 1.0, 0.0):
-            babn.set_kl_weight(stage.model, weight)
-            losses.append(float(taker.take(portion)["loss"]))
-    assert len(taker.take.recordings) == 1
+            babn.set_kl_weight(state.model, weight)
+            losses.append(float(step(micro)["loss"]))
+    assert isinstance(step, GraphedStep) and len(step.recordings) == 1
     assert len(set(losses)) == 5
     assert losses[-1] < min(losses[:-1])

@@ -1,4 +1,4 @@
-"""The translation model of an experiment, with a vocabulary learnt from its training data."""
+"""The translation model of an experiment, with a subword vocabulary of its training data."""
 
 import hashlib
 from typing import Any
@@ -14,7 +14,7 @@ from babn_paper.tasks.translation.subwords import learn_subwords, read_subwords
 from babn_paper.tasks.translation.task import TranslationTask
 
 VOCABULARY = 14_000
-"""Pieces of words, of both languages together."""
+"""Size of the subword vocabulary, which both languages share."""
 
 KNOWN = (
     "vocab_size",
@@ -26,20 +26,20 @@ KNOWN = (
     "initializer_range",
     "tie_word_embeddings",
 )
-"""Fields of the model's configuration that an experiment may set as sizes."""
+"""Fields of the model's configuration that `Experiment.sizes` may set."""
 
 VERSION = 1
-"""Changes when vocabularies are learnt differently."""
+"""Part of the cache key; changes with the algorithm that learns vocabularies."""
 
 
-def make_translator(
+def make_translation_model(
     experiment: Experiment, task: Task[Any], train: Part[Any]
 ) -> tuple[Any, Tokenizer]:
-    """Model and tokenizer."""
+    """The translation model and its tokenizer."""
     if not isinstance(task, TranslationTask):
         raise ConfigError(
-            f"model={experiment.model!r} translates, and task={task.name!r} is no translation. "
-            "Give another model."
+            f"model={experiment.model!r} is a translation model, but task={task.name!r} is not "
+            "translation. Choose another model."
         )
     sizes = {"vocab_size": VOCABULARY, **experiment.sizes}
     if unknown := sorted(set(sizes) - set(KNOWN)):
@@ -61,13 +61,13 @@ def _checked(size: Any) -> int:
 
 
 def _tokenizer(task: TranslationTask, train: Part[Any], size: int) -> Tokenizer:
-    """The vocabulary, from the cache where another run has learnt it before."""
+    """The subword tokenizer, from the cache if an earlier run has learned it."""
     content = [VERSION, train.fingerprint, size]
     digest = hashlib.sha256(repr(content).encode()).hexdigest()[:24]
     path = cache_folder() / f"{task.name}-pieces-{digest}.json"
     if path.exists():
         return read_subwords(path)
-    learnt = learn_subwords(task.texts(train.examples), size)
+    learned = learn_subwords(task.texts(train.examples), size)
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, lambda partial: learnt.backend_tokenizer.save(str(partial)))
-    return learnt
+    replace_file(path, lambda partial: learned.backend_tokenizer.save(str(partial)))
+    return learned

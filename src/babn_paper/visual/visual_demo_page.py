@@ -8,8 +8,8 @@ from typing import Any
 from babn.evaluation.markup import Markup, element, join
 from babn.evaluation.page import check_target, document
 from babn_paper.experiments.naming import method_name
-from babn_paper.visual.demo import NOISE, VisualOutcome
-from babn_paper.visual.figure import draw
+from babn_paper.visual.visual_demo import NOISE, VisualOutcome
+from babn_paper.visual.question_figure import draw
 
 AUTHOR = "babn vqa-demo"
 """Stands in the page, to tell it from one that someone else made."""
