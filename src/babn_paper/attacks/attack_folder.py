@@ -1,4 +1,4 @@
-"""The folder of an attack, inside that of a run."""
+"""The folder of an attack, inside the folder of a run."""
 
 import json
 from contextlib import AbstractContextManager
@@ -7,9 +7,14 @@ from typing import Any
 
 from babn.errors import ConfigError, FormatError
 from babn.files import parse_json, read_regular
+from babn_paper.attacks.attack_records import (
+    AttackRecord,
+    Summary,
+    append_record,
+    drop_broken_end,
+    read_records,
+)
 from babn_paper.attacks.plan import Plan
-from babn_paper.attacks.attack_records import AttackRecord, append_record, drop_broken_end, read_records
-from babn_paper.attacks.attack_records import Summary
 from babn_paper.experiments.run_folder import RunFolder, write_json
 
 FORMAT = 1
@@ -20,9 +25,9 @@ class AttackFolder:
 
     Attributes:
         path: The folder.
-        records: One line for each example.
-        description: Settings, resources, versions and numbers.
-        page: Pairs of texts side by side.
+        records: The records, one line for each example.
+        description: Settings, resources, versions and summary.
+        page: The HTML page.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,20 +42,20 @@ class AttackFolder:
         return cls(run / "attacks" / plan.name)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keeps a second process away; other attacks on the same model may go on."""
+        """Holds the lock of this attack; other attacks on the same model are not affected."""
         return RunFolder(self.path).locked()
 
     def clear(self) -> None:
-        """Takes away what an attack has written."""
+        """Deletes the files of the attack."""
         for each in (self.records, self.description, self.page):
             each.unlink(missing_ok=True)
 
     def begin(self, identity: dict[str, Any], description: dict[str, Any]) -> None:
-        """Notes what is done here, or checks that it is what was begun here.
+        """Writes the description, or checks that an existing attack is the same one.
 
         Args:
-            identity: All that decides the records.
-            description: What else a reader should know.
+            identity: Everything that determines the records.
+            description: Further information for readers.
         """
         drop_broken_end(self.records)
         if self.description.exists() and self.read():
@@ -62,11 +67,11 @@ class AttackFolder:
         )
 
     def finish(self, summary: Summary) -> None:
-        """Adds the numbers."""
+        """Adds the summary to the description."""
         write_json(self.description, {**self.describe(), "state": "done", "summary": summary})
 
     def describe(self) -> dict[str, Any]:
-        """What `begin` and `finish` wrote."""
+        """Reads the description."""
         try:
             found: dict[str, Any] = parse_json(read_regular(self.description))
             if found["format"] != FORMAT:
@@ -82,21 +87,21 @@ class AttackFolder:
         return found
 
     def add(self, record: AttackRecord) -> None:
-        """Writes what came of an example."""
+        """Appends the record of an example."""
         append_record(self.records, record)
 
     def read(self) -> list[AttackRecord]:
-        """What came of the examples so far."""
+        """Reads all records."""
         return read_records(self.records)
 
     def _check_same(self, before: dict[str, Any], now: dict[str, Any]) -> None:
         plain = json.loads(json.dumps(now))
         changed = [name for name in plain if before.get(name) != plain[name]]
         if changed:
-            told = ", ".join(f"{n}={before.get(n)!r} (now {plain[n]!r})" for n in changed)
+            listed = ", ".join(f"{n}={before.get(n)!r} (now {plain[n]!r})" for n in changed)
             raise ConfigError(
-                f"{self.path} was begun with {told}. Go on with the same, or begin again with "
-                "--overwrite."
+                f"{self.path} was started with {listed}. Continue with the same, or start again "
+                "with --overwrite."
             )
 
 

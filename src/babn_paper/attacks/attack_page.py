@@ -1,6 +1,5 @@
-"""A page that shows original and changed texts side by side."""
+"""The HTML page of an attack, with original and perturbed texts side by side."""
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,10 +8,8 @@ from babn.evaluation.page import document
 from babn.evaluation.tables import Table
 from babn.files import replace_text
 from babn_paper.attacks.attack_folder import AttackFolder
+from babn_paper.attacks.attack_records import AttackRecord, Outcome, align_words, shown_numbers
 from babn_paper.attacks.plan import RECIPES, Plan
-from babn_paper.attacks.attack_records import AttackRecord, Outcome
-from babn_paper.attacks.attack_records import Summary
-from babn_paper.attacks.attack_records import aligned
 from babn_paper.experiments.naming import rule_name
 from babn_paper.tasks.catalogue import find_task
 
@@ -21,11 +18,19 @@ AUTHOR = "babn attack"
 HEADINGS: dict[Outcome, str] = {
     "success": "Fooled",
     "failed": "Not fooled",
-    "skipped": "Wrong already",
+    "skipped": "Wrong before the attack",
     "error": "Could not be attacked",
 }
 
 PLAN = ("recipe", "threat", "samples", "seed", "part")
+
+EXPLANATION = (
+    "Failed attacks are a share of all attacks on texts that the model classifies correctly; texts "
+    "that it misclassifies before any change are skipped. Accuracy under attack is over all texts "
+    "except those that could not be attacked. Changed words are counted in successful attacks. A "
+    "success holds if the perturbed text fools the model in a second query, with new noise; asked "
+    "twice, an attack fails unless its success holds."
+)
 
 SUBSTITUTED = (
     "Some resources stand in for the recipe's own. The numbers compare models attacked with the "
@@ -41,35 +46,13 @@ def write_page(place: AttackFolder, records: Sequence[AttackRecord]) -> None:
     replace_text(place.page, html)
 
 
-def numbers(summary: Summary) -> dict[str, str]:
-    """The numbers of an attack as people read them; those that are not defined are left out."""
-    shown = {
-        "failed attacks": _percent(summary["failed_share"]),
-        "accuracy before": _percent(summary["accuracy"]),
-        "accuracy under attack": _percent(summary["accuracy_under_attack"]),
-        "words changed": _percent(summary["changed_share"]),
-        "queries": _plain(summary["queries"]),
-        "success holds": _percent(summary["holds"]),
-        "failed, asked twice": _percent(failed_twice(summary)),
-    }
-    counts = {name: str(summary[name]) for name in ("success", "failed", "skipped", "errors")}
-    return {name: value for name, value in shown.items() if value} | counts
-
-
-def failed_twice(summary: Summary) -> float:
-    """Share of attacks that fail, or succeed with a text that does not fool the model again."""
-    attacks = summary["success"] + summary["failed"]
-    held = summary["success"] * summary["holds"] if summary["success"] else 0.0
-    return 1 - held / attacks if attacks else math.nan
-
-
 def resource_lines(identity: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What was used, and in place of what."""
+    """Kind and description of each resource, with the original that it stands in for."""
     for kind, each in identity["resources"].items():
         place = f", in place of {each['original']}" if each["substituted"] else ""
-        print_ = f" ({each['fingerprint']})" if each["fingerprint"] else ""
+        fingerprint = f" ({each['fingerprint']})" if each["fingerprint"] else ""
         note = f"; {each['note']}" if each["note"] else ""
-        yield kind.replace("masked_lm", "masked LM"), f"{each['name']}{print_}{place}{note}"
+        yield kind.replace("masked_lm", "masked LM"), f"{each['name']}{fingerprint}{place}{note}"
 
 
 def _title(description: dict[str, Any]) -> str:
@@ -81,14 +64,14 @@ def _title(description: dict[str, Any]) -> str:
 def _body(title: str, description: dict[str, Any], records: Sequence[AttackRecord]) -> Markup:
     identity = description["identity"]
     plan = Plan(**{name: identity[name] for name in PLAN})
-    shown = numbers(description["summary"])
+    shown = shown_numbers(description["summary"])
     table = Table(["", *shown], [[plan.threat, *shown.values()]])
     parts = [
         element("h1", title),
         element("p", f"Threat model: {plan.explanation}."),
         element("div", Markup(table.html()), class_="scroll dense"),
-        element("p", _explanation(), class_="muted"),
-        element("h2", "What was used"),
+        element("p", EXPLANATION, class_="muted"),
+        element("h2", "Resources and settings"),
     ]
     if any(each["substituted"] for each in identity["resources"].values()):
         parts.append(element("p", SUBSTITUTED))
@@ -96,16 +79,6 @@ def _body(title: str, description: dict[str, Any], records: Sequence[AttackRecor
     for outcome, heading in HEADINGS.items():
         parts += _section(heading, [record for record in records if record.outcome == outcome])
     return join(*parts)
-
-
-def _explanation() -> str:
-    return (
-        "Failed attacks are those among all attacks on texts that the model got right; texts that "
-        "it got wrong before anything was changed are skipped. Accuracy under attack is over all "
-        "texts but those that could not be attacked. Words changed are counted for successful "
-        "attacks. A success holds if the changed text fools the model once more, asked afresh; "
-        "asked twice, an attack fails unless it does."
-    )
 
 
 def _settings(description: dict[str, Any], plan: Plan) -> Iterator[tuple[str, str]]:
@@ -128,51 +101,38 @@ def _section(heading: str, records: Sequence[AttackRecord]) -> list[Markup]:
 
 def _figure(record: AttackRecord) -> Markup:
     if record.outcome in ("error", "skipped"):
-        told = record.error or f"{record.before} for {record.label}"
-        caption = element("figcaption", _place(record, told))
-        return element("figure", _texts(record.original), caption)
+        note = record.error or f"{record.before} for {record.label}"
+        texts = join(*(element("p", text or "(empty)") for text in record.original.values()))
+        return element("figure", texts, _caption(record, note))
     sides = [_changes(record.original, record.perturbed, side) for side in (0, 1)]
-    before = _answer(record.before, record.probs_before)
-    after = _answer(record.after, record.probs_after)
+    before = _prediction(record.before, record.probs_before)
+    after = _prediction(record.after, record.probs_after)
     columns = [
-        element("div", element("h3", answer), side)
-        for answer, side in zip((before, after), sides, strict=True)
+        element("div", element("h3", prediction), side)
+        for prediction, side in zip((before, after), sides, strict=True)
     ]
-    told = f"{record.label}; {record.changed} of {record.words} words, {record.queries} queries"
+    note = f"{record.label}; {record.changed} of {record.words} words, {record.queries} queries"
     if record.holds is False:
-        told += "; asked once more, the model was right"
-    caption = element("figcaption", _place(record, told))
-    return element("figure", element("div", *columns, class_="row"), caption)
+        note += "; the model was right in a second query"
+    return element("figure", element("div", *columns, class_="row"), _caption(record, note))
 
 
 def _changes(before: dict[str, str], after: dict[str, str], side: int) -> Markup:
-    """One side of a pair, its changed words marked."""
+    """One side of a pair, with its changed words marked."""
     lines = []
     for column in before:
         words: list[str] = []
-        for *both, differ in aligned(before[column], after[column]):
-            stretch = " ".join(both[side])
-            if stretch:
-                words += [element("mark", stretch) if differ else stretch, " "]
+        for *both, differ in align_words(before[column], after[column]):
+            text = " ".join(both[side])
+            if text:
+                words += [element("mark", text) if differ else text, " "]
         lines.append(element("p", *words))
     return join(*lines)
 
 
-def _texts(texts: dict[str, str]) -> Markup:
-    return join(*(element("p", text or "(empty)") for text in texts.values()))
+def _caption(record: AttackRecord, note: str) -> Markup:
+    return element("figcaption", f"Example {record.place}: {note}")
 
 
-def _place(record: AttackRecord, told: str) -> str:
-    return f"Example {record.place}: {told}"
-
-
-def _answer(name: str, probs: Sequence[float]) -> str:
+def _prediction(name: str, probs: Sequence[float]) -> str:
     return f"{name} {max(probs):.0%}" if probs else name
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None or value != value else f"{value:.1%}"
-
-
-def _plain(value: float | None) -> str:
-    return "" if value is None or value != value else f"{value:.1f}"

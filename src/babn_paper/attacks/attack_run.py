@@ -1,4 +1,4 @@
-"""Attacks on the model of a run, from its folder to a page."""
+"""Attacks the model of a run and writes records, summary and page."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,20 +11,18 @@ from babn.errors import ConfigError
 from babn.progress import NoProgress, Progress
 from babn.text.pretrained import quiet
 from babn.validation import check_count
-from babn_paper.attacks.attack_loop import Attacker
-from babn_paper.attacks.attack_loop import attack_all
-from babn_paper.attacks.examples import Targets, check_task, class_names, read_targets
 from babn_paper.attacks.attack_folder import AttackFolder
-from babn_paper.attacks.local_resources import LocalResources, fingerprint
+from babn_paper.attacks.attack_loop import Attacker, attack_all
 from babn_paper.attacks.attack_page import write_page
+from babn_paper.attacks.attack_records import Summary, select_records, summarise
+from babn_paper.attacks.examples import Targets, check_task, class_names, read_targets
+from babn_paper.attacks.local_resources import LocalResources, fingerprint
 from babn_paper.attacks.plan import Plan, Recipe, threats_for
-from babn_paper.attacks.attack_records import of_places
 from babn_paper.attacks.resources import Downloads, Provider
-from babn_paper.attacks.attack_records import Summary, summarise
 from babn_paper.attacks.victim import Victim
 from babn_paper.experiments.environment import environment
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.run_folder import RunError, RunFolder
+from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.training_state import TaskModel, load_task_model
 from babn_paper.tasks.catalogue import find_task
 
@@ -36,9 +34,9 @@ class Attacked:
     """A finished attack.
 
     Attributes:
-        plan: How the model was attacked.
-        folder: Where everything is kept.
-        summary: The numbers.
+        plan: The plan.
+        folder: The folder with all results.
+        summary: The summary statistics.
     """
 
     plan: Plan
@@ -61,43 +59,44 @@ def attack(
     progress: Progress | None = None,
     make_attacker: MakeAttacker | None = None,
 ) -> list[Attacked]:
-    """Attacks the model of a finished run, and returns what came of each threat.
+    """Attacks the model of a finished run under one or more threat models.
 
-    What was attacked before is not attacked again, so that the same call goes on after an
-    interruption, and one with more examples adds to those that are there.
+    Attacked examples are not attacked again: the same call continues after an interruption, and one
+    with more examples adds to the existing ones.
 
     Args:
         run: The run's folder.
-        recipe: How texts are changed.
-        examples: How many to attack; fewer if the part has fewer.
-        threat: What answers a query, or several answers with commas between them; by default all
-            that apply, one after the other.
-        samples: Samples of attention for the average; by default as many as the run is tested with.
-        seed: Decides which examples are attacked, and all noise.
-        part: The part of the data that they are taken from.
-        data: Where to read it; by default where the run did.
-        resources: Folder with word vectors, encoder and so on; by default TextAttack downloads its
-            own.
-        overwrite: Begin again.
-        progress: Is told of every example.
-        make_attacker: Makes the attacker; by default TextAttack's.
+        recipe: The attack recipe.
+        examples: Number of examples to attack; fewer if the part has fewer.
+        threat: Comma-separated threat models; by default all that apply to the model.
+        samples: Samples of attention of `"average"`; by default as many as in the run's tests.
+        seed: Seed of the choice of examples and of all noise.
+        part: The part of the data that examples are taken from.
+        data: Source of the data; by default as in the run.
+        resources: Folder with word vectors, sentence encoder and so on; by default TextAttack
+            downloads its own.
+        overwrite: Replace existing attacks.
+        progress: Receives the number of finished examples.
+        make_attacker: Makes the attacker; TextAttack's by default.
     """
     check_count("examples", examples)
-    place = Path(run)
-    experiment = _experiment(place, data)
+    folder = RunFolder(run)
+    changes = {} if data is None else {"data": data}
+    experiment = Experiment.from_dict(folder.experiment().to_dict() | changes)
+    model = folder.trained_model()
     task = check_task(find_task(experiment.task))
     plans = list(_plans(experiment, recipe, threat, samples, seed, part))
     provider = LocalResources(resources) if resources is not None else Downloads()
     used = {kind: each.to_dict() for kind, each in provider.describe(recipe).items()}
     targets = read_targets(task, experiment.data, part, seed)
     with quiet():
-        task_model = load_task_model(experiment, RunFolder(place).model)
+        task_model = load_task_model(experiment, model)
     campaign = _Campaign(
-        run=place,
+        run=Path(run),
         task_model=task_model,
         targets=targets,
         examples=examples,
-        identity=_identity(place, task_model, targets) | {"resources": used},
+        identity=_identity(model, task_model, targets) | {"resources": used},
         make_attacker=lambda victim: (make_attacker or _textattack)(recipe, victim, provider),
         progress=progress or NoProgress(),
     )
@@ -106,7 +105,7 @@ def attack(
 
 @dataclass(frozen=True, kw_only=True)
 class _Campaign:
-    """Attacks that differ in their threat only."""
+    """Attacks that differ only in their threat model."""
 
     run: Path
     task_model: TaskModel
@@ -117,20 +116,20 @@ class _Campaign:
     progress: Progress
 
     def carry_out(self, plan: Plan, overwrite: bool) -> Attacked:
-        """Attacks what is left, and writes numbers and page."""
+        """Attacks the remaining examples and writes summary and page."""
         place = AttackFolder.of(self.run, plan)
         names = class_names(self.targets.task)
         chosen = list(self.targets.first(self.examples))
         with place.locked():
             victim, make = Victim(self.task_model, plan), self.make_attacker
             if overwrite:
-                # Before anything is taken away, everything for the new attack is there.
+                # The new attacker is ready before anything is deleted.
                 ready = make(victim)
                 make = lambda _: ready  # noqa: E731
                 place.clear()
             place.begin(plan.to_dict() | self.identity, self._description(names, len(chosen)))
             attack_all(place, chosen, victim, make, names, self.progress)
-            records = of_places(place.read(), [target.place for target in chosen])
+            records = select_records(place.read(), [target.place for target in chosen])
             summary = summarise(records)
             place.finish(summary)
             write_page(place, records)
@@ -150,17 +149,6 @@ class _Campaign:
         }
 
 
-def _experiment(run: Path, data: str | None) -> Experiment:
-    place = RunFolder(run)
-    values = place.experiment().to_dict() | ({} if data is None else {"data": data})
-    if not place.model.is_dir():
-        raise RunError(
-            f"{run} has no model: it is unfinished, or was run with keep_model=false. Finish it "
-            "with babn train --resume."
-        )
-    return Experiment.from_dict(values)
-
-
 def _plans(
     experiment: Experiment,
     recipe: Recipe,
@@ -171,16 +159,16 @@ def _plans(
 ) -> Iterator[Plan]:
     threats = threats_for(experiment, threat)
     if samples is not None and "average" not in threats:
-        raise ConfigError(f"samples={samples} has no use with {' and '.join(threats)}.")
+        raise ConfigError(f"samples={samples} does not apply to {' and '.join(threats)}.")
     for each in threats:
         count = (experiment.samples if samples is None else samples) if each == "average" else 1
         yield Plan(recipe=recipe, threat=each, samples=count, seed=seed, part=part)
 
 
-def _identity(run: Path, task_model: TaskModel, targets: Targets) -> dict[str, Any]:
-    """What decides the records beside the plan."""
+def _identity(model: Path, task_model: TaskModel, targets: Targets) -> dict[str, Any]:
+    """What determines the records, besides the plan and the resources."""
     return {
-        "model": fingerprint(RunFolder(run).model),
+        "model": fingerprint(model),
         "max_length": task_model.max_length,
         "data": targets.fingerprint,
     }

@@ -1,4 +1,4 @@
-"""Attacks on many models in one table, beside the paper's Table 3."""
+"""The table of attacks on many models, beside the paper's Table 3."""
 
 import json
 import statistics
@@ -9,18 +9,20 @@ from typing import Any
 
 from babn.evaluation.tables import Table
 from babn_paper.attacks.attack_folder import attack_folders
-from babn_paper.attacks.attack_page import SUBSTITUTED, numbers, resource_lines
+from babn_paper.attacks.attack_page import SUBSTITUTED, resource_lines
+from babn_paper.attacks.attack_records import shown_numbers
 from babn_paper.attacks.plan import RECIPES, THREATS, Recipe
 from babn_paper.experiments.naming import rule_name
-from babn_paper.experiments.result_tables import NONE, mean_and_deviation
-from babn_paper.experiments.results_page import machine_of, versions_of
+from babn_paper.experiments.result_tables import NONE, best_places, mean_and_deviation
+from babn_paper.experiments.results_page import machine_of, versions_of, write_table
+from babn_paper.experiments.run_folder import write_json
 from babn_paper.tasks.catalogue import find_task
 
 TASKS = ("mrpc", "cola", "rte", "qqp", "sst2")
 
 RULES = ("softmax", "bam", "belief")
 
-# As printed; the averages of BAM are not always those of the row.
+# As printed; BAM's averages are not always the means of their rows.
 PAPER: dict[tuple[Recipe, str], tuple[str, ...]] = {
     ("textfooler", "softmax"): ("6.5", "2.6", "16.2", "25.4", "7.0", "11.5"),
     ("textfooler", "bam"): ("6.2", "3.1", "17.8", "28.7", "12.5", "12.5"),
@@ -35,22 +37,22 @@ PAPER: dict[tuple[Recipe, str], tuple[str, ...]] = {
 """Percentages of failed attacks on MRPC, CoLA, RTE, QQP and SST-2, and their average."""
 
 Description = dict[str, Any]
-"""Settings, resources and numbers of an attack, as its folder has them."""
+"""The description of a finished attack: settings, resources and summary."""
 
 CAPTION = "Failed attacks in percent, mean ± deviation over training seeds; more is better."
 
 SHARED = ("seed", "part", "data", "resources")
-"""Settings that attacks on different models must share to be compared."""
+"""Settings that attacks on different models must share to be comparable."""
 
 
 @dataclass(frozen=True)
 class _Row:
-    """Attacks of one recipe and threat on one rule."""
+    """Attacks of one recipe and threat model on one attention method."""
 
     recipe: Recipe
     rule: str
     threat: str
-    shares: dict[str, list[float]]  # of failed attacks, by task, one for each seed
+    shares: dict[str, list[float]]  # of failed attacks, by task and seed
 
     def cells(self) -> list[str]:
         found = [mean_and_deviation(self.shares.get(task, []), percent=True) for task in TASKS]
@@ -58,7 +60,7 @@ class _Row:
 
     @property
     def average(self) -> float | None:
-        """Over the tasks, if all of them are there."""
+        """The mean over tasks, if there are attacks on all of them."""
         means = self.means()
         return None if None in means else statistics.fmean(m for m in means if m is not None)
 
@@ -68,16 +70,16 @@ class _Row:
 
 
 def descriptions(runs: Sequence[Path]) -> list[Description]:
-    """All attacks on the models of runs, some of which may not have been attacked."""
+    """The descriptions of all finished attacks on the models of runs."""
     return [each.describe() for run in runs for each in attack_folders(run)]
 
 
 def attack_table(found: Sequence[Description], caption: str = CAPTION) -> Table:
-    """Percentages of failed attacks: rows are recipe, attention and threat, columns are tasks.
+    """Percentages of failed attacks, by recipe, attention and threat model (rows) and task.
 
     Args:
         found: The attacks.
-        caption: Stands before what was used for the attacks.
+        caption: Beginning of the caption, before the circumstances of the attacks.
     """
     rows: list[list[str]] = []
     best: set[tuple[int, int]] = set()
@@ -96,9 +98,9 @@ def attack_table(found: Sequence[Description], caption: str = CAPTION) -> Table:
 
 
 def numbers_table(found: Sequence[Description]) -> Table:
-    """All numbers of every attack, those on the same task by the same recipe together."""
+    """All summary statistics of every attack, ordered by task and recipe."""
     ordered = sorted(found, key=_order)
-    shown = [numbers(each["summary"]) for each in ordered]
+    shown = [shown_numbers(each["summary"]) for each in ordered]
     names = list(dict.fromkeys(name for own in shown for name in own))
     rows = [
         [
@@ -132,7 +134,7 @@ def _rows(found: Sequence[Description], recipe: Recipe, rule: str) -> Iterator[_
 
 
 def _comparable(found: Sequence[Description], recipe: Recipe) -> bool:
-    """Whether all models of a task were attacked in the same circumstances."""
+    """Whether all models of a task were attacked with the same settings."""
     circumstances: dict[str, set[str]] = {}
     for each in found:
         identity = each["identity"]
@@ -143,17 +145,15 @@ def _comparable(found: Sequence[Description], recipe: Recipe) -> bool:
 
 
 def _best(rows: Sequence[tuple[int, _Row]]) -> Iterator[tuple[int, int]]:
-    """Places of the largest mean of each column, if there are several to choose from."""
+    """Places of the largest mean of each column."""
     for column in range(len(TASKS) + 1):
-        values = {place: [*row.means(), row.average][column] for place, row in rows}
-        known = {place: value for place, value in values.items() if value is not None}
-        if len(known) > 1:
-            most = max(known.values())
-            yield from ((place, 3 + column) for place, value in known.items() if value == most)
+        means = {place: [*row.means(), row.average][column] for place, row in rows}
+        values = {place: [] if mean is None else [mean] for place, mean in means.items()}
+        yield from ((place, 3 + column) for place in best_places(values))
 
 
 def circumstances(found: Sequence[Description]) -> Iterator[str]:
-    """What a reader needs to know about the attacks, in sentences."""
+    """Resources, settings and machines of the attacks, in sentences."""
     users: dict[tuple[str, str], set[Recipe]] = {}
     for identity in (each["identity"] for each in found):
         for resource in resource_lines(identity):
@@ -196,3 +196,20 @@ def _order(each: Description) -> tuple[int, ...]:
         rules.index(each["rule"]),
         list(THREATS).index(identity["threat"]),
     )
+
+
+def write_attack_table(found: Sequence[Description], folder: Path, command: str) -> Path:
+    """Writes the table as Markdown, LaTeX and CSV, and all attacks as JSON; returns the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "results.json", {"command": command, "attacks": list(found)})
+    return write_table(attack_table(found), attacks_page(found, "Failed attacks", command), folder)
+
+
+def attacks_page(found: Sequence[Description], title: str, command: str) -> str:
+    """The table in Markdown, with the command and all summary statistics of each attack."""
+    parts = [f"## {title}", f"```console\n{command}\n```", CAPTION]
+    parts += [attack_table(found).markdown().rstrip()]
+    if found:
+        known = "\n".join(f"- {line}" for line in circumstances(found))
+        parts += [known, "All numbers:", numbers_table(found).markdown()]
+    return "\n\n".join(parts)

@@ -1,7 +1,7 @@
-"""Resources from a folder, for machines without a network.
+"""Resources from a folder, for machines without network access.
 
-The folder holds, as far as the recipe needs them, `vectors.npz` or `neighbours.json[.gz]`,
-`encoder/`, `masked_lm/` and `nltk_data/`; `resources.json` may give names and other places.
+The folder holds those of `vectors.npz` or `neighbours.json[.gz]`, `encoder/`, `masked_lm/` and
+`nltk_data/` that the recipe needs; `resources.json` may give names and other paths.
 `docs/attacks.md` describes each.
 """
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from babn.files import parse_json, read_regular
-from babn_paper.attacks.word_neighbours import read_embedding
 from babn_paper.attacks.plan import Recipe
 from babn_paper.attacks.resources import (
     NEEDS,
@@ -23,6 +22,7 @@ from babn_paper.attacks.resources import (
     ResourceError,
 )
 from babn_paper.attacks.transformer_resources import MeanPooled, load_masked_lm
+from babn_paper.attacks.word_neighbours import read_embedding
 
 PLACES: dict[Kind, tuple[str, ...]] = {
     "vectors": ("vectors.npz", "neighbours.json.gz", "neighbours.json"),
@@ -30,7 +30,7 @@ PLACES: dict[Kind, tuple[str, ...]] = {
     "masked_lm": ("masked_lm",),
     "nltk": ("nltk_data",),
 }
-"""Where each resource is looked for."""
+"""Default paths of each resource."""
 
 NLTK_FILES = (
     "corpora/stopwords/english",
@@ -42,10 +42,10 @@ FIELDS = {"path", "name", "original"}
 
 
 class LocalResources(Provider):
-    """Resources of a folder.
+    """Resources from a folder.
 
     Args:
-        folder: Where they are.
+        folder: The folder.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -54,24 +54,24 @@ class LocalResources(Provider):
             raise ResourceError(f"resources={str(folder)!r} is not a folder. See docs/attacks.md.")
 
     def describe(self, recipe: Recipe) -> dict[Kind, Resource]:
-        """Names and fingerprints of what the recipe needs."""
+        """Names and fingerprints of the resources that the recipe needs."""
         return {kind: self._resource(kind) for kind in NEEDS[recipe]}
 
     @property
     def nltk_data(self) -> Path:
-        """The folder, with the files that recipes ask NLTK for."""
+        """The folder of NLTK's data; raises if a file is missing that recipes need."""
         found = self.path("nltk")
-        lost = [name for name in NLTK_FILES if not (found / name).exists()]
-        if lost:
-            raise ResourceError(f"{found} has no {' and no '.join(lost)}. See docs/attacks.md.")
+        missing = [name for name in NLTK_FILES if not (found / name).exists()]
+        if missing:
+            raise ResourceError(f"{found} has no {' and no '.join(missing)}. See docs/attacks.md.")
         return found
 
     def embedding(self, base: type[Any]) -> Any:
-        """Vectors, or a table of neighbours."""
+        """Word vectors, or a table of neighbours."""
         return read_embedding(self.path("vectors"), base)
 
     def encoder(self) -> Encode:
-        """A transformer whose outputs are averaged over the tokens of a text."""
+        """A transformer with mean pooling over tokens."""
         return MeanPooled(self.path("encoder"))
 
     def masked_lm(self) -> tuple[Any, Any]:
@@ -79,7 +79,7 @@ class LocalResources(Provider):
         return load_masked_lm(self.path("masked_lm"))
 
     def path(self, kind: Kind) -> Path:
-        """Where a resource is."""
+        """The path of a resource."""
         given = self._names.get(kind, {}).get("path")
         places = (given,) if given else PLACES[kind]
         for place in places:
@@ -87,7 +87,7 @@ class LocalResources(Provider):
                 return found
         raise ResourceError(
             f"{self.folder} has no {' or '.join(places)}, which the attack needs in place of "
-            f"{ORIGINALS[kind]}. Nothing else is taken instead; see docs/attacks.md."
+            f"{ORIGINALS[kind]}. There is no fallback; see docs/attacks.md."
         )
 
     def _resolve(self, kind: Kind, place: str) -> Path:
@@ -99,7 +99,7 @@ class LocalResources(Provider):
     def _resource(self, kind: Kind) -> Resource:
         path = self.nltk_data if kind == "nltk" else self.path(kind)
         named = self._names.get(kind, {})
-        # NLTK's data is NLTK's wherever it lies; for the others only the user can tell.
+        # NLTK's data is the original by default; for other resources the user has to say so.
         is_original = bool(named.get("original", kind == "nltk"))
         name = named.get("name") or (ORIGINALS[kind] if is_original else path.name)
         table = kind == "vectors" and path.suffix != ".npz"
@@ -118,16 +118,16 @@ class LocalResources(Provider):
             raise ResourceError(
                 f"{path} cannot be read: {error!r}. See docs/attacks.md."
             ) from error
-        if strange := sorted((found.keys() - PLACES.keys()) | (fields - FIELDS)):
+        if unknown := sorted((found.keys() - PLACES.keys()) | (fields - FIELDS)):
             raise ResourceError(
-                f"{path} has {', '.join(strange)}. Resources are {list(PLACES)}, their fields "
+                f"{path} has {', '.join(unknown)}. Resources are {list(PLACES)}, their fields "
                 f"{sorted(FIELDS)}."
             )
         return found
 
 
 def fingerprint(path: Path) -> str:
-    """Changes when a file does, or the name or content of a file in a folder."""
+    """A hash of the content of a file, or of the names and contents of all files in a folder."""
     digest = hashlib.sha256()
     inside = [path] if path.is_file() else sorted(path.rglob("*"))
     for each in filter(Path.is_file, inside):

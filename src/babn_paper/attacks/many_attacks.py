@@ -1,4 +1,4 @@
-"""Attacks on many models by several recipes, several at a time, and their table."""
+"""Attacks many models by several recipes, in parallel."""
 
 import os
 import signal
@@ -13,46 +13,37 @@ from babn.errors import BabnError, ConfigError, one_line
 from babn.interrupts import ctrl_c_held_back
 from babn.progress import Progress
 from babn.validation import check_count
-from babn_paper.attacks.plan import RECIPES, Recipe
 from babn_paper.attacks.attack_run import attack
-from babn_paper.attacks.attack_table import (
-    CAPTION,
-    Description,
-    attack_table,
-    circumstances,
-    numbers_table,
-)
-from babn_paper.experiments.results_page import write_table
-from babn_paper.experiments.run_folder import write_json
+from babn_paper.attacks.plan import RECIPES, Recipe
 
 
-def recipes_of(names: str) -> list[Recipe]:
-    """The recipes that names with commas between them stand for; `all` stands for all."""
+def parse_recipes(names: str) -> list[Recipe]:
+    """Parses comma-separated recipes; `all` stands for all of them."""
     wanted = list(RECIPES) if names == "all" else [name.strip() for name in names.split(",")]
     if unknown := [name for name in wanted if name not in RECIPES]:
         known = ", ".join(RECIPES)
-        raise ConfigError(f"recipe {unknown[0]} is not known. Give some of {known}, or all.")
+        raise ConfigError(f"recipe {unknown[0]} is not known. Choose from {known}, or all.")
     return [recipe for recipe in RECIPES if recipe in wanted]
 
 
 def attack_many(
     runs: Sequence[Path], recipes: Sequence[Recipe], jobs: int, progress: Progress, **settings: Any
 ) -> list[str]:
-    """Attacks every model by every recipe, and returns what went wrong.
+    """Attacks every model by every recipe and returns the errors of failed attacks.
 
-    An attack that fails does not stop the others. What is done already is not done again.
+    A failed attack does not stop the others. Finished attacks are not repeated.
 
     Args:
         runs: Folders of finished runs.
-        recipes: How texts are changed.
-        jobs: How many attacks at a time, each in a process of its own.
-        progress: Is told of every attack that ends.
+        recipes: The attack recipes.
+        jobs: Number of parallel attacks, each in its own process.
+        progress: Receives every attack that ends.
         settings: Further arguments of `babn_paper.attacks.attack_run.attack`.
     """
     check_count("jobs", jobs)
     wanted = [(run, recipe) for run in runs for recipe in recipes]
     progress.begin("attacks", len(wanted))
-    attempt = partial(_failure, settings)
+    attempt = partial(_try_attack, settings)
     failures = []
     for (run, recipe), failure in _each(attempt, wanted, jobs):
         progress.step(1, f"{run} {recipe}")
@@ -64,58 +55,37 @@ def attack_many(
 def _each(
     attempt: Callable[[tuple[Path, Recipe]], str], wanted: Sequence[tuple[Path, Recipe]], jobs: int
 ) -> Iterator[tuple[tuple[Path, Recipe], str]]:
-    """Each attack with what went wrong, as they end."""
+    """Each attack with its error, in the order in which they end."""
     if jobs == 1:
         yield from ((each, attempt(each)) for each in wanted)
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (threads,)) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _init_worker, (threads,)) as pool:
         try:
-            with ctrl_c_held_back():  # workers start here, and inherit it
+            with ctrl_c_held_back():  # workers start here and inherit the mask
                 futures = {pool.submit(attempt, each): each for each in wanted}
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for worker in active_children():  # each has written what it has done
+            for worker in active_children():  # each has saved its finished examples
                 worker.terminate()
             raise
 
 
-def _begin(threads: int) -> None:
-    """Readies a worker, which leaves it to its parent to hear of Ctrl-C."""
+def _init_worker(threads: int) -> None:
+    """Initializes a worker process, which leaves SIGINT to its parent."""
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
 
 
-def _failure(settings: dict[str, Any], each: tuple[Path, Recipe]) -> str:
-    """What goes wrong when a model is attacked; nothing if all goes well."""
+def _try_attack(settings: dict[str, Any], each: tuple[Path, Recipe]) -> str:
+    """Attacks a model and returns the error message, or an empty string."""
     run, recipe = each
     try:
         attack(run, recipe, **settings)
     except (BabnError, OSError) as error:
         return one_line(error)
     return ""
-
-
-def write_attack_table(found: Sequence[Description], folder: Path, command: str) -> Path:
-    """Writes the table of attacks as Markdown, LaTeX and CSV, and all of them as JSON.
-
-    Returns:
-        The page.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "results.json", {"command": command, "attacks": list(found)})
-    return write_table(attack_table(found), attacks_page(found, "Failed attacks", command), folder)
-
-
-def attacks_page(found: Sequence[Description], title: str, command: str) -> str:
-    """The table of attacks in Markdown, with the command, and all numbers of each attack."""
-    parts = [f"## {title}", f"```console\n{command}\n```", CAPTION]
-    parts += [attack_table(found).markdown().rstrip()]
-    if found:
-        known = "\n".join(f"- {line}" for line in circumstances(found))
-        parts += [known, "All numbers:", numbers_table(found).markdown()]
-    return "\n\n".join(parts)

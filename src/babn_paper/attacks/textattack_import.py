@@ -1,8 +1,8 @@
-"""Imports TextAttack where it stands beside a current transformers.
+"""Imports TextAttack and prepares NLTK's data.
 
-Its dependencies cannot be installed together with transformers 5 (flair pins an older one), so it
-is installed without them. What its modules import and no recipe here uses is replaced during the
-import by stubs, which refuse to be called; packages that are installed are left alone.
+TextAttack's dependencies conflict with transformers 5 (flair pins an older version), so it is
+installed without them. Modules that it imports but no recipe here uses are replaced during the
+import by stubs, which raise when they are called; installed packages are left unchanged.
 """
 
 import importlib.util
@@ -17,10 +17,10 @@ from types import ModuleType
 from typing import Any
 
 from babn.errors import MissingExtraError
-from babn_paper.attacks.textattack_import import ready_nltk
+from babn_paper.attacks.resources import ResourceError
 
 VERSION = "0.3.11"
-"""Attacks on pairs of texts are wrong before."""
+"""Earlier versions attack text pairs incorrectly."""
 
 INSTALL = f"pip install 'babn[attacks]' && pip install --no-deps textattack=={VERSION}"
 
@@ -44,17 +44,20 @@ UNUSED: dict[str, tuple[str, ...]] = {
     "terminaltables": (),
     "word2number": ("w2n",),
 }
-"""Modules that TextAttack imports and the recipes do not use, with the names it asks for."""
+"""Modules that TextAttack imports but the recipes do not use, with the imported names."""
+
+NLTK_PACKAGES = ("averaged_perceptron_tagger_eng", "stopwords", "universal_tagset")
+"""NLTK data of the recipes; TextAttack downloads the tagger under its name in older versions."""
 
 
 def import_textattack(nltk_data: Path | None = None) -> Any:
-    """The package, imported without reaching for the network if NLTK's data is given.
+    """Imports the package, without network access if NLTK's data is given.
 
     Args:
-        nltk_data: Folder of NLTK's data; by default TextAttack downloads it.
+        nltk_data: Folder of NLTK's data; by default it is downloaded.
     """
     check_installed()
-    ready_nltk(nltk_data)
+    prepare_nltk(nltk_data)
     if "textattack" in sys.modules:
         return sys.modules["textattack"]
     with ExitStack() as stack:
@@ -62,14 +65,12 @@ def import_textattack(nltk_data: Path | None = None) -> Any:
         if nltk_data is not None:
             stack.enter_context(_without_downloads())
         stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter(
-            "ignore"
-        )  # about its own dependencies and its own regular expressions
+        warnings.simplefilter("ignore")  # its own invalid escapes and deprecated imports
         return _import()
 
 
 def check_installed() -> None:
-    """Says how to install what attacks need, if it is not there."""
+    """Raises with the installation command if TextAttack or NLTK is missing."""
     for package in ("textattack", "nltk"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(f"Attacks need {package}: {INSTALL}. See docs/attacks.md.")
@@ -86,7 +87,7 @@ def _import() -> Any:
 
 @contextmanager
 def _stubs() -> Iterator[None]:
-    """Puts stubs in the place of what is not installed, and takes them away again."""
+    """Replaces missing modules by stubs within the block."""
     absent = [name for name in UNUSED if not _is_installed(name.partition(".")[0])]
     for name in absent:
         sys.modules[name] = _stub(name, UNUSED[name])
@@ -112,7 +113,7 @@ def _stub(name: str, parts: tuple[str, ...]) -> ModuleType:
 
 
 class _NotInstalled:
-    """Stands for a class or function of a package that is not installed."""
+    """A class or function of a package that is not installed."""
 
     package = ""
 
@@ -122,7 +123,7 @@ class _NotInstalled:
 
 @contextmanager
 def _without_downloads() -> Iterator[None]:
-    """Makes TextAttack believe that it has fetched what it fetches after its installation."""
+    """Prevents the downloads that TextAttack does at its first import."""
     with tempfile.TemporaryDirectory() as cache:
         Path(cache, "post_install_check_3").touch()
         with _environment({"TA_CACHE_DIR": cache}):
@@ -131,7 +132,7 @@ def _without_downloads() -> Iterator[None]:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for a while; TextAttack sets more of them, which go as well."""
+    """Sets environment variables within the block; those that TextAttack adds are removed too."""
     before = dict(os.environ)
     os.environ.update(values)
     try:
@@ -139,3 +140,38 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def prepare_nltk(folder: Path | None) -> None:
+    """Makes NLTK find its stop words and tagger, which TextAttack reads at import.
+
+    Args:
+        folder: Folder of NLTK's data; by default NLTK's own, to which it is downloaded.
+    """
+    import nltk
+
+    if folder is not None and str(folder) not in nltk.data.path:
+        nltk.data.path.insert(0, str(folder))
+    if _missing_nltk_data() and folder is None:
+        for name in NLTK_PACKAGES:
+            nltk.download(name, quiet=True)
+    if missing := _missing_nltk_data():
+        remedy = "See docs/attacks.md."
+        if folder is None:
+            remedy = "Without network access give a folder with --resources; see docs/attacks.md."
+        raise ResourceError(f"NLTK does not find {missing} in {folder or 'its data'}. {remedy}")
+
+
+def _missing_nltk_data() -> str:
+    """The packages that NLTK does not find; empty if it finds all."""
+    import nltk
+
+    try:
+        nltk.pos_tag(["word"], tagset="universal")
+    except LookupError:
+        return f"{NLTK_PACKAGES[0]} or {NLTK_PACKAGES[2]}"
+    try:
+        nltk.corpus.stopwords.words("english")
+    except LookupError:
+        return NLTK_PACKAGES[1]
+    return ""

@@ -1,7 +1,7 @@
-"""Tiny resources to try attacks out, made on the spot of the words of built-in data.
+"""Tiny resources for smoke tests of attacks, made from the words of built-in data.
 
-They know nothing of language: vectors group words at random, models have random weights, and the
-tagger takes every word for a noun. Numbers that come of them say that everything works, no more.
+Word vectors group words at random, models have random weights, and the tagger tags every word as a
+noun. Attacks with them only show that everything runs.
 """
 
 import json
@@ -14,10 +14,10 @@ from babn.text.words import word_tokenizer
 from babn_paper.tasks.catalogue import find_task
 
 TASKS = ("mrpc", "cola", "rte", "qqp", "sst2")
-"""Whose development data has the words."""
+"""Tasks whose development data provides the words."""
 
 GROUP = 8
-"""Words that are near each other, closer than any threshold."""
+"""Number of words in a group; their vectors are closer than any threshold."""
 
 STOP_WORDS = ("a", "an", "the", "of", "and", "to", "in", "is")
 
@@ -31,12 +31,12 @@ NAMES = {
 }
 
 
-def write_miniature(folder: Path) -> Path:
-    """Writes everything that the recipes need to a folder, unless that is there, and returns it."""
+def write_tiny_resources(folder: Path) -> Path:
+    """Writes all resources of the recipes to a folder, unless it has them, and returns it."""
     from transformers import BertForMaskedLM, BertModel
 
-    told = folder / "resources.json"
-    if told.exists():
+    marker = folder / "resources.json"
+    if marker.exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     texts = built_in_texts()
@@ -44,23 +44,23 @@ def write_miniature(folder: Path) -> Path:
     write_nltk(folder / "nltk_data")
     save_bert(BertModel, folder / "encoder", texts)
     save_bert(BertForMaskedLM, folder / "masked_lm", texts)
-    told.write_text(json.dumps(NAMES, indent=2), encoding="utf-8")
+    marker.write_text(json.dumps(NAMES, indent=2), encoding="utf-8")
     return folder
 
 
 def built_in_texts() -> list[str]:
-    """The texts of the tasks that attacks are about."""
+    """The texts of the tasks."""
     tasks = map(find_task, TASKS)
     return [text for task in tasks for text in task.texts(task.read("builtin", "dev").examples)]
 
 
 def words_of(texts: list[str]) -> list[str]:
-    """The words of texts, each once, in small letters."""
+    """The distinct words of texts in lower case, sorted."""
     return sorted({word.lower() for text in texts for word in text.split() if word.isalpha()})
 
 
 def write_vectors(path: Path, texts: list[str]) -> None:
-    """Vectors in which every word is near some others."""
+    """Writes word vectors in groups of near neighbours."""
     words = words_of(texts)
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(len(words) // GROUP + 1, 16))
@@ -69,7 +69,7 @@ def write_vectors(path: Path, texts: list[str]) -> None:
 
 
 def write_nltk(folder: Path) -> None:
-    """A few stop words, and a tagger that takes every word for a noun."""
+    """Writes a few stop words and a tagger that tags every word as a noun."""
     contents = {
         "corpora/stopwords/english": "".join(f"{word}\n" for word in STOP_WORDS),
         f"taggers/{TAGGER}/{TAGGER}.weights.json": "{}",
@@ -83,11 +83,11 @@ def write_nltk(folder: Path) -> None:
 
 
 def save_bert(kind: type[Any], folder: Path, texts: list[str]) -> None:
-    """A BERT with random weights, and a tokenizer that knows the words."""
+    """Saves a BERT with random weights and a tokenizer of the words."""
     import torch
     from transformers import BertConfig
 
-    tokenizer: Any = word_tokenizer([*texts, *texts])  # words that stand alone are not kept
+    tokenizer: Any = word_tokenizer([*texts, *texts])  # words that occur once are dropped
     tokenizer.add_special_tokens({"mask_token": "[MASK]"})
     config = BertConfig(
         vocab_size=len(tokenizer),

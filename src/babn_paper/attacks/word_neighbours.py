@@ -1,4 +1,4 @@
-"""Synonyms of words: neighbours among word vectors, or from a table."""
+"""Synonyms of words: nearest neighbours among word vectors, or from a table."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,17 @@ from babn.files import parse_json
 from babn_paper.attacks.resources import ResourceError
 
 MOST = 50
-"""Neighbours of a word, as many as any recipe asks for."""
+"""Neighbours of a word, the most that any recipe uses."""
 
 
 class Nearest:
-    """Rows of the nearest words, the word itself first, found when they are asked for.
+    """Indices of the nearest words, computed on demand; the word itself comes first.
+
+    Ties are broken by index, so that attacks are reproducible. `sklearn.neighbors.NearestNeighbors`
+    does neither, and would need the same sorting around it.
 
     Args:
-        vectors: Of length one.
+        vectors: Word vectors of length 1.
     """
 
     def __init__(self, vectors: Float[np.ndarray, "word dim"]) -> None:
@@ -34,15 +37,14 @@ class Nearest:
 
     def _find(self, word: int) -> Int[np.ndarray, "neighbour"]:
         cosines = self.vectors @ self.vectors[word]
-        cosines[word] = np.inf  # a word with the same vector must not come first
+        cosines[word] = np.inf  # comes before words with the same vector
         count = min(MOST + 1, len(cosines))
         nearest = np.argpartition(-cosines, count - 1)[:count]
-        # By number where cosines are equal, so that the order is always the same.
         return nearest[np.lexsort((nearest, -cosines[nearest]))]
 
 
 def read_embedding(path: Path, base: type[Any]) -> Any:
-    """An embedding of TextAttack's class from `vectors.npz` or a table of neighbours.
+    """Reads `vectors.npz` or a table of neighbours as an embedding for TextAttack.
 
     Args:
         path: The file.
@@ -55,13 +57,13 @@ def read_embedding(path: Path, base: type[Any]) -> Any:
 
 
 def read_vectors(path: Path) -> tuple[list[str], Float[np.ndarray, "word dim"]]:
-    """Words and their vectors, scaled to length one."""
+    """Reads words and their vectors, which are normalized to length 1."""
     try:
         with open_data(path) as file, np.load(file, allow_pickle=False) as found:
             words, vectors = found["words"].tolist(), found["vectors"].astype(np.float32)
     except DataError:
         raise
-    except Exception as error:  # damage shows in numpy and zipfile in many ways
+    except Exception as error:  # numpy and zipfile raise many types for damaged files
         raise ResourceError(
             f"{path} cannot be read: {one_line(error)}. It holds two arrays, words and vectors."
         ) from error
@@ -75,7 +77,7 @@ def read_vectors(path: Path) -> tuple[list[str], Float[np.ndarray, "word dim"]]:
 
 
 def read_table(path: Path) -> dict[str, list[str]]:
-    """Neighbours of each word, the nearest first."""
+    """Reads the neighbours of each word, nearest first."""
     try:
         found = parse_json(read_data(path))
     except DataError:
@@ -94,10 +96,10 @@ def _of_table(table: Mapping[str, Sequence[str]], base: type[Any]) -> Any:
     pairs = {(row[0], near) for row in rows for near in row[1:]}
 
     class Table(base):
-        """Knows which words are near, and not how near."""
+        """Knows which words are neighbours, but not their distances."""
 
         def get_cos_sim(self, a: int, b: int) -> float:
-            """One for neighbours, so that the table decides alone."""
+            """1 for neighbours, so that any threshold accepts them, else 0."""
             return 1.0 if a == b or (a, b) in pairs or (b, a) in pairs else 0.0
 
     return Table(np.zeros((len(words), 1), np.float32), to_index, to_word, rows)

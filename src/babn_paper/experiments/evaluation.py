@@ -179,7 +179,10 @@ def measure(
 def available_parts(task_model: TaskModel) -> list[str]:
     """The test parts of the task that the data has; the first one is required."""
     first, *others = task_model.task.test_parts
-    return [first, *(part for part in others if task_model.task.has(task_model.experiment.data, part))]
+    return [
+        first,
+        *(part for part in others if task_model.task.has(task_model.experiment.data, part)),
+    ]
 
 
 def _summary(task_model: TaskModel, place: RunFolder) -> Results:

@@ -150,7 +150,9 @@ class Translator:
         # One token more than the maximum length shows which sentences are longer.
         uncut = encode_sources(texts, task_model.tokenizer, task_model.max_length + 1).lengths
         self.cut += int((uncut > task_model.max_length).sum())
-        data = encode_sources(texts, task_model.tokenizer, task_model.max_length).to(task_model.device)
+        data = encode_sources(texts, task_model.tokenizer, task_model.max_length).to(
+            task_model.device
+        )
         prediction = prediction_settings(task_model, "sampled" if self.settings.samples else "mean")
         found: dict[int, Hypothesis] = {}
         for rows in data.lengths.argsort(descending=True, stable=True).split(self.settings.batch):

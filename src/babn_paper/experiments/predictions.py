@@ -36,7 +36,9 @@ def has_dropout(model: nn.Module) -> bool:
 def read_part(task_model: TaskModel, name: str) -> tuple[Part[Any], Encoded]:
     """Reads and encodes a part of the task's test data."""
     part = task_model.task.read(task_model.experiment.data, name)
-    return part, encoded(task_model.task, part, task_model.tokenizer, task_model.max_length, training=False)
+    return part, encoded(
+        task_model.task, part, task_model.tokenizer, task_model.max_length, training=False
+    )
 
 
 def predict_part(

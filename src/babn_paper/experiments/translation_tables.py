@@ -1,6 +1,7 @@
 """The table of translation: scores, uncertainty and costs."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from babn.evaluation.tables import Table
 from babn_paper.experiments.records import Record
@@ -54,7 +55,7 @@ def translation_table(records: Sequence[Record], caption: str = "") -> Table:
 
 def _part(line: Line) -> str:
     """The part that the scores of a line are of."""
-    measures = next((r.results["measures"] for r in line.group if r.results), {})
+    measures: dict[str, Any] = next((r.results["measures"] for r in line.group if r.results), {})
     return next((part for part in PARTS if part in measures), PARTS[0])
 
 

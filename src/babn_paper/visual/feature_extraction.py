@@ -1,4 +1,4 @@
-"""Features of images in files, one `.npz` for each, as `tasks.vqa_features` reads them."""
+"""Extracts image features to `.npz` files, which `tasks.vqa_features` reads."""
 
 import json
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ from babn_paper.visual.backbones import Backbone
 
 
 @dataclass(frozen=True)
-class Wish:
-    """How features are made.
+class ExtractionSettings:
+    """Settings of feature extraction.
 
     Attributes:
-        size: Height and width that images are brought to.
-        batch: Images at a time.
-        device: Where the network runs.
+        size: Height and width that images are resized to.
+        batch: Images in a batch.
+        device: Device of the network.
     """
 
     size: tuple[int, int] = (224, 224)
@@ -44,71 +44,74 @@ class _Image:
 
 
 def extract(
-    source: Path, out: Path, backbone: Backbone, wish: Wish, progress: Progress | None = None
+    source: Path,
+    out: Path,
+    backbone: Backbone,
+    settings: ExtractionSettings,
+    progress: Progress | None = None,
 ) -> int:
-    """Writes the features of all images, and returns how many there are.
+    """Writes the features of all images and returns the number of images.
 
-    Files that are there already stay, so that the same call finishes what was interrupted. Each
-    holds `x` (region by feature), `bbox` with the corners of regions in pixels of the image,
-    `image_h` and `image_w`.
+    Existing files are kept, so that the same call continues after an interruption. Each file holds
+    `x` (region by feature), `bbox` (corners of the regions in pixels), `image_h` and `image_w`.
 
     Args:
         source: A folder of images, or a tar file.
-        out: Folder for the files, and for `features.json`, which says how they were made.
+        out: Folder for the files and for `features.json`, which describes them.
         backbone: The network.
-        wish: How to use it.
-        progress: Is told how far it has come.
+        settings: Settings of the extraction.
+        progress: Receives the number of finished images.
     """
     progress = progress or NoProgress()
     names = image_names(source)
     if not names:
         raise DataError(f"{source} has no images. Give a folder or tar file of JPEG or PNG files.")
-    grid = _grid(backbone, wish)
-    _describe(out, backbone, wish, grid)
+    grid = _grid(backbone, settings)
+    _describe(out, backbone, settings, grid)
     missing = {name for name in names if not (out / f"{name}.npz").exists()}
     progress.begin("features", len(names), len(names) - len(missing))
-    for images in _batches(source, missing, wish):
-        colours = torch.stack([each.colours for each in images]).to(wish.device)
+    for images in _batches(source, missing, settings):
+        colours = torch.stack([each.colours for each in images]).to(settings.device)
         for image, found in zip(images, backbone.maps(colours).cpu(), strict=True):
             _write(out / f"{image.name}.npz", found, image.shape)
         progress.step(len(images))
     return len(names)
 
 
-def _grid(backbone: Backbone, wish: Wish) -> tuple[int, int]:
-    """Rows and columns of regions, before any image is read."""
-    backbone.network.to(wish.device)
+def _grid(backbone: Backbone, settings: ExtractionSettings) -> tuple[int, int]:
+    """Rows and columns of the feature grid, computed for an empty image."""
+    backbone.network.to(settings.device)
     try:
-        found = backbone.maps(torch.zeros(1, 3, *wish.size, device=wish.device))
+        found = backbone.maps(torch.zeros(1, 3, *settings.size, device=settings.device))
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"size={wish.size} cannot be used with backbone={backbone.name!r}: {reason}. Give a "
-            "larger size, or another backbone."
+            f"size={settings.size} cannot be used with backbone={backbone.name!r}: {reason}. Give "
+            "a larger size, or another backbone."
         ) from error
     rows, columns = found.shape[-2:]
     if rows * columns > MOST:
         raise ConfigError(
-            f"size={wish.size} makes {rows} by {columns} regions, more than {MOST}. Give a smaller "
-            "size."
+            f"size={settings.size} makes {rows} by {columns} regions, more than {MOST}. Give a "
+            "smaller size."
         )
     return rows, columns
 
 
-def _describe(out: Path, backbone: Backbone, wish: Wish, grid: tuple[int, int]) -> None:
-    """Writes how features are made, or refuses a folder of features made otherwise."""
+def _describe(
+    out: Path, backbone: Backbone, settings: ExtractionSettings, grid: tuple[int, int]
+) -> None:
+    """Writes `features.json`; raises if the folder holds features with other settings."""
     made = {
         "backbone": backbone.name,
         "weights": backbone.weights,
-        "image_size": list(wish.size),
+        "image_size": list(settings.size),
         "grid": list(grid),
     }
     path = out / DESCRIPTION
-    if out.is_dir() and any(
-        out.glob("*.npz")
-    ):  # else a call that failed has left no more than this
+    if out.is_dir() and any(out.glob("*.npz")):
         there = _read_description(path)
         if there is None:
             raise ConfigError(f"{out} holds features of unknown origin. Give another folder.")
@@ -119,27 +122,31 @@ def _describe(out: Path, backbone: Backbone, wish: Wish, grid: tuple[int, int]) 
 
 
 def _read_description(path: Path) -> Any:
-    """What is written there; `None` if nothing is, or nothing that can be read."""
+    """The content of `features.json`, `None` if it is missing or damaged."""
     try:
         return parse_json(path.read_bytes())
     except (OSError, ValueError):
         return None
 
 
-def _batches(source: Path, wanted: set[str], wish: Wish) -> Iterator[list[_Image]]:
+def _batches(
+    source: Path, wanted: set[str], settings: ExtractionSettings
+) -> Iterator[list[_Image]]:
     images: list[_Image] = []
     for name, content in contents(source, wanted):
-        images.append(_read(content, f"{source}: {name}", name, wish))
-        if len(images) == wish.batch:
+        images.append(_read(content, f"{source}: {name}", name, settings))
+        if len(images) == settings.batch:
             yield images
             images = []
     if images:
         yield images
 
 
-def _read(content: bytes, place: str, name: str, wish: Wish) -> _Image:
+def _read(content: bytes, place: str, name: str, settings: ExtractionSettings) -> _Image:
     whole = torch.from_numpy(decoded(content, place)).movedim(-1, 0)
-    colours = F.interpolate(whole[None].float() / 255, wish.size, mode="bilinear", antialias=True)
+    colours = F.interpolate(
+        whole[None].float() / 255, settings.size, mode="bilinear", antialias=True
+    )
     return _Image(name, colours[0], (whole.shape[1], whole.shape[2]))
 
 
@@ -155,7 +162,7 @@ def _write(path: Path, maps: Float[Tensor, "feature row column"], shape: tuple[i
 
 
 def corners(rows: int, columns: int, shape: tuple[int, int]) -> Float[np.ndarray, "region 4"]:
-    """Left, top, right and bottom of each region of a grid, row by row, in pixels."""
+    """Left, top, right and bottom of each grid region in pixels, row by row."""
     height, width = shape[0] / rows, shape[1] / columns
     boxes = [
         (column * width, row * height, (column + 1) * width, (row + 1) * height)

@@ -1,4 +1,4 @@
-"""Figures of questions about images, and the paper's Figure 3."""
+"""Figures of answers to visual questions, and the paper's Figure 3."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,61 +11,69 @@ from babn.prediction.modes import evaluating
 from babn_paper.experiments.training_state import TaskModel
 from babn_paper.tasks.task import without_answers
 from babn_paper.tasks.vqa_data import RawImages, VqaPart
-from babn_paper.visual.question import Asking, Look, ask_picture, look_at
+from babn_paper.visual.question import (
+    QuestionSettings,
+    VisualAnswer,
+    answer_picture,
+    answer_question,
+)
 
 EXAMPLES = 200
-"""Test questions among which the figure's are chosen."""
+"""Number of test questions from which those of the figure are chosen."""
 
 
-def draw(look: Look) -> Any:
-    """The figure of a look."""
+def draw(answer: VisualAnswer) -> Any:
+    """The figure of an answer: image, attention maps and candidates."""
     from babn.plots import question_figure
 
-    answers = [(each.answer, each.probability, each.std) for each in look.answers]
+    candidates = [(each.answer, each.probability, each.std) for each in answer.candidates]
     return question_figure(
-        look.question,
-        answers,
-        look.words,
-        look.word_map,
-        look.region_map,
-        look.picture,
-        look.boxes,
+        answer.question,
+        candidates,
+        answer.words,
+        answer.word_map,
+        answer.region_map,
+        answer.picture,
+        answer.boxes,
     )
 
 
-def save_figure(look: Look, path: Path) -> Path:
-    """Draws a look into a file."""
+def save_figure(answer: VisualAnswer, path: Path) -> Path:
+    """Saves the figure of an answer."""
     from babn.plots import save
 
-    return save(draw(look), path)
+    return save(draw(answer), path)
 
 
-def questions_of(task_model: TaskModel) -> VqaPart:
-    """The questions that the run's model was tested on."""
+def read_questions(task_model: TaskModel) -> VqaPart:
+    """The test questions of the task."""
     found = task_model.task.read(task_model.experiment.data, "test")
     if not isinstance(found, VqaPart):
-        raise ConfigError(f"task={task_model.task.name!r} has no images. Give a run that has some.")
+        raise ConfigError(
+            f"task={task_model.task.name!r} has no images. Give a run of visual question answering."
+        )
     return found
 
 
-def ask_example(task_model: TaskModel, part: VqaPart, number: int, asking: Asking) -> Look:
-    """Asks a question of the test data."""
+def answer_example(
+    task_model: TaskModel, part: VqaPart, number: int, settings: QuestionSettings
+) -> VisualAnswer:
+    """Answers a question of the test data."""
     if not 0 <= number < len(part.examples):
         raise DataError(
-            f"example={number} does not exist: there are 0 to {len(part.examples) - 1}."
+            f"example={number} does not exist. Give a number from 0 to {len(part.examples) - 1}."
         )
     example = part.examples[number]
     picture = part.images.picture(example.image)
     if picture is not None and isinstance(part.images, RawImages):
-        return ask_picture(task_model, picture, example.question, asking)
+        return answer_picture(task_model, picture, example.question, settings)
     given = part.images.lookup(torch.tensor([example.image]), 0).batch(torch.tensor([0]))
-    return look_at(
-        task_model, given, example.question, asking, picture, part.images.boxes(example.image)
-    )
+    boxes = part.images.boxes(example.image)
+    return answer_question(task_model, given, example.question, settings, picture, boxes)
 
 
-def surest_and_least_sure(task_model: TaskModel, part: VqaPart) -> list[int]:
-    """Among the first test questions, the one with the clearest answer and the least clear one."""
+def most_and_least_confident(task_model: TaskModel, part: VqaPart) -> list[int]:
+    """The numbers of the test questions with the most and the least confident answer."""
     count = min(EXAMPLES, len(part.examples))
     some = VqaPart(part.name, part.examples[:count], part.origin, part.fingerprint, part.images)
     data = task_model.task.encode(some, task_model.tokenizer, task_model.max_length, training=False)
@@ -82,28 +90,30 @@ def surest_and_least_sure(task_model: TaskModel, part: VqaPart) -> list[int]:
 def figure3(
     task_model: TaskModel,
     folder: Path,
-    asking: Asking,
+    settings: QuestionSettings,
     numbers: Sequence[int],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> list[Path]:
-    """Draws test questions as the paper's Figure 3 does, and returns the files.
+    """Draws test questions as the paper's Figure 3 does and returns the files.
 
     Args:
         task_model: The model.
-        folder: For the files.
-        asking: How to ask.
-        numbers: Of the questions; if there are none, the surest one and the least sure are drawn.
-        tell: Is told of each file.
+        folder: Folder for the files.
+        settings: Settings of the answers.
+        numbers: Numbers of the questions; by default those with the most and the least confident
+            answer.
+        report: Receives a line for each file.
     """
-    part = questions_of(task_model)
+    part = read_questions(task_model)
     chosen = {f"question-{number}": number for number in numbers}
     if not chosen:
         names = ("surest", "least-sure")
-        chosen = dict(zip(names, surest_and_least_sure(task_model, part), strict=True))
+        chosen = dict(zip(names, most_and_least_confident(task_model, part), strict=True))
     paths = []
     for name, number in chosen.items():
-        look = ask_example(task_model, part, number, asking)
-        paths.append(save_figure(look, folder / f"figure3-{name}.pdf"))
-        save_figure(look, folder / f"figure3-{name}.png")
-        tell(f"{paths[-1]}: question {number}, {look.question!r}: {look.answers[0].answer}")
+        answer = answer_example(task_model, part, number, settings)
+        paths.append(save_figure(answer, folder / f"figure3-{name}.pdf"))
+        save_figure(answer, folder / f"figure3-{name}.png")
+        best = answer.candidates[0].answer
+        report(f"{paths[-1]}: question {number}, {answer.question!r}: {best}")
     return paths

@@ -1,4 +1,4 @@
-"""The visual demo: two models learn to answer questions about shapes, and meet noisy images."""
+"""The visual demo: two models answer questions about images of shapes, clean and noisy."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,14 +7,18 @@ from typing import Any
 from babn.progress import Progress
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import run
-from babn_paper.visual.question import Asking, Look, load_run
-from babn_paper.visual.question_figure import ask_example, questions_of, surest_and_least_sure
+from babn_paper.visual.question import QuestionSettings, VisualAnswer, load_run
+from babn_paper.visual.question_figure import (
+    answer_example,
+    most_and_least_confident,
+    read_questions,
+)
 
 RULES = {"softmax": "softmax", "belief": "BABN"}
-"""The rules, and what they are called."""
+"""The attention methods and their names."""
 
 PARTS = {"test": 0.0, "noisy=2": 2.0, "noisy": 5.0, "noisy=10": 10.0}
-"""Parts with their variances of noise."""
+"""Test parts and their noise variances."""
 
 NOISE = tuple(PARTS.values())
 
@@ -35,11 +39,11 @@ QUICK = {"steps": 12, "batch_size": 16, "samples": 2}
 
 @dataclass(frozen=True)
 class Row:
-    """What a model came to at one level of noise.
+    """Measures of a model at one noise level.
 
     Attributes:
-        rule: The attention rule.
-        mode: How the model was asked.
+        rule: The attention method.
+        mode: The prediction mode.
         noise: Variance of the noise.
         measures: All measures by name.
     """
@@ -52,20 +56,20 @@ class Row:
 
 @dataclass(frozen=True)
 class VisualOutcome:
-    """What the demo found.
+    """Results of the demo.
 
     Attributes:
-        rows: Measures by rule, way of asking and noise.
-        looks: Questions that BABN was asked, clean and noisy, each with its heading.
-        experiment: Fields that both runs have in common.
+        rows: Measures by method, mode and noise.
+        answers: Answers of BABN to clean and noisy questions, each with a heading.
+        experiment: Fields that both runs share.
     """
 
     rows: list[Row]
-    looks: list[tuple[str, Look]]
+    answers: list[tuple[str, VisualAnswer]]
     experiment: dict[str, Any]
 
     def measures(self, rule: str, mode: str, noise: float) -> dict[str, float]:
-        """What a model came to, asked in one way at one level of noise."""
+        """Measures of a model in one mode at one noise level."""
         return next(
             row.measures
             for row in self.rows
@@ -74,13 +78,13 @@ class VisualOutcome:
 
 
 def run_visual(folder: Path, seed: int, quick: bool, progress: Progress) -> VisualOutcome:
-    """Trains both models in sub-folders, and asks them at every level of noise.
+    """Trains both models and tests them at every noise level.
 
     Args:
-        folder: Where the runs are kept; finished ones are begun again.
-        seed: Another number gives other runs.
-        quick: Train for a few seconds only, to see that everything runs.
-        progress: Is told how far it has come.
+        folder: Folder for the runs; existing ones are replaced.
+        seed: Seed of both runs.
+        quick: Train for a few seconds only, as a smoke test.
+        progress: Receives the number of finished steps and examples.
     """
     fields = EXPERIMENT | (QUICK if quick else {}) | {"seed": seed}
     rows: list[Row] = []
@@ -89,7 +93,7 @@ def run_visual(folder: Path, seed: int, quick: bool, progress: Progress) -> Visu
         named = _Named(progress, RULES[rule])
         found = run(experiment, folder / rule, overwrite=True, progress=named)["measures"]
         rows += _rows(found, rule)
-    return VisualOutcome(rows, looks(folder / "belief", seed), fields)
+    return VisualOutcome(rows, example_answers(folder / "belief", seed), fields)
 
 
 def _rows(found: dict[str, dict[str, dict[str, float]]], rule: str) -> list[Row]:
@@ -100,24 +104,27 @@ def _rows(found: dict[str, dict[str, dict[str, float]]], rule: str) -> list[Row]
     ]
 
 
-def looks(folder: Path, seed: int) -> list[tuple[str, Look]]:
-    """A clear and an unclear question, and the clear one again with noise."""
+def example_answers(folder: Path, seed: int) -> list[tuple[str, VisualAnswer]]:
+    """The most confident answer, clean and with noise, and the least confident one."""
     task_model = load_run(folder)
-    part = questions_of(task_model)
-    clear, unclear = surest_and_least_sure(task_model, part)
-    asked = [
-        ("A question that the model is sure of", clear, 0.0),
-        ("The same with noise of variance 5 on the image's features", clear, 5.0),
-        ("A question that it is least sure of", unclear, 0.0),
+    part = read_questions(task_model)
+    most, least = most_and_least_confident(task_model, part)
+    examples = [
+        ("The most confident answer", most, 0.0),
+        ("The same question with noise of variance 5 on the image features", most, 5.0),
+        ("The least confident answer", least, 0.0),
     ]
     return [
-        (heading, ask_example(task_model, part, number, Asking(noise=noise, seed=seed)))
-        for heading, number, noise in asked
+        (
+            heading,
+            answer_example(task_model, part, number, QuestionSettings(noise=noise, seed=seed)),
+        )
+        for heading, number, noise in examples
     ]
 
 
 class _Named(Progress):
-    """Tells another progress, with a name before every task."""
+    """Forwards progress with a name before every task."""
 
     def __init__(self, progress: Progress, name: str) -> None:
         self.progress, self.name = progress, name

@@ -1,4 +1,4 @@
-"""The page of the visual demo: one file that needs nothing but itself."""
+"""The self-contained HTML page of the visual demo."""
 
 import json
 from dataclasses import asdict
@@ -8,11 +8,12 @@ from typing import Any
 from babn.evaluation.markup import Markup, element, join
 from babn.evaluation.page import check_target, document
 from babn_paper.experiments.naming import method_name
-from babn_paper.visual.visual_demo import NOISE, VisualOutcome
+from babn_paper.visual.question import VisualAnswer
 from babn_paper.visual.question_figure import draw
+from babn_paper.visual.visual_demo import NOISE, VisualOutcome
 
 AUTHOR = "babn vqa-demo"
-"""Stands in the page, to tell it from one that someone else made."""
+"""Identifies pages that this command wrote and may overwrite."""
 
 TITLE = "How sure is attention to an image?"
 PAGE, NUMBERS, PICTURE = "index.html", "results.json", "noise.png"
@@ -24,29 +25,29 @@ COLUMNS = {
     "PAvPU (p<0.05)": "PAvPU",
     "error AUROC (confidence)": "error AUROC",
 }
-"""Measures that are shown, and what they are called."""
+"""Measures of the table, and their headings."""
 
 SHOWN = (0.0, 5.0)
 
 CURVES = ("accuracy", "mean confidence", "ECE-10")
-"""Measures that are drawn over the variance of noise."""
+"""Measures that are plotted over the noise variance."""
 
 LEGEND = (
-    "Above: the image; how much the regions together attend to each region in the last layer, at "
-    "the posterior mean; and how random that is (standard deviation by mean). Below: the most "
-    "probable answers, and the same two maps for attention from each word (row) to each (column)."
+    "Top: the image; attention to each region in the last layer at the posterior mean, averaged "
+    "over the querying regions; and its standard deviation divided by the mean. Bottom: the most "
+    "probable answers, and the same two maps for attention from each word (row) to each word."
 )
 
 
 def prepare(folder: Path, force: bool) -> None:
-    """Makes the folder, unless it exists and holds what the demo did not write."""
+    """Creates the folder; raises if it holds files that the demo did not write."""
     check_target(folder, PAGE, AUTHOR, force)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PAGE).write_text(document(TITLE, element("p", "Not finished yet."), AUTHOR))
 
 
 def write(folder: Path, outcome: VisualOutcome, versions: dict[str, str]) -> None:
-    """Writes the page, the noise curve and the numbers."""
+    """Writes the page, the noise curves and the measures."""
     from babn.plots import save
 
     save(noise_figure(outcome), folder / PICTURE)
@@ -61,51 +62,48 @@ def write(folder: Path, outcome: VisualOutcome, versions: dict[str, str]) -> Non
 
 
 def page(outcome: VisualOutcome, versions: dict[str, str]) -> str:
-    """The whole page."""
+    """The HTML of the page."""
     body = join(
         element("h1", TITLE),
-        element("p", introduction(outcome)),
+        element("p", INTRODUCTION),
         element("h2", "Clean and noisy images"),
         element("div", _table(outcome), class_="scroll"),
         element("p", finding(outcome)),
         _svg(noise_figure(outcome), "Accuracy, confidence and calibration over noise"),
-        element("h2", "Where the model with BABN looked"),
+        element("h2", "Attention of the BABN model"),
         element("p", LEGEND),
-        *(_section(heading, look) for heading, look in outcome.looks),
+        *(_section(heading, answer) for heading, answer in outcome.answers),
         element("p", _footer(outcome, versions), class_="muted"),
     )
     return document(f"{TITLE} (babn)", body, AUTHOR)
 
 
-def introduction(outcome: VisualOutcome) -> str:
-    """What was done."""
-    return (
-        "Two small co-attention networks (MCAN) learned to answer questions about images of "
-        "coloured shapes. One has softmax attention; in the other (BABN) attention weights are "
-        "random, and each has a spread of its own. Then both were asked about images whose "
-        "features had "
-        "Gaussian noise added, which neither has seen in training. One run of each is too little "
-        "to say which rule is better; it shows what can be asked."
-    )
+INTRODUCTION = (
+    "Two small co-attention networks (MCAN) were trained to answer questions about images of "
+    "coloured shapes. One has softmax attention; in the other (BABN) attention weights are random "
+    "variables with a learned spread. Both were then tested on images with Gaussian noise on their "
+    "features, which neither has seen in training. One run of each is too little to say which "
+    "method is better; it shows what can be measured."
+)
 
 
 def finding(outcome: VisualOutcome) -> str:
-    """What noise does to the model with BABN, in one sentence."""
+    """The effect of noise on the BABN model, in sentences."""
     clean, noisy = (outcome.measures("belief", "sampled", noise) for noise in SHOWN)
     names = ("accuracy", "mean confidence", "mean mutual information")
     (right, sure, doubt), (right_noisy, sure_noisy, doubt_noisy) = (
         [measures[name] for name in names] for measures in (clean, noisy)
     )
     return (
-        f"With noise of variance {SHOWN[1]:g}, BABN is right in {right_noisy:.0%} of the questions "
-        f"in place of {right:.0%}. Its mean confidence goes from {sure:.0%} to "
-        f"{sure_noisy:.0%}, and the mutual information of samples and answers, which is what "
-        f"random attention contributes to its doubt, from {doubt:.4f} to {doubt_noisy:.4f} nats."
+        f"With noise of variance {SHOWN[1]:g}, the accuracy of BABN changes from {right:.0%} to "
+        f"{right_noisy:.0%} and its mean confidence from {sure:.0%} to {sure_noisy:.0%}. The "
+        "mutual information between answer and attention, which is the uncertainty due to random "
+        f"attention, changes from {doubt:.4f} to {doubt_noisy:.4f} nats."
     )
 
 
 def table_rows(outcome: VisualOutcome) -> list[list[str]]:
-    """Name, noise and shown measures of each row, clean and with the paper's noise."""
+    """The rows of the table: clean images, and those with the paper's noise."""
     return [
         [
             method_name(row.rule, row.mode),
@@ -122,7 +120,7 @@ def _percent(value: float | None) -> str:
 
 
 def noise_figure(outcome: VisualOutcome) -> Any:
-    """Accuracy, confidence and ECE of both rules, over the variance of noise."""
+    """Accuracy, confidence and ECE of both methods over the noise variance."""
     from babn.plots.noise import noise_curves
 
     curves: dict[str, dict[str, list[float]]] = {}
@@ -144,15 +142,15 @@ def _table(outcome: VisualOutcome) -> Markup:
     return element("table", element("thead", head), element("tbody", *rows))
 
 
-def _section(heading: str, look: Any) -> Markup:
-    answer = look.answers[0]
-    said = (
-        f"“{look.question}” – “{answer.answer}”, with probability {answer.probability:.2f} ± "
-        f"{answer.std:.2f} over samples of attention; mutual information {look.information:.3f} "
-        "nats."
+def _section(heading: str, answer: VisualAnswer) -> Markup:
+    best = answer.candidates[0]
+    text = (
+        f"“{answer.question}” – “{best.answer}”, with probability {best.probability:.2f} ± "
+        f"{best.std:.2f} over samples of attention; mutual information "
+        f"{answer.mutual_information:.3f} nats."
     )
-    figure = _svg(draw(look), f"{look.question} {answer.answer}")
-    return join(element("h3", heading), element("p", said), figure)
+    figure = _svg(draw(answer), f"{answer.question} {best.answer}")
+    return join(element("h3", heading), element("p", text), figure)
 
 
 def _svg(figure: Any, label: str) -> Markup:

@@ -33,7 +33,9 @@ def victim(task_model: TaskModel, threat: Threat, samples: int = 1, seed: int = 
 def test_the_mean_answers_like_the_model_itself(task_model: TaskModel) -> None:
     asked = victim(task_model, "mean")
     part = Part("attack", [TextExample(TEXT, 0)], "", "")
-    encoded = task_model.task.encode(part, task_model.tokenizer, task_model.max_length, training=False)
+    encoded = task_model.task.encode(
+        part, task_model.tokenizer, task_model.max_length, training=False
+    )
     with torch.no_grad(), babn.posterior_mean(task_model.model.eval()):
         expected = task_model.model(**without_answers(encoded.batch(torch.tensor([0])))).logits
     found = asked([TEXT])

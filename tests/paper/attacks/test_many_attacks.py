@@ -9,7 +9,7 @@ from test_attack_command import run
 
 from babn.errors import ConfigError
 from babn.progress import Progress
-from babn_paper.attacks.many_attacks import attack_many, recipes_of
+from babn_paper.attacks.many_attacks import attack_many, parse_recipes
 from interruptions import told_after_ctrl_c
 
 
@@ -30,10 +30,10 @@ def copied_run(run: Path, place: Path) -> Path:
 
 
 def test_recipes_are_named_one_by_one_or_all_together() -> None:
-    assert recipes_of("all") == ["textfooler", "textbugger", "bae"]
-    assert recipes_of("bae, textfooler") == ["textfooler", "bae"]
+    assert parse_recipes("all") == ["textfooler", "textbugger", "bae"]
+    assert parse_recipes("bae, textfooler") == ["textfooler", "bae"]
     with pytest.raises(ConfigError, match="recipe pwws is not known"):
-        recipes_of("bae,pwws")
+        parse_recipes("bae,pwws")
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -12,10 +12,10 @@ from small_experiments import tiny
 from babn.errors import BabnError, BabnWarning, ConfigError, StorageError
 from babn.progress import NoProgress
 from babn_paper.experiments import evaluation
-from babn_paper.experiments.locks import lock_holder
 from babn_paper.experiments.engines import Engine, Slot
-from babn_paper.experiments.jobs import Job, run_all
 from babn_paper.experiments.evaluation import evaluate, remeasure
+from babn_paper.experiments.jobs import Job, run_all
+from babn_paper.experiments.locks import lock_holder
 from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.experiments.worker import do_run

@@ -18,9 +18,9 @@ from babn.errors import BabnError, BabnWarning, ConfigError, DataError, FormatEr
 from babn_paper.experiments import checkpoints, training
 from babn_paper.experiments.cache import cache_folder
 from babn_paper.experiments.checkpoints import FILE, find_checkpoints
+from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.log import read_log
-from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.training_state import TrainingState
@@ -273,7 +273,9 @@ def test_a_read_only_folder_is_named(
 
     with monkeypatch.context() as patched:
         patched.setattr(checkpoints, "write_tensors", refused)
-        with pytest.raises(StorageError, match=r"step 4 cannot be written.*make the folder writable"):
+        with pytest.raises(
+            StorageError, match=r"step 4 cannot be written.*make the folder writable"
+        ):
             run(short(), copy, resume=True)
     run(short(), copy, resume=True)
     assert same_weights(copy, done)

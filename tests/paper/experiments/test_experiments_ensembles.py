@@ -7,9 +7,9 @@ import torch
 from small_experiments import tiny
 
 from babn.evaluation import Evaluation
+from babn_paper.experiments.evaluation import measure
 from babn_paper.experiments.jobs import Job
 from babn_paper.experiments.records import collect
-from babn_paper.experiments.evaluation import measure
 from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.text_answers import TextAnswers

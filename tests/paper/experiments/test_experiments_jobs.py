@@ -13,9 +13,9 @@ from small_experiments import tiny
 from babn.errors import ConfigError
 from babn.progress import NoProgress
 from babn_paper.experiments import jobs, worker
-from babn_paper.experiments.locks import lock_folder
 from babn_paper.experiments.engines import Engine, Slot, WorkerDiedError
 from babn_paper.experiments.jobs import Job, run_all
+from babn_paper.experiments.locks import lock_folder
 from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.experiments.worker import BUSY, INTERRUPTED, OUT_OF_MEMORY, do_run
 

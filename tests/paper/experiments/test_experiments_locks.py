@@ -67,7 +67,9 @@ def test_the_lease_of_another_machine_expires(
         monkeypatch.setattr(FileLock, "acquire", acquire)
     other_machine(tmp_path, age=locks.EXPIRES - 5)
     assert lock_holder(tmp_path) == "process 7 of elsewhere"
-    with pytest.raises(BusyError, match=r"process 7 of elsewhere\. If that process has ended, wait 60"):
+    with pytest.raises(
+        BusyError, match=r"process 7 of elsewhere\. If that process has ended, wait 60"
+    ):
         lock_folder(tmp_path).__enter__()
     other_machine(tmp_path, age=locks.EXPIRES + 5)
     assert lock_holder(tmp_path) is None

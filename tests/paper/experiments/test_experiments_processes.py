@@ -16,7 +16,6 @@ from torch import Tensor
 import babn
 from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.config_files import write_experiment
-from babn_paper.experiments.log import read_log
 from babn_paper.experiments.distributed import (
     SINGLE,
     World,
@@ -24,6 +23,7 @@ from babn_paper.experiments.distributed import (
     process_group,
     was_restarted,
 )
+from babn_paper.experiments.log import read_log
 from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.training_state import prepare_training
@@ -61,7 +61,9 @@ def test_a_mean_over_words_weighs_processes_by_words() -> None:
     state.model.eval()
 
     def losses(world: World) -> Tensor:
-        return torch.stack([p.weight * state.model(**p.batch).loss for p in state.micro_batches(0, world)])
+        return torch.stack(
+            [p.weight * state.model(**p.batch).loss for p in state.micro_batches(0, world)]
+        )
 
     with torch.no_grad():
         alone = losses(SINGLE)

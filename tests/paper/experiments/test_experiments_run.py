@@ -15,8 +15,8 @@ from babn.errors import BabnWarning, ConfigError, ModelError
 from babn.progress import NoProgress
 from babn_paper.experiments import evaluation, training, training_state
 from babn_paper.experiments.checkpoints import find_checkpoints
-from babn_paper.experiments.log import read_log
 from babn_paper.experiments.evaluation import evaluate, remeasure
+from babn_paper.experiments.log import read_log
 from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunError, RunFolder
 from babn_paper.experiments.training_state import prepare_training
@@ -123,7 +123,9 @@ def test_every_rule_runs(rule: str, task: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", ["small", "albert-base"])
 def test_models_that_are_made_have_the_dropout_that_was_asked_for(model: str) -> None:
-    config: Any = prepare_training(tiny(model=model, dropout=0.3, classifier_dropout=0.2)).model.config
+    config: Any = prepare_training(
+        tiny(model=model, dropout=0.3, classifier_dropout=0.2)
+    ).model.config
     assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.3
     assert config.classifier_dropout_prob == 0.2
 

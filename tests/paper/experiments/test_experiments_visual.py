@@ -9,13 +9,13 @@ from small_experiments import StopsAt, same_weights
 
 from babn.errors import ConfigError, DataError
 from babn_paper.experiments.config_files import built_in, find_config, read_experiment
+from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.grids import read_grid, table_grid
 from babn_paper.experiments.optimizer import mcan_schedule
 from babn_paper.experiments.quick import quick
 from babn_paper.experiments.records import Record
 from babn_paper.experiments.results_page import main_table
-from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.run import run
 from babn_paper.experiments.training_state import prepare_training
 from babn_paper.experiments.visual_tables import visual_tables
@@ -52,7 +52,7 @@ def test_a_run_has_both_parts_and_goes_on_where_it_stopped(tmp_path: Path) -> No
 def test_belief_maps_are_as_long_as_images_have_regions() -> None:
     state = prepare_training(tiny(rule="belief"))
     assert state.model.babn.config.max_length == 16  # 4 by 4 regions, more than words
-    batch = next(state.batches(0)).batch
+    batch = next(state.micro_batches(0)).batch
     assert batch["pixel_values"].shape == (8, 3, 32, 32)
     assert batch["labels"].sum(-1).tolist() == [1.0] * 8
     assert set(batch) == {"input_ids", "attention_mask", "pixel_values", "labels"}
@@ -66,7 +66,9 @@ def test_belief_maps_are_as_long_as_images_have_regions() -> None:
 def test_shapes_can_be_learnt(rule: str) -> None:
     """Twenty questions by heart, with attention of every kind."""
     torch.manual_seed(0)
-    state = prepare_training(tiny(rule=rule, settings={} if rule == "softmax" else {"kl_weight": 0.0}))
+    state = prepare_training(
+        tiny(rule=rule, settings={} if rule == "softmax" else {"kl_weight": 0.0})
+    )
     batch = state.data.batch(torch.arange(20))
     optimizer = torch.optim.Adam(state.model.parameters(), 1e-3)
     losses = []

@@ -1,4 +1,4 @@
-"""Asking a trained model about images, from Python and from the command line."""
+"""Answers of trained models to questions about images, in Python and on the command line."""
 
 from pathlib import Path
 
@@ -14,10 +14,21 @@ from babn.errors import ConfigError, DataError
 from babn.prediction.attention_maps import AttentionMap
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import run
-from babn_paper.visual.question import Asking, ask_file, ask_picture, load_run, read_question, together
-from babn_paper.visual.question_figure import ask_example, questions_of, surest_and_least_sure
+from babn_paper.visual.question import (
+    QuestionSettings,
+    answer_file,
+    answer_picture,
+    averaged,
+    load_run,
+    read_question,
+)
+from babn_paper.visual.question_figure import (
+    answer_example,
+    most_and_least_confident,
+    read_questions,
+)
 
-FEW = Asking(samples=3)
+FEW = QuestionSettings(samples=3)
 
 
 @pytest.fixture(scope="module")
@@ -41,45 +52,49 @@ def invoke(*words: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_look_holds_answers_and_where_the_model_looked(finished: Path, image: Path) -> None:
+def test_an_answer_holds_candidates_and_attention_maps(finished: Path, image: Path) -> None:
     task_model = load_run(finished)
-    look = ask_file(task_model, image, "What color is the shape?", FEW)
+    answer = answer_file(task_model, image, "What color is the shape?", FEW)
 
-    assert len(look.answers) == 5
-    shares = [each.probability for each in look.answers]
+    assert len(answer.candidates) == 5
+    shares = [each.probability for each in answer.candidates]
     assert shares == sorted(shares, reverse=True)
-    assert look.words == ["what", "color", "is", "the", "shape"] and not look.notes
-    assert look.region_map.mean.shape == (1, 1, 1, 16) and look.boxes == (4, 4)
-    assert look.word_map.mean.shape == (1, 1, 5, 5)
-    torch.testing.assert_close(look.region_map.mean.sum(), torch.tensor(1.0, dtype=torch.float64))
-    noisy = ask_file(task_model, image, "What color is the shape?", Asking(samples=3, noise=5.0))
-    assert noisy.answers != look.answers
+    assert answer.words == ["what", "color", "is", "the", "shape"] and not answer.notes
+    assert answer.region_map.mean.shape == (1, 1, 1, 16) and answer.boxes == (4, 4)
+    assert answer.word_map.mean.shape == (1, 1, 5, 5)
+    torch.testing.assert_close(answer.region_map.mean.sum(), torch.tensor(1.0, dtype=torch.float64))
+    noisy = answer_file(
+        task_model, image, "What color is the shape?", QuestionSettings(samples=3, noise=5.0)
+    )
+    assert noisy.candidates != answer.candidates
 
 
 def test_answers_are_those_of_the_same_question_in_the_test_data(finished: Path) -> None:
     task_model = load_run(finished)
-    part = questions_of(task_model)
+    part = read_questions(task_model)
     example = part.examples[7]
-    look = ask_example(task_model, part, 7, FEW)
+    answer = answer_example(task_model, part, 7, FEW)
     data = task_model.task.encode(part, task_model.tokenizer, task_model.max_length, training=False)
     batch = data.batch(torch.tensor([7]), multiple=1)
     found = babn.predict(task_model.model, batch, 3, recenter=False)
     picture = part.images.picture(example.image)
 
-    assert look.question == example.question
-    assert look.answers[0].probability == pytest.approx(float(found.probs.max()), rel=1e-4)
+    assert answer.question == example.question
+    assert answer.candidates[0].probability == pytest.approx(float(found.probs.max()), rel=1e-4)
     assert picture is not None
-    assert ask_picture(task_model, picture, example.question, FEW).answers == look.answers
+    assert (
+        answer_picture(task_model, picture, example.question, FEW).candidates == answer.candidates
+    )
     with pytest.raises(DataError, match="example=9999"):
-        ask_example(task_model, part, 9999, FEW)
-    assert len(surest_and_least_sure(task_model, part)) == 2
+        answer_example(task_model, part, 9999, FEW)
+    assert len(most_and_least_confident(task_model, part)) == 2
 
 
 def test_what_the_model_cannot_read_is_told(finished: Path) -> None:
     task_model = load_run(finished)
     words, notes = read_question(task_model, f"What color {'is ' * 20} zebra?")
     assert len(words) == 14
-    assert notes == ["not known: zebra", "cut after 14 words"]
+    assert notes == ["unknown words: zebra", "truncated to 14 words"]
     for question in ("zebra giraffe", "??", ""):
         with pytest.raises(DataError, match="no word that the model knows"):
             read_question(task_model, question)
@@ -88,7 +103,7 @@ def test_what_the_model_cannot_read_is_told(finished: Path) -> None:
 def test_heads_and_queries_are_averaged_by_weight() -> None:
     mean = torch.rand(1, 2, 3, 4).softmax(-1)
     spread = torch.rand(1, 2, 3, 4)
-    found = together(AttentionMap("x", mean, spread))
+    found = averaged(AttentionMap("x", mean, spread))
     expected = (mean * spread).sum((1, 2)) / mean.sum((1, 2))
     torch.testing.assert_close(found.mean[:, 0, 0], mean.double().mean((1, 2)))
     torch.testing.assert_close(found.relative_std[:, 0, 0].float(), expected)
@@ -99,7 +114,7 @@ def test_the_command_answers_and_draws(finished: Path, image: Path, tmp_path: Pa
     words = ["vqa", str(finished), "--image", str(image), "--samples", "3", "--out", str(out)]
     code, shown = invoke(*words, "--question", "Is there a circle?")
     assert code == 0, shown
-    assert "probability" in shown and "Regions that it looked at" in shown
+    assert "probability" in shown and "Attention to the regions" in shown
     with Image.open(out) as drawn:
         assert drawn.width > 500
     code, shown = invoke("vqa", str(finished), "--example", "3", "--samples", "1")
@@ -123,7 +138,7 @@ def test_the_command_refuses(finished: Path, words: list[str], message: str) -> 
 def test_a_broken_image_is_refused(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(b"\xff\xd8 no")
     with pytest.raises(DataError, match=r"bad\.jpg cannot be read"):
-        ask_file(load_run(finished), tmp_path / "bad.jpg", "what color", FEW)
+        answer_file(load_run(finished), tmp_path / "bad.jpg", "what color", FEW)
 
 
 def test_runs_without_images_are_refused(tmp_path: Path) -> None:
