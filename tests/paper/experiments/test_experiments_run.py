@@ -13,6 +13,7 @@ from small_experiments import StopsAt, same_weights, tiny, weights
 import babn
 from babn.errors import BabnWarning, ConfigError, ModelError
 from babn.progress import NoProgress
+from babn.text import installed
 from babn_paper.experiments import evaluation, training, training_state
 from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.evaluation import evaluate, remeasure
@@ -20,7 +21,6 @@ from babn_paper.experiments.log import read_log
 from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunError, RunFolder
 from babn_paper.experiments.training_state import prepare_training
-from babn_paper.tasks import installed
 
 
 @pytest.fixture(scope="module")
