@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Sequence
 
 from babn.evaluation.tables import Table
-from babn_paper.attacks.page import failed_twice
+from babn_paper.attacks.attack_records import failed_twice
+from babn_paper.attacks.attack_table import RULES, Description
 from babn_paper.attacks.plan import RECIPES, THREATS
-from babn_paper.attacks.table import RULES, Description
 from babn_paper.experiments.naming import rule_name
 from babn_paper.experiments.result_tables import NONE
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from babn_paper.visual.backbones import Backbone
-from babn_paper.visual.extract import Wish, extract
+from babn_paper.visual.feature_extraction import ExtractionSettings, extract
 
 NAME = "efficientnet-lite0"
 SIZE = (224, 288)
@@ -54,7 +54,9 @@ def main() -> None:
     args = parser.parse_args()
     archive = next(args.folder.glob("images*.tar"), args.folder / "images")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    count = extract(archive, args.folder / "features", backbone(), Wish(SIZE, 64, device))
+    count = extract(
+        archive, args.folder / "features", backbone(), ExtractionSettings(SIZE, 64, device)
+    )
     print(f"Features of {count} images: {args.folder / 'features'}")
 
 

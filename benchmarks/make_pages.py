@@ -33,8 +33,8 @@ from babn.estimate.estimates import Estimate, estimates
 from babn.estimate.shapes import shape_of
 from babn.estimate.workload import Workload
 from babn.evaluation.tables import Table
-from babn_paper.attacks.table import attack_table
-from babn_paper.attacks.table import circumstances as attack_circumstances
+from babn_paper.attacks.attack_table import attack_table
+from babn_paper.attacks.attack_table import circumstances as attack_circumstances
 from babn_paper.cli._all_tables import TITLES as TABLES
 from babn_paper.cli._tables import ATTACKS, FIGURE
 from babn_paper.experiments.grids import table_grid

@@ -9,7 +9,7 @@ from choose_settings import search_table
 from mean_over_tasks import mean_table
 
 from babn.evaluation.tables import Table
-from babn_paper.attacks.many import attacks_page
+from babn_paper.attacks.attack_table import attacks_page
 from babn_paper.experiments.records import Record, load_records
 from babn_paper.experiments.results_page import circumstances, page
 

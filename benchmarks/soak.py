@@ -41,8 +41,9 @@ from babn.files import replace_text
 from babn.progress import Progress
 from babn.text.pretrained import quiet
 from babn_paper.experiments.environment import machine, versions
+from babn_paper.experiments.evaluation import evaluate
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.run import evaluate, run
+from babn_paper.experiments.run import run
 
 CONFIGS: tuple[babn.RuleConfig, ...] = (
     babn.BeliefConfig.pairs(max_length=16),

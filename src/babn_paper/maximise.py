@@ -1,4 +1,8 @@
-"""Short training of small models on an evidence bound."""
+"""Maximises an evidence bound of a small model, for the simulations.
+
+The models train in seconds on simulated data. They need none of what the training loop of
+`babn_paper.experiments` is for: batches of a data set, checkpoints, logs or several processes.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -21,22 +25,22 @@ def maximise(
     weight: float = 1.0,
     largest: float = 10.0,
 ) -> list[float]:
-    """Maximises a bound with Adam and a cosine schedule of the learning rate.
+    """Maximises a bound by Adam with cosine learning rate decay.
 
     Args:
         bound: Draws data and noise and returns the mean bound.
-        parameters: Parameters to train.
-        title: Title of the progress display.
-        steps: Number of optimizer steps.
+        parameters: The parameters to train.
+        title: Title of the progress bar.
+        steps: Optimizer steps.
         rate: Initial learning rate.
         seed: Seed of data and noise; the global random state is restored.
-        progress: Is notified of every step.
+        progress: Receives the number of finished steps.
         weight: Factor of the gradients.
-        largest: Maximum norm of the gradient. Rare draws of small shapes have gradients that would
-            undo many steps.
+        largest: Gradient norm for clipping. Rare samples with small shapes have gradients that
+            would undo many steps.
 
     Returns:
-        The mean bound at every step.
+        The mean bound of every step.
     """
     check_count("steps", steps)
     check_at_least("rate", rate, 0.0, strictly=True)

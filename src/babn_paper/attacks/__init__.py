@@ -1,1 +1,1 @@
-"""Attacks that change words of a text until a model changes its answer."""
+"""Adversarial attacks that change words of a text until a classifier is fooled."""

@@ -1,4 +1,4 @@
-"""The examples that are attacked: the same for every model, the bad ones among them."""
+"""The examples to attack, which are the same for every model."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class Target:
     """An example to attack.
 
     Attributes:
-        place: Its line in the part, from 0.
+        place: Its row in the part of the data, counted from 0.
         texts: Its texts by column.
-        label: The number of the right class; -1 if it is not known.
+        label: Index of the true class; -1 if it is unknown.
         problem: Why it cannot be attacked; empty if it can.
     """
 
@@ -32,14 +32,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Targets:
-    """What a part has, in the order in which it is attacked.
+    """A part of the data in the order in which it is attacked.
 
     Attributes:
-        rows: The lines as they stand.
-        order: Their places, shuffled.
-        task: How lines are read.
-        origin: Where they were read.
-        fingerprint: Changes when the data does.
+        rows: The rows as they were read.
+        order: Their indices, shuffled.
+        task: Turns rows into examples.
+        origin: Source of the data.
+        fingerprint: Fingerprint of the data.
     """
 
     rows: list[Row]
@@ -49,18 +49,18 @@ class Targets:
     fingerprint: str
 
     def first(self, count: int) -> Iterator[Target]:
-        """The first examples in the shuffled order; all of them if there are fewer."""
+        """The first examples in the shuffled order; fewer if the part is smaller."""
         return (_target(self.task, self.rows[place], place) for place in self.order[:count])
 
 
 def read_targets(task: GlueTask, data: str, part: str, seed: int) -> Targets:
-    """A part in an order that depends on nothing but its size and the seed.
+    """Reads a part of the data and shuffles it; the order depends on its size and the seed only.
 
     Args:
         task: The task.
         data: `"builtin"`, `"hub"`, or a folder.
-        part: The split.
-        seed: Another number gives another order.
+        part: The part to read.
+        seed: Seed of the order.
     """
     rows, origin, fingerprint = task.rows(data, part)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
@@ -68,17 +68,17 @@ def read_targets(task: GlueTask, data: str, part: str, seed: int) -> Targets:
 
 
 def check_task(task: Task[Any]) -> GlueTask:
-    """The task, if it asks texts for a class."""
+    """The task, if it is text classification; raises otherwise."""
     if isinstance(task, GlueTask) and isinstance(task.target, Classes):
         return task
     raise ConfigError(
-        f"task={task.name!r} cannot be attacked: attacks change the class that a model gives to a "
-        "text or a pair. Give a run of a task such as mrpc, cola, rte, qqp or sst2."
+        f"task={task.name!r} cannot be attacked: attacks need a classifier of texts or pairs. Give "
+        "a run of a task such as mrpc, cola, rte, qqp or sst2."
     )
 
 
 def class_names(task: GlueTask) -> tuple[str, ...]:
-    """The names of the classes in the order of their numbers."""
+    """Names of the classes, by index."""
     assert isinstance(task.target, Classes)
     return task.target.names
 

@@ -1,4 +1,4 @@
-"""What an attack is: all that decides its result beside the model, the data and the resources."""
+"""The plan of an attack: recipe, threat model, seed and part of the data."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
@@ -8,30 +8,32 @@ from babn.validation import check_at_least, check_choices, check_count
 from babn_paper.experiments.experiment import Experiment
 
 Recipe = Literal["textfooler", "textbugger", "bae"]
-"""Jin et al. 2020, Li et al. 2019, Garg & Ramakrishnan 2020."""
+"""[Jin et al. 2020](https://arxiv.org/abs/1907.11932),
+[Li et al. 2019](https://arxiv.org/abs/1812.05271),
+[Garg and Ramakrishnan 2020](https://arxiv.org/abs/2004.01970)."""
 
 RECIPES: dict[Recipe, str] = {"textfooler": "TextFooler", "textbugger": "TextBugger", "bae": "BAE"}
-"""The recipes as tables call them."""
+"""Names of the recipes in tables."""
 
 Threat = Literal["mean", "sample", "average"]
-"""What answers a query: the posterior mean, one fresh sample, or the average of fresh samples."""
+"""Prediction for a query: at the posterior mean, by one new sample, or averaged over samples."""
 
 THREATS: dict[Threat, str] = {
-    "mean": "every query is answered at the posterior mean",
-    "sample": "every query is answered by one fresh sample of attention",
-    "average": "every query is answered by the average of {samples} fresh samples of attention",
+    "mean": "predictions for queries are at the posterior mean",
+    "sample": "the prediction for every query is one new sample of attention",
+    "average": "the prediction for every query is averaged over {samples} new samples of attention",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How a model is attacked.
+    """The plan of an attack.
 
     Attributes:
-        recipe: How texts are changed.
-        threat: What answers a query.
-        samples: Samples that are averaged over; 1 for other threats.
-        seed: Decides which examples are attacked, in which order, and all noise.
+        recipe: The attack recipe.
+        threat: The threat model, which determines the prediction for a query.
+        samples: Number of samples that `"average"` averages over; 1 for other threat models.
+        seed: Seed of the choice and order of examples and of all noise.
         part: The part of the data that examples are taken from.
     """
 
@@ -42,12 +44,12 @@ class Plan:
     part: str = "dev"
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot work."""
+        """Validates the fields."""
         check_choices(self)
         check_count("samples", self.samples)
         check_at_least("seed", self.seed, 0)
         if self.threat != "average" and self.samples != 1:
-            raise ConfigError(f"samples={self.samples} has no use with threat={self.threat!r}.")
+            raise ConfigError(f"samples={self.samples} does not apply to threat={self.threat!r}.")
 
     @property
     def name(self) -> str:
@@ -56,35 +58,35 @@ class Plan:
 
     @property
     def explanation(self) -> str:
-        """What answers a query, in words."""
+        """A description of the threat model."""
         return THREATS[self.threat].format(samples=self.samples)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a file."""
+        """The fields as plain values."""
         return asdict(self)
 
 
-def threats_for(experiment: Experiment, asked: str | None = None) -> tuple[Threat, ...]:
-    """The threats that make sense for a model, or those of them that were asked for.
+def threats_for(experiment: Experiment, names: str | None = None) -> tuple[Threat, ...]:
+    """The threat models that apply to a model.
 
     Args:
-        experiment: Where the model comes from.
-        asked: Names of threats with commas between them; by default all that apply.
+        experiment: The experiment of the model.
+        names: Comma-separated names to choose from; by default all threat models.
     """
-    found = threats_of(asked)
+    found = parse_threats(names)
     if experiment.rule == "softmax":
         found = tuple(name for name in found if name == "mean")
     if not found:
         raise ConfigError(
-            f"threat={asked!r} needs random attention, and rule='softmax' has none. Give mean."
+            f"threat={names!r} needs random attention, but rule='softmax' has none. Give mean."
         )
     return found
 
 
-def threats_of(asked: str | None) -> tuple[Threat, ...]:
-    """The threats that a text names with commas between them; all if there is none."""
+def parse_threats(names: str | None) -> tuple[Threat, ...]:
+    """Parses comma-separated threat models; all of them for `None`."""
     known: tuple[Threat, ...] = get_args(Threat)
-    names = known if asked is None else [name.strip() for name in asked.split(",")]
-    if strange := [name for name in names if name not in known]:
-        raise ConfigError(f"threat={strange[0]!r} is not known. Give some of {list(known)}.")
-    return tuple(name for name in known if name in names)
+    wanted = known if names is None else [name.strip() for name in names.split(",")]
+    if unknown := [name for name in wanted if name not in known]:
+        raise ConfigError(f"threat={unknown[0]!r} is not known. Choose from {list(known)}.")
+    return tuple(name for name in known if name in wanted)

@@ -1,4 +1,4 @@
-"""What attacks need beside a model: word vectors, a sentence encoder, a masked language model."""
+"""Resources of attacks: word vectors, sentence encoder, masked language model, NLTK data."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ ORIGINALS: dict[Kind, str] = {
     "masked_lm": "bert-base-uncased",
     "nltk": "NLTK's stop words and averaged perceptron tagger",
 }
-"""What TextAttack's recipes use unless told otherwise."""
+"""The resources that TextAttack's recipes use by default."""
 
 NEEDS: dict[Recipe, tuple[Kind, ...]] = {
     "textfooler": ("vectors", "encoder", "nltk"),
@@ -28,23 +28,23 @@ NEEDS: dict[Recipe, tuple[Kind, ...]] = {
 }
 
 Encode = Callable[[Sequence[str]], Tensor]
-"""Texts to vectors, one row for each."""
+"""Encodes texts as vectors, one row each."""
 
 
 class ResourceError(BabnError, RuntimeError):
-    """Something that an attack needs is missing or damaged."""
+    """A resource of an attack is missing or damaged."""
 
 
 @dataclass(frozen=True)
 class Resource:
-    """One thing that an attack used.
+    """A resource of an attack.
 
     Attributes:
-        name: What it is called.
-        original: What the recipe uses unless told otherwise.
+        name: Its name.
+        original: The resource that the recipe uses by default.
         substituted: Whether it stands in for the original.
-        fingerprint: Changes when its content does; empty for what TextAttack downloads.
-        note: What a reader of the numbers should know about it.
+        fingerprint: Hash of its content; empty for TextAttack's downloads.
+        note: A remark for readers of the results.
     """
 
     name: str
@@ -54,16 +54,16 @@ class Resource:
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a file."""
+        """The fields as plain values."""
         return asdict(self)
 
 
 class Provider(ABC):
-    """Where resources come from. `None` stands for what TextAttack brings itself."""
+    """Provides resources; `None` stands for TextAttack's own."""
 
     @abstractmethod
     def describe(self, recipe: Recipe) -> dict[Kind, Resource]:
-        """What a recipe will use; refuses if something is not there."""
+        """The resources of a recipe; raises if one is missing."""
 
     @property
     @abstractmethod
@@ -91,22 +91,22 @@ class Downloads(Provider):
     """TextAttack's own resources, which it downloads."""
 
     def describe(self, recipe: Recipe) -> dict[Kind, Resource]:
-        """The originals by name."""
+        """The original resources."""
         return {kind: Resource(ORIGINALS[kind], ORIGINALS[kind], False) for kind in NEEDS[recipe]}
 
     @property
     def nltk_data(self) -> Path | None:
-        """Where NLTK keeps it."""
+        """`None`: NLTK's default folder."""
         return None
 
     def embedding(self, base: type[Any]) -> Any | None:
-        """TextAttack's."""
+        """`None`: TextAttack's own."""
         return None
 
     def encoder(self) -> Encode | None:
-        """TextAttack's."""
+        """`None`: TextAttack's own."""
         return None
 
     def masked_lm(self) -> tuple[Any, Any] | None:
-        """TextAttack's."""
+        """`None`: TextAttack's own."""
         return None

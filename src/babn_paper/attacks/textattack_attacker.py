@@ -1,4 +1,4 @@
-"""TextAttack's recipes as attackers, with its own resources or with others."""
+"""Attackers that run TextAttack's recipes, with its own resources or with others."""
 
 import logging
 import random
@@ -12,10 +12,10 @@ import numpy as np
 from torch import Tensor
 
 from babn.errors import BabnError
-from babn_paper.attacks.attacker import Attacker, Attempt, ExampleError
-from babn_paper.attacks.package import import_textattack
+from babn_paper.attacks.attack_loop import Attacker, Attempt, ExampleError
 from babn_paper.attacks.plan import Recipe
 from babn_paper.attacks.resources import NEEDS, Provider, ResourceError
+from babn_paper.attacks.textattack_import import import_textattack
 from babn_paper.attacks.transformer_resources import LONGEST, longest
 from babn_paper.attacks.victim import Victim
 
@@ -26,19 +26,19 @@ CLASSES: dict[Recipe, str] = {
 }
 
 VECTORS = "textattack_counterfitted_GLOVE_embedding"
-"""Under which TextAttack keeps the word vectors that all its parts share."""
+"""Name under which TextAttack caches its word vectors."""
 
 FAILURES = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What TextAttack raises for texts that it cannot handle; NLTK's missing data is none of them."""
+"""Exceptions of TextAttack for texts that it cannot handle; missing NLTK data raises others."""
 
 
 class TextAttackAttacker(Attacker):
-    """One of TextAttack's recipes against a victim.
+    """Attacks a victim by one of TextAttack's recipes.
 
     Args:
-        recipe: The recipe, with TextAttack's own thresholds.
+        recipe: The recipe, with TextAttack's thresholds.
         victim: The model to attack.
-        provider: Where word vectors, encoder and language model come from.
+        provider: Provides word vectors, sentence encoder and masked language model.
     """
 
     def __init__(self, recipe: Recipe, victim: Victim, provider: Provider) -> None:
@@ -48,7 +48,7 @@ class TextAttackAttacker(Attacker):
         self._skipped = textattack.attack_results.SkippedAttackResult
         self._succeeded = textattack.attack_results.SuccessfulAttackResult
         self._attack = _build(textattack, recipe, _wrapped(textattack, victim), provider)
-        # A cached answer would freeze the noise of a text: every query is answered afresh.
+        # A cache would repeat the noise of a text; every query of a random model draws new noise.
         self._attack.goal_function.use_cache = not victim.is_random
 
     def attack(self, texts: Mapping[str, str], label: int, seed: int) -> Attempt:
@@ -73,12 +73,12 @@ class TextAttackAttacker(Attacker):
 
 
 def _wrapped(textattack: Any, victim: Victim) -> Any:
-    """The victim as TextAttack wants its models."""
+    """The victim as a model of TextAttack."""
 
     class Wrapper(textattack.models.wrappers.ModelWrapper):
-        """Hands texts on; they are padded to the longest of a batch and no further."""
+        """Passes texts to the victim."""
 
-        model = victim.subject.model
+        model = victim.task_model.model
 
         def __call__(self, texts: Sequence[str | tuple[str, ...]], **_: object) -> Tensor:
             return victim([(text,) if isinstance(text, str) else text for text in texts])
@@ -89,21 +89,21 @@ def _wrapped(textattack: Any, victim: Victim) -> Any:
 def _build(textattack: Any, recipe: Recipe, wrapper: Any, provider: Provider) -> Any:
     try:
         if "vectors" in NEEDS[recipe]:
-            _give_vectors(textattack, provider)
-        with _mended(textattack, provider):
+            _set_vectors(textattack, provider)
+        with _patched(textattack, provider):
             attack = getattr(textattack.attack_recipes, CLASSES[recipe]).build(wrapper)
-        _give_encoder(textattack, attack, provider)
+        _set_encoder(textattack, attack, provider)
     except BabnError:
         raise
-    except Exception as error:  # failed downloads have many types
+    except Exception as error:  # failed downloads raise many types
         raise ResourceError(
             f"TextAttack cannot get what {recipe} needs: {shorten(str(error), 300)}. "
-            "Without a network give a folder with --resources; see docs/attacks.md."
+            "Without network access give a folder with --resources; see docs/attacks.md."
         ) from error
     return attack
 
 
-def _give_vectors(textattack: Any, provider: Provider) -> None:
+def _set_vectors(textattack: Any, provider: Provider) -> None:
     shared = textattack.shared
     embedding = provider.embedding(shared.WordEmbedding)
     shared.utils.GLOBAL_OBJECTS.pop(VECTORS, None)
@@ -111,8 +111,8 @@ def _give_vectors(textattack: Any, provider: Provider) -> None:
         shared.utils.GLOBAL_OBJECTS[VECTORS] = embedding
 
 
-def _give_encoder(textattack: Any, attack: Any, provider: Provider) -> None:
-    """Sets the encoder of every similarity constraint, and tries it before any example."""
+def _set_encoder(textattack: Any, attack: Any, provider: Provider) -> None:
+    """Sets the encoder of every similarity constraint and tests it once."""
     kind = textattack.constraints.semantics.sentence_encoders.UniversalSentenceEncoder
     encoder = provider.encoder()
     for constraint in attack.constraints:
@@ -122,8 +122,8 @@ def _give_encoder(textattack: Any, attack: Any, provider: Provider) -> None:
 
 
 @contextmanager
-def _mended(textattack: Any, provider: Provider) -> Iterator[None]:
-    """Makes recipes build with the provider's language model, and without a missing file."""
+def _patched(textattack: Any, provider: Provider) -> Iterator[None]:
+    """Patches recipes to use the provider's language model and to tolerate a missing file."""
     module = textattack.attack_recipes.bae_garg_2019
     homoglyphs = textattack.transformations.WordSwapHomoglyphSwap
     original, build = module.WordSwapMaskedLM, homoglyphs.__init__
@@ -132,7 +132,7 @@ def _mended(textattack: Any, provider: Provider) -> Iterator[None]:
         try:
             build(self, *args, **kwargs)
         except FileNotFoundError:
-            # The wheel lacks a list that only differential evolution uses, which is read last.
+            # The wheel lacks a file that is read last and that only differential evolution uses.
             assert self.homos and not self.homos_intentional
 
     module.WordSwapMaskedLM = _masked_lm(original, provider)
@@ -144,10 +144,10 @@ def _mended(textattack: Any, provider: Provider) -> Iterator[None]:
 
 
 def _masked_lm(base: type[Any], provider: Provider) -> Any:
-    """TextAttack's transformation, with the provider's model and without needless padding."""
+    """Makes TextAttack's transformation, with the provider's model and minimal padding."""
 
     class MaskedLM(base):
-        """Pads to the longest text of a batch, in place of as far as the model goes."""
+        """Pads to the longest text of a batch instead of the model's maximum length."""
 
         def _encode_text(self, text: str | list[str]) -> Any:
             return self._lm_tokenizer(
@@ -173,7 +173,7 @@ def _masked_lm(base: type[Any], provider: Provider) -> Any:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seeds the generators that TextAttack draws from, and restores them."""
+    """Seeds the random generators that TextAttack uses, and restores them after the block."""
     ours, numpys = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)

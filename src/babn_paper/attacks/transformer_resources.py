@@ -1,4 +1,4 @@
-"""Sentence encoder and masked language model from folders that transformers reads."""
+"""Sentence encoder and masked language model, loaded by transformers from folders."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,21 +11,21 @@ from torch import Tensor
 
 from babn.text.pretrained import quiet
 from babn_paper.attacks.resources import ResourceError
-from babn_paper.experiments.stage import default_device
+from babn_paper.experiments.training_state import default_device
 from babn_paper.pretrained import FAILURES
 
 LONGEST = 512
-"""Tokens at which texts are cut, if the model does not allow fewer."""
+"""Largest number of tokens to which texts are truncated."""
 
 WORDPIECE_FAMILIES = ("bert", "roberta", "electra", "bart", "longformer", "xlnet")
-"""Masked language models of which TextAttack can tell whole words from pieces."""
+"""Model types for which TextAttack distinguishes words from subwords."""
 
 
 class MeanPooled:
-    """A sentence encoder: the mean of a transformer's outputs over the tokens of a text.
+    """A sentence encoder: a transformer with mean pooling over tokens.
 
     Args:
-        folder: A model and its tokenizer.
+        folder: Folder of the model and its tokenizer.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,7 +34,7 @@ class MeanPooled:
         self.tokenizer, self.model = _load(AutoModel, folder)
 
     def __call__(self, texts: Sequence[str]) -> Float[Tensor, "text dim"]:
-        """One vector for each text; a text that comes often is encoded once."""
+        """Encodes texts, repeated texts only once."""
         places = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         found = self._encode(list(places))
         return found[[places[text] for text in texts]]
@@ -55,14 +55,14 @@ class MeanPooled:
 
 
 def load_masked_lm(folder: Path) -> tuple[Any, Any]:
-    """A masked language model and its tokenizer."""
+    """Loads a masked language model and its tokenizer."""
     from transformers import AutoModelForMaskedLM
 
     tokenizer, model = _load(AutoModelForMaskedLM, folder)
     if model.config.model_type not in WORDPIECE_FAMILIES:
         raise ResourceError(
-            f"{folder} is a model of type {model.config.model_type}, whose words BAE cannot tell "
-            f"from pieces of words. Give one of {list(WORDPIECE_FAMILIES)}."
+            f"{folder} is a model of type {model.config.model_type}, for which BAE cannot "
+            f"distinguish words from subwords. Give one of {list(WORDPIECE_FAMILIES)}."
         )
     if tokenizer.mask_token is None:
         raise ResourceError(f"The tokenizer in {folder} has no mask token. Set its mask_token.")
@@ -70,9 +70,9 @@ def load_masked_lm(folder: Path) -> tuple[Any, Any]:
 
 
 def longest(model: Any) -> int:
-    """Tokens at which texts are cut."""
+    """Number of tokens to which texts are truncated for a model."""
     most = getattr(model.config, "max_position_embeddings", LONGEST)
-    # RoBERTa counts its positions from behind the padding token.
+    # RoBERTa numbers its positions from pad_token_id + 1.
     offset = model.config.pad_token_id + 1 if "roberta" in model.config.model_type else 0
     return min(LONGEST, most - offset)
 
@@ -88,13 +88,13 @@ def _load(auto: Any, folder: Path) -> tuple[Any, Any]:
             )
     except FAILURES as error:
         raise ResourceError(
-            f"{folder} cannot be loaded: {shorten(str(error), 300)} It holds what "
-            "save_pretrained writes of a model and its tokenizer."
+            f"{folder} cannot be loaded: {shorten(str(error), 300)} Save a model and its "
+            "tokenizer there with save_pretrained."
         ) from error
-    lost = sorted(key for key in found["missing_keys"] if "pooler" not in key)
-    if lost:
+    missing = sorted(key for key in found["missing_keys"] if "pooler" not in key)
+    if missing:
         raise ResourceError(
-            f"{folder} has no weights for {lost[0]} and {len(lost) - 1} more, which would be "
-            "random. Give a model whose weights belong to its config.json."
+            f"{folder} has no weights for {missing[0]} and {len(missing) - 1} more, which would be "
+            "random. Give a model whose weights match its config.json."
         )
     return tokenizer, model.to(default_device()).eval()

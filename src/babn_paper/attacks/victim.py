@@ -1,4 +1,4 @@
-"""The attacked model: it answers queries, at random if the threat says so."""
+"""The attacked model, whose predictions may be random."""
 
 from collections.abc import Sequence
 
@@ -13,8 +13,8 @@ from babn.prediction.modes import evaluating
 from babn.prediction.predict import Prediction
 from babn.prediction.temperature import get_temperature
 from babn_paper.attacks.plan import Plan
-from babn_paper.experiments.stage import Subject
-from babn_paper.experiments.testing import autocast
+from babn_paper.experiments.predictions import autocast
+from babn_paper.experiments.training_state import TaskModel
 from babn_paper.tasks.encoded import Batch
 from babn_paper.tasks.predictor import MEMORY
 from babn_paper.tasks.task import Part, without_labels
@@ -22,45 +22,45 @@ from babn_paper.tasks.text_task import TextExample
 
 
 class Victim:
-    """Answers texts with probabilities of classes.
+    """Predicts class probabilities of texts.
 
-    NoiseSource follows from the plan's seed, the example and the number of the query, so that an
-    attack that was interrupted meets the same noise as one that was not. The same text asked twice
-    is answered by fresh noise.
+    The noise depends on the plan's seed, the example and the number of the query. An interrupted
+    attack therefore meets the same noise as an uninterrupted one, and two queries with the same
+    text meet different noise.
 
     Args:
-        subject: Model, task and experiment.
-        plan: What answers a query.
+        task_model: Model, task and experiment.
+        plan: Defines the threat model.
     """
 
-    def __init__(self, subject: Subject, plan: Plan) -> None:
-        self.subject, self.plan = subject, plan
+    def __init__(self, task_model: TaskModel, plan: Plan) -> None:
+        self.task_model, self.plan = task_model, plan
         self.queries = 0
         self._example = 0
 
     @property
     def is_random(self) -> bool:
-        """Whether the same query may be answered differently."""
+        """Whether predictions for the same text differ between queries."""
         return self.plan.threat != "mean"
 
     def begin(self, place: int) -> None:
-        """Starts counting the queries of an example."""
+        """Starts an example and resets its number of queries."""
         self._example, self.queries = place, 0
 
     def __call__(self, texts: Sequence[tuple[str, ...]]) -> Float[Tensor, "text label"]:
-        """Probabilities of the classes for each text or pair of texts."""
+        """Class probabilities of each text or text pair."""
         first, self.queries = self.queries, self.queries + len(texts)
-        batch = self._encoded(texts)
-        with torch.no_grad(), autocast(self.subject.experiment, self.subject.device):
-            found = self._asked(batch, [self._seed(first + i) for i in range(len(texts))])
-        # Attackers check that a row adds up to one, more closely than single precision does.
+        batch = self._encode(texts)
+        with torch.no_grad(), autocast(self.task_model.experiment, self.task_model.device):
+            found = self._predict(batch, [self._seed(first + i) for i in range(len(texts))])
+        # Attackers check that rows sum to 1 more strictly than float32 can satisfy.
         probs = found.probs.double().cpu()
         return probs / probs.sum(-1, keepdim=True)
 
-    def _asked(self, batch: Batch, seeds: list[int]) -> Prediction:
-        model, task = self.subject.model, self.subject.task
+    def _predict(self, batch: Batch, seeds: list[int]) -> Prediction:
+        model, task = self.task_model.model, self.task_model.task
         if self.plan.threat == "average":
-            memory = MEMORY if self.subject.device.type == "cuda" else None
+            memory = MEMORY if self.task_model.device.type == "cuda" else None
             return babn.predict(
                 model,
                 batch,
@@ -75,12 +75,14 @@ class Victim:
             logits = task.output(model(**batch)).float()
         return Prediction(logits[None], "softmax").tempered(get_temperature(model))
 
-    def _encoded(self, texts: Sequence[tuple[str, ...]]) -> Batch:
-        subject = self.subject
+    def _encode(self, texts: Sequence[tuple[str, ...]]) -> Batch:
+        task_model = self.task_model
         part = Part("attack", [TextExample(each, 0) for each in texts], "attack", "")
-        encoded = subject.task.encode(part, subject.tokenizer, subject.max_length, training=False)
+        encoded = task_model.task.encode(
+            part, task_model.tokenizer, task_model.max_length, training=False
+        )
         rows = torch.arange(len(texts))
-        return without_labels(encoded.to(subject.device).batch(rows, subject.multiple))
+        return without_labels(encoded.to(task_model.device).batch(rows, task_model.multiple))
 
     def _seed(self, query: int) -> int:
         return fold_in(fold_in(self.plan.seed, self._example), query)

@@ -1,1 +1,1 @@
-"""Commands that reproduce the papers; `babn` lists them when this package is installed."""
+"""The commands of `babn` that reproduce the paper; the library lists them by an entry point."""

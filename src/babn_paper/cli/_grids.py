@@ -1,4 +1,4 @@
-"""Running many experiments from the command line."""
+"""Does the runs of grids from the command line."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ from rich.console import Console
 
 from babn.cli._errors import CommandError
 from babn.cli._progress import Bars
-from babn_paper.cli._fitting import fitted
-from babn_paper.experiments.engines.engine import Engine
+from babn_paper.cli._terminal_tables import fitted
+from babn_paper.experiments.engines import Engine
 from babn_paper.experiments.grids import Grid
 from babn_paper.experiments.jobs import RETRIES, Job, run_all
 from babn_paper.experiments.records import collect
@@ -27,20 +27,20 @@ def run_grids(
     engine: Engine | None = None,
     retries: int = RETRIES,
 ) -> None:
-    """Runs what is missing of several grids together, and writes the tables of each.
+    """Does the missing runs of several grids and writes the tables of each.
 
     Args:
-        grids: The grids, by what the command calls them.
-        overrides: Fields of all runs that are replaced.
+        grids: The grids, by their names on the command line.
+        overrides: Fields that are overridden in all runs.
         under: Folder for the runs.
-        jobs: How many runs at a time.
-        show: Whether only to collect what has been run.
-        engine: Where they are run; by default on this machine.
-        retries: How often a run is started again whose process has died.
+        jobs: Number of parallel runs.
+        show: Whether to collect existing results only.
+        engine: Does the runs; by default on this machine.
+        retries: How often a run is restarted after its process has died.
     """
     console = Console(highlight=False)
     wanted = {word: grid.jobs(overrides, under) for word, grid in grids.items()}
-    everything = [job for own in wanted.values() for job in own]
+    everything = [job for of_grid in wanted.values() for job in of_grid]
     check_jobs(jobs)
     failed = {} if show else run_missing(console, everything, jobs, engine, retries)
     for word, grid in grids.items():
@@ -50,13 +50,13 @@ def run_grids(
         page = write_results(records, under / grid.name, grid.name, command)
         console.print(fitted(main_table(records), console.width))
         console.print(f"{page}, with LaTeX, CSV and JSON beside it", markup=False, soft_wrap=True)
-    refuse(failed, len(everything))
+    raise_if_failed(failed, len(everything))
 
 
 def check_jobs(jobs: int) -> None:
-    """Refuses a number of jobs that cannot be."""
+    """Raises unless the number of jobs is positive."""
     if jobs < 1:
-        raise CommandError(f"--jobs {jobs} is not possible. Give a whole number from 1 on.")
+        raise CommandError(f"--jobs {jobs} is not possible. Give a positive whole number.")
 
 
 def run_missing(
@@ -66,41 +66,41 @@ def run_missing(
     engine: Engine | None = None,
     retries: int = RETRIES,
 ) -> dict[Path, str]:
-    """Runs what has not been run yet, and returns what went wrong where."""
+    """Does unfinished runs and returns the errors of failed ones, by folder."""
     with Bars(console) as bars:
         return run_all(wanted, jobs, bars, engine=engine, retries=retries)
 
 
-def refuse(failed: Mapping[Path, str], wanted: int) -> None:
-    """Ends the command if runs have failed."""
+def raise_if_failed(failed: Mapping[Path, str], count: int) -> None:
+    """Ends the command with an error if runs have failed."""
     if failed:
         lines = [f"{folder}: {error}" for folder, error in failed.items()]
-        raise CommandError(f"{len(failed)} of {wanted} runs failed. {' '.join(lines[:3])}")
+        raise CommandError(f"{len(failed)} of {count} runs failed. {' '.join(lines[:3])}")
 
 
 def question_numbers(only: str | None) -> list[int]:
-    """Numbers of test questions, as they stand in an option."""
+    """Parses comma-separated numbers of test questions."""
     parts = [part.strip() for part in (only or "").split(",") if part.strip()]
-    if strange := next((part for part in parts if not part.isdigit()), None):
-        raise CommandError(f"--only {strange} is not the number of a test question. Give some.")
+    if bad := next((part for part in parts if not part.isdigit()), None):
+        raise CommandError(f"--only {bad} is not the number of a test question. Give numbers.")
     return [int(part) for part in parts]
 
 
 def run_figure(
     grid: Grid, overrides: Mapping[str, Any], under: Path, numbers: Sequence[int]
 ) -> None:
-    """Draws Figure 3 from the first BABN run of a grid, which is run if it is not there."""
-    from babn_paper.visual.ask import Asking, load_run
-    from babn_paper.visual.figure import figure3
+    """Draws Figure 3 from the first BABN run of a grid, which is done first if it is missing."""
+    from babn_paper.visual.question import QuestionSettings, load_run
+    from babn_paper.visual.question_figure import figure3
 
     console = Console(highlight=False)
     job = next(job for job in grid.jobs(overrides, under) if job.experiment.rule == "belief")
-    refuse(run_missing(console, [job], 1), 1)
-    asking = Asking(samples=job.experiment.samples)
+    raise_if_failed(run_missing(console, [job], 1), 1)
+    settings = QuestionSettings(samples=job.experiment.samples)
     figure3(
         load_run(job.folder),
         under / "figure3",
-        asking,
+        settings,
         numbers,
         lambda line: console.print(line, markup=False, soft_wrap=True),
     )

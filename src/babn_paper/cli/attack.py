@@ -19,38 +19,39 @@ def attack(
     jobs: int = 1,
     out: Path = Path("runs/attacks"),
 ) -> None:
-    """Attack trained models by changing words, and show how often they are not fooled.
+    """Attack trained classifiers by changing words, and report how many attacks fail.
 
-    Needs TextAttack; docs/attacks.md tells how to install it, and how to attack without a network.
-    The same command goes on after an interruption. Results are kept in RUN/attacks, with a page
-    that shows original and changed texts side by side; several runs or recipes give a table too.
+    Needs TextAttack; docs/attacks.md explains how to install it and how to attack without network
+    access. Repeat the command to continue after an interruption. Results go to RUN/attacks, with a
+    page that shows original and perturbed texts side by side; several runs or recipes also give a
+    table.
 
     Args:
-        runs: Folders of runs.
-        recipe: The attack, textfooler, textbugger or bae; several with commas between them, or all.
-        examples: How many examples to attack, the same ones for every model.
-        threat: What answers a query, mean, sample or average; several with commas between them; by
-            default all that apply.
-        samples: Samples of attention for the average; by default as many as the run is tested with.
-        seed: Another number attacks other examples.
-        part: The part of the data that examples are taken from.
-        data: Where to read it, builtin, hub or a folder; by default where the run did.
+        runs: Folders of finished runs.
+        recipe: Attack recipe: textfooler, textbugger or bae; several separated by commas, or all.
+        examples: Number of examples to attack, the same ones for every model.
+        threat: Threat model, which is the prediction that the attacker sees: mean, sample or
+            average; several separated by commas. By default all that apply.
+        samples: Samples of attention for average; by default as many as in the run's tests.
+        seed: Seed of the choice of examples and of all noise.
+        part: Part of the data that examples are taken from.
+        data: Source of the data: builtin, hub or a folder; by default as in the run.
         resources: Folder with word vectors, sentence encoder and masked language model; by default
             TextAttack downloads its own.
-        overwrite: Begin again, and replace the attacks that are there.
-        jobs: How many attacks at a time, if there are several.
+        overwrite: Replace existing attacks.
+        jobs: Number of parallel attacks.
         out: Folder for the table of several attacks.
     """
     from rich.console import Console
 
     from babn.cli._progress import Bars
-    from babn_paper.attacks.many import recipes_of
-    from babn_paper.attacks.plan import threats_of
-    from babn_paper.attacks.run import attack as attack_run
-    from babn_paper.cli._attacks import attack_and_tabulate
+    from babn_paper.attacks.attack_run import attack as attack_run
+    from babn_paper.attacks.many_attacks import parse_recipes
+    from babn_paper.attacks.plan import parse_threats
+    from babn_paper.cli._tables import attack_and_tabulate
 
-    recipes = recipes_of(recipe)
-    threats_of(threat)
+    recipes = parse_recipes(recipe)
+    parse_threats(threat)
     settings: dict[str, Any] = {
         "examples": examples,
         "threat": threat,
@@ -67,23 +68,18 @@ def attack(
         return
     with Bars(console) as bars:
         attacked = attack_run(runs[0], recipes[0], progress=bars, **settings)
-    _show(console, attacked)
+    _print(console, attacked)
 
 
-def _show(console: Any, attacked: list[Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+def _print(console: Any, attacked: list[Any]) -> None:
+    from babn_paper.attacks.attack_page import resource_lines
+    from babn_paper.attacks.attack_records import shown_numbers
+    from babn_paper.cli._terminal_tables import plain_table
 
-    from babn_paper.attacks.page import numbers, resource_lines
-
-    shown = {each.plan.threat: numbers(each.summary) for each in attacked}
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("threat", no_wrap=True)
-    for threat in shown:
-        table.add_column(threat, justify="right")
-    for name in dict.fromkeys(name for values in shown.values() for name in values):
-        table.add_row(name, *(values.get(name, "") for values in shown.values()))
-    console.print(table)
+    shown = {each.plan.threat: shown_numbers(each.summary) for each in attacked}
+    names = dict.fromkeys(name for values in shown.values() for name in values)
+    rows = [[name, *(values.get(name, "") for values in shown.values())] for name in names]
+    console.print(plain_table(["threat", *shown], rows))
     for kind, text in resource_lines(attacked[0].folder.describe()["identity"]):
         console.print(f"{kind}: {text}", style="dim", markup=False, soft_wrap=True)
     for each in attacked:

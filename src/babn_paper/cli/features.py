@@ -12,19 +12,19 @@ def features(
     size: str = "224x224",
     batch: int = 16,
 ) -> None:
-    """Turn images into files of grid features, with a network of torchvision.
+    """Extract grid features of images with a network of torchvision.
 
-    Writes one .npz for each image, and features.json, which says how they were made. What is there
-    already stays, so the same command finishes what was interrupted.
+    Writes one .npz file for each image, and features.json with the settings. Existing files are
+    kept: repeat the command to continue after an interruption.
 
     Args:
         images: A folder of JPEG or PNG files, or a tar file of them.
-        out: Folder for the features; `features` in DAQUAR's folder is where its task looks.
-        backbone: Name of a network in torchvision.
-        weights: A file with its weights; default to let torchvision download them; none for random
-            ones, which features.json and tables of results will name.
-        size: Height and width that images are brought to.
-        batch: Images at a time.
+        out: Folder for the features; the DAQUAR task reads them from `features` in its data folder.
+        backbone: Name of a torchvision model.
+        weights: File with the model's weights; or default for torchvision's download, or none for
+            random weights. features.json and tables of results name them.
+        size: Height and width that images are resized to.
+        batch: Images in a batch.
     """
     import torch
     from rich.console import Console
@@ -32,26 +32,26 @@ def features(
     from babn.cli._errors import CommandError
     from babn.cli._progress import Bars
     from babn_paper.visual.backbones import torchvision_backbone
-    from babn_paper.visual.extract import Wish, extract
+    from babn_paper.visual.feature_extraction import ExtractionSettings, extract
 
     if weights is None:
         raise CommandError(
-            "--weights is not given. Name a file, or say default to download torchvision's, or "
-            "none for random weights."
+            "--weights is missing. Give a file, default for torchvision's download, or none for "
+            "random weights."
         )
     if batch < 1:
-        raise CommandError(f"--batch {batch} is not possible. Give a whole number above 0.")
-    shape = _height_and_width(size)
+        raise CommandError(f"--batch {batch} is not possible. Give a positive whole number.")
+    shape = _parse_size(size)
     network = torchvision_backbone(backbone, weights)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    wish = Wish(shape, batch, device)
+    settings = ExtractionSettings(shape, batch, device)
     console = Console(highlight=False)
     with Bars(console) as bars:
-        count = extract(images, out, network, wish, bars)
+        count = extract(images, out, network, settings, bars)
     console.print(f"Features of {count} images: {out}", markup=False, soft_wrap=True)
 
 
-def _height_and_width(size: str) -> tuple[int, int]:
+def _parse_size(size: str) -> tuple[int, int]:
     from babn.cli._errors import CommandError
 
     parts = size.lower().split("x")

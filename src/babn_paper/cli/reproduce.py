@@ -18,29 +18,28 @@ def reproduce(
     examples: int = 1000,
     resources: str | None = None,
 ) -> None:
-    """Run the cells of one of the paper's tables, or all, and set ours beside the paper's numbers.
+    """Reproduce one of the paper's tables, or all of them, beside the paper's values.
 
     Tables: table1 (language understanding), table2 (generalisation across domains), table3
-    (attacks on the models of table1, by TextAttack), table4 (translation), table5 (visual question
-    answering), ablation (of rho and sigma), efficiency (parameters and seconds per step); figure3
-    draws attention for some visual questions; all makes every one of them and one report. What is
-    done is left alone and what was interrupted goes on.
+    (TextAttack attacks on the models of table1), table4 (translation), table5 (visual question
+    answering), ablation (of rho and sigma), efficiency (parameters and seconds per step). figure3
+    draws attention maps of visual questions. all makes everything and one report. Finished runs are
+    reused and interrupted ones resume.
 
     Args:
         table: Name of the table.
-        seeds: Runs of each cell, with seeds from 0 on.
-        jobs: How many runs at a time; by default 1, or with --quick one for each core, up to four.
-        only: Tasks to run, separated by commas, or tables in case of all; by default every one. For
-            figure3, numbers of test questions; by default the surest one and the least sure.
-        data: Where to read the data of all runs, builtin, hub or a folder.
-        set_: A field to override in all runs as NAME=VALUE; may be repeated.
+        seeds: Runs of each cell, with seeds counted from 0.
+        jobs: Number of parallel runs; by default 1, or with --quick one per core, at most 4.
+        only: Tasks, separated by commas; for all, tables; for figure3, numbers of test questions.
+            By default every task and table, and the most and the least confident answer.
+        data: Source of the data of all runs: builtin, hub or a folder.
+        set_: Overrides a field in all runs, as NAME=VALUE; can be repeated.
         out: Folder for the runs.
-        quick: Small models on built-in data, to see that everything works; two seeds, or one
-            in case of all.
-        show: Only collect what has been run.
-        examples: For table3, how many examples are attacked.
-        resources: For table3, a folder with what attacks need, as `babn attack` takes it; with
-            --quick tiny ones are made by default.
+        quick: Smoke test: small models on built-in data, at most two seeds, or one for all.
+        show: Collect existing results only.
+        examples: For table3, the number of examples to attack.
+        resources: For table3, the folder of resources, as in `babn attack`; with --quick tiny
+            resources are made by default.
     """
     from babn_paper.cli._all_tables import NAME, make_all
     from babn_paper.cli._tables import Request, make_table

@@ -22,35 +22,33 @@ def sweep(
     out: Path = Path("runs"),
     show: bool = False,
 ) -> None:
-    """Run the experiments of grids, several side by side, and write one table of each grid.
+    """Run grids of experiments in parallel, and write a table of results for each grid.
 
-    What is done is left alone and what was interrupted goes on, so the same command finishes a
-    sweep that stopped. A run whose process dies is started again and goes on from its checkpoint. A
-    run that another process works on is left to it and waited for. Several grids share the jobs,
-    so that none waits for the last run of another. A table goes to RESULTS.md beside the runs, with
-    LaTeX, CSV and JSON.
+    Finished runs are reused and interrupted ones resume: repeat the command to continue a sweep. A
+    run whose process dies is restarted from its checkpoint. Runs that another process has locked
+    are waited for, so that several sweeps can share a folder. RESULTS.md goes to the folder of the
+    grid's runs, with LaTeX, CSV and JSON files.
 
     Args:
-        grids: TOML files with tasks, rules, fields and lists of values to try; or names of built-in
-            ones, glue-bert or glue-roberta.
-        jobs: How many runs at a time.
-        engine: Where to run them: local, ray (the cluster that RAY_ADDRESS names, or this machine)
-            or slurm (one job for each run).
-        cpus: Cores for each run; by default a fair share, with slurm one.
-        gpus: GPUs for each run, from 0 to 1; by default a fair share, with slurm none.
-        slurm: A parameter of Slurm as NAME=VALUE, such as partition=gpu or time=240 (minutes); may
-            be repeated.
-        retries: How often a run is started again whose process has died.
-        data: Where to read the data of all runs, builtin, hub or a folder.
-        set_: A field to override in all runs as NAME=VALUE; may be repeated.
+        grids: TOML files with tasks, attention methods, fields and lists of values to try; or
+            built-in grids, glue-bert or glue-roberta.
+        jobs: Number of parallel runs.
+        engine: local, ray (the cluster at RAY_ADDRESS, or this machine) or slurm (one job for each
+            run).
+        cpus: Cores for each run; by default an equal share, with slurm one.
+        gpus: GPUs for each run, from 0 to 1; by default an equal share, with slurm none.
+        slurm: A Slurm parameter as NAME=VALUE, such as partition=gpu or time=240 (minutes); can be
+            repeated.
+        retries: How often a run is restarted after its process has died.
+        data: Source of the data of all runs: builtin, hub or a folder.
+        set_: Overrides a field in all runs, as NAME=VALUE; can be repeated.
         out: Folder for the runs.
-        show: Only collect what has been run.
+        show: Collect existing results only.
     """
     from babn.validation import check_at_least
     from babn_paper.cli._grids import check_jobs, run_grids
     from babn_paper.experiments.config_files import parse_overrides
-    from babn_paper.experiments.engines import make_engine
-    from babn_paper.experiments.engines.engine import Resources
+    from babn_paper.experiments.engines import Resources, make_engine
     from babn_paper.experiments.grids import find_grid, read_grid
 
     found = {name: read_grid(find_grid(name)) for name in grids}
@@ -60,7 +58,7 @@ def sweep(
     check_at_least("retries", retries, 0)
     resources = Resources(jobs=jobs, cpus=cpus, gpus=gpus)
     logs = out / next(iter(found.values())).name / "jobs"
-    made = make_engine("local" if show else engine, resources, logs, named(slurm))
+    made = make_engine("local" if show else engine, resources, logs, parse_pairs(slurm))
     try:
         run_grids(found, overrides, out, jobs=jobs, show=show, engine=made, retries=retries)
     finally:
@@ -68,7 +66,7 @@ def sweep(
 
 
 def check_names(grids: "Mapping[str, Grid]") -> None:
-    """Refuses grids whose results would go to the same folder."""
+    """Raises if the results of two grids would go to the same folder."""
     from babn.cli._errors import CommandError
 
     by_name: dict[str, str] = {}
@@ -78,8 +76,8 @@ def check_names(grids: "Mapping[str, Grid]") -> None:
             raise CommandError(f"{other} and {word} have the same name. Rename one of the files.")
 
 
-def named(values: list[str]) -> dict[str, str]:
-    """Texts NAME=VALUE as names and values."""
+def parse_pairs(values: list[str]) -> dict[str, str]:
+    """Parses `NAME=VALUE` strings."""
     from babn.cli._errors import CommandError
 
     pairs = [value.partition("=") for value in values]

@@ -13,30 +13,30 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Train and test one model as a configuration says, and keep everything in a run folder.
+    """Train and test one model, and save everything in a run folder.
 
-    The folder holds the configuration, versions, log, model, answers and results. An interrupted
-    run loses at most the work since its last checkpoint; --resume goes on to the same weights.
-    Started by torchrun -m babn train, several processes share each batch; where torchrun starts
-    them again, they go on from the last checkpoint.
+    The folder holds configuration, versions, log, model, predictions and results. An interrupted
+    run loses at most the steps since its last checkpoint; --resume continues to the same weights as
+    an uninterrupted run. With torchrun -m babn train, several processes share each batch and resume
+    from the last checkpoint when torchrun restarts them.
 
     Args:
-        config: A TOML file, or the name of a built-in configuration such as table1/mrpc-belief.
-        set_: A field to override as NAME=VALUE, e.g. learning_rate=1e-4, or settings.rho=4 for a
-            setting of the rule; may be repeated.
-        seed: Seed of the run; the same as --set seed=N.
-        data: Where to read the data, builtin, hub or a folder; the same as --set data=NAME.
-        out: Folder of the run; by default made of the configuration's name and the seed.
-        resume: Go on with an unfinished run; does nothing if it is finished.
-        overwrite: Begin again, and replace the run that is there.
+        config: A TOML file, or a built-in configuration such as table1/mrpc-belief.
+        set_: Overrides a field, as NAME=VALUE, such as learning_rate=1e-4, or settings.rho=4 for a
+            setting of the attention method; can be repeated.
+        seed: Seed of the run; same as --set seed=N.
+        data: Source of the data: builtin, hub or a folder; same as --set data=NAME.
+        out: Folder of the run; by default named by configuration and seed.
+        resume: Resume an unfinished run; does nothing if it is finished.
+        overwrite: Replace an existing run.
     """
     from rich.console import Console
 
     from babn.cli._progress import Bars
-    from babn_paper.cli._results import show
+    from babn_paper.cli._terminal_tables import print_results
     from babn_paper.experiments.config_files import find_config, parse_overrides, read_experiment
+    from babn_paper.experiments.distributed import process_group
     from babn_paper.experiments.naming import command, run_path
-    from babn_paper.experiments.processes import process_group
     from babn_paper.experiments.run import run
 
     path = find_config(config)
@@ -46,8 +46,8 @@ def train(
     experiment = read_experiment(path, overrides)
     folder = Path(out) if out else run_path(path, overrides, experiment.seed)
     heading = command(config, overrides)
-    with process_group() as own:
-        console = Console(highlight=False, quiet=not own.first)
+    with process_group() as world:
+        console = Console(highlight=False, quiet=not world.is_rank_zero)
         console.print(f"run folder: {folder}", markup=False, soft_wrap=True)
         with Bars(console) as bars:
             results = run(
@@ -58,4 +58,4 @@ def train(
                 heading=heading,
                 progress=bars,
             )
-    show(console, results, experiment)
+    print_results(console, results, experiment)

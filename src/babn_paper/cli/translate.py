@@ -15,35 +15,35 @@ def translate(
     json: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Translate a text file line by line with the model of a run, and say how unsure it is.
+    """Translate a text file line by line with the model of a run.
 
-    There are as many lines in the output as in the input. Empty lines stay empty; of lines that are
-    longer than the model can read only the beginning is translated.
+    The output has as many lines as the input. Empty lines stay empty; lines longer than the model's
+    maximum length are truncated. With --json each line also has its uncertainty.
 
     Args:
-        run: The run's folder.
-        file: A UTF-8 text with one sentence a line, plain or .gz.
-        out: File for the translations; by default beside the input, with .translated added.
-        samples: Samples of attention, whose mean is each word's probability and whose differences
-            are uncertainty; 0 for the posterior mean.
-        beam: Hypotheses of beam search; 0 for as many as the run was tested with.
-        batch: Sentences that are translated together; does not change the noise of samples.
-        seed: Decides the noise of samples.
-        json: Write an object for each line, with the uncertainty of the sentence and of each word.
-        overwrite: Replace the output if it exists.
+        run: Folder of a finished translation run.
+        file: UTF-8 text with one sentence per line, plain or .gz.
+        out: Output file; by default the input's name with .translated added.
+        samples: Samples of attention, over which word probabilities are averaged and uncertainty is
+            measured; 0 for the posterior mean.
+        beam: Beam size; 0 for the one that the run was tested with.
+        batch: Sentences in a batch; does not affect the noise of samples.
+        seed: Seed of the samples.
+        json: Write a JSON object per line, with the uncertainty of the sentence and of each word.
+        overwrite: Replace an existing output file.
     """
     from rich.console import Console
 
     from babn.cli._progress import Bars
-    from babn_paper.experiments.translating import Wish, translate_file
+    from babn_paper.experiments.file_translation import TranslationSettings, translate_file
 
     ending = ".translated.jsonl" if json else ".translated"
     target = Path(out) if out else file.with_name(file.name + ending)
-    wish = Wish(samples=samples, beam=beam, batch=batch, seed=seed, json=json)
+    settings = TranslationSettings(samples=samples, beam=beam, batch=batch, seed=seed, json=json)
     console = Console(highlight=False, stderr=True)
     with Bars(console) as bars:
-        done = translate_file(run, file, target, wish, overwrite=overwrite, progress=bars)
+        done = translate_file(run, file, target, settings, overwrite=overwrite, progress=bars)
     notes = [f"{done.lines} lines to {target}"]
     notes += [f"{done.empty} of them empty"] if done.empty else []
-    notes += [f"{done.cut} too long and cut"] if done.cut else []
+    notes += [f"{done.cut} truncated"] if done.cut else []
     console.print(", ".join(notes), markup=False, soft_wrap=True)

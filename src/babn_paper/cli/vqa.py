@@ -14,39 +14,39 @@ def vqa(
     seed: int = 0,
     out: str | None = None,
 ) -> None:
-    """Ask a trained model about an image: answers, how sure they are, and where it looked.
+    """Answer a question about an image, with uncertainty and attention maps.
 
-    Either --image and --question, or --example for one of the run's test questions.
+    Give either --image and --question, or --example for one of the run's test questions.
 
     Args:
         run: Folder of a finished run of vqa2, easy-vqa or daquar.
-        image: A JPEG or PNG file; for vqa2 an .npz with the features of its regions.
+        image: A JPEG or PNG file; for vqa2 an .npz file with the features of its regions.
         question: The question, in words of the training data.
-        example: Number of a test question, from 0 on.
+        example: Number of a test question, counted from 0.
         samples: Samples of attention.
-        noise: Variance of Gaussian noise on the image's features.
-        seed: Decides samples and noise.
-        out: File for a picture of it, .png, .svg or .pdf.
+        noise: Variance of Gaussian noise that is added to the image features.
+        seed: Seed of samples and noise.
+        out: File for a figure: .png, .svg or .pdf.
     """
     from rich.console import Console
 
     from babn.cli._errors import CommandError
-    from babn_paper.cli._look import show
-    from babn_paper.visual.ask import Asking, ask_file, load_run
-    from babn_paper.visual.figure import ask_example, questions_of, save_figure
+    from babn_paper.cli._visual_answer import print_answer
+    from babn_paper.visual.question import QuestionSettings, answer_file, load_run
+    from babn_paper.visual.question_figure import answer_example, read_questions, save_figure
 
-    asking = Asking(samples=samples, noise=noise or 0.0, seed=seed)
-    if asking.noise < 0:
-        raise CommandError(f"--noise {noise} is not possible. Give a variance from 0 on.")
+    settings = QuestionSettings(samples=samples, noise=noise or 0.0, seed=seed)
+    if settings.noise < 0:
+        raise CommandError(f"--noise {noise} is not possible. Give a variance of at least 0.")
     if (example is None) == (image is None) or (image is None) != (question is None):
         raise CommandError("Give --image and --question, or --example.")
-    subject = load_run(run)
+    task_model = load_run(run)
     if image is not None and question is not None:
-        look = ask_file(subject, Path(image), question, asking)
+        answer = answer_file(task_model, Path(image), question, settings)
     else:
         assert example is not None
-        look = ask_example(subject, questions_of(subject), example, asking)
+        answer = answer_example(task_model, read_questions(task_model), example, settings)
     console = Console(highlight=False)
-    show(console, look)
+    print_answer(console, answer)
     if out is not None:
-        console.print(f"Picture: {save_figure(look, Path(out))}", markup=False, soft_wrap=True)
+        console.print(f"Figure: {save_figure(answer, Path(out))}", markup=False, soft_wrap=True)

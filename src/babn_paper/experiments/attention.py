@@ -1,7 +1,7 @@
-"""A model's attention in an experiment: put in by conversion, or a part of the model.
+"""The attention method of an experiment: conversion, and the KL term of its loss.
 
-Variational attention of the translation model is the one that is part of a model; its divergence
-stands in the model's output, and the weight in its configuration.
+Variational attention is part of the translation model instead of being put in by conversion. Its KL
+is in the model's output and its KL weight in the model's configuration.
 """
 
 from collections.abc import Iterator
@@ -26,13 +26,13 @@ from babn_paper.tasks.encoded import Batch
 def with_attention(
     model: nn.Module, experiment: Experiment, example: Batch, max_length: int
 ) -> nn.Module:
-    """The model with the experiment's rule, whose maps are as long as what it looks at.
+    """Converts the model to the experiment's attention method.
 
     Args:
-        model: The model, not converted.
-        experiment: Has the rule.
+        model: The unconverted model.
+        experiment: Defines the method and its settings.
         example: Arguments for the dry run.
-        max_length: Tokens at which texts are cut, or regions of an image if there are more.
+        max_length: Most keys that attention meets: tokens of a text, or regions of an image.
     """
     config = experiment.rule_config()
     if isinstance(config, LatentConfig):
@@ -42,13 +42,13 @@ def with_attention(
     if config.max_keys is not None and config.max_keys < max_length:
         raise ConfigError(
             f"settings.max_length={config.max_keys} is shorter than max_length={max_length}. "
-            "Make them equal, or take settings.upward=heads."
+            "Make them equal, or use settings.upward=heads."
         )
     return babn.convert(model, config, example)
 
 
 def load_trained(folder: Path) -> Any:
-    """The model of a run."""
+    """Loads the model of a run."""
     from babn_paper.models import TranslationConfig, TranslationModel
 
     path = folder / "config.json"
@@ -61,54 +61,54 @@ def load_trained(folder: Path) -> Any:
             return babn.load(folder)
         check_files(folder)
         if not isinstance(found, dict) or found.get("model_type") != TranslationConfig.model_type:
-            raise FormatError(f"{path} is of no model that babn has trained. Train again.")
+            raise FormatError(f"{path} does not describe a model trained by babn. Train again.")
         return TranslationModel.from_pretrained(folder)
 
 
-def set_weight(model: nn.Module, annealing: KLAnnealing, step: int, steps: int) -> None:
-    """Sets the divergence's weight for a step."""
-    if is_latent(model):
+def set_kl_weight(model: nn.Module, annealing: KLAnnealing, step: int, steps: int) -> None:
+    """Sets the KL weight of a step."""
+    if is_variational(model):
         model.config.kl_weight = annealing.at(step, steps)  # type: ignore[union-attr]
     else:
         annealing.apply(model, step, steps)
 
 
-def get_weight(model: nn.Module) -> float:
-    """The divergence's weight."""
-    if is_latent(model):
+def get_kl_weight(model: nn.Module) -> float:
+    """The current KL weight."""
+    if is_variational(model):
         return float(model.config.kl_weight)  # type: ignore[union-attr,arg-type]
     return babn.get_kl_weight(model)
 
 
-def divergences(model: nn.Module, output: Any) -> dict[str, Tensor]:
-    """The divergence of each attention call of a training pass, by name."""
-    return {"alignments": output.kl} if is_latent(model) else babn.kl_per_layer(model)
+def kl_terms(model: nn.Module, output: Any) -> dict[str, Tensor]:
+    """The KL of each attention layer in the latest forward pass, by name."""
+    return {"alignments": output.kl} if is_variational(model) else babn.kl_per_layer(model)
 
 
 def loss_terms(model: nn.Module, output: Any) -> tuple[Tensor, Tensor]:
-    """The NLL and the weighted KL of a forward pass under `joint_divergence`."""
-    if is_latent(model):
-        return -output.likelihood, output.kl * get_weight(model)
+    """The NLL and the weighted KL of a forward pass under `joint_kl`."""
+    if is_variational(model):
+        return -output.likelihood, output.kl * get_kl_weight(model)
     return output.loss, weighted_kl(model)
 
 
 @contextmanager
-def joint_divergence(model: nn.Module, weight: float) -> Iterator[None]:
-    """Averages KLs over all processes, and leaves them out of the loss of converted models.
+def joint_kl(model: nn.Module, weight: float) -> Iterator[None]:
+    """Averages KLs over all processes and leaves them out of the loss of converted models.
 
-    The KL of variational attention needs no averaging, and is a part of the model's loss.
+    The KL of variational attention needs no averaging; it is part of the model's loss.
 
     Args:
         model: The model.
-        weight: What the loss of this process is multiplied by.
+        weight: Factor of this process's loss.
     """
-    if is_latent(model):
+    if is_variational(model):
         yield
         return
     with babn.across_processes(model, weight), overriding(model, add_kl=False):
         yield
 
 
-def is_latent(model: nn.Module) -> bool:
-    """Whether attention is variational, and so a part of the model."""
+def is_variational(model: nn.Module) -> bool:
+    """Whether attention is variational and therefore part of the model."""
     return bool(getattr(model.config, "variational", False))

@@ -1,4 +1,4 @@
-"""Encoded data on disk, so that only the first of many runs has to encode it."""
+"""A disk cache of encoded data, which many runs share."""
 
 import hashlib
 import json
@@ -12,13 +12,13 @@ from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.task import Part, Task, Tokenizer
 
 VERSION = 1
-"""Changes when tasks encode differently."""
+"""Part of the cache key; changes with the way tasks encode their data."""
 
 
 def encoded(
     task: Task[Any], part: Part[Any], tokenizer: Tokenizer, max_length: int, training: bool
 ) -> Encoded:
-    """A part as tensors, from the cache where it was encoded before."""
+    """Encodes a part of the data, or reads it from the cache."""
     path = cache_path(task.name, part, tokenizer, max_length, training) if task.cached else None
     if path is None:
         return task.encode(part, tokenizer, max_length, training)
@@ -26,7 +26,7 @@ def encoded(
         return Encoded.load(path)
     except FormatError:
         made = task.encode(part, tokenizer, max_length, training)
-        with suppress(OSError):  # a run can do without the cache
+        with suppress(OSError):  # the cache is optional
             made.save(path)
         return made
 
@@ -34,11 +34,11 @@ def encoded(
 def cache_path(
     task: str, part: Part[Any], tokenizer: Tokenizer, max_length: int, training: bool
 ) -> Path | None:
-    """The file for a part under a tokenizer; `None` for one whose content cannot be told."""
+    """The cache file of a part, or `None` if the tokenizer's content is unknown."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return None
-    # What an earlier call cut or padded to is part of a tokenizer, but not of what it is.
+    # Truncation and padding are state of earlier calls.
     words = {**json.loads(backend.to_str()), "truncation": None, "padding": None}
     content = [VERSION, task, part.fingerprint, max_length, training, words]
     digest = hashlib.sha256(repr(content).encode()).hexdigest()[:24]
@@ -46,6 +46,6 @@ def cache_path(
 
 
 def cache_folder() -> Path:
-    """`$BABN_CACHE`, or `babn` in the user's folder of caches."""
+    """`$BABN_CACHE`, or `~/.cache/babn`."""
     own = os.environ.get("BABN_CACHE")
     return Path(own) if own else Path.home() / ".cache" / "babn"

@@ -1,4 +1,4 @@
-"""Checkpoints: all that training needs to go on as if it had never stopped."""
+"""Checkpoints of model, optimizer and random states, from which training resumes exactly."""
 
 import re
 import shutil
@@ -20,11 +20,11 @@ NAME = re.compile(r"step-(\d+)")
 
 
 def save_checkpoint(folder: Path, step: int, model: nn.Module, optimizer: Optimizer) -> None:
-    """Writes a checkpoint beside the older ones, of which the newest stays until it is whole."""
+    """Writes a checkpoint and deletes all but the newest two."""
     tensors = {f"model/{name}": x for name, x in model.state_dict().items()}
     tensors |= {f"optimizer/{name}": x for name, x in _optimizer_tensors(optimizer).items()}
     tensors |= {f"random/{name}": x for name, x in _random_states().items()}
-    # Tied weights share memory, which the format does not allow.
+    # safetensors does not allow shared memory, which tied weights have.
     tensors = {name: x.detach().cpu().clone() for name, x in tensors.items()}
     partial, final = folder / ".partial", checkpoint_folder(folder, step)
     try:
@@ -35,23 +35,23 @@ def save_checkpoint(folder: Path, step: int, model: nn.Module, optimizer: Optimi
         partial.rename(final)
         flush(folder)
     except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)  # gives back what little room there is
+        shutil.rmtree(partial, ignore_errors=True)  # frees disk space
         raise StorageError(
             f"The checkpoint of step {step} cannot be written to {folder}: "
-            f"{one_line(error.__cause__ or error)}. Make room or allow writing there; checkpoints "
-            "before it are whole, and --resume goes on from them."
+            f"{one_line(error.__cause__ or error)}. Free disk space or make the folder writable; "
+            "earlier checkpoints are intact, and --resume continues from them."
         ) from error
     for _, old in find_checkpoints(folder)[KEPT:]:
         _drop(old)
 
 
 def checkpoint_folder(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step is."""
+    """The folder of the checkpoint of a step."""
     return folder / f"step-{step}"
 
 
 def _drop(checkpoint: Path) -> None:
-    """Takes the name away first, so that what has one is always whole."""
+    """Renames a checkpoint before it is deleted, so that a `step-N` folder is always complete."""
     dropped = checkpoint.with_name(".dropped")
     shutil.rmtree(dropped, ignore_errors=True)
     with suppress(OSError):
@@ -60,7 +60,7 @@ def _drop(checkpoint: Path) -> None:
 
 
 def find_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """Step and folder of each whole checkpoint, the newest first."""
+    """Step and folder of each complete checkpoint, newest first."""
     names = folder.iterdir() if folder.is_dir() else []
     found = [(match, path) for path in names if (match := NAME.fullmatch(path.name))]
     return sorted(((int(match[1]), path) for match, path in found), reverse=True)
@@ -69,10 +69,10 @@ def find_checkpoints(folder: Path) -> list[tuple[int, Path]]:
 def restore_newest(
     folder: Path, model: nn.Module, optimizer: Optimizer
 ) -> tuple[int, list[FormatError]]:
-    """Goes back to the newest checkpoint that is whole.
+    """Restores the newest intact checkpoint.
 
     Returns:
-        Its step, 0 if there is none at all, and what is wrong with newer ones.
+        Its step, 0 if there is no checkpoint, and the errors of newer, damaged checkpoints.
     """
     damaged: list[FormatError] = []
     for step, checkpoint in find_checkpoints(folder):
@@ -84,13 +84,13 @@ def restore_newest(
     if damaged:
         found = " ".join(str(error) for error in damaged)
         raise FormatError(
-            f"No checkpoint in {folder} is whole. {found} Begin again with --overwrite."
+            f"No checkpoint in {folder} is intact. {found} Start again with --overwrite."
         )
     return 0, []
 
 
 def load_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> None:
-    """Puts model, optimizer and random numbers back to where they were."""
+    """Restores model, optimizer and random states from a checkpoint."""
     tensors, about = read_tensors(folder / FILE)
     if f"step-{about.get('step')}" != folder.name:
         raise FormatError(f"{folder} holds the checkpoint of step {about.get('step')}.")
@@ -101,7 +101,7 @@ def load_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> Non
     except (RuntimeError, ValueError, KeyError) as error:
         raise MismatchError(
             f"{folder} does not fit the model: {one_line(error)} Resume with the versions and the "
-            "data that the run was begun with, or begin again with --overwrite."
+            "data that the run was started with, or start again with --overwrite."
         ) from error
 
 
@@ -110,7 +110,7 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """The numbers that an optimizer keeps of each parameter, by place and name."""
+    """The optimizer state of each parameter, by parameter index and name."""
     state: dict[int, dict[str, Any]] = optimizer.state_dict()["state"]
     return {
         f"{place}/{name}": value

@@ -1,4 +1,4 @@
-"""Experiments in files: TOML, with fields that can be overridden by name."""
+"""Experiment configurations as TOML files, with overrides by field name."""
 
 import json
 import tomllib
@@ -11,29 +11,29 @@ from babn.errors import ConfigError, nearest, one_line
 from babn_paper.experiments.experiment import Experiment, field_types
 
 BUILT_IN = Path(str(files("babn_paper.experiments").joinpath("configs")))
-"""The configurations of the paper's tables, which come with the package."""
+"""Folder of the built-in configurations, which are those of the paper's tables."""
 
 
 def find_config(name: str) -> Path:
-    """The file that a name stands for: a path, or a built-in one such as `table1/mrpc-belief`."""
+    """The file of a configuration: a path, or a built-in name such as `table1/mrpc-belief`."""
     for path in (Path(name), BUILT_IN / f"{name}.toml"):
         if path.is_file():
             return path
     known = built_in()
     tables = ", ".join(sorted({each.partition("/")[0] for each in known}))
-    all_of_them = f"Built in are the cells of {tables}, such as table1/mrpc-belief."
-    advice = nearest(name, known, all_of_them)
+    hint = f"Built in are the cells of {tables}, such as table1/mrpc-belief."
+    advice = nearest(name, known, hint)
     raise ConfigError(f"config {name!r} is neither a file nor built in. {advice}")
 
 
 def built_in(table: str = "") -> list[str]:
-    """Names of the built-in configurations, all or those of one table, in order."""
+    """Names of the built-in configurations, sorted: all, or those of one table."""
     found = sorted((BUILT_IN / table).rglob("*.toml"))
     return [path.relative_to(BUILT_IN).with_suffix("").as_posix() for path in found]
 
 
 def config_name(path: Path) -> str:
-    """What a run of a configuration is called: its path among the built-in ones, or its name."""
+    """The name of a configuration: its path among the built-in ones, or its file name."""
     if path.is_relative_to(BUILT_IN):
         return path.relative_to(BUILT_IN).with_suffix("").as_posix()
     return path.stem
@@ -43,12 +43,12 @@ def read_values(path: Path) -> dict[str, Any]:
     """The fields that a file sets."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # wrong signs, encodings, depths, huge numbers
+    except (ValueError, RecursionError) as error:  # syntax, encoding, nesting, huge numbers
         raise ConfigError(f"{path} is not TOML: {one_line(error)}.") from error
 
 
 def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
-    """The experiment of a file, with some fields replaced."""
+    """Reads an experiment and applies overrides."""
     try:
         return Experiment.from_dict(merged(read_values(path), overrides or {}))
     except ConfigError as error:
@@ -56,7 +56,7 @@ def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> E
 
 
 def merged(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields with some replaced; of the tables within, only what is named."""
+    """Fields updated by overrides; nested tables are merged."""
     result = dict(values)
     for name, value in overrides.items():
         nested = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
@@ -65,17 +65,17 @@ def merged(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
 
 
 def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
-    """Fields from texts `NAME=VALUE`; the rule's settings as `settings.NAME=VALUE`."""
+    """Parses `NAME=VALUE` strings; fields of a table are given as `TABLE.NAME=VALUE`."""
     overrides: dict[str, Any] = {}
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ConfigError(f"{text!r} is not possible. Write NAME=VALUE.")
+            raise ConfigError(f"{text!r} is not an override. Write NAME=VALUE.")
         table, dot, inner = name.partition(".")
         if dot:
             within = overrides.setdefault(table, {})
             if not isinstance(within, dict):
-                raise ConfigError(f"{text!r} is not possible: {table} is set to {within!r} too.")
+                raise ConfigError(f"{text!r} is not possible: {table} is also set to {within!r}.")
             within[inner] = _parse(value)
         else:
             overrides[name] = value if field_types().get(name) is str else _parse(value)
@@ -83,7 +83,7 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def write_experiment(experiment: Experiment, path: Path, heading: str) -> None:
-    """Writes a file that `read_experiment` reads, with a comment on top."""
+    """Writes an experiment as TOML, with a comment on the first line."""
     values = experiment.to_dict()
     lines = [f"# {heading}"]
     lines += [f"{name} = {_toml(v)}" for name, v in values.items() if not isinstance(v, dict)]
@@ -94,7 +94,7 @@ def write_experiment(experiment: Experiment, path: Path, heading: str) -> None:
 
 
 def _parse(text: str) -> Any:
-    """A value as TOML writes it, or else a text."""
+    """A TOML value, or a string if the text is not one."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -102,7 +102,7 @@ def _parse(text: str) -> Any:
 
 
 def _toml(value: Any) -> str:
-    # JSON's texts, numbers and truth values are TOML's, but for infinity and exponents' look.
+    # TOML writes strings, integers and booleans as JSON does, but floats as Python does.
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""What a result depends on beside its configuration: versions, machine, state of the source."""
+"""The environment of a run: package versions, machine and git commit."""
 
 import platform
 import subprocess
@@ -16,7 +16,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors", "trit
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine, command and source, as plain values."""
+    """Start time, command, versions, machine and git state, as plain values."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(["babn", *sys.argv[1:]]),
@@ -27,7 +27,7 @@ def environment() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, babn and what results may depend on."""
+    """Versions of Python, babn and the packages that affect results."""
     found = {"python": platform.python_version(), "babn": babn.__version__}
     for package in PACKAGES:
         try:
@@ -38,7 +38,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """Processor and GPU, without names that tell whose they are."""
+    """Processor and GPU, without host or user names."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "system": platform.system(),
@@ -49,7 +49,7 @@ def machine() -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit of the source and whether files differ from it; `None` outside a repository."""
+    """The git commit and whether files were changed; `None` outside a repository."""
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None

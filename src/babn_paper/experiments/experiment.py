@@ -1,4 +1,4 @@
-"""What an experiment is: all that decides its result."""
+"""The configuration of an experiment, which determines its result."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -11,69 +11,69 @@ from babn.validation import LARGEST, MOST, check_at_least, check_choices, check_
 from babn_paper.experiments.latent import LATENT_RULES, LatentConfig
 
 PAIR_MODELS = ("decomposable", "esim")
-"""Models for two texts that are made on the spot."""
+"""Models of text pairs, built with random weights."""
 
 TRANSLATOR = "lstm"
-"""The translation model, which is made on the spot."""
+"""The translation model, built with random weights."""
+
 VISUAL_MODELS = ("mcan", "mcan-small")
-"""Models for questions about images that are made on the spot."""
+"""Models for visual question answering, built with random weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A task, a model, an attention rule, settings and a seed.
+    """Task, model, attention method, hyperparameters and seed of one experiment.
 
     Attributes:
         task: Name of the task.
-        model: Name on the Hugging Face hub, or a folder; or one made on the spot with random
-            weights: `"small"`, `"albert-base"` of that size, for two texts `"decomposable"` or
-            `"esim"`, for translation `"lstm"`, or for questions about images `"mcan"` or
-            `"mcan-small"`.
-        sizes: Fields of the configuration of `"lstm"` or `"mcan"` that differ from its defaults.
-        options: Settings of the task that differ from its own, such as `beam` of translation.
-        vectors: File with words' vectors for `"decomposable"`, `"esim"` or `"mcan"`: GloVe's or
-            word2vec's text, plain or `.gz`, or `.npz`; `""` to learn them.
-        rule: How attention becomes random: `"softmax"`, `"bam"`, `"belief"` or `"mc-dropout"`; for
-            `"lstm"` also `"va-enum"` or `"va-sample"`, variational attention.
-        settings: Fields of the rule's configuration that differ from its defaults.
-        paper: The paper's number for each measure, as printed there.
-        seed: Decides the new weights, the order of the examples and all noise.
+        model: Name on the Hugging Face hub, or a folder; or a model with random weights: `"small"`
+            or `"albert-base"`, `"decomposable"` or `"esim"` for text pairs, `"lstm"` for
+            translation, `"mcan"` or `"mcan-small"` for visual question answering.
+        sizes: Fields of the configuration of `"lstm"` or `"mcan"` that differ from the defaults.
+        options: Options of the task that differ from the defaults, such as `beam` of translation.
+        vectors: File of word vectors for `"decomposable"`, `"esim"` or `"mcan"`: the text format of
+            GloVe or word2vec, plain or `.gz`, or `.npz`; `""` for randomly initialized vectors.
+        rule: Attention method: `"softmax"`, `"bam"`, `"belief"` or `"mc-dropout"`; for `"lstm"`
+            also variational attention, `"va-enum"` or `"va-sample"`.
+        settings: Fields of the method's configuration that differ from the defaults.
+        paper: The paper's value of each measure, as printed there.
+        seed: Seed of new weights, order of examples and all noise.
         data: `"hub"`, `"builtin"`, or a folder with data.
-        steps: Training steps; 0 to count epochs instead.
-        epochs: Passes over the training data, if there are no `steps`.
+        steps: Optimizer steps; 0 to train for `epochs`.
+        epochs: Epochs of training if `steps` is 0.
         batch_size: Examples in one step.
-        batch_tokens: Tokens in one step, counted in the longer text with padding, in place of a
-            number of examples; 0 for that.
-        accumulation: Parts that a step's batch is cut into, to need less memory.
-        learning_rate: Highest learning rate.
-        belief_rate: Highest learning rate of the parameters that conversion adds; 0 for the same.
-        warmup_steps: Steps over which rates grow, before they fall linearly to zero.
-        warmup: The same as a share of all steps, if there are no `warmup_steps`.
-        rate_schedule: `"linear"`: as just said; or `"mcan"`: in thirteenths of training, growing
-            over three of them, constant until the tenth, and a fifth of that after every second.
-        beta2: AdamW's decay of squared gradients.
-        weight_decay: AdamW's.
-        clip: Largest norm of the gradient; 0 for any.
-        max_length: Tokens at which texts are cut; 0 for the task's own.
+        batch_tokens: Tokens in one step, padding included, counted in the longer text of a pair; 0
+            for batches of `batch_size` examples.
+        accumulation: Number of micro-batches that a batch is split into, to save memory.
+        learning_rate: Peak learning rate.
+        belief_rate: Peak learning rate of the parameters that conversion adds; 0 for the same.
+        warmup_steps: Steps of linear warmup, after which the rate decays linearly to zero.
+        warmup: Warmup as a fraction of all steps, if `warmup_steps` is 0.
+        rate_schedule: `"linear"` for linear warmup and decay, or `"mcan"`: in thirteenths of
+            training, warmup over 3, constant until the 10th, then divided by 5 after every second.
+        beta2: AdamW's decay rate of squared gradients.
+        weight_decay: AdamW's weight decay.
+        clip: Gradient norm for clipping; 0 for no clipping.
+        max_length: Number of tokens to which texts are truncated; 0 for the task's default.
         full_length: Whether training pads every batch to `max_length`, so that all steps cost the
             same; otherwise to its longest text.
-        dropout: Rate within the encoder; -1 for the model's own.
-        classifier_dropout: Rate before the classifier; -1 for the model's own.
-        label_smoothing: Share of the target that goes to all classes alike.
-        kl_schedule: How the divergence's weight grows: `"linear"`, `"sigmoid"`, `"cyclic"` or
+        dropout: Dropout rate of the encoder; -1 for the model's default.
+        classifier_dropout: Dropout rate before the classifier; -1 for the model's default.
+        label_smoothing: Fraction of the target distribution that is spread over all classes.
+        kl_schedule: Annealing of the KL weight: `"linear"`, `"sigmoid"`, `"cyclic"` or
             `"constant"`.
-        kl_warmup: Share of training, or of each cycle, over which it grows.
+        kl_warmup: Fraction of training, or of each cycle, over which the KL weight grows.
         precision: `"float32"`, or `"bfloat16"` for mixed precision.
-        graphs: Whether steps are recorded as CUDA graphs and replayed, which takes off what
-            launching kernels costs; without effect on a CPU or with several processes. Not for
-            models that pack texts: `"lstm"`, `"decomposable"`, `"esim"`.
-        buckets: Batches whose examples are sorted by length together; 1 for none.
+        graphs: Whether steps are recorded as CUDA graphs and replayed, which saves the cost of
+            kernel launches; no effect on a CPU or with several processes. Not for models that pack
+            texts: `"lstm"`, `"decomposable"`, `"esim"`.
+        buckets: Number of batches whose examples are sorted by length together; 1 for no sorting.
         samples: Samples of attention in sampled mode.
-        checkpoint_every: Steps between checkpoints; 0 for twenty in all.
-        test_dropout: Whether models with random attention are tested by samples of attention with
-            dropout on as well; those with softmax attention always are, as Monte Carlo dropout.
-        test_every: Steps between tests at the posterior mean; 0 for none before the end.
-        keep_model: Whether the trained model is kept; without it only the answers are.
+        checkpoint_every: Steps between checkpoints; 0 for 20 checkpoints in total.
+        test_dropout: Whether models with random attention are also tested by samples of attention
+            with dropout on. Softmax models are always tested with Monte Carlo dropout.
+        test_every: Steps between tests at the posterior mean during training; 0 for none.
+        keep_model: Whether the trained model is saved; without it only predictions are.
     """
 
     task: str
@@ -116,7 +116,7 @@ class Experiment:
     keep_model: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot work, before any work starts."""
+        """Validates the fields."""
         _check_types(self)
         check_choices(self)
         for name in ("batch_size", "accumulation", "buckets", "samples"):
@@ -136,62 +136,62 @@ class Experiment:
             check_at_least(name, getattr(self, name), 0.0)
         if not 0 <= self.label_smoothing < 1:
             raise ConfigError(
-                f"label_smoothing={self.label_smoothing!r} is not possible. Give a share below 1."
+                f"label_smoothing={self.label_smoothing!r} is not possible. Give a rate below 1."
             )
         for name in ("dropout", "classifier_dropout"):
             if getattr(self, name) != -1 and not 0 <= getattr(self, name) < 1:
                 raise ConfigError(
-                    f"{name}={getattr(self, name)!r} is not possible. Give a share below 1, or -1 "
-                    "for the model's own."
+                    f"{name}={getattr(self, name)!r} is not possible. Give a rate below 1, or -1 "
+                    "for the model's default."
                 )
         if self.batch_size % self.accumulation:
             raise ConfigError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}."
             )
         if not 0 <= self.beta2 < 1:
-            raise ConfigError(f"beta2={self.beta2!r} is not possible. Give a share below 1.")
+            raise ConfigError(f"beta2={self.beta2!r} is not possible. Give a rate below 1.")
         if self.vectors and self.model not in PAIR_MODELS + VISUAL_MODELS:
             raise ConfigError(
-                f"vectors={self.vectors!r} has no use with model={self.model!r}, only with "
+                f"vectors={self.vectors!r} does not apply to model={self.model!r}, only to "
                 f"{' or '.join(PAIR_MODELS + VISUAL_MODELS)}."
             )
         if self.graphs and self.model in (*PAIR_MODELS, TRANSLATOR):
             raise ConfigError(
                 f"graphs=true is not possible with model={self.model!r}, which packs texts by "
-                "their lengths. Leave it at false."
+                "their lengths. Set it to false."
             )
         if self.sizes and self.model not in (*VISUAL_MODELS, TRANSLATOR):
             raise ConfigError(
-                f"sizes={dict(self.sizes)!r} has no use with model={self.model!r}, only with "
+                f"sizes={dict(self.sizes)!r} does not apply to model={self.model!r}, only to "
                 f"{' or '.join([*VISUAL_MODELS, TRANSLATOR])}."
             )
         if self.model != TRANSLATOR and self.rule in LATENT_RULES:
             raise ConfigError(
-                f"rule={self.rule!r} does not go with model={self.model!r}. Variational attention "
-                f"belongs to {TRANSLATOR!r}."
+                f"rule={self.rule!r} is not possible with model={self.model!r}. Variational "
+                f"attention is part of model={TRANSLATOR!r}."
             )
         self.rule_config()
         self.annealing()
 
     def rule_config(self) -> RuleConfig | LatentConfig:
-        """The rule with its settings."""
+        """The configuration of the attention method."""
         values = {"rule": self.rule, **self.settings}
         if self.rule in LATENT_RULES:
             return LatentConfig.from_dict(values)
         return RuleConfig.from_dict(values)
 
     def annealing(self) -> KLAnnealing:
-        """The schedule of the divergence's weight."""
+        """The schedule of the KL weight."""
         weight = self.rule_config().kl_weight
         return KLAnnealing(schedule=self.kl_schedule, weight=weight, warmup=self.kl_warmup)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a file."""
+        """The fields as plain values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Experiment":
-        """The inverse of `to_dict`; fields that are not there keep their defaults."""
+        """The inverse of `to_dict`; missing fields take their defaults."""
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ConfigError(
@@ -204,13 +204,14 @@ class Experiment:
 
 
 LIMITS = {"max_length": 2**20, "seed": 2**32 - 1}
-"""The most that some fields can be."""
+"""Largest values of some fields."""
 
 KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+"""Descriptions of types in error messages."""
 
 
 def field_types() -> dict[str, Any]:
-    """The type of each field: for a choice, that of its values."""
+    """The type of each field; of a `Literal`, the type of its values."""
     hints = get_type_hints(Experiment)
     return {
         name: type(get_args(hint)[0]) if get_origin(hint) is Literal else get_origin(hint) or hint
@@ -221,16 +222,11 @@ def field_types() -> dict[str, Any]:
 def _check_types(experiment: Experiment) -> None:
     for name, kind in field_types().items():
         value = getattr(experiment, name)
-        # A whole number is as good as a broken one, but true and false are not numbers.
+        # Integers are accepted for floats; booleans are not numbers.
         allowed = (int, float) if kind is float else kind
         if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
-            wanted = {
-                int: "a whole number",
-                float: "a number",
-                str: "a text",
-                bool: "true or false",
-            }.get(kind, "a table")
+            wanted = KINDS.get(kind, "a table")
             raise ConfigError(f"{name}={shown(value)} is not possible. Give {wanted}.")
         most = LIMITS.get(name, {int: MOST, float: LARGEST}.get(kind))
         if most is not None and value > most:
-            raise ConfigError(f"{name}={shown(value)} is too much. Give at most {most}.")
+            raise ConfigError(f"{name}={shown(value)} is too large. Give at most {most}.")

@@ -1,4 +1,4 @@
-"""Grids: a file that stands for many experiments, tasks by rules by settings by seeds."""
+"""Grids of experiments: tasks by attention methods by settings by seeds."""
 
 import itertools
 import tomllib
@@ -15,7 +15,7 @@ from babn_paper.experiments.naming import RUNS, flat, label
 from babn_paper.tasks.catalogue import task_names
 
 SWEEPS = BUILT_IN.with_name("sweeps")
-"""Grids that come with the package."""
+"""Folder of the built-in grids."""
 
 RULES = ("softmax", "va-enum", "va-sample", "bam", "belief")
 
@@ -24,12 +24,12 @@ KNOWN = {"every", "tasks", "rules", "cells", "search", "seeds"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One experiment of a grid, but for its seed.
+    """One experiment of a grid, without its seed.
 
     Attributes:
-        label: Its name within the grid: task, rule and what was searched over.
+        label: Its name within the grid: task, method and values of searched fields.
         values: Its fields.
-        seeds: Seeds that it is run with; by default the grid's.
+        seeds: Its seeds; by default the grid's.
     """
 
     label: str
@@ -39,12 +39,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """Experiments that belong together.
+    """Experiments whose results share a table.
 
     Attributes:
-        name: Names the folder of its runs.
+        name: Name of the grid and of the folder of its runs.
         cells: The experiments.
-        seeds: Seeds that each is run with.
+        seeds: Seeds of each experiment.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Grid:
     seeds: Sequence[int]
 
     def jobs(self, overrides: Mapping[str, Any], under: Path = RUNS) -> list[Job]:
-        """The runs, cell by cell, with some fields of all of them replaced."""
+        """The runs of all cells, with overrides applied to each."""
         return [
             Job(
                 Experiment.from_dict(merged(cell.values, {**overrides, "seed": seed})),
@@ -65,24 +65,24 @@ class Grid:
 
 
 def table_grid(table: str, seeds: Sequence[int]) -> Grid:
-    """The cells of one of the paper's tables, one for each built-in configuration."""
+    """The grid of one of the paper's tables, with a cell for each built-in configuration."""
     names = built_in(table) if table else []
     if not names:
         tables = sorted({name.partition("/")[0] for name in built_in()})
         raise ConfigError(f"table {table!r} is not known. Known tables: {', '.join(tables)}.")
     cells = [Cell(n.partition("/")[2], read_values(BUILT_IN / f"{n}.toml")) for n in names]
-    return Grid(table, sorted(cells, key=_as_in_the_paper), seeds)
+    return Grid(table, sorted(cells, key=_paper_order), seeds)
 
 
-def _as_in_the_paper(cell: Cell) -> tuple[int, bool, str, int, float]:
-    """Tasks, models and rules in the order of the paper's tables, small models first."""
+def _paper_order(cell: Cell) -> tuple[int, bool, str, int, float]:
+    """Sort key: tasks, models and methods in the order of the paper's tables."""
     task, model = task_names().index(cell.values["task"]), str(cell.values["model"])
-    rule, softer = RULES.index(cell.values["rule"]), cell.values.get("label_smoothing", 0.0)
-    return task, "/" in model, model.rpartition("/")[2], rule, softer
+    rule, smoothing = RULES.index(cell.values["rule"]), cell.values.get("label_smoothing", 0.0)
+    return task, "/" in model, model.rpartition("/")[2], rule, smoothing
 
 
-def chosen(grid: Grid, tasks: str | None) -> Grid:
-    """The cells of a grid that belong to some tasks, given by names with commas between them."""
+def select_tasks(grid: Grid, tasks: str | None) -> Grid:
+    """The cells of some tasks, given as comma-separated names; all cells for `None`."""
     if tasks is None:
         return grid
     names = [name.strip() for name in tasks.split(",")]
@@ -94,7 +94,7 @@ def chosen(grid: Grid, tasks: str | None) -> Grid:
 
 
 def find_grid(name: str) -> Path:
-    """The file that a name stands for: a path, or a built-in grid such as `glue-bert`."""
+    """The file of a grid: a path, or a built-in name such as `glue-bert`."""
     for path in (Path(name), SWEEPS / f"{name}.toml"):
         if path.is_file():
             return path
@@ -103,12 +103,13 @@ def find_grid(name: str) -> Path:
 
 
 def read_grid(path: Path) -> Grid:
-    """The grid of a TOML file.
+    """Reads a grid from a TOML file.
 
-    `[every]` holds fields of every experiment, `[tasks.NAME]` and `[rules.NAME]` those of a task
-    and of a rule, `[cells.TASK.RULE]` those of both together. Every list in `[search]`, and in
-    `[search.RULE]` for one rule, is tried value by value; if `search.RULE` is a list itself, it
-    holds the fields to try together. `seeds` is a list; a task, a rule or a cell may have its own.
+    `[every]` holds fields of every experiment, `[tasks.NAME]` and `[rules.NAME]` fields of a task
+    and of an attention method, `[cells.TASK.RULE]` fields of a combination. `[search]` lists the
+    values to try of each field, `[search.RULE]` those of one method; `[[search.RULE]]` lists
+    combinations of fields instead. `seeds` is a list; a task, a method or a combination may have
+    its own.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -126,7 +127,7 @@ def read_grid(path: Path) -> Grid:
 
 
 def _check(values: Mapping[str, Any], path: Path) -> None:
-    """Refuses what is not a table or a list where there has to be one."""
+    """Raises if a table or a list is expected and something else is found."""
     _check_seeds(values.get("seeds", [0]), path)
     for name, fields in _tables(values):
         if not isinstance(fields, Mapping):
@@ -149,7 +150,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _tables(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What has to be a table, the outer ones before those within them."""
+    """Name and value of everything that must be a table, outer tables first."""
     for kind in ("every", "search", "tasks", "rules", "cells"):
         yield kind, values.get(kind, {})
     for kind in ("tasks", "rules", "cells"):
@@ -184,7 +185,7 @@ def _cells(values: Mapping[str, Any]) -> Iterator[Cell]:
 def _choices(
     search: Mapping[str, Any], rule: str, rules: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Every combination of the values to try for a rule."""
+    """Every combination of the values to try for a method."""
     lists, of_rule = _lists(search, rule, rules), search.get(rule, {})
     together = of_rule if isinstance(of_rule, list) else [{}]
     for *combination, fields in itertools.product(*lists.values(), together):
@@ -199,7 +200,7 @@ def _choices(
 
 
 def _lists(search: Mapping[str, Any], rule: str, rules: Mapping[str, Any]) -> dict[str, Any]:
-    """The values to try of each field for a rule."""
+    """The values to try of each field for a method."""
     common = {name: values for name, values in search.items() if name not in rules}
     of_rule = search.get(rule, {})
     return flat(merged(common, {} if isinstance(of_rule, list) else of_rule))

@@ -1,4 +1,4 @@
-"""Several runs side by side, each once, whatever becomes of the processes that run them."""
+"""Runs many experiments in parallel and restarts those whose process dies."""
 
 import threading
 import time
@@ -11,30 +11,30 @@ from pathlib import Path
 from babn.errors import BabnError, one_line
 from babn.interrupts import Interrupts
 from babn.progress import Progress
-from babn_paper.experiments.claims import BusyError
-from babn_paper.experiments.engines.engine import Engine, Resources, Slot, WorkerDiedError
+from babn_paper.experiments.engines import Engine, Resources, Slot, WorkerDiedError
 from babn_paper.experiments.engines.local import LocalEngine
 from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.locks import BusyError
 from babn_paper.experiments.run import check_same
 from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.worker import BUSY, INTERRUPTED, OUT_OF_MEMORY
 from babn_paper.tasks.catalogue import find_task
 
 RETRIES = 2
-"""How often a run is started again whose process has died."""
+"""How often a run is restarted after its process has died."""
 
 PAUSE = 1.0
-"""Seconds between looks at runs that another process works on."""
+"""Seconds between checks of runs that another process has locked."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that is wanted.
+    """A run to do.
 
     Attributes:
-        experiment: What to run.
-        folder: Where.
-        command: The command that runs it alone.
+        experiment: The experiment.
+        folder: The folder of the run.
+        command: The command that does this run alone.
     """
 
     experiment: Experiment
@@ -50,20 +50,19 @@ def run_all(
     engine: Engine | None = None,
     retries: int = RETRIES,
 ) -> dict[Path, str]:
-    """Runs what is not done yet, each in its own folder, and returns what went wrong where.
+    """Does all unfinished runs and returns the errors of those that failed, by folder.
 
-    Finished runs are left alone and unfinished ones go on. A run that fails does not stop others;
-    one whose process dies is started again and goes on from its checkpoint. One that finds too
-    little memory beside others goes on later, with one process fewer. Runs that another process
-    works on are waited for. All first seeds go before all second ones, so that a sweep cut short
-    has whole tables.
+    Finished runs are left unchanged and interrupted ones resume. A failed run does not stop the
+    others. A run whose process dies is restarted from its checkpoint. A run that is out of memory
+    beside others is repeated later, with one process fewer. Runs that another process has locked
+    are waited for. Runs are ordered by seed, so that an interrupted sweep has complete tables.
 
     Args:
         jobs: The runs.
-        parallel: How many at a time, each in a process of its own.
-        progress: Is told of every run that ends.
-        engine: Where they are run; by default on this machine.
-        retries: How often a run is started again whose process has died.
+        parallel: Number of parallel runs, each in its own process.
+        progress: Receives every run that ends.
+        engine: Starts the processes; by default on this machine.
+        retries: How often a run is restarted after its process has died.
     """
     for job in jobs:  # before anything is written
         find_task(job.experiment.task, job.experiment.options)
@@ -99,14 +98,14 @@ def _by_seed(jobs: Iterable[Job]) -> list[Job]:
 
 
 def _prepare(job: Job) -> None:
-    """Begins a run, or makes sure that the one that is there is the same."""
+    """Writes the configuration of a run, or checks that the existing one is the same."""
     folder = RunFolder(job.folder)
     while folder.state == "absent":
         try:
             with folder.locked():
                 if folder.state == "absent":
                     folder.begin(job.experiment, job.command)
-        except BusyError:  # another sweep does the same at this moment
+        except BusyError:  # another sweep prepares it at this moment
             time.sleep(PAUSE)
     check_same(folder.experiment(), job.experiment, job.folder)
 
@@ -114,27 +113,27 @@ def _prepare(job: Job) -> None:
 def _wait(
     futures: Sequence["Future[None]"], interrupts: Interrupts, stop: Callable[[], None]
 ) -> None:
-    """Waits for all, and passes every Ctrl-C on."""
-    told = False
+    """Waits for all futures and forwards every SIGINT."""
+    stopped = False
     while True:
         try:
             if not wait(futures, timeout=PAUSE / 5).not_done:
                 break
-            if interrupts.requested and not told:
-                told = True
+            if interrupts.requested and not stopped:
+                stopped = True
                 stop()
-        except KeyboardInterrupt:  # the second Ctrl-C, and every one after it
+        except KeyboardInterrupt:  # the second SIGINT, and every later one
             stop()
     for future in futures:
         future.result()
 
 
 def _work(slot: Slot, queue: "_Queue") -> None:
-    """Runs what is waiting in one slot."""
+    """Does waiting runs in one slot until there are none."""
     try:
         while (job := queue.take()) is not None:
             try:
-                _prepare(job)  # another sweep that has ended may have withdrawn it
+                _prepare(job)  # another sweep may have withdrawn it
                 queue.note(job, slot.run(job.folder))
             except WorkerDiedError as death:
                 queue.note_death(job, str(death))
@@ -145,7 +144,7 @@ def _work(slot: Slot, queue: "_Queue") -> None:
 
 
 class _Queue:
-    """Runs that wait for a slot, and what became of the others."""
+    """The waiting runs and the errors of failed ones, shared by all slots."""
 
     def __init__(self, jobs: Iterable[Job], slots: int, retries: int, progress: Progress) -> None:
         self.waiting = deque(jobs)
@@ -158,7 +157,7 @@ class _Queue:
         self._lock = threading.Lock()
 
     def take(self) -> Job | None:
-        """The next run that nobody works on, once there is one; `None` for a slot to be closed."""
+        """Waits for the next unlocked run; `None` if the slot is no longer needed."""
         while True:
             with self._lock:
                 if self.stopped or not self.waiting or (self.surplus and self.slots > 1):
@@ -175,28 +174,28 @@ class _Queue:
                         self.progress.step(1, f"{job.folder}: done by another process")
             time.sleep(PAUSE)
 
-    def note(self, job: Job, answer: str) -> None:
-        """Keeps a worker's answer to a run."""
+    def note(self, job: Job, error: str) -> None:
+        """Handles the end of a run, with the worker's error message or an empty string."""
         with self._lock:
-            if answer == INTERRUPTED:
+            if error == INTERRUPTED:
                 self.stopped = True
-            elif answer == BUSY:
+            elif error == BUSY:
                 self.waiting.append(job)
                 return
-            elif answer == OUT_OF_MEMORY and not self.alone[job.folder]:
+            elif error == OUT_OF_MEMORY and not self.alone[job.folder]:
                 self.waiting.append(job)
                 self.surplus += 1
                 self.progress.say(
-                    f"{job.folder}: too little memory beside other runs; goes on later, with one "
-                    "run fewer at a time"
+                    f"{job.folder}: out of memory beside other runs; repeated later, with one "
+                    "parallel run fewer"
                 )
                 return
-            elif answer:
-                self.failed[job.folder] = answer
-        self.progress.step(1, f"{job.folder}: {answer}" if answer else str(job.folder))
+            elif error:
+                self.failed[job.folder] = error
+        self.progress.step(1, f"{job.folder}: {error}" if error else str(job.folder))
 
     def note_death(self, job: Job, end: str) -> None:
-        """Puts a run whose process has died back, unless that has happened too often."""
+        """Requeues a run whose process has died, unless its retries are used up."""
         with self._lock:
             self.deaths[job.folder] += 1
             count = self.deaths[job.folder]
@@ -204,13 +203,13 @@ class _Queue:
                 return
             if count <= self.retries:
                 self.waiting.appendleft(job)
-                self.progress.say(f"{job.folder}: {end}; started again ({count} of {self.retries})")
+                self.progress.say(f"{job.folder}: {end}; restarted ({count} of {self.retries})")
                 return
-            self.failed[job.folder] = f"{end}; go on with the same command"
+            self.failed[job.folder] = f"{end}; repeat the command to resume"
         self.progress.step(1, f"{job.folder}: {self.failed[job.folder]}")
 
     def stop(self, slots: Iterable[Slot]) -> None:
-        """Starts nothing more, and interrupts what runs."""
+        """Starts no further runs and interrupts the current ones."""
         self.stopped = True
         for slot in slots:
             slot.interrupt()

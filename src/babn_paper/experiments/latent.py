@@ -1,4 +1,4 @@
-"""Variational attention, which is part of the translation model and no rule of conversion."""
+"""Settings of variational attention, which is part of the translation model."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -8,22 +8,22 @@ from babn.errors import ConfigError
 from babn.validation import check_at_least, check_choices, check_count
 
 LATENT_RULES = ("va-enum", "va-sample")
-"""Alignments enumerated, or sampled."""
+"""Variational attention with enumerated or with sampled alignments."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LatentConfig:
-    """Settings of variational attention (Deng et al. 2018).
+    """Settings of variational attention ([Deng et al. 2018](https://arxiv.org/abs/1807.03756)).
 
     Attributes:
         rule: `"va-enum"` or `"va-sample"`.
-        kl_weight: Weight of the divergence, until a schedule changes it; 1 for the bound.
-        estimator: How `"va-sample"` gets gradients: `"reinforce"` or `"gumbel"`.
+        kl_weight: KL weight at the end of annealing; 1 gives the ELBO.
+        estimator: Gradient estimator of `"va-sample"`: `"reinforce"` or `"gumbel"`.
         baseline: Whether `"reinforce"` subtracts the log-probability under soft attention.
-        train_samples: Alignments that `"va-sample"` draws for each target position.
-        gumbel_temperature: Of `"gumbel"`.
-        prediction: By words' probabilities under all alignments (`"enum"`) or at their mean
-            (`"soft"`).
+        train_samples: Alignments that `"va-sample"` samples for each target position.
+        gumbel_temperature: Temperature of `"gumbel"`.
+        prediction: Whether predicted probabilities are averaged over all alignments (`"enum"`) or
+            computed at the mean alignment (`"soft"`).
     """
 
     rule: Literal["va-enum", "va-sample"]
@@ -35,7 +35,7 @@ class LatentConfig:
     prediction: Literal["enum", "soft"] = "enum"
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot work."""
+        """Validates the fields."""
         check_choices(self)
         check_at_least("kl_weight", self.kl_weight, 0.0)
         check_at_least("gumbel_temperature", self.gumbel_temperature, 0.0, strictly=True)
@@ -43,12 +43,12 @@ class LatentConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "LatentConfig":
-        """From plain values, such as those of a file."""
+        """Builds the settings from plain values, such as those of a file."""
         if unknown := sorted(set(values) - {field.name for field in fields(cls)}):
             raise ConfigError(f"{cls.__name__} has no field {', '.join(unknown)}.")
         return cls(**values)
 
     def sizes(self) -> dict[str, Any]:
-        """The fields of the translation model's configuration that make it so."""
+        """The corresponding fields of the translation model's configuration."""
         values = asdict(self)
         return {"attention": values.pop("rule"), **values}

@@ -1,4 +1,4 @@
-"""Where runs are kept, and the commands that make them."""
+"""Names of attention methods in tables, of run folders and of commands."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from babn_paper.experiments.config_files import config_name
 RUNS = Path("runs")
 
 PLACES = ("seed", "data")
-"""Overrides that do not make it another experiment: the seed names a folder of its own."""
+"""Overrides that are not part of an experiment's folder name; the seed has its own folder."""
 
 RULES = {
     "softmax": "softmax",
@@ -22,35 +22,35 @@ RULES = {
     "mc-dropout": "MC dropout",
     "ensemble": "softmax, ensemble",
 }
-"""What tables call the rules."""
+"""Names of the attention methods in tables."""
 
 
 def rule_name(rule: str) -> str:
-    """What tables call a rule."""
+    """The name of an attention method in tables."""
     return RULES.get(rule, rule)
 
 
 def mode_name(rule: str, mode: str) -> str:
-    """What tables call a way to ask a model."""
+    """The name of a prediction mode in tables."""
     if mode != "dropout":
         return mode
     return "MC dropout" if rule == "softmax" else "sampled + dropout"
 
 
 def method_name(rule: str, mode: str) -> str:
-    """What comparisons call a rule that is asked in some way."""
+    """The name of an attention method in a prediction mode."""
     return f"{rule_name(rule)}, {mode_name(rule, mode)}"
 
 
 def run_path(config: Path, overrides: Mapping[str, Any], seed: int, under: Path = RUNS) -> Path:
-    """The folder of a run: configuration, what differs from it, and seed."""
+    """The folder of a run, named by configuration, overrides and seed."""
     changes = {name: value for name, value in overrides.items() if name not in PLACES}
     name = "+".join(filter(None, [config_name(config), label(changes)]))
     return under / name / f"seed-{seed}"
 
 
 def label(changes: Mapping[str, Any]) -> str:
-    """Fields and their values as part of a folder's name."""
+    """Fields and values as part of a folder name."""
     return "+".join(f"{name}={plain(value)}" for name, value in flat(changes).items())
 
 
@@ -62,7 +62,7 @@ def command(config: str, overrides: Mapping[str, Any]) -> str:
 
 
 def flat(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Overrides with tables within as `table.name`."""
+    """Overrides with the fields of nested tables as `table.name`."""
     found: dict[str, Any] = {}
     for name, value in overrides.items():
         if isinstance(value, Mapping):
@@ -73,5 +73,5 @@ def flat(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> str:
-    """A value as part of a folder's name."""
+    """A value as part of a folder name."""
     return re.sub(r"[^\w.+-]", "_", str(value))

@@ -1,4 +1,4 @@
-"""How parameters are moved: AdamW, with rates that grow and fall."""
+"""AdamW with parameter groups, and the learning rate schedules."""
 
 from torch import nn
 from torch.optim import AdamW, Optimizer
@@ -8,7 +8,10 @@ from babn_paper.experiments.experiment import Experiment
 
 
 def make_optimizer(model: nn.Module, experiment: Experiment) -> Optimizer:
-    """AdamW with a rate of its own for what conversion added, and no decay of biases and scales."""
+    """AdamW with a separate rate for added parameters and no weight decay of vectors.
+
+    Vectors are biases and scales. Added parameters are those that conversion adds.
+    """
     states = [state for module in model.modules() if (state := own_state(module)) is not None]
     belief = {id(p) for state in states for p in state.parameters()}
     rates = {False: experiment.learning_rate, True: experiment.belief_rate}
@@ -31,27 +34,25 @@ def make_optimizer(model: nn.Module, experiment: Experiment) -> Optimizer:
 def set_rates(
     optimizer: Optimizer, step: int, steps: int, warmup: int, schedule: str = "linear"
 ) -> float:
-    """Sets every group's rate for a step, and returns the share of its peak."""
-    if schedule == "mcan":
-        share = in_thirteenths(step, steps)
-    else:
-        share = rise_and_fall(step, steps, warmup)
+    """Sets the learning rate of every group for a step; returns it as a fraction of the peak."""
+    mcan = schedule == "mcan"
+    share = mcan_schedule(step, steps) if mcan else linear_schedule(step, steps, warmup)
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * share
     return share
 
 
-def rise_and_fall(step: int, steps: int, warmup: int) -> float:
-    """Linear warmup, then linear decay: the share of its peak that the rate has at a step."""
+def linear_schedule(step: int, steps: int, warmup: int) -> float:
+    """Linear warmup and linear decay of the learning rate, as a fraction of the peak."""
     warmup = max(1, min(warmup, steps))
     return min((step + 1) / warmup, (steps - step) / (steps - warmup + 1))
 
 
-def in_thirteenths(step: int, steps: int) -> float:
-    """MCAN's schedule: with 13 epochs, one quarter of the peak in the first, two in the second ...
+def mcan_schedule(step: int, steps: int) -> float:
+    """MCAN's learning rate schedule over 13 epochs, as a fraction of the peak.
 
-    From the fourth epoch on the rate is at its peak; after the tenth it is a fifth of what it was
-    before, and so after every second one.
+    The rate is 1/4, 2/4 and 3/4 of the peak in the first three epochs and the peak from the fourth
+    on. After the tenth epoch, and after every second one that follows, it is divided by 5.
     """
     epoch = 1 + 13 * step // steps
     falls = max(0, -(-(epoch - 10) // 2))

@@ -1,35 +1,34 @@
-"""Tables of models that were tested twice: in two domains, or on clean and noisy images."""
+"""Tables of models tested on two parts: in and out of domain, or on clean and noisy images."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from babn.evaluation.tables import Table
-from babn_paper.experiments.naming import mode_name, rule_name
 from babn_paper.experiments.records import Record
 from babn_paper.experiments.result_tables import (
+    MODE,
     NONE,
     NOT_RUN,
-    average,
-    by_label,
-    mean_and_deviation,
-    tried,
-    with_papers_numbers,
+    Line,
+    best_places,
+    lines_by_mode,
+    without_empty_paper_columns,
 )
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A column with a measure of both parts.
+    """A column with the values of a measure for both parts.
 
     Attributes:
-        name: Its head.
-        measure: What the runs call it.
-        last: Whether it is shown of the second part only.
-        percent: Whether to show hundredths.
-        lower_is_better: Whether the smallest number is the best.
-        paper: What a configuration's paper numbers call it, if it has a column there.
-        sampled: Whether the paper's numbers are of samples, and not of point estimates.
+        name: Its heading.
+        measure: Name of the measure in the results.
+        last: Whether only the value of the second part is shown.
+        percent: Whether to show percentages.
+        lower_is_better: Whether the smallest value is the best.
+        paper: Name of the measure among the paper's values, if the paper has it.
+        sampled: Whether the paper's values are of sampled predictions rather than point estimates.
     """
 
     name: str
@@ -43,19 +42,43 @@ class Pair:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a table shows.
+    """Parts and columns of a table.
 
     Attributes:
         parts: The two parts of the data.
         columns: The measures.
-        explanation: What the cells mean.
-        sources: Where the paper's numbers come from, if that has to be known.
+        explanation: The meaning of the cells.
+        sources: The origin of the paper's values, if it is not the paper itself.
     """
 
     parts: tuple[str, str]
     columns: tuple[Pair, ...]
     explanation: str
     sources: str = ""
+
+    def cell(self, line: Line, column: Pair) -> str:
+        """The values of a line for both parts."""
+        cells = [
+            line.cell(part, column.measure, column.percent) for part in self.parts[column.last :]
+        ]
+        return " / ".join(cells) if {*cells} != {NONE} else NONE
+
+    def paper_cell(self, line: Line, column: Pair) -> str:
+        """The paper's values, if the line has the paper's prediction mode."""
+        if column.sampled == (line.mode == "mean"):
+            return NONE
+        printed = line.experiment["paper"]
+        cells = [printed.get(f"{column.paper} ({part})", NONE) for part in self.parts]
+        return NONE if cells == [NONE, NONE] else " / ".join(cells)
+
+    def row(self, line: Line) -> list[str]:
+        """The cells of a line."""
+        cells: list[str] = []
+        for column in self.columns:
+            cells += [self.paper_cell(line, column)] if column.paper else []
+            cells.append(self.cell(line, column) if line.done else NOT_RUN)
+        title, model = line.group[0].title, Path(line.experiment["model"]).name
+        return [title, model, line.attention, line.mode_name, *cells, line.seeds]
 
 
 DOMAIN_COLUMNS = (
@@ -95,89 +118,35 @@ LAYOUTS = (DOMAINS, VISUAL)
 
 
 def layout_of(records: Sequence[Record]) -> Layout | None:
-    """The layout whose parts the runs were tested on."""
+    """The layout for the parts that the runs were tested on, if there is one."""
     parts = {part for record in records for part in record.results.get("measures", {})}
     return next((each for each in LAYOUTS if each.parts[1] in parts), None)
 
 
-@dataclass(frozen=True)
-class _Line:
-    group: list[Record]
-    label: str
-    mode: str
-    layout: Layout
-
-    def values(self, part: str, column: Pair) -> list[float]:
-        found = [record.measure(part, self.mode, column.measure) for record in self.group]
-        return [value for value in found if value is not None]
-
-    def paper(self, column: Pair) -> str:
-        """The paper's numbers, if they are of models that were asked in this way."""
-        if column.sampled == (self.mode == "mean"):
-            return NONE
-        printed = self.group[0].experiment["paper"]
-        found = [printed.get(f"{column.paper} ({part})", NONE) for part in self.layout.parts]
-        return NONE if found == [NONE, NONE] else " / ".join(found)
-
-    def cell(self, column: Pair) -> str:
-        """What the runs have of a measure, for each part."""
-        parts = self.layout.parts[column.last :]
-        shown = [mean_and_deviation(self.values(part, column), column.percent) for part in parts]
-        return " / ".join(shown) if {*shown} != {NONE} else NONE
-
-
 def paired_table(records: Sequence[Record], layout: Layout, caption: str = "") -> Table:
-    """One row for each cell and way to ask; numbers of both parts, and the paper's if any."""
-    lines = list(_lines(records, layout))
-    head = ["task", "model", "attention", "asked"]
+    """A row for each cell and mode, with the values of both parts."""
+    lines = list(lines_by_mode(records))
+    head = ["task", "model", "attention", MODE]
     for column in layout.columns:
         head += [f"{column.name}, paper", column.name] if column.paper else [column.name]
     head.append("seeds")
-    best = frozenset(_best(lines, head))
-    printed = any(line.group[0].experiment["paper"] for line in lines)
+    printed = any(line.experiment["paper"] for line in lines)
     text = caption or f"{layout.explanation} {layout.sources if printed else ''}".strip()
-    return with_papers_numbers(Table(head, [_row(line) for line in lines], text, best))
+    table = Table(head, [layout.row(line) for line in lines], text, _best(lines, layout, head))
+    return without_empty_paper_columns(table)
 
 
-def _lines(records: Sequence[Record], layout: Layout) -> Iterator[_Line]:
-    for label, group in by_label(records).items():
-        found = dict.fromkeys(mode for record in group for mode in record.measures)
-        yield from (_Line(group, label, mode, layout) for mode in found or ["mean"])
-
-
-def _row(line: _Line) -> list[str]:
-    first = line.group[0]
-    rule = first.experiment["rule"]
-    done = sum(bool(record.results) for record in line.group)
-    cells: list[str] = []
-    for column in line.layout.columns:
-        cells += [line.paper(column)] if column.paper else []
-        cells.append(line.cell(column) if done else NOT_RUN)
-    return [
-        first.title,
-        Path(first.experiment["model"]).name,
-        f"{rule_name(rule)}{tried(line.label.removesuffix(f'-{rule}'))}",
-        mode_name(rule, line.mode),
-        *cells,
-        str(first.results.get("members", done)),
-    ]
-
-
-def _best(lines: list[_Line], head: list[str]) -> Iterator[tuple[int, int]]:
-    """Places of the lines that are best on the second part, among those of a task and model."""
+def _best(lines: Sequence[Line], layout: Layout, head: list[str]) -> frozenset[tuple[int, int]]:
+    """Places of the best values of the second part, for each task and model."""
     groups: dict[tuple[str, str], list[int]] = {}
     for row, line in enumerate(lines):
-        experiment = line.group[0].experiment
-        groups.setdefault((experiment["task"], experiment["model"]), []).append(row)
-    for rows in groups.values():
-        layout = lines[rows[0]].layout
-        for column in layout.columns:
-            found = {
-                row: mean
-                for row in rows
-                if (mean := average(lines[row].values(layout.parts[1], column))) is not None
-            }
-            choose: Callable[..., float] = min if column.lower_is_better else max
-            if len(found) > 1:
-                best = choose(found.values())
-                yield from ((r, head.index(column.name)) for r, v in found.items() if v == best)
+        groups.setdefault((line.experiment["task"], line.experiment["model"]), []).append(row)
+    return frozenset(
+        (row, head.index(column.name))
+        for rows in groups.values()
+        for column in layout.columns
+        for row in best_places(
+            {row: lines[row].values(layout.parts[1], column.measure) for row in rows},
+            column.lower_is_better,
+        )
+    )

@@ -1,4 +1,4 @@
-"""Experiments that show that everything works, and nothing else."""
+"""Smoke-test versions of experiments: small models on built-in data."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ TRANSLATION: Mapping[str, Any] = {
     },
     "options": {"beam": 3, "test_limit": 30, "tokenized": False},
 }
-"""What differs for translation."""
+"""Fields that differ for translation."""
 
 VISUAL: Mapping[str, Any] = {
     "data": "generated",
@@ -48,11 +48,11 @@ VISUAL: Mapping[str, Any] = {
     "vectors": "",
     "max_length": 14,
 }
-"""What differs for questions about images."""
+"""Fields that differ for visual question answering."""
 
 
 def quick(grid: Grid) -> Grid:
-    """The grid with small models on built-in data; models that are small already stay."""
+    """The grid with small models on built-in data."""
     cells = [Cell(each.label, merged(each.values, _fields(each))) for each in grid.cells]
     return Grid(grid.name, cells, grid.seeds)
 

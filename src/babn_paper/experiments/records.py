@@ -1,4 +1,4 @@
-"""What many runs came to, in one file."""
+"""Results of many runs, collected in one file."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -8,8 +8,8 @@ from typing import Any
 
 from babn.errors import FormatError
 from babn.files import parse_json
+from babn_paper.experiments.evaluation import measure
 from babn_paper.experiments.jobs import Job
-from babn_paper.experiments.run import measured
 from babn_paper.experiments.run_folder import RunFolder, with_nan, write_json
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.task import Predictions
@@ -19,13 +19,13 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Record:
-    """One run: what was asked for, and what came of it if it has been run.
+    """One run: its experiment, and its results if it is finished.
 
     Attributes:
-        label: The cell that the run belongs to; runs that differ in their seed only share it.
+        label: The grid cell of the run; runs that differ only in their seed share it.
         experiment: Fields of the experiment.
-        results: What the run measured; empty if it was not run.
-        environment: Versions, machine and source.
+        results: The results; empty if the run is not finished.
+        environment: Versions, machine and git state.
     """
 
     label: str
@@ -35,17 +35,17 @@ class Record:
 
     @property
     def measures(self) -> dict[str, dict[str, float]]:
-        """Measures by mode, of the first part that the model was tested on."""
+        """Measures by mode, for the first test part."""
         return next(iter(self.results.get("measures", {}).values()), {})
 
     @property
     def title(self) -> str:
-        """What tables call the task, or what stood in for its data."""
+        """The title of the task, or of the data that stand in for it."""
         origin = self.environment.get("training_data", {}).get("origin", "")
         return find_task(self.experiment["task"]).title_of(origin)
 
     def measure(self, part: str, mode: str, name: str) -> float | None:
-        """One measure of one part, if the run has it."""
+        """One measure of one part, `None` if the run does not have it."""
         return self.of(part, mode).get(name)
 
     def of(self, part: str, mode: str) -> dict[str, float]:
@@ -55,7 +55,7 @@ class Record:
 
 
 def collect(jobs: Sequence[Job]) -> list[Record]:
-    """What is there of each run, and of ensembles of the deterministic ones."""
+    """Records of all runs, and of ensembles of the softmax models over seeds."""
     records: list[Record] = []
     for _, group in groupby(jobs, key=lambda job: job.folder.parent):
         of_cell = list(group)
@@ -66,7 +66,7 @@ def collect(jobs: Sequence[Job]) -> list[Record]:
 
 
 def _ensemble(jobs: Sequence[Job]) -> list[Record]:
-    """The models of several seeds asked together, if there are several and all answers are kept."""
+    """The ensemble of a cell's finished runs, if there are several with saved predictions."""
     done = [job for job in jobs if RunFolder(job.folder).state == "done"]
     if len(done) < 2 or not all(RunFolder(job.folder).answers.is_dir() for job in done):
         return []
@@ -82,7 +82,7 @@ def _ensemble(jobs: Sequence[Job]) -> list[Record]:
         found[part, "sampled"] = joined
     record = _record(done[0])
     experiment = {**record.experiment, "rule": "ensemble", "paper": {}}
-    results = {**record.results, "members": len(done), "measures": measured(task, found)}
+    results = {**record.results, "members": len(done), "measures": measure(task, found)}
     label = record.label.replace("-softmax", "-ensemble")
     return [Record(label, experiment, results, record.environment)]
 
@@ -96,7 +96,7 @@ def _record(job: Job) -> Record:
 
 
 def save_records(records: Sequence[Record], path: Path, command: str) -> None:
-    """Writes records, with the command that made them."""
+    """Writes records and the command that made them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(
         path, {"format": FORMAT, "command": command, "runs": [asdict(each) for each in records]}
@@ -104,7 +104,7 @@ def save_records(records: Sequence[Record], path: Path, command: str) -> None:
 
 
 def load_records(path: Path) -> tuple[list[Record], str]:
-    """Records and the command that made them."""
+    """Reads records and the command that made them."""
     try:
         found = parse_json(path.read_text())
         if found["format"] != FORMAT:

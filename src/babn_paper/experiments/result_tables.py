@@ -1,10 +1,13 @@
-"""Tables of many runs: mean and deviation over seeds, beside the paper's numbers."""
+"""Tables of scores and costs: mean and standard deviation over seeds, beside the paper's values.
+
+The rows, cells and best values of the other tables are defined here too.
+"""
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from babn.evaluation.tables import Table
 from babn_paper.experiments.naming import mode_name, rule_name
@@ -13,19 +16,148 @@ from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.task import Task
 
 NOT_RUN, NONE, UNDEFINED = "not run", "–", "undefined"
-"""Cells of what was not run, of what is not measured, and of what has no value in any run."""
+"""Cells of runs that were not done, of missing measures, and of measures that are NaN."""
+
+MODE = "asked"
+"""Heading of the column with the prediction mode."""
+
+Place = TypeVar("Place")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table: the runs of a grid cell, which differ in their seed, in one mode.
+
+    Attributes:
+        group: The runs.
+        label: The label of the cell.
+        mode: The prediction mode.
+    """
+
+    group: list[Record]
+    label: str
+    mode: str
+
+    @property
+    def experiment(self) -> dict[str, Any]:
+        """Fields of the experiment; the seed is that of the first run."""
+        return self.group[0].experiment
+
+    @property
+    def attention(self) -> str:
+        """The attention method, with the settings that the cell varies."""
+        rule = self.experiment["rule"]
+        return f"{rule_name(rule)}{tried(self.label.removesuffix(f'-{rule}'))}"
+
+    @property
+    def mode_name(self) -> str:
+        """The name of the prediction mode."""
+        return mode_name(self.experiment["rule"], self.mode)
+
+    @property
+    def done(self) -> int:
+        """The number of finished runs."""
+        return sum(bool(record.results) for record in self.group)
+
+    @property
+    def seeds(self) -> str:
+        """The number of finished runs, or of members of an ensemble."""
+        return str(self.group[0].results.get("members", self.done))
+
+    def values(self, part: str | None, measure: str, mode: str | None = None) -> list[float]:
+        """A measure of every run that has it.
+
+        Args:
+            part: The part of the data; `None` for the first one.
+            measure: Name of the measure.
+            mode: The prediction mode, if it is not that of the line.
+        """
+        mode = self.mode if mode is None else mode
+        found = [
+            (record.measures.get(mode, {}) if part is None else record.of(part, mode)).get(measure)
+            for record in self.group
+        ]
+        return [value for value in found if value is not None]
+
+    def cell(self, part: str | None, measure: str, percent: bool = True) -> str:
+        """Mean and standard deviation of a measure over seeds."""
+        return mean_and_deviation(self.values(part, measure), percent)
+
+    def median(self, name: str, digits: int) -> str:
+        """The median over seeds of a number in the results."""
+        found = [value for record in self.group if (value := record.results.get(name))]
+        return f"{statistics.median(found):.{digits}f}" if found else NONE
+
+
+def lines_by_mode(records: Sequence[Record]) -> Iterator[Line]:
+    """A line for each cell and mode; one in mean mode for a cell that was not run."""
+    for label, group in by_label(records).items():
+        modes = dict.fromkeys(mode for record in group for mode in record.measures)
+        yield from (Line(group, label, mode) for mode in modes or ["mean"])
+
+
+def by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The runs of each cell, in order."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.label, []).append(record)
+    return groups
+
+
+def tried(label: str) -> str:
+    """The settings in a cell's label, after task and method."""
+    _, plus, settings = label.partition("+")
+    return f", {settings.replace('+', ', ')}" if plus else ""
+
+
+def mean_and_deviation(values: Sequence[float], percent: bool) -> str:
+    """Mean ± standard deviation over seeds, with the number of seeds if some values are NaN."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return UNDEFINED if values else NONE
+    factor, digits = (100, 1) if percent else (1, 3)
+    cell = f"{statistics.fmean(known) * factor:.{digits}f}"
+    if len(known) > 1:
+        cell += f" ± {statistics.stdev(known) * factor:.{digits}f}"
+    return cell if len(known) == len(values) else f"{cell} ({len(known)} of {len(values)})"
+
+
+def best_places(
+    values: Mapping[Place, Sequence[float]], lower_is_better: bool = False, least: int = 2
+) -> set[Place]:
+    """The places with the best mean over seeds; places with a NaN are left out.
+
+    Args:
+        values: The values of every place.
+        lower_is_better: Whether the smallest mean is the best.
+        least: Number of places below which none is the best.
+    """
+    found = {place: statistics.fmean(each) for place, each in values.items() if each}
+    means = {place: mean for place, mean in found.items() if not math.isnan(mean)}
+    if len(means) < least:
+        return set()
+    best = min(means.values()) if lower_is_better else max(means.values())
+    return {place for place, mean in means.items() if mean == best}
+
+
+def without_empty_paper_columns(table: Table) -> Table:
+    """The table without columns of the paper's values that hold none."""
+    for place, name in reversed(list(enumerate(table.columns))):
+        if name.endswith("paper") and all(row[place] == NONE for row in table.rows):
+            table = table.without(name)
+    return table
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers.
+    """A column of the table of scores.
 
     Attributes:
-        name: Its head.
-        mode: How the model was asked.
-        measure: Name of the measure; empty for the task's scores.
-        percent: Whether to show hundredths.
-        lower_is_better: Whether the smallest number of a task is the best.
+        name: Its heading.
+        mode: `"mean"` or `"sampled"`.
+        measure: Name of the measure; empty for the scores of the task.
+        percent: Whether to show percentages.
+        lower_is_better: Whether the smallest value of a task is the best.
     """
 
     name: str
@@ -47,141 +179,87 @@ COLUMNS = (
 )
 
 
-def results_table(records: Sequence[Record], caption: str = "") -> Table:
-    """One row for each cell, the paper's numbers first if there are any; the best are marked."""
-    lines = [line for label, group in by_label(records).items() for line in _lines(label, group)]
-    names = ["task", "attention", "measure", "paper", *(c.name for c in COLUMNS), "seeds"]
-    table = Table(names, [_row(line) for line in lines], caption, frozenset(_best(lines)))
-    return with_papers_numbers(table)
-
-
-def with_papers_numbers(table: Table) -> Table:
-    """The table with those columns of the paper's numbers that hold any."""
-    for place, name in reversed(list(enumerate(table.columns))):
-        if name.endswith("paper") and all(row[place] == NONE for row in table.rows):
-            table = table.without(name)
-    return table
-
-
-def efficiency_table(records: Sequence[Record], caption: str = "") -> Table:
-    """Parameters and seconds for a step, beside the paper's."""
-    rows = []
-    single = [record for record in records if record.experiment["rule"] != "ensemble"]
-    for label, group in by_label(single).items():
-        done = [each.results for each in group if each.results]
-        paper = group[0].experiment["paper"]
-        parameters = f"{done[0]['parameters'] / 1e6:.1f}M" if done else NOT_RUN
-        seconds = [each["seconds_per_step"] for each in done if each["seconds_per_step"]]
-        rows.append(
-            [
-                f"{rule_name(group[0].experiment['rule'])}{tried(label)}",
-                paper.get("parameters", NONE),
-                parameters,
-                paper.get("s/step", NONE),
-                f"{statistics.median(seconds):.3f}" if seconds else NOT_RUN,
-            ]
-        )
-    head = ["attention", "parameters, paper", "parameters", "s/step, paper", "s/step"]
-    return with_papers_numbers(Table(head, rows, caption))
-
-
-def by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Runs of each cell, in order."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record.label, []).append(record)
-    return groups
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A row of the table: the runs of a cell, asked in one of the ways that belong together."""
-
-    name: str
-    group: list[Record]
-    modes: dict[str, str]  # the columns' modes, and the runs'
+class _ScoreLine(Line):
+    """A row with columns for both modes; dropout has a row of its own, in the sampled columns."""
 
     @property
     def task(self) -> Task[Any]:
-        return find_task(self.group[0].experiment["task"])
+        return find_task(self.experiment["task"])
 
-    def values(self, mode: str, measure: str) -> list[float]:
-        """A measure of every run that has it."""
-        wanted = self.modes.get(mode, "")
-        found = [record.measures.get(wanted, {}).get(measure) for record in self.group]
-        return [value for value in found if value is not None]
+    @property
+    def name(self) -> str:
+        return f"{self.attention}, {self.mode_name}" if self.mode == "dropout" else self.attention
 
+    def of(self, column: Column, measure: str) -> list[float]:
+        if self.mode == "dropout":
+            return self.values(None, measure) if column.mode == "sampled" else []
+        return self.values(None, measure, column.mode)
 
-def _lines(label: str, group: list[Record]) -> Iterator[_Line]:
-    name = f"{rule_name(group[0].experiment['rule'])}{tried(label)}"
-    yield _Line(name, group, {"mean": "mean", "sampled": "sampled"})
-    if any("dropout" in record.measures for record in group):
-        asked = mode_name(group[0].experiment["rule"], "dropout")
-        yield _Line(f"{name}, {asked}", group, {"sampled": "dropout"})
+    def shown(self, column: Column) -> str:
+        names = (column.measure,) if column.measure else self.task.scores
+        cells = [mean_and_deviation(self.of(column, name), column.percent) for name in names]
+        return " / ".join(cells) if NONE not in cells else NONE
 
-
-def _row(line: _Line) -> list[str]:
-    done = sum(bool(each.results) for each in line.group)
-    printed = line.group[0].experiment["paper"] if "mean" in line.modes else {}
-    paper = " / ".join(printed.get(score, "") for score in line.task.scores).strip(" /")
-    cells = [_cell(line, column) if done else NOT_RUN for column in COLUMNS]
-    members = line.group[0].results.get("members", done)
-    scores = " / ".join(line.task.scores)
-    return [line.task.title, line.name, scores, paper or NONE, *cells, str(members)]
-
-
-def _rule(record: Record) -> str:
-    return rule_name(record.experiment["rule"])
-
-
-def tried(label: str) -> str:
-    """What a cell's label says beside task and rule."""
-    _, plus, settings = label.partition("+")
-    return f", {settings.replace('+', ', ')}" if plus else ""
+    def row(self) -> list[str]:
+        printed = {} if self.mode == "dropout" else self.experiment["paper"]
+        scores = self.task.scores
+        paper = " / ".join(printed.get(score, "") for score in scores).strip(" /")
+        cells = [self.shown(column) if self.done else NOT_RUN for column in COLUMNS]
+        return [
+            self.task.title,
+            self.name,
+            " / ".join(scores),
+            paper or NONE,
+            *cells,
+            self.seeds,
+        ]
 
 
-def _cell(line: _Line, column: Column) -> str:
-    names = (column.measure,) if column.measure else line.task.scores
-    shown = [mean_and_deviation(line.values(column.mode, n), column.percent) for n in names]
-    return " / ".join(shown) if NONE not in shown else NONE
+def results_table(records: Sequence[Record], caption: str = "") -> Table:
+    """A row for each cell, with the best values of each task marked."""
+    lines: list[_ScoreLine] = []
+    for label, group in by_label(records).items():
+        lines.append(_ScoreLine(group, label, "mean"))
+        if any("dropout" in record.measures for record in group):
+            lines.append(_ScoreLine(group, label, "dropout"))
+    names = ["task", "attention", "measure", "paper", *(c.name for c in COLUMNS), "seeds"]
+    table = Table(names, [line.row() for line in lines], caption, frozenset(_best(lines)))
+    return without_empty_paper_columns(table)
 
 
-def mean_and_deviation(values: list[float], percent: bool) -> str:
-    """A cell of numbers from several seeds; it says for how many of them there is a number."""
-    known = [value for value in values if not math.isnan(value)]
-    if not known:
-        return UNDEFINED if values else NONE
-    factor, digits = (100, 1) if percent else (1, 3)
-    cell = f"{statistics.fmean(known) * factor:.{digits}f}"
-    if len(known) > 1:
-        cell += f" ± {statistics.stdev(known) * factor:.{digits}f}"
-    return cell if len(known) == len(values) else f"{cell} ({len(known)} of {len(values)})"
-
-
-def average(values: list[float]) -> float | None:
-    """What cells are compared by; `None` unless there is a number for every seed."""
-    found = statistics.fmean(values) if values else math.nan
-    return None if math.isnan(found) else found
-
-
-def _best(lines: list[_Line]) -> list[tuple[int, int]]:
-    """Places of the best mean of each task, in mean and sampled mode together."""
-    places = []
+def _best(lines: Sequence[_ScoreLine]) -> set[tuple[int, int]]:
+    """Places of the best mean of each task, over both modes."""
+    places: set[tuple[int, int]] = set()
     for task in dict.fromkeys(line.task.name for line in lines):
         rows = [i for i, line in enumerate(lines) if line.task.name == task]
-        for pair in range(0, len(COLUMNS), 2):
-            found = {
-                (row, 4 + place): mean
+        for pair in range(0, len(COLUMNS) if len(rows) > 1 else 0, 2):
+            values = {
+                (row, 4 + place): lines[row].of(
+                    COLUMNS[place], COLUMNS[place].measure or lines[row].task.scores[-1]
+                )
                 for row in rows
                 for place in (pair, pair + 1)
-                if (mean := average(_values(lines[row], COLUMNS[place]))) is not None
             }
-            if len(rows) > 1 and found:
-                choose: Callable[..., float] = min if COLUMNS[pair].lower_is_better else max
-                best = choose(found.values())
-                places += [place for place, value in found.items() if value == best]
+            places |= best_places(values, COLUMNS[pair].lower_is_better, least=1)
     return places
 
 
-def _values(line: _Line, column: Column) -> list[float]:
-    return line.values(column.mode, column.measure or line.task.scores[-1])
+def efficiency_table(records: Sequence[Record], caption: str = "") -> Table:
+    """Number of parameters and seconds per step, beside the paper's."""
+    rows = []
+    single = [record for record in records if record.experiment["rule"] != "ensemble"]
+    for label, group in by_label(single).items():
+        line = Line(group, label, "mean")
+        done = [each.results for each in group if each.results]
+        paper, seconds = line.experiment["paper"], line.median("seconds_per_step", 3)
+        rows.append(
+            [
+                line.attention,
+                paper.get("parameters", NONE),
+                f"{done[0]['parameters'] / 1e6:.1f}M" if done else NOT_RUN,
+                paper.get("s/step", NONE),
+                NOT_RUN if seconds == NONE else seconds,
+            ]
+        )
+    head = ["attention", "parameters, paper", "parameters", "s/step, paper", "s/step"]
+    return without_empty_paper_columns(Table(head, rows, caption))

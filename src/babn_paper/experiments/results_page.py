@@ -1,4 +1,4 @@
-"""The results of a grid as a Markdown page, and as tables for papers and other programs."""
+"""The results of a grid as a Markdown page and as LaTeX, CSV and JSON."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,13 +23,13 @@ each tenth of the examples is fitted on the other nine tenths.
 
 
 def write_results(records: Sequence[Record], folder: Path, title: str, command: str) -> Path:
-    """Writes `results.json`, tables and `RESULTS.md` to a folder, and returns the page."""
+    """Writes `results.json`, tables and `RESULTS.md` to a folder and returns the page's path."""
     save_records(records, folder / "results.json", command)
     return write_table(main_table(records, title), page(records, title, command), folder)
 
 
 def write_table(table: Table, page: str, folder: Path) -> Path:
-    """Writes a table as LaTeX and CSV beside a page, and returns the page."""
+    """Writes a page, and its table as LaTeX and CSV; returns the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(folder / "results.tex", table.latex())
     replace_text(folder / "results.csv", table.csv())
@@ -38,10 +38,10 @@ def write_table(table: Table, page: str, folder: Path) -> Path:
 
 
 def page(records: Sequence[Record], title: str, command: str) -> str:
-    """The results of a grid in Markdown, with the command and what they depend on."""
+    """The results of a grid in Markdown, with the command and the circumstances of the runs."""
     table, costs = main_table(records), efficiency_table(records)
     parts = [f"## {title}\n", f"```console\n{command}\n```\n"]
-    if _translates(records):  # has its own explanation, and costs among its columns
+    if _translates(records):  # has its own explanation and columns of costs
         lines = [f"{line}\n" for line in circumstances(records)]
         return "\n".join([*parts, f"{table.caption}\n", table.markdown(), *lines])
     if table != costs:
@@ -50,13 +50,13 @@ def page(records: Sequence[Record], title: str, command: str) -> str:
     for further in visual_tables(records):
         parts += [f"{further.caption}\n", further.markdown()]
     if table != costs and len({record.experiment["task"] for record in records}) == 1:
-        parts.append(costs.markdown())  # steps of one task can be compared
+        parts.append(costs.markdown())  # steps of different tasks are not comparable
     parts += [f"{line}\n" for line in circumstances(records)]
     return "\n".join(parts)
 
 
 def main_table(records: Sequence[Record], caption: str = "") -> Table:
-    """The table of a grid: of translation, of costs, of two parts if it has two, or of scores."""
+    """The main table of a grid: of translation, of costs, of two parts, or of scores."""
     if _translates(records):
         return translation_table(records, caption)
     if all("s/step" in record.experiment["paper"] for record in _single(records)):
@@ -77,7 +77,7 @@ def _single(records: Sequence[Record]) -> list[Record]:
 
 
 def circumstances(records: Sequence[Record]) -> list[str]:
-    """Model, seeds, data, versions and machines of the runs, each in a line."""
+    """Models, seeds, data, machines and versions of the runs, in sentences."""
     single = _single(records)
     done = [record for record in single if record.results]
     if not done:
@@ -98,13 +98,13 @@ def circumstances(records: Sequence[Record]) -> list[str]:
 
 
 def _data(record: Record) -> str:
-    """What a run was trained on; a file by its name and folder."""
+    """Task and training data of a run."""
     origin = str(record.environment.get("training_data", {}).get("origin", "unknown"))
     return f"{record.experiment['task']} from {'/'.join(Path(origin).parts[-2:])}"
 
 
 def machine_of(environment: Mapping[str, Any]) -> str:
-    """The machine of a run, in a few words."""
+    """The GPU of a run, or its processor."""
     machine = environment.get("machine", {})
     return machine.get("gpu") or f"{machine.get('threads')} threads of {machine.get('processor')}"
 
@@ -112,6 +112,6 @@ def machine_of(environment: Mapping[str, Any]) -> str:
 def versions_of(
     environment: Mapping[str, Any], names: Sequence[str] = ("torch", "transformers")
 ) -> str:
-    """The versions of some packages that a run had."""
+    """Versions of some packages in a run."""
     found = environment.get("versions", {})
     return ", ".join(f"{name} {found[name]}" for name in names if name in found)

@@ -1,31 +1,31 @@
-"""The folder of a run: what is in it, and who may write to it."""
+"""The folder of a run: its files, its state and its lock."""
 
 import json
 import math
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from babn.errors import FormatError, one_line
 from babn.files import PARTIAL, parse_json, replace_file, replace_text
-from babn_paper.experiments.claims import HOLDER, LOCK, claimed, holder
-from babn_paper.experiments.claims import RunError as RunError
 from babn_paper.experiments.config_files import read_experiment, write_experiment
 from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.locks import HOLDER, LOCK, lock_folder, lock_holder
+from babn_paper.experiments.locks import RunError as RunError
 
 TRACE = "error.txt"
-"""The trace of a run that failed in a sweep."""
+"""File with the traceback of a run that failed in a sweep."""
 
 State = Literal["absent", "unfinished", "done"]
 
 
 class RunFolder:
-    """A run's folder: configuration, environment, logs, checkpoints, model, answers, results.
+    """A run's folder: configuration, environment, log, checkpoints, model, predictions, results.
 
     Attributes:
         path: The folder.
+        answers: Folder of the saved predictions.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -44,14 +44,14 @@ class RunFolder:
 
     @property
     def state(self) -> State:
-        """Whether there is a run here, and whether it has come to its end."""
+        """Whether the folder holds a run, and whether the run is finished."""
         if not self.config.exists():
             return "absent"
         return "done" if self.results.exists() else "unfinished"
 
     @property
     def begun(self) -> bool:
-        """Whether the run here has come further than its configuration."""
+        """Whether the run has written more than its configuration."""
         return any(path.exists() for path in (*self._files, *self._folders))
 
     @property
@@ -64,18 +64,18 @@ class RunFolder:
         return *made, self.evaluations, self.attacks
 
     def check_free(self) -> None:
-        """Refuses a folder that holds files of something else."""
-        if self.path.is_dir() and any(not _is_trace(p.name) for p in self.path.iterdir()):
-            raise RunError(f"{self.path} holds other files. Give another folder with --out.")
+        """Raises if the folder holds files that are not of a run."""
+        if self.path.is_dir() and any(not _is_left_over(p.name) for p in self.path.iterdir()):
+            raise RunError(f"{self.path} holds other files. Choose another folder with --out.")
 
     def begin(self, experiment: Experiment, heading: str) -> None:
-        """Makes the folder, which must not hold anything yet, and writes the configuration."""
+        """Creates the folder, which must be empty, and writes the configuration."""
         self.check_free()
         self.path.mkdir(parents=True, exist_ok=True)
         self._write_config(experiment, heading)
 
     def begin_again(self, experiment: Experiment, heading: str) -> None:
-        """Removes what the run here has left, and nothing else, for another one."""
+        """Removes the files of the run, and nothing else, and writes a new configuration."""
         for file in (*self._files, self.trace):
             file.unlink(missing_ok=True)
         for folder in self._folders:
@@ -86,19 +86,19 @@ class RunFolder:
         replace_file(self.config, lambda path: write_experiment(experiment, path, heading))
 
     def withdraw(self) -> None:
-        """Removes the configuration of a run that has not begun, so that another may be given."""
+        """Removes the configuration of a run that has not started, so that the folder is free."""
         with suppress(OSError, RunError), self.locked():
             if not self.begun:
                 self.config.unlink(missing_ok=True)
 
     def experiment(self) -> Experiment:
-        """The run's configuration."""
+        """Reads the configuration."""
         if self.state == "absent":
-            raise RunError(f"{self.path} holds no run: it has no {self.config.name}.")
+            raise RunError(f"{self.path} holds no run: there is no {self.config.name} in it.")
         return read_experiment(self.config)
 
     def read_results(self) -> dict[str, Any]:
-        """What the run came to."""
+        """Reads the results."""
         if self.state != "done":
             raise RunError(f"{self.path} has no results yet. Run babn train with --resume.")
         try:
@@ -110,28 +110,35 @@ class RunFolder:
                 f"{self.results} is damaged: {one_line(error)}. Run babn evaluate --again."
             ) from error
 
+    def trained_model(self) -> Path:
+        """The folder of the trained model; raises if there is none."""
+        if not self.model.is_dir():
+            raise RunError(
+                f"{self.path} has no model: the run is not finished (babn train --resume), or its "
+                "configuration says keep_model = false."
+            )
+        return self.model
+
     @property
     def holder(self) -> str | None:
-        """The process that works on the run, in words; `None` if none does."""
-        return holder(self.path)
+        """A description of the process that holds the lock, `None` if it is free."""
+        return lock_holder(self.path)
 
     def read_environment(self) -> dict[str, Any]:
-        """What the run was begun with; nothing if that was never written or is damaged."""
+        """Reads the environment; empty if it is missing or damaged."""
         try:
             found = parse_json(self.environment.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keeps a second process away; ends with the process, however that ends."""
-        with claimed(self.path):
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        """Holds the lock of the folder within the block."""
+        return lock_folder(self.path)
 
 
-def _is_trace(name: str) -> bool:
-    """Whether a file is what a process leaves that was ended before its run began."""
+def _is_left_over(name: str) -> bool:
+    """Whether a file may be left by a process that was killed before its run started."""
     return name in (LOCK, HOLDER, TRACE) or (name.startswith(".") and name.endswith(PARTIAL))
 
 
@@ -142,11 +149,11 @@ NEEDED: dict[str, Any] = {
     "steps": int,
     "seconds_per_step": int | float | None,
 }
-"""What results have to hold, and its type."""
+"""Required fields of the results, and their types."""
 
 
 def _check_results(found: Any) -> None:
-    """Refuses results that tables cannot be made of."""
+    """Raises if results lack what tables need."""
     if not isinstance(found, dict) or not found.get("measures"):
         raise ValueError("it holds no measures")
     for name, kind in NEEDED.items():
@@ -159,13 +166,12 @@ def _check_results(found: Any) -> None:
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Writes plain values, the old file whole until the new one is."""
+    """Replaces a JSON file atomically; numbers that are not finite are written as null."""
     text = json.dumps(_without_nan(values), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     replace_text(path, text)
 
 
 def _without_nan(values: Any) -> Any:
-    """Values with null for numbers that are not defined, for which JSON has no word."""
     if isinstance(values, dict):
         return {name: _without_nan(value) for name, value in values.items()}
     if isinstance(values, list | tuple):
@@ -174,7 +180,7 @@ def _without_nan(values: Any) -> Any:
 
 
 def with_nan(results: dict[str, Any]) -> dict[str, Any]:
-    """Results whose measures are numbers again."""
+    """Results with NaN for measures that are null in the file."""
     measures = {
         part: {
             mode: {n: math.nan if v is None else v for n, v in values.items()}

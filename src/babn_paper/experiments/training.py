@@ -1,11 +1,8 @@
-"""Training: the same steps in the same order, whether interrupted or not."""
+"""The training loop, which resumes from checkpoints to bit-identical weights."""
 
 import math
-import time
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -18,11 +15,11 @@ from babn.errors import BabnError, BabnWarning
 from babn.interrupts import Interrupts
 from babn.progress import Progress
 from babn_paper.experiments.attention import (
-    divergences,
-    get_weight,
-    joint_divergence,
+    get_kl_weight,
+    joint_kl,
+    kl_terms,
     loss_terms,
-    set_weight,
+    set_kl_weight,
 )
 from babn_paper.experiments.checkpoints import (
     checkpoint_folder,
@@ -31,241 +28,203 @@ from babn_paper.experiments.checkpoints import (
     restore_newest,
     save_checkpoint,
 )
-from babn_paper.experiments.log import Log
+from babn_paper.experiments.distributed import World, current_world
+from babn_paper.experiments.graph_steps import GraphedStep, LossTerms, StepFunction
+from babn_paper.experiments.log import Log, LossMeter
 from babn_paper.experiments.optimizer import set_rates
-from babn_paper.experiments.processes import Processes, processes
-from babn_paper.experiments.replay import Replayed, Take
+from babn_paper.experiments.predictions import autocast, predict_part, read_part
 from babn_paper.experiments.run_folder import RunFolder
-from babn_paper.experiments.stage import Portion, Stage
-from babn_paper.experiments.testing import answer, autocast
+from babn_paper.experiments.training_state import MicroBatch, TrainingState
 from babn_paper.tasks.encoded import Batch
 
 CHECKPOINTS, LINES = 20, 100
-"""Checkpoints and log lines of a run, unless it is too short for as many."""
+"""Checkpoints and log lines of a run; a short run has one per step."""
 
 
 class TrainingError(BabnError, ArithmeticError):
-    """Training has left the finite numbers."""
+    """Loss or parameters are no longer finite."""
 
 
-def train(stage: Stage, run: RunFolder, progress: Progress) -> None:
-    """Trains the stage's model to the end, from the newest checkpoint if there is one.
+def train(state: TrainingState, run: RunFolder, progress: Progress) -> None:
+    """Trains the model to the end, from the newest checkpoint if there is one.
 
-    The first Ctrl-C writes a checkpoint and stops, the second one stops at once.
+    The first SIGINT writes a checkpoint and stops; the second one stops at once.
     """
-    own = processes()
-    start = _restore(stage, run, own)
-    log = Log(run, start) if own.first else None
-    sums = _Sums()
-    stage.model.train()
-    progress.begin("training", stage.steps, start)
-    try:
-        with Interrupts() as interrupts, ExitStack() as stack:
-            taker = _taker(stage, own, stack)
-            for step in range(start, stage.steps):
-                _note_step(stage, step, sums, taker, own)
-                done, asked = step + 1, own.any(interrupts.requested)
-                if done % max(1, stage.steps // LINES) == 0 or done == stage.steps:
-                    _write_line(stage, run, done, sums, log, own)
-                with sums.paused():
-                    if _is_due(done, stage.experiment.test_every, stage.steps):
-                        tested = _tested(stage)
-                        if log is not None:
-                            log.write({"step": done, **tested})
-                    if asked or _is_due(done, _checkpoint_every(stage), stage.steps):
-                        _save(stage, run, done, sums, own)
-                if asked and done < stage.steps:
-                    raise KeyboardInterrupt
-                progress.step(1, sums.note)
-    finally:
-        if log is not None:
-            log.close()
+    _Loop(state, run, progress).run_to_end()
 
 
-def _restore(stage: Stage, run: RunFolder, own: Processes) -> int:
-    """Goes back to the newest whole checkpoint, and returns its step."""
-    # The first process says which: others may see an older state of a shared folder.
-    step, damaged = own.lead(lambda: restore_newest(run.checkpoints, stage.model, stage.optimizer))
-    if not step:
-        torch.manual_seed(stage.experiment.seed)
-    elif not own.first:
-        load_checkpoint(checkpoint_folder(run.checkpoints, step), stage.model, stage.optimizer)
-    for error in damaged if own.first else []:
-        warnings.warn(f"{error} Going on from step {step}.", BabnWarning, stacklevel=2)
-    return step
+class _Loop:
+    """The training loop of one run."""
 
+    def __init__(self, state: TrainingState, run: RunFolder, progress: Progress) -> None:
+        self.state, self.run, self.progress = state, run, progress
+        self.world = current_world()
+        self.meter = LossMeter()
+        self.start = self._restore()
+        self.log = Log(run, self.start) if self.world.is_rank_zero else None
+        self.model = self.world.wrap(state.model)
+        self.note = ""
 
-def _save(stage: Stage, run: RunFolder, step: int, sums: "_Sums", own: Processes) -> None:
-    """Writes a checkpoint, unless the model has left the finite numbers."""
-    _check_finite(stage, run, step, sums, own)
-    bad = [name for name, p in stage.model.named_parameters() if not p.isfinite().all()]
-    if bad:
-        raise _left(stage, run, sums, f"{bad[0]} is not finite after step {step}")
-    if own.first:
-        save_checkpoint(run.checkpoints, step, stage.model, stage.optimizer)
+    def run_to_end(self) -> None:
+        """Takes the remaining steps."""
+        steps = self.state.steps
+        self.state.model.train()
+        self.progress.begin("training", steps, self.start)
+        try:
+            with Interrupts() as interrupts, ExitStack() as stack:
+                step_function = make_step(self.state, self.model, self.world, stack)
+                for step in range(self.start, steps):
+                    self._step(step, step_function)
+                    stop = self.world.any(interrupts.requested)
+                    self._after_step(step + 1, stop)
+                    if stop and step + 1 < steps:
+                        raise KeyboardInterrupt
+                    self.progress.step(1, self.note)
+        finally:
+            if self.log is not None:
+                self.log.close()
 
+    def _restore(self) -> int:
+        """Restores the newest intact checkpoint and returns its step."""
+        model, optimizer, folder = self.state.model, self.state.optimizer, self.run.checkpoints
+        # Rank zero decides, since other machines may see an older state of a shared folder.
+        step, damaged = self.world.from_rank_zero(lambda: restore_newest(folder, model, optimizer))
+        if not step:
+            torch.manual_seed(self.state.experiment.seed)
+        elif not self.world.is_rank_zero:
+            load_checkpoint(checkpoint_folder(folder, step), model, optimizer)
+        for error in damaged if self.world.is_rank_zero else []:
+            warnings.warn(f"{error} Resuming from step {step}.", BabnWarning, stacklevel=2)
+        return step
 
-def _check_finite(stage: Stage, run: RunFolder, step: int, sums: "_Sums", own: Processes) -> None:
-    """Stops all processes if one of them has left the finite numbers."""
-    if own.any(sums.first_bad() is not None):
-        elsewhere = f"The loss of another process is not finite by step {step}"
-        raise _left(stage, run, sums, elsewhere)
+    def _step(self, step: int, step_function: StepFunction) -> None:
+        """Takes one optimizer step and adds its loss to the meter."""
+        state, experiment = self.state, self.state.experiment
+        self.world.seed_step(experiment.seed, step)
+        set_rates(state.optimizer, step, state.steps, state.warmup, experiment.rate_schedule)
+        set_kl_weight(state.model, state.annealing, step, state.steps)
+        # CUDA graphs write gradients to fixed addresses.
+        state.optimizer.zero_grad(set_to_none=not isinstance(step_function, GraphedStep))
+        micro_batches = list(state.micro_batches(step, self.world))
+        for place, micro in enumerate(micro_batches, 1):
+            with self.world.accumulating(self.model, more=place < len(micro_batches)):
+                self.meter.add(step + 1, step_function(micro))
+        if experiment.clip:
+            nn.utils.clip_grad_norm_(state.model.parameters(), experiment.clip)
+        state.optimizer.step()
+        self.meter.steps += 1
 
+    def _after_step(self, done: int, stop: bool) -> None:
+        """Logs, tests and saves a checkpoint if any of these is due."""
+        state, steps = self.state, self.state.steps
+        if _is_due(done, max(1, steps // LINES), steps):
+            self._write_line(done)
+        with self.meter.paused():
+            if _is_due(done, state.experiment.test_every, steps):
+                scores = _test_scores(state)
+                if self.log is not None:
+                    self.log.write({"step": done, **scores})
+            every = state.experiment.checkpoint_every or math.ceil(steps / CHECKPOINTS)
+            if stop or _is_due(done, every, steps):
+                self._save(done)
 
-def _left(stage: Stage, run: RunFolder, sums: "_Sums", what: str = "") -> TrainingError:
-    """What to say when training has left the finite numbers."""
-    if found := sums.first_bad():
-        step, name = found
-        term = f"KL of {name.removeprefix('kl/')}" if name.startswith("kl/") else "loss"
-        what = f"The {term} is not finite at step {step}"
-    kept = [kept for kept, _ in find_checkpoints(run.checkpoints)]
-    good = f"the checkpoint of step {kept[0]} is from before" if kept else "no checkpoint has it"
-    return TrainingError(
-        f"{what}, under rule={stage.experiment.rule!r}. Lower learning_rate or kl_weight, or look "
-        f"for a damaged example in that step's batch; {good}."
-    )
+    def _write_line(self, step: int) -> None:
+        state, means = self.state, self.meter.means(self.world)
+        self._check_finite(step)
+        layers = {name: value for name, value in means.items() if name.startswith("kl/")}
+        kl = float(sum(layers.values()))
+        line: dict[str, Any] = {
+            "step": step,
+            "epoch": step / state.steps_per_epoch,
+            "loss": means["loss"],
+            "nll": means["nll"],
+            "kl": kl,
+            "kl_weight": get_kl_weight(state.model),  # of the last step
+            "learning_rate": float(state.optimizer.param_groups[0]["lr"]),
+            "seconds_per_step": self.meter.seconds_per_step,
+        }
+        if state.words_per_step is not None:
+            line["words_per_second"] = state.words_per_step / line["seconds_per_step"]
+        if self.log is not None:
+            self.log.write(line | layers)
+        self.note = f"loss {means['loss']:.3f}  kl {kl:.3f}"
+        self.meter.reset()
+
+    def _save(self, step: int) -> None:
+        """Saves a checkpoint if loss and parameters are finite."""
+        self._check_finite(step)
+        model = self.state.model
+        bad = [name for name, p in model.named_parameters() if not p.isfinite().all()]
+        if bad:
+            raise self._not_finite(f"{bad[0]} is not finite after step {step}")
+        if self.world.is_rank_zero:
+            save_checkpoint(self.run.checkpoints, step, model, self.state.optimizer)
+
+    def _check_finite(self, step: int) -> None:
+        """Stops all ranks if the loss of one of them is not finite."""
+        if self.world.any(self.meter.first_bad() is not None):
+            raise self._not_finite(f"The loss of another process is not finite by step {step}")
+
+    def _not_finite(self, problem: str) -> TrainingError:
+        if found := self.meter.first_bad():
+            step, name = found
+            term = f"KL of {name.removeprefix('kl/')}" if name.startswith("kl/") else "loss"
+            problem = f"The {term} is not finite at step {step}"
+        kept = [kept for kept, _ in find_checkpoints(self.run.checkpoints)]
+        good = f"The checkpoint of step {kept[0]} is intact" if kept else "No checkpoint was saved"
+        return TrainingError(
+            f"{problem}, with rule={self.state.experiment.rule!r}. Lower learning_rate or "
+            f"kl_weight, or look for a damaged example in the batch of that step. {good}."
+        )
 
 
 def _is_due(step: int, every: int, steps: int) -> bool:
     return every > 0 and (step % every == 0 or step == steps)
 
 
-def _checkpoint_every(stage: Stage) -> int:
-    return stage.experiment.checkpoint_every or math.ceil(stage.steps / CHECKPOINTS)
+def make_step(
+    state: TrainingState, model: nn.Module, world: World, stack: ExitStack
+) -> StepFunction:
+    """The step function: eager, or replayed as CUDA graphs if the experiment uses them.
 
-
-class _Sums:
-    """Terms of the loss since the last line of the log; they stay on the device until asked for."""
-
-    def __init__(self) -> None:
-        self.note = ""
-        self.names: list[str] = []
-        self.clear()
-
-    def clear(self) -> None:
-        self.total: Tensor | None = None
-        self.bad: Tensor | None = None
-        self.steps, self.since = 0, time.perf_counter()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """What happens inside does not count as training time."""
-        begin = time.perf_counter()
-        yield
-        self.since += time.perf_counter() - begin
-
-    def add(self, step: int, terms: dict[str, Tensor]) -> None:
-        self.names = list(terms)
-        values = torch.stack([term.detach().float() for term in terms.values()])
-        self.total = values if self.total is None else self.total + values
-        bad = torch.where(values.isfinite(), torch.inf, float(step))
-        self.bad = bad if self.bad is None else self.bad.minimum(bad)
-
-    def first_bad(self) -> tuple[int, str] | None:
-        """The first step whose terms were not all finite, and which of them, if there was one."""
-        found = [] if self.bad is None else self.bad.tolist()
-        step = min(found, default=math.inf)
-        if step == math.inf:
-            return None
-        # The loss is the sum of the others, which say more; the KL of a layer says the most.
-        return int(step), self.names[len(found) - 1 - found[::-1].index(step)]
-
-    def means(self, own: Processes) -> dict[str, float]:
-        assert self.total is not None
-        means = own.mean(self.total) / self.steps
-        return dict(zip(self.names, means.tolist(), strict=True))
-
-
-@dataclass(frozen=True)
-class _Taker:
-    """Adds the gradients of a part of a step's batch.
-
-    Attributes:
-        model: The model, joined with those of other processes.
-        take: Adds the gradients, and returns the terms of the loss.
-        replayed: Whether gradients have to stay where they are.
+    Args:
+        state: Model, data and optimizer.
+        model: The model as wrapped for several processes.
+        world: The processes; CUDA graphs need a single one.
+        stack: Leaves the CUDA stream of the graphs when training ends.
     """
-
-    model: nn.Module
-    take: Take
-    replayed: bool = False
-
-
-def _taker(stage: Stage, own: Processes, stack: ExitStack) -> _Taker:
-    model = own.joined(stage.model)
-    take = partial(_backward, stage, model)
-    if not stage.experiment.graphs or stage.device.type != "cuda" or own.count > 1:
-        return _Taker(model, take)
-    stack.enter_context(own_stream(stage.device))
-    return _Taker(model, Replayed(take), replayed=True)
+    eager = partial(backward, state, model)
+    if not state.experiment.graphs or state.device.type != "cuda" or world.size > 1:
+        return eager
+    stack.enter_context(own_stream(state.device))
+    return GraphedStep(eager)
 
 
-def _note_step(stage: Stage, step: int, sums: _Sums, taker: _Taker, own: Processes) -> None:
-    """Takes a step, and notes its loss."""
-    own.seed_step(stage.experiment.seed, step)
-    schedule = stage.experiment.rate_schedule
-    set_rates(stage.optimizer, step, stage.steps, stage.warmup, schedule)
-    set_weight(stage.model, stage.annealing, step, stage.steps)
-    stage.optimizer.zero_grad(set_to_none=not taker.replayed)
-    portions = list(stage.batches(step, own))
-    for place, portion in enumerate(portions, 1):
-        with own.accumulating(taker.model, more=place < len(portions)):
-            sums.add(step + 1, taker.take(portion))
-    if stage.experiment.clip:
-        nn.utils.clip_grad_norm_(stage.model.parameters(), stage.experiment.clip)
-    stage.optimizer.step()
-    sums.steps += 1
-
-
-def _backward(stage: Stage, model: nn.Module, portion: Portion) -> dict[str, Tensor]:
-    """Adds the gradients of a part of a step's batch, and returns the terms of the loss."""
-    with autocast(stage.experiment, stage.device), joint_divergence(stage.model, portion.weight):
-        output = model(**portion.batch)
-        smoothing = _smoothing(stage, output, portion.batch)
-    nll, weighted_kl = loss_terms(stage.model, output)
+def backward(state: TrainingState, model: nn.Module, micro: MicroBatch) -> LossTerms:
+    """Adds the gradients of a micro-batch and returns the terms of its loss."""
+    with autocast(state.experiment, state.device), joint_kl(state.model, micro.weight):
+        output = model(**micro.batch)
+        smoothing = _label_smoothing(state, output, micro.batch)
+    nll, weighted_kl = loss_terms(state.model, output)
     nll = nll + smoothing
-    loss = (nll + weighted_kl) * (share := portion.share * portion.weight)
+    loss = (nll + weighted_kl) * (share := micro.share * micro.weight)
     loss.backward()
-    layers = {f"kl/{name}": kl for name, kl in divergences(stage.model, output).items()}
+    layers = {f"kl/{name}": kl for name, kl in kl_terms(state.model, output).items()}
     return {"loss": loss} | {n: x * share for n, x in {"nll": nll, **layers}.items()}
 
 
-def _smoothing(stage: Stage, output: Any, batch: Batch) -> Tensor | float:
-    """What label smoothing adds to the loss of a classifier."""
-    amount = stage.experiment.label_smoothing
+def _label_smoothing(state: TrainingState, output: Any, batch: Batch) -> Tensor | float:
+    """The difference that label smoothing makes to the cross-entropy of a classifier."""
+    amount = state.experiment.label_smoothing
     if not amount:
         return 0.0
-    logits, labels = stage.task.output(output).float(), batch["labels"]
-    even = F.cross_entropy(logits, labels, label_smoothing=1.0)
-    return amount * (even - F.cross_entropy(logits, labels))
+    logits, labels = state.task.output(output).float(), batch["labels"]
+    uniform = F.cross_entropy(logits, labels, label_smoothing=1.0)
+    return amount * (uniform - F.cross_entropy(logits, labels))
 
 
-def _write_line(
-    stage: Stage, run: RunFolder, step: int, sums: _Sums, log: Log | None, own: Processes
-) -> None:
-    means = sums.means(own)
-    _check_finite(stage, run, step, sums, own)
-    kl = sum(value for name, value in means.items() if name.startswith("kl/"))
-    line: dict[str, Any] = {
-        "step": step,
-        "epoch": step / stage.steps_per_epoch,
-        "loss": means["loss"],
-        "nll": means["nll"],
-        "kl": float(kl),
-        "kl_weight": get_weight(stage.model),  # of the last step
-        "learning_rate": float(stage.optimizer.param_groups[0]["lr"]),
-        "seconds_per_step": (time.perf_counter() - sums.since) / sums.steps,
-    }
-    if stage.words_per_step is not None:
-        line["words_per_second"] = stage.words_per_step / line["seconds_per_step"]
-    if log is not None:
-        log.write(line | {name: value for name, value in means.items() if name.startswith("kl/")})
-    sums.note = f"loss {means['loss']:.3f}  kl {kl:.3f}"
-    sums.clear()
-
-
-def _tested(stage: Stage) -> dict[str, float]:
-    """The scores of the development data at the posterior mean."""
-    part = stage.task.test_parts[0]
-    measured = answer(stage, part).measure()
-    return {f"{part}/{name}": value for name, value in measured.items()}
+def _test_scores(state: TrainingState) -> dict[str, float]:
+    """The measures of the first test part, at the posterior mean."""
+    name = state.task.test_parts[0]
+    measures = predict_part(state, *read_part(state, name)).measure()
+    return {f"{name}/{measure}": value for measure, value in measures.items()}

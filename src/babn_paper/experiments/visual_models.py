@@ -1,4 +1,4 @@
-"""Models for questions about images that are made on the spot."""
+"""MCAN models for visual question answering, built with random weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from babn_paper.tasks.vqa_data import VqaPart
 from babn_paper.tasks.vqa_text import Choices, keep_choices, question_tokenizer
 
 VOCABULARY = 40_000
-"""The most words that a model knows."""
+"""Largest vocabulary of questions."""
 
 SMALL: Mapping[str, int] = {
     "embedding_size": 64,
@@ -33,20 +33,20 @@ TINY: Mapping[str, int] = {
 PAPER: Mapping[str, int] = {"hidden_size": 512}
 
 SIZES = {"mcan": PAPER, "mcan-small": SMALL, "small": TINY}
-"""What differs from the paper's sizes, by name of the model."""
+"""Differences from the sizes of the MCAN paper, by model name."""
 
 FROM_DATA = {"num_labels", "id2label", "label2id", "vocab_size", "image_size", "problem_type"}
-"""Fields that follow from the task."""
+"""Fields that the task determines."""
 
 
 def make_visual_model(
     experiment: Experiment, task: Task[Any], train: Part[Any]
 ) -> tuple[Any, Tokenizer]:
-    """Model and tokenizer, which knows the answers as well."""
+    """The model and its tokenizer, which also stores the answer list."""
     if not isinstance(task, VqaTask) or not isinstance(train, VqaPart):
         raise ConfigError(
-            f"task={task.name!r} asks no questions about images, which {experiment.model} needs. "
-            "Give another model."
+            f"task={task.name!r} has no images, which model={experiment.model!r} needs. Choose "
+            "another model."
         )
     vectors = read_vectors(experiment.vectors) if experiment.vectors else None
     further = vectors.words if vectors else ()
@@ -70,10 +70,10 @@ def make_visual_model(
 
 
 def chosen_sizes(experiment: Experiment) -> dict[str, Any]:
-    """Fields of the model's configuration by its name, the user's own last."""
+    """The sizes of the named model, updated by `Experiment.sizes`."""
     if experiment.model not in SIZES:
         raise ConfigError(
-            f"model={experiment.model!r} knows no images. Give one of {sorted(SIZES)}."
+            f"model={experiment.model!r} takes no images. Choose one of {sorted(SIZES)}."
         )
     known = set(McanConfig().to_dict())
     for name, value in experiment.sizes.items():

@@ -1,8 +1,8 @@
-"""A process that runs experiments one after the other, as another process tells it.
+"""A worker process that does runs one after the other, as its parent process requests.
 
-Reads folders of prepared runs from standard input, one a line, and answers each with one line:
-nothing for a run that came to its end, or what went wrong. When the process that tells it ends, the
-run in hand writes a checkpoint and stops.
+Reads folders of prepared runs from standard input, one per line, and replies to each with one line:
+empty for a finished run, or the error. When the parent process ends, the current run writes a
+checkpoint and stops.
 """
 
 import gc
@@ -17,41 +17,41 @@ from pathlib import Path
 import torch
 
 from babn.errors import BabnError, is_out_of_memory, one_line
-from babn_paper.experiments.claims import BusyError
+from babn_paper.experiments.locks import BusyError
 from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder
 
 INTERRUPTED = "interrupted"
-"""The answer of a run that Ctrl-C has stopped."""
+"""Reply for a run that SIGINT has stopped."""
 
 BUSY = "another process works on it"
-"""The answer of a run that is not ours to run."""
+"""Reply for a run that another process has locked."""
 
 OUT_OF_MEMORY = "out of memory; a smaller batch_size, max_length or number of samples takes less"
-"""The answer of a run that did not find enough memory."""
+"""Reply for a run that is out of memory."""
 
 
 def work(parent: int) -> None:
-    """Runs what comes, until nothing comes.
+    """Does the requested runs until standard input is closed.
 
     Args:
-        parent: The process that tells what to run.
+        parent: Process id of the parent.
     """
-    _hear_ctrl_c()
+    _enable_sigint()
     reply = sys.stdout
-    sys.stdout = sys.stderr  # whatever prints must not be taken for an answer
-    threading.Thread(target=_stop_when_alone, args=(parent,), daemon=True).start()
+    sys.stdout = sys.stderr  # printed text is not a reply
+    threading.Thread(target=_interrupt_when_orphaned, args=(parent,), daemon=True).start()
     for line in sys.stdin:
         folder = Path(line.rstrip("\n"))
-        print(outcome(folder), file=reply, flush=True)
+        print(do_run(folder), file=reply, flush=True)
         gc.collect()
-        torch.cuda.empty_cache()  # other processes may need what this one only keeps
+        torch.cuda.empty_cache()  # frees cached memory for other processes
 
 
-def outcome(folder: Path) -> str:
-    """Runs an experiment, and returns what went wrong, if anything did."""
-    os.environ.pop("WORLD_SIZE", None)  # a run of a grid has one process, whatever started us
-    # What records say that the run was made by: the command that does the same by itself.
+def do_run(folder: Path) -> str:
+    """Does a prepared run and returns its error message, or an empty string."""
+    os.environ.pop("WORLD_SIZE", None)  # a run of a grid has a single process
+    # The command recorded in environment.json is the one that does this run alone.
     sys.argv[1:] = ["train", f"{folder}/experiment.toml", "--out", str(folder), "--resume"]
     try:
         run(RunFolder(folder).experiment(), folder, resume=True)
@@ -68,14 +68,14 @@ def outcome(folder: Path) -> str:
     return ""
 
 
-def _hear_ctrl_c() -> None:
-    """Undoes what a parent may have done to keep Ctrl-C from its children, as Ray does."""
+def _enable_sigint() -> None:
+    """Enables SIGINT, which a parent process such as Ray may have blocked."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _stop_when_alone(parent: int) -> None:
+def _interrupt_when_orphaned(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGINT)

@@ -1,1 +1,1 @@
-"""Asking trained models about images: answers, how sure they are, and where the model looked."""
+"""Visual question answering with trained models: answers, figures, features and the demo."""

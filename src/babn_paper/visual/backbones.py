@@ -1,4 +1,4 @@
-"""Networks that make grids of features of images, from torchvision or anywhere else."""
+"""Convolutional networks that compute grids of image features."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -12,29 +12,29 @@ from torch import Tensor, nn
 from babn.errors import ConfigError, FormatError, MissingExtraError
 
 DEFAULT, NONE = "default", "none"
-"""Weights that torchvision downloads, and random ones."""
+"""torchvision's downloaded weights, and random weights."""
 
 HEADS = {"avgpool", "classifier", "fc", "head", "heads", "flatten"}
-"""Names of the layers in which torchvision's networks leave the grid."""
+"""Names of the first layers after the feature grid in torchvision's networks."""
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of the colours that torchvision's networks were trained on."""
+"""Mean and standard deviation of the colours that torchvision's networks were trained on."""
 
 EXAMPLES = "resnet18, resnet50, vgg16, convnext_tiny, efficientnet_b0 or densenet121"
 SEED = 0
-"""Decides random weights."""
+"""Seed of random weights."""
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A network from images to maps of features.
+    """A network that maps images to feature maps.
 
     Attributes:
-        name: What it is called.
-        weights: Where its weights come from.
-        network: From standardised colours to maps, which are smaller than the images.
-        mean: Of the colours, from 0 to 1, that it knows.
-        std: Their deviation.
+        name: Its name.
+        weights: Source of its weights.
+        network: Maps standardized colours to feature maps, which are smaller than the images.
+        mean: Mean of its training colours, from 0 to 1.
+        std: Standard deviation of its training colours.
     """
 
     name: str
@@ -47,11 +47,13 @@ class Backbone:
     def maps(
         self, colours: Float[Tensor, "image 3 height width"]
     ) -> Float[Tensor, "image feature row column"]:
-        """Maps of features of images, whose colours go from 0 to 1."""
+        """Feature maps of images with colours from 0 to 1."""
         mean, std = (colours.new_tensor(each)[:, None, None] for each in (self.mean, self.std))
         found = self.network((colours - mean) / std)
         if not isinstance(found, Tensor) or found.ndim != 4:
-            raise ConfigError(f"backbone={self.name!r} makes no grid of features. Give {EXAMPLES}.")
+            raise ConfigError(
+                f"backbone={self.name!r} does not compute a feature grid. Choose {EXAMPLES}."
+            )
         return found
 
 
@@ -59,29 +61,29 @@ def torchvision_backbone(name: str, weights: str) -> Backbone:
     """A classifier of torchvision without its head.
 
     Args:
-        name: As `torchvision.models.get_model` knows it.
-        weights: A file with the network's state, as torchvision publishes them or as
-            safetensors; `"default"` for those that torchvision downloads; `"none"` for random ones.
+        name: Name of the model in torchvision.
+        weights: File with the network's state dict, in torch's format or as safetensors;
+            `"default"` for torchvision's download; `"none"` for random weights.
     """
     models = _torchvision_models()
     if name not in models.list_models(module=models):
-        raise ConfigError(f"backbone={name!r} is not one of torchvision's. Give {EXAMPLES}.")
+        raise ConfigError(f"backbone={name!r} is not a model of torchvision. Choose {EXAMPLES}.")
     file = None if weights in (DEFAULT, NONE) else Path(weights)
     if file is not None and not file.is_file():
         raise ConfigError(
-            f"weights={weights!r} is not a file. Give one with the state of {name}, "
-            f"{DEFAULT!r} to download torchvision's, or {NONE!r} for random ones."
+            f"weights={weights!r} is not a file. Give a file with the state dict of {name}, "
+            f"{DEFAULT!r} for torchvision's download, or {NONE!r} for random weights."
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         whole = models.get_model(name, weights="DEFAULT" if weights == DEFAULT else None)
     if file is not None:
-        _fill(whole, file)
+        _load_weights(whole, file)
     return Backbone(name, file.name if file else weights, without_head(whole))
 
 
 def without_head(network: nn.Module) -> nn.Module:
-    """The layers of a network that come before its grid of features is averaged."""
+    """The layers of a network up to its feature grid."""
     kept: OrderedDict[str, nn.Module] = OrderedDict()
     for name, layer in network.named_children():
         if name in HEADS:
@@ -90,7 +92,7 @@ def without_head(network: nn.Module) -> nn.Module:
     return nn.Sequential(kept).eval()
 
 
-def _fill(network: nn.Module, file: Path) -> None:
+def _load_weights(network: nn.Module, file: Path) -> None:
     try:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -99,7 +101,7 @@ def _fill(network: nn.Module, file: Path) -> None:
         else:
             state = torch.load(file, map_location="cpu", weights_only=True)
         network.load_state_dict(state)
-    except Exception as error:  # torch and pickle raise many kinds for a file that does not fit
+    except Exception as error:  # torch and pickle raise many types
         reason = " ".join(str(error).split())[:200]
         raise FormatError(
             f"weights={str(file)!r} does not fit the backbone: {reason}. Give its state_dict."
@@ -115,7 +117,7 @@ def _torchvision_models() -> Any:
         ) from error
     except (OSError, RuntimeError) as error:
         raise MissingExtraError(
-            f"torchvision is installed but not for torch {torch.__version__}: "
-            f"{' '.join(str(error).split())}. Install the build that belongs to it."
+            f"The installed torchvision does not match torch {torch.__version__}: "
+            f"{' '.join(str(error).split())}. Install the matching build."
         ) from error
     return models

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from babn_paper.attacks.attacker import Attacker, Attempt, ExampleError
-from babn_paper.attacks.folder import AttackFolder
+from babn_paper.attacks.attack_folder import AttackFolder
+from babn_paper.attacks.attack_loop import Attacker, Attempt, ExampleError
 from babn_paper.attacks.plan import Plan, Recipe
 from babn_paper.attacks.resources import Provider
 from babn_paper.attacks.victim import Victim
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder
-from babn_paper.experiments.stage import Subject, load_subject
+from babn_paper.experiments.training_state import TaskModel, load_task_model
 
 FIELDS: dict[str, Any] = {
     "model": "small",
@@ -30,9 +30,9 @@ def train(folder: Path, **fields: Any) -> Path:
     return folder
 
 
-def subject_of(run: Path) -> Subject:
+def subject_of(run: Path) -> TaskModel:
     place = RunFolder(run)
-    return load_subject(place.experiment(), place.model)
+    return load_task_model(place.experiment(), place.model)
 
 
 class Repeater(Attacker):

@@ -20,7 +20,7 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_numbers_resources_and_pages_are_shown(
     belief_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("babn_paper.attacks.run._textattack", repeater)
+    monkeypatch.setattr("babn_paper.attacks.attack_run._textattack", repeater)
     code, output = run(
         "attack", str(belief_run), "--recipe", "bae", "--examples", "4", "--seed", "1"
     )

@@ -10,11 +10,11 @@ from attack_cases import Repeater, lines, repeater
 
 from babn.errors import ConfigError, FormatError
 from babn.progress import Progress
-from babn_paper.attacks.attacker import Attacker, Attempt
-from babn_paper.attacks.folder import AttackFolder, attack_folders
+from babn_paper.attacks.attack_folder import AttackFolder, attack_folders
+from babn_paper.attacks.attack_loop import Attacker, Attempt
+from babn_paper.attacks.attack_run import Attacked, attack
 from babn_paper.attacks.plan import Plan
 from babn_paper.attacks.resources import ResourceError
-from babn_paper.attacks.run import Attacked, attack
 from babn_paper.experiments.run_folder import RunError
 
 SAMPLE = Plan(recipe="textfooler", threat="sample")
@@ -135,14 +135,14 @@ def test_what_is_finished_is_left_alone_and_can_grow(belief: Path) -> None:
 
 def test_other_settings_need_overwrite(belief: Path, resources: Path) -> None:
     attacked(belief)
-    with pytest.raises(ConfigError, match=r"was begun with seed=0 \(now 5\).*--overwrite"):
+    with pytest.raises(ConfigError, match=r"was started with seed=0 \(now 5\).*--overwrite"):
         attacked(belief, seed=5)
-    with pytest.raises(ConfigError, match="was begun with resources="):
+    with pytest.raises(ConfigError, match="was started with resources="):
         attacked(belief, resources=resources)
     attacked(belief, seed=5, overwrite=True)
     assert AttackFolder.of(belief, SAMPLE).describe()["identity"]["seed"] == 5
     (belief / "model" / "note.txt").write_text("trained again")
-    with pytest.raises(ConfigError, match="was begun with model="):
+    with pytest.raises(ConfigError, match="was started with model="):
         attacked(belief, seed=5)
 
 
@@ -216,7 +216,7 @@ def test_a_run_without_a_model_is_refused(tmp_path: Path, belief: Path) -> None:
 
 
 def test_settings_without_use_are_refused(belief: Path) -> None:
-    with pytest.raises(ConfigError, match="samples=4 has no use with sample"):
+    with pytest.raises(ConfigError, match="samples=4 does not apply to sample"):
         attacked(belief, samples=4)
     with pytest.raises(ConfigError, match="examples=0"):
         attacked(belief, examples=0)

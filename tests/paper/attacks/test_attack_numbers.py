@@ -7,15 +7,25 @@ from typing import Any
 
 import pytest
 
-from babn_paper.attacks.folder import FORMAT, AttackFolder
-from babn_paper.attacks.many import write_attack_table
-from babn_paper.attacks.page import numbers, write_page
+from babn_paper.attacks.attack_folder import FORMAT, AttackFolder
+from babn_paper.attacks.attack_page import write_page
+from babn_paper.attacks.attack_records import (
+    AttackRecord,
+    Outcome,
+    shown_numbers,
+    summarise,
+    words_changed,
+)
+from babn_paper.attacks.attack_table import (
+    PAPER,
+    TASKS,
+    attack_table,
+    descriptions,
+    numbers_table,
+    write_attack_table,
+)
 from babn_paper.attacks.plan import Plan, Recipe, Threat
-from babn_paper.attacks.records import AttackRecord, Outcome
 from babn_paper.attacks.resources import Downloads
-from babn_paper.attacks.summary import summarise
-from babn_paper.attacks.table import PAPER, TASKS, attack_table, descriptions, numbers_table
-from babn_paper.attacks.words import words_changed
 
 
 def record(outcome: Outcome, place: int = 0, **fields: Any) -> AttackRecord:
@@ -49,14 +59,14 @@ def test_numbers_that_are_not_defined_are_not_shown() -> None:
     found = summarise([record("error"), record("skipped")])
     assert math.isnan(found["failed_share"])
     assert found["accuracy"] == found["accuracy_under_attack"] == 0
-    assert "failed attacks" not in numbers(found)
-    assert "failed, asked twice" not in numbers(found)
-    assert numbers(summarise(RECORDS))["failed attacks"] == "25.0%"
+    assert "failed attacks" not in shown_numbers(found)
+    assert "failed, asked twice" not in shown_numbers(found)
+    assert shown_numbers(summarise(RECORDS))["failed attacks"] == "25.0%"
 
 
 def test_asked_twice_a_success_that_does_not_hold_is_a_failure() -> None:
-    assert numbers(summarise(RECORDS))["failed, asked twice"] == "50.0%"
-    assert numbers(summarise([record("failed")]))["failed, asked twice"] == "100.0%"
+    assert shown_numbers(summarise(RECORDS))["failed, asked twice"] == "50.0%"
+    assert shown_numbers(summarise([record("failed")]))["failed, asked twice"] == "100.0%"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +153,7 @@ def test_the_page_shows_pairs_with_changes_marked_and_everything_escaped(tmp_pat
     assert page.count("&lt;script&gt;") == 2
     assert "positive 90%" in page
     assert "negative 75%" in page
-    assert "asked once more, the model was right" in page
+    assert "the model was right in a second query" in page
     for heading in ("Fooled (1)", "Not fooled (1)", "Wrong already (1)", "attacked (1)"):
         assert heading in page
     assert "(empty)" in page

@@ -11,7 +11,7 @@ from babn.errors import ConfigError
 from babn_paper.attacks.plan import Plan, Threat, threats_for
 from babn_paper.attacks.victim import Victim
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.stage import Subject
+from babn_paper.experiments.training_state import TaskModel
 from babn_paper.tasks.task import Part, without_labels
 from babn_paper.tasks.text_task import TextExample
 
@@ -20,29 +20,31 @@ OTHER = ("the plot was thin , the jokes were old and nobody in the room laughed"
 
 
 @pytest.fixture(scope="module")
-def subject(belief_run: Path) -> Subject:
+def task_model(belief_run: Path) -> TaskModel:
     return subject_of(belief_run)
 
 
-def victim(subject: Subject, threat: Threat, samples: int = 1, seed: int = 0) -> Victim:
-    made = Victim(subject, Plan(recipe="textfooler", threat=threat, samples=samples, seed=seed))
+def victim(task_model: TaskModel, threat: Threat, samples: int = 1, seed: int = 0) -> Victim:
+    made = Victim(task_model, Plan(recipe="textfooler", threat=threat, samples=samples, seed=seed))
     made.begin(7)
     return made
 
 
-def test_the_mean_answers_like_the_model_itself(subject: Subject) -> None:
-    asked = victim(subject, "mean")
+def test_the_mean_answers_like_the_model_itself(task_model: TaskModel) -> None:
+    asked = victim(task_model, "mean")
     part = Part("attack", [TextExample(TEXT, 0)], "", "")
-    encoded = subject.task.encode(part, subject.tokenizer, subject.max_length, training=False)
-    with torch.no_grad(), babn.posterior_mean(subject.model.eval()):
-        expected = subject.model(**without_labels(encoded.batch(torch.tensor([0])))).logits
+    encoded = task_model.task.encode(
+        part, task_model.tokenizer, task_model.max_length, training=False
+    )
+    with torch.no_grad(), babn.posterior_mean(task_model.model.eval()):
+        expected = task_model.model(**without_labels(encoded.batch(torch.tensor([0])))).logits
     found = asked([TEXT])
     torch.testing.assert_close(found, expected.softmax(-1).double(), atol=1e-6, rtol=0)
     assert torch.equal(found, asked([TEXT]))
 
 
-def test_a_sample_is_fresh_for_every_query(subject: Subject) -> None:
-    asked = victim(subject, "sample")
+def test_a_sample_is_fresh_for_every_query(task_model: TaskModel) -> None:
+    asked = victim(task_model, "sample")
     together, later = asked([TEXT, TEXT]), asked([TEXT])
     answers = torch.cat([together, later])[:, 0]
     assert len(answers.unique()) == 3
@@ -50,47 +52,47 @@ def test_a_sample_is_fresh_for_every_query(subject: Subject) -> None:
 
 
 def test_a_sample_depends_on_the_number_of_its_query_and_not_on_the_others(
-    subject: Subject,
+    task_model: TaskModel,
 ) -> None:
-    together = victim(subject, "sample")([TEXT, TEXT, TEXT])
-    one_by_one = victim(subject, "sample")
+    together = victim(task_model, "sample")([TEXT, TEXT, TEXT])
+    one_by_one = victim(task_model, "sample")
     apart = torch.cat([one_by_one([TEXT]) for _ in range(3)])
     torch.testing.assert_close(together, apart, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("threat", ["sample", "average"])
-def test_noise_follows_seed_and_example(subject: Subject, threat: Threat) -> None:
+def test_noise_follows_seed_and_example(task_model: TaskModel, threat: Threat) -> None:
     samples = 2 if threat == "average" else 1
-    asked = victim(subject, threat, samples)
+    asked = victim(task_model, threat, samples)
     first = asked([TEXT])
     asked.begin(7)
     assert torch.equal(asked([TEXT]), first)
     asked.begin(8)
     assert not torch.equal(asked([TEXT]), first)
-    assert not torch.equal(victim(subject, threat, samples, seed=1)([TEXT]), first)
+    assert not torch.equal(victim(task_model, threat, samples, seed=1)([TEXT]), first)
 
 
-def test_averages_vary_less_than_samples(subject: Subject) -> None:
+def test_averages_vary_less_than_samples(task_model: TaskModel) -> None:
     def spread(asked: Victim) -> float:
         return float(torch.cat([asked([TEXT]) for _ in range(30)])[:, 0].std())
 
-    assert 0 < spread(victim(subject, "average", 16)) < spread(victim(subject, "sample")) / 2
+    assert 0 < spread(victim(task_model, "average", 16)) < spread(victim(task_model, "sample")) / 2
 
 
 @pytest.mark.parametrize("threat", ["mean", "sample", "average"])
-def test_rows_add_up_to_one_in_double_precision(subject: Subject, threat: Threat) -> None:
-    found = victim(subject, threat, 5 if threat == "average" else 1)([TEXT, OTHER, ("",)])
+def test_rows_add_up_to_one_in_double_precision(task_model: TaskModel, threat: Threat) -> None:
+    found = victim(task_model, threat, 5 if threat == "average" else 1)([TEXT, OTHER, ("",)])
     assert found.dtype == torch.float64
     torch.testing.assert_close(found.sum(-1), torch.ones(3).double(), atol=1e-12, rtol=0)
 
 
-def test_asking_leaves_the_model_and_the_global_generator_alone(subject: Subject) -> None:
-    subject.model.train()
+def test_asking_leaves_the_model_and_the_global_generator_alone(task_model: TaskModel) -> None:
+    task_model.model.train()
     before = torch.get_rng_state()
-    victim(subject, "sample")([TEXT])
-    assert subject.model.training
+    victim(task_model, "sample")([TEXT])
+    assert task_model.model.training
     assert torch.equal(torch.get_rng_state(), before)
-    subject.model.eval()
+    task_model.model.eval()
 
 
 def test_threats_follow_from_the_rule() -> None:

@@ -9,7 +9,7 @@ from test_attack_command import run
 
 from babn.errors import ConfigError
 from babn.progress import Progress
-from babn_paper.attacks.many import attack_many, recipes_of
+from babn_paper.attacks.many_attacks import attack_many, parse_recipes
 from interruptions import told_after_ctrl_c
 
 
@@ -30,10 +30,10 @@ def copied_run(run: Path, place: Path) -> Path:
 
 
 def test_recipes_are_named_one_by_one_or_all_together() -> None:
-    assert recipes_of("all") == ["textfooler", "textbugger", "bae"]
-    assert recipes_of("bae, textfooler") == ["textfooler", "bae"]
+    assert parse_recipes("all") == ["textfooler", "textbugger", "bae"]
+    assert parse_recipes("bae, textfooler") == ["textfooler", "bae"]
     with pytest.raises(ConfigError, match="recipe pwws is not known"):
-        recipes_of("bae,pwws")
+        parse_recipes("bae,pwws")
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -57,7 +57,7 @@ def test_what_fails_does_not_stop_the_others(
 def test_an_interruption_ends_the_workers_too_and_quietly() -> None:
     program = """
 import time
-from babn_paper.attacks.many import _each
+from babn_paper.attacks.many_attacks import _each
 
 if __name__ == "__main__":
     print("begun", flush=True)
@@ -73,7 +73,7 @@ if __name__ == "__main__":
 def test_several_recipes_end_in_a_table(
     softmax_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("babn_paper.attacks.run._textattack", repeater)
+    monkeypatch.setattr("babn_paper.attacks.attack_run._textattack", repeater)
     copied = copied_run(softmax_run, tmp_path / "run")
     code, output = run(
         "attack", str(copied), "--recipe", "all", "--examples", "3", "--out", str(tmp_path)
@@ -91,8 +91,8 @@ def test_several_recipes_end_in_a_table(
 def test_table_3_trains_attacks_and_collects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("babn_paper.attacks.run._textattack", repeater)
-    monkeypatch.setattr("babn_paper.cli._attacks.check_installed", lambda: None)
+    monkeypatch.setattr("babn_paper.attacks.attack_run._textattack", repeater)
+    monkeypatch.setattr("babn_paper.cli._tables.check_installed", lambda: None)
     arguments = ("reproduce", "table3", "--quick", "--seeds", "1", "--only", "sst2",
                  "--set", "steps=2", "--set", "samples=2", "--out", str(tmp_path),
                  "--examples", "2", "--jobs", "1")  # fmt: skip

@@ -8,15 +8,14 @@ import pytest
 from attack_cases import subject_of, train
 from resource_folders import TEXTS, write_all
 
-from babn_paper.attacks.attacker import ExampleError
-from babn_paper.attacks.folder import AttackFolder
-from babn_paper.attacks.local import LocalResources
-from babn_paper.attacks.nltk_data import ready_nltk
-from babn_paper.attacks.package import UNUSED, import_textattack
+from babn_paper.attacks.attack_folder import AttackFolder
+from babn_paper.attacks.attack_loop import ExampleError
+from babn_paper.attacks.attack_run import attack
+from babn_paper.attacks.local_resources import LocalResources
 from babn_paper.attacks.plan import Plan, Recipe, Threat
 from babn_paper.attacks.resources import ResourceError
-from babn_paper.attacks.run import attack
 from babn_paper.attacks.textattack_attacker import TextAttackAttacker, seeded
+from babn_paper.attacks.textattack_import import UNUSED, import_textattack, prepare_nltk
 from babn_paper.attacks.victim import Victim
 
 pytestmark = pytest.mark.attacks
@@ -165,14 +164,16 @@ def test_nltk_data_that_is_missing_is_told(tmp_path: Path, monkeypatch: pytest.M
     import nltk
 
     monkeypatch.setattr(nltk.data, "path", [])
-    monkeypatch.setattr("babn_paper.attacks.nltk_data._missing", lambda: "stopwords")
+    monkeypatch.setattr(
+        "babn_paper.attacks.textattack_import._missing_nltk_data", lambda: "stopwords"
+    )
     with pytest.raises(ResourceError, match="does not find stopwords in"):
-        ready_nltk(tmp_path)
+        prepare_nltk(tmp_path)
     assert nltk.data.path == [str(tmp_path)]
     asked: list[str] = []
     monkeypatch.setattr(nltk, "download", lambda name, quiet: asked.append(name))
     with pytest.raises(ResourceError, match="give a folder with --resources"):
-        ready_nltk(None)
+        prepare_nltk(None)
     assert "averaged_perceptron_tagger_eng" in asked
 
 

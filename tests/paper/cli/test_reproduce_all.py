@@ -43,7 +43,7 @@ def test_every_table_is_made_whatever_fails_before_it(made: list[Any]) -> None:
     wanted = [*_all_tables.TITLES]
     assert [table for table, _ in made] == [t for t in wanted if t != "table3" or TEXTATTACK]
     assert all(request.seeds == 1 and request.quick for _, request in made)
-    assert code == 2 and "2 of 8 tables are not whole" in output
+    assert code == 2 and "2 of 8 tables are incomplete" in output
     report = Path("runs/quick/all/RESULTS.md").read_text()
     assert "failed: no such corpus" in report and "failed: a mistake" in report
     assert all(title in report for title in _all_tables.TITLES.values())

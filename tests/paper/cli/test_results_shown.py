@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from babn_paper.cli._results import show
+from babn_paper.cli._terminal_tables import print_results
 from vqa_cases import tiny
 
 
@@ -18,7 +18,7 @@ def test_the_terminal_shows_types_in_a_table_of_their_own() -> None:
         "seconds_per_step": None,
     }
     console = Console(record=True, width=100)
-    show(console, results, tiny())
+    print_results(console, results, tiny())
     shown = console.export_text()
 
     assert "accuracy by question type" in shown and "[" not in shown

@@ -18,7 +18,7 @@ GRID = '[every]\nmodel = "small"\ndata = "builtin"\n[tasks.mrpc]\n[rules.softmax
         (["--engine", "cloud"], "--engine 'cloud' is not known. Choose local, ray or slurm."),
         (["--engine", "ray"], "--engine ray needs Ray: pip install 'babn[ray]'"),
         (["--engine", "slurm"], "--engine slurm needs submitit: pip install 'babn[slurm]'"),
-        (["--engine", "ray", "--slurm", "time=3"], "--slurm time has no use with --engine ray"),
+        (["--engine", "ray", "--slurm", "time=3"], "--slurm time does not apply to --engine ray"),
         (["--slurm", "partition"], "--slurm partition is not possible. Give NAME=VALUE."),
         (["--jobs", "0"], "--jobs 0 is not possible"),
         (["--cpus", "0"], "cpus=0 is not possible"),

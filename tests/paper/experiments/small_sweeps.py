@@ -12,7 +12,7 @@ from typing import Any
 
 from small_experiments import same_weights
 
-from babn_paper.experiments.claims import HOLDER
+from babn_paper.experiments.locks import HOLDER
 from babn_paper.experiments.run_folder import RunFolder
 
 GRID = """

@@ -11,13 +11,14 @@ from small_experiments import tiny
 
 from babn.errors import BabnError, BabnWarning, ConfigError, StorageError
 from babn.progress import NoProgress
-from babn_paper.experiments import run as runs
-from babn_paper.experiments.claims import holder
-from babn_paper.experiments.engines.engine import Engine, Slot
+from babn_paper.experiments import evaluation
+from babn_paper.experiments.engines import Engine, Slot
+from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.jobs import Job, run_all
-from babn_paper.experiments.run import evaluate, remeasure, run
+from babn_paper.experiments.locks import lock_holder
+from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder, write_json
-from babn_paper.experiments.worker import outcome
+from babn_paper.experiments.worker import do_run
 
 WRONG: list[dict[str, Any]] = [
     {"task": "mrpx"},
@@ -64,7 +65,7 @@ class InProcess(Engine):
 
 class InProcessSlot(Slot):
     def run(self, folder: Path) -> str:
-        return outcome(folder)
+        return do_run(folder)
 
     def interrupt(self) -> None:
         pass
@@ -92,7 +93,7 @@ def test_a_sweep_that_is_refused_leaves_the_folders_of_others_free(tmp_path: Pat
     other.begin(tiny(seed=7), "")
     write_json(other.environment, {})
     wanted = [Job(tiny(seed=seed), tmp_path / f"{seed}", "") for seed in range(2)]
-    with pytest.raises(ConfigError, match="was begun with seed=7"):
+    with pytest.raises(ConfigError, match="was started with seed=7"):
         run_all(wanted, 1, NoProgress(), engine=InProcess())
     assert RunFolder(tmp_path / "0").state == "absent"
     assert other.experiment() == tiny(seed=7)
@@ -151,19 +152,19 @@ def test_a_read_only_run_can_be_evaluated(
     before = RunFolder(read_only).read_results()
     assert remeasure(read_only) == before
     assert not [w for w in recwarn if issubclass(w.category, BabnWarning)]
-    assert holder(read_only) is None
-    with pytest.warns(BabnWarning, match=r"not kept: .*run cannot be written.*Read-only"):
+    assert lock_holder(read_only) is None
+    with pytest.warns(BabnWarning, match=r"not saved: .*run cannot be written.*Read-only"):
         again = evaluate(read_only, samples=2)
     assert again["measures"]["dev"]["mean"] == before["measures"]["dev"]["mean"]
-    measured = runs.measured
+    measure = evaluation.measure
 
     def newer(*args: Any) -> Any:
-        found = measured(*args)
+        found = measure(*args)
         found["dev"]["mean"]["accuracy"] = 2.0
         return found
 
-    monkeypatch.setattr(runs, "measured", newer)
-    with pytest.warns(BabnWarning, match=r"not kept: .*results\.json.*Read-only file system"):
+    monkeypatch.setattr(evaluation, "measure", newer)
+    with pytest.warns(BabnWarning, match=r"not saved: .*results\.json.*Read-only file system"):
         assert remeasure(read_only)["measures"]["dev"]["mean"]["accuracy"] == 2.0
 
 

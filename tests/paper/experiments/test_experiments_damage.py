@@ -18,11 +18,12 @@ from babn.errors import BabnError, BabnWarning, ConfigError, DataError, FormatEr
 from babn_paper.experiments import checkpoints, training
 from babn_paper.experiments.cache import cache_folder
 from babn_paper.experiments.checkpoints import FILE, find_checkpoints
+from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.log import read_log
-from babn_paper.experiments.run import evaluate, remeasure, run
+from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder
-from babn_paper.experiments.stage import Stage
+from babn_paper.experiments.training_state import TrainingState
 
 SHORT: dict[str, Any] = {"steps": 4, "checkpoint_every": 1, "samples": 2}
 
@@ -79,7 +80,7 @@ def test_the_checkpoint_before_a_damaged_one_is_taken(
     (_, newest), (_, older) = find_checkpoints(copy / "checkpoints")
     damage(newest / FILE)
     before = (older / FILE).read_bytes()
-    with pytest.warns(BabnWarning, match=rf"step-3/{FILE} .*Going on from step 2\."):
+    with pytest.warns(BabnWarning, match=rf"step-3/{FILE} .*Resuming from step 2\."):
         results = run(short(), copy, resume=True)
     assert before and same_weights(copy, done)
     assert results["measures"] == RunFolder(done).read_results()["measures"]
@@ -102,7 +103,7 @@ def test_a_checkpoint_under_another_name_is_refused(copy: Path) -> None:
 @pytest.mark.parametrize("change", [{"seed": 1}, {"steps": 5}, {"settings": {"rho": 2.0}}])
 def test_other_settings_are_named(change: dict[str, Any], copy: Path) -> None:
     (name,) = change
-    with pytest.raises(ConfigError, match=rf"begun with {name}=.* \(now .*Resume with the same"):
+    with pytest.raises(ConfigError, match=rf"started with {name}=.* \(now .*Resume with the same"):
         run(short(**change), copy, resume=True)
 
 
@@ -120,7 +121,7 @@ def test_other_data_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="crash"):
         run(experiment, tmp_path / "run", progress=StopsAt(2))
     write_data(tmp_path / "mrpc", rows[1:])
-    with pytest.raises(DataError, match=r"begun with other training data.*Resume with the same"):
+    with pytest.raises(DataError, match=r"started with other training data.*Resume with the same"):
         run(experiment, tmp_path / "run", resume=True)
     write_data(tmp_path / "mrpc", rows)
     assert run(experiment, tmp_path / "run", resume=True)["steps"] == 4
@@ -223,25 +224,25 @@ def test_the_step_of_a_bad_batch_is_named_and_no_checkpoint_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lines of the log come every fourth step: the bad one is the third of them."""
-    real = Stage.batches
+    real = TrainingState.micro_batches
 
-    def batches(stage: Stage, step: int, *processes: Any) -> Any:
-        for portion in real(stage, step, *processes):
-            labels = torch.full_like(portion.batch["labels"], torch.nan)
+    def micro_batches(state: TrainingState, step: int, *world: Any) -> Any:
+        for micro in real(state, step, *world):
+            labels = torch.full_like(micro.batch["labels"], torch.nan)
             bad = {"labels": labels} if step == 22 else {}
-            yield replace(portion, batch=portion.batch | bad)
+            yield replace(micro, batch=micro.batch | bad)
 
-    monkeypatch.setattr(Stage, "batches", batches)
+    monkeypatch.setattr(TrainingState, "micro_batches", micro_batches)
     monkeypatch.setattr(training, "LINES", 10)
     experiment = tiny(task="stsb", steps=40, checkpoint_every=10, batch_size=2)
     for resume in (False, True):  # the same again, from the checkpoint
         with pytest.raises(
             training.TrainingError,
-            match=r"The loss is not finite at step 23, under rule='belief'.*checkpoint of step 20",
+            match=r"The loss is not finite at step 23, with rule='belief'.*checkpoint of step 20",
         ):
             run(experiment, tmp_path / "run", resume=resume)
         assert [s for s, _ in find_checkpoints(tmp_path / "run/checkpoints")] == [20, 10]
-    monkeypatch.setattr(Stage, "batches", real)
+    monkeypatch.setattr(TrainingState, "micro_batches", real)
     assert run(experiment, tmp_path / "run", resume=True)["steps"] == 40
 
 
@@ -272,7 +273,9 @@ def test_a_read_only_folder_is_named(
 
     with monkeypatch.context() as patched:
         patched.setattr(checkpoints, "write_tensors", refused)
-        with pytest.raises(StorageError, match=r"step 4 cannot be written.*allow writing"):
+        with pytest.raises(
+            StorageError, match=r"step 4 cannot be written.*make the folder writable"
+        ):
             run(short(), copy, resume=True)
     run(short(), copy, resume=True)
     assert same_weights(copy, done)

@@ -7,9 +7,9 @@ import torch
 from small_experiments import tiny
 
 from babn.evaluation import Evaluation
+from babn_paper.experiments.evaluation import measure
 from babn_paper.experiments.jobs import Job
 from babn_paper.experiments.records import collect
-from babn_paper.experiments.run import measured
 from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.text_predictions import TextPredictions
@@ -30,7 +30,7 @@ def finished(folder: Path, seed: int) -> tuple[Job, dict[str, torch.Tensor]]:
         answers[part, "mean"] = TextPredictions(found, task.scores)
         answers[part, "mean"].save(place.answers / f"{part}-mean")
     about = {"scores": [], "parameters": 1, "steps": 1, "seconds_per_step": None}
-    write_json(place.results, {"measures": measured(task, answers), **about})
+    write_json(place.results, {"measures": measure(task, answers), **about})
     return Job(experiment, place.path, ""), logits
 
 

@@ -13,18 +13,18 @@ from small_experiments import tiny
 from babn.errors import ConfigError
 from babn.progress import NoProgress
 from babn_paper.experiments import jobs, worker
-from babn_paper.experiments.claims import claimed
-from babn_paper.experiments.engines.engine import Engine, Slot, WorkerDiedError
+from babn_paper.experiments.engines import Engine, Slot, WorkerDiedError
 from babn_paper.experiments.jobs import Job, run_all
+from babn_paper.experiments.locks import lock_folder
 from babn_paper.experiments.run_folder import RunFolder, write_json
-from babn_paper.experiments.worker import BUSY, INTERRUPTED, OUT_OF_MEMORY, outcome
+from babn_paper.experiments.worker import BUSY, INTERRUPTED, OUT_OF_MEMORY, do_run
 
 Behaviour = Callable[[Path, int], str]
 """What becomes of a run that is tried for the nth time."""
 
 
 class Scripted(Engine):
-    """Runs nothing, and answers as told."""
+    """Does no runs and replies as a script says."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
@@ -104,14 +104,14 @@ def test_a_death_is_retried_so_often_and_told(tmp_path: Path, retries: int) -> N
     assert run_all(wanted, 2, progress, engine=engine, retries=retries) == {}
     assert engine.tried.count(tmp_path / "0") == retries + 1
     assert len(progress.lines) == retries and progress.steps == 3
-    expected = f"{tmp_path}/0: its process ended with -9; started again (1 of {retries})"
+    expected = f"{tmp_path}/0: its process ended with -9; restarted (1 of {retries})"
     assert progress.lines[:1] == [expected][:retries]
 
 
 def test_too_many_deaths_are_a_failure_of_that_run_alone(tmp_path: Path) -> None:
     engine, progress = Scripted(dies(2)), Listening()
     failed = run_all(some_jobs(tmp_path), 1, progress, engine=engine, retries=1)
-    assert failed == {tmp_path / "0": "its process ended with -9; go on with the same command"}
+    assert failed == {tmp_path / "0": "its process ended with -9; repeat the command to resume"}
     assert [RunFolder(tmp_path / str(n)).state for n in range(3)] == ["absent", "done", "done"]
 
 
@@ -131,7 +131,7 @@ def test_a_run_without_enough_memory_goes_on_beside_fewer_others(tmp_path: Path)
     assert run_all(some_jobs(tmp_path, 4), 3, progress, engine=engine) == {}
     assert engine.tried.count(tmp_path / "1") == 2 and len(engine.tried) == 5
     assert (progress.steps, engine.closed, len(progress.lines)) == (4, 3, 1)
-    assert "too little memory beside other runs" in progress.lines[0]
+    assert "out of memory beside other runs" in progress.lines[0]
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 3])
@@ -151,7 +151,7 @@ def test_a_worker_tells_lack_of_memory_from_other_errors(
 
     RunFolder(tmp_path).begin(tiny(), "")
     monkeypatch.setattr(worker, "run", without_memory)
-    assert outcome(tmp_path) == OUT_OF_MEMORY
+    assert do_run(tmp_path) == OUT_OF_MEMORY
     assert "Tried to allocate 2.00 GiB" in RunFolder(tmp_path).trace.read_text()
 
 
@@ -160,7 +160,7 @@ def test_a_run_of_another_process_is_waited_for_and_not_run_again(tmp_path: Path
     wanted = some_jobs(tmp_path)
     folder = RunFolder(wanted[0].folder)
     folder.begin(wanted[0].experiment, "")
-    with claimed(folder.path):
+    with lock_folder(folder.path):
         thread = threading.Thread(
             target=run_all, args=(wanted, 2, progress), kwargs={"engine": engine}
         )
@@ -212,7 +212,7 @@ def test_nothing_is_begun_where_a_folder_holds_another_run(tmp_path: Path) -> No
     wanted = some_jobs(tmp_path)
     RunFolder(tmp_path / "2").begin(tiny(seed=2, batch_size=4), "")
     engine = Scripted(lambda *_: "")
-    with pytest.raises(ConfigError, match=r"begun with batch_size=4 \(now 8\)"):
+    with pytest.raises(ConfigError, match=r"started with batch_size=4 \(now 8\)"):
         run_all(wanted, 2, Listening(), engine=engine)
     assert not engine.tried
 
@@ -239,6 +239,6 @@ def test_records_name_the_command_that_repeats_a_run(
     monkeypatch.setattr("sys.argv", ["worker.py", "4711"])
     folder = RunFolder(tmp_path / "run")
     folder.begin(tiny(steps=1, samples=1), "")
-    assert outcome(folder.path) == ""
+    assert do_run(folder.path) == ""
     expected = f"babn train {folder.path}/experiment.toml --out {folder.path} --resume"
     assert folder.read_environment()["command"] == expected

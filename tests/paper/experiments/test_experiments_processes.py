@@ -16,11 +16,17 @@ from torch import Tensor
 import babn
 from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.config_files import write_experiment
+from babn_paper.experiments.distributed import (
+    SINGLE,
+    World,
+    current_world,
+    process_group,
+    was_restarted,
+)
 from babn_paper.experiments.log import read_log
-from babn_paper.experiments.processes import ALONE, Processes, process_group, processes, restarted
 from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder
-from babn_paper.experiments.stage import set_up
+from babn_paper.experiments.training_state import prepare_training
 from launching import start_torchrun, torchrun
 
 NOISELESS = {
@@ -32,40 +38,42 @@ NOISELESS = {
 
 
 def test_processes_share_the_examples_of_a_step() -> None:
-    stage = set_up(tiny(batch_size=8, accumulation=2, rule="softmax"))
-    (first, second) = stage.batches(0)
+    state = prepare_training(tiny(batch_size=8, accumulation=2, rule="softmax"))
+    (first, second) = state.micro_batches(0)
     for count in (2, 3, 5):
-        shares = [list(stage.batches(0, Processes(rank, count))) for rank in range(count)]
+        shares = [list(state.micro_batches(0, World(rank, count))) for rank in range(count)]
         for part, whole in enumerate((first, second)):
-            portions = [share[part] for share in shares]
-            assert sum(each.weight for each in portions) == pytest.approx(count)
-            assert {each.share for each in portions} == {whole.share}
-            busy = [each for each in portions if each.weight]
+            micro_batches = [share[part] for share in shares]
+            assert sum(each.weight for each in micro_batches) == pytest.approx(count)
+            assert {each.share for each in micro_batches} == {whole.share}
+            busy = [each for each in micro_batches if each.weight]
             rows = torch.cat([each.batch["labels"] for each in busy])
             assert sorted(rows.tolist()) == sorted(whole.batch["labels"].tolist())
-            assert all(len(each.batch["labels"]) == 1 for each in portions if not each.weight)
+            assert all(len(each.batch["labels"]) == 1 for each in micro_batches if not each.weight)
 
 
 def test_a_mean_over_words_weighs_processes_by_words() -> None:
     options = {"train_limit": 40, "test_limit": 4}
     sizes = {"vocab_size": 150, "embedding_size": 8, "encoder_size": 6, "decoder_size": 10}
-    stage = set_up(
+    state = prepare_training(
         tiny(task="translation", model="lstm", rule="softmax", options=options, sizes=sizes)
     )
-    stage.model.eval()
+    state.model.eval()
 
-    def losses(own: Processes) -> Tensor:
-        return torch.stack([p.weight * stage.model(**p.batch).loss for p in stage.batches(0, own)])
+    def losses(world: World) -> Tensor:
+        return torch.stack(
+            [p.weight * state.model(**p.batch).loss for p in state.micro_batches(0, world)]
+        )
 
     with torch.no_grad():
-        alone = losses(ALONE)
-        three = torch.stack([losses(Processes(rank, 3)) for rank in range(3)])
+        alone = losses(SINGLE)
+        three = torch.stack([losses(World(rank, 3)) for rank in range(3)])
     torch.testing.assert_close(three.mean(0), alone)
 
 
 def test_noise_differs_between_processes_and_follows_from_the_seed() -> None:
     def drawn(rank: int, step: int, seed: int = 0) -> float:
-        Processes(rank, 2).seed_step(seed, step)
+        World(rank, 2).seed_step(seed, step)
         return float(torch.rand(()))
 
     with torch.random.fork_rng():
@@ -74,19 +82,19 @@ def test_noise_differs_between_processes_and_follows_from_the_seed() -> None:
         assert drawn(1, 1) == numbers[3]
         torch.manual_seed(3)
         before = torch.get_rng_state()
-        ALONE.seed_step(0, 0)
+        SINGLE.seed_step(0, 0)
         assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_process_alone_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    with process_group() as own:
-        assert own == processes() == ALONE and own.first
-        assert own.lead(lambda: 3) == 3
-        assert own.any(True) and not own.any(False)
-        assert own.gathered([1, 2]) == [1, 2]
-    assert not restarted()
+    with process_group() as world:
+        assert world == current_world() == SINGLE and world.is_rank_zero
+        assert world.from_rank_zero(lambda: 3) == 3
+        assert world.any(True) and not world.any(False)
+        assert world.gather([1, 2]) == [1, 2]
+    assert not was_restarted()
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert restarted()
+    assert was_restarted()
 
 
 def train(folder: Path, *arguments: str, **fields: Any) -> tuple[str, ...]:
@@ -98,9 +106,9 @@ def train(folder: Path, *arguments: str, **fields: Any) -> tuple[str, ...]:
 
 def save_small_model(folder: Path) -> Path:
     """A folder with a model whose dropout an experiment may set, as one from the hub."""
-    stage = set_up(tiny(rule="softmax"))
-    babn.revert(stage.model).save_pretrained(folder)
-    stage.tokenizer.save_pretrained(folder)
+    state = prepare_training(tiny(rule="softmax"))
+    babn.revert(state.model).save_pretrained(folder)
+    state.tokenizer.save_pretrained(folder)
     return folder
 
 

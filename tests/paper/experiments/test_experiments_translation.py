@@ -14,17 +14,18 @@ from babn.cli._app import app
 from babn.errors import ConfigError, DataError
 from babn_paper.batching import by_tokens
 from babn_paper.experiments.config_files import BUILT_IN, read_experiment
+from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.file_translation import TranslationSettings, translate_file
 from babn_paper.experiments.grids import table_grid
 from babn_paper.experiments.jobs import Job
 from babn_paper.experiments.log import read_log
 from babn_paper.experiments.quick import quick
 from babn_paper.experiments.records import collect
 from babn_paper.experiments.results_page import main_table, page
-from babn_paper.experiments.run import evaluate, remeasure, run
+from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder
-from babn_paper.experiments.stage import set_up
-from babn_paper.experiments.translating import Wish, translate_file
+from babn_paper.experiments.training_state import prepare_training
 from babn_paper.tasks.catalogue import find_task
 
 RULES = ("softmax", "va-enum", "va-sample", "bam", "belief")
@@ -156,7 +157,7 @@ def test_what_cannot_be_is_refused_before_work() -> None:
         ({"batch_tokens": -1}, "batch_tokens=-1"),
     ):
         with pytest.raises(ConfigError, match=words):
-            set_up(tiny(**fields))
+            prepare_training(tiny(**fields))
 
 
 def test_batches_of_tokens_hold_every_example_once_and_few_tokens() -> None:
@@ -200,8 +201,8 @@ def test_samples_do_not_depend_on_batches(runs: Path, tmp_path: Path, rule: str)
     for batch in (1, 4):
         out = tmp_path / f"{batch}.jsonl"
         # Two beams of a model that has learnt little may differ by less than rounding.
-        wish = Wish(samples=3, batch=batch, json=True, beam=1)
-        translate_file(runs / f"translation-{rule}/seed-0", file, out, wish)
+        settings = TranslationSettings(samples=3, batch=batch, json=True, beam=1)
+        translate_file(runs / f"translation-{rule}/seed-0", file, out, settings)
         found.append([json.loads(line) for line in out.read_text().splitlines()])
     for one, other in zip(found[0], found[1], strict=True):
         assert one["translation"] == other["translation"]

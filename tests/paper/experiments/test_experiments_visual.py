@@ -9,14 +9,15 @@ from small_experiments import StopsAt, same_weights
 
 from babn.errors import ConfigError, DataError
 from babn_paper.experiments.config_files import built_in, find_config, read_experiment
+from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.grids import read_grid, table_grid
-from babn_paper.experiments.optimizer import in_thirteenths
+from babn_paper.experiments.optimizer import mcan_schedule
 from babn_paper.experiments.quick import quick
 from babn_paper.experiments.records import Record
 from babn_paper.experiments.results_page import main_table
-from babn_paper.experiments.run import evaluate, remeasure, run
-from babn_paper.experiments.stage import set_up
+from babn_paper.experiments.run import run
+from babn_paper.experiments.training_state import prepare_training
 from babn_paper.experiments.visual_tables import visual_tables
 from babn_paper.tasks.catalogue import find_task
 from vqa_cases import tiny
@@ -49,9 +50,9 @@ def test_a_run_has_both_parts_and_goes_on_where_it_stopped(tmp_path: Path) -> No
 
 
 def test_belief_maps_are_as_long_as_images_have_regions() -> None:
-    stage = set_up(tiny(rule="belief"))
-    assert stage.model.babn.config.max_length == 16  # 4 by 4 regions, more than words
-    batch = next(stage.batches(0)).batch
+    state = prepare_training(tiny(rule="belief"))
+    assert state.model.babn.config.max_length == 16  # 4 by 4 regions, more than words
+    batch = next(state.micro_batches(0)).batch
     assert batch["pixel_values"].shape == (8, 3, 32, 32)
     assert batch["labels"].sum(-1).tolist() == [1.0] * 8
     assert set(batch) == {"input_ids", "attention_mask", "pixel_values", "labels"}
@@ -65,13 +66,15 @@ def test_belief_maps_are_as_long_as_images_have_regions() -> None:
 def test_shapes_can_be_learnt(rule: str) -> None:
     """Twenty questions by heart, with attention of every kind."""
     torch.manual_seed(0)
-    stage = set_up(tiny(rule=rule, settings={} if rule == "softmax" else {"kl_weight": 0.0}))
-    batch = stage.data.batch(torch.arange(20))
-    optimizer = torch.optim.Adam(stage.model.parameters(), 1e-3)
+    state = prepare_training(
+        tiny(rule=rule, settings={} if rule == "softmax" else {"kl_weight": 0.0})
+    )
+    batch = state.data.batch(torch.arange(20))
+    optimizer = torch.optim.Adam(state.model.parameters(), 1e-3)
     losses = []
     for _ in range(50):
         optimizer.zero_grad()
-        loss = stage.model(**batch).loss
+        loss = state.model(**batch).loss
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
@@ -96,7 +99,7 @@ def test_table_5_and_the_ablation_have_the_papers_cells() -> None:
 
 
 def test_the_rates_are_those_of_mcan() -> None:
-    rates = [round(1e-4 * in_thirteenths(epoch * 100, 1300), 8) for epoch in range(13)]
+    rates = [round(1e-4 * mcan_schedule(epoch * 100, 1300), 8) for epoch in range(13)]
     assert rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, *[1e-4] * 7, 2e-5, 2e-5, 4e-6], rel=1e-6)
 
 
@@ -129,7 +132,7 @@ def test_sweeps_can_be_read(name: str) -> None:
 )
 def test_what_cannot_work_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises((ConfigError, DataError), match=message):
-        set_up(tiny(**fields))
+        prepare_training(tiny(**fields))
 
 
 def test_sizes_are_for_images_only() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from babn.errors import DataError
 from babn_paper.experiments.run import run
-from babn_paper.visual.ask import Asking, ask_file, load_run
-from babn_paper.visual.figure import ask_example, questions_of
+from babn_paper.visual.question import QuestionSettings, answer_file, load_run
+from babn_paper.visual.question_figure import answer_example, read_questions
 from vqa_cases import png, random_image, tiny, write_vqa2
 
-FEW = Asking(samples=2)
+FEW = QuestionSettings(samples=2)
 
 
 def with_odd_questions(folder: Path) -> Path:
@@ -51,14 +51,14 @@ def test_a_run_survives_odd_questions_and_a_damaged_file(tmp_path: Path) -> None
         assert list(types.values()) == [12, 6, 6]
         assert list(types) == [f"questions [{name}]" for name in ("how many", "is it", "is the")]
 
-    subject = load_run(tmp_path / "run")
+    task_model = load_run(tmp_path / "run")
     npz = folder / "features" / "val2014" / "COCO_val2014_000000000002.jpg.npz"
-    look = ask_file(subject, npz, "Is it?", FEW)
-    assert look.picture is None and look.boxes is not None and len(look.boxes) == 12
-    look = ask_example(subject, questions_of(subject), 4, FEW)  # about image 1
-    assert look.picture is not None and look.picture.shape == (30, 40, 3)
+    answer = answer_file(task_model, npz, "Is it?", FEW)
+    assert answer.picture is None and answer.boxes is not None and len(answer.boxes) == 12
+    answer = answer_example(task_model, read_questions(task_model), 4, FEW)  # about image 1
+    assert answer.picture is not None and answer.picture.shape == (30, 40, 3)
     np.savez(tmp_path / "small.npz", x=np.ones((3, 5)))
     with pytest.raises(DataError, match="regions by 2048"):
-        ask_file(subject, tmp_path / "small.npz", "Is it?", FEW)
+        answer_file(task_model, tmp_path / "small.npz", "Is it?", FEW)
     with pytest.raises(DataError, match="holds no features"):
-        ask_file(subject, tmp_path / "none.npz", "Is it?", FEW)
+        answer_file(task_model, tmp_path / "none.npz", "Is it?", FEW)

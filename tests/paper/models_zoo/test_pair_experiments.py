@@ -11,9 +11,10 @@ import pytest
 import babn
 from babn.errors import ConfigError, DataError
 from babn.text.word_tokenizer import word_tokenizer
+from babn_paper.experiments.evaluation import evaluate
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.models import load_model
-from babn_paper.experiments.run import evaluate, run
+from babn_paper.experiments.run import run
 from babn_paper.models import DecomposableForSequenceClassification
 from babn_paper.tasks.catalogue import find_task
 
@@ -114,7 +115,7 @@ def test_other_tasks_than_pairs_are_refused(task: str) -> None:
 
 
 def test_vectors_that_are_of_no_use_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"vectors='x.npz' has no use with model='small'"):
+    with pytest.raises(ConfigError, match=r"vectors='x.npz' does not apply to model='small'"):
         tiny(model="small", vectors="x.npz")
     with pytest.raises(DataError, match=r"vectors='x.npz' is not a file"):
         made(tiny(model="esim", vectors="x.npz"))

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.run import evaluate, remeasure, run
+from babn_paper.experiments.run import run
 from babn_paper.tasks.domains import TASKS, DomainTask
 from babn_paper.tasks.text_predictions import TextPredictions
 

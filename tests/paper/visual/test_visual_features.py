@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 
 from babn.cli._app import app
 from babn.errors import ConfigError, DataError, FormatError, MissingExtraError
-from babn_paper.experiments.stage import set_up
+from babn_paper.experiments.training_state import prepare_training
 from babn_paper.tasks.vqa import DAQUAR
 from babn_paper.tasks.vqa_features import FeatureFiles, feature_size
 from babn_paper.visual.backbones import Backbone, torchvision_backbone
-from babn_paper.visual.extract import Wish, corners, extract
+from babn_paper.visual.feature_extraction import ExtractionSettings, corners, extract
 from vqa_cases import random_image, tiny, write_daquar
 
-WISH = Wish((16, 24), batch=2)
+WISH = ExtractionSettings((16, 24), batch=2)
 
 
 def averaging(size: int = 8) -> Backbone:
@@ -81,7 +81,7 @@ def test_what_is_there_stays_and_what_was_made_otherwise_is_refused(tmp_path: Pa
     extract(images, out, averaging(), WISH)
     assert (out / "0.npz").exists() and (out / "1.npz").stat().st_mtime_ns == before
     with pytest.raises(ConfigError, match="holds features made with"):
-        extract(images, out, averaging(), Wish((16, 16)))
+        extract(images, out, averaging(), ExtractionSettings((16, 16)))
     (out / "features.json").unlink()
     with pytest.raises(ConfigError, match="unknown origin"):
         extract(images, out, averaging(), WISH)
@@ -90,9 +90,9 @@ def test_what_is_there_stays_and_what_was_made_otherwise_is_refused(tmp_path: Pa
 def test_images_and_sizes_that_cannot_work_are_refused(tmp_path: Path) -> None:
     images = write_images(tmp_path / "images")
     with pytest.raises(ConfigError, match="12 by 12 regions"):
-        extract(images, tmp_path / "out", averaging(), Wish((96, 96)))
+        extract(images, tmp_path / "out", averaging(), ExtractionSettings((96, 96)))
     with pytest.raises(ConfigError, match="cannot be used with backbone='means'"):
-        extract(images, tmp_path / "out", averaging(), Wish((4, 4)))
+        extract(images, tmp_path / "out", averaging(), ExtractionSettings((4, 4)))
     with pytest.raises(ConfigError, match="makes no grid"):
         extract(images, tmp_path / "out", Backbone("flat", "none", nn.Flatten()), WISH)
     (tmp_path / "empty").mkdir()
@@ -114,7 +114,7 @@ def test_a_call_that_failed_does_not_keep_the_folder_from_another_size(tmp_path:
     with pytest.raises(DataError, match="0 cannot be read"):
         extract(images, out, averaging(), WISH)
     (images / "0.png").write_bytes(whole)
-    assert extract(images, out, averaging(), Wish((16, 16))) == 1
+    assert extract(images, out, averaging(), ExtractionSettings((16, 16))) == 1
     (out / "features.json").write_text("{")
     with pytest.raises(ConfigError, match="unknown origin"):
         extract(images, out, averaging(), WISH)
@@ -177,11 +177,11 @@ def test_daquar_learns_from_features_where_there_are_some(tmp_path: Path) -> Non
     picture, boxes = part.images.picture(1), part.images.boxes(1)
     assert picture is not None and np.array_equal(picture, random_image(1, 30, 40))
     assert boxes is not None and boxes[-1] == pytest.approx([80 / 3, 15, 40, 30])
-    stage = set_up(tiny(task="daquar", data=str(folder)))
-    batch = next(stage.batches(0)).batch
+    state = prepare_training(tiny(task="daquar", data=str(folder)))
+    batch = next(state.micro_batches(0)).batch
     assert batch["regions"].shape[1:] == (6, 3)
-    assert torch.isfinite(stage.model(**batch).loss)
-    assert stage.model.config.stem_channels == [] and stage.model.config.region_size == 3
+    assert torch.isfinite(state.model(**batch).loss)
+    assert state.model.config.stem_channels == [] and state.model.config.region_size == 3
 
 
 def test_features_that_were_read_stay_in_memory(

@@ -1,28 +1,93 @@
-"""Where the runs of a grid are run: one file for each engine, and their protocol (`engine.py`)."""
+"""Engines, which do the runs of a grid on this machine, on a Ray cluster or through Slurm."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from babn.errors import ConfigError
-from babn_paper.experiments.engines.engine import Engine, Resources
+from babn.errors import BabnError, ConfigError
+from babn.validation import check_at_least, check_count
 
-EngineName = Literal["local", "ray", "slurm"]
+
+class WorkerDiedError(BabnError, RuntimeError):
+    """A worker process ended in the middle of a run, which may succeed when repeated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """Resources of the runs of a grid.
+
+    Attributes:
+        jobs: Number of parallel runs.
+        cpus: Cores for each run; by default an equal share of the machine or cluster.
+        gpus: GPUs for each run, from 0 to 1, so that runs can share one; by default an equal share
+            of the available ones.
+    """
+
+    jobs: int = 1
+    cpus: int | None = None
+    gpus: float | None = None
+
+    def __post_init__(self) -> None:
+        """Validates the fields."""
+        check_count("jobs", self.jobs)
+        if self.cpus is not None:
+            check_count("cpus", self.cpus)
+        if self.gpus is None:
+            return
+        check_at_least("gpus", self.gpus, 0.0)
+        if self.gpus > 1:
+            raise ConfigError(
+                f"gpus={self.gpus} is not possible: a run of a grid uses one GPU. Give a number "
+                "from 0 to 1; for one model on several GPUs use torchrun -m babn train."
+            )
+
+
+class Slot(ABC):
+    """Does one run at a time."""
+
+    @abstractmethod
+    def run(self, folder: Path) -> str:
+        """Does the run prepared in a folder and returns the worker's reply.
+
+        Raises:
+            WorkerDiedError: If the worker process dies.
+        """
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Stops the run at its next checkpoint; the second call stops it at once."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Releases the resources of the slot."""
+
+
+class Engine(ABC):
+    """Makes slots."""
+
+    @abstractmethod
+    def slot(self, number: int) -> Slot:
+        """Makes the slot with a number, counted from 0."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Releases the resources of the engine."""
 
 
 def make_engine(
     name: str, resources: Resources, logs: Path, options: Mapping[str, str] | None = None
 ) -> Engine:
-    """The engine with a name.
+    """Makes an engine by name.
 
     Args:
         name: `"local"`, `"ray"` or `"slurm"`.
-        resources: What runs may take.
-        logs: Folder for what an engine writes beside the runs.
-        options: Parameters of Slurm.
+        resources: Resources of the runs.
+        logs: Folder for the engine's own files.
+        options: Slurm parameters.
     """
     if options and name != "slurm":
-        raise ConfigError(f"--slurm {' '.join(options)} has no use with --engine {name}.")
+        raise ConfigError(f"--slurm {' '.join(options)} does not apply to --engine {name}.")
     if name == "local":
         from babn_paper.experiments.engines.local import LocalEngine
 

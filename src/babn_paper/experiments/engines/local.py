@@ -1,4 +1,4 @@
-"""Processes on this machine."""
+"""Runs in processes of this machine."""
 
 import os
 import signal
@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
-from babn_paper.experiments.engines.engine import Engine, Resources, Slot, WorkerDiedError
+from babn_paper.experiments.engines import Engine, Resources, Slot, WorkerDiedError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class LocalEngine(Engine):
-    """Each slot has a process of its own, and slots take turns over the GPUs.
+    """One process per slot; slots are distributed over the GPUs.
 
     Args:
-        resources: What runs may take.
+        resources: Resources of the runs.
     """
 
     def __init__(self, resources: Resources) -> None:
@@ -28,18 +28,18 @@ class LocalEngine(Engine):
         self.hide = resources.gpus == 0
 
     def slot(self, number: int) -> "LocalSlot":
-        """The slot with a number, from 0 on."""
+        """Makes the slot with a number, counted from 0."""
         return LocalSlot(self.cpus, {VISIBLE: ""} if self.hide else one_gpu(number))
 
     def close(self) -> None:
-        """Does nothing: every slot ends its own process."""
+        """Does nothing; every slot ends its own process."""
 
 
 def one_gpu(number: int) -> dict[str, str]:
-    """The variable that shows a process one of several GPUs; nothing where there are not several.
+    """The environment variable that restricts a process to one GPU; empty with fewer than two.
 
     Args:
-        number: Of the process.
+        number: Number of the process.
     """
     count = torch.cuda.device_count()
     if count < 2:
@@ -49,12 +49,12 @@ def one_gpu(number: int) -> dict[str, str]:
 
 
 class LocalSlot(Slot):
-    """Hands runs to a process, one at a time, and starts another process if it dies.
+    """Does runs in a worker process, one at a time, and replaces the process if it dies.
 
     Args:
-        cpus: Threads of the process, unless `OMP_NUM_THREADS` says otherwise.
-        variables: Environment variables that differ from this process's.
-        cwd: Where relative paths begin, if not here.
+        cpus: Threads of the process, unless `OMP_NUM_THREADS` is set.
+        variables: Environment variables that differ from those of this process.
+        cwd: Working directory of the process, if different.
     """
 
     def __init__(
@@ -63,24 +63,24 @@ class LocalSlot(Slot):
         self.variables = {"OMP_NUM_THREADS": str(cpus), **os.environ, **(variables or {})}
         self.cwd = cwd
         self.process: Any = None
-        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the slot)
+        self.stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the slot)
 
     def run(self, folder: Path) -> str:
-        """Runs what is prepared in a folder, and returns the worker's answer."""
+        """Does the run prepared in a folder and returns the worker's reply."""
         if self.process is None:
             self.process = self._start()
         try:
             self.process.stdin.write(f"{folder}\n")
             self.process.stdin.flush()
-            answer = self.process.stdout.readline()
+            reply = self.process.stdout.readline()
         except BrokenPipeError:
-            answer = ""
-        if not answer:
-            raise WorkerDiedError(f"its process ended with {self._stop()}{self._last_words()}")
-        return str(answer.rstrip("\n"))
+            reply = ""
+        if not reply:
+            raise WorkerDiedError(f"its process ended with {self._stop()}{self._last_line()}")
+        return str(reply.rstrip("\n"))
 
     def interrupt(self) -> None:
-        """Does to the process what Ctrl-C does."""
+        """Sends SIGINT to the process."""
         process = self.process
         if process is not None:
             process.send_signal(signal.SIGINT)
@@ -88,30 +88,30 @@ class LocalSlot(Slot):
     def close(self) -> None:
         """Waits for the process to end."""
         self._stop()
-        self.complaints.close()
+        self.stderr.close()
 
     def _start(self) -> Any:
         return subprocess.Popen(
             [sys.executable, "-m", "babn_paper.experiments.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.complaints,
+            stderr=self.stderr,
             text=True,
             env=self.variables,
             cwd=self.cwd,
-            # Ctrl-C reaches it through `interrupt` alone, and so once.
+            # SIGINT reaches the process through `interrupt` only, and so once.
             start_new_session=True,
         )
 
-    def _last_words(self) -> str:
-        """The last line that a process wrote before it died, if it wrote any."""
-        self.complaints.seek(0)
-        lines = self.complaints.read().decode(errors="replace").split("\n")
+    def _last_line(self) -> str:
+        """The last line that the process wrote to standard error, in parentheses."""
+        self.stderr.seek(0)
+        lines = self.stderr.read().decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f" ({last[:200]})" if last else ""
 
     def _stop(self) -> int:
-        """Waits for the process to end, and returns its code."""
+        """Waits for the process to end and returns its exit code."""
         if self.process is None:
             return 0
         with self.process as process:  # closes its pipes

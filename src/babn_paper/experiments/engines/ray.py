@@ -1,4 +1,4 @@
-"""Processes on the machines of a Ray cluster, or on this one."""
+"""Runs in processes on the machines of a Ray cluster."""
 
 import os
 from contextlib import suppress
@@ -6,24 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from babn.errors import ConfigError, MissingExtraError, one_line
-from babn_paper.experiments.engines.engine import Engine, Resources, Slot, WorkerDiedError
+from babn_paper.experiments.engines import Engine, Resources, Slot, WorkerDiedError
 from babn_paper.experiments.engines.local import LocalSlot
 
 
 class RayEngine(Engine):
-    """Each slot is an actor, which Ray places where there is room and which hosts one process.
+    """One Ray actor per slot, which starts a worker process on the machine that Ray chooses.
 
-    The cluster is the one that `RAY_ADDRESS` names or that runs on this machine; where there is
-    none, Ray is started here. Its machines see the run folders and the data under the same paths,
-    and have babn installed.
+    Uses the cluster at `RAY_ADDRESS` or the one that runs on this machine; if there is none, Ray is
+    started here. All machines need babn, and the run folders and data under the same paths.
 
     Args:
-        resources: What runs may take.
+        resources: Resources of the runs.
     """
 
     def __init__(self, resources: Resources) -> None:
         self.ray = _import_ray()
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent unasked
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
         self.ours = not self.ray.is_initialized()
         if self.ours:
             self.ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
@@ -34,11 +33,11 @@ class RayEngine(Engine):
         }
 
     def slot(self, number: int) -> "RaySlot":
-        """The slot with a number, from 0 on."""
+        """Makes a slot."""
         return RaySlot(self.ray, self.options)
 
     def close(self) -> None:
-        """Leaves the cluster."""
+        """Disconnects from the cluster."""
         if self.ours:
             self.ray.shutdown()
 
@@ -52,24 +51,24 @@ def _import_ray() -> Any:
 
 
 def _share(name: str, wanted: float | None, there: float, jobs: int) -> float:
-    """What one run gets: as many as wanted, or its share; whole cores, but GPUs in parts."""
+    """Cores or GPUs of one run: as requested, or an equal share of the cluster."""
     if wanted is None:
         share = there / jobs
         return max(1, int(share)) if name == "cpus" else min(1.0, share)
     if wanted > there:
         raise ConfigError(
-            f"{name}={wanted} is not possible: the Ray cluster has {there:.0f}. Ask for less, or "
+            f"{name}={wanted} is not possible: the Ray cluster has {there:.0f}. Request less, or "
             "set RAY_ADDRESS to a larger cluster."
         )
     return wanted
 
 
 class RaySlot(Slot):
-    """An actor, and another one if it dies.
+    """Does runs in an actor and replaces the actor if it dies.
 
     Args:
-        ray: The package.
-        options: What the actor asks of the cluster.
+        ray: The `ray` package.
+        options: Resources of the actor.
     """
 
     def __init__(self, ray: Any, options: dict[str, float]) -> None:
@@ -77,21 +76,21 @@ class RaySlot(Slot):
         self.actor: Any = None
 
     def run(self, folder: Path) -> str:
-        """Runs what is prepared in a folder, and returns the worker's answer."""
+        """Does the run prepared in a folder and returns the worker's reply."""
         if self.actor is None:
             kind = self.ray.remote(Host).options(**self.options, max_concurrency=2, max_restarts=0)
             self.actor = kind.remote(int(self.options["num_cpus"]), os.getcwd())
         try:
-            died, answer = self.ray.get(self.actor.run.remote(str(folder.absolute())))
+            died, reply = self.ray.get(self.actor.run.remote(str(folder.absolute())))
         except self.ray.exceptions.RayError as error:
             self.actor = None
             raise WorkerDiedError(f"its Ray actor is lost ({one_line(error)[:200]})") from error
         if died:
-            raise WorkerDiedError(answer)
-        return str(answer)
+            raise WorkerDiedError(reply)
+        return str(reply)
 
     def interrupt(self) -> None:
-        """Does to the process what Ctrl-C does."""
+        """Sends SIGINT to the process."""
         actor = self.actor
         if actor is not None:
             with suppress(self.ray.exceptions.RayError):
@@ -107,25 +106,25 @@ class RaySlot(Slot):
 
 
 class Host:
-    """Holds a process on the machine that Ray has chosen.
+    """The actor: holds a worker process on the machine that Ray has chosen.
 
     Args:
         cpus: Threads of the process.
-        cwd: Where relative paths begin.
+        cwd: Working directory of the process.
     """
 
     def __init__(self, cpus: int, cwd: str) -> None:
         self.slot = LocalSlot(cpus, cwd=cwd)
 
     def run(self, folder: str) -> tuple[bool, str]:
-        """Whether the process died, and its answer or its end."""
+        """Whether the process died, and the worker's reply or the cause of death."""
         try:
             return False, self.slot.run(Path(folder))
         except WorkerDiedError as error:
             return True, str(error)
 
     def interrupt(self) -> None:
-        """Does to the process what Ctrl-C does."""
+        """Sends SIGINT to the process."""
         self.slot.interrupt()
 
     def close(self) -> None:

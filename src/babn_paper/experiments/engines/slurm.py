@@ -1,4 +1,4 @@
-"""Jobs of Slurm, one for each run, through submitit."""
+"""Runs as Slurm jobs, submitted by submitit."""
 
 import os
 import shutil
@@ -11,37 +11,37 @@ from pathlib import Path
 from typing import Any
 
 from babn.errors import ConfigError, MissingExtraError, one_line
-from babn_paper.experiments.engines.engine import Engine, Resources, Slot, WorkerDiedError
+from babn_paper.experiments.engines import Engine, Resources, Slot, WorkerDiedError
 
 DAY = 24 * 60
-"""Minutes that a job may take, unless told otherwise."""
+"""Default time limit of a job in minutes."""
 
 PAUSE = 1.0
-"""Seconds between looks at a job."""
+"""Seconds between checks of a job."""
 
 
 class SlurmEngine(Engine):
-    """Each run is a job of Slurm; as many are in the queue at a time as there are slots.
+    """One Slurm job for each run; the number of slots limits how many are queued at a time.
 
-    The machines see the run folders and the data under the same paths, and have babn installed.
+    All machines need babn, and the run folders and data under the same paths.
 
     Args:
-        resources: What runs may take; by default one core and no GPU.
-        logs: Folder for what submitit and the jobs write.
-        options: Further parameters of Slurm, such as `partition`, `account` or `time` in minutes.
-            `cluster="local"` starts jobs as processes of this machine instead, to try things out.
+        resources: Resources of the runs; by default one core and no GPU.
+        logs: Folder for the logs of submitit and the jobs.
+        options: Further Slurm parameters, such as `partition`, `account` or `time` in minutes.
+            `cluster="local"` starts jobs as processes of this machine, for tests.
     """
 
     def __init__(self, resources: Resources, logs: Path, options: Mapping[str, str]) -> None:
         submitit = _import_submitit()
-        asked = dict(options)
-        cluster = asked.pop("cluster", "slurm")
+        parameters = dict(options)
+        cluster = parameters.pop("cluster", "slurm")
         if cluster not in ("slurm", "local"):
             raise ConfigError(f"cluster={cluster!r} is not possible. Choose slurm or local.")
         if cluster == "slurm" and not (shutil.which("srun") and shutil.which("sbatch")):
             raise ConfigError(
-                "--engine slurm needs the commands srun and sbatch, which are not here. Start "
-                "the sweep on a machine of the cluster, or choose --engine local."
+                "--engine slurm needs the commands srun and sbatch, which are not installed here. "
+                "Start the sweep on a machine of the cluster, or choose --engine local."
             )
         if resources.gpus not in (None, 0, 1):
             raise ConfigError(f"gpus={resources.gpus} is not possible with Slurm. Give 0 or 1.")
@@ -49,7 +49,7 @@ class SlurmEngine(Engine):
         utils = submitit.core.utils
         self.failures = (utils.UncompletedJobError, utils.FailedSubmissionError)
         self.cpus = resources.cpus or 1
-        self._set(int(resources.gpus or 0), asked)
+        self._set(int(resources.gpus or 0), parameters)
         self.submitting = threading.Lock()
 
     def _set(self, gpus: int, options: dict[str, str]) -> None:
@@ -69,15 +69,15 @@ class SlurmEngine(Engine):
             raise ConfigError(f"--slurm {' '.join(options)}: {one_line(error)}") from error
 
     def slot(self, number: int) -> "SlurmSlot":
-        """The slot with a number, from 0 on."""
+        """Makes a slot."""
         return SlurmSlot(self)
 
     def close(self) -> None:
-        """Does nothing: jobs end by themselves."""
+        """Does nothing; jobs end by themselves."""
 
     def submit(self, folder: Path, stop: Path) -> Any:
-        """Puts a run into the queue."""
-        with self.submitting:  # submitit's executors are for one thread
+        """Submits a run."""
+        with self.submitting:  # submitit's executors are not thread-safe
             return self.executor.submit(
                 run_job, str(folder.absolute()), os.getcwd(), self.cpus, str(stop.absolute())
             )
@@ -94,10 +94,10 @@ def _import_submitit() -> Any:
 
 
 class SlurmSlot(Slot):
-    """One job at a time.
+    """Does runs as jobs, one at a time.
 
     Args:
-        engine: Submits it.
+        engine: Submits the jobs.
     """
 
     def __init__(self, engine: SlurmEngine) -> None:
@@ -106,7 +106,7 @@ class SlurmSlot(Slot):
         self.stop: Path | None = None
 
     def run(self, folder: Path) -> str:
-        """Runs what is prepared in a folder, and returns the worker's answer."""
+        """Does the run prepared in a folder and returns the worker's reply."""
         self.stop = folder / ".stop"
         self.stop.unlink(missing_ok=True)
         try:
@@ -121,13 +121,13 @@ class SlurmSlot(Slot):
             self.job = self.stop = None
 
     def _end(self, error: BaseException) -> str:
-        """What has become of the job."""
+        """A description of how the job ended."""
         if self.job is None:
-            return f"Slurm does not take its job: {one_line(error)[:200]}"
+            return f"Slurm rejected its job: {one_line(error)[:200]}"
         return f"its job {self.job.job_id} ended as {self.job.state} ({self.job.paths.stderr})"
 
     def interrupt(self) -> None:
-        """Leaves a note for the job, or takes it from the queue; the second time, ends it."""
+        """Stops the job by a file, or removes it from the queue; the second call cancels it."""
         job, stop = self.job, self.stop
         if job is None or stop is None:
             return
@@ -137,23 +137,23 @@ class SlurmSlot(Slot):
             stop.touch()
 
     def close(self) -> None:
-        """Does nothing: the job has ended."""
+        """Does nothing; the job has ended."""
 
 
 def run_job(folder: str, cwd: str, cpus: int, stop: str) -> str:
-    """Runs what is prepared in a folder, in a job; ends as by Ctrl-C when `stop` appears."""
+    """Does a prepared run inside a job; sends SIGINT to itself when the file `stop` appears."""
     import torch
 
-    from babn_paper.experiments.worker import outcome
+    from babn_paper.experiments.worker import do_run
 
     os.chdir(cwd)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(cpus)
-    threading.Thread(target=_interrupt_when_there, args=(Path(stop),), daemon=True).start()
-    return outcome(Path(folder))
+    threading.Thread(target=_interrupt_when_exists, args=(Path(stop),), daemon=True).start()
+    return do_run(Path(folder))
 
 
-def _interrupt_when_there(path: Path) -> None:
+def _interrupt_when_exists(path: Path) -> None:
     while not path.exists():
         time.sleep(PAUSE)
     os.kill(os.getpid(), signal.SIGINT)

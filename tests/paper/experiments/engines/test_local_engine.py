@@ -17,10 +17,9 @@ from small_sweeps import (
 )
 
 from babn.errors import BabnError, ConfigError
-from babn_paper.experiments.claims import holder
-from babn_paper.experiments.engines import make_engine
-from babn_paper.experiments.engines.engine import Resources, WorkerDiedError
+from babn_paper.experiments.engines import Resources, WorkerDiedError, make_engine
 from babn_paper.experiments.engines.local import LocalEngine, LocalSlot
+from babn_paper.experiments.locks import lock_holder
 from babn_paper.experiments.run_folder import RunFolder
 
 
@@ -69,7 +68,7 @@ def test_resources_that_cannot_be_are_refused(fields: dict[str, float], part: st
 def test_unknown_engines_and_options_without_use_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--engine 'cloud' is not known"):
         make_engine("cloud", Resources(), tmp_path)
-    with pytest.raises(ConfigError, match="--slurm partition has no use with --engine local"):
+    with pytest.raises(ConfigError, match="--slurm partition does not apply to --engine local"):
         make_engine("local", Resources(), tmp_path, {"partition": "gpu"})
 
 
@@ -103,7 +102,7 @@ def test_workers_of_a_killed_sweep_write_a_checkpoint_and_stop(
     assert parent_of(process) == sweep.pid
     kill(sweep.pid)
     sweep.communicate()
-    until(lambda: holder(run) is None, 30)
+    until(lambda: lock_holder(run) is None, 30)
     assert RunFolder(run).state == "unfinished"
     finish_sweep(start_sweep(tmp_path))
     assert_same_runs(undisturbed, tmp_path)

@@ -15,8 +15,7 @@ from small_sweeps import (
 )
 
 from babn.errors import ConfigError, MissingExtraError
-from babn_paper.experiments.engines import make_engine
-from babn_paper.experiments.engines.engine import Resources
+from babn_paper.experiments.engines import Resources, make_engine
 from babn_paper.experiments.run_folder import RunFolder
 
 LOCAL = ("--engine", "slurm", "--slurm", "cluster=local")

@@ -1,0 +1,211 @@
+"""Records of attacked examples, one JSON line each, and their summary statistics."""
+
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any, Literal, TypedDict, TypeGuard
+
+from babn.errors import FormatError
+from babn.files import parse_json, read_regular
+
+Outcome = Literal["success", "failed", "skipped", "error"]
+"""The model was fooled, was not fooled, was wrong from the start, or could not be attacked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackRecord:
+    """The result of one example.
+
+    Attributes:
+        place: Its row in the part of the data, counted from 0.
+        outcome: The outcome, from the attacker's point of view.
+        label: The true class; empty if it is unknown.
+        before: The predicted class of the original texts.
+        after: The predicted class of the perturbed texts.
+        original: The original texts by column.
+        perturbed: The perturbed texts; of a failed attack, the best ones that were found.
+        probs_before: Class probabilities of the original texts.
+        probs_after: Class probabilities of the perturbed texts, as the attacker received them.
+        holds: Whether the perturbed texts fool the model in a new query, with new noise; `None`
+            unless the attack succeeded.
+        queries: Number of the attacker's queries.
+        words: Number of words in the original texts.
+        changed: Number of changed words.
+        seconds: Duration of the attack.
+        error: Why the example could not be attacked.
+    """
+
+    place: int
+    outcome: Outcome
+    label: str = ""
+    before: str = ""
+    after: str = ""
+    original: dict[str, str]
+    perturbed: dict[str, str] = field(default_factory=dict)
+    probs_before: list[float] = field(default_factory=list)
+    probs_after: list[float] = field(default_factory=list)
+    holds: bool | None = None
+    queries: int = 0
+    words: int = 0
+    changed: int = 0
+    seconds: float = 0.0
+    error: str = ""
+
+
+def append_record(path: Path, record: AttackRecord) -> None:
+    """Appends a record to a file."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(record), ensure_ascii=False) + "\n")
+
+
+def read_records(path: Path) -> list[AttackRecord]:
+    """Reads the records of a file in order; none if the file does not exist."""
+    lines = read_regular(path).splitlines() if path.exists() else []
+    records = []
+    for number, line in enumerate(lines, 1):
+        values = _parse(line)
+        if not _is_record(values):
+            raise FormatError(f"{path}:{number} is damaged. Attack again with --overwrite.")
+        records.append(AttackRecord(**values))
+    return records
+
+
+def drop_broken_end(path: Path) -> None:
+    """Removes an incomplete last line, which a killed process leaves."""
+    if path.exists():
+        content = read_regular(path)
+        complete = content[: content.rfind(b"\n") + 1]
+        if complete != content:
+            path.write_bytes(complete)
+
+
+def select_records(records: Sequence[AttackRecord], places: Sequence[int]) -> list[AttackRecord]:
+    """The records of some examples, in the order of the examples."""
+    by_place = {record.place: record for record in records}
+    return [by_place[place] for place in places if place in by_place]
+
+
+def _parse(line: bytes) -> Any:
+    try:
+        return parse_json(line)
+    except ValueError:  # not JSON, or not UTF-8
+        return None
+
+
+def _is_record(values: Any) -> TypeGuard[dict[str, Any]]:
+    known = AttackRecord.__dataclass_fields__.keys()
+    return isinstance(values, dict) and {"place", "outcome", "original"} <= values.keys() <= known
+
+
+class Summary(TypedDict):
+    """Summary statistics of an attack; shares are fractions of 1.
+
+    Attributes:
+        examples: Examples that were attacked or skipped.
+        success: Examples on which the model was fooled.
+        failed: Examples on which it was not fooled.
+        skipped: Examples on which it was wrong from the start.
+        errors: Further examples, which could not be attacked.
+        failed_share: Failed among failed and successful attacks: the paper's measure.
+        accuracy: Accuracy before the attack.
+        accuracy_under_attack: Accuracy after the attack.
+        changed_share: Mean share of changed words in successful attacks.
+        queries: Mean number of queries in failed and successful attacks.
+        holds: Share of successful attacks that fool the model in a new query, with new noise.
+        seconds: Duration of all attacks.
+    """
+
+    examples: int
+    success: int
+    failed: int
+    skipped: int
+    errors: int
+    failed_share: float
+    accuracy: float
+    accuracy_under_attack: float
+    changed_share: float
+    queries: float
+    holds: float
+    seconds: float
+
+
+def summarise(records: Sequence[AttackRecord]) -> Summary:
+    """Summary statistics of records; NaN where a denominator is zero."""
+    counts = Counter(record.outcome for record in records)
+    attacked = [record for record in records if record.outcome in ("success", "failed")]
+    fooled = [record for record in records if record.outcome == "success"]
+    examples = len(attacked) + counts["skipped"]
+    return Summary(
+        examples=examples,
+        success=len(fooled),
+        failed=counts["failed"],
+        skipped=counts["skipped"],
+        errors=counts["error"],
+        failed_share=_share(counts["failed"], len(attacked)),
+        accuracy=_share(len(attacked), examples),
+        accuracy_under_attack=_share(counts["failed"], examples),
+        changed_share=_mean([record.changed / max(record.words, 1) for record in fooled]),
+        queries=_mean([record.queries for record in attacked]),
+        holds=_mean([float(bool(record.holds)) for record in fooled]),
+        seconds=sum(record.seconds for record in records),
+    )
+
+
+def failed_twice(summary: Summary) -> float:
+    """Share of attacks that fail, or whose success does not hold in a new query."""
+    attacks = summary["success"] + summary["failed"]
+    held = summary["success"] * summary["holds"] if summary["success"] else 0.0
+    return 1 - held / attacks if attacks else math.nan
+
+
+def shown_numbers(summary: Summary) -> dict[str, str]:
+    """The statistics as tables show them, without undefined ones."""
+    shown = {
+        "failed attacks": _percent(summary["failed_share"]),
+        "accuracy before": _percent(summary["accuracy"]),
+        "accuracy under attack": _percent(summary["accuracy_under_attack"]),
+        "words changed": _percent(summary["changed_share"]),
+        "queries": _decimal(summary["queries"]),
+        "success holds": _percent(summary["holds"]),
+        "failed, asked twice": _percent(failed_twice(summary)),
+    }
+    counts = {name: str(summary[name]) for name in ("success", "failed", "skipped", "errors")}
+    return {name: value for name, value in shown.items() if value} | counts
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else math.nan
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values) if values else math.nan
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else f"{value:.1%}"
+
+
+def _decimal(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else f"{value:.1f}"
+
+
+def align_words(before: str, after: str) -> Iterator[tuple[list[str], list[str], bool]]:
+    """Aligned runs of words of two texts, and whether they differ."""
+    old, new = before.split(), after.split()
+    for tag, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        yield old[i:j], new[k:m], tag != "equal"
+
+
+def words_changed(before: str, after: str) -> int:
+    """Number of changed words; a word that is split or inserted counts once."""
+    return sum(max(len(old), 1) for old, _, differ in align_words(before, after) if differ)
+
+
+def count_words(text: str) -> int:
+    """Number of words in a text."""
+    return len(text.split())

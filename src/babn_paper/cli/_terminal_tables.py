@@ -1,0 +1,149 @@
+"""Tables in the terminal."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as TerminalTable
+
+from babn.evaluation.tables import Table
+from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.result_tables import MODE, NONE
+from babn_paper.tasks.vqa_metrics import is_of_type, type_accuracy, type_count, type_rows
+
+HIDDEN = (
+    *("NLL", "measure", "ECE + TS", "AURC", "OOD", "chrF ~", "sacreBLEU", "sentences"),
+    "error AUROC",
+)
+"""Prefixes of columns that only files have."""
+
+TEXTS = ("task", "model", "attention", MODE)
+LONG = "attention"
+"""Text columns, and the one that may be wrapped."""
+
+LEAST = 16
+"""Smallest width of the wrapped column."""
+
+SEPARATOR, LINE_SEPARATOR = " / ", " /\n"
+"""Separators of the numbers in a cell, on one line and on several lines."""
+
+GAP = 2
+"""Spaces between columns."""
+
+
+def empty_table() -> TerminalTable:
+    """A table without columns, in the style of all commands."""
+    return TerminalTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+
+
+def plain_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1
+) -> TerminalTable:
+    """A table whose first columns hold text and whose other columns hold numbers.
+
+    Args:
+        columns: The headings.
+        rows: Cells of each row.
+        texts: Number of text columns.
+    """
+    made = empty_table()
+    for i, name in enumerate(columns):
+        made.add_column(name, justify="left" if i < texts else "right", no_wrap=i < texts)
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def fitted(table: Table, width: int) -> TerminalTable:
+    """The columns of a table of results that fit into the terminal.
+
+    Long names are wrapped first, then cells with several numbers; last, columns are left out.
+
+    Args:
+        table: The table.
+        width: Width of the terminal.
+    """
+    rows = [[cell.replace(" ± ", "±") for cell in row] for row in table.rows]
+    cells = {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
+    kept = [name for name in table.columns if _is_shown(name, cells[name])]
+    widths = {name: _widths(name, cells[name]) for name in kept}
+    while sum(least + GAP for least, _ in widths.values()) > width and len(
+        numbers := [name for name in kept if name not in TEXTS]
+    ):
+        last = numbers[-2] if numbers[-1] == "seeds" and len(numbers) > 1 else numbers[-1]
+        kept.remove(last)
+        del widths[last]
+    given = _distributed(widths, width)
+    made = empty_table()
+    for name in kept:
+        side: Literal["left", "right"] = "left" if name in TEXTS else "right"
+        made.add_column(name, justify=side, vertical="top", width=given[name], overflow="fold")
+        if given[name] < widths[name][1] and name not in TEXTS:
+            cells[name] = [cell.replace(SEPARATOR, LINE_SEPARATOR) for cell in cells[name]]
+    for i in range(len(rows)):
+        made.add_row(*(cells[name][i] for name in kept))
+    return made
+
+
+def _distributed(widths: dict[str, tuple[int, int]], width: int) -> dict[str, int]:
+    """The width of each column; the column that may be wrapped gets what the others leave."""
+    left = width - sum(least + GAP for least, _ in widths.values())
+    given = {}
+    for name in sorted(widths, key=lambda name: name == LONG):
+        least, full = widths[name]
+        given[name] = min(full, least + left)
+        left -= given[name] - least
+    return given
+
+
+def _is_shown(name: str, cells: Sequence[str]) -> bool:
+    """Whether the terminal shows a column; columns of numbers without any are hidden."""
+    return not name.startswith(HIDDEN) and (name in TEXTS or any(cell != NONE for cell in cells))
+
+
+def _widths(name: str, cells: Sequence[str]) -> tuple[int, int]:
+    """The smallest and the largest useful width of a column."""
+    heading = max(map(len, name.split()))
+    full = max([heading, *map(len, cells)])
+    if name in TEXTS:
+        return min(full, LEAST) if name == LONG else full, full
+    lines = [line for cell in cells for line in cell.replace(SEPARATOR, LINE_SEPARATOR).split("\n")]
+    return max([heading, *map(len, lines)]), full
+
+
+def print_results(console: Console, results: dict[str, Any], experiment: Experiment) -> None:
+    """Prints all measures of a run, with a table for each part and a column for each mode."""
+    for part, modes in results["measures"].items():
+        console.print(f"\n{experiment.task}, {part}", markup=False)
+        console.print(_measures_table(modes, results["scores"], experiment.paper))
+        if types := type_rows(next(iter(modes.values()), {})):
+            console.print("", _types_table(modes, types), sep="\n")
+    seconds = results["seconds_per_step"]
+    console.print(
+        f"{results['parameters']:,} parameters, {results['steps']} steps"
+        + (f" of {seconds:.3g} s" if seconds else ""),
+        style="dim",
+    )
+
+
+def _measures_table(
+    modes: dict[str, dict[str, float]], scores: list[str], paper: Any
+) -> TerminalTable:
+    found = dict.fromkeys(name for values in modes.values() for name in values)
+    names = [name for name in found if not is_of_type(name)]
+    rows = []
+    for name in sorted(names, key=lambda name: name not in scores):
+        cells = [f"{v[name]:.4f}" if name in v else "" for v in modes.values()]
+        rows.append([name, *cells, *([paper.get(name, "")] if paper else [])])
+    return plain_table(["measure", *modes, *(["paper"] if paper else [])], rows)
+
+
+def _types_table(modes: dict[str, dict[str, float]], types: dict[str, list[str]]) -> TerminalTable:
+    """Accuracy by question type; rare types share a row."""
+    rows = []
+    for row, names in types.items():
+        count = type_count(next(iter(modes.values())), names)
+        found = [type_accuracy(measures, names) for measures in modes.values()]
+        rows.append([row, str(count), *("" if v is None else f"{v:.4f}" for v in found)])
+    return plain_table(["accuracy by question type", "questions", *modes], rows)

@@ -1,0 +1,208 @@
+"""Evaluation of trained models: predictions for every part and mode, measures and results."""
+
+import json
+import shutil
+import statistics
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from babn.errors import BabnWarning, FormatError, StorageError
+from babn.files import PARTIAL
+from babn.progress import NoProgress, Progress
+from babn_paper.experiments.distributed import current_world
+from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.log import read_log
+from babn_paper.experiments.naming import label, method_name
+from babn_paper.experiments.predictions import modes, predict_part, read_part
+from babn_paper.experiments.run_folder import RunFolder, write_json
+from babn_paper.experiments.training_state import TaskModel, load_task_model
+from babn_paper.tasks.catalogue import find_task
+from babn_paper.tasks.task import Predictions, Task
+
+Results = dict[str, Any]
+
+
+def evaluate(
+    folder: str | Path,
+    *,
+    samples: int | None = None,
+    dropout: bool = False,
+    data: str | None = None,
+    parts: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Results:
+    """Evaluates the model of a finished run again.
+
+    With the run's own settings, the run's predictions and results are replaced. With other settings
+    they go to a folder under `evaluations`. Nothing is written to a read-only run folder.
+
+    Args:
+        folder: The run's folder.
+        samples: Samples of attention in sampled mode; by default as in the run.
+        dropout: Also predict by samples of attention with dropout on.
+        data: Source of the test data; by default as in the run.
+        parts: Parts of the data to evaluate; by default all test parts of the task.
+        progress: Receives the number of finished examples.
+    """
+    place = RunFolder(folder)
+    before = place.experiment()
+    wanted = {"samples": samples, "test_dropout": dropout or None, "data": data}
+    other = {n: v for n, v in wanted.items() if v is not None and v != getattr(before, n)}
+    experiment = Experiment.from_dict(before.to_dict() | other)
+    with ExitStack() as stack:
+        model = place.trained_model()
+        keep = _lock_if_writable(place, stack)
+        task_model = load_task_model(experiment, model)
+        changes = other | ({"parts": "_".join(parts)} if parts else {})
+        target = RunFolder(place.evaluations / label(changes)) if changes else place
+        return evaluate_model(task_model, place, progress or NoProgress(), target, parts, keep=keep)
+
+
+def _lock_if_writable(place: RunFolder, stack: ExitStack) -> bool:
+    """Locks a run until the stack closes; returns whether its folder is writable."""
+    try:
+        stack.enter_context(place.locked())
+    except StorageError as error:
+        warnings.warn(f"These results are not saved: {error}", BabnWarning, stacklevel=3)
+        return False
+    return True
+
+
+def remeasure(folder: str | Path) -> Results:
+    """Recomputes the results of a run from its saved predictions, without the model."""
+    place = RunFolder(folder)
+    experiment = place.experiment()
+    task = find_task(experiment.task, experiment.options)
+    results = place.read_results()
+    found = {
+        (part, mode): task.load_predictions(place.answers / f"{part}-{mode}")
+        for part, by_mode in results["measures"].items()
+        for mode in by_mode
+    }
+    before, results["measures"] = results["measures"], measure(task, found)
+    if not _equal_with_nan(before, results["measures"]):
+        try:
+            write_json(place.results, results)
+        except StorageError as error:
+            warnings.warn(f"These results are not saved: {error}", BabnWarning, stacklevel=2)
+    return results
+
+
+def _equal_with_nan(one: Any, other: Any) -> bool:
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def evaluate_model(
+    task_model: TaskModel,
+    place: RunFolder,
+    progress: Progress,
+    target: RunFolder | None = None,
+    parts: Sequence[str] = (),
+    resume: bool = False,
+    keep: bool = True,
+) -> Results:
+    """Tests a trained model in every mode on every test part of its task.
+
+    Args:
+        task_model: The model.
+        place: Its run.
+        progress: Receives the number of finished examples.
+        target: Folder for predictions and results; by default the run.
+        parts: Parts to test on; by default all test parts that the data has.
+        resume: Reuse predictions that were saved before an interruption.
+        keep: Whether to save predictions and results.
+    """
+    target, world = target or place, current_world()
+    found: dict[tuple[str, str], Predictions] = {}
+    for part in parts or available_parts(task_model):
+        read = cache(partial(read_part, task_model, part))
+        for mode in modes(task_model):
+            folder = target.answers / f"{part}-{mode}"
+            saved = None
+            if resume:
+                saved = world.from_rank_zero(partial(_saved_predictions, task_model.task, folder))
+            if saved is None:
+                saved = predict_part(task_model, *read(), mode, progress)
+                method = method_name(task_model.experiment.rule, mode)
+                saved = saved.named(method, task_model.experiment.seed)
+                if keep and world.is_rank_zero:
+                    _save_predictions(saved, folder)
+            found[part, mode] = saved
+
+    def results() -> Results:
+        made = _summary(task_model, place) | {
+            "measures": measure(task_model.task, found),
+            "notes": {name: text for each in found.values() for name, text in each.notes().items()},
+        }
+        if keep:
+            write_json(target.results, made)
+        return made
+
+    return world.from_rank_zero(results)
+
+
+def _saved_predictions(task: Task[Any], folder: Path) -> Predictions | None:
+    """The predictions in a folder, or `None` if there are none or they are damaged."""
+    try:
+        return task.load_predictions(folder) if folder.is_dir() else None
+    except (FormatError, OSError):
+        return None
+
+
+def _save_predictions(predictions: Predictions, folder: Path) -> None:
+    """Writes predictions to a temporary folder and renames it, so that the folder is complete."""
+    temporary = folder.with_name(f".{folder.name}{PARTIAL}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    predictions.save(temporary)
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary.rename(folder)
+
+
+def measure(
+    task: Task[Any], found: Mapping[tuple[str, str], Predictions]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Measures by part and mode, those that compare several parts included."""
+    measures: dict[str, dict[str, dict[str, float]]] = {}
+    for (part, mode), predictions in found.items():
+        measures.setdefault(part, {})[mode] = predictions.measure()
+    for mode in dict.fromkeys(mode for _, mode in found):
+        across = task.across({part: each for (part, m), each in found.items() if m == mode})
+        for part, more in across.items():
+            measures[part][mode] |= more
+    return measures
+
+
+def available_parts(task_model: TaskModel) -> list[str]:
+    """The test parts of the task that the data has; the first one is required."""
+    first, *others = task_model.task.test_parts
+    return [
+        first,
+        *(part for part in others if task_model.task.has(task_model.experiment.data, part)),
+    ]
+
+
+def _summary(task_model: TaskModel, place: RunFolder) -> Results:
+    experiment, lines = task_model.experiment, read_log(place)
+    return {
+        "task": experiment.task,
+        "model": experiment.model,
+        "rule": experiment.rule,
+        "seed": experiment.seed,
+        "data": experiment.data,
+        "samples": experiment.samples,
+        "scores": list(task_model.task.scores),
+        "parameters": sum(p.numel() for p in task_model.model.parameters()),
+        "steps": lines[-1]["step"] if lines else 0,
+        "seconds_per_step": _median(lines, "seconds_per_step"),
+        "words_per_second": _median(lines, "words_per_second"),
+    }
+
+
+def _median(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """The median over log lines, without the first, which includes compilation and allocation."""
+    found = [line[name] for line in lines if name in line]
+    return statistics.median(found[1:] or found) if found else None
