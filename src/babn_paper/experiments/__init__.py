@@ -1,1 +1,1 @@
-"""Experiments: a task, a model, an attention rule, settings and a seed, run and recorded."""
+"""Experiments: configuration, training, evaluation, grids of runs and tables of results."""

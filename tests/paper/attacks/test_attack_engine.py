@@ -23,7 +23,9 @@ SAMPLE = Plan(recipe="textfooler", threat="sample")
 @pytest.fixture
 def belief(belief_run: Path, tmp_path: Path) -> Path:
     """A run that a test has for itself."""
-    return Path(shutil.copytree(belief_run, tmp_path / "belief"))
+    return Path(
+        shutil.copytree(belief_run, tmp_path / "belief", ignore=shutil.ignore_patterns("attacks"))
+    )
 
 
 @pytest.fixture
@@ -103,7 +105,11 @@ def test_records_hold_what_happened(belief: Path) -> None:
 
 
 def test_an_interrupted_attack_goes_on_to_the_same_records(belief: Path, belief_run: Path) -> None:
-    other = Path(shutil.copytree(belief_run, belief.parent / "other"))
+    other = Path(
+        shutil.copytree(
+            belief_run, belief.parent / "other", ignore=shutil.ignore_patterns("attacks")
+        )
+    )
     attacked(other)
     with pytest.raises(KeyboardInterrupt):
         attacked(belief, progress=Crash(3))

@@ -154,10 +154,10 @@ def test_the_page_shows_pairs_with_changes_marked_and_everything_escaped(tmp_pat
     assert "positive 90%" in page
     assert "negative 75%" in page
     assert "the model was right in a second query" in page
-    for heading in ("Fooled (1)", "Not fooled (1)", "Wrong already (1)", "attacked (1)"):
+    for heading in ("Fooled (1)", "Not fooled (1)", "Wrong before the attack (1)", "attacked (1)"):
         assert heading in page
     assert "(empty)" in page
-    assert "one fresh sample of attention" in page
+    assert "one new sample of attention" in page
     assert "MiniLM, in place of Universal Sentence Encoder" in page
     assert "not with published ones" in page
     assert "http" not in page.replace("http-equiv", "")
