@@ -9,7 +9,7 @@ $t$ tokens, $P$ pairs of query and key over all heads, $m$ keys, $H$ heads of si
   $f_3$ only once for layers that share a state): $2 P m$ each over keys ($4 P r$ with rank $r$),
   $2 P H$ each over heads;
 - random attention: instructions for each pair of the chosen layers, counted in the kernels' machine
-  code (`benchmarks/count_instructions.py`); products leave these units to others. With noise per
+  code (`tools/count_instructions.py`); products leave these units to others. With noise per
   key they are for each key and head, besides $2 d$ for its squared distance, and torch's attention
   reads a bias in which mask and noise are spelled out for all pairs;
 - the prior's network, where the divergence is wanted: $2 (d w + w)$ for each key and key head;

@@ -21,7 +21,7 @@ from babn_paper.experiments.visual_tables import visual_tables
 from babn_paper.tasks.catalogue import find_task
 from vqa_cases import tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_the_rates_are_those_of_mcan() -> None:
 @pytest.mark.parametrize("name", ["vqa-easy", "vqa-daquar"])
 def test_sweeps_can_be_read(name: str) -> None:
     """Three rules and the two parts of the ablation that take something away, thrice each."""
-    grid = read_grid(ROOT / "benchmarks" / "sweeps" / f"{name}.toml")
+    grid = read_grid(ROOT / "paper" / "sweeps" / f"{name}.toml")
     jobs = grid.jobs({"data": "DIR"})
     assert len(jobs) == 15
     found = {(job.experiment.rule, str(dict(job.experiment.settings))) for job in jobs}

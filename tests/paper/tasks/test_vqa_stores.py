@@ -23,7 +23,7 @@ from babn_paper.tasks.vqa_lmdb import Lmdb
 from babn_paper.tasks.vqa_stores import image_of, read_arrays
 from vqa_cases import png, random_image, write_vqa2
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "vqa.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "vqa.md"
 
 Write = Callable[[np.ndarray], bytes]
 
