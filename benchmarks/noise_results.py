@@ -134,7 +134,9 @@ def _won(all_results: list[dict[str, Any]], method: str, rival: str) -> str:
         for task in _tasks(results["runs"])
     ]
     won = {
-        name: sum(statistics.mean(r[method][name] - r[rival][name] for r in runs) < 0 for runs in cells)
+        name: sum(
+            statistics.mean(r[method][name] - r[rival][name] for r in runs) < 0 for runs in cells
+        )
         for name in ("nll", "ece")
     }
     return f"{won['nll']} / {won['ece']} of {len(cells)}"

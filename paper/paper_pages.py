@@ -31,7 +31,9 @@ from babn_paper.tasks.catalogue import find_task
 
 RESULTS = Path(__file__).parent / "results"
 
-SMALL_TASKS = [f"minilm-{n}" for n in ("glue", "smoothed", "noise", "combined", "dropout", "routes")]
+SMALL_TASKS = [
+    f"minilm-{n}" for n in ("glue", "smoothed", "noise", "combined", "dropout", "routes")
+]
 """Grids over the small tasks of GLUE, which are averaged over tasks as well."""
 DOMAINS = {"minilm": "MiniLM", "decomposable": "decomposable", "esim": "ESIM"}
 IMAGES = ("vqa-easy", "vqa-daquar")
@@ -181,7 +183,12 @@ ABOUT_IMAGES = {
 """Columns of a table, and their names in the shorter one."""
 
 SMALL = {
-    ("minilm-glue", "little noise"): ("softmax, mean", "softmax, ensemble", "BAM, sampled", "BABN, sampled"),
+    ("minilm-glue", "little noise"): (
+        "softmax, mean",
+        "softmax, ensemble",
+        "BAM, sampled",
+        "BABN, sampled",
+    ),
     ("minilm-combined", "label smoothing 0.1, longer training"): (
         "softmax, mean",
         "softmax, ensemble",

@@ -166,7 +166,9 @@ def test_every_command_in_the_documents_exists(document: str) -> None:
         known = inspect.signature(dict(commands())[command]).parameters
         for option in re.findall(r"--([a-z-]+)", options):
             assert {option.replace("-", "_"), f"{option}_"} & set(known), (command, option)
-    for script in re.findall(r"^python ((?:benchmarks|examples|paper|tools)/\S+)", shown, re.MULTILINE):
+    for script in re.findall(
+        r"^python ((?:benchmarks|examples|paper|tools)/\S+)", shown, re.MULTILINE
+    ):
         assert (ROOT / script).exists(), script
     for grid in re.findall(r"paper/sweeps/[\w-]+\.toml", (ROOT / document).read_text()):
         assert (ROOT / grid).exists(), grid

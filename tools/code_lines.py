@@ -1,6 +1,6 @@
 """Counts code lines by folder, without blank lines, comments and docstrings.
 
-    python tools/code_lines.py [FOLDER ...]
+python tools/code_lines.py [FOLDER ...]
 """
 
 import argparse
