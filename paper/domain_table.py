@@ -1,7 +1,7 @@
-"""What rules come to in another domain, each with the setting that suits its own domain best.
+"""Results in another domain, each method with its best setting for the training domain.
 
-Of the settings that a grid has of a rule, the one with the smallest NLL on the development data of
-its own domain is shown, asked in the same way: nothing is chosen by what happens in the other one.
+Of the settings of a method, the tables show the one with the lowest NLL on development data of the
+training domain, predicted in the same way. Nothing is chosen by results in the other domain.
 """
 
 import statistics
@@ -15,13 +15,13 @@ from babn_paper.experiments.result_tables import NONE, by_label, mean_and_deviat
 
 @dataclass(frozen=True)
 class Line:
-    """A way to answer.
+    """A kind of prediction.
 
     Attributes:
-        name: What the table calls it.
-        rule: The rule of its models.
-        mode: How they are asked.
-        tempered: Whether answers are divided by the temperature that suits the own domain.
+        name: Its name in the table.
+        rule: The attention method of its models.
+        mode: Posterior mean, samples or dropout.
+        tempered: Whether a temperature of the training domain is applied.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Line:
         return [record.of(part, self.mode)[measure + suffix] for record in runs]
 
     def suits(self, runs: Sequence[Record]) -> float:
-        """How well runs do on the development data; there, temperatures are cross-fitted."""
+        """NLL on the development data, where temperatures are cross-fitted."""
         name = "NLL + TS" if self.tempered else "NLL"
         return statistics.fmean(record.of("dev", self.mode)[name] for record in runs)
 
@@ -64,7 +64,7 @@ COLUMNS = (
 LIKELIHOOD, _, _, CALIBRATION = COLUMNS
 CALIBRATED = ("softmax + TS", "softmax, MC dropout", "BABN", "BABN + TS", "BABN, sampled + dropout")
 LIKELY = ("softmax + TS", "ensemble", "ensemble + TS", "BABN", "BABN + TS")
-"""What one would wish of BABN: to be ahead of others that are named beside it."""
+"""Lines of the two short tables."""
 
 
 def side_by_side(
@@ -87,7 +87,7 @@ def side_by_side(
 
 
 def domain_tables(records: Sequence[Record]) -> list[Table]:
-    """A table for each task with a row for each way to answer; the best of a column is bold."""
+    """A table per task with a row for each kind of prediction; the best of a column is bold."""
     return [task_table(own) for own in by_task(records)]
 
 
@@ -110,7 +110,7 @@ def task_table(records: Sequence[Record]) -> Table:
 
 
 def chosen(records: Sequence[Record], line: Line) -> list[Record]:
-    """The runs of a line with its best setting; none if none were asked in this way."""
+    """The runs of a line with its best setting; none if there is no such prediction."""
     own = [r for r in records if r.experiment["rule"] == line.rule and r.of("dev", line.mode)]
     return min(by_label(own).values(), key=line.suits, default=[])
 
@@ -125,6 +125,6 @@ def row(line: Line, runs: Sequence[Record]) -> list[str]:
 
 
 def in_words(setting: str) -> str:
-    """A setting, shorter than its fields are."""
-    softer = setting.replace("label_smoothing=0.1", "softer targets")
-    return softer.replace("settings.", "").replace("=", " ") or NONE
+    """A setting in a few words."""
+    shorter = setting.replace("label_smoothing=0.1", "label smoothing")
+    return shorter.replace("settings.", "").replace("=", " ") or NONE

@@ -1,4 +1,4 @@
-"""The Weibull encoder's posterior held against Gibbs sampling, with and without its paths.
+"""Compares the posterior of the Weibull encoder with Gibbs sampling, with and without its paths.
 
     python paper/encoder_against_gibbs.py [--seeds 0 1] [--steps 2000] [--out FILE]
 

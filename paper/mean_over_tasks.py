@@ -15,7 +15,7 @@ Numbers = tuple[float, float, float]
 
 
 def mean_table(records: Sequence[Record]) -> Table:
-    """Score, NLL and ECE of each rule and mode, over the tasks that have all of them."""
+    """Score, NLL and ECE of each method and mode, over the tasks that have all three."""
     by_line: dict[str, dict[int, list[Numbers]]] = defaultdict(lambda: defaultdict(list))
     tasks: dict[str, None] = {}
     for record in records:
@@ -36,7 +36,7 @@ def mean_table(records: Sequence[Record]) -> Table:
 
 
 def _lines(record: Record) -> Iterator[tuple[str, Numbers]]:
-    """Numbers of each way that a model was asked in."""
+    """Numbers of each kind of prediction."""
     rule, task = record.experiment["rule"], record.experiment["task"]
     for mode, found in record.measures.items():
         if "NLL" in found:

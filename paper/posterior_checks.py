@@ -1,4 +1,4 @@
-"""The attention posterior held against exact integration, on simulated data.
+"""Compares the attention posterior with exact integration, on simulated data.
 
     python paper/posterior_checks.py [--seeds 0 1 2] [--steps 1500] [--out FILE]
 

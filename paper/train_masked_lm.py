@@ -2,9 +2,9 @@
 
     python paper/train_masked_lm.py minilm TEXT.txt.gz --out masked_lm --steps 3000
 
-The encoder's weights go on from where they are, and a new head shares their word embeddings. Texts
-are cut into pieces of equal length. Writes the model, its tokenizer, and `training.json` with the
-share of masked words that it guesses right on texts held out.
+The weights of the encoder are trained further, and a new head shares its word embeddings. Texts are
+cut into pieces of equal length. Writes the model, its tokenizer, and `training.json` with the
+accuracy on masked tokens of held-out texts.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from babn.text.installed import model_source
 from babn_paper.experiments.environment import environment
 
 HELD_OUT = 256
-"""Pieces of text that are not trained on."""
+"""Held-out pieces of text."""
 
 
 def pieces(tokenizer: Any, file: Path, length: int, limit: int) -> Tensor:
-    """Texts one after the other, cut into pieces that begin and end like a sentence."""
+    """Concatenated texts, cut into pieces with the special tokens of a sentence."""
     ids: list[int] = []
     inside = length - 2
     lines = (line for _, line in numbered_lines(file) if line)
@@ -50,7 +50,7 @@ def masked(ids: Tensor, tokenizer: Any, generator: torch.Generator) -> tuple[Ten
 
 
 def batches(ids: Tensor, size: int, steps: int, seed: int) -> Iterator[Tensor]:
-    """Random pieces, all of them before any comes again."""
+    """Random pieces, shuffled anew in every epoch."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(ids), generator=generator)
     for step in range(steps):
@@ -59,7 +59,7 @@ def batches(ids: Tensor, size: int, steps: int, seed: int) -> Iterator[Tensor]:
 
 
 def held_out(model: Any, ids: Tensor, tokenizer: Any, device: torch.device) -> dict[str, float]:
-    """Loss and share of right guesses for masked tokens."""
+    """Loss and accuracy on masked tokens."""
     inputs, labels = masked(ids, tokenizer, torch.Generator().manual_seed(0))
     losses, right = [], []
     model.eval()
@@ -77,7 +77,7 @@ def held_out(model: Any, ids: Tensor, tokenizer: Any, device: torch.device) -> d
 
 
 def main() -> None:
-    """Trains, and says how well it guesses on the way."""
+    """Trains and reports the accuracy."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="folder of an encoder, or minilm for the installed one")
     parser.add_argument("text", type=Path, help="one paragraph a line; .gz is read too")

@@ -146,7 +146,7 @@ def test_the_figures_of_settings_can_be_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["plot_settings.py", "--out", str(tmp_path)])
-    runpy.run_path(str(ROOT / "benchmarks/plot_settings.py"), run_name="__main__")
+    runpy.run_path(str(ROOT / "tools/plot_settings.py"), run_name="__main__")
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {path.name for path in (ROOT / "docs/figures").glob("settings_*.png")}
 

@@ -2,10 +2,10 @@
 
     python tools/count_instructions.py [--out FILE]
 
-Needs no GPU: Triton compiles ahead of time and brings the disassembler along. A multiprocessor's
+Needs no GPU: Triton compiles ahead of time and includes the disassembler. A multiprocessor's
 four schedulers issue one instruction for 32 lanes each in a cycle; special functions (logarithms,
-exponentials, reciprocals) take eight cycles of a scheduler's unit. What a kernel has to issue for
-all pairs is thus a floor of its time, whatever the memory does.
+exponentials, reciprocals) take eight cycles of a scheduler's unit. The instructions of all pairs
+are thus a lower bound of the time of a kernel, whatever the memory traffic.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def loops(text: str) -> list[list[str]]:
 
 
 def counted(kernel: str, variant: dict[str, Any]) -> list[dict[str, float]]:
-    """For each loop over keys: instructions and special functions per pair, and their floor."""
+    """For each loop over keys: instructions and special functions per pair, and their time."""
     options = {**DEFAULT, **variant}
     tile = TILES[tile_of(kernel, options)]
     options |= {"BM": tile.queries, "BN": tile.keys}
@@ -103,7 +103,7 @@ def counted(kernel: str, variant: dict[str, Any]) -> list[dict[str, float]]:
 
 
 def main() -> None:
-    """Prints and writes the counts of every kernel for every rule."""
+    """Prints and writes the counts of every kernel for every method."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()

@@ -1,9 +1,9 @@
-"""Below what a step cannot get: the floors of what `babn bench` measured on a GPU.
+"""Lower bounds of the GPU time that `babn bench` measured.
 
-A floor is the work of softmax's step without its attention, plus for each of the rule's kernels the
-longer of two times: that of issuing its instructions (`tools/results/instructions.json`), and
-that of moving its numbers at the memory's full rate. Maps over keys add their products at the full
-rate of the tensor cores. All of it is work of the GPU alone, and so is what it is compared with.
+A bound is the time of a softmax step without its attention, plus for each kernel of the method the
+longer of two times: that of issuing its instructions (`tools/results/instructions.json`), and that
+of moving its numbers at the peak bandwidth. Maps over keys add their products at the peak rate of
+the tensor cores. Bounds and measurements are GPU time only.
 """
 
 import json
@@ -18,10 +18,10 @@ from babn.kernels.limits import KEPT, WHOLE
 RESULTS = Path(__file__).parent / "results"
 
 BANDWIDTH = 4.8e12
-"""Bytes a second of an H200, by its data sheet."""
+"""Bytes per second of an H200, from its data sheet."""
 
 PRODUCTS = 989e12
-"""Its operations a second in half precision."""
+"""Its operations per second in half precision."""
 
 COUNTED = {
     "BAM": "BAM",
@@ -29,7 +29,7 @@ COUNTED = {
     "BABN keys": "BABN keys",
     "BABN sigma=1e-6": "BABN mean",
 }
-"""Rules as the benchmark calls them, and as their instructions are counted."""
+"""Methods as the benchmark and as `instructions.json` call them."""
 
 BAM_BYTES = {"forward": 0, "rows": 4, "columns": 4}
 """Moved for each query-key pair by each kernel: rows write two numbers in half precision, which
@@ -40,14 +40,14 @@ BABN_BYTES = {"forward": 4, "rows": 12, "columns": 4, "queries": 2}
 read one of those that rows write."""
 
 SHORT_BYTES = {"forward": 4, "rows": 12, "whole": 4}
-"""Of few keys one kernel does what columns and queries do."""
+"""With few keys, one kernel replaces columns and queries."""
 
 HEAD_MAPS = 6 + 8 + 2 + 4
 """Bytes for each pair. Read one number and write two; read three and write one for their gradients;
 write one for a step of the path, and read it and its gradient on the way back."""
 
 AGAIN = 6
-"""Bytes for each pair where what maps over heads make is not kept but made again in backward."""
+"""Bytes per pair if backward recomputes the outputs of maps over heads."""
 
 KEY_MAPS: dict[Task, int] = {"train": 18, "mean": 6}
 """Operations for each pair and key: three maps of two, and twice as much for their gradients."""
@@ -64,14 +64,14 @@ def counted() -> dict[str, Any]:
 
 
 def attention_seconds(cost: Cost) -> float:
-    """What attention takes of softmax's step."""
+    """Time of attention in a softmax step."""
     return sum(
         kernel.seconds for kernel in cost.kernels if any(part in kernel.name for part in ATTENTION)
     )
 
 
 def issue_seconds(kernels: dict[str, Any], rule: str, name: str) -> float:
-    """What a pair costs to issue in a kernel, where shapes are at least one as they usually are.
+    """Issue time of a pair in a kernel, for Weibull shapes of at least one.
 
     Forward has a loop over scores first; where a kernel has two loops for the rest, the faster one
     is for such shapes.
@@ -101,7 +101,7 @@ def pair_seconds(row: Row, kernels: dict[str, Any]) -> float:
 
 
 def floors(rows: Iterable[Row]) -> dict[tuple[Task, str, int], tuple[float, float]]:
-    """For task, rule and length, seconds of the GPU over softmax's: as measured, and the floor."""
+    """GPU time relative to softmax, measured and bound, by task, method and length."""
     rows, kernels = list(rows), counted()
     found = {}
     for row in rows:

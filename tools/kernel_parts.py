@@ -1,4 +1,4 @@
-"""Where the time of fused attention goes, and which tiles are fastest; needs a CUDA device.
+"""Times the parts of fused attention and finds the fastest tiles; needs a CUDA device.
 
     python tools/kernel_parts.py [--batch 32] [--length 512] [--tiles] [--out FILE]
 
@@ -71,7 +71,7 @@ def forward_and_backward(run: Callable[[], torch.Tensor]) -> tuple[float, float]
 def attention(
     name: str, batch: int, n: int, upward: str = "keys", padded: bool = False
 ) -> Callable[[], torch.Tensor]:
-    """A call of Weibull attention, its divergence added to the output so that it has gradients."""
+    """A call of Weibull attention, with its KL added to the output so that it has gradients."""
     q, k, v = (random(batch, HEADS, n, SIZE) for _ in range(3))
     numbers = NUMBERS[name]
     maps = (numbers[1] > 0) + (numbers[3] > 0)
@@ -115,7 +115,7 @@ def parts(batch: int, n: int) -> dict[str, tuple[float, float]]:
 
 
 def path(batch: int, n: int, steps: int, pairs: int) -> tuple[float, float]:
-    """Times of the upward path over heads through 12 layers, so many steps to a kernel."""
+    """Times of the upward path over heads through 12 layers, by steps per kernel."""
     climb_kernels.STEPS, climb_kernels.SUMMED_PAIRS = steps, pairs
     head_kernels.SUMMED_PAIRS = pairs
     first = random(batch, HEADS, n, SIZE), random(batch, HEADS, n, SIZE), None, None, SIZE**-0.5
@@ -166,7 +166,7 @@ def use(kernel: str, tile: tuple[int, ...]) -> None:
 
 
 def usual(kernel: str) -> tuple[int, ...]:
-    """The tile that is set now."""
+    """The current tile."""
     if kernel == "heads":
         return head_kernels.PAIRS, head_kernels.PAIRS_WARPS
     if kernel == "heads backward":

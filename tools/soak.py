@@ -1,18 +1,18 @@
-"""Training, sampling, generating, saving and loading in a loop, and whether memory grows.
+"""Trains, samples, generates, saves and loads in a loop, and checks that memory does not grow.
 
     python tools/soak.py [--minutes 60] [--out FILE]
 
-A round converts tiny models, takes steps, asks them by samples, lets one generate, saves and loads
-them whole and by beliefs alone, reverts them, and carries an experiment through a crash, `--resume`
-and its evaluation. After every round stands what the process holds. The exit code is 1 if it grows.
+A round converts tiny models, trains them for a few steps, predicts with samples, generates, saves
+and loads whole models and adapters, reverts them, and takes an experiment through a crash,
+`--resume` and its evaluation. Resources are measured after every round. The exit code is 1 if they
+grow.
 
-What counts as growth: the first quarter of the rounds is warming up (caches, the allocator, lazy
-imports) and is left out. Over the rest, memory and objects are fitted by the median of the slopes
-between all pairs of rounds, which a few odd rounds cannot move. Memory may grow by 2 % of what is
-held: an allocator's fragments drift by less, while one of the loop's tiny models (100 kB) kept in
-every round passes it within minutes. Smaller leaks show in the objects that the garbage collector
-knows: these are counted exactly, so that only one more in ten rounds may stay. Open files and
-threads may not be more at the end than they were after warming up.
+Growth is measured without the first quarter of the rounds, which is warm-up (caches, allocator,
+lazy imports). Memory and objects are fitted by the median of the slopes between all pairs of
+rounds, which is robust to outliers. Memory may grow by 2 %: fragmentation stays below that, while
+keeping one tiny model (100 kB) per round exceeds it within minutes. Smaller leaks show in the
+objects of the garbage collector, which are counted exactly: one more object in ten rounds is
+allowed. Open files and threads may not be more at the end than after the warm-up.
 """
 
 import argparse
@@ -53,12 +53,12 @@ CONFIGS: tuple[babn.RuleConfig, ...] = (
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
 LIBC = ctypes.CDLL(None)
 KEPT = 240
-"""Rounds whose numbers are written; the verdict is of all of them."""
+"""Rounds whose numbers are written; the verdict uses all of them."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What the process holds after a round.
+    """Resources of the process after a round.
 
     Attributes:
         seconds: Time since the beginning.
@@ -78,7 +78,7 @@ class Held:
 
 
 def main() -> None:
-    """Soaks, prints the verdict, and writes the numbers where they are wanted."""
+    """Runs the soak, prints the verdict and writes the numbers."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--out", type=Path)
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def soak(seconds: float, folder: Path) -> list[Held]:
-    """Goes round until the time is over, and says what was held after each round."""
+    """Runs rounds until the time is over and returns the resources after each."""
     begin, shown, found = time.monotonic(), 0.0, []
     for number in itertools.count():
         one_round(number, folder)
@@ -116,7 +116,7 @@ def soak(seconds: float, folder: Path) -> list[Held]:
 
 
 def one_round(number: int, folder: Path) -> None:
-    """Everything once, under the rule whose turn it is."""
+    """One round, with the attention methods in turn."""
     torch.manual_seed(number)
     config = CONFIGS[number % len(CONFIGS)]
     classifier(config, folder / "model")
@@ -125,7 +125,7 @@ def one_round(number: int, folder: Path) -> None:
 
 
 def classifier(config: babn.RuleConfig, folder: Path) -> None:
-    """A classifier is converted, trained, asked, saved, loaded and reverted."""
+    """Converts, trains, evaluates, saves, loads and reverts a classifier."""
     made = hf.BertConfig(**SIZES, intermediate_size=64, max_position_embeddings=32)
     base = hf.BertForSequenceClassification(made).to(device())
     state = {name: x.clone() for name, x in base.state_dict().items()}
@@ -159,7 +159,7 @@ def train(model: Any) -> None:
 
 
 def writer(config: babn.RuleConfig) -> None:
-    """A language model generates, and shows what it attends to."""
+    """Generates with a language model and reads its attention maps."""
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 50, "n_positions": 32}
     made = hf.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, pad_token_id=0)
     model = babn.convert(hf.GPT2LMHeadModel(made).to(device()).eval(), config)
@@ -185,7 +185,7 @@ class Crash(Progress):
 
 
 def experiment(rule: str, seed: int, folder: Path) -> None:
-    """A run crashes, goes on from its checkpoint and is asked again."""
+    """Crashes a run, resumes it from its checkpoint and evaluates it again."""
     made = Experiment(
         task="mrpc", model="small", data="builtin", rule=rule, seed=seed, steps=4, batch_size=4,
         max_length=16, samples=2, checkpoint_every=1,
@@ -200,13 +200,13 @@ def experiment(rule: str, seed: int, folder: Path) -> None:
 
 
 def check(same: bool, what: str) -> None:
-    """Stops the loop if something came back otherwise than it was."""
+    """Raises if a loaded model differs from the saved one."""
     if not same:
         raise SystemExit(f"soak: {what} gave other numbers")
 
 
 def tokens() -> torch.Tensor:
-    """A batch of random tokens, as long as any other."""
+    """A batch of random tokens of a fixed size."""
     return torch.randint(3, 50, (4, 12), device=device())
 
 
@@ -216,7 +216,7 @@ def device() -> torch.device:
 
 
 def look(seconds: float, notes: int) -> Held:
-    """What the process holds now, without the notes of what it held before.
+    """Current resources of the process, without the records of this script.
 
     Free memory goes back to the system first, where that can be asked for: fragments come and go.
     """
@@ -236,7 +236,7 @@ def look(seconds: float, notes: int) -> Held:
 
 
 def judge(held: Sequence[Held]) -> dict[str, dict[str, Any]]:
-    """How much each quantity grew after warming up, how much it may, and whether that is so."""
+    """Growth of each quantity after the warm-up, its limit, and whether it is within it."""
     rest = held[len(held) // 4 :]
     verdict = {}
     for name in (field.name for field in fields(Held) if field.name != "seconds"):
@@ -252,13 +252,13 @@ def judge(held: Sequence[Held]) -> dict[str, dict[str, Any]]:
 
 
 def later_peak(series: Sequence[int]) -> float:
-    """By how much the most of the last third passes the most of the first."""
+    """Difference between the maxima of the last and the first third."""
     third = max(1, len(series) // 3)
     return max(series[-third:]) - max(series[:third])
 
 
 def median_slope(series: Sequence[int], points: int = 400) -> float:
-    """The median of the slopes between all pairs, of as many evenly spread points (Theil, Sen)."""
+    """The Theil-Sen slope: median over all pairs of evenly spaced points."""
     places = range(0, len(series), max(1, len(series) // points))
     return statistics.median(_slopes(series, places)) if len(series) > 1 else 0.0
 

@@ -1,8 +1,8 @@
-"""What safetensors loses for a tensor read from an open file, and how many a soak's round reads.
+"""Memory that safetensors leaks per tensor read, and the number of reads in a round of the soak.
 
     python tools/tensor_reads.py
 
-transformers reads models that way, so that memory in `make soak` grows by the product of both.
+transformers reads models this way, so memory in `make soak` grows by the product of both.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ TENSORS, ROUNDS = 100, 3000
 
 
 class Counted:
-    """An open file that counts what is read from it."""
+    """An open file that counts the tensors read from it."""
 
     reads = 0
     real = safetensors.safe_open
@@ -41,7 +41,7 @@ class Counted:
         return self.file.get_tensor(name)
 
     def get_slice(self, name: str) -> Any:
-        """Makes ready to read a part of one."""
+        """Opens a slice of a tensor."""
         Counted.reads += 1
         return self.file.get_slice(name)
 
@@ -50,14 +50,14 @@ class Counted:
 
 
 def held() -> int:
-    """Resident memory in bytes, after what is free was given back."""
+    """Resident memory in bytes, after returning free memory to the system."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def lost(read: Callable[[Any, str], object], file: Path) -> float:
-    """Bytes that stay for each tensor that is read and thrown away."""
+    """Bytes leaked per tensor that is read and discarded."""
 
     def once() -> None:
         with Counted.real(file, "pt") as opened:

@@ -1,4 +1,4 @@
-"""Draws what the settings of BABN do: python benchmarks/plot_settings.py [--out docs/figures].
+"""Plots the effect of the settings of BABN: python tools/plot_settings.py [--out docs/figures].
 
 All curves are analytic, from `babn.distributions`; nothing is trained. Takes seconds.
 """

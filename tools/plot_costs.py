@@ -1,8 +1,8 @@
-"""Draws what a training step costs against the length of texts: python benchmarks/plot_costs.py.
+"""Plots the cost of a training step against the length of texts: python tools/plot_costs.py.
 
 Reads `benchmarks/results/bench.json`, which `babn bench` wrote on a GPU, and draws
-`docs/figures/costs.png`: work of the GPU in a step over that of softmax's, and the floors below
-which these kernels cannot get (`benchmarks/floors.py`).
+`docs/figures/costs.png`: GPU time of a step relative to softmax, with the lower bounds of
+`tools/floors.py`.
 """
 
 import json
@@ -25,7 +25,7 @@ Ratios = dict[int, float]
 
 
 def measured(rows: list[Row], name: str) -> Ratios:
-    """Work of the GPU in a training step over softmax's, by length."""
+    """GPU time of a training step relative to softmax, by length."""
     work = {
         (row.name, row.size): row.cost.busy
         for row in rows
@@ -40,7 +40,7 @@ def measured(rows: list[Row], name: str) -> Ratios:
 
 @drawing
 def costs(rows: list[Row]) -> Any:
-    """Steps of all rules over that of softmax, by length."""
+    """Steps of all methods relative to softmax, by length."""
     figure = new_figure((plots.SINGLE * 1.6, 2.8))
     panel = figure.subplots()
     panel.axhline(1, color="0.6", linewidth=1, label="softmax")
