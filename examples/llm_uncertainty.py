@@ -1,10 +1,10 @@
 """Uncertainty of a small language model about text that it reads and generates.
 
-Trains a character-level GPT-2 on the documents of this project, converts it, continues training with
-noise, and shows (1) the uncertainty of each token for text like the training data, for the same text
-with its words reordered and with its characters shuffled, and (2) generated text with its
-uncertainty. The model has a hundred thousand parameters: the example shows the calls, and its numbers
-mean little. No downloads; about a minute on two cores.
+Trains a character-level GPT-2 on the documents of this project, converts it, continues training
+with noise, and shows (1) the uncertainty of each token for text like the training data, for the
+same text with its words reordered and with its characters shuffled, and (2) generated text with
+its uncertainty. The model has a hundred thousand parameters: the example shows the calls, and its
+numbers mean little. No downloads; about a minute on two cores.
 
     python examples/llm_uncertainty.py
 """
