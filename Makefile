@@ -19,7 +19,7 @@ install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for more r
 test test-slow test-browser test-attacks: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-slow test-gpu test-browser test-attacks fuzz reliability soak lint types format bench docs site clean help
+.PHONY: demo test test-slow test-gpu test-browser test-attacks fuzz reliability soak lint types format bench docs pages lines site clean help
 
 demo: $(INSTALLED) $(MINILM)  ## convert a pretrained model, train it, and show what it is unsure of
 	$(BIN)/babn demo
@@ -47,10 +47,10 @@ fuzz: $(INSTALLED)  ## try twenty times as many broken files and settings as the
 	$(BIN)/pytest tests/fuzzing -m "slow or not slow" --hypothesis-profile=slow --timeout=3600 $(PYTEST_ARGS)
 
 reliability: $(INSTALLED) fuzz  ## fuzz, and convert every architecture of transformers
-	$(BIN)/python benchmarks/families.py $(FAMILIES_ARGS)
+	$(BIN)/python tools/families.py $(FAMILIES_ARGS)
 
 soak: $(INSTALLED)  ## an hour of training, sampling, saving and loading, in which nothing may grow
-	$(BIN)/python benchmarks/soak.py $(SOAK_ARGS)
+	$(BIN)/python tools/soak.py $(SOAK_ARGS)
 
 lint: $(INSTALLED)  ## check style and format
 	$(BIN)/ruff check .
@@ -69,12 +69,18 @@ bench: $(INSTALLED)  ## measure what stochastic attention costs beside softmax
 docs: $(INSTALLED)  ## run the examples in the docstrings and in the documentation
 	$(BIN)/pytest --doctest-modules --doctest-glob='*.md' src $(wildcard README.md docs)
 
+pages: $(INSTALLED)  ## write the tables of the documentation from committed results
+	$(BIN)/python tools/write_pages.py
+
+lines: $(INSTALLED)  ## count code lines by folder
+	$(BIN)/python tools/code_lines.py
+
 site: $(INSTALLED)  ## build the documentation site into build/site, warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## remove the virtual environment, the caches and what was built
 	rm -rf $(VENV) $(CACHES) build dist
-	find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests benchmarks paper tools examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'

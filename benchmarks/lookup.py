@@ -1,10 +1,10 @@
-"""A look-up task with a known answer: does attention know how many candidates there are?
+"""A look-up task in which the number of equally good candidates is known.
 
     python benchmarks/lookup.py [--seeds 0 1 2] [--steps 600] [--out FILE] [--figure FILE]
 
-A small BERT with BABN attention reads eight pairs of a key and a value after a key that it is asked
-for. The pairs hold that key 1, 2 or 4 times with different values, one of which, chosen at random,
-is the answer. Measures attention at the answering position and the predictions by the number of
+A small BERT with BABN attention reads a query key and then eight pairs of a key and a value. The
+pairs contain the query key 1, 2 or 4 times with different values, and the label is one of these at
+random. Measures attention at the output position and the predictions by the number of
 candidates, and the same for an untrained model, for another key that is repeated, and for pairs in
 another order. Writes the numbers and a figure.
 """

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from noise_table import measures
 
+from babn.evaluation.tables import Table
+
 COLUMNS = {
     "accuracy": ("accuracy", 100, 1),
     "nll": ("NLL", 1, 3),
@@ -79,51 +81,65 @@ def ensemble(runs: list[dict[str, Any]]) -> dict[str, float]:
     return measures(logits, truth)
 
 
+def seeds(results: dict[str, Any]) -> int:
+    """How many seeds were trained."""
+    return len({run["seed"] for run in results["runs"]})
+
+
+def of_method(results: dict[str, Any], method: str) -> dict[str, float]:
+    """Measures of a method: means over tasks of means over seeds."""
+    runs = results["runs"]
+    by_task = [[r["methods"][method] for r in runs if r["task"] == task] for task in _tasks(runs)]
+    return {
+        name: statistics.mean(statistics.mean(run[name] for run in own) for own in by_task)
+        for name in COLUMNS
+    }
+
+
+def of_ensemble(results: dict[str, Any]) -> dict[str, float]:
+    """Measures of the ensembles: means over tasks."""
+    together = results["ensembles"].values()
+    return {name: statistics.mean(each[name] for each in together) for name in COLUMNS}
+
+
+def cells(values: dict[str, float]) -> list[str]:
+    """Measures as a table shows them."""
+    return [f"{values[name] * factor:.{digits}f}" for name, (_, factor, digits) in COLUMNS.items()]
+
+
 def table(results: dict[str, Any]) -> str:
-    """Means over tasks of means over seeds, as Markdown."""
-    runs, tasks = results["runs"], _tasks(results["runs"])
-    seeds = len({run["seed"] for run in runs})
+    """All measures of all methods, as Markdown."""
     heads = [heading for heading, _, _ in COLUMNS.values()]
-    lines = ["| mean over " + ", ".join(tasks) + " | " + " | ".join(heads) + " |"]
-    lines.append("|---|" + "---:|" * len(heads))
-
-    def mean(method: str, name: str) -> float:
-        each = [[r["methods"][method][name] for r in runs if r["task"] == task] for task in tasks]
-        return statistics.mean(statistics.mean(values) for values in each)
-
-    def row(title: str, value: Any) -> str:
-        cells = [f"{value(n) * factor:.{digits}f}" for n, (_, factor, digits) in COLUMNS.items()]
-        return f"| {title} | " + " | ".join(cells) + " |"
-
-    for method in runs[0]["methods"]:
-        lines.append(row(method, lambda name, method=method: mean(method, name)))
-    together = results["ensembles"]
-    title = f"ensemble of the {seeds} deterministic models"
-    lines.append(row(title, lambda name: statistics.mean(together[t][name] for t in tasks)))
-    return "\n".join(lines)
+    title = "mean over " + ", ".join(_tasks(results["runs"]))
+    rows = [[each, *cells(of_method(results, each))] for each in results["runs"][0]["methods"]]
+    name = f"ensemble of the {seeds(results)} deterministic models"
+    rows.append([name, *cells(of_ensemble(results))])
+    return Table([title, *heads], rows).markdown().strip()
 
 
 def wins(all_results: list[dict[str, Any]]) -> str:
     """In how many cells of model and task BABN has a lower NLL and ECE than others, as Markdown."""
-    lines = [
-        "| cells with a lower NLL / ECE than | deterministic | MC dropout |",
-        "|---|---:|---:|",
+    rivals = ("deterministic", "MC dropout")
+    rows = [
+        [method, *(_won(all_results, method, rival) for rival in rivals)]
+        for method in ("BABN, not trained", "BABN, trained")
     ]
-    for method in ("BABN, not trained", "BABN, trained"):
-        cells = []
-        for rival in ("deterministic", "MC dropout"):
-            won = {"nll": 0, "ece": 0}
-            total = 0
-            for results in all_results:
-                for task in _tasks(results["runs"]):
-                    total += 1
-                    runs = [r["methods"] for r in results["runs"] if r["task"] == task]
-                    for name in won:
-                        gap = statistics.mean(r[method][name] - r[rival][name] for r in runs)
-                        won[name] += gap < 0
-            cells.append(f"{won['nll']} / {won['ece']} of {total}")
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return Table(["cells with a lower NLL / ECE than", *rivals], rows).markdown().strip()
+
+
+def _won(all_results: list[dict[str, Any]], method: str, rival: str) -> str:
+    cells = [
+        [run["methods"] for run in results["runs"] if run["task"] == task]
+        for results in all_results
+        for task in _tasks(results["runs"])
+    ]
+    won = {
+        name: sum(
+            statistics.mean(r[method][name] - r[rival][name] for r in runs) < 0 for runs in cells
+        )
+        for name in ("nll", "ece")
+    }
+    return f"{won['nll']} / {won['ece']} of {len(cells)}"
 
 
 def main() -> None:
@@ -136,8 +152,7 @@ def main() -> None:
     if args.show is not None:
         shown = [json.loads(path.read_text()) for path in args.show]
         for results in shown:
-            seeds = len({run["seed"] for run in results["runs"]})
-            print(f"{results['model']}, {seeds} seeds\n\n{table(results)}\n")
+            print(f"{results['model']}, {seeds(results)} seeds\n\n{table(results)}\n")
         print(wins(shown))
         return
     results = collect(args.runs)

@@ -1,11 +1,11 @@
-"""Noise found after training beside deterministic models, MC dropout and ensembles.
+"""Compares noise tuned after training with deterministic models, MC dropout and ensembles.
 
     python benchmarks/noise_table.py --model FOLDER --data FOLDER --task cola --seed 0 --out DIR
 
-Fine-tunes an encoder with softmax attention and once more with BABN's default, fits each method's
-amount of noise on 600 texts held out of the training data by one rule (smallest NLL at no more than
-0.3 points less accuracy), and evaluates on GLUE's development data. Out-of-domain texts come from
-another data set of the same form.
+Fine-tunes an encoder with softmax attention and once more with BABN's default, fits the amount of
+noise of each method on 600 held-out training texts by one criterion (lowest NLL at a loss of at
+most 0.3 points of accuracy), and evaluates on GLUE's development data. Out-of-domain texts come
+from another data set of the same form.
 """
 
 import argparse
@@ -175,7 +175,7 @@ def measures(logits: dict[str, Tensor], truths: dict[str, Tensor]) -> dict[str, 
 
 
 def tuned_dropout(model: nn.Module, sets: dict[str, list[Data]]) -> float:
-    """The rate of MC dropout by the rule that `tune_noise` follows."""
+    """The rate of MC dropout by the criterion of `tune_noise`."""
     truth = labels(sets["tune"])
 
     def trial(rate: float) -> tuple[float, float]:

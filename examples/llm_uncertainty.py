@@ -1,10 +1,10 @@
-"""How sure a small language model is of what it reads and writes.
+"""Uncertainty of a small language model about text that it reads and generates.
 
-Trains a GPT-2 of characters on the documents of this project, converts it, trains on under noise,
-and shows (1) token by token how unsure it is of text like its own, of the same text with its words
-in another order and with its characters shuffled, and (2) what it writes and how sure it is of
-that. A toy of a hundred thousand parameters: look at how things are called, not at the numbers. No
-downloads; about a minute on two cores.
+Trains a character-level GPT-2 on the documents of this project, converts it, continues training
+with noise, and shows (1) the uncertainty of each token for text like the training data, for the
+same text with its words reordered and with its characters shuffled, and (2) generated text with
+its uncertainty. The model has a hundred thousand parameters: the example shows the calls, and its
+numbers mean little. No downloads; about a minute on two cores.
 
     python examples/llm_uncertainty.py
 """
@@ -65,7 +65,7 @@ def small_gpt2(characters: int) -> Any:
 
 
 def train(model: Any, tokens: Tensor, steps: int, rate: float, title: str) -> None:
-    """Adam on random pieces of the text; in a converted model the loss includes the divergence."""
+    """Adam on random pieces of the text; in a converted model the loss includes the KL."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=rate, betas=(0.9, 0.95))
     schedule = torch.optim.lr_scheduler.OneCycleLR(

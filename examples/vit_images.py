@@ -1,14 +1,14 @@
-"""A small vision transformer that knows when an image has become unreadable.
+"""A small vision transformer on images with growing noise.
 
     python examples/vit_images.py            # a few minutes on two cores
     python examples/vit_images.py --quick    # seconds: few steps, to see that it runs
 
-A ViT learns to name the shape in made-up images (circle, square or triangle, in one of six
-colours), with softmax attention and with BABN. Both are then asked about the same images under
-growing noise. What to expect: accuracy falls with noise for both; confidence should fall with it,
-and where it does not the calibration error grows. BABN also tells where its attention is unsure:
-the mean and the relative spread of the class token's attention are drawn for one clean and one
-noisy image. At this size differences between the rules are within the noise of one training run.
+A ViT learns to classify the shape in generated images (circle, square or triangle, in one of six
+colours), with softmax attention and with BABN. Both then classify the same images under growing
+noise. Expected result: accuracy falls with noise for both; confidence should fall with it, and
+where it does not, the calibration error grows. BABN also shows the uncertainty of its attention:
+the mean and the relative spread of the attention of the class token are drawn for one clean and one
+noisy image. At this size, differences between the methods are within the noise of one training run.
 """
 
 import argparse

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks/soak.py"
+SCRIPT = Path(__file__).parents[1] / "tools/soak.py"
 
 
 @pytest.fixture(scope="module")

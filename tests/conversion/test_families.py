@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 HOME = Path(__file__).parents[2]
-SCRIPT, PAGE = HOME / "benchmarks/families.py", HOME / "docs/families.md"
+SCRIPT, PAGE = HOME / "tools/families.py", HOME / "docs/families.md"
 SAMPLE = {
     "clip": "converts",
     "cohere2": "converts",  # sliding windows

@@ -43,7 +43,7 @@ def test_a_part_takes_the_longest_of_products_moving_and_arithmetic() -> None:
 
 def test_instructions_are_those_that_were_counted() -> None:
     """The faster loops, for shapes k of at least one; forward has a loop over scores first."""
-    file = Path(__file__).parents[2] / "benchmarks/results/instructions.json"
+    file = Path(__file__).parents[2] / "tools/results/instructions.json"
     counted = json.loads(file.read_text())["kernels"]
     for rule, name in (("belief", "BABN keys"), ("bam", "BAM")):
         loops = {

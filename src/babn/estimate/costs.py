@@ -9,7 +9,7 @@ $t$ tokens, $P$ pairs of query and key over all heads, $m$ keys, $H$ heads of si
   $f_3$ only once for layers that share a state): $2 P m$ each over keys ($4 P r$ with rank $r$),
   $2 P H$ each over heads;
 - random attention: instructions for each pair of the chosen layers, counted in the kernels' machine
-  code (`benchmarks/count_instructions.py`); matrix products use other units. With noise per key
+  code (`tools/count_instructions.py`); matrix products use other units. With noise per key
   they are for each key and head, in addition to $2 d$ for its squared distance, and torch's
   attention reads a bias in which mask and noise are expanded to all pairs;
 - the prior's network, if the KL is needed: $2 (d w + w)$ for each key and key head;

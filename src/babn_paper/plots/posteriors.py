@@ -23,7 +23,7 @@ from babn.plots.style import (
 )
 
 Records = Sequence[Mapping[str, Any]]
-"""One record for each posterior, model and seed, as the scripts in `benchmarks` write them."""
+"""One record for each posterior, model and seed, as the scripts in `paper` write them."""
 
 MARKS = "osD^vP*"
 """Markers, different also without colour."""
@@ -47,10 +47,10 @@ def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
     1 is nearest the prior.
 
     Args:
-        records: What `benchmarks/encoder_against_gibbs.py` writes.
+        records: What `paper/encoder_against_gibbs.py` writes.
         size: Width in inches, or width and height.
     """
-    check_some(records, "records", "the records of benchmarks/encoder_against_gibbs.py")
+    check_some(records, "records", "the records of paper/encoder_against_gibbs.py")
     depths = sorted({record["layers"] for record in records})
     names = list(dict.fromkeys(record["posterior"] for record in records))
     width = given_width(size, DOUBLE)
@@ -82,10 +82,10 @@ def posterior_checks(records: Records, *, size: Size = None) -> Figure:
     A mark in the first panel is one seed; lines in the second are means over seeds.
 
     Args:
-        records: What `benchmarks/posterior_checks.py` writes.
+        records: What `paper/posterior_checks.py` writes.
         size: Width in inches, or width and height.
     """
-    check_some(records, "records", "the records of benchmarks/posterior_checks.py")
+    check_some(records, "records", "the records of paper/posterior_checks.py")
     names = list(dict.fromkeys(record["posterior"] for record in records))
     groups = {name: [r for r in records if r["posterior"] == name] for name in names}
     width = given_width(size, DOUBLE)

@@ -1,11 +1,11 @@
-"""The comparison of rules in two domains, as `benchmarks/domain_table.py` makes it."""
+"""The comparison of rules in two domains, as `paper/domain_table.py` makes it."""
 
 import runpy
 from pathlib import Path
 
 from babn_paper.experiments.records import Record
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/domain_table.py"))
+SCRIPT = runpy.run_path(str(Path(__file__).parents[3] / "paper/domain_table.py"))
 domain_tables = SCRIPT["domain_tables"]
 MODES = {"softmax": ("mean", "dropout"), "belief": ("mean", "sampled")}
 

@@ -106,7 +106,7 @@ def test_the_rates_are_those_of_mcan() -> None:
 @pytest.mark.parametrize("name", ["vqa-easy", "vqa-daquar"])
 def test_sweeps_can_be_read(name: str) -> None:
     """Three rules and the two parts of the ablation that take something away, thrice each."""
-    grid = read_grid(ROOT / "benchmarks" / "sweeps" / f"{name}.toml")
+    grid = read_grid(ROOT / "paper" / "sweeps" / f"{name}.toml")
     jobs = grid.jobs({"data": "DIR"})
     assert len(jobs) == 15
     found = {(job.experiment.rule, str(dict(job.experiment.settings))) for job in jobs}

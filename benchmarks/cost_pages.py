@@ -1,0 +1,180 @@
+"""Tables of README.md, RESULTS.md and docs/ from the results in `benchmarks/results`.
+
+`python tools/write_pages.py` puts them in their places.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import noise_results
+from floors import floors
+
+from babn.benchmark.results import TITLES, rows_of, shown, table
+from babn.benchmark.steps import Size, model_config
+from babn.benchmark.suite import Row
+from babn.estimate.estimates import Estimate, estimates
+from babn.estimate.shapes import shape_of
+from babn.estimate.workload import Workload
+from babn.evaluation.tables import Table
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def blocks() -> Iterator[tuple[str, str, str]]:
+    """The page, the name and the text of every table."""
+    yield "README.md", "gains", noise_in_short("noise-minilm").without("model").markdown()
+    yield "README.md", "costs", costs_in_short()
+    yield "RESULTS.md", "noise", noise_of_both()
+    yield "docs/uncertainty.md", "noise", noise()
+    yield "docs/kernels.md", "bench", costs("bench")
+    yield "docs/kernels.md", "cpu", costs("bench-cpu")
+    yield "docs/kernels.md", "floors", least()
+    yield "docs/kernels.md", "routes", cheaper()
+    yield "docs/scale.md", "compared", compared()
+
+
+def results(name: str) -> dict[str, Any]:
+    """A file of results."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def noise() -> str:
+    """Calibration with and without noise, for both encoders."""
+    found = [results("noise-minilm"), results("noise-e5-small")]
+    parts = []
+    for each in found:
+        parts += [f"{each['model']}, {noise_results.seeds(each)} seeds", noise_results.table(each)]
+    return "\n\n".join([*parts, noise_results.wins(found)])
+
+
+METHODS = {
+    "deterministic": ("deterministic", "1"),
+    "MC dropout": ("MC dropout", "20"),
+    "BABN, not trained": ("**BABN, without training**", "21"),
+    "BABN, trained": ("**BABN, trained**", "21"),
+}
+"""Methods of the short table, what it calls them, and their forward passes."""
+
+
+def noise_of_both() -> str:
+    """The short tables of both encoders in one."""
+    first, second = map(noise_in_short, ("noise-minilm", "noise-e5-small"))
+    return Table(first.columns, [*first.rows, *second.rows]).markdown()
+
+
+def noise_in_short(name: str) -> Table:
+    """Accuracy, NLL and ECE of the methods that a user chooses among."""
+    found = results(name)
+    count, model = noise_results.seeds(found), found["model"]
+    lines = [
+        [title, model, *noise_results.cells(noise_results.of_method(found, method))[:3], passes]
+        for method, (title, passes) in METHODS.items()
+    ]
+    together = noise_results.cells(noise_results.of_ensemble(found))[:3]
+    lines.append([f"ensemble of {count}", model, *together, f"{count}, and {count} trainings"])
+    return Table(["method", "model", "accuracy", "NLL", "ECE", "forward passes"], lines)
+
+
+IN_SHORT = {
+    "BAM": "BAM",
+    "BABN heads": 'BABN pairs, `upward="heads"`',
+    "BABN keys": 'BABN pairs, `upward="keys"`',
+}
+
+
+def costs_in_short() -> str:
+    """Time of a training step relative to softmax, with a row for each method."""
+    rows = [row for row in rows_of(results("bench")) if row.task == "train" and row.cost]
+    step = {(row.name, row.size.length): row.cost for row in rows if row.cost}
+    lengths = sorted({row.size.length for row in rows})
+    lines = []
+    for name, title in IN_SHORT.items():
+        ratios = [step[name, n].seconds / step["softmax", n].seconds for n in lengths]
+        lines.append([title, *(f"{ratio:.2f}" for ratio in ratios)])
+    return Table(["step, x softmax", *(f"{n} tokens" for n in lengths)], lines).markdown()
+
+
+def costs(name: str) -> str:
+    """Everything that `babn bench` measured."""
+    found = results(name)
+    rows = rows_of(found)
+    parts = [measured_with(found)]
+    for task, title in TITLES.items():
+        headings, lines = shown(rows, task)
+        if lines:
+            parts += [f"{title}:", Table(headings, lines).markdown().strip()]
+    return "\n\n".join(parts)
+
+
+def measured_with(found: Mapping[str, Any]) -> str:
+    """Date and versions of a measurement."""
+    return ", ".join([found["date"], *(f"{name} {x}" for name, x in found["versions"].items())])
+
+
+def cheaper() -> str:
+    """Time and memory of training with cheaper upward paths, relative to softmax."""
+    found = results("routes")
+    lines: dict[str, list[str]] = {}
+    for name, _, _, _, _, time, _, _, memory in table(rows_of(found), "train"):
+        lines.setdefault(name, []).extend([time, memory])
+    lengths = dict.fromkeys(row.size.length for row in rows_of(found))
+    heading = [f"{what}, {n} tokens" for n in lengths for what in ("step", "memory")]
+    whole = Table(["x softmax", *heading], [[name, *line] for name, line in lines.items()])
+    return f"{measured_with(found)}\n\n{whole.markdown()}"
+
+
+def least() -> str:
+    """GPU time relative to softmax, and its lower bound."""
+    names = {"train": "training step", "mean": "posterior mean"}
+    lines = [
+        [names[task], method, str(length), f"{measured:.2f}", f"{floor:.2f}"]
+        for (task, method, length), (measured, floor) in floors(rows_of(results("bench"))).items()
+    ]
+    heading = ["", "attention", "tokens", "GPU time, x softmax", "lower bound, x softmax"]
+    return Table(heading, lines).markdown()
+
+
+ESTIMATED = {
+    "softmax": "softmax",
+    "BAM": "BAM",
+    "BABN heads": "BABN per pair, heads",
+    "BABN keys": "BABN per pair, keys",
+}
+"""Methods as `babn bench` and as `babn estimate` call them."""
+
+COMPARED = ("GiB, estimate", "GiB", "ms, estimate", "GPU ms", "estimate / GPU")
+
+
+def compared() -> str:
+    """Measured training steps beside their estimates."""
+    steps = [
+        row
+        for row in rows_of(results("bench"))
+        if row.task == "train" and row.name in ESTIMATED and row.cost
+    ]
+    lines = [_compared(row, estimated(row.size)) for row in steps]
+    return Table(["attention", "tokens", *COMPARED], lines).markdown()
+
+
+def estimated(size: Size) -> dict[str, Estimate]:
+    """Estimates of a training step of the model that the benchmark runs, by method."""
+    work = Workload(batch=size.batch, length=size.length, train=True)
+    shape = shape_of(model_config(size), "ALBERT-base")
+    return {each.name: each for each in estimates(shape, work)}
+
+
+def _compared(row: Row, found: dict[str, Estimate]) -> list[str]:
+    estimate, cost = found[ESTIMATED[row.name]], row.cost
+    assert cost is not None and cost.busy is not None and cost.memory is not None
+    return [
+        row.name,
+        str(row.size.length),
+        f"{estimate.memory.total / 2**30:.2f}",
+        f"{cost.memory / 2**30:.2f}",
+        f"{1e3 * estimate.seconds:.1f}",
+        f"{1e3 * cost.busy:.1f}",
+        f"{estimate.seconds / cost.busy:.2f}",
+    ]

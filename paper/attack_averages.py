@@ -1,0 +1,30 @@
+"""Failed attacks in the mean over tasks, once and with the success repeated."""
+
+import statistics
+from collections.abc import Sequence
+
+from babn.evaluation.tables import Table
+from babn_paper.attacks.attack_records import failed_twice
+from babn_paper.attacks.attack_table import RULES, Description
+from babn_paper.attacks.plan import RECIPES, THREATS
+from babn_paper.experiments.naming import rule_name
+from babn_paper.experiments.result_tables import NONE
+
+
+def averages_table(found: Sequence[Description]) -> Table:
+    """Rows are attention and threat; each recipe has failed attacks, once and repeated."""
+    rows = []
+    for rule, threat in ((rule, threat) for rule in RULES for threat in THREATS):
+        own = [e for e in found if (e["rule"], e["identity"]["threat"]) == (rule, threat)]
+        if own:
+            cells = [_cell([e for e in own if e["identity"]["recipe"] == name]) for name in RECIPES]
+            rows.append([rule_name(rule), threat, *cells])
+    return Table(["attention", "threat", *RECIPES.values()], rows)
+
+
+def _cell(attacks: Sequence[Description]) -> str:
+    if not attacks:
+        return NONE
+    once = statistics.fmean(each["summary"]["failed_share"] for each in attacks)
+    twice = statistics.fmean(failed_twice(each["summary"]) for each in attacks)
+    return f"{100 * once:.1f} / {100 * twice:.1f}"

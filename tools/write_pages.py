@@ -1,0 +1,53 @@
+"""Writes every table that the documentation quotes from committed results.
+
+    python tools/write_pages.py
+
+Prose is written by hand in the pages; the tables stand between `<!-- NAME -->` and
+`<!-- /NAME -->` and are replaced. `benchmarks/cost_pages.py` makes the tables of the library,
+`paper/paper_pages.py` those of the paper's experiments.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / folder) for folder in ("benchmarks", "paper", "tools")]
+
+import cost_pages  # noqa: E402
+import paper_pages  # noqa: E402
+
+
+def blocks() -> Iterator[tuple[str, str, str]]:
+    """The page, the name and the text of every table."""
+    yield from cost_pages.blocks()
+    yield from paper_pages.blocks()
+
+
+def block(name: str, text: str) -> str:
+    """A table between its marks."""
+    return f"<!-- {name} -->\n{text.strip()}\n<!-- /{name} -->"
+
+
+def put(file: Path, name: str, text: str) -> None:
+    """Replaces a table in a page, which must have its marks."""
+    whole, count = re.subn(
+        f"<!-- {name} -->.*?<!-- /{name} -->",
+        lambda _: block(name, text),
+        file.read_text(encoding="utf-8"),
+        flags=re.DOTALL,
+    )
+    if count != 1:
+        raise ValueError(f"{file} has {count} places for {name}; it needs one.")
+    file.write_text(whole, encoding="utf-8")
+
+
+def main() -> None:
+    """Writes the tables."""
+    for page, name, text in blocks():
+        put(ROOT / page, name, text)
+
+
+if __name__ == "__main__":
+    main()
