@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from plot_checks import METHODS, WIDTHS, clipped, texts, tick_texts, touching
 
 import babn
 from babn import plots
 from babn.errors import ConfigError
 from models import CASES
+from plot_checks import METHODS, WIDTHS, clipped, texts, tick_texts, touching
 
 
 def layers(count: int, chain: str = "encoder", steps: int = 40) -> dict[str, list[float]]:
