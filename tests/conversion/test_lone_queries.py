@@ -91,7 +91,7 @@ def test_outputs_that_all_depend_on_them_are_refused_with_the_remedy() -> None:
 
     model = enlarge(Pooled("uniform"), 0.5).eval()
 
-    with pytest.raises(errors.ConversionError, match="example_inputs in which every query sees a"):
+    with pytest.raises(errors.ConversionError, match="example_inputs in which every query has a"):
         babn.inspect(model, batch())
 
 

@@ -160,8 +160,8 @@ def test_a_family_that_is_described_wrongly(spec: babn.SoftmaxSpec) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cu_seq_lens_q", "one text to a row"),
-        ("seq_idx", "one text to a row"),
+        ("cu_seq_lens_q", "one text per row"),
+        ("seq_idx", "one text per row"),
         ("bias", "may change"),
     ],
 )
