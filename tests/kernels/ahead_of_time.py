@@ -31,14 +31,18 @@ NUMBERS = {"attend_forward": 7, "attend_backward_rows": 6}
 
 
 DESCRIBED = {
-    "step_over_keys": {"X": ("BM", "BK"), "WEIGHT": ("BN", "BK"), "OUT": ("BM", "BN")},
+    "step_over_keys": {
+        "X": ("BLOCK_M", "BLOCK_K"),
+        "WEIGHT": ("BLOCK_N", "BLOCK_K"),
+        "OUT": ("BLOCK_M", "BLOCK_N"),
+    },
     "step_over_keys_backward": {
-        "DLIFT": ("BM", "BK"),
-        "LIFT_WEIGHT": ("BK", "BN"),
-        "DNEXT": ("BM", "BK"),
-        "NEXT_WEIGHT": ("BK", "BN"),
-        "STATE": ("BM", "BN"),
-        "OUT": ("BM", "BN"),
+        "DLOGITS": ("BLOCK_M", "BLOCK_K"),
+        "LOGITS_WEIGHT": ("BLOCK_K", "BLOCK_N"),
+        "DNEXT": ("BLOCK_M", "BLOCK_K"),
+        "NEXT_WEIGHT": ("BLOCK_K", "BLOCK_N"),
+        "STATE": ("BLOCK_M", "BLOCK_N"),
+        "OUT": ("BLOCK_M", "BLOCK_N"),
     },
 }
 """Matrices of which a kernel takes blocks, and their sizes."""
