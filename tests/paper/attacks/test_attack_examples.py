@@ -42,7 +42,7 @@ def test_an_example_holds_what_its_line_says() -> None:
         ("\t1", "hold no text"),
         ("... !\t1", "no word to change"),
         ("fine\tmaybe", "'maybe' is not a class"),
-        ("fine\t-1", "label is not known"),
+        ("fine\t-1", "marks a missing label"),
     ],
 )
 def test_a_bad_line_is_told_and_others_stay(line: str, problem: str, tmp_path: Path) -> None:

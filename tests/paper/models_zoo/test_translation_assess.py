@@ -82,7 +82,7 @@ def test_a_sentence_has_its_noise_in_every_batch(rule: str) -> None:
         torch.testing.assert_close(judged.entropy[i, counted], single.entropy[0, counted])
     other = translate(model, sources(SOURCES), 3, numbers=[5, 6, 7], **fields)
     assert not torch.equal(other.scores, together.scores)
-    with pytest.raises(babn.errors.ConfigError, match="2 numbers for 3 sentences"):
+    with pytest.raises(babn.errors.ConfigError, match="numbers has 2 entries for 3 sentences"):
         translate(model, sources(SOURCES), 3, numbers=[1, 2], **fields)
 
 

@@ -82,7 +82,7 @@ def test_words_may_have_spaces_and_the_first_of_two_counts(tmp_path: Path) -> No
         ("a 1 2\nb 3 x\n", r"txt:2: could not convert string to float: 'x'"),
         ("a 1 2\nb 3 nan\n", r"txt:2: a number is not finite"),
         ("a 1 2\nb 3 1e60\n", r"txt:2: a number is not finite"),
-        ("3 2\na 1 2\nb 3 4\n", r"txt:1: 3 words are announced, and there are 2"),
+        ("3 2\na 1 2\nb 3 4\n", r"txt:1: the header announces 3 words, but there are 2"),
         ("2 3\na 1 2\nb 3 4\n", r"txt:2: 2 columns after the word, not 3"),
     ],
 )
