@@ -9,7 +9,7 @@ import pytest
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.records import Record
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/choose_settings.py"))
+SCRIPT = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks/choose_settings.py"))
 tried, chosen, search_table = SCRIPT["tried"], SCRIPT["chosen"], SCRIPT["search_table"]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from babn_paper.experiments.records import Record
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/domain_table.py"))
+SCRIPT = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks/domain_table.py"))
 domain_tables = SCRIPT["domain_tables"]
 MODES = {"softmax": ("mean", "dropout"), "belief": ("mean", "sampled")}
 

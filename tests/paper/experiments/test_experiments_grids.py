@@ -10,7 +10,7 @@ from small_experiments import TINY
 import babn
 from babn.errors import ConfigError
 from babn.progress import NoProgress
-from babn_paper.experiments.grids import Grid, chosen, find_grid, read_grid, table_grid
+from babn_paper.experiments.grids import Grid, find_grid, read_grid, select_tasks, table_grid
 from babn_paper.experiments.jobs import run_all
 from babn_paper.experiments.records import collect, load_records, save_records
 from babn_paper.experiments.run_folder import RunFolder
@@ -126,9 +126,13 @@ def test_tables_are_in_the_papers_order() -> None:
     assert models == ["decomposable", "esim", *["bert-base-uncased"] * 3, *["roberta-base"] * 4]
     rules = [cell.label.removeprefix("nli-roberta") for cell in of_task[5:]]
     assert rules == ["-softmax", "+label_smoothing=0.1-softmax", "-bam", "-belief"]
-    assert [c.label for c in chosen(grid, "rte").cells] == ["rte-softmax", "rte-bam", "rte-belief"]
+    assert [c.label for c in select_tasks(grid, "rte").cells] == [
+        "rte-softmax",
+        "rte-bam",
+        "rte-belief",
+    ]
     with pytest.raises(ConfigError, match="no task tre"):
-        chosen(grid, "tre")
+        select_tasks(grid, "tre")
     with pytest.raises(ConfigError, match="Known tables: ablation, efficiency, table1"):
         table_grid("table9", [0])
 

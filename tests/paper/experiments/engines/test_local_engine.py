@@ -19,7 +19,7 @@ from small_sweeps import (
 from babn.errors import BabnError, ConfigError
 from babn_paper.experiments.engines import Resources, WorkerDiedError, make_engine
 from babn_paper.experiments.engines.local import LocalEngine, LocalSlot
-from babn_paper.experiments.locks import holder
+from babn_paper.experiments.locks import lock_holder
 from babn_paper.experiments.run_folder import RunFolder
 
 
@@ -102,7 +102,7 @@ def test_workers_of_a_killed_sweep_write_a_checkpoint_and_stop(
     assert parent_of(process) == sweep.pid
     kill(sweep.pid)
     sweep.communicate()
-    until(lambda: holder(run) is None, 30)
+    until(lambda: lock_holder(run) is None, 30)
     assert RunFolder(run).state == "unfinished"
     finish_sweep(start_sweep(tmp_path))
     assert_same_runs(undisturbed, tmp_path)
