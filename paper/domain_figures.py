@@ -16,7 +16,7 @@ from torch import Tensor
 from babn import plots
 from babn.evaluation.predictions import Evaluation, ensemble
 from babn.evaluation.temperature_scaling import fit_temperature
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 
 TASKS = ("nli", "paraphrase", "commonsense")
 

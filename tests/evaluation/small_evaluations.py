@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from babn.evaluation import Evaluation
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 
 SIZE, CLASSES = 400, 3
 

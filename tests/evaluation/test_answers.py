@@ -8,7 +8,7 @@ from small_evaluations import evaluation, labels, logits
 
 from babn.errors import ConfigError, FormatError
 from babn.evaluation import Evaluation
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 
 
 @pytest.mark.parametrize("outside", [False, True])

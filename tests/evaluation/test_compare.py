@@ -12,7 +12,7 @@ import babn
 from babn.errors import ConfigError
 from babn.evaluation import Evaluation, compare
 from babn.evaluation.resampling import draw
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 from babn.prediction.welch import paired_p_value
 
 

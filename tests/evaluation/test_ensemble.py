@@ -7,7 +7,7 @@ from small_evaluations import labels, logits
 import babn
 from babn.errors import ConfigError
 from babn.evaluation import ensemble
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 
 
 def test_an_ensemble_averages_its_members_probabilities() -> None:

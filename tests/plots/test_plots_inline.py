@@ -7,7 +7,7 @@ import torch
 
 from babn import plots
 from babn.errors import ConfigError
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> </svg>"
 

@@ -134,15 +134,15 @@ class ForwardContext:
         return softmax_attention(inputs, self.dropout(inputs))
 
     def _upward(
-        self, place: tuple[int, int], climb: Callable[[], Any], sizes: tuple[int, int]
+        self, place: tuple[int, int], compute: Callable[[], Any], sizes: tuple[int, int]
     ) -> Any:
-        """The upward path of a chain, which its first call climbs and its last one gives up.
+        """The upward states of a chain, which its first call computes and its last one releases.
 
-        What is still kept when a compiled model ends is one of its results, with a gradient.
+        States that are kept when a compiled model ends would become outputs with a gradient.
         """
         chain, step = place
         if chain not in self.states:
-            self.states[chain], self.sizes[chain] = climb(), sizes
+            self.states[chain], self.sizes[chain] = compute(), sizes
         if self.states[chain] is not None and self.sizes[chain] != sizes:
             queries, keys = self.sizes[chain]
             raise ConversionError(

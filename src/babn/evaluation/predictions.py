@@ -12,7 +12,7 @@ from torch import Tensor
 
 from babn.errors import ConfigError, FormatError
 from babn.files import make_folder, read_object, replace_text
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 from babn.tensor_files import read_tensors, write_tensors
 
 FORMAT = 1

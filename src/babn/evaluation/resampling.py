@@ -13,7 +13,7 @@ from babn.evaluation.predictions import Evaluation
 from babn.metrics.inputs import examples, sampled_examples
 from babn.metrics.pavpu_counts import accurate_and_certain
 from babn.metrics.scores import correctness, negative_log_probs, squared_errors
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 from babn.prediction.welch import paired_p_value
 
 ALPHA = 0.05

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from babn.errors import ConfigError
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 from babn.prediction.temperature import get_temperature, set_temperature
 
 Model = TypeVar("Model", bound=nn.Module)

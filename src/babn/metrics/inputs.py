@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
 from babn.errors import MetricInputError
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 
 Probs: TypeAlias = Prediction | Float[Tensor, "*batch label"]
 SampleProbs: TypeAlias = Prediction | Float[Tensor, "sample *batch label"]

@@ -9,7 +9,7 @@ from babn.metrics.inputs import Labels, Probs, check_share, check_whole
 from babn.metrics.pavpu_counts import pavpu
 from babn.metrics.scores import accuracy, brier, confidence_and_correct, nll
 from babn.metrics.selective import aurc, e_aurc
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 
 
 @dataclass(frozen=True)

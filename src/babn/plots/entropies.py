@@ -25,7 +25,7 @@ from babn.plots.style import (
     new_figure,
     note,
 )
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 
 BARS = 20
 PANEL = 1.3

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.errors import ConfigError, MetricInputError
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 
 Probabilities = Prediction | Tensor
 Predictions = Mapping[str, Probabilities] | Probabilities

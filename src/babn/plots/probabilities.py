@@ -10,7 +10,7 @@ from babn.errors import ConfigError
 from babn.plots.plot_data import as_array
 from babn.plots.sizes import SINGLE, Size, figure_size
 from babn.plots.style import BLACK, SKY, VERMILION, arranged, drawing, in_percent, new_figure
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 
 LONGEST = 24
 """Number of characters after which names are cut."""

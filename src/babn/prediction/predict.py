@@ -25,8 +25,7 @@ from babn.prediction.batches import (
     text_batches,
 )
 from babn.prediction.modes import evaluating
-from babn.prediction.result import Activation as Activation
-from babn.prediction.result import Prediction as Prediction
+from babn.prediction.result import Activation, Prediction
 from babn.prediction.temperature import get_noise_level, get_temperature
 from babn.progress import bar
 

@@ -14,7 +14,8 @@ from babn.conversion.plan import Chain
 from babn.conversion.state import belief_states
 from babn.prediction.attention_maps import AttentionMap, attention_maps
 from babn.prediction.modes import evaluating
-from babn.prediction.predict import Prediction, predict
+from babn.prediction.predict import predict
+from babn.prediction.result import Prediction
 from babn.prediction.sampling import posterior_mean
 from babn.viewer.packing import BYTES, largest, pack, share, with_average
 from babn.viewer.text_inputs import MOST_TOKENS, Example, Text, Tokenizer, prepare

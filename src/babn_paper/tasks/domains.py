@@ -16,7 +16,7 @@ from babn.errors import DataError
 from babn.evaluation import Evaluation
 from babn.evaluation.temperature_scaling import fit_temperature
 from babn.metrics import METRICS, auroc, fpr95
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 from babn_paper.tasks.domain_data import (
     ENDINGS,
     Corpus,

@@ -11,7 +11,7 @@ from babn.evaluation.temperature_scaling import Losses, best_temperatures, nll_l
 from babn.metrics import METRICS, Metric
 from babn.metrics.calibration_error import bin_index, cell_sums, mean_gap
 from babn.metrics.inputs import Probs
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 
 FOLDS = 10
 BINS = 10

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from babn.errors import DataError
-from babn.prediction.predict import Activation
+from babn.prediction.result import Activation
 from babn_paper.tasks.reading import Row
 
 MISSING = {"", "-", "-1", "-1.0", "None"}

@@ -16,7 +16,8 @@ from transformers import (
 
 from babn.errors import ConfigError, DataError
 from babn.evaluation import Evaluation
-from babn.prediction.predict import Prediction, find_logits
+from babn.prediction.predict import find_logits
+from babn.prediction.result import Prediction
 from babn_paper.pretrained import load_pretrained
 from babn_paper.tasks.encoded import Encoded, Ragged
 from babn_paper.tasks.reading import Row

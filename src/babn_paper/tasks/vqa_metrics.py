@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 from babn_paper.tasks.scores import confidence_ece, error_auroc, with_temperatures
 
 ALPHA = 0.05

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 from babn.tensor_files import read_tensors, write_tensors
 from babn_paper.tasks.task import Outputs, Predictions, description_of, write_description
 from babn_paper.tasks.vqa_data import SoftLabels

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, rankdata, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 from babn_paper.tasks.scores import SCORES, f1, matthews, pearson, ranks, spearman
 
 CLASSES = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40)

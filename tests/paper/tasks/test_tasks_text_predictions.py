@@ -10,7 +10,7 @@ from torch import Tensor
 from babn import metrics
 from babn.errors import DataError
 from babn.evaluation import Evaluation, fit_temperature
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 from babn_paper.tasks.glue import MRPC, STSB, TASKS
 from babn_paper.tasks.scores import cross_tempered, folds
 from babn_paper.tasks.text_predictions import TextPredictions, in_order

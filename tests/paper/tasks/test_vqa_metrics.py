@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from babn import metrics
 from babn.errors import FormatError
-from babn.prediction.predict import Prediction
+from babn.prediction.result import Prediction
 from babn_paper.tasks.encoded import Ragged
 from babn_paper.tasks.scores import confidence_ece, error_auroc
 from babn_paper.tasks.vqa_data import FeatureNoise, SoftLabels
