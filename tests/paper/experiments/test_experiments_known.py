@@ -11,7 +11,7 @@ from babn_paper.experiments.grids import read_grid
 from babn_paper.experiments.jobs import run_all
 from babn_paper.experiments.records import Record, collect, save_records
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks/on_one_gpu.py"
+SCRIPT = Path(__file__).parents[3] / "benchmarks/on_one_gpu.py"
 
 GRID = """
 seeds = [0, 1]

@@ -22,7 +22,7 @@ from babn_paper.experiments.visual_tables import visual_tables
 from babn_paper.tasks.catalogue import find_task
 from vqa_cases import tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow
@@ -121,8 +121,8 @@ def test_sweeps_can_be_read(name: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"task": "mrpc", "model": "mcan", "data": "builtin"}, "asks no questions about images"),
-        ({"model": "albert-base"}, "knows no images"),
+        ({"task": "mrpc", "model": "mcan", "data": "builtin"}, "has no images, which model"),
+        ({"model": "albert-base"}, "takes no images"),
         ({"model": "mcan-small", "sizes": {"width": 3}}, "sizes.width=3"),
         ({"model": "mcan-small", "sizes": {"num_labels": 3}}, "sizes.num_labels=3"),
         ({"data": "hub"}, "data='hub'"),
