@@ -16,16 +16,19 @@ or_stop = || { echo "make: $(1)" >&2; exit 1; }
 install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for more run $(PIP_INSTALL) $(1))
 
 # Tests run two at a time and their tensors are small: more threads only wait for one another.
-test test-slow test-browser test-attacks: export OMP_NUM_THREADS ?= 1
+test test-all test-slow test-browser test-attacks: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-slow test-gpu test-browser test-attacks fuzz reliability soak lint types format bench docs pages lines site clean help
+.PHONY: demo test test-all test-slow test-gpu test-browser test-attacks fuzz reliability soak lint types format bench docs pages lines site clean help
 
 demo: $(INSTALLED) $(MINILM)  ## convert a pretrained model, train it, and show what it is unsure of
 	$(BIN)/babn demo
 
-test: $(INSTALLED)  ## run the fast tests; PYTEST_ARGS="-k weibull" picks some of them
+test: $(INSTALLED)  ## run the tests, under 5 minutes; PYTEST_ARGS="-k weibull" picks some of them
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+test-all: $(INSTALLED)  ## run the thorough tests, which `make test` leaves out
+	$(BIN)/pytest -m "thorough and not slow and not gpu and not browser and not attacks" $(PYTEST_ARGS)
 
 test-slow: $(INSTALLED)  ## run the slow tests
 	@$(call install,-c constraints.txt -e '.[ray]' -e '.[quantised]')
@@ -86,7 +89,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 # Two test processes with one thread each: more threads only fight over the cores.
-test test-slow docs fuzz reliability soak: export OMP_NUM_THREADS := 1
+test test-all test-slow docs fuzz reliability soak: export OMP_NUM_THREADS := 1
 
 # The stamp is written last, so an install that failed is tried again. torch goes before
 # whatever depends on it, so that nothing else settles which build is fetched.

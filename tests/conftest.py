@@ -1,6 +1,7 @@
 """What tests of several folders need."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import jaxtyping
 import pytest
@@ -10,6 +11,15 @@ settings.register_profile(
     "slow", max_examples=500, deadline=None, suppress_health_check=list(HealthCheck)
 )
 """`--hypothesis-profile=slow`, as in `make fuzz`: many more examples, others each time."""
+
+
+THOROUGH = "pytestmark = pytest.mark.thorough\n"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Does not import files of thorough tests in runs without them."""
+    left_out = "not thorough" in config.option.markexpr and collection_path.suffix == ".py"
+    return True if left_out and THOROUGH in collection_path.read_text() else None
 
 
 @pytest.fixture

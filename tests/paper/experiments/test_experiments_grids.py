@@ -178,7 +178,7 @@ def test_runs_side_by_side_are_done_once_and_failures_stay_alone(tmp_path: Path)
 def test_a_folder_with_another_run_is_refused(tmp_path: Path) -> None:
     grid = grid_of(SIDE_BY_SIDE, tmp_path)
     RunFolder(grid.jobs({}, tmp_path)[0].folder).begin(grid.jobs({})[0].experiment, "")
-    with pytest.raises(ConfigError, match=r"begun with batch_size=8 \(now 4\)"):
+    with pytest.raises(ConfigError, match=r"started with batch_size=8 \(now 4\)"):
         run_all(grid.jobs({"batch_size": 4}, tmp_path), 1, NoProgress())
 
 

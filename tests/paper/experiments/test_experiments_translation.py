@@ -149,8 +149,8 @@ def test_table_4_has_the_papers_settings() -> None:
 
 def test_what_cannot_be_is_refused_before_work() -> None:
     for fields, words in (
-        ({"model": "small"}, "has no use with"),
-        ({"task": "mrpc", "options": {}}, "is no translation"),
+        ({"model": "small"}, "does not apply to"),
+        ({"task": "mrpc", "options": {}}, "is not translation"),
         ({"sizes": {"vocab": 3}}, "sizes has no field vocab"),
         ({"rule": "va-enum", "settings": {"rho": 1}}, "has no field rho"),
         ({"rule": "va-enum", "settings": {"kl_weight": -1}}, "kl_weight=-1"),

@@ -121,7 +121,7 @@ def test_sweeps_can_be_read(name: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"task": "mrpc", "model": "mcan", "data": "builtin"}, "asks no questions about images"),
+        ({"task": "mrpc", "model": "mcan", "data": "builtin"}, "has no images, which model"),
         ({"model": "albert-base"}, "takes no images"),
         ({"model": "mcan-small", "sizes": {"width": 3}}, "sizes.width=3"),
         ({"model": "mcan-small", "sizes": {"num_labels": 3}}, "sizes.num_labels=3"),
