@@ -122,7 +122,7 @@ def test_a_full_disk_leaves_the_checkpoints_before(folder: Path, whole: Path) ->
     third = [i for i, name in enumerate(names, 1) if name == ".partial"][4]
     outcome = run_with(Fault("full", third, lasting=True), folder)
     assert outcome.error.startswith(f"The checkpoint of step 3 cannot be written to {folder}")
-    assert "--resume goes on" in outcome.error
+    assert "--resume continues" in outcome.error
     assert [step for step, _ in find_checkpoints(folder / "checkpoints")] == [2, 1]
     check_goes_on(folder, whole)
 
