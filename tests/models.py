@@ -419,15 +419,26 @@ ALL = (
 )
 CASES = {case.name: case for case in ALL}
 
+ESSENTIAL = ("bert", "gpt2", "llama", "bart", "vit", "multihead", "sdpa")
+"""One case of each kind and route of conversion."""
+
 
 def cases(*names: str, kinds: Iterable[Kind] = ()) -> list[Any]:
-    """Parameters for a test: cases by name or kind, all by default."""
+    """Parameters for a test: cases by name or kind, all by default.
+
+    Of cases that are not named only the essential ones run in `make test`.
+    """
     import pytest
 
     chosen = [c for c in ALL if c.name in names or c.kind in kinds or not (names or kinds)]
     # Torch's own encoder warns so when it takes its fast path.
     quiet = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-    return [pytest.param(case, id=case.name, marks=quiet) for case in chosen]
+    thorough = [quiet, pytest.mark.thorough]
+    fast = {*ESSENTIAL, *names}
+    return [
+        pytest.param(case, id=case.name, marks=quiet if case.name in fast else thorough)
+        for case in chosen
+    ]
 
 
 def surface(model: nn.Module) -> dict[str, Any]:

@@ -15,6 +15,7 @@ def find_model_class(name: str) -> type[Any] | None:
     import transformers
 
     for module in (transformers, *plugins("babn.models")):
-        if found := getattr(module, name, None):
+        found = getattr(module, name, None)
+        if isinstance(found, type):
             return found
     return None

@@ -185,7 +185,7 @@ def test_an_interruption_leaves_old_numbers_alone(
 def test_other_files_are_left_alone(text: str, tmp_path: Path) -> None:
     out = tmp_path / "notes.json"
     out.write_text(text)
-    with pytest.raises(BabnError, match=r"not of `babn bench`: name another file"):
+    with pytest.raises(BabnError, match=r"not written by babn bench: name another file"):
         bench(out=out)
     assert out.read_text() == text
     with pytest.raises(BabnError, match=r"is a folder: name a file, such as .*babn-bench\.json"):

@@ -12,6 +12,8 @@ from babn.benchmark.timing import Step
 from babn.errors import BabnError
 from interruptions import told_after_ctrl_c
 
+pytestmark = pytest.mark.thorough
+
 CPU = torch.device("cpu")
 
 

@@ -12,6 +12,8 @@ import babn
 from babn import errors
 from models import CASES, PAIR, Case, cases, gap, outputs, token_batch
 
+pytestmark = pytest.mark.thorough
+
 LOST = r"(?s)attention was changed after conversion.*babn\.revert"
 
 

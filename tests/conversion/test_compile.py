@@ -12,6 +12,8 @@ from torch._dynamo.utils import counters
 import babn
 from models import CASES, gap, outputs, without_dropout
 
+pytestmark = pytest.mark.thorough
+
 Unchecked = Callable[..., Any]
 LATER = ("bert", "albert", "gpt2", "t5", "torch-encoder", "mpnet", "deberta", "handmade")
 OVER = pytest.mark.parametrize("over", ["keys", "pairs"])

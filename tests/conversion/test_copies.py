@@ -9,6 +9,8 @@ from torch import Tensor, nn
 import babn
 from models import CASES, Case, cases, outputs
 
+pytestmark = pytest.mark.thorough
+
 
 def sample(model: nn.Module, case: Case) -> list[Tensor]:
     with torch.no_grad(), babn.sampling(model, seed=0):

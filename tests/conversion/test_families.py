@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 HOME = Path(__file__).parents[2]
 SCRIPT, PAGE = HOME / "tools/families.py", HOME / "docs/families.md"
 SAMPLE = {

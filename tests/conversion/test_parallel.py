@@ -14,6 +14,8 @@ from torch.overrides import TorchFunctionMode
 import babn
 from models import CASES, Case, cases, gap, without_dropout
 
+pytestmark = pytest.mark.thorough
+
 
 def predict(case: Case, model: nn.Module, seed: int) -> Tensor:
     return babn.predict(model, case.batch(), samples=3, seed=seed).sample_logits

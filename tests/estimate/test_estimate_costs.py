@@ -16,6 +16,8 @@ from babn.estimate.shapes import PRESETS, Shape, shape_of
 from babn.estimate.workload import Workload
 from models import CASES, GROUPED, TEXT, VOCABULARY
 
+pytestmark = pytest.mark.thorough
+
 LENGTH, BATCH = 12, 2
 RULES = {
     "softmax": None,

@@ -12,6 +12,8 @@ from babn.estimate.estimates import Estimate, estimates
 from babn.estimate.shapes import shape_of
 from babn.estimate.workload import Workload
 
+pytestmark = pytest.mark.thorough
+
 FILE = Path(__file__).parents[2] / "benchmarks/results/bench.json"
 RULES = {"BAM": "BAM", "BABN heads": "BABN per pair, heads", "BABN keys": "BABN per pair, keys"}
 STEPS = [row for row in rows_of(json.loads(FILE.read_text())) if row.task == "train" and row.cost]

@@ -9,6 +9,8 @@ import babn
 from babn.evaluation.html_pages import TargetError
 from babn.evaluation.html_report import report
 
+pytestmark = pytest.mark.thorough
+
 
 def runs() -> list[babn.Evaluation]:
     return [

@@ -178,5 +178,5 @@ def test_whole_numbers_are_as_good_as_broken_ones() -> None:
 
 
 def test_a_field_and_a_table_of_one_name() -> None:
-    with pytest.raises(ConfigError, match=r"settings is set to 3 too"):
+    with pytest.raises(ConfigError, match=r"settings is also set to 3"):
         parse_overrides(["settings=3", "settings.rho=4"])

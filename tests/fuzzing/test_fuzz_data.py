@@ -24,6 +24,8 @@ from babn_paper.tasks.reading import read_rows
 from babn_paper.tasks.vqa_images import image_names, read_images
 from vqa_cases import png, random_image, write_daquar, write_easy, write_easy_package, write_vqa2
 
+pytestmark = pytest.mark.thorough
+
 PAIRS = [{"sentence1": f"one {i}", "sentence2": f"two {i}", "label": i % 2} for i in range(4)]
 SCORES = [{"sentence1": "a b", "sentence2": "c", "score": score} for score in (0.0, 2.5, 5)]
 NLI = [{"premise": "a", "hypothesis": "b c", "label": i % 3} for i in range(4)]

@@ -22,6 +22,8 @@ from babn_paper.experiments.run import run
 from models import TEXT
 from vqa_cases import tiny as tiny_visual
 
+pytestmark = pytest.mark.thorough
+
 RUNNER = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"})
 TINY: dict[str, Any] = {
     "task": "mrpc",
@@ -268,5 +270,5 @@ def test_damage_that_had_a_traceback(
 @pytest.mark.parametrize("name", ["dropout", "classifier_dropout"])
 @pytest.mark.parametrize("value", [-2.0, 1.0, 7e16])
 def test_dropout_rates_are_shares(name: str, value: float) -> None:
-    with pytest.raises(babn.errors.ConfigError, match=f"{name}=.*Give a share below 1"):
+    with pytest.raises(babn.errors.ConfigError, match=f"{name}=.*Give a rate below 1"):
         Experiment.from_dict(TINY | {name: value})

@@ -13,6 +13,8 @@ from babn.errors import UnsupportedAttentionError
 from babn.kernels import dispatch, upward_keys
 from models import ALL, TEXT, Batch, Case, encoder, floats, token_batch, without_dropout
 
+pytestmark = pytest.mark.thorough
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

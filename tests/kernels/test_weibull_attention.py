@@ -156,7 +156,17 @@ def errors(case: Case, device: torch.device, whole: bool = False) -> dict[str, f
     return {name: error(name, found[name], expected[name], whole) for name in expected}
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+ESSENTIAL = ("plain", "grouped-heads", "padding", "causal", "two-seeds")
+"""Cases that run in `make test`; the whole grid runs in `make test-all` and on GPUs."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=() if name in ESSENTIAL else pytest.mark.thorough)
+        for name, case in CASES.items()
+    ],
+)
 def test_kernels_agree_with_the_library(case: Case, device: torch.device) -> None:
     found = errors(case, device)
     # The slope of the log moment in 1/k is right to 1e-3, and comes to the fore in the lift.
@@ -164,6 +174,7 @@ def test_kernels_agree_with_the_library(case: Case, device: torch.device) -> Non
     assert max(found.values()) < 3e-4, found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", HARD_CASES.values(), ids=HARD_CASES)
 def test_kernels_agree_with_the_library_at_extremes(case: Case, device: torch.device) -> None:
     found = errors(case, device, whole=True)
@@ -171,6 +182,7 @@ def test_kernels_agree_with_the_library_at_extremes(case: Case, device: torch.de
     assert max(found.values()) < 1e-3, found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", HALF_CASES.values(), ids=HALF_CASES)
 def test_kernels_agree_with_the_library_in_float16(case: Case, device: torch.device) -> None:
     found = errors(replace(case, dtype=torch.float16), device)
@@ -219,6 +231,7 @@ def test_a_query_that_sees_nothing_gets_zeros(device: torch.device) -> None:
         assert found[name][0, 0, 2].any()
 
 
+@pytest.mark.thorough
 def test_a_masked_key_gets_no_gradient(device: torch.device) -> None:
     found = by_kernel(CASES["padding"], device)
     for name in ("k", "v"):
@@ -231,6 +244,7 @@ def test_divergences_stop_where_the_library_stops_them() -> None:
     assert 2.0**LARGEST_LOG.value == pytest.approx(limit, rel=5e-3)
 
 
+@pytest.mark.thorough
 def test_heads_side_by_side_are_read_where_they_lie(device: torch.device) -> None:
     # As projections give them: the axis of heads behind that of tokens.
     generator = torch.Generator().manual_seed(0)
@@ -245,6 +259,7 @@ def test_heads_side_by_side_are_read_where_they_lie(device: torch.device) -> Non
     assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     [
@@ -265,6 +280,7 @@ def test_more_keys_take_a_kernel_for_queries(
     assert max(errors(CASES[name], device).values()) < 1e-3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", PARTS.values(), ids=PARTS)
 def test_gradients_may_be_computed_in_parts(
     case: Case, device: torch.device, monkeypatch: pytest.MonkeyPatch
@@ -287,6 +303,7 @@ def test_parts_are_as_few_as_fit_and_of_one_size(
     assert sizes == [1, 2, 3, 2, 3, 3, 3, 3]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "kept", "largest"),
     [
@@ -331,6 +348,7 @@ def test_maps_over_heads_may_be_left_to_the_operator(
         torch.testing.assert_close(x, y, atol=1e-4 * float(y.abs().max()), rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_gradients_of_maps_over_heads_may_take_their_place(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,8 +369,9 @@ def test_gradients_of_maps_over_heads_may_take_their_place(
         torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("begin", [0, 2])
-def test_a_lift_may_begin_anywhere(begin: int, device: torch.device) -> None:
+def test_shape_and_scale_logits_may_begin_anywhere(begin: int, device: torch.device) -> None:
     """Four keys at once are read only where they begin at a multiple of 16 bytes."""
     case = Case(n=16, m=32, dtype=torch.float16)
     q, k, v, lift, *others = arguments_of(case, device)
@@ -370,11 +389,13 @@ def test_a_lift_may_begin_anywhere(begin: int, device: torch.device) -> None:
 CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["plain", "bias", "bam-constant-prior", "arbitrary-mask"])
 def test_operator_is_registered_for_compilers(name: str, device: torch.device) -> None:
     opcheck(weibull_attention, arguments_of(CASES[name], device), test_utils=CHECKS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kept", "largest"), [(2**25, 2**27), (0, 1)])
 def test_operator_with_maps_over_heads_is_registered_for_compilers(
     kept: int, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from streaming_cases import CASES, EXAMPLES, Case
 
+pytestmark = pytest.mark.thorough
+
 
 def share(case: Case, split: int, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """The batches of one process: up to the split in two parts, or all that follow in one."""

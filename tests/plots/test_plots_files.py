@@ -11,10 +11,12 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
-from plot_checks import answers, attention_map, several
 
 from babn import plots
 from babn.errors import ConfigError
+from plot_checks import answers, attention_map, several
+
+pytestmark = pytest.mark.thorough
 
 
 def figures() -> dict[str, Figure]:

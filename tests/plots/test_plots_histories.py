@@ -10,6 +10,8 @@ from babn.errors import ConfigError
 from models import CASES
 from plot_checks import METHODS, WIDTHS, clipped, texts, tick_texts, touching
 
+pytestmark = pytest.mark.thorough
+
 
 def layers(count: int, chain: str = "encoder", steps: int = 40) -> dict[str, list[float]]:
     return {f"{chain}/{i}": [3 + i - 0.01 * t for t in range(steps)] for i in range(count)}

@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader
 
 import babn
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.parametrize("precision", ["no", pytest.param("bf16", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 import babn
 from models import CASES, Case, cases, without_dropout
 
+pytestmark = pytest.mark.thorough
+
 SETTINGS = {"upward": "heads", "rho": 0.5, "kl_weight": 0.1}
 
 

@@ -25,6 +25,8 @@ from transformers import Trainer
 
 import babn
 
+pytestmark = pytest.mark.thorough
+
 TASKS = {"bert": (bert, texts), "vit": (vit, images), "gpt2": (gpt2, stories)}
 
 

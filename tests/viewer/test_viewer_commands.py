@@ -14,6 +14,8 @@ from babn.cli._app import app
 from babn.evaluation.html_pages import marker
 from babn.viewer.document import AUTHOR
 
+pytestmark = pytest.mark.thorough
+
 
 def run(*arguments: Any) -> tuple[int, str]:
     """Exit code and output of a command line."""

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 from babn.cli._app import app
 
+pytestmark = pytest.mark.thorough
+
 
 def run(*arguments: str) -> tuple[int, str]:
     result = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"}).invoke(app(), list(arguments))

@@ -17,6 +17,8 @@ from babn_paper.attacks.plan import Plan
 from babn_paper.attacks.resources import ResourceError
 from babn_paper.experiments.run_folder import RunError
 
+pytestmark = pytest.mark.thorough
+
 SAMPLE = Plan(recipe="textfooler", threat="sample")
 
 

@@ -20,6 +20,8 @@ from babn_paper.attacks.transformer_resources import MeanPooled, load_masked_lm
 from babn_paper.attacks.word_neighbours import Nearest, read_embedding, read_vectors
 from babn_paper.cli._tables import Request
 
+pytestmark = pytest.mark.thorough
+
 
 class Embedding:
     """What TextAttack's embedding does with its arguments."""

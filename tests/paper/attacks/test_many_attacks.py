@@ -12,6 +12,8 @@ from babn.progress import Progress
 from babn_paper.attacks.many_attacks import attack_many, parse_recipes
 from interruptions import told_after_ctrl_c
 
+pytestmark = pytest.mark.thorough
+
 
 class Counted(Progress):
     def __init__(self) -> None:

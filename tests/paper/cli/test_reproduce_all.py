@@ -12,6 +12,8 @@ from babn.errors import DataError
 from babn_paper.cli import _all_tables
 from babn_paper.cli._tables import Request
 
+pytestmark = pytest.mark.thorough
+
 RUNNER = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"})
 TEXTATTACK = importlib.util.find_spec("textattack") is not None
 

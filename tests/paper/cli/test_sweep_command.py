@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from babn.cli._app import app
 from babn_paper.experiments.records import load_records
 
+pytestmark = pytest.mark.thorough
+
 GRID = '[every]\nmodel = "small"\ndata = "builtin"\n[tasks.mrpc]\n[rules.softmax]\n'
 
 

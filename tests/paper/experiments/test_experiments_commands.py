@@ -15,6 +15,8 @@ from babn.cli._app import app
 from babn_paper.experiments.config_files import write_experiment
 from babn_paper.experiments.run_folder import RunFolder
 
+pytestmark = pytest.mark.thorough
+
 RUNNER = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"})
 
 

@@ -20,6 +20,8 @@ from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.experiments.worker import do_run
 
+pytestmark = pytest.mark.thorough
+
 WRONG: list[dict[str, Any]] = [
     {"task": "mrpx"},
     {"options": {"beam": 3}},

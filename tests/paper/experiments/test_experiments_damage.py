@@ -25,6 +25,8 @@ from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.training_state import TrainingState
 
+pytestmark = pytest.mark.thorough
+
 SHORT: dict[str, Any] = {"steps": 4, "checkpoint_every": 1, "samples": 2}
 
 

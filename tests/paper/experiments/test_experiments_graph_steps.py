@@ -22,6 +22,8 @@ from babn_paper.experiments.graph_steps import GraphedStep, LossTerms
 from babn_paper.experiments.run import run
 from babn_paper.experiments.training_state import TrainingState, prepare_training
 
+pytestmark = pytest.mark.thorough
+
 IMAGES: dict[str, Any] = {"task": "easy-vqa", "model": "mcan-small", "max_length": 0, "steps": 3}
 
 

@@ -11,6 +11,8 @@ from babn_paper.experiments.grids import read_grid
 from babn_paper.experiments.jobs import run_all
 from babn_paper.experiments.records import Record, collect, save_records
 
+pytestmark = pytest.mark.thorough
+
 SCRIPT = Path(__file__).parents[3] / "paper/on_one_gpu.py"
 
 GRID = """

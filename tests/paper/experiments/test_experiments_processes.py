@@ -29,6 +29,8 @@ from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.training_state import prepare_training
 from launching import start_torchrun, torchrun
 
+pytestmark = pytest.mark.thorough
+
 NOISELESS = {
     "settings": {"rho": 1e9, "sigma": 0.0},
     "dropout": 0.0,

@@ -8,6 +8,8 @@ from torch.distributed import HashStore, Store
 
 from babn_paper.experiments.distributed import agree_on_prefix
 
+pytestmark = pytest.mark.thorough
+
 
 def start(store: Store, count: int) -> list[str]:
     with ThreadPoolExecutor(count) as pool:

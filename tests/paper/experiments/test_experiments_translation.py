@@ -28,6 +28,8 @@ from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.training_state import prepare_training
 from babn_paper.tasks.catalogue import find_task
 
+pytestmark = pytest.mark.thorough
+
 RULES = ("softmax", "va-enum", "va-sample", "bam", "belief")
 
 TINY: dict[str, Any] = {

@@ -22,6 +22,8 @@ from babn_paper.experiments.visual_tables import visual_tables
 from babn_paper.tasks.catalogue import find_task
 from vqa_cases import tiny
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -13,6 +13,8 @@ from babn_paper.visual.question import QuestionSettings, answer_file, load_run
 from babn_paper.visual.question_figure import answer_example, read_questions
 from vqa_cases import png, random_image, tiny, write_vqa2
 
+pytestmark = pytest.mark.thorough
+
 FEW = QuestionSettings(samples=2)
 
 

@@ -11,6 +11,8 @@ from network_cases import columns, scalar, tensor, two_layers
 from babn_paper.gbn import GammaBeliefNetwork, gibbs
 from babn_paper.gbn.gibbs import State, draw_latent_counts, draw_units, exposures, sweep
 
+pytestmark = pytest.mark.thorough
+
 THREE = GammaBeliefNetwork(
     tensor([0.9, 1.4]), (columns(3, 2, 0), 2 * columns(2, 3, 1), 3 * columns(2, 2, 2)), rate=0.9
 )

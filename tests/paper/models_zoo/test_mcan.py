@@ -15,6 +15,8 @@ import babn
 from babn.errors import ConfigError
 from babn_paper.models import McanConfig, McanForQuestionAnswering, WordVectors
 
+pytestmark = pytest.mark.thorough
+
 CHAINS = [
     "network.question.*.self_attention",
     "network.image.*.self_attention",

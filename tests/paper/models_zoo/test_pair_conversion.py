@@ -11,6 +11,8 @@ from torch import Tensor
 import babn
 from babn.conversion.layer_kl import nearest
 
+pytestmark = pytest.mark.thorough
+
 STOCHASTIC = ("bam", "belief", "heads")
 LABELS = torch.tensor([0, 1, 2])
 

@@ -18,6 +18,8 @@ from babn_paper.experiments.run import run
 from babn_paper.models import DecomposableForSequenceClassification
 from babn_paper.tasks.catalogue import find_task
 
+pytestmark = pytest.mark.thorough
+
 TINY: dict[str, Any] = {
     "task": "mrpc",
     "data": "builtin",

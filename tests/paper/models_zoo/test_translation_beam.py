@@ -25,6 +25,8 @@ from translation_cases import (
 import babn
 from babn_paper.models import Translations, translate
 
+pytestmark = pytest.mark.thorough
+
 ALL = (*RULES, "va-enum")
 STOCHASTIC = ("bam", "belief", "heads")
 

@@ -21,6 +21,8 @@ from translation_cases import (
 import babn
 from babn_paper.models.translation_parts import TranslationOutput
 
+pytestmark = pytest.mark.thorough
+
 STOCHASTIC = ("bam", "belief", "heads")
 
 

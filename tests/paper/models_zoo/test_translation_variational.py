@@ -16,6 +16,8 @@ from babn_paper.models import alignments
 from babn_paper.models.alignments import Aligned, relaxed
 from babn_paper.models.variational import kl_divergence, log_attention
 
+pytestmark = pytest.mark.thorough
+
 SAMPLES = 6000
 
 

@@ -7,6 +7,8 @@ from babn_paper.plots.posteriors import encoder_agreement, posterior_checks
 from babn_paper.simulation.draws import LEVELS
 from plot_checks import texts
 
+pytestmark = pytest.mark.thorough
+
 COVERAGE = {f"{level:g}": (level - 0.02, 0.01) for level in LEVELS}
 
 

@@ -10,6 +10,8 @@ from babn.plots import save
 from babn.prediction.attention_maps import AttentionMap
 from babn_paper.plots.questions import noise_curves, question_figure
 
+pytestmark = pytest.mark.thorough
+
 WORDS = ["what", "color", "is", "it"]
 ANSWERS = [("red", 0.98, 0.05), ("blue", 0.01, 0.02)]
 

@@ -16,6 +16,8 @@ from babn_paper.simulation.attention_encoders import (
 from babn_paper.simulation.attention_model import AttentionModel
 from babn_paper.simulation.draws import coverage
 
+pytestmark = pytest.mark.thorough
+
 CONFIG = babn.BeliefConfig.pairs(
     rho=1.0, sigma=1.0, scores="raw", max_length=2, noise="exact", kl_reduction="sum"
 )

@@ -12,6 +12,8 @@ from babn_paper.experiments.run import run
 from babn_paper.tasks.domains import TASKS, DomainTask
 from babn_paper.tasks.text_predictions import TextPredictions
 
+pytestmark = pytest.mark.thorough
+
 SAMPLES = 3
 CALIBRATION = {"ECE-10 + TS (in domain)", "NLL + TS (in domain)"}
 DETECTION = {"OOD AUROC (entropy)", "OOD FPR95 (entropy)"}

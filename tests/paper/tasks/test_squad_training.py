@@ -16,6 +16,8 @@ from babn_paper.pretrained import small_sizes
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.encoded import Encoded
 
+pytestmark = pytest.mark.thorough
+
 LENGTH = 80
 
 

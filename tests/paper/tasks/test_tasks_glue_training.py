@@ -14,6 +14,8 @@ from babn_paper.pretrained import small_sizes
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.glue import SST2, TASKS, GlueTask
 
+pytestmark = pytest.mark.thorough
+
 LENGTH = 48
 RULES = {"softmax": babn.SoftmaxConfig(), "belief": babn.BeliefConfig.pairs(max_length=LENGTH)}
 

@@ -29,6 +29,8 @@ from vqa_cases import (
     write_vqa2,
 )
 
+pytestmark = pytest.mark.thorough
+
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 40 30\n%%EndComments\n%%EOF\n"
 
 

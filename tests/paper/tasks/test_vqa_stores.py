@@ -23,6 +23,8 @@ from babn_paper.tasks.vqa_lmdb import Lmdb
 from babn_paper.tasks.vqa_stores import image_key, read_arrays
 from vqa_cases import png, random_image, write_vqa2
 
+pytestmark = pytest.mark.thorough
+
 DOCUMENT = Path(__file__).parents[3] / "docs" / "vqa.md"
 
 Write = Callable[[np.ndarray], bytes]

@@ -21,6 +21,8 @@ from babn_paper.visual.backbones import Backbone, torchvision_backbone
 from babn_paper.visual.feature_extraction import ExtractionSettings, corners, extract
 from vqa_cases import random_image, tiny, write_daquar
 
+pytestmark = pytest.mark.thorough
+
 WISH = ExtractionSettings((16, 24), batch=2)
 
 

@@ -28,6 +28,8 @@ from babn_paper.visual.question_figure import (
     read_questions,
 )
 
+pytestmark = pytest.mark.thorough
+
 FEW = QuestionSettings(samples=3)
 
 
