@@ -142,6 +142,7 @@ def test_the_page_of_results_is_short() -> None:
     assert len((ROOT / "RESULTS.md").read_text().splitlines()) <= 200
 
 
+@pytest.mark.thorough
 def test_the_figures_of_settings_can_be_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,7 @@ def test_noise_per_key_comes_back(case: Case, tmp_path: Path) -> None:
     assert_same(model, babn.load_adapter(case.model(), folder), case.batch())
 
 
+@pytest.mark.thorough
 def test_low_rank_maps_train_and_come_back(tmp_path: Path) -> None:
     model = converted_bert(babn.BeliefConfig.pairs(max_length=32, rho=1.0, upward_rank=3)).train()
     batch = token_batch()
@@ -145,6 +146,7 @@ def test_low_rank_maps_train_and_come_back(tmp_path: Path) -> None:
     assert_same(model, babn.load(tmp_path), batch)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases("bert", "albert", "bart"))
 def test_names_in_the_file_are_those_of_the_model(case: Case, tmp_path: Path) -> None:
     model = case.converted()
@@ -154,6 +156,7 @@ def test_names_in_the_file_are_those_of_the_model(case: Case, tmp_path: Path) ->
     assert {n for n in own if n.startswith("babn.")} == {n for n in saved if "babn" in n}
 
 
+@pytest.mark.thorough
 def test_model_in_several_files(tmp_path: Path) -> None:
     model = converted_bert()
     model.save_pretrained(tmp_path, max_shard_size="20KB")
@@ -161,6 +164,7 @@ def test_model_in_several_files(tmp_path: Path) -> None:
     assert_same(model, babn.load(tmp_path), token_batch())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases("bert", "albert", "bart"))
 def test_plain_loading_gives_the_deterministic_model(case: Case, tmp_path: Path) -> None:
     model = case.converted()
@@ -185,6 +189,7 @@ def test_model_saved_after_revert_was_never_converted(tmp_path: Path) -> None:
     assert not any("babn" in name for name in load_file(tmp_path / "model.safetensors"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16
 def test_half_precision_model_comes_back(dtype: torch.dtype, tmp_path: Path) -> None:
@@ -218,6 +223,7 @@ def test_belief_files_hold_the_belief_alone(belief_folder: Path) -> None:
     assert 4 * numbers < (belief_folder / "belief.safetensors").stat().st_size < 4 * numbers + 16000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases("gpt2", "bart", "vit", "torch-encoder"))
 def test_belief_of_every_kind_of_model(case: Case, tmp_path: Path) -> None:
     model = case.converted(rho=1.0)
@@ -257,6 +263,7 @@ class WarmConfig(babn.RuleConfig):
         return WarmRule(self.temperature)
 
 
+@pytest.mark.thorough
 @ways_to_load
 def test_rule_of_ones_own(
     save: Any, load: Any, weights: str, description: str, tmp_path: Path
@@ -273,6 +280,7 @@ def test_rule_of_ones_own(
 # What is refused
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "other",
     [
@@ -290,6 +298,7 @@ def test_belief_of_another_model_is_refused(belief_folder: Path, other: Any) -> 
     assert not hasattr(base, "babn")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "change", [{"num_hidden_layers": 1}, {"num_hidden_layers": 5}, {"num_attention_heads": 2}]
 )
@@ -303,6 +312,7 @@ def test_model_of_another_class_is_refused(model_folder: Path) -> None:
         babn.load(model_folder, model_class=hf.BertModel)
 
 
+@pytest.mark.thorough
 def test_class_that_transformers_does_not_have_is_asked_for(model_folder: Path) -> None:
     edit_json(model_folder / "config.json", architectures=["Nobody"])
     with pytest.raises(FormatError, match="model_class"):
@@ -310,6 +320,7 @@ def test_class_that_transformers_does_not_have_is_asked_for(model_folder: Path) 
     assert babn.load(model_folder, model_class=hf.BertForTokenClassification)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[::-1]])
 @ways_to_load
 def test_damaged_weights_are_refused(
@@ -322,6 +333,7 @@ def test_damaged_weights_are_refused(
         load(tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])
 @ways_to_load
 def test_damaged_description_is_refused(
@@ -340,6 +352,7 @@ def test_description_that_is_not_text_is_refused(belief_folder: Path, binary: by
         babn.load_adapter(bert(), belief_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "change",
     [
@@ -373,6 +386,7 @@ def test_description_of_something_else_is_refused(
         load(tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("missing", ["weights", "description", "folder"])
 @ways_to_load
 def test_missing_files_are_named(
@@ -471,6 +485,7 @@ LARGE = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("settings", LARGE, ids=str)
 @ways_to_load
 def test_maps_larger_than_their_file_are_refused_before_they_are_made(
@@ -486,6 +501,7 @@ def test_maps_larger_than_their_file_are_refused_before_they_are_made(
         load(tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "change",
     [{"head_dim": -5}, {"heads": 0}, {"heads": 1.5}, {"keys": 10**30}, {"path": 3}, {"order": "x"}],
@@ -581,6 +597,7 @@ def test_a_changed_description_beside_whole_weights_is_refused(belief_folder: Pa
         babn.load_adapter(bert(), belief_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("base", [3, {}, {"weights": 1, "adapters": ""}, {"weights": {"x": 1}}])
 def test_a_damaged_fingerprint_is_named(belief_folder: Path, base: Any) -> None:
     edit_json(belief_folder / "belief.json", base_weights=base)

@@ -107,6 +107,7 @@ def test_samples_are_of_one_text(form: str, passes: list[int]) -> None:
     assert rows == passes
 
 
+@pytest.mark.thorough
 def test_every_rule_is_measured_once_in_every_form() -> None:
     rows = list(suite.run(Plan(((TINY, "eager"),), repeats=1), CPU, lambda text: None))
     trained = [r.name for r in rows if r.task == "train"]
@@ -214,6 +215,7 @@ def test_what_does_not_fit_beside_others_is_measured_alone(
     assert len(rows) == 2 * len(suite.ROUTES) and all(each.cost for each in rows)
 
 
+@pytest.mark.thorough
 def test_cheaper_upward_paths_are_measured_on_their_own(tmp_path: Path) -> None:
     out = tmp_path / "routes.json"
     result = CliRunner().invoke(app(), ["bench", "--quick", "--routes", "--out", str(out)])

@@ -192,6 +192,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 def test_outline_is_inspected_like_the_model(family: str) -> None:
     config = FAMILIES[family]

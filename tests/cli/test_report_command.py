@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from typer.testing import CliRunner
 
@@ -11,6 +12,7 @@ from babn.cli._app import app
 RUNNER = CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"})
 
 
+@pytest.mark.thorough
 def test_the_command_writes_a_page_from_saved_answers(tmp_path: Path) -> None:
     labels = torch.arange(40) % 2
     for name, scale in (("softmax", 1.0), ("BABN", 2.0)):

@@ -22,6 +22,7 @@ def gradient(model: nn.Module, case: Case, passes: int = 1) -> Tensor:
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize("case", CHECKPOINTED)
 def test_gradients_are_those_of_training_without_it(case: Case, passes: int) -> None:

@@ -25,6 +25,7 @@ def chosen(case: Case, layers: str) -> dict[str, list[int]]:
     return {chain.name: [call.order for call in chain.calls] for chain in found.chains}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "layers", "expected"),
     [
@@ -57,6 +58,7 @@ def test_layers_are_counted_along_each_stack(
     assert chosen(CASES[name], layers) == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "case", cases("albert", "bart", "deberta", "gemma2", "gpt2", "multihead", "sdpa", "handmade")
 )

@@ -12,6 +12,7 @@ from models import CASES, Case, Multihead, cases, floats
 WITH_LOSS = cases(kinds=("encoder", "decoder", "seq2seq", "vision"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases())
 def test_every_belief_parameter_gets_a_finite_gradient(case: Case) -> None:
     model = case.converted(sigma=0.1, kl_weight=1.0).train()
@@ -40,6 +41,7 @@ def test_the_training_loss_is_likelihood_plus_weighted_divergence(case: Case) ->
     torch.testing.assert_close(found[1.0].loss, found[0.0].loss + kl, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", WITH_LOSS)
 def test_the_divergence_is_an_attribute_of_the_output_and_no_entry(case: Case) -> None:
     model = case.converted().train()

@@ -104,6 +104,7 @@ def raising(error: BaseException) -> Callable[..., None]:
     return hook
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", [ValueError("stop"), KeyboardInterrupt()], ids=["error", "key"])
 @pytest.mark.parametrize(
     ("name", "path"),

@@ -39,6 +39,7 @@ def generate(model: Any, **settings: Any) -> Any:
 GENERATORS = cases("gpt2", "llama", "qwen2", "qwen3", "mistral", "gemma2", "bart", "t5")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", GENERATORS)
 def test_cached_equals_uncached(case: Case) -> None:
     model = case.converted(sigma=0.1)
@@ -52,6 +53,7 @@ def test_cached_equals_uncached(case: Case) -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", GENERATORS)
 def test_the_mean_without_scale_noise_generates_as_the_original(case: Case) -> None:
     converted, original = generate(case.converted(sigma=0.0)), generate(case.model())
@@ -71,6 +73,7 @@ def test_a_static_cache_equals_none(case: Case) -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases("gpt2", "bart"))
 def test_beams_with_a_cache_equal_beams_without(case: Case) -> None:
     model = case.converted(sigma=0.1)
@@ -106,6 +109,7 @@ def test_cached_equals_uncached_under_one_sample(case: Case) -> None:
     assert not torch.allclose(cached.logits[0], generate(model).logits[0], rtol=1e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases("llama", "gemma2"))
 def test_a_static_cache_equals_none_under_one_sample(case: Case) -> None:
     model = case.converted(rho=0.1, sigma=0.1)
@@ -118,6 +122,7 @@ def test_a_static_cache_equals_none_under_one_sample(case: Case) -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases("llama", "mistral"))
 def test_a_prompt_in_pieces_equals_a_prompt_at_once(case: Case) -> None:
     model = case.converted(rho=0.1, upward="heads")
@@ -143,6 +148,7 @@ def test_each_sequence_keeps_its_own_noise() -> None:
     assert not torch.allclose(first.logits[0][0], first.logits[0][1], rtol=1e-3)
 
 
+@pytest.mark.thorough
 def test_maps_over_heads_generate_beyond_any_length() -> None:
     """Converted with nine tokens and `max_length=4`, which maps over heads do not ask for."""
     model = CASES["llama"].converted(rho=0.1, upward="heads", max_length=4)

@@ -22,6 +22,7 @@ def test_the_same_object_comes_back_and_its_outputs_stay(case: Case, sigma: floa
         assert gap(outputs(original, batch), outputs(converted, batch)) < 1e-5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases())
 def test_training_without_noise_or_dropout_equals_evaluation(case: Case) -> None:
     batch = case.batch()
@@ -40,6 +41,7 @@ def test_attention_weights_are_given_when_asked_for(case: Case) -> None:
     assert gap(outputs(original, batch), outputs(converted, batch)) < 1e-5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("config", [babn.SoftmaxConfig(), babn.BamConfig(), babn.McDropoutConfig()])
 @pytest.mark.parametrize("case", cases("bert", "t5", "multihead", "handmade"))
 def test_the_mean_of_every_rule_is_softmax(case: Case, config: babn.RuleConfig) -> None:

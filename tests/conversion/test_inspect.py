@@ -38,6 +38,7 @@ def test_the_number_of_new_parameters_is_foretold(case: Case) -> None:
     assert inspection.parameters_added == after - before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "config",
     [

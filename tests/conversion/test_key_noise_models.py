@@ -54,6 +54,7 @@ def test_samples_differ_from_the_mean_and_can_be_repeated(case: Case) -> None:
     assert gap(mean, first) > 1e-3 and gap(first, other) > 1e-3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases("bert", "vit", "llama", "bart", "multihead", "sdpa"))
 def test_samples_by_a_bias_on_keys_are_those_of_the_weights(case: Case) -> None:
     """Torch's attention with a bias, beside the reference that makes the weights."""
@@ -81,6 +82,7 @@ def test_every_belief_parameter_gets_a_finite_gradient(case: Case) -> None:
     assert any("log_shape" in name for name in gradients)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases())
 def test_training_without_noise_or_dropout_equals_evaluation(case: Case) -> None:
     batch = case.batch()
@@ -106,6 +108,7 @@ def posteriors_of(model: nn.Module, batch: Batch) -> tuple[Any, dict[str, KeyPos
     return output, dict(found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases("bert", "modernbert", "sdpa", "handmade"))
 def test_padding_changes_no_shape(case: Case) -> None:
     model, batch = case.with_key_noise(), case.batch()
@@ -150,6 +153,7 @@ def test_later_tokens_change_nothing_before_them(case: Case) -> None:
         torch.testing.assert_close(*pair, rtol=1e-4, atol=1e-5, msg=name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", GENERATORS)
 def test_cached_equals_uncached_under_one_sample(case: Case) -> None:
     """Two rows, the first padded on the left, past the windows of Mistral and Gemma 2."""
@@ -164,6 +168,7 @@ def test_cached_equals_uncached_under_one_sample(case: Case) -> None:
     assert not torch.allclose(cached.logits[0], generate(model).logits[0], rtol=1e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases("gpt2", "bart", "t5"))
 def test_the_mean_generates_as_the_original(case: Case) -> None:
     converted, original = generate(case.with_key_noise()), generate(case.model())
@@ -171,6 +176,7 @@ def test_the_mean_generates_as_the_original(case: Case) -> None:
     assert torch.equal(converted.sequences, original.sequences)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases("bert", "gpt2", "bart", "deberta"))
 def test_checkpointing_has_the_gradients_of_training_without_it(case: Case) -> None:
     model, found = case.with_key_noise(kl_weight=1.0).train(), []

@@ -13,6 +13,8 @@ from babn import errors
 from babn.conversion import recorder
 from models import CASES, TEXT, enlarge, token_batch
 
+pytestmark = pytest.mark.thorough
+
 
 class Attention(nn.Module):
     """Attention in which padding neither sees nor is seen."""

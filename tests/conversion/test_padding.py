@@ -84,6 +84,7 @@ def test_padding_on_the_left_changes_nothing(case: Case) -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("case", cases("bert", "gpt2", "multihead", "handmade"))
 def test_padding_has_no_gradient(case: Case, reduction: str) -> None:

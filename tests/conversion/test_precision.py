@@ -9,7 +9,10 @@ import babn
 from models import CASES, Batch, Case, cases, gap, outputs, without_dropout
 
 # What torch says on processors that have no bfloat16 of their own.
-pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore:mkldnn_matmul failed"),
+]
 
 FAMILIES = cases("bert", "llama", "t5", "torch-encoder", "handmade")
 

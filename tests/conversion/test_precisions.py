@@ -18,7 +18,10 @@ from babn.conversion import recorder
 from babn.conversion.full_precision import WideProducts
 
 # What torch says on processors that have no bfloat16 of their own.
-pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore:mkldnn_matmul failed"),
+]
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 HALVES = [torch.bfloat16, torch.float16]

@@ -156,6 +156,7 @@ def test_a_family_that_is_described_wrongly(spec: babn.SoftmaxSpec) -> None:
     assert surface(model) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("layers", ["all", "first:1"])
 @pytest.mark.parametrize(
     ("name", "message"),

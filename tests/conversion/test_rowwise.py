@@ -8,6 +8,8 @@ from babn.attention.keys import KeyBeliefRule
 from babn.cli._outline import outline
 from models import CASES, Case, cases
 
+pytestmark = pytest.mark.thorough
+
 EXPECTED = {
     "bert": {"bert.encoder": False},
     "deberta": {"deberta.encoder": False},

@@ -30,6 +30,7 @@ def trained(seed: int, config: babn.RuleConfig | None) -> tuple[Logs, torch.nn.M
     return logs, model.cpu()
 
 
+@pytest.mark.thorough
 def test_training_learns_and_is_repeatable() -> None:
     first, model = trained(0, babn.BeliefConfig(kl_weight=0.02))
     second, _ = trained(0, babn.BeliefConfig(kl_weight=0.02))

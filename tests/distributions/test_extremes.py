@@ -125,6 +125,7 @@ def test_half_precision_is_float32_rounded(family: Any, noise: Any, dtype: torch
     assert made.sample(torch.empty(1000, dtype=dtype)).isfinite().all()
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, inside its compiler
 def test_divergences_can_be_compiled(as_installed: None) -> None:
     compiled = torch.compile(kl_weibull_gamma, backend="eager")

@@ -70,6 +70,7 @@ def test_lognormal_lognormal_is_the_integral(mu_q, sigma_q, mu_p, sigma_p):
     assert value.item() == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("beta", [1.0, 1e-6])
 def test_weibull_gamma_in_float32_is_right_to_rounding(beta):
     log_k, log_lam, log_alpha = grid(0, (-2.0, 3.0), (-30.0, 30.0), (-6.0, 2.0))

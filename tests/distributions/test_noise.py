@@ -67,6 +67,7 @@ def test_truncated_log_moment_at_the_limits(family):
     assert noise.log_moment(tensor(1e8)).item() / 1e8 == pytest.approx(largest, rel=1e-6)
 
 
+@pytest.mark.thorough
 @scales
 @truncations
 @families
@@ -83,6 +84,7 @@ def test_log_moment_gradcheck(family, name):
     assert torch.autograd.gradcheck(noise_for(family, name).log_moment, tensor(*SCALES))
 
 
+@pytest.mark.thorough
 @scales
 @truncations
 @families

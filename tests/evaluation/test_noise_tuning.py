@@ -71,6 +71,7 @@ def test_the_largest_level_within_a_rise_of_nll() -> None:
     assert found.level == max(within) > 0
 
 
+@pytest.mark.thorough
 def test_batches_labels_apart_and_seeds_give_the_same() -> None:
     model, data = overconfident()
     halves = [{k: v[i : i + 30] for k, v in data.items()} for i in (0, 30)]

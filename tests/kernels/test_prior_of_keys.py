@@ -44,6 +44,7 @@ def mask_of(kind: str, m: int) -> Tensor | None:
     return torch.ones(1, 1, m, m, dtype=torch.bool).tril() if kind == "rowwise" else None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["plain", "padded", "rowwise"])
 @pytest.mark.parametrize(
     ("m", "d", "groups", "parts", "programs"),

@@ -142,6 +142,7 @@ def test_the_beginning_is_attentions_softmax(masked: bool, device: torch.device)
         torch.testing.assert_close(x.grad.cpu().double(), y.grad, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_compilers_are_told_the_truth(device: torch.device) -> None:
     scores, *maps = [x.to(device).requires_grad_() for x in inputs(2, 3, 4, 5)]
     torch.library.opcheck(upward_over_heads, (scores, keys_for(scores), None, None, 1.0, *maps))

@@ -47,6 +47,7 @@ def weighted(outputs: list[Tensor]) -> Tensor:
     return torch.stack([(x * w.to(x)).sum() for x, w in zip(outputs, weights, strict=True)]).sum()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["", "padded", "with gaps", "one for all"])
 @pytest.mark.parametrize(
     ("steps", "n", "keys", "maps"),

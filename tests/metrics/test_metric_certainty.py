@@ -49,6 +49,7 @@ def test_by_hand() -> None:
     assert found.uncertain_given_inaccurate == pytest.approx(2 / 3)
 
 
+@pytest.mark.thorough
 @patient
 @given(seeds)
 def test_p_values_are_those_of_the_prediction(seed: int) -> None:

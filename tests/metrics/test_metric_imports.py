@@ -50,6 +50,7 @@ for use in (
 """
 
 
+@pytest.mark.thorough
 def test_streaming_without_torchmetrics_names_the_remedy() -> None:
     expected = "babn.metrics.streaming needs torchmetrics: pip install 'babn[metrics]'"
     assert python(WITHOUT_TORCHMETRICS).splitlines() == [expected] * 3

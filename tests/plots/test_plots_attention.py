@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from plot_checks import WIDTHS, attention_map, clipped, texts, tick_texts, touching
 
 import babn
 from babn import plots
 from babn.errors import ConfigError
 from babn.plots.tokens import readable
 from models import CASES
+from plot_checks import WIDTHS, attention_map, clipped, texts, tick_texts, touching
 
 HOSTILE = [
     "$x_1$",
@@ -86,6 +86,7 @@ def test_masked_pairs_are_blank_in_spread() -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("heads", [1, 3, 12])
 def test_heads_fit_onto_a_page_and_share_their_scales(heads: int, width: float) -> None:
@@ -115,6 +116,7 @@ def test_heads_are_named_where_there_are_several() -> None:
     assert not [text for text in alone if text.startswith("head")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("length", [5, 20, 128])
 def test_labels_of_long_inputs_are_thinned(length: int, width: float) -> None:
@@ -146,6 +148,7 @@ def test_a_given_height_is_kept() -> None:
     assert not clipped(figure)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
 def test_hostile_tokens_are_drawn(suffix: str, tmp_path: object) -> None:
     found = attention_map(len(HOSTILE), len(HOSTILE), 1)
@@ -176,6 +179,7 @@ def test_characters_without_a_font_are_told_once(caplog: pytest.LogCaptureFixtur
     assert "U+16F00" in caplog.text
 
 
+@pytest.mark.thorough
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=6))
 def test_any_text_can_be_drawn(tokens: list[str]) -> None:

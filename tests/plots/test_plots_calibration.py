@@ -36,6 +36,7 @@ def test_error_and_bins_are_written_in_the_panel(bins: int) -> None:
     assert f"ECE {error:.1f} %\n{bins} bins" in texts(figure)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_every_method_has_a_panel(count: int, width: float) -> None:

@@ -38,6 +38,7 @@ def probabilities(model: Any, tokens: Tensor, seed: int) -> Tensor:
         return model(input_ids=tokens[None]).logits[0].double().softmax(-1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases("gpt2", "llama", "gemma2"))
 def test_tokens_are_scored_as_if_each_text_were_alone(case: Case) -> None:
     model = case.converted(rho=0.1, sigma=0.05)
@@ -59,6 +60,7 @@ def test_tokens_are_scored_as_if_each_text_were_alone(case: Case) -> None:
         torch.testing.assert_close(found.tokens.expected_entropy[row], expected, **close)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", cases("gpt2", "llama", "bart", "t5"))
 def test_texts_are_scored_by_the_logits_that_wrote_them(case: Case) -> None:
     model = case.converted(rho=0.05)
@@ -168,6 +170,7 @@ def test_what_cannot_be_done_is_said() -> None:
         babn.generate(CASES["bert"].converted(), prompts())
 
 
+@pytest.mark.thorough
 def test_a_longer_text_than_any_before() -> None:
     """Maps over heads have no maximum, and positions by rotation have none either."""
     config = hf.LlamaConfig(**GROUPED | {"num_hidden_layers": 2})

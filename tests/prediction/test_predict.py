@@ -109,6 +109,7 @@ def test_modes_are_restored_after_an_error() -> None:
     assert all(flags(model))
 
 
+@pytest.mark.thorough
 def test_batched_samples_have_the_statistics_of_single_ones() -> None:
     model, batch, count = converted(num_hidden_layers=1), words(2, 5), 400
     batched = samples_of(model, batch, samples=count)

@@ -11,6 +11,8 @@ from torch import Tensor
 import babn
 from models import CASES
 
+pytestmark = pytest.mark.thorough
+
 LLAMA = CASES["llama"]
 CONFIG = babn.BeliefConfig.pairs(upward="heads", rho=0.5, kl_weight=0.1, layers="last:2")
 LORA = LoraConfig(

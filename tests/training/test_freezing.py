@@ -71,6 +71,7 @@ def test_another_base_of_the_same_shape_is_refused(tmp_path: Path) -> None:
     assert hasattr(babn.load_adapter(other, tmp_path, check_base=False), "babn")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16
 def test_the_same_base_in_half_precision_is_known(dtype: torch.dtype, tmp_path: Path) -> None:
@@ -79,6 +80,7 @@ def test_the_same_base_in_half_precision_is_known(dtype: torch.dtype, tmp_path: 
     assert hasattr(babn.load_adapter(LLAMA.model().to(dtype).float(), tmp_path), "babn")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     [

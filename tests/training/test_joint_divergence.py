@@ -33,6 +33,7 @@ class Pretended:
         self.rank, self.second_round, self.place = rank, second_round, 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", [4, 5, 1])
 @pytest.mark.parametrize("rule", CONFIGS)
 def test_the_mean_over_processes_is_that_of_the_joined_batch(

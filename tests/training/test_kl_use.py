@@ -99,6 +99,7 @@ def of_the_head_alone(model: Any) -> None:
     likelihood(model).backward()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "step",
     [

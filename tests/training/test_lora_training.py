@@ -12,6 +12,8 @@ from torch import Tensor
 
 import babn
 
+pytestmark = pytest.mark.thorough
+
 CONFIG = babn.BeliefConfig.pairs(max_length=16, rho=1.0, kl_weight=0.1)
 TO_SAVE = ["babn", "classifier"]
 

@@ -53,6 +53,7 @@ class AtTheBeginning(TrainerCallback):
         self.parameters = belief_parameters(model)
 
 
+@pytest.mark.thorough
 def test_resuming_begins_with_the_saved_belief_parameters(tmp_path: Path) -> None:
     trainer_for(tmp_path / "first").train()
     saved = belief_parameters(babn.load(tmp_path / "first" / "checkpoint-2"))

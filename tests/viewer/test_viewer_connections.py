@@ -14,6 +14,8 @@ from tiny import TEXT, classifier, tokenizer
 from babn.viewer.http_limits import SECONDS, Limits, TimedProtocol
 from babn.viewer.server import Server, listen, web_server
 
+pytestmark = pytest.mark.thorough
+
 PATIENCE = 0.3
 BODY = json.dumps({"text": TEXT}).encode()
 HEAD = b"POST /view HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

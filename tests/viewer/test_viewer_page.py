@@ -92,6 +92,7 @@ def test_models_without_classes_show_attention_only() -> None:
     assert np.triu(planes["mean"], 1).max() == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", [TEXT, (TEXT, "we lent a sum")])
 def test_chains_of_an_encoder_decoder(text: Any) -> None:
     found = column(translator(), text)
@@ -199,6 +200,7 @@ class Scripts(HTMLParser):
         self.tags.append(tag)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_texts_change_no_markup(model: Any, text: str) -> None:
     made = view(model, tokenizer(), text)

@@ -136,7 +136,7 @@ def differences(rows: list[Row], texts: Texts, seed: int) -> dict[str, dict[str,
         babn.Evaluation(row.name, row.predictions.clear, labels, outside=row.predictions.outside)
         for row in rows
     ]
-    found = babn.compare(evaluations, bins=choices.BINS, resamples=1000, seed=seed).differences
+    found = babn.compare(evaluations, bins=choices.BINS, resamples=400, seed=seed).differences
     return {
         name: {called: each[measure] for measure, called in choices.MEASURES.items()}
         for name, each in found.items()

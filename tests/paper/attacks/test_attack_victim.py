@@ -15,6 +15,8 @@ from babn_paper.experiments.training_state import TaskModel
 from babn_paper.tasks.task import Part, without_labels
 from babn_paper.tasks.text_task import TextExample
 
+pytestmark = pytest.mark.thorough
+
 TEXT = ("a moving and wonderful film",)
 OTHER = ("the plot was thin , the jokes were old and nobody in the room laughed",)
 

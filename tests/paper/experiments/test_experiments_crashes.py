@@ -92,6 +92,7 @@ def test_killed_again_and_again(seed: int, folder: Path, whole: Path) -> None:
     check_goes_on(folder, whole)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "at", [*places(2), *(pytest.param(n, marks=pytest.mark.slow) for n in ALL)]
 )

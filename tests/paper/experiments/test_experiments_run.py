@@ -51,6 +51,7 @@ def test_a_run_leaves_everything_behind(done: Path) -> None:
     assert (kept.method, kept.seed) == ("BABN, sampled", 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fields", [{}, {"accumulation": 2, "label_smoothing": 0.1}])
 def test_the_logged_nll_is_the_mean_of_the_steps_while_the_weight_grows(
     fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -73,6 +74,7 @@ def test_the_logged_nll_is_the_mean_of_the_steps_while_the_weight_grows(
     assert all(0.5 < line["nll"] < 0.9 for line in steps + means)
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_logs_the_nll_of_one_that_nothing_happened_to(tmp_path: Path) -> None:
     experiment = tiny(settings={"kl_weight": 1.0}, checkpoint_every=2, kl_warmup=1.0)
     run(experiment, tmp_path / "whole")
@@ -112,6 +114,7 @@ def test_another_number_of_samples_can_be_asked_for(done: Path) -> None:
     assert results_of(done) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", ["softmax", "bam", "belief", "mc-dropout"])
 @pytest.mark.parametrize("task", ["mrpc", "stsb"])
 def test_every_rule_runs(rule: str, task: str, tmp_path: Path) -> None:
@@ -153,6 +156,7 @@ def test_a_model_without_dropout_is_not_asked_for_samples_of_it(tmp_path: Path) 
     assert set(run(experiment, tmp_path / "run")["measures"]["dev"]) == {"mean"}
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_weights(done: Path, tmp_path: Path) -> None:
     run(tiny(), tmp_path / "again")
     run(tiny(seed=1), tmp_path / "other")
@@ -172,6 +176,7 @@ def test_a_resumed_run_comes_to_the_same_weights(crash: int, done: Path, tmp_pat
     assert [line["step"] for line in read_log(RunFolder(folder))] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("damaged", [False, True])
 def test_predictions_from_before_an_interruption_are_reused(
     damaged: bool, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -228,6 +233,7 @@ def test_nothing_is_overwritten_unasked(done: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == ["notes.txt"]
 
 
+@pytest.mark.thorough
 def test_overwriting_begins_again_and_takes_only_what_is_its_own(
     tmp_path: Path, done: Path
 ) -> None:
@@ -292,6 +298,7 @@ def test_batches_may_be_padded_to_the_full_length(full_length: bool) -> None:
     assert all(batch["attention_mask"].sum(1).max() < 40 for batch in batches)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16
 def test_mixed_precision_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_state, "has_bfloat16", lambda: False)

@@ -35,6 +35,7 @@ def quadrature(count: float, upper=0.9, lower=1.4, shape=1.2, rate=0.6):
     return [(first, second - first**2) for first, second in means]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [0.0, 1.0, 12.0])
 def test_two_layers_agree_with_quadrature(count):
     network = scalar(0.9, 1.4, shape=1.2, rate=0.6)

@@ -72,6 +72,7 @@ def test_texts_without_tokens_are_no_trouble(kind: str) -> None:
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["decomposable", "esim"])
 @pytest.mark.parametrize("rule", [None, babn.BeliefConfig.pairs(max_length=8, rho=1.0)])
 def test_learning_whether_a_word_stands_in_a_text(kind: str, rule: Any) -> None:

@@ -65,6 +65,7 @@ def test_samples_are_those_of_attention(rule: str) -> None:
     torch.testing.assert_close(found.spread, logs.std(0))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", SAMPLED)
 def test_a_sentence_has_its_noise_in_every_batch(rule: str) -> None:
     model = model_of(rule)

@@ -274,6 +274,7 @@ def test_what_is_missing_is_named() -> None:
             TranslationConfig(**{name: "none"})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "rule", [babn.BeliefConfig.pairs(max_length=9), pytest.param(None, marks=pytest.mark.slow)]
 )

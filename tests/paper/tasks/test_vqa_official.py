@@ -98,6 +98,7 @@ def questions(draw: st.DrawFn) -> tuple[list[str], list[str]]:
     return people, [*people, *few, draw(TEXTS)]
 
 
+@pytest.mark.thorough
 @settings(max_examples=200)
 @given(questions())
 @example((["two"] * 10, ["two", "2", "Two", " two\n"]))

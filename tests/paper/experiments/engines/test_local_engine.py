@@ -22,6 +22,8 @@ from babn_paper.experiments.engines.local import LocalEngine, LocalSlot
 from babn_paper.experiments.locks import lock_holder
 from babn_paper.experiments.run_folder import RunFolder
 
+pytestmark = pytest.mark.thorough
+
 
 def test_the_last_words_of_a_process_that_dies_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
