@@ -49,6 +49,11 @@ def test_every_exported_name_exists() -> None:
     assert all(hasattr(babn, name) for name in babn.__all__)
 
 
+def test_dir_lists_every_public_name() -> None:
+    assert set(babn.__all__) <= set(dir(babn))
+    assert set(babn.plots.__all__) <= set(dir(babn.plots))
+
+
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'belief'"):
         babn.belief  # noqa: B018

@@ -113,8 +113,13 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """All public names, those that are loaded on first use included."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
-    """Loads what needs transformers when it is first asked for."""
+    """Loads what needs transformers on first use."""
     if name in ("BeliefTrainer", "BeliefTrainerMixin"):
         try:
             from babn.training import trainer

@@ -28,7 +28,10 @@ def test_every_form_is_understood(given_: str | list[int], kept: str) -> None:
     assert babn.RuleConfig.from_dict(config.to_dict()) == config
 
 
-@pytest.mark.parametrize("layers", ["", ",", "last:0", "last:", "lst:4", "0;2", "last:-1", [], ()])
+WRONG = ("", ",", "last:0", "last:", "lst:4", "last4", "first-2", "0;2", "last:-1", [], ())
+
+
+@pytest.mark.parametrize("layers", WRONG)
 def test_other_forms_are_refused(layers: str | list[int]) -> None:
     with pytest.raises(ConfigError, match=r'layers=.* is not possible. Give "all", "first:2"'):
         babn.BeliefConfig.pairs(layers=layers)

@@ -10,6 +10,7 @@ ALL = "all"
 
 COUNTED = re.compile(r"(first|last):([1-9]\d*)")
 NUMBER = re.compile(r"-?\d+")
+MISSPELT = re.compile(r"(first|last)\W?\d+")
 GLOB = re.compile(r"[\w.*?\[\]!-]*[A-Za-z_*?][\w.*?\[\]!-]*")
 
 FORMS = '"all", "first:2", "last:4", "0,2,5" or [0, 2, 5], or names of modules as "*.self_attn"'
@@ -43,6 +44,8 @@ def terms_of(layers: str) -> list[str]:
 
 
 def _is_term(term: str) -> bool:
+    if MISSPELT.fullmatch(term) and not COUNTED.fullmatch(term):
+        return False
     return any(form.fullmatch(term) for form in (COUNTED, NUMBER, GLOB))
 
 

@@ -50,6 +50,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """All public names, those that are imported on first access included."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Imports what needs matplotlib on first access."""
     if name not in _HOMES:
