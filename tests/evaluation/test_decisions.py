@@ -1,6 +1,7 @@
 """Abstention and prediction sets: their guarantees, by simulation and against scipy."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -93,6 +94,7 @@ def test_few_examples_make_sets_of_all_classes() -> None:
     assert babn.fit_conformal(found, labels, coverage=0.95).sets(found).all()
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -101,9 +103,10 @@ def test_few_examples_make_sets_of_all_classes() -> None:
         ({"risk": 1.5}, r"risk=1\.5"),
         ({"coverage": 0.0}, r"coverage=0\.0"),
         ({"risk": 0.1, "confidence": 1.0}, r"confidence=1\.0"),
+        ({"risk": 0.1, "score": "doubt"}, "score='doubt'"),
     ],
 )
-def test_settings_are_checked(settings: dict[str, float], words: str) -> None:
+def test_settings_are_checked(settings: dict[str, Any], words: str) -> None:
     found, labels = simulated(20, 0)
     with pytest.raises(ConfigError, match=words):
         babn.fit_abstention(found, labels, **settings)

@@ -109,6 +109,8 @@ def test_what_cannot_be_predicted_is_refused(reader: Any) -> None:
         babn.predict(reader, TEXTS)
     with pytest.raises(ConfigError, match="tokenizer=None"):
         babn.attention_maps(reader, TEXTS)
+    with pytest.raises(ConfigError, match="data='play' is one text"):
+        babn.predict(reader, "play", tokenizer=object())
     with pytest.raises(ConfigError, match="batch_size=0"):
         babn.predict(reader, TEXTS, tokenizer=object(), batch_size=0)
     with pytest.raises(SamplesError, match="no batches"):
@@ -121,6 +123,8 @@ def test_parts_of_a_prediction() -> None:
     found = Prediction(torch.randn(6, 5, 3))
     assert len(found) == 5 and len(found[1:3]) == 2
     assert torch.equal(found[2].probs, found.probs[2])
+    with pytest.raises(TypeError, match="one example"):
+        len(found[2])
     mask = torch.tensor([True, False, True, False, True])
     assert torch.equal(found[mask].entropy, found.entropy[mask])
     joined = Prediction.cat([found[:2], found[2:]])

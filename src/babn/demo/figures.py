@@ -94,7 +94,7 @@ def _attention_figure(example: Example) -> Markup:
         drawn,
         "Attention in the last layer, averaged over heads. Each row is a token, each column what "
         "it looks at. Left: how much it looks there. Right: how unsure that is, as the standard "
-        "deviation of the weight divided by its mean; words that decide the intent are pale.",
+        "deviation of the weight divided by its mean.",
     )
 
 

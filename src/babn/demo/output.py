@@ -17,7 +17,7 @@ PAGE, NUMBERS = "index.html", "results.json"
 def prepare(folder: Path, force: bool) -> None:
     """Makes the folder, unless it exists and holds what the demo did not write.
 
-    Called before training, so that nobody waits for results that have nowhere to go.
+    Called before training, so that a folder that cannot be used is reported at once.
     """
     check_target(folder, PAGE, AUTHOR, force)
     folder.mkdir(parents=True, exist_ok=True)

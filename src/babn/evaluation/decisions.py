@@ -5,7 +5,7 @@ Both are fitted on development data and come with a guarantee for data of the sa
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,6 +30,10 @@ def uncertainty(prediction: Prediction, score: Score) -> Float[Tensor, "*example
         score: An attribute of the prediction, or `"confidence"` for one minus the largest
             probability.
     """
+    if score not in get_args(Score):
+        raise ConfigError(
+            f"score={score!r} is not possible. Choose one of {list(get_args(Score))}."
+        )
     return 1 - prediction.probs.amax(-1) if score == "confidence" else getattr(prediction, score)
 
 

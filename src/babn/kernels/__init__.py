@@ -1,1 +1,1 @@
-"""Fused attention: one kernel for scores, noise, weights, values and divergence."""
+"""Fused attention: one kernel for scores, noise, weights, values and KL."""

@@ -132,7 +132,7 @@ class Tile(NamedTuple):
         warps: Warps of a program.
         stages: Tiles that are loaded at once.
         registers: Limit of the registers of a thread, so that more programs run at a time; 0 for
-            none. The limits were chosen together with the tiles by `benchmarks/kernel_parts.py`; a
+            none. The limits were chosen together with the tiles by `tools/kernel_parts.py`; a
             gain of their own has not been recorded.
     """
 

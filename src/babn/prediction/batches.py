@@ -24,6 +24,8 @@ def is_single(data: Any) -> bool:
 
 def are_texts(data: Any) -> bool:
     """Whether `data` is a sequence of texts or of pairs of texts."""
+    if isinstance(data, str):
+        raise ConfigError(f"data={data[:40]!r} is one text. Pass a list of texts.")
     return isinstance(data, Sequence) and len(data) > 0 and all(_is_text(each) for each in data)
 
 

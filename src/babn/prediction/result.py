@@ -43,6 +43,8 @@ class Prediction:
 
     def __len__(self) -> int:
         """The number of examples."""
+        if self.sample_logits.ndim < 3:
+            raise TypeError("a prediction for one example has no length")
         return self.sample_logits.shape[1]
 
     def __getitem__(self, index: Any) -> "Prediction":

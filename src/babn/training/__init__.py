@@ -1,1 +1,1 @@
-"""Training by the evidence lower bound: the divergence, its weight and its schedule."""
+"""Training of converted models: the Trainer, several processes, a frozen base."""
