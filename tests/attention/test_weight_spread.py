@@ -56,6 +56,12 @@ def test_no_more_than_a_weight_can_vary(mean: list[float], spread: float) -> Non
         assert 0 <= each <= ((1 - w) / w) ** 0.5 * (1 + 1e-9)
 
 
+def test_noise_beyond_all_numbers_gives_the_largest_spread() -> None:
+    mean = [0.7, 0.2, 0.1]
+    found = Given(mean, [torch.inf] * 3).weight_relative_std().flatten().tolist()
+    assert found == pytest.approx([((1 - w) / w) ** 0.5 for w in mean])
+
+
 def test_candidates_that_share_the_weight_are_unsure_and_one_alone_is_sure() -> None:
     spreads = []
     for candidates in (1, 2, 4):

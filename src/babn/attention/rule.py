@@ -22,6 +22,9 @@ from babn.validation import LARGEST, check_at_least, check_choices
 KL_WEIGHT = 0.003
 """Weight of a KL that is a mean over query-key pairs; docs/settings.md compares others."""
 
+LARGEST_VARIANCE = 1e12
+"""Ceiling of relative variances, above which a normalised weight varies as much as it can."""
+
 
 @dataclass(frozen=True)
 class ChainShape:
@@ -90,7 +93,8 @@ class Posterior(ABC):
         """
         w, variance = self.mean_weights(), self.relative_std().square()
         dtype, wide = w.dtype, torch.float32 if w.device.type == "mps" else torch.float64
-        w, variance = w.to(wide), variance.to(wide)  # the terms cancel where a weight is near one
+        # The terms cancel where a weight is near one, and overflow where the noise is very strong.
+        w, variance = w.to(wide), variance.to(wide).clamp(max=LARGEST_VARIANCE)
         first_order = (1 - 2 * w) * variance + (w.square() * variance).sum(-1, keepdim=True)
         first_order = first_order.clamp(min=0).where(variance > 0, 0)
         rest = 1 - w
