@@ -16,24 +16,22 @@ from typing import Any
 
 import torch
 from noise_table import (
-    DROP,
-    MEMORY,
-    SAMPLES,
     TASKS,
     TRAINED,
     Data,
     batches,
     encode,
-    half_precision,
+    environment,
     labels_of,
     logits_of,
-    measures,
+    mc_dropout,
     parse,
     read,
     set_dropout,
     sorted_rows,
+    tempered,
     train,
-    tuned_dropout,
+    tuned,
 )
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -44,8 +42,6 @@ from babn.attention.noise_source import NoiseLike
 
 FITTED = 600
 """Texts for fitting noise, and as many for evaluating it."""
-
-LEVELS = (0.25, 0.5, 0.75, 1.0, 1.4, 2.0, 2.8, 4.0, 8.0)
 
 
 def load_data(folder: Path, task: str, tokenizer: Any, limit: int) -> dict[str, Data]:
@@ -70,39 +66,20 @@ def load_data(folder: Path, task: str, tokenizer: Any, limit: int) -> dict[str, 
 @contextlib.contextmanager
 def shared(over: str) -> Iterator[None]:
     """Draws the noise of a key once for all heads, or for all layers."""
-    plain, drawn = KeyPosterior.log_sample, {}
+    plain, last = KeyPosterior.log_sample, [None, None]
 
     def log_sample(self: KeyPosterior, noise: NoiseLike) -> Tensor:
         loc = self.variables.loc.detach()
         like = loc[:, :1] if over == "heads" else loc
-        g = drawn.get((id(noise), over)) if over == "layers" else None
-        if g is None:
-            g = noise.key_noise(self.variables.noise, like, self.scores.phi.shape[-2])
-            drawn.clear()
-            drawn[id(noise), over] = g
-        return self.variables.log_sample_from(g.expand_as(loc))
+        if over == "heads" or last[0] is not noise:
+            last[:] = noise, noise.key_noise(self.variables.noise, like, self.scores.phi.shape[-2])
+        return self.variables.log_sample_from(last[1].expand_as(loc))
 
     KeyPosterior.log_sample = log_sample  # type: ignore[method-assign]
     try:
         yield
     finally:
         KeyPosterior.log_sample = plain  # type: ignore[method-assign]
-
-
-def tuned(model: nn.Module, sets: dict[str, list[Data]], recenter: bool, **how: Any) -> Any:
-    """Fits a converted model's noise, and evaluates it."""
-    with half_precision(sets["tune"][0]["labels"]):
-        found = babn.tune_noise(
-            model,
-            sets["tune"],
-            samples=SAMPLES,
-            recenter=recenter,
-            max_accuracy_drop=DROP,
-            memory=MEMORY,
-            progress=False,
-        )
-    logits = logits_of(model, sets, SAMPLES, recenter=recenter, **how)
-    return {**measures(logits, labels_of(sets)), "level": found.level}
 
 
 def after_training(model: nn.Module, sets: dict[str, list[Data]]) -> dict[str, Any]:
@@ -118,13 +95,12 @@ def after_training(model: nn.Module, sets: dict[str, list[Data]]) -> dict[str, A
     found = {}
     for name, config in configs.items():
         babn.convert(model, config)
-        found[name] = tuned(model, sets, True)
+        found[name] = tuned(model, sets)
         babn.revert(model)
     babn.convert(model)
-    found["per key, not recentered"] = tuned(model, sets, False)
     for over in ("heads", "layers"):
         with shared(over):
-            found[f"per key, shared over {over}"] = tuned(model, sets, True)
+            found[f"per key, shared over {over}"] = tuned(model, sets)
     babn.revert(model)
     return found
 
@@ -136,17 +112,6 @@ TRAINED_CONFIGS = {
     "per key, KL weight 0.1": babn.BeliefConfig(kl_weight=0.1),
     "per pair, constant k": babn.BamConfig(k=2.0),
 }
-
-
-def all_levels(model: nn.Module, sets: dict[str, list[Data]]) -> dict[str, Tensor]:
-    """Plain samples at every level, and the logits without noise."""
-    babn.set_noise_level(model, 0.0)
-    found = {f"mean.{name}": x for name, x in logits_of(model, sets, 1).items()}
-    for level in LEVELS:
-        babn.set_noise_level(model, level)
-        for name, x in logits_of(model, sets, SAMPLES, recenter=False).items():
-            found[f"{level}.{name}"] = x.half()
-    return found
 
 
 def run(args: Any) -> None:
@@ -165,44 +130,32 @@ def run(args: Any) -> None:
         )
         return model.to(args.device)
 
-    samples: dict[str, Tensor] = {}
     model = fresh()
     train(model, data["train"], tokenizer, args.seed, args)
     babn.convert(model, babn.SoftmaxConfig())
-    found: dict[str, Any] = {"deterministic": measures(logits_of(model, sets, 1), labels_of(sets))}
-    rate = tuned_dropout(model, sets)
-    set_dropout(model, rate)
-    dropped = logits_of(model, sets, SAMPLES, dropout=True)
-    found["MC dropout"] = {**measures(dropped, labels_of(sets)), "level": rate}
-    samples |= {f"dropout.{name}": x.half() for name, x in dropped.items()}
+    found: dict[str, Any] = {
+        "deterministic + TS": tempered(logits_of(model, sets, 1), labels_of(sets))
+    }
+    found |= mc_dropout(model, sets)
     set_dropout(model, 0.1)
     babn.revert(model)
     found |= {f"not trained: {name}": x for name, x in after_training(model, sets).items()}
-    babn.convert(model)
-    samples |= {f"not trained.{name}": x for name, x in all_levels(model, sets).items()}
-    save(args, found, samples, labels_of(sets))
     for name, config in TRAINED_CONFIGS.items():
         model = fresh()
         babn.convert(model, config)
         train(model, data["train"], tokenizer, args.seed, args)
-        found[f"trained: {name}"] = tuned(model, sets, True)
-        if config == babn.BeliefConfig():
-            found[f"trained: {name}, not recentered"] = tuned(model, sets, False)
-            samples |= {f"trained.{at}": x for at, x in all_levels(model, sets).items()}
-        save(args, found, samples, labels_of(sets))
-    print(args.task, args.seed, flush=True)
-
-
-def save(
-    args: Any, found: dict[str, Any], samples: dict[str, Tensor], labels: dict[str, Tensor]
-) -> None:
-    """Writes what has been measured so far."""
+        found[f"trained: {name}"] = tuned(model, sets)
+    result = {
+        "task": args.task,
+        "seed": args.seed,
+        "model": args.model.name,
+        "settings": {"lr": args.lr, "epochs": args.epochs},
+        **environment(args.device),
+        "methods": found,
+    }
     args.out.mkdir(parents=True, exist_ok=True)
-    name = f"{args.model.name}-{args.task}-{args.seed}"
-    result = {"task": args.task, "seed": args.seed, "model": args.model.name, "methods": found}
-    (args.out / f"{name}.json").write_text(json.dumps(result))
-    truths = {f"labels.{name}": x for name, x in labels.items()}
-    torch.save({**samples, **truths}, args.out / f"{name}.pt")
+    (args.out / f"{args.model.name}-{args.task}-{args.seed}.json").write_text(json.dumps(result))
+    print(args.task, args.seed, flush=True)
 
 
 if __name__ == "__main__":

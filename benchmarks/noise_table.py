@@ -3,9 +3,9 @@
     python benchmarks/noise_table.py --model FOLDER --data FOLDER --task cola --seed 0 --out DIR
 
 Fine-tunes an encoder with softmax attention and once more with BABN's default, fits the amount of
-noise of each method on 600 held-out training texts by one criterion (lowest NLL at a loss of at
-most 0.3 points of accuracy), and evaluates on GLUE's development data. Out-of-domain texts come
-from another data set of the same form.
+noise and the temperature (TS) of each method on 600 held-out training texts by one criterion
+(lowest NLL at a loss of at most 0.3 points of accuracy), and evaluates on GLUE's development data.
+Out-of-domain texts come from another data set of the same form.
 """
 
 import argparse
@@ -153,9 +153,8 @@ def labels_of(sets: dict[str, list[Data]]) -> dict[str, Tensor]:
 
 def measures(logits: dict[str, Tensor], truths: dict[str, Tensor]) -> dict[str, float]:
     """Everything that the table shows of one method."""
-    truth, tuned = truths["test"], truths["tune"]
+    truth = truths["test"]
     found, foreign = babn.Prediction(logits["test"]), babn.Prediction(logits["foreign"])
-    scaled = found.tempered(babn.fit_temperature(babn.Prediction(logits["tune"]), tuned))
     wrong = found.probs.argmax(-1) != truth
     scores = {"entropy": found.entropy, "mi": found.mutual_information}
     others = {"entropy": foreign.entropy, "mi": foreign.mutual_information}
@@ -163,8 +162,6 @@ def measures(logits: dict[str, Tensor], truths: dict[str, Tensor]) -> dict[str, 
         "accuracy": babn.metrics.accuracy(found.probs, truth),
         "nll": babn.metrics.nll(found.probs, truth),
         "ece": babn.metrics.ece(found.probs, truth),
-        "nll_ts": babn.metrics.nll(scaled.probs, truth),
-        "ece_ts": babn.metrics.ece(scaled.probs, truth),
         **{f"error_{n}": babn.metrics.auroc(s[~wrong], s[wrong]) for n, s in scores.items()},
         **{f"foreign_{n}": babn.metrics.auroc(scores[n], others[n]) for n in scores},
         "mi": float(found.mutual_information.mean()),
@@ -174,19 +171,36 @@ def measures(logits: dict[str, Tensor], truths: dict[str, Tensor]) -> dict[str, 
     }
 
 
-def tuned_dropout(model: nn.Module, sets: dict[str, list[Data]]) -> float:
-    """The rate of MC dropout by the criterion of `tune_noise`."""
-    truth = labels(sets["tune"])
+def tempered(logits: dict[str, Tensor], truths: dict[str, Tensor]) -> dict[str, float]:
+    """Measures after temperature scaling on the texts for tuning."""
+    temperature = babn.fit_temperature(babn.Prediction(logits["tune"]), truths["tune"])
+    scaled = {name: x / temperature for name, x in logits.items()}
+    return {**measures(scaled, truths), "temperature": temperature}
 
-    def trial(rate: float) -> tuple[float, float]:
+
+def mc_dropout(model: nn.Module, sets: dict[str, list[Data]]) -> dict[str, dict[str, float]]:
+    """MC dropout, its rate chosen as `tune_noise` chooses levels, without and with TS."""
+    truths = labels_of(sets)
+
+    def trial(rate: float) -> tuple[float, float, float]:
         set_dropout(model, rate)
         logits = sampled(model, sets["tune"], SAMPLES if rate else 1, dropout=rate > 0)
-        found = babn.Prediction(logits).probs
-        return babn.metrics.nll(found, truth), babn.metrics.accuracy(found, truth)
+        found = babn.Prediction(logits)
+        scaled = found.tempered(babn.fit_temperature(found, truths["tune"]))
+        nlls = (babn.metrics.nll(each.probs, truths["tune"]) for each in (found, scaled))
+        return babn.metrics.accuracy(found.probs, truths["tune"]), *nlls
+
+    def result(index: int, measured: Any) -> dict[str, float]:
+        allowed = [r for r, found in trials.items() if found[0] >= trials[0.0][0] - DROP - 1e-9]
+        rate = min(allowed, key=lambda rate: trials[rate][index])
+        set_dropout(model, rate)
+        began = time.perf_counter()
+        logits = logits_of(model, sets, SAMPLES if rate else 1, dropout=rate > 0)
+        seconds = time.perf_counter() - began
+        return {**measured(logits, truths), "level": rate, "seconds": seconds}
 
     trials = {rate: trial(rate) for rate in (0.0, *RATES)}
-    allowed = [r for r, (_, acc) in trials.items() if acc >= trials[0.0][1] - DROP - 1e-9]
-    return min(allowed, key=lambda rate: trials[rate][0])
+    return {"MC dropout": result(1, measures), "MC dropout + TS": result(2, tempered)}
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:
@@ -203,20 +217,26 @@ def logits_of(
     return {name: sampled(model, parts, samples, **how) for name, parts in sets.items()}
 
 
-def tuned(model: nn.Module, sets: dict[str, list[Data]], recenter: bool = True) -> dict[str, float]:
+def tuned(
+    model: nn.Module, sets: dict[str, list[Data]], temperature: bool = True
+) -> dict[str, float]:
     """Fits a converted model's noise, and evaluates it."""
+    babn.set_temperature(model, 1.0)
     with half_precision(sets["tune"][0]["labels"]):
         found = babn.tune_noise(
             model,
             sets["tune"],
             samples=SAMPLES,
-            recenter=recenter,
+            temperature=temperature,
             max_accuracy_drop=DROP,
             memory=MEMORY,
             progress=False,
-        )
-    logits = logits_of(model, sets, SAMPLES, recenter=recenter)
-    return {**measures(logits, labels_of(sets)), "level": found.level}
+        ).chosen
+    began = time.perf_counter()
+    logits = logits_of(model, sets, SAMPLES)
+    seconds = time.perf_counter() - began
+    chosen = {"level": found.level, "temperature": found.temperature, "seconds": seconds}
+    return {**measures(logits, labels_of(sets)), **chosen}
 
 
 def content(model: nn.Module, data: Data, device: str) -> list[dict[str, Any]]:
@@ -249,38 +269,34 @@ def run(args: Any) -> None:
     model = fresh()
     seconds = {"softmax": train(model, data["train"], tokenizer, args.seed, args)}
     babn.convert(model, babn.SoftmaxConfig())
-    logits = logits_of(model, sets, 1)
-    found["deterministic"] = measures(logits, labels_of(sets))
-    rate = tuned_dropout(model, sets)
-    set_dropout(model, rate)
-    found["MC dropout"] = {
-        **measures(logits_of(model, sets, SAMPLES, dropout=True), labels_of(sets)),
-        "level": rate,
-    }
+    logits_of(model, sets, 1)
+    began = time.perf_counter()
+    logits, truths = logits_of(model, sets, 1), labels_of(sets)
+    passed = time.perf_counter() - began
+    found["deterministic"] = {**measures(logits, truths), "seconds": passed}
+    found["deterministic + TS"] = {**tempered(logits, truths), "seconds": passed}
+    found |= mc_dropout(model, sets)
     set_dropout(model, 0.1)
     babn.revert(model)
     babn.convert(model, babn.BamConfig(k=1.0))
-    found["per pair, not trained"] = tuned(model, sets)
+    found["per pair + TS, not trained"] = tuned(model, sets)
     babn.revert(model)
     babn.convert(model)
-    found["BABN, not trained, not recentered"] = tuned(model, sets, recenter=False)
-    found["BABN, not trained"] = tuned(model, sets)
+    found["BABN, not trained"] = tuned(model, sets, temperature=False)
+    found["BABN + TS, not trained"] = tuned(model, sets)
     maps = {"not trained": content(model, data["train"], args.device)}
     model = fresh()
     babn.convert(model)
     seconds["BABN"] = train(model, data["train"], tokenizer, args.seed, args)
-    found["BABN, trained, not recentered"] = tuned(model, sets, recenter=False)
-    found["BABN, trained"] = tuned(model, sets)
+    found["BABN, trained"] = tuned(model, sets, temperature=False)
+    found["BABN + TS, trained"] = tuned(model, sets)
     maps["trained"] = content(model, data["train"], args.device)
-    versions = {"torch": torch.__version__, "python": platform.python_version()}
-    machine = torch.cuda.get_device_name() if args.device == "cuda" else platform.machine()
     result = {
         "task": args.task,
         "seed": args.seed,
         "model": args.model.name,
         "settings": {"lr": args.lr, "epochs": args.epochs},
-        "versions": versions,
-        "machine": machine,
+        **environment(args.device),
         "seconds": seconds,
         "methods": found,
         "content": maps,
@@ -290,6 +306,13 @@ def run(args: Any) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / f"{args.model.name}-{args.task}-{args.seed}.json").write_text(json.dumps(result))
     print(args.task, args.seed, {k: round(v, 1) for k, v in seconds.items()}, flush=True)
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Versions and machine."""
+    machine = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    return {"versions": versions, "machine": machine}
 
 
 def sorted_rows(data: Data) -> list[int]:

@@ -48,6 +48,28 @@ def test_nll_on_development_data_falls() -> None:
     assert str(found).count("chosen") == 1
 
 
+def test_the_temperature_is_fitted_at_every_level() -> None:
+    model, data = overconfident()
+    babn.set_temperature(model, 0.5)
+    found = babn.tune_noise(model, data, max_accuracy_drop=1.0, progress=False)
+    assert found.chosen.temperature == pytest.approx(babn.get_temperature(model))
+    for trial in (found.trials[0], found.chosen):
+        babn.set_noise_level(model, trial.level)
+        babn.set_temperature(model, 1.0)
+        plain = babn.predict(model, data, samples=20 if trial.level else 1)
+        expected = babn.fit_temperature(plain, data["labels"])
+        assert trial.temperature == pytest.approx(expected, rel=1e-3)
+    assert found.chosen.nll <= found.trials[0].nll
+
+
+def test_without_a_temperature_that_of_the_model_stays() -> None:
+    model, data = overconfident()
+    babn.set_temperature(model, 2.0)
+    found = babn.tune_noise(model, data, temperature=False, samples=4, progress=False)
+    assert {trial.temperature for trial in found.trials} == {2.0}
+    assert babn.get_temperature(model) == 2.0
+
+
 def test_accuracy_stays_within_what_is_allowed() -> None:
     model, data = overconfident()
     found = babn.tune_noise(model, data, max_accuracy_drop=0.02, progress=False)
@@ -61,6 +83,7 @@ def test_a_model_that_is_right_and_sure_gets_no_noise() -> None:
         data["labels"] = model(input_ids=data["input_ids"]).logits.argmax(-1)
     found = babn.tune_noise(model, data, progress=False)
     assert found.level == babn.get_noise_level(model) == 0
+    assert found.chosen.temperature == babn.get_temperature(model) == 1
 
 
 def test_the_largest_level_within_a_rise_of_nll() -> None:

@@ -56,9 +56,7 @@ def test_noise_beside_dropout_follows_the_level() -> None:
     babn.set_noise_level(model, 0.0)
     assert not babn.predict(model, words(), dropout=True).std.any()
     babn.set_noise_level(model, 0.5)
-    plain, beside = (
-        babn.predict(model, words(), dropout=on, recenter=False) for on in (False, True)
-    )
+    plain, beside = (babn.predict(model, words(), dropout=on) for on in (False, True))
     torch.testing.assert_close(plain.sample_logits, beside.sample_logits)
 
 

@@ -23,7 +23,7 @@ def flags(model: nn.Module) -> list[bool]:
 
 def samples_of(model: nn.Module, batch: Any, samples: int = 6, **settings: Any) -> Tensor:
     """Single draws, which do not depend on each other."""
-    return babn.predict(model, batch, samples, recenter=False, **settings).sample_logits
+    return babn.predict(model, batch, samples, **settings).sample_logits
 
 
 def test_shapes_and_sums() -> None:

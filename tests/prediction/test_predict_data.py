@@ -23,7 +23,7 @@ def tokenizer() -> Any:
     return word_tokenizer(TEXTS * 2)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def reader(tokenizer: Any) -> Any:
     return converted(babn.BeliefConfig(), vocab_size=len(tokenizer))
 
@@ -42,13 +42,14 @@ def test_a_loader_gives_what_its_batches_give() -> None:
 
 def test_batches_have_noise_of_their_own() -> None:
     batch = words(2)
-    found = babn.predict(converted(), [batch, batch], samples=5, recenter=False, progress=False)
+    found = babn.predict(converted(), [batch, batch], samples=5, progress=False)
     assert (found.sample_logits[:, :2] - found.sample_logits[:, 2:]).abs().max() > 1e-3
 
 
 def test_tuples_of_tensors_are_one_batch_or_many() -> None:
     x = torch.randn(4, 5, 16)
     model = babn.convert(TorchClassifier(), example_inputs=x)
+    babn.set_noise_level(model, 0.0)
     one = babn.predict(model, (x,), samples=3)
     many = babn.predict(model, [(x[:2],), (x[2:],)], samples=3, progress=False)
     assert len(one) == len(many) == 4
@@ -57,15 +58,17 @@ def test_tuples_of_tensors_are_one_batch_or_many() -> None:
 
 def test_texts_are_predicted_in_their_order(reader: Any, tokenizer: Any) -> None:
     settings = {"tokenizer": tokenizer, "batch_size": 2, "samples": 4, "progress": False}
+    babn.set_noise_level(reader, 0.0)
     found = babn.predict(reader, TEXTS, **settings)
     assert len(found) == len(TEXTS)
     for i, text in enumerate(TEXTS):
         alone = babn.predict(reader, dict(tokenizer([text], return_tensors="pt")), samples=4)
-        expected = alone.sample_logits.mean(0)[0]  # recentered: the logits without noise
+        expected = alone.sample_logits.mean(0)[0]
         torch.testing.assert_close(found.sample_logits.mean(0)[i], expected, atol=1e-4, rtol=1e-4)
 
 
 def test_pairs_of_texts_are_read_together(reader: Any, tokenizer: Any) -> None:
+    babn.set_noise_level(reader, 0.0)
     pairs = [("play", "a song"), ("wake me", "at six")]
     found = babn.predict(reader, pairs, samples=3, tokenizer=tokenizer, progress=False)
     batch = tokenizer(["play", "wake me"], ["a song", "at six"], padding=True, return_tensors="pt")

@@ -116,23 +116,6 @@ def test_impossible_coverage_is_refused(coverage: float) -> None:
         Prediction(torch.randn(5, 2, 3)).interval(coverage)
 
 
-@given(shapes, st.integers(0, 1000))
-def test_recentered_samples_have_the_mean_that_is_given(shape: tuple[int, ...], seed: int) -> None:
-    random = np.random.default_rng(seed)
-    logits, centre = random.normal(size=shape), random.normal(size=shape[1:])
-    drawn = Prediction(torch.from_numpy(logits), "sigmoid")
-    found = drawn.recentered(torch.from_numpy(centre))
-    assert found.activation == "sigmoid"
-    if len(logits) == 1:
-        assert torch.equal(found.sample_logits, drawn.sample_logits)
-        return
-    moved = found.sample_logits.numpy()
-    np.testing.assert_allclose(moved.mean(0), centre, atol=1e-12)
-    np.testing.assert_allclose(moved.std(0), logits.std(0, ddof=1), atol=1e-12)
-    deviations = (logits - logits.mean(0)) * (len(logits) / (len(logits) - 1)) ** 0.5
-    np.testing.assert_allclose(moved - centre, deviations, atol=1e-12)
-
-
 def test_a_margin_that_hardly_moves_is_no_spread() -> None:
     still = torch.tensor([[[2.0, 0.0]], [[2.01, 0.0]], [[1.99, 0.0]]])
     assert not Prediction(still).is_spread()

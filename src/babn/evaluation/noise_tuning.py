@@ -1,4 +1,4 @@
-"""Fits the noise level of a converted model to development data."""
+"""Fits the noise level and the temperature of a converted model to development data."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from babn.conversion.example_inputs import as_call
 from babn.errors import ConfigError
+from babn.evaluation.temperature_scaling import fit_temperature
 from babn.prediction.batches import (
     are_texts,
     check_tokenizer,
@@ -20,7 +21,13 @@ from babn.prediction.batches import (
     text_batches,
 )
 from babn.prediction.predict import TARGETS, check_samples, find_logits, predict
-from babn.prediction.temperature import get_noise_level, get_temperature, set_noise_level
+from babn.prediction.result import Prediction
+from babn.prediction.temperature import (
+    get_noise_level,
+    get_temperature,
+    set_noise_level,
+    set_temperature,
+)
 from babn.progress import bar
 from babn.validation import check_at_least
 
@@ -43,18 +50,20 @@ class Trial:
 
     Attributes:
         level: The noise level.
+        temperature: The temperature at this level.
         nll: Mean negative log likelihood of the sampled prediction.
         accuracy: Share of correct predictions; `None` for language models.
     """
 
     level: float
+    temperature: float
     nll: float
     accuracy: float | None
 
 
 @dataclass(frozen=True)
 class NoiseTuning:
-    """The noise level that `tune_noise` chose, and all trials.
+    """The noise level and temperature that `tune_noise` chose, and all trials.
 
     Attributes:
         level: The chosen level, to which the model is set.
@@ -72,12 +81,12 @@ class NoiseTuning:
     def __str__(self) -> str:
         """A table of the trials, with the chosen level marked."""
         rows = [
-            f"{trial.level:8.3f} {trial.nll:8.4f} "
+            f"{trial.level:8.3f} {trial.temperature:12.3f} {trial.nll:8.4f} "
             + ("        -" if trial.accuracy is None else f"{trial.accuracy:9.1%}")
             + ("  <- chosen" if trial.level == self.level else "")
             for trial in self.trials
         ]
-        return "\n".join(["   level      NLL  accuracy", *rows])
+        return "\n".join(["   level  temperature      NLL  accuracy", *rows])
 
 
 def tune_noise(
@@ -89,21 +98,22 @@ def tune_noise(
     seed: int = 0,
     tokenizer: Any = None,
     batch_size: int = 32,
-    recenter: bool | None = None,
+    temperature: bool = True,
     max_accuracy_drop: float = 0.003,
     max_nll_rise: float | None = None,
     memory: float | None = None,
     progress: bool = True,
 ) -> NoiseTuning:
-    """Fits the model's noise level to development data, without gradients.
+    """Fits the model's noise level and temperature to development data, without gradients.
 
-    Chooses the level with the lowest negative log likelihood of the sampled prediction, among those
-    whose accuracy drops by no more than allowed. Level 0 is among them, so the development NLL is
-    never worse than that of the deterministic model. All levels use the same random numbers.
+    Chooses the level and temperature with the lowest negative log likelihood of the sampled
+    prediction, among the levels whose accuracy drops by no more than allowed. Level 0 is among
+    them, so the development NLL is never worse than that of the deterministic model with
+    temperature scaling. All levels use the same random numbers.
 
     Args:
-        model: A converted model, fine-tuned after conversion or not; its level is changed, and
-            saved with it.
+        model: A converted model, fine-tuned after conversion or not; its level and temperature are
+            changed, and saved with it.
         data: A batch, an iterable of batches or a list of texts, as for `predict`. Language models
             are fitted to the tokens of their texts.
         labels: The correct classes, for texts or one batch that does not hold them as `labels`.
@@ -111,7 +121,8 @@ def tune_noise(
         seed: Seed of the samples.
         tokenizer: The model's tokenizer, for texts.
         batch_size: Texts in one batch.
-        recenter: As for `predict`; use the same value there.
+        temperature: Whether to fit a temperature with the level. Without, and for language models,
+            the model's temperature stays. If every prediction is correct, it is at least 1.
         max_accuracy_drop: Largest drop in accuracy against no noise, as a share of all examples.
         max_nll_rise: If given, chooses the largest level whose NLL exceeds that without noise by at
             most this share (0.003 in training-free Bayesianization, arXiv:2412.05723).
@@ -122,13 +133,13 @@ def tune_noise(
     check_at_least("max_accuracy_drop", max_accuracy_drop, 0.0)
     if max_nll_rise is not None:
         check_at_least("max_nll_rise", max_nll_rise, 0.0)
-    settings = {"seed": seed, "recenter": recenter, "memory": memory}
+    settings = {"seed": seed, "memory": memory}
     if are_texts(data):
         check_tokenizer(tokenizer)
         batches = _text_batches(model, tokenizer, data, labels, batch_size)
     else:
         batches = _batches(data, None if labels is None else torch.as_tensor(labels))
-    search = _Search(model, batches, samples, settings, progress)
+    search = _Search(model, batches, samples, settings, temperature, progress)
     before = get_noise_level(model)
     try:
         search.run(partial(_admitted, max_accuracy_drop=max_accuracy_drop, rise=max_nll_rise))
@@ -139,6 +150,7 @@ def tune_noise(
         if search.bar is not None:
             search.bar.close()
     set_noise_level(model, search.best.level)
+    set_temperature(model, search.best.temperature)
     return NoiseTuning(search.best.level, tuple(search.tried[at] for at in sorted(search.tried)))
 
 
@@ -163,9 +175,11 @@ class _Search:
         batches: list["_Batch"],
         samples: int,
         settings: dict[str, Any],
+        fits_temperature: bool,
         progress: bool,
     ) -> None:
         self.model, self.batches = model, batches
+        self.fits_temperature = fits_temperature
         self.samples, self.settings = samples, settings
         self.tried: dict[float, Trial] = {}
         self.bar = bar("noise levels", len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
@@ -202,21 +216,37 @@ class _Search:
         if level not in self.tried:
             set_noise_level(self.model, level)
             counts = 1 if level == 0 else self.samples
-            found = [self._predict(batch, counts) for batch in self.batches]
-            log_probs = torch.cat([log_probs for log_probs, _ in found])
-            if not len(log_probs):
-                raise ConfigError("data has no labels that count. Give labelled batches.")
-            right = [right for _, right in found if right is not None]
-            accuracy = float(torch.cat(right).double().mean()) if right else None
-            self.tried[level] = Trial(level, -float(log_probs.mean()), accuracy)
+            of_kind = self._of_tokens if self.batches[0].labels.ndim > 1 else self._of_classes
+            self.tried[level] = of_kind(level, counts)
             if self.bar is not None:
                 self.bar.update()
         return self.tried[level]
 
-    def _predict(self, batch: "_Batch", samples: int) -> tuple[Tensor, Tensor | None]:
-        if batch.labels.ndim > 1:
-            return _of_tokens(self.model, batch, samples, self.settings)
-        return _of_classes(self.model, batch, samples, self.settings)
+    def _of_classes(self, level: float, samples: int) -> Trial:
+        """The result of a classifier at its level."""
+        found = Prediction.cat(
+            [_classes(self.model, batch, samples, self.settings) for batch in self.batches]
+        )
+        labels = torch.cat([batch.labels.cpu() for batch in self.batches])
+        before, scale = get_temperature(self.model), 1.0
+        if self.fits_temperature:
+            scale = fit_temperature(found, labels)
+            if bool((found.probs.argmax(-1) == labels).all()):
+                scale = max(scale, 1 / before)  # the likelihood has no maximum
+        scaled = found.tempered(scale).probs.double()
+        chosen = scaled.gather(-1, labels[:, None])
+        nll = -chosen.clamp(min=torch.finfo(torch.float32).tiny).log().mean()
+        right = (scaled.argmax(-1) == labels).double().mean()
+        return Trial(level, before * scale, float(nll), float(right))
+
+    def _of_tokens(self, level: float, samples: int) -> Trial:
+        """The result of a language model at its level, without accuracy."""
+        log_probs = torch.cat(
+            [_tokens(self.model, batch, samples, self.settings) for batch in self.batches]
+        )
+        if not len(log_probs):
+            raise ConfigError("data has no labels that count. Give labelled batches.")
+        return Trial(level, get_temperature(self.model), -float(log_probs.mean()), None)
 
 
 @dataclass(frozen=True)
@@ -263,10 +293,8 @@ def _labels_in(batch: Any) -> Tensor:
     )
 
 
-def _of_classes(
-    model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]
-) -> tuple[Float[Tensor, "row"], Bool[Tensor, "row"]]:
-    """Log probability of each label under the mean over samples, and whether it is correct."""
+def _classes(model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]) -> Prediction:
+    """Samples of a classifier's logits."""
     found = predict(model, batch.inputs, samples, **settings)
     if found.activation != "softmax" or found.probs.ndim != 2:
         raise ConfigError(
@@ -274,16 +302,13 @@ def _of_classes(
             f"{found.activation!r}; noise is tuned by the likelihood of classes or tokens. Give a "
             "classifier or a language model."
         )
-    probs = found.probs.double().cpu()
-    right = batch.labels.cpu()
-    chosen = probs.gather(-1, right[:, None]).squeeze(-1)
-    return chosen.clamp(min=torch.finfo(torch.float32).tiny).log(), probs.argmax(-1) == right
+    return found.to("cpu")
 
 
-def _of_tokens(
+def _tokens(
     model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]
-) -> tuple[Float[Tensor, "token"], None]:
-    """Log probability of each token of a language model, without accuracy."""
+) -> Float[Tensor, "token"]:
+    """Log probability of each token of a language model."""
     labels = batch.labels
     ahead = _predicts_next(model)
     labels = labels[:, 1:] if ahead else labels
@@ -297,10 +322,9 @@ def _of_tokens(
         return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)) * temperature
 
     inputs = _without_labels(batch.inputs)
-    settings = {**settings, "output": log_probs, "recenter": False}
-    found = predict(model, inputs, samples, **settings).sample_logits
+    found = predict(model, inputs, samples, **settings, output=log_probs).sample_logits
     mean = found.squeeze(-1).double().logsumexp(0).cpu() - math.log(samples)
-    return mean[labels.cpu() != IGNORED], None
+    return mean[labels.cpu() != IGNORED]
 
 
 def _without_labels(batch: Any) -> Any:

@@ -41,7 +41,6 @@ def predict(
     *,
     tokenizer: Any = None,
     batch_size: int = 32,
-    recenter: bool | None = None,
     dropout: bool = False,
     memory: float | None = None,
     output: Callable[[Any], Tensor] | None = None,
@@ -49,11 +48,8 @@ def predict(
 ) -> Prediction:
     """Samples the model's output for one batch, many batches, or texts.
 
-    If the model returns one row of logits for each example, the samples are recentered: their
-    logits keep their deviations, and their mean becomes the logits at the posterior mean, as in the
-    linearized Laplace approximation. The predicted classes are then those of the model without
-    noise, and noise decides how certain they are. Logits are divided by the model's temperature,
-    which is 1 until `babn.calibrate` fits it.
+    The predictive distribution is the mean over samples, as in the paper. Logits are divided by the
+    model's temperature, which is 1 until `babn.tune_noise` or `babn.calibrate` fits it.
 
     Args:
         model: A converted model; its training mode is restored afterwards.
@@ -64,9 +60,6 @@ def predict(
         seed: Makes the samples reproducible, whatever the memory; `None` uses torch's global state.
         tokenizer: The model's tokenizer, for texts.
         batch_size: Texts in one batch.
-        recenter: Whether to recenter the samples' logits; by default yes, except with dropout and
-            for outputs with more than one row of logits for an example. With `False` the prediction
-            is the mean over samples, as in the paper.
         dropout: Whether dropout is on as well, as in Monte Carlo dropout.
         memory: Gigabytes that attention may take in one pass; by default half of the free memory of
             a GPU, and 1 on a CPU.
@@ -77,7 +70,7 @@ def predict(
     check_samples(samples)
     for state in belief_states(model):
         check_finite(dict(state.named_parameters()))
-    settings = _Settings(samples, seed, recenter, dropout, memory, output or find_logits)
+    settings = _Settings(samples, seed, dropout, memory, output or find_logits)
     order = None
     if is_single(data):
         batches: Iterable[Any] = [data]
@@ -99,7 +92,6 @@ class _Settings:
 
     samples: int
     seed: int | None
-    recenter: bool | None
     dropout: bool
     memory: float | None
     output: Callable[[Any], Tensor]
@@ -139,13 +131,7 @@ def _sampled(model: nn.Module, batch: Any, settings: _Settings) -> Prediction:
         step = sampler.samples_per_pass(settings.memory)
         for start in range(1, samples, step):
             logits.append(sampler.draw(start, min(start + step, samples)))
-        found = Prediction(torch.cat(logits), _activation(model, logits[0]))
-        recenter = settings.recenter
-        if recenter is None:
-            recenter = not dropout and logits[0].ndim == 3
-        if recenter and samples > 1 and is_random(model):
-            found = found.recentered(sampler.mean())
-    return found
+    return Prediction(torch.cat(logits), _activation(model, logits[0]))
 
 
 def is_random(model: nn.Module) -> bool:
@@ -199,11 +185,6 @@ class _Sampler:
                 f"{self.rows}. Pass output= to take a tensor with one row for each example."
             )
         return logits.unflatten(0, (count, -1))
-
-    def mean(self) -> Tensor:
-        """Logits at the posterior mean, without dropout."""
-        with evaluating(self.model), overriding(self.model, mode="mean"):
-            return self.output(self.model(*self.args, **self.kwargs))
 
     @property
     def rows(self) -> int:

@@ -187,21 +187,6 @@ class Prediction:
         of_chosen = self.sample_probs.gather(-1, chosen).squeeze(-1)
         return torch.quantile(of_chosen, ends, dim=0).movedim(0, -1)
 
-    def recentered(self, logits: Float[Tensor, "*batch label"]) -> "Prediction":
-        r"""Shifts the samples so that the mean of their logits is `logits`.
-
-        $l_s' = l + \sqrt{S / (S - 1)}\,(l_s - \bar l)$; a single sample is unchanged.
-
-        Args:
-            logits: The logits at the posterior mean.
-        """
-        samples = len(self.sample_logits)
-        if samples == 1:
-            return self
-        deviation = self.sample_logits - self.sample_logits.mean(0)
-        moved = logits + (samples / (samples - 1)) ** 0.5 * deviation
-        return Prediction(moved, self.activation)
-
     def _top_two(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Values of each sample for the two classes that are most probable over all samples."""
         top = two_most_probable(self.probs).expand(*values.shape[:-1], 2)

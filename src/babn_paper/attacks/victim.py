@@ -66,7 +66,6 @@ class Victim:
                 batch,
                 self.plan.samples,
                 seeds[0],
-                recenter=False,
                 memory=memory,
                 output=task.output,
             )

@@ -58,7 +58,6 @@ class Predictor:
             batch,
             self.samples,
             fold_in(self.seed, number),
-            recenter=False,
             dropout=self.mode == "dropout",
             memory=MEMORY if on_gpu else None,
             output=output,

@@ -177,7 +177,7 @@ def answer_question(
         drawn = FeatureNoise(settings.noise, choices.regions, choices.size, settings.seed)
         batch |= drawn.batch(torch.tensor([0]))
     batch = {name: each.to(task_model.device) for name, each in batch.items()}
-    found = babn.predict(task_model.model, batch, settings.samples, settings.seed, recenter=False)
+    found = babn.predict(task_model.model, batch, settings.samples, settings.seed)
     best = found.probs[0].topk(min(settings.most, len(choices.answers))).indices.tolist()
     maps = {each.name: each for each in babn.attention_maps(task_model.model, batch)}
     return VisualAnswer(

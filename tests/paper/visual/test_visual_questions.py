@@ -78,7 +78,7 @@ def test_answers_are_those_of_the_same_question_in_the_test_data(finished: Path)
     answer = answer_example(task_model, part, 7, FEW)
     data = task_model.task.encode(part, task_model.tokenizer, task_model.max_length, training=False)
     batch = data.batch(torch.tensor([7]), multiple=1)
-    found = babn.predict(task_model.model, batch, 3, recenter=False)
+    found = babn.predict(task_model.model, batch, 3)
     picture = part.images.picture(example.image)
 
     assert answer.question == example.question

@@ -1,0 +1,60 @@
+"""The warning where all samples agree."""
+
+import warnings
+from typing import Any
+
+import pytest
+from small_prediction import DOUBTFUL, converted, words
+from torch import nn
+
+import babn
+from babn.errors import BabnWarning
+
+RULES = {
+    "keys": babn.BeliefConfig(),
+    "pairs": DOUBTFUL,
+    "pairs with a scale": babn.BeliefConfig.pairs(rho=1.0, sigma=0.5, max_length=16),
+    "bam": babn.BamConfig(k=2.0),
+    "dropped weights": babn.McDropoutConfig(p=0.3),
+}
+rules = pytest.mark.parametrize("config", RULES.values(), ids=RULES)
+NEGLIGIBLE = "All samples give nearly the same prediction"
+
+
+def warned(model: nn.Module, **settings: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        babn.predict(model, words(), **settings)
+    return [str(each.message) for each in seen if issubclass(each.category, BabnWarning)]
+
+
+@rules
+def test_noise_that_shows_is_not_warned_of(config: babn.RuleConfig) -> None:
+    assert warned(converted(config)) == []
+
+
+def test_negligible_noise_is_warned_of() -> None:
+    model = converted(babn.BeliefConfig())
+    babn.set_noise_level(model, 1e-4)
+    (message,) = warned(model)
+    assert message.startswith(NEGLIGIBLE) and "babn.tune_noise(model, data)" in message
+
+
+def test_nothing_is_warned_of_where_no_noise_is_wanted() -> None:
+    assert warned(converted(babn.SoftmaxConfig())) == []
+    model = converted(babn.BeliefConfig())
+    babn.set_noise_level(model, 0.0)
+    assert warned(model) == []
+    babn.set_noise_level(model, 1e-4)
+    assert warned(model, samples=1) == []
+    assert warned(model, dropout=True) == []
+    assert warned(model) != []
+
+
+@pytest.mark.parametrize(
+    "settings", [{"num_labels": 1}, {"problem_type": "multi_label_classification"}], ids=str
+)
+def test_outputs_without_classes_are_not_warned_of(settings: dict[str, Any]) -> None:
+    model = converted(babn.BeliefConfig(), **settings)
+    babn.set_noise_level(model, 1e-4)
+    assert warned(model) == []
