@@ -28,6 +28,7 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "README.md", "costs", costs_in_short()
     yield "RESULTS.md", "noise", noise_of_both()
     yield "docs/uncertainty.md", "noise", noise()
+    yield "docs/uncertainty.md", "structures", noise_results.table(results("noise-ablation"))
     yield "docs/kernels.md", "bench", costs("bench")
     yield "docs/kernels.md", "cpu", costs("bench-cpu")
     yield "docs/kernels.md", "floors", least()
@@ -52,11 +53,16 @@ def noise() -> str:
 
 METHODS = {
     "deterministic": ("deterministic", "1"),
+    "deterministic + TS": ("deterministic + TS", "1"),
     "MC dropout": ("MC dropout", "20"),
-    "BABN, not trained": ("**BABN, without training**", "21"),
-    "BABN, trained": ("**BABN, trained**", "21"),
+    "MC dropout + TS": ("MC dropout + TS", "20"),
+    "BABN + TS, not trained": ("**BABN, without training**", "20"),
+    "BABN + TS, trained": ("**BABN, trained**", "20"),
+    "ensemble of 5 + TS": ("ensemble of 5 + TS", "5, and 5 trainings"),
 }
 """Methods of the short table, what it calls them, and their forward passes."""
+
+SHORT = ("accuracy", "NLL", "ECE", "errors by H")
 
 
 def noise_of_both() -> str:
@@ -66,16 +72,14 @@ def noise_of_both() -> str:
 
 
 def noise_in_short(name: str) -> Table:
-    """Accuracy, NLL and ECE of the methods that a user chooses among."""
+    """Accuracy, calibration and detection of errors of the methods that a user chooses among."""
     found = results(name)
-    count, model = noise_results.seeds(found), found["model"]
+    measured = noise_results.methods(found)
     lines = [
-        [title, model, *noise_results.cells(noise_results.of_method(found, method))[:3], passes]
+        [title, found["model"], *noise_results.cells(measured[method])[: len(SHORT)], passes]
         for method, (title, passes) in METHODS.items()
     ]
-    together = noise_results.cells(noise_results.of_ensemble(found))[:3]
-    lines.append([f"ensemble of {count}", model, *together, f"{count}, and {count} trainings"])
-    return Table(["method", "model", "accuracy", "NLL", "ECE", "forward passes"], lines)
+    return Table(["method", "model", *SHORT, "forward passes"], lines)
 
 
 IN_SHORT = {

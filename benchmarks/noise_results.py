@@ -1,4 +1,4 @@
-"""Collects the runs of `noise_table.py` into one small file, and prints their table.
+"""Collects the runs of `noise_table.py` or `noise_ablation.py`, and prints their table.
 
 python benchmarks/noise_results.py RUNS.json... --out benchmarks/results/noise-minilm.json
 python benchmarks/noise_results.py --show benchmarks/results/noise-*.json
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from noise_table import measures
+from noise_table import measures, tempered
 
 from babn.evaluation.tables import Table
 
@@ -19,36 +19,31 @@ COLUMNS = {
     "accuracy": ("accuracy", 100, 1),
     "nll": ("NLL", 1, 3),
     "ece": ("ECE", 100, 1),
-    "nll_ts": ("NLL + TS", 1, 3),
-    "ece_ts": ("ECE + TS", 100, 1),
-    "error_entropy": ("errors by entropy", 100, 1),
+    "error_entropy": ("errors by H", 100, 1),
     "error_mi": ("errors by MI", 100, 1),
-    "foreign_entropy": ("foreign by entropy", 100, 1),
+    "foreign_entropy": ("foreign by H", 100, 1),
+    "foreign_mi": ("foreign by MI", 100, 1),
 }
 """Measure, heading, factor and digits."""
 
+OURS = ("BABN + TS, not trained", "BABN + TS, trained")
+RIVALS = ("deterministic", "MC dropout", "deterministic + TS", "MC dropout + TS")
+
 
 def collect(paths: list[Path]) -> dict[str, Any]:
-    """Measures of every run without its logits, which only the ensembles need."""
+    """Measures of every run, and those of ensembles where the runs have logits."""
     runs = [run for path in paths for run in _runs(json.loads(path.read_text()))]
     first = runs[0]
+    kept = ("task", "seed", "seconds", "methods", "content")
     return {
-        "model": first["model"],
-        "settings": first["settings"],
-        "versions": first["versions"],
-        "machine": first["machine"],
-        "runs": [
-            {
-                "task": run["task"],
-                "seed": run["seed"],
-                "seconds": _rounded(run["seconds"]),
-                "methods": _rounded(run["methods"]),
-                "content": _rounded(run["content"]),
-            }
-            for run in runs
-        ],
+        **{name: first[name] for name in ("model", "settings", "versions", "machine")},
+        "runs": [{name: _rounded(run[name]) for name in kept if name in run} for run in runs],
         "ensembles": _rounded(
-            {task: ensemble([r for r in runs if r["task"] == task]) for task in _tasks(runs)}
+            {
+                task: ensembles([run for run in runs if run["task"] == task])
+                for task in _tasks(runs)
+                if "logits" in first
+            }
         ),
     }
 
@@ -71,14 +66,15 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def ensemble(runs: list[dict[str, Any]]) -> dict[str, float]:
-    """The deterministic models of all seeds as one."""
+def ensembles(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """The deterministic models of all seeds as one, without and with temperature scaling."""
     logits = {
         name: torch.stack([torch.tensor(run["logits"][name]) for run in runs])
         for name in ("tune", "test", "foreign")
     }
     truth = {name: torch.tensor(values) for name, values in runs[0]["labels"].items()}
-    return measures(logits, truth)
+    name = f"ensemble of {len(runs)}"
+    return {name: measures(logits, truth), f"{name} + TS": tempered(logits, truth)}
 
 
 def seeds(results: dict[str, Any]) -> int:
@@ -86,20 +82,25 @@ def seeds(results: dict[str, Any]) -> int:
     return len({run["seed"] for run in results["runs"]})
 
 
-def of_method(results: dict[str, Any], method: str) -> dict[str, float]:
-    """Measures of a method: means over tasks of means over seeds."""
-    runs = results["runs"]
-    by_task = [[r["methods"][method] for r in runs if r["task"] == task] for task in _tasks(runs)]
-    return {
-        name: statistics.mean(statistics.mean(run[name] for run in own) for own in by_task)
-        for name in COLUMNS
+def methods(results: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Measures of every method: means over tasks of means over seeds."""
+    runs, tasks = results["runs"], _tasks(results["runs"])
+    single = {
+        method: _means(
+            [
+                _means([run["methods"][method] for run in runs if run["task"] == task])
+                for task in tasks
+            ]
+        )
+        for method in runs[0]["methods"]
     }
+    together = results["ensembles"]
+    names = next(iter(together.values()), {})
+    return single | {name: _means([together[task][name] for task in tasks]) for name in names}
 
 
-def of_ensemble(results: dict[str, Any]) -> dict[str, float]:
-    """Measures of the ensembles: means over tasks."""
-    together = results["ensembles"].values()
-    return {name: statistics.mean(each[name] for each in together) for name in COLUMNS}
+def _means(each: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.mean(values[name] for values in each) for name in COLUMNS}
 
 
 def cells(values: dict[str, float]) -> list[str]:
@@ -111,20 +112,14 @@ def table(results: dict[str, Any]) -> str:
     """All measures of all methods, as Markdown."""
     heads = [heading for heading, _, _ in COLUMNS.values()]
     title = "mean over " + ", ".join(_tasks(results["runs"]))
-    rows = [[each, *cells(of_method(results, each))] for each in results["runs"][0]["methods"]]
-    name = f"ensemble of the {seeds(results)} deterministic models"
-    rows.append([name, *cells(of_ensemble(results))])
+    rows = [[name, *cells(values)] for name, values in methods(results).items()]
     return Table([title, *heads], rows).markdown().strip()
 
 
 def wins(all_results: list[dict[str, Any]]) -> str:
     """In how many cells of model and task BABN has a lower NLL and ECE than others, as Markdown."""
-    rivals = ("deterministic", "MC dropout")
-    rows = [
-        [method, *(_won(all_results, method, rival) for rival in rivals)]
-        for method in ("BABN, not trained", "BABN, trained")
-    ]
-    return Table(["cells with a lower NLL / ECE than", *rivals], rows).markdown().strip()
+    rows = [[ours, *(_won(all_results, ours, rival) for rival in RIVALS)] for ours in OURS]
+    return Table(["cells with a lower NLL / ECE than", *RIVALS], rows).markdown().strip()
 
 
 def _won(all_results: list[dict[str, Any]], method: str, rival: str) -> str:
@@ -142,6 +137,13 @@ def _won(all_results: list[dict[str, Any]], method: str, rival: str) -> str:
     return f"{won['nll']} / {won['ece']} of {len(cells)}"
 
 
+def training_time(results: dict[str, Any]) -> float:
+    """Time of training with BABN divided by that with softmax, median over runs."""
+    return statistics.median(
+        run["seconds"]["BABN"] / run["seconds"]["softmax"] for run in results["runs"]
+    )
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -153,7 +155,8 @@ def main() -> None:
         shown = [json.loads(path.read_text()) for path in args.show]
         for results in shown:
             print(f"{results['model']}, {seeds(results)} seeds\n\n{table(results)}\n")
-        print(wins(shown))
+        if all(results["ensembles"] for results in shown):
+            print(wins(shown))
         return
     results = collect(args.runs)
     args.out.write_text(json.dumps(results, indent=None, separators=(",", ":")) + "\n")

@@ -21,6 +21,7 @@ from babn.demo.output import PAGE, prepare
 from babn.demo.page import AUTHOR
 from babn.demo.run import (
     DROPOUT,
+    SCALED,
     SOFTMAX,
     TRAINED,
     UNTRAINED,
@@ -63,7 +64,7 @@ def results(quick: tuple[str, Path]) -> dict:
 
 def test_table_has_every_row_and_fits_the_terminal(quick: tuple[str, Path]) -> None:
     output, _ = quick
-    for name in (SOFTMAX, DROPOUT, UNTRAINED, TRAINED):
+    for name in (SOFTMAX, SCALED, DROPOUT, UNTRAINED, TRAINED):
         [row] = [line for line in output.splitlines() if re.match(rf"{name} {{2,}}\d", line)]
         assert len(row.removeprefix(name).split()) == len(report.COLUMNS)
         assert "…" not in row
@@ -100,13 +101,14 @@ def test_page_shows_every_figure_and_the_next_steps(quick: tuple[str, Path]) -> 
 def test_results_hold_numbers_settings_and_versions(results: dict) -> None:
     assert results["settings"]["seed"] == 3
     assert results["versions"]["babn"] == babn.__version__
-    assert [row["name"] for row in results["rows"]] == [SOFTMAX, DROPOUT, UNTRAINED, TRAINED]
+    names = [row["name"] for row in results["rows"]]
+    assert names == [SOFTMAX, SCALED, DROPOUT, UNTRAINED, TRAINED]
     for row in results["rows"]:
         assert 1 / 32 < row["accuracy"] < 1
         assert 0 < row["nll"] < 2 * math.log(16)
-        assert (row["level"] is None) == (row["name"] in (SOFTMAX, DROPOUT))
+        assert (row["level"] is None) == (row["name"] in (SOFTMAX, SCALED, DROPOUT))
         for measure in ("outside_information", "ambiguous_information"):
-            assert (row[measure] is None) == (row["name"] == SOFTMAX)
+            assert (row[measure] is None) == (row["name"] in (SOFTMAX, SCALED))
 
 
 def test_differences_agree_with_the_rows(results: dict) -> None:

@@ -38,6 +38,11 @@ class Predictions:
     outside: babn.Prediction
     ambiguous: babn.Prediction
 
+    def tempered(self, temperature: float) -> "Predictions":
+        """All logits divided by a temperature."""
+        kinds = (self.clear, self.outside, self.ambiguous)
+        return Predictions(*(kind.tempered(temperature) for kind in kinds))
+
 
 @dataclass(frozen=True)
 class Scores:

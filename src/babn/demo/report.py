@@ -93,7 +93,7 @@ COLUMNS = (
 
 SHORTEST = (
     "babn.convert(model)                  # a fine-tuned classifier, in place",
-    "babn.tune_noise(model, dev_batches)  # the right amount of noise, no training",
+    "babn.tune_noise(model, dev_batches)  # noise level and temperature, no training",
     "babn.predict(model, batch)           # .probs, .interval(), .disagreement",
 )
 """The shortest way from a classifier to uncertainty."""
@@ -107,7 +107,7 @@ def announcement(source: Source, recipe: Recipe) -> list[str]:
         "",
         *(f"  {line}" for line in SHORTEST),
         "",
-        "Beside it: softmax, Monte Carlo dropout, and a copy trained as BABN.",
+        "Beside it: softmax, temperature scaling, Monte Carlo dropout, and a copy trained as BABN.",
     ]
 
 
@@ -180,7 +180,7 @@ def certainty(example: Example) -> str:
 
 NEXT = (
     ("babn.convert(model)", "your own fine-tuned classifier, in place"),
-    ("babn.tune_noise(model, dev_batches)", "the right amount of noise, without training"),
+    ("babn.tune_noise(model, dev_batches)", "noise level and temperature, without training"),
     ("babn.predict(model, batch)", "probabilities, .interval(), .disagreement, ..."),
     ("babn view MODEL --text ...", "a page: where attention is unsure"),
     ("babn inspect MODEL", "what babn would do to your own model"),

@@ -19,7 +19,7 @@ from babn.errors import BabnWarning
 from babn.evaluation.comparison import Difference
 from babn.progress import Progress
 
-SOFTMAX, DROPOUT = "softmax", "softmax, MC dropout"
+SOFTMAX, SCALED, DROPOUT = "softmax", "softmax, temperature", "softmax, MC dropout"
 UNTRAINED, TRAINED = "BABN, no training", "BABN, trained"
 
 
@@ -103,17 +103,27 @@ class Trials:
         return babn.convert(model, example_inputs=example.to(next(model.parameters()).device))
 
     def without_training(self, model: nn.Module) -> list[Row]:
-        """Rows of a fine-tuned softmax classifier: as it is, with dropout, and as BABN."""
+        """Rows of a fine-tuned softmax classifier, and of the same converted."""
         self.convert(model)
         babn.set_noise_level(model, 0.0)  # softmax attention, bit for bit
+        softmax = self._test(SOFTMAX, model, 1)
         return [
-            self._test(SOFTMAX, model, 1),
+            softmax,
+            self._scaled(softmax, model),
             self._test(DROPOUT, model, choices.SAMPLES, dropout=True),
             self.tuned(UNTRAINED, model),
         ]
 
+    def _scaled(self, softmax: Row, model: nn.Module) -> Row:
+        """Softmax with temperature scaling on the development texts."""
+        data, settings = intents.in_scope("dev"), {"tokenizer": self.tokenizer, "progress": False}
+        found = babn.predict(model, data.texts, 1, **settings)
+        temperature = babn.fit_temperature(found.to("cpu"), torch.tensor(data.labels))
+        scaled = softmax.predictions.tempered(temperature)
+        return Row(SCALED, scaled, score(scaled, self.texts), None)
+
     def tuned(self, name: str, model: nn.Module) -> Row:
-        """Fits the noise level to the development texts, and predicts the test texts."""
+        """Fits noise and temperature to the development texts, and predicts the test texts."""
         self.progress.begin(f"{name}: noise level", 1)
         data, samples = intents.in_scope("dev"), choices.TUNING_SAMPLES
         settings = {"tokenizer": self.tokenizer, "samples": samples, "progress": False}
