@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import map_content
 import noise_results
 from floors import floors
 
@@ -29,6 +30,7 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "RESULTS.md", "noise", noise_of_both()
     yield "docs/uncertainty.md", "noise", noise()
     yield "docs/uncertainty.md", "structures", noise_results.table(results("noise-ablation"))
+    yield "docs/uncertainty.md", "content", content()
     yield "docs/kernels.md", "bench", costs("bench")
     yield "docs/kernels.md", "cpu", costs("bench-cpu")
     yield "docs/kernels.md", "floors", least()
@@ -49,6 +51,29 @@ def noise() -> str:
     for each in found:
         parts += [f"{each['model']}, {noise_results.seeds(each)} seeds", noise_results.table(each)]
     return "\n\n".join([*parts, noise_results.wins(found)])
+
+
+SUBJECTS = {"minilm": "MiniLM, SST-2", "bert": "BERT from scratch, intents", "vit": "ViT, shapes"}
+CONTENT = {
+    "by_position": "by position",
+    "mean by_position": "mean by position",
+    "excess": "correlation above that of weights",
+    "initialisations": "initialisations",
+}
+"""Measures of `map_content.summary`, and their headings."""
+
+
+def content() -> str:
+    """How far uncertainty maps depend on the input."""
+    lines = [
+        [f"{SUBJECTS[subject]}, {method}", stage]
+        + [f"{map_content.summary(layers)[name]:.2f}" for name in CONTENT]
+        for subject, found in results("map-content")["results"].items()
+        for method, one in found["methods"].items()
+        for stage, layers in one["stages"].items()
+        if layers is not None
+    ]
+    return Table(["model", "", *CONTENT.values()], lines).markdown()
 
 
 METHODS = {
