@@ -59,7 +59,7 @@ def make_model(size: Size, rule: RuleConfig | None, device: torch.device) -> Any
     model.to(device)
     if rule is None:
         return without_mask(model)
-    if isinstance(rule, babn.BeliefConfig):
+    if isinstance(rule, babn.BeliefConfig) and rule.max_keys is not None:
         rule = replace(rule, max_length=size.length)
     return babn.convert(model, rule)
 

@@ -110,6 +110,7 @@ class ForwardContext:
             return self._with_key_bias(site, inputs)
         if not self._takes_triton(inputs):
             return None
+        inputs = inputs.with_causal_mask()
         chain, step = place = self._next_place(site)
         self._note_memory(pairs, BYTES_PER_FUSED_PAIR)
         rule = self._rule(chain)
