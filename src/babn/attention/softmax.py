@@ -90,6 +90,8 @@ def softmax_attention(inputs: Inputs, dropout: float = 0.0) -> Tensor:
     """The output of softmax attention, by torch's `scaled_dot_product_attention`."""
     if inputs.mask is not None:
         inputs = inputs.with_causal_mask()
+    if not takes_softmax(inputs):
+        inputs = inputs.with_bias(inputs.query.new_zeros(1, 1, 1, 1))
     mask = inputs.mask if inputs.bias is None else inputs.bias.to(inputs.query.dtype)
     settings: dict[str, Any] = {"is_causal": inputs.causal, "scale": inputs.scale}
     if inputs.query.shape[1] != inputs.key.shape[1]:
