@@ -135,16 +135,20 @@ def _sampled(model: nn.Module, batch: Any, settings: _Settings) -> Prediction:
     sampler.check_batch()
     followed = seed if dropout else None
     with torch.no_grad(), evaluating(model, dropout), following_seed(followed, model):
-        logits = [sampler.draw(0, 1)]
+        # Noise per key takes as much memory in a pass at the mean, which recentering needs anyway.
+        by_key = samples > 1 and all(state.config.biases_keys for state in belief_states(model))
+        mean = sampler.mean() if by_key else None
+        logits = [] if by_key else [sampler.draw(0, 1)]
         step = sampler.samples_per_pass(settings.memory)
-        for start in range(1, samples, step):
+        for start in range(len(logits), samples, step):
             logits.append(sampler.draw(start, min(start + step, samples)))
-        found = Prediction(torch.cat(logits), _activation(model, logits[0]))
+        whole = torch.cat(logits) if len(logits) > 1 else logits[0]
+        found = Prediction(whole, _activation(model, logits[0]))
         recenter = settings.recenter
         if recenter is None:
             recenter = not dropout and logits[0].ndim == 3
         if recenter and samples > 1 and is_random(model):
-            found = found.recentered(sampler.mean())
+            found = found.recentered(sampler.mean() if mean is None else mean)
     return found
 
 
@@ -202,8 +206,11 @@ class _Sampler:
 
     def mean(self) -> Tensor:
         """Logits at the posterior mean, without dropout."""
-        with evaluating(self.model), overriding(self.model, mode="mean"):
-            return self.output(self.model(*self.args, **self.kwargs))
+        taken: list[int] = []
+        with evaluating(self.model), overriding(self.model, mode="mean", memory=taken):
+            logits = self.output(self.model(*self.args, **self.kwargs))
+        self.bytes = max(sum(taken), 1)
+        return logits
 
     @property
     def rows(self) -> int:
