@@ -1,8 +1,8 @@
 """Plots the cost of a training step against the length of texts: python tools/plot_costs.py.
 
 Reads `bench.json` and `bench-forms.json` in `benchmarks/results`, which `babn bench` wrote on a
-GPU, and draws `docs/figures/costs.png`: time of a training step relative to softmax in the same form, against the
-length of texts.
+GPU, and draws `docs/figures/costs.png`: time of a training step relative to softmax in the same
+form, against the length of texts.
 """
 
 import json
