@@ -12,7 +12,7 @@ import map_content
 import noise_results
 from floors import floors
 
-from babn.benchmark.results import TITLES, rows_of, shown, table
+from babn.benchmark.results import TITLES, ratio, rows_of, shown
 from babn.benchmark.steps import Size, model_config
 from babn.benchmark.suite import Row
 from babn.estimate.estimates import Estimate, estimates
@@ -31,6 +31,7 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "docs/uncertainty.md", "noise", noise()
     yield "docs/uncertainty.md", "structures", noise_results.table(results("noise-ablation"))
     yield "docs/uncertainty.md", "content", content()
+    yield "docs/kernels.md", "forms", costs("bench-forms") if has_forms() else ""
     yield "docs/kernels.md", "bench", costs("bench")
     yield "docs/kernels.md", "cpu", costs("bench-cpu")
     yield "docs/kernels.md", "floors", least()
@@ -42,6 +43,11 @@ def results(name: str) -> dict[str, Any]:
     """A file of results."""
     found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return found
+
+
+def has_forms() -> bool:
+    """Whether eager and compiled models were measured."""
+    return (RESULTS / "bench-forms.json").exists()
 
 
 def noise() -> str:
@@ -108,21 +114,29 @@ def noise_in_short(name: str) -> Table:
 
 
 IN_SHORT = {
+    "BABN": "**BABN**",
     "BAM": "BAM",
     "BABN heads": 'BABN pairs, `upward="heads"`',
-    "BABN keys": 'BABN pairs, `upward="keys"`',
+    "BABN pairs": 'BABN pairs, `upward="keys"`',
 }
 
 
 def costs_in_short() -> str:
-    """Time of a training step relative to softmax, with a row for each method."""
-    rows = [row for row in rows_of(results("bench")) if row.task == "train" and row.cost]
-    step = {(row.name, row.size.length): row.cost for row in rows if row.cost}
-    lengths = sorted({row.size.length for row in rows})
+    """Time of a training step relative to softmax, with a row for each method.
+
+    Compiled models, or CUDA graphs where these were not measured.
+    """
+    name = "bench-forms" if has_forms() else "bench"
+    rows = [row for row in rows_of(results(name)) if row.task == "train" and row.cost]
+    step = {(row.form, row.name, row.size.length): row.cost for row in rows if row.cost}
+    form = "compiled" if any(row.form == "compiled" for row in rows) else "graphs"
+    lengths = sorted({row.size.length for row in rows if row.size.model == "albert"})
     lines = []
     for name, title in IN_SHORT.items():
-        ratios = [step[name, n].seconds / step["softmax", n].seconds for n in lengths]
-        lines.append([title, *(f"{ratio:.2f}" for ratio in ratios)])
+        pairs = [(step.get((form, name, n)), step.get((form, "softmax", n))) for n in lengths]
+        found = [ratio(own.seconds, base.seconds) if own and base else "-" for own, base in pairs]
+        if any(each != "-" for each in found):
+            lines.append([title, *found])
     return Table(["step, x softmax", *(f"{n} tokens" for n in lengths)], lines).markdown()
 
 
@@ -131,9 +145,10 @@ def costs(name: str) -> str:
     found = results(name)
     rows = rows_of(found)
     parts = [measured_with(found)]
-    for task, title in TITLES.items():
-        headings, lines = shown(rows, task)
+    for model, task in [(model, task) for model in ("albert", "llama") for task in TITLES]:
+        headings, lines = shown([row for row in rows if row.size.model == model], task)
         if lines:
+            title = TITLES[task] + (", decoder of 1B parameters" if model == "llama" else "")
             parts += [f"{title}:", Table(headings, lines).markdown().strip()]
     return "\n\n".join(parts)
 
@@ -146,13 +161,17 @@ def measured_with(found: Mapping[str, Any]) -> str:
 def cheaper() -> str:
     """Time and memory of training with cheaper upward paths, relative to softmax."""
     found = results("routes")
-    lines: dict[str, list[str]] = {}
-    for name, _, _, _, _, time, _, _, memory in table(rows_of(found), "train"):
-        lines.setdefault(name, []).extend([time, memory])
-    lengths = dict.fromkeys(row.size.length for row in rows_of(found))
+    rows = {(row.name, row.size.length): row.cost for row in rows_of(found) if row.cost}
+    names, lengths = (list(dict.fromkeys(each)) for each in zip(*rows, strict=True))
+    lines = []
+    for name in names:
+        line = [name]
+        for n in lengths:
+            own, base = rows[name, n], rows["softmax", n]
+            line += [ratio(own.seconds, base.seconds), ratio(own.memory, base.memory)]
+        lines.append(line)
     heading = [f"{what}, {n} tokens" for n in lengths for what in ("step", "memory")]
-    whole = Table(["x softmax", *heading], [[name, *line] for name, line in lines.items()])
-    return f"{measured_with(found)}\n\n{whole.markdown()}"
+    return f"{measured_with(found)}\n\n{Table(['x softmax', *heading], lines).markdown()}"
 
 
 def least() -> str:
@@ -170,7 +189,7 @@ ESTIMATED = {
     "softmax": "softmax",
     "BAM": "BAM",
     "BABN heads": "BABN per pair, heads",
-    "BABN keys": "BABN per pair, keys",
+    "BABN pairs": "BABN per pair, keys",
 }
 """Methods as `babn bench` and as `babn estimate` call them."""
 
@@ -182,7 +201,7 @@ def compared() -> str:
     steps = [
         row
         for row in rows_of(results("bench"))
-        if row.task == "train" and row.name in ESTIMATED and row.cost
+        if (row.task, row.form) == ("train", "graphs") and row.name in ESTIMATED and row.cost
     ]
     lines = [_compared(row, estimated(row.size)) for row in steps]
     return Table(["attention", "tokens", *COMPARED], lines).markdown()

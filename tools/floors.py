@@ -26,8 +26,7 @@ PRODUCTS = 989e12
 COUNTED = {
     "BAM": "BAM",
     "BABN heads": "BABN heads",
-    "BABN keys": "BABN keys",
-    "BABN sigma=1e-6": "BABN mean",
+    "BABN pairs": "BABN keys",
 }
 """Methods as the benchmark and as `instructions.json` call them."""
 
@@ -70,13 +69,14 @@ def attention_seconds(cost: Cost) -> float:
     )
 
 
-def issue_seconds(kernels: dict[str, Any], rule: str, name: str) -> float:
+def issue_seconds(kernels: dict[str, Any], row: Row, name: str) -> float:
     """Issue time of a pair in a kernel, for Weibull shapes of at least one.
 
     Forward has a loop over scores first; where a kernel has two loops for the rest, the faster one
     is for such shapes.
     """
-    loops = [loop["ms_per_100M_pairs"] for loop in kernels[f"{COUNTED[rule]}, {name}"]]
+    method = "BABN mean" if row.task == "mean" else COUNTED[row.name]
+    loops = [loop["ms_per_100M_pairs"] for loop in kernels[f"{method}, {name}"]]
     first = loops.pop(0) if name == "forward" else 0.0
     return float(first + min(loops)) * 1e-11
 
@@ -87,7 +87,7 @@ def pair_seconds(row: Row, kernels: dict[str, Any]) -> float:
     if row.name != "BAM" and row.size.length <= WHOLE:
         moved = SHORT_BYTES
     total = sum(
-        max(issue_seconds(kernels, row.name, name), number / BANDWIDTH)
+        max(issue_seconds(kernels, row, name), number / BANDWIDTH)
         for name, number in moved.items()
         if row.task == "train" or name == "forward"
     )
@@ -106,7 +106,8 @@ def floors(rows: Iterable[Row]) -> dict[tuple[Task, str, int], tuple[float, floa
     found = {}
     for row in rows:
         base = next((b for b in rows if b.name == "softmax" and _compared(b, row)), None)
-        if row.name not in COUNTED or row.task == "sample" or base is None:
+        known = {"train": COUNTED, "mean": ("BABN pairs",)}.get(row.task, ())
+        if row.name not in known or base is None:
             continue
         if not row.cost or not base.cost or not row.cost.busy or not base.cost.busy:
             continue
@@ -120,4 +121,4 @@ def floors(rows: Iterable[Row]) -> dict[tuple[Task, str, int], tuple[float, floa
 
 
 def _compared(base: Row, row: Row) -> bool:
-    return (base.task, base.size) == (row.task, row.size)
+    return (base.task, base.size, base.form) == (row.task, row.size, row.form)

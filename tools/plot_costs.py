@@ -1,15 +1,13 @@
 """Plots the cost of a training step against the length of texts: python tools/plot_costs.py.
 
-Reads `benchmarks/results/bench.json`, which `babn bench` wrote on a GPU, and draws
-`docs/figures/costs.png`: GPU time of a step relative to softmax, with the lower bounds of
-`tools/floors.py`.
+Reads `bench.json` and `bench-forms.json` in `benchmarks/results`, which `babn bench` wrote on a
+GPU, and draws `docs/figures/costs.png`: time of a training step relative to softmax in the same
+form, against the length of texts.
 """
 
 import json
 from pathlib import Path
 from typing import Any
-
-from floors import floors
 
 from babn import plots
 from babn.benchmark.results import rows_of
@@ -19,22 +17,23 @@ from babn.plots.style import drawing, line_look, new_figure
 ROOT = Path(__file__).parents[1]
 RESULTS, FIGURES = ROOT / "benchmarks" / "results", ROOT / "docs" / "figures"
 
-NAMES = ("BAM", "BABN heads", "BABN keys", "BABN keys, reference")
+NAMES = ("BABN", "BAM", "BABN heads", "BABN pairs")
+LINES = {"compiled": "o-", "eager": "o:", "graphs": "o--"}
 
 Ratios = dict[int, float]
 
 
-def measured(rows: list[Row], name: str) -> Ratios:
-    """GPU time of a training step relative to softmax, by length."""
-    work = {
-        (row.name, row.size): row.cost.busy
+def measured(rows: list[Row], name: str, form: str) -> Ratios:
+    """Time of a training step relative to softmax in the same form, by length."""
+    seconds = {
+        (row.name, row.size): row.cost.seconds
         for row in rows
-        if row.task == "train" and row.cost and row.cost.busy
+        if (row.task, row.form, row.size.model) == ("train", form, "albert") and row.cost
     }
     return {
-        size.length: busy / work["softmax", size]
-        for (rule, size), busy in work.items()
-        if rule == name and ("softmax", size) in work
+        size.length: own / seconds["softmax", size]
+        for (rule, size), own in seconds.items()
+        if rule == name and ("softmax", size) in seconds
     }
 
 
@@ -44,25 +43,17 @@ def costs(rows: list[Row]) -> Any:
     figure = new_figure((plots.SINGLE * 1.6, 2.8))
     panel = figure.subplots()
     panel.axhline(1, color="0.6", linewidth=1, label="softmax")
-    bounds = floors(rows)
     for index, name in enumerate(NAMES):
-        color = line_look(index)["color"]
-        if found := sorted(measured(rows, name).items()):
-            look = {"color": color, "markersize": 3, "clip_on": False}
-            panel.plot(*zip(*found, strict=True), "o-", label=name, **look)
-        least = [
-            (n, floor)
-            for (task, rule, n), (_, floor) in bounds.items()
-            if (task, rule) == ("train", name)
-        ]
-        if least:
-            panel.plot(*zip(*least, strict=True), "--", color=color, linewidth=1, label="its floor")
+        look = {"color": line_look(index)["color"], "markersize": 3, "clip_on": False}
+        for form, line in LINES.items():
+            if found := sorted(measured(rows, name, form).items()):
+                panel.plot(*zip(*found, strict=True), line, label=f"{name}, {form}", **look)
     panel.set(xscale="log", yscale="log", xlabel="tokens")
-    panel.set_ylabel("GPU time of a training step\nover softmax's")
-    ticks = sorted({row.size.length for row in rows if row.task == "train"})
+    panel.set_ylabel("time of a training step\nover softmax's")
+    ticks = sorted({row.size.length for row in rows if row.size.model == "albert"})
     panel.set_xticks(ticks, [str(n) for n in ticks])
     panel.minorticks_off()
-    ratios_shown = [1, 1.5, 2, 3, 5, 10, 20, 40]
+    ratios_shown = [1, 1.5, 2, 3, 5, 10]
     panel.set_yticks(ratios_shown, [f"{tick:g}" for tick in ratios_shown])
     panel.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.02, 0.5))
     return figure
@@ -70,8 +61,10 @@ def costs(rows: list[Row]) -> Any:
 
 def main() -> None:
     """Writes the figure."""
-    found = json.loads((RESULTS / "bench.json").read_text(encoding="utf-8"))
-    print(plots.save(costs(rows_of(found)), FIGURES / "costs.png"))
+    files = [RESULTS / name for name in ("bench.json", "bench-forms.json")]
+    texts = [path.read_text(encoding="utf-8") for path in files if path.exists()]
+    rows = [row for text in texts for row in rows_of(json.loads(text))]
+    print(plots.save(costs(rows), FIGURES / "costs.png"))
 
 
 if __name__ == "__main__":

@@ -35,16 +35,19 @@ Counted = Callable[[Tensor | int], Tensor]
 """Turns the count of one process into the divisor of all, as `babn.across_processes` does."""
 
 
+_AXES = (-4, -3, -2, -1)
+
+
 def reduce_kl(
-    kl: Float[Tensor, "batch head #query key"],
-    mask: Bool[Tensor, "#batch #head #query key"] | None,
+    kl: Float[Tensor, "*layer batch head #query key"],
+    mask: Bool[Tensor, "*layer #batch #head #query #key"] | None,
     reduction: Literal["mean", "sum"],
     counted: Counted | None = None,
-) -> Float[Tensor, ""]:
+) -> Float[Tensor, "*layer"]:
     """Reduces the KL of a layer's variables to one number.
 
     Args:
-        kl: The KL of each variable.
+        kl: The KL of each variable, of one layer or of several along a first axis.
         mask: The variables that count; by default all.
         reduction: `"mean"` over the variables, or `"sum"` over those of an example, averaged over
             the batch.
@@ -55,12 +58,13 @@ def reduce_kl(
         >>> reduce_kl(kl, None, "mean"), reduce_kl(kl, None, "sum")
         (tensor(4.), tensor(8.))
     """
-    count: Tensor | int = kl.shape[0]
+    count: Tensor | int = kl.shape[-4]
     if reduction == "mean":
-        count = kl.numel() if mask is None else mask.expand_as(kl).sum()
+        each = math.prod(kl.shape[-4:])
+        count = each if mask is None else mask.expand_as(kl).sum(_AXES)
     if mask is not None:
         kl = kl.masked_fill(~mask, 0.0)
-    return _divide(kl.sum(), count, counted)
+    return _divide(kl.sum(_AXES), count, counted)
 
 
 def reduce_kl_rows(

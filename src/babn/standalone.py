@@ -76,10 +76,10 @@ class BayesianAttention(nn.Module):
             scale: Factor of the scores; by default one over the square root of the head size.
             sample: Whether to sample; by default only in training.
         """
-        pairs, bias = read_mask(mask, query, key, is_causal)
+        allowed, bias = read_mask(mask, query, key)
         scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
         with torch.autocast(query.device.type, enabled=False):
-            scores = Inputs(query, key, value, scale, pairs, bias).scores()
+            scores = Inputs(query, key, value, scale, allowed, bias, is_causal).scores()
             posterior = self.rule(0, scores, self.rule.upward(scores))
             sampled = self.training if sample is None else sample
             weights = (
@@ -88,6 +88,6 @@ class BayesianAttention(nn.Module):
             terms = posterior.kl()
         kl = scores.phi.new_zeros(())
         if terms is not None:
-            kl = reduce_kl(terms, posterior.kl_mask(pairs), self.config.kl_reduction)
+            kl = reduce_kl(terms, posterior.kl_mask(scores.mask, None), self.config.kl_reduction)
         output = weights.to(value.dtype) @ repeat_heads(value, weights.shape[1])
         return output, AttentionInfo(kl, weights, posterior)

@@ -16,6 +16,7 @@ from babn import BamConfig, BeliefConfig, McDropoutConfig, RuleConfig, SoftmaxCo
 from babn.attention.noise_source import NoiseSource
 from babn.attention.rule import AttentionRule, ChainShape
 from babn.attention.softmax import PointMass
+from babn.distributions.noise import noise_for
 from babn.errors import BabnError, ConfigError
 
 INFINITY, NAN = float("inf"), float("nan")
@@ -204,28 +205,29 @@ def test_steps_of_a_chain():
     assert ChainShape(2, 3, (0, 0, 1)).steps == 3
 
 
-def normal(like, generator):
-    return torch.empty_like(like).normal_(generator=generator)
+NORMAL = noise_for("lognormal", "exact")
 
 
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=4), st.integers(1, 3))
 def test_the_noise_of_a_block_depends_on_its_seed_alone(seeds, size):
-    together = NoiseSource(seeds).draw(normal, torch.empty(size * len(seeds), 3))
-    alone = [NoiseSource([seed]).draw(normal, torch.empty(size, 3)) for seed in seeds]
+    together = NoiseSource(seeds).noise(NORMAL, torch.empty(size * len(seeds), 3))
+    alone = [NoiseSource([seed]).noise(NORMAL, torch.empty(size, 3)) for seed in seeds]
     assert torch.equal(together, torch.cat(alone))
 
 
 def test_later_draws_differ_and_can_be_repeated():
     like = torch.empty(2, 3)
     first, again = NoiseSource([1, 2]), NoiseSource([1, 2])
-    one, two = first.draw(normal, like), first.draw(normal, like)
+    one, two = first.noise(NORMAL, like), first.noise(NORMAL, like)
     assert not torch.equal(one, two)
-    assert torch.equal(one, again.draw(normal, like)) and torch.equal(two, again.draw(normal, like))
+    assert torch.equal(one, again.noise(NORMAL, like)) and torch.equal(
+        two, again.noise(NORMAL, like)
+    )
 
 
 def test_without_seeds_noise_comes_from_the_global_generator():
     torch.manual_seed(3)
-    one = NoiseSource().draw(normal, torch.empty(4))
+    one = NoiseSource().noise(NORMAL, torch.empty(4))
     torch.manual_seed(3)
     assert torch.equal(one, torch.randn(4))

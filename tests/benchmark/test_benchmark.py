@@ -18,6 +18,7 @@ from babn.benchmark import results, steps, suite
 from babn.benchmark.steps import (
     Recorded,
     Size,
+    generation,
     make_batch,
     make_model,
     sampled,
@@ -95,9 +96,9 @@ def test_key_maps_are_as_large_as_the_texts_are_long() -> None:
     assert model.babn.config.max_length == TINY.length
 
 
-@pytest.mark.parametrize(("form", "passes"), [("loop", [1, 1, 1, 1]), ("batched", [1, 3])])
+@pytest.mark.parametrize(("form", "passes"), [("pass", [1]), ("batched", [1, 3])])
 def test_samples_are_of_one_text(form: str, passes: list[int]) -> None:
-    model = make_model(TINY, babn.BeliefConfig.pairs(), CPU)
+    model = make_model(TINY, babn.BeliefConfig(), CPU)
     rows: list[int] = []
     model.register_forward_pre_hook(
         lambda _, args, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
@@ -106,39 +107,78 @@ def test_samples_are_of_one_text(form: str, passes: list[int]) -> None:
     assert rows == passes
 
 
+def test_a_decoder_generates_with_one_sample() -> None:
+    size = replace(TINY, heads=4, width=32, model="llama")
+    model = make_model(size, babn.BeliefConfig(), CPU)
+    lengths: list[int] = []
+    model.register_forward_pre_hook(
+        lambda _, args, kwargs: lengths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+    )
+    generation(model, make_batch(size, CPU), tokens=3)()
+    assert lengths == [12, 1, 1]
+    training_step(model, make_batch(size, CPU), form="eager")()
+
+
 @pytest.mark.thorough
-def test_every_rule_is_measured_once_in_every_form() -> None:
-    rows = list(suite.run(Plan(((TINY, "eager"),), repeats=1), CPU, lambda text: None))
-    trained = [r.name for r in rows if r.task == "train"]
-    assert trained == ["softmax", "BAM", "BABN heads", "BABN keys"]
-    assert [r.form for r in rows if r.task == "sample"] == ["loop", "batched"]
+def test_every_method_is_measured_once_in_every_form() -> None:
+    plan = Plan((TINY,), ("eager",), tuple(suite.METHODS), repeats=1)
+    rows = list(suite.run(plan, CPU, lambda text: None))
+    trained = {r.name for r in rows if r.task == "train"}
+    assert trained == {"softmax", "BABN", "BABN pairs", "BABN heads", "BAM"}
+    keys = {(r.task, r.name, r.form) for r in rows}
+    assert len(keys) == len(rows) == 2 * 5 + 2 * 4
     assert all(r.cost is not None and r.cost.seconds > 0 for r in rows)
 
 
-def test_the_faster_form_is_compared_with_the_faster_softmax() -> None:
+def test_methods_that_take_much_memory_end_at_a_length() -> None:
+    sizes = replace(TINY, length=128), replace(TINY, length=8192)
+    plan = Plan(sizes, ("compiled",), ("softmax", "pairs"), repeats=1)
+    found = {(c.method, c.size.length) for wave in suite._waves(plan) for c in wave}
+    assert found == {("softmax", 128), ("softmax", 8192), ("pairs", 128)}
+
+
+def test_forms_are_shown_side_by_side() -> None:
     rows = [
         row("softmax", "eager", 2.0, 2**30),
         row("softmax", "compiled", 1.0, 2**30),
         row("BABN", "eager", 3.0, 2**31),
         row("BABN", "compiled", 1.5, 3 * 2**30),
     ]
-    first, second = results.table(rows, "train")
-    assert first == ("softmax", "12", "2", "compiled", "1000.0", "1.00", "-", "1.0", "1.00")
-    assert second == ("BABN", "12", "2", "compiled", "1500.0", "1.50", "-", "3.0", "3.00")
+    headings, lines = results.shown(rows, "train")
+    each = ["x softmax", "GiB", "x softmax"]
+    assert headings == ["method", "tokens", "batch", "eager ms", *each, "compiled ms", *each]
+    assert lines[0] == ["softmax", "12", "2", "2000.0", "1.00", "1.0", "1.00", "1000.0", "1.00",
+                        "1.0", "1.00"]  # fmt: skip
+    assert lines[1] == ["BABN", "12", "2", "3000.0", "1.50", "2.0", "2.00", "1500.0", "1.50",
+                        "3.0", "3.00"]  # fmt: skip
+
+
+def test_samples_are_shown_in_passes() -> None:
+    rows = [
+        replace(row("BABN", form, s), task="sample")
+        for form, s in {"pass": 1.0, "batched": 2.5}.items()
+    ]
+    headings, lines = results.shown(rows, "sample")
+    assert headings[-1] == "in passes" and lines[0][-3:] == ["1000.0", "2500.0", "2.50"]
 
 
 def test_what_does_not_fit_says_so() -> None:
     rows = [row("softmax", "eager", 1.0, 2**30), row("BABN", "eager", None)]
-    assert results.table(rows, "train")[1][4:] == ("out of memory", "-", "-", "-", "-")
+    assert results.shown(rows, "train")[1][1][3:] == ["out of memory", "-", "-", "-"]
 
 
 def test_columns_without_measurements_are_left_out() -> None:
     rows = [row("softmax", "eager", 1.0), row("BABN", "eager", 1.5)]
     columns, lines = results.shown(rows, "train")
-    assert columns == ["rule", "tokens", "batch", "form", "ms", "x softmax"]
-    assert lines[1] == ["BABN", "12", "2", "eager", "1500.0", "1.50"]
-    assert len(results.shown([row("BABN", "eager", 1.0, 2**30)], "train")[0]) == 6
+    assert columns == ["method", "tokens", "batch", "eager ms", "x softmax"]
+    assert lines[1] == ["BABN", "12", "2", "1500.0", "1.50"]
     assert results.shown(rows, "mean") == ([], [])
+
+
+def test_a_new_measurement_replaces_the_old_one() -> None:
+    old = [row("softmax", "eager", 1.0), row("BABN", "eager", 2.0)]
+    new = [row("BABN", "eager", 3.0), row("BABN", "compiled", 1.0)]
+    assert results.merged(old, new) == [old[0], *new]
 
 
 def test_plain_values_are_read_back() -> None:
@@ -146,7 +186,6 @@ def test_plain_values_are_read_back() -> None:
     rows = [row("softmax", "eager", None), Row("train", "BABN", "graphs", TINY, cost)]
     written = json.dumps(results.plain(rows, {}))
     assert results.rows_of(json.loads(written)) == rows
-    assert results.table(rows, "train")[1][6] == "400.0"
 
 
 def test_the_command_prints_tables_and_writes_numbers(tmp_path: Path) -> None:
@@ -154,7 +193,7 @@ def test_the_command_prints_tables_and_writes_numbers(tmp_path: Path) -> None:
     runner = CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"})
     result = runner.invoke(app(), ["bench", "--quick", "--out", str(out)])
     assert result.exit_code == 0, result.output
-    assert "Training step" in result.output and "BABN keys" in result.output
+    assert "Training step" in result.output and "BABN" in result.output
     found = json.loads(out.read_text())
     assert found["versions"]["torch"] == torch.__version__
     assert 0 <= (datetime.now(UTC).date() - date.fromisoformat(found["date"])).days <= 1
@@ -200,27 +239,30 @@ def test_what_does_not_fit_beside_others_is_measured_alone(
     def measured(makers: list[object], *args: object) -> Iterator[Cost | None]:
         waves.append(len(makers))
         for maker in makers:
-            tight = cast(Any, maker).__self__.name == "BABN keys" and len(makers) > 1
+            tight = cast(Any, maker).__self__.method == "keys" and len(makers) > 1
             yield None if tight else Cost(1.0, 0.0, 2**30)
 
     monkeypatch.setattr(suite, "measured", measured)
-    plan = Plan(((TINY, "graphs"), (replace(TINY, length=14), "graphs")), 1, routes=True)
+    plan = Plan((TINY, replace(TINY, length=14)), ("graphs",), ("softmax", "keys", "pairs"), 1)
     rows = list(suite.run(plan, torch.device("cuda"), lambda text: None))
-    assert waves == [len(suite.ROUTES), len(suite.ROUTES), 1, 1]
-    assert [(each.name, each.size.length) for each in rows[-2:]] == [
-        ("BABN keys", 12),
-        ("BABN keys", 14),
-    ]
-    assert len(rows) == 2 * len(suite.ROUTES) and all(each.cost for each in rows)
+    # Samples; light methods at two lengths, in training and prediction; heavy ones on their own.
+    assert waves == [4, 1, 1, 8, 1, 1, 1, 1, 4]
+    assert len(rows) == 16 and all(each.cost for each in rows)
 
 
-@pytest.mark.thorough
-def test_cheaper_upward_paths_are_measured_on_their_own(tmp_path: Path) -> None:
-    out = tmp_path / "routes.json"
-    result = CliRunner().invoke(app(), ["bench", "--quick", "--routes", "--out", str(out)])
-    assert result.exit_code == 0, result.output
-    assert "posterior mean" not in result.output
-    found = json.loads(out.read_text())["rows"]
-    assert [(each["task"], each["name"]) for each in found] == [
-        ("train", name) for name in suite.ROUTES
-    ]
+def test_runs_are_merged_into_one_file(tmp_path: Path) -> None:
+    out, runner = tmp_path / "bench.json", CliRunner()
+    for methods in ("softmax", "bam"):
+        arguments = ["bench", "--quick", "--methods", methods, "--out", str(out)]
+        assert runner.invoke(app(), arguments).exit_code == 0
+    found = {(r["task"], r["name"]) for r in json.loads(out.read_text())["rows"]}
+    assert found >= {("train", "softmax"), ("train", "BAM"), ("sample", "BAM")}
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [("forms", "eager, compiled, graphs"), ("methods", "softmax, keys"), ("lengths", "numbers")],
+)
+def test_impossible_options_are_refused_with_a_remedy(option: str, remedy: str) -> None:
+    with pytest.raises(BabnError, match=rf"--{option} 'x' is not possible.*{remedy}"):
+        bench(**cast(Any, {option: "x"}))

@@ -15,10 +15,11 @@ from babn.estimate.workload import Workload
 pytestmark = pytest.mark.thorough
 
 FILE = Path(__file__).parents[2] / "benchmarks/results/bench.json"
-RULES = {"BAM": "BAM", "BABN heads": "BABN per pair, heads", "BABN keys": "BABN per pair, keys"}
+RULES = {"BAM": "BAM", "BABN heads": "BABN per pair, heads", "BABN pairs": "BABN per pair, keys"}
 STEPS = [row for row in rows_of(json.loads(FILE.read_text())) if row.task == "train" and row.cost]
 CASES = [(row, base) for row in STEPS for base in STEPS
-         if row.name in RULES and base.name == "softmax" and base.size == row.size]  # fmt: skip
+         if row.name in RULES and base.name == "softmax" and base.size == row.size
+         and base.form == row.form == "graphs"]  # fmt: skip
 
 
 def estimated(row: Row) -> tuple[Estimate, Estimate]:

@@ -17,6 +17,7 @@ class Scores:
         phi: The scores, in float32 or float64; finite at masked keys.
         mask: The pairs that take part, or `None` for all.
         key: The keys, from which the prior is computed.
+        causal: Whether a query sees only keys up to its own index, without a mask that says so.
 
     Example:
         >>> Scores(torch.zeros(1, 1, 3, 5), None, torch.zeros(1, 1, 5, 8)).phi.shape
@@ -26,6 +27,7 @@ class Scores:
     phi: Float[Tensor, "batch head query key"]
     mask: Mask | None
     key: Float[Tensor, "batch keyhead key dim"]
+    causal: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Inputs:
         scale: Factor of the dot products.
         mask: The pairs that take part.
         bias: Added to the scaled scores.
+        causal: Whether a query also sees only keys up to its own index, which takes no memory, as a
+            mask does.
         softcap: Bound of a tanh on the scores (Gemma 2).
         dropout: Probability with which the model drops attention weights in this call.
         windowed: Whether queries see a sliding window, according to the model.
@@ -60,6 +64,7 @@ class Inputs:
     scale: float
     mask: Mask | None = None
     bias: Float[Tensor, "#batch #head #query key"] | None = None
+    causal: bool = False
     softcap: float | None = None
     dropout: float = 0.0
     windowed: bool = False
@@ -75,14 +80,24 @@ class Inputs:
         """Keys and mask with scores of zero that take up no memory."""
         dtype = torch.promote_types(self.query.dtype, torch.float32)
         zero = torch.zeros((), dtype=dtype, device=self.query.device)
-        return Scores(zero.expand(self.pairs), self.mask, self.key)
+        return Scores(zero.expand(self.pairs), self.mask, self.key, self.causal)
+
+    def with_causal_mask(self) -> "Inputs":
+        """The call with causality as a part of its mask."""
+        if not self.causal:
+            return self
+        queries, keys = self.pairs[-2:]
+        earlier = torch.ones(queries, keys, dtype=torch.bool, device=self.query.device).tril()
+        mask = earlier[None, None] if self.mask is None else self.mask & earlier
+        return replace(self, mask=mask, causal=False)
 
     def with_bias(self, more: Float[Tensor, "#batch #head #query key"]) -> "Inputs":
         """The call with `more` added to its bias, and its mask as a part of the bias."""
         bias = (more if self.bias is None else more + self.bias).to(self.query.dtype)
-        if self.mask is not None:
-            bias = bias.masked_fill(~self.mask, -torch.inf)
-        return replace(self, bias=bias, mask=None)
+        mask = self.with_causal_mask().mask
+        if mask is not None:
+            bias = bias.masked_fill(~mask, -torch.inf)
+        return replace(self, bias=bias, mask=None, causal=False)
 
     def scores(self) -> Scores:
         """The scores in float32, or float64 for a float64 model."""
@@ -93,7 +108,7 @@ class Inputs:
             phi = self.softcap * torch.tanh(phi / self.softcap)
         if self.bias is not None:
             phi = phi + self.bias
-        return Scores(phi, self.mask, self.key)
+        return Scores(phi, self.with_causal_mask().mask, self.key)
 
 
 def repeat_heads(x: Float[Tensor, "batch keyhead key dim"], heads: int) -> Tensor:

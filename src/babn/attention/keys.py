@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from babn.attention.inputs import Scores
+from babn.attention.inputs import Scores, repeat_heads
 from babn.attention.masking import (
     Mask,
     is_rowwise,
@@ -21,7 +21,7 @@ from babn.attention.masking import (
 from babn.attention.noise_source import NoiseLike
 from babn.attention.prior import KeyNetwork
 from babn.attention.rule import AttentionRule, ChainShape, Posterior
-from babn.distributions import Gamma, Weibull, noise_for, weibull_gamma
+from babn.distributions import Gamma, Weibull, weibull_gamma
 from babn.distributions.location_scale import LogLocationScale
 
 if TYPE_CHECKING:
@@ -42,6 +42,51 @@ LARGEST_K = 1e4
 
 
 @dataclass(frozen=True)
+class KeyKL:
+    """The numbers of a call that its KL is computed from, one for each key.
+
+    Args:
+        variables: The posterior.
+        logits: Logits of the prior's shapes.
+        seen: The keys that any query sees.
+        beta: Rate of the prior.
+
+    Example:
+        >>> zero = torch.zeros(1, 1, 1, 4)
+        >>> KeyKL(Weibull(zero + 1, zero), zero, None, 1.0).elementwise()  # both exponential
+        tensor([[[[0., 0., 0., 0.]]]])
+    """
+
+    variables: Weibull
+    logits: Float[Tensor, "batch head 1 key"]
+    seen: Mask | None
+    beta: float
+
+    def elementwise(self) -> Float[Tensor, "batch head 1 key"]:
+        """The KL of each variable; zero at keys that no query sees."""
+        log_alpha = log_normalize(self.logits, self.seen) + _log_count(self.seen, self.logits)
+        return zero_masked(weibull_gamma(self.variables, Gamma(log_alpha, self.beta)), self.seen)
+
+    @property
+    def size(self) -> tuple[Any, ...]:
+        """What calls must have in common to be joined."""
+        seen = None if self.seen is None else self.seen.shape
+        return self.logits.shape, self.logits.device, seen, self.beta
+
+    @staticmethod
+    def joined(calls: Sequence["KeyKL"]) -> "KeyKL":
+        """Calls of one size as one batch, which takes no more operations than a single call."""
+        seen = [each.seen for each in calls if each.seen is not None]
+        batch = len(calls[0].logits)
+        return KeyKL(
+            Weibull.joined([each.variables for each in calls]),
+            torch.cat([each.logits for each in calls]),
+            torch.cat([each.expand(batch, -1, -1, -1) for each in seen]) if seen else None,
+            calls[0].beta,
+        )
+
+
+@dataclass(frozen=True)
 class KeyPosterior(Posterior):
     r"""Weights $W_{ij} \propto e^{\Phi_{ij}} E_j$ with one positive variable $E_j$ for each key.
 
@@ -50,19 +95,20 @@ class KeyPosterior(Posterior):
     Args:
         scores: The scores $\Phi$ and the mask of the call.
         variables: The distribution of $E$, one row for all queries.
-        elementwise_kl: Computes the KL of $E$ from its prior.
+        kl_parts: Computes what the KL of $E$ from its prior is made of.
 
     Example:
         >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
         >>> zero = torch.zeros(1, 1, 1, 2)
-        >>> posterior = KeyPosterior(scores, Weibull(zero + 1, zero), lambda: zero)
+        >>> variables = Weibull(zero + 1, zero)
+        >>> posterior = KeyPosterior(scores, variables, lambda: KeyKL(variables, zero, None, 1.0))
         >>> posterior.relative_std()
         tensor([[[[1., 1.]]]])
     """
 
     scores: Scores
     variables: LogLocationScale
-    elementwise_kl: Callable[[], Float[Tensor, "batch head 1 key"]]
+    kl_parts: Callable[[], KeyKL]
 
     def mean_weights(self) -> Float[Tensor, "batch head query key"]:
         """The softmax of the scores."""
@@ -86,13 +132,20 @@ class KeyPosterior(Posterior):
         """Standard deviation of $E_j$, the same for every query."""
         return zero_masked(self.variables.relative_std.expand_as(self.scores.phi), self.scores.mask)
 
-    def kl_mask(self, pairs: Mask | None) -> Mask | None:
-        """The keys that any query sees."""
-        return keys_seen(pairs)
+    def kl_mask(
+        self, mask: Mask | None, rows: Bool[Tensor, "#batch #head query"] | None
+    ) -> Bool[Tensor, "#batch #head 1 #key"] | None:
+        """The keys that any query sees which counts."""
+        if rows is None:
+            return keys_seen(mask)
+        if mask is not None and mask.shape[-2] > 1:
+            return keys_seen(mask & rows.unsqueeze(-1))
+        any_row = rows.any(-1)[..., None, None]
+        return any_row if mask is None else mask & any_row
 
     def kl(self) -> Float[Tensor, "batch head 1 key"]:
         """KL of each key's variable from its prior."""
-        return self.elementwise_kl()
+        return self.kl_parts().elementwise()
 
 
 class KeyBeliefRule(AttentionRule):
@@ -122,8 +175,8 @@ class KeyBeliefRule(AttentionRule):
         >>> from babn.attention.belief import BeliefConfig
         >>> rule = BeliefConfig(rho=2.0).build(ChainShape(1, 8, parameter_sets=(0,)))
         >>> scores = Scores(torch.zeros(1, 1, 3, 5), None, torch.zeros(1, 1, 5, 8))
-        >>> rule(0, scores, None).variables.k  # all keys are equal
-        tensor([[[[2., 2., 2., 2., 2.]]]], grad_fn=<ClampBackward1>)
+        >>> rule(0, scores, None).variables.k.detach()  # all keys are equal
+        tensor([[[[2., 2., 2., 2., 2.]]]])
     """
 
     energies: Tensor
@@ -146,7 +199,7 @@ class KeyBeliefRule(AttentionRule):
         pairs = list(zip(keys, self.parameter_sets, strict=True))
         for own in set(self.parameter_sets):
             energies = [
-                _energy(key.double()).mean(dim=(0, 2)) for key, each in pairs if each == own
+                key.double().square().sum(-1).mean(dim=(0, 2)) for key, each in pairs if each == own
             ]
             energy = torch.stack(energies).mean(0)
             energy = energy.clamp(min=SMALLEST_ENERGY)
@@ -156,60 +209,93 @@ class KeyBeliefRule(AttentionRule):
     def forward(self, step: int, scores: Scores, upward: Any) -> KeyPosterior:
         """The posterior of step `step`."""
         q = self._variables(step, scores)
-        return KeyPosterior(scores, q, lambda: self._kl(step, scores, q))
+        return KeyPosterior(scores, q, lambda: self._kl_parts(step, scores, q))
 
     def _variables(self, step: int, scores: Scores) -> Weibull:
-        own = self.parameter_sets[step]
-        key, heads = scores.key.to(scores.phi.dtype), scores.phi.shape[1]
-        rowwise = is_rowwise(scores.mask) if self.rowwise is None else self.rowwise
-        energy = _energy(key) if rowwise else relative_energy(key, keys_seen(scores.mask))
-        energy = energy.repeat_interleave(heads // energy.shape[1], dim=1)
+        own, rowwise, key = self.parameter_sets[step], self.rowwise, scores.key
+        if rowwise is None:
+            rowwise = scores.causal or is_rowwise(scores.mask)
+        typical, seen = None, None
         if rowwise:
-            energy = energy / self.energies[own].to(energy)[:, None]
-        k = self.config.rho * self.log_shape[own].to(energy).exp() * energy.unsqueeze(2)
-        k = k.clamp(SMALLEST_K, LARGEST_K)
-        log_lam = -noise_for("weibull", self.config.noise).log_moment(k.reciprocal())
-        return Weibull(k, log_lam, self.config.noise, torch.zeros_like(log_lam))
+            typical = self.energies[own].unflatten(0, (key.shape[1], -1))[:, 0]
+        elif scores.mask is not None:
+            seen = tokens_seen(scores.mask).any(1, keepdim=True)
+        scale: Tensor = _Scale.apply(key, self.log_shape, own, self.config.rho, typical, seen)
+        scale = repeat_heads(scale.unsqueeze(2), scores.phi.shape[1]).to(scores.phi.dtype)
+        return Weibull.with_mean_one(scale, self.config.noise)
 
-    def _kl(self, step: int, scores: Scores, q: Weibull) -> Float[Tensor, "batch head 1 key"]:
-        seen = keys_seen(scores.mask)
+    def _kl_parts(self, step: int, scores: Scores, q: Weibull) -> KeyKL:
         prior_net = cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])
-        values = prior_net(scores.key.to(scores.phi.dtype))
-        values = values.repeat_interleave(q.k.shape[1] // values.shape[1], dim=1).unsqueeze(2)
-        log_alpha = log_normalize(values, seen) + _log_count(seen, q.k)
-        kl = weibull_gamma(q, Gamma(log_alpha, self.config.beta))
-        return zero_masked(kl, seen)
+        logits = prior_net(scores.key).to(scores.phi.dtype).unsqueeze(2)
+        logits = repeat_heads(logits, scores.phi.shape[1])
+        return KeyKL(q, logits, keys_seen(scores.mask), self.config.beta)
 
 
-def _energy(key: Float[Tensor, "batch keyhead key dim"]) -> Float[Tensor, "batch keyhead key"]:
-    return key.square().sum(-1)
+class _Scale(torch.autograd.Function):
+    r"""The scale $1 / k_j$ of each key's variable.
 
-
-def relative_energy(
-    key: Float[Tensor, "batch keyhead key dim"], seen: Mask | None
-) -> Float[Tensor, "batch keyhead key"]:
-    """Squared distance of each key from the mean key, divided by its mean; 1 if all are equal.
-
-    Args:
-        key: The keys.
-        seen: The keys that enter the means, as a mask of one row.
-
-    Example:
-        >>> relative_energy(torch.tensor([[[[0.0], [0.0], [3.0]]]]), None)
-        tensor([[[0.5000, 0.5000, 2.0000]]])
+    Saves the keys, which attention saves as well, and nothing else of their size.
     """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        key: Float[Tensor, "batch keyhead key dim"],
+        log_shape: Float[Tensor, " set"],
+        own: int,
+        rho: float,
+        typical: Float[Tensor, " keyhead"] | None,
+        seen: Bool[Tensor, "#batch 1 key"] | None,
+    ) -> Float[Tensor, "batch keyhead key"]:
+        wide = torch.promote_types(key.dtype, torch.float32)
+        mean = None if typical is not None else _mean(key, seen, wide)
+        centred = key if mean is None else _shown(key - mean, seen)
+        energy = torch.linalg.vector_norm(centred, dim=-1, dtype=wide).square_()
+        if typical is not None:
+            average, relative = typical.to(wide)[:, None], energy / typical.to(wide)[:, None]
+        else:
+            average = _mean(energy.unsqueeze(-1), seen, wide).squeeze(-1)
+            equal = average <= SMALLEST_ENERGY
+            average.masked_fill_(equal, torch.inf)
+            relative = energy.div_(average).add_(equal)
+        factor = log_shape[own].to(wide).exp() * rho
+        scale = relative.mul_(factor).clamp_(SMALLEST_K, LARGEST_K).reciprocal_()
+        ctx.save_for_backward(key, log_shape, mean, average, factor, scale, seen)
+        ctx.own = own
+        return scale
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        key, log_shape, mean, average, factor, scale, seen = ctx.saved_tensors
+        # -d scale / d log k, zero where k is clamped
+        slope = torch.ops.aten.hardtanh_backward(grad * scale, scale, 1 / LARGEST_K, 1 / SMALLEST_K)
+        d_log_shape = torch.zeros_like(log_shape)
+        d_log_shape[ctx.own] = -slope.sum()
+        d_energy = slope * scale * factor
+        if mean is None:
+            d_key = key * (d_energy * (-2 / average)).unsqueeze(-1)
+        else:
+            d_energy = (d_energy - _mean(slope.unsqueeze(-1), seen, slope.dtype).squeeze(-1)) * (
+                -2 / average
+            )
+            d_key = _shown(key - mean, seen) * d_energy.unsqueeze(-1)
+            d_key = _shown(d_key - _mean(d_key, seen, d_key.dtype), seen)
+        return d_key.to(key.dtype), d_log_shape, None, None, None, None
+
+
+def _shown(x: Float[Tensor, "batch head key dim"], seen: Tensor | None) -> Tensor:
+    """`x` with zeros at keys that no query sees."""
+    return x if seen is None else x.masked_fill(~seen.unsqueeze(-1), 0.0)
+
+
+def _mean(
+    x: Float[Tensor, "batch head key dim"], seen: Tensor | None, dtype: torch.dtype
+) -> Float[Tensor, "batch head 1 dim"]:
+    """The mean over the keys that any query sees."""
     if seen is None:
-        energy = _energy(key - key.mean(-2, keepdim=True))
-        average = energy.mean(-1, keepdim=True)
-    else:
-        hidden = ~seen.any(1).squeeze(1).unsqueeze(1)
-        count = (~hidden).sum(-1, keepdim=True).clamp(min=1).to(key.dtype)
-        visible = key.masked_fill(hidden.unsqueeze(-1), 0.0)
-        mean = visible.sum(-2, keepdim=True) / count.unsqueeze(-1)
-        energy = _energy(visible - mean).masked_fill(hidden, 0.0)
-        average = energy.sum(-1, keepdim=True) / count
-    equal = average <= SMALLEST_ENERGY
-    return torch.where(equal, 1.0, energy / average.masked_fill(equal, 1.0))
+        return x.mean(-2, keepdim=True, dtype=dtype)
+    count = seen.sum(-1, keepdim=True).clamp(min=1).unsqueeze(-1)
+    return _shown(x, seen).sum(-2, keepdim=True, dtype=dtype) / count
 
 
 def keys_seen(mask: Mask | None) -> Mask | None:

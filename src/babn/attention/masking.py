@@ -72,7 +72,7 @@ def from_ranks(
 
 def tokens_seen(mask: Mask) -> Bool[Tensor, "#batch #head key"]:
     """The keys that any query sees; in self-attention the others are padding."""
-    return mask.any(-2)
+    return mask.squeeze(-2) if mask.shape[-2] == 1 else mask.any(-2)
 
 
 def is_rowwise(mask: Mask | None) -> bool:

@@ -1,15 +1,13 @@
 """Sources of noise: torch's generators, or counter-based numbers per row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from babn.distributions.noise import Noise
-
-Sampler = Callable[[Tensor, torch.Generator | None], Tensor]
+from babn.distributions.noise import Generators, Noise, filled
 
 
 @runtime_checkable
@@ -57,7 +55,7 @@ class NoiseSource:
 
     def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Standard noise with the shape of `like`."""
-        return self.draw(noise.sample, like)
+        return noise.sample(like, self._generator(like.device))
 
     def key_noise(
         self, noise: Noise, like: Float[Tensor, "batch head 1 key"], queries: int
@@ -67,15 +65,11 @@ class NoiseSource:
 
     def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Uniform numbers between 0 and 1 with the shape of `like`."""
-        return self.draw(_uniform, like)
+        generator = self._generator(like.device)
+        return filled(like, generator, lambda x, g: x.uniform_(generator=g))
 
-    def draw(self, sampler: Sampler, like: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
-        """Draws with the shape of `like`, block by block along its first axis."""
-        if self.seeds is None:
-            return sampler(like, None)
-        generators = self._on(like.device)
-        blocks = like.unflatten(0, (len(generators), -1))
-        return torch.cat([sampler(b, g) for b, g in zip(blocks, generators, strict=True)])
+    def _generator(self, device: torch.device) -> Generators:
+        return None if self.seeds is None else self._on(device)
 
     def draw_seeds(self, device: torch.device) -> Int[Tensor, " block"]:
         """One seed for each block, for kernels that generate their noise themselves."""
@@ -142,10 +136,6 @@ GLOBAL_NOISE = NoiseSource()
 def fold_in(seed: int, number: int) -> int:
     """Derives the seed of one of many samples or sequences, as `jax.random.fold_in` does."""
     return (seed * 1_000_003 + number) % 2**63
-
-
-def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    return torch.empty_like(like).uniform_(generator=generator)
 
 
 def _signed(number: int) -> int:

@@ -35,7 +35,10 @@ class KeyNetwork(nn.Module):
         self, key: Float[Tensor, "batch keyhead key dim"]
     ) -> Float[Tensor, "batch keyhead key"]:
         """One number for each key, the same for all queries."""
-        return _linear(self.outer, torch.relu(_linear(self.inner, key))).squeeze(-1)
+        swapped = not key.is_contiguous()  # projections put heads after keys: no copy this way
+        x = key.transpose(1, 2) if swapped else key
+        x = _linear(self.outer, torch.relu_(_linear(self.inner, x))).squeeze(-1)
+        return x.transpose(1, 2) if swapped else x
 
     def log_alpha(self, scores: Scores) -> Float[Tensor, "batch head #query key"]:
         r"""$\log\alpha$, normalised over the keys that take part.

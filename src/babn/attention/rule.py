@@ -110,10 +110,19 @@ class Posterior(ABC):
         return None
 
     def kl_mask(
-        self, pairs: Bool[Tensor, "#batch #head #query key"] | None
-    ) -> Bool[Tensor, "#batch #head #query key"] | None:
-        """The variables that enter the KL, from the pairs that do."""
-        return pairs
+        self,
+        mask: Bool[Tensor, "#batch #head #query key"] | None,
+        rows: Bool[Tensor, "#batch #head query"] | None,
+    ) -> Bool[Tensor, "#batch #head #query #key"] | None:
+        """The variables that enter the KL.
+
+        Args:
+            mask: The pairs that take part.
+            rows: The queries that count.
+        """
+        if rows is None:
+            return mask
+        return rows.unsqueeze(-1) if mask is None else mask & rows.unsqueeze(-1)
 
 
 class AttentionRule(nn.Module, ABC):

@@ -82,15 +82,20 @@ class SoftmaxRule(AttentionRule):
 
 def takes_softmax(inputs: Inputs) -> bool:
     """Whether torch's attention supports a call: no softcap, and a mask or a bias but not both."""
-    return inputs.softcap is None and (inputs.mask is None or inputs.bias is None)
+    masked = inputs.causal or inputs.mask is not None
+    return inputs.softcap is None and not (masked and inputs.bias is not None)
 
 
 def softmax_attention(inputs: Inputs, dropout: float = 0.0) -> Tensor:
     """The output of softmax attention, by torch's `scaled_dot_product_attention`."""
+    if inputs.mask is not None:
+        inputs = inputs.with_causal_mask()
+    if not takes_softmax(inputs):
+        inputs = inputs.with_bias(inputs.query.new_zeros(1, 1, 1, 1))
     mask = inputs.mask if inputs.bias is None else inputs.bias.to(inputs.query.dtype)
-    grouped: dict[str, Any] = {}
+    settings: dict[str, Any] = {"is_causal": inputs.causal, "scale": inputs.scale}
     if inputs.query.shape[1] != inputs.key.shape[1]:
-        grouped["enable_gqa"] = True
+        settings["enable_gqa"] = True
     return F.scaled_dot_product_attention(
-        inputs.query, inputs.key, inputs.value, mask, dropout, scale=inputs.scale, **grouped
+        inputs.query, inputs.key, inputs.value, mask, dropout, **settings
     )

@@ -47,6 +47,7 @@ def measured(
     device: torch.device,
     repeats: int,
     report: Callable[[str], None] = lambda text: None,
+    profiled: bool = True,
 ) -> Iterator[Cost | None]:
     """The cost of each step, in order; `None` if the GPU's memory was too small."""
     started: list[Waiting] = []
@@ -58,7 +59,7 @@ def measured(
             if not fitting:
                 yield None
                 continue
-            each.line.send(repeats)
+            each.line.send((repeats, profiled))
             yield each.receive()
             each.process.join()
     finally:
@@ -94,7 +95,7 @@ def _work(maker: MakeStep, device: torch.device, line: Connection) -> None:
         step = maker(device)
         warm_up(step, device)
         line.send(READY)
-        line.send(measure(step, device, repeats=line.recv()))
+        line.send(measure(step, device, *line.recv()))
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise

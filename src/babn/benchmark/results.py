@@ -5,49 +5,59 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from babn.benchmark.steps import Size
-from babn.benchmark.suite import SAMPLES, Row, Task
+from babn.benchmark.steps import Form, Size
+from babn.benchmark.suite import GENERATED, SAMPLES, Row, Task
 from babn.benchmark.timing import Cost
 
 TITLES: dict[Task, str] = {
     "train": "Training step, optimiser included",
     "mean": "A pass at the posterior mean",
-    "sample": f"{SAMPLES} samples of one text, in a loop and batched",
+    "sample": f"{SAMPLES} samples of one text, beside one pass at the posterior mean",
+    "generate": f"Prompt and {GENERATED} generated tokens, of one sample of attention",
 }
 
-
-def columns(task: Task) -> tuple[str, ...]:
-    """Headings of a table; batched samples are compared with a loop."""
-    ratio = "x loop" if task == "sample" else "x softmax"
-    return "rule", "tokens", "batch", "form", "ms", ratio, "GPU ms", "GiB", ratio
-
-
-def table(rows: list[Row], task: Task) -> list[tuple[str, ...]]:
-    """One row for each method and size in its fastest form, with ratios to softmax."""
-    return [_line(row, _baseline(rows, row)) for row in best_forms(rows) if row.task == task]
+FORMS: tuple[Form, ...] = ("eager", "compiled", "graphs")
 
 
 def shown(rows: list[Row], task: Task) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of a table, without empty columns."""
-    lines = table(rows, task)
-    kept = [i for i in range(len(columns(task))) if any(line[i] != "-" for line in lines)]
-    return [columns(task)[i] for i in kept], [[line[i] for i in kept] for line in lines]
+    """Headings and rows of a table, with one row for each method and size, and forms beside it."""
+    rows = [row for row in rows if row.task == task]
+    found = {(row.size, row.name, row.form): row for row in rows}
+    forms = [form for form in FORMS if any(row.form == form for row in rows)]
+    headings, lines = ["method", "tokens", "batch"], []
+    for form in forms:
+        headings += [f"{form} ms", "x softmax", "GiB", "x softmax"]
+    if task == "sample":
+        headings += ["pass ms", "samples ms", "in passes"]
+    for size, name in dict.fromkeys((row.size, row.name) for row in rows):
+        line = [name, str(size.length), str(size.batch)]
+        for form in forms:
+            own, base = (found.get((size, each, form)) for each in (name, "softmax"))
+            line += _measured(own, base)
+        if task == "sample":
+            line += _passes(*(found.get((size, name, form)) for form in ("pass", "batched")))
+        lines.append(line)
+    kept = [i for i in range(len(headings)) if any(line[i] != "-" for line in lines)]
+    return [headings[i] for i in kept], [[line[i] for i in kept] for line in lines]
 
 
-def _line(row: Row, base: Row | None) -> tuple[str, ...]:
+def _measured(row: Row | None, base: Row | None) -> list[str]:
+    """Time and memory of a row, and their ratios to those of softmax."""
     seconds, memory = _numbers(row)
     base_seconds, base_memory = _numbers(base)
-    return (
-        row.name,
-        str(row.size.length),
-        str(row.size.batch),
-        row.form,
-        "out of memory" if seconds is None else f"{1e3 * seconds:.1f}",
-        _ratio(seconds, base_seconds),
-        "-" if row.cost is None or row.cost.busy is None else f"{1e3 * row.cost.busy:.1f}",
+    failed = row is not None and seconds is None
+    return [
+        "out of memory" if failed else "-" if seconds is None else f"{1e3 * seconds:.1f}",
+        ratio(seconds, base_seconds),
         "-" if memory is None else f"{memory / 2**30:.1f}",
-        _ratio(memory, base_memory),
-    )
+        ratio(memory, base_memory),
+    ]
+
+
+def _passes(one: Row | None, several: Row | None) -> list[str]:
+    times = [_numbers(one)[0], _numbers(several)[0]]
+    shown = ["-" if each is None else f"{1e3 * each:.1f}" for each in times]
+    return [*shown, ratio(times[1], times[0])]
 
 
 def _numbers(row: Row | None) -> tuple[float | None, float | None]:
@@ -57,29 +67,8 @@ def _numbers(row: Row | None) -> tuple[float | None, float | None]:
     return row.cost.seconds, row.cost.memory
 
 
-def best_forms(rows: list[Row]) -> list[Row]:
-    """The fastest form of each method and size; samples keep both forms."""
-    best: dict[tuple[Any, ...], Row] = {}
-    for row in rows:
-        key = (row.task, row.name, row.size, row.form if row.task == "sample" else "")
-        if key not in best or _seconds(row) < _seconds(best[key]):
-            best[key] = row
-    return list(best.values())
-
-
-def _seconds(row: Row) -> float:
-    return float("inf") if row.cost is None else row.cost.seconds
-
-
-def _baseline(rows: list[Row], row: Row) -> Row | None:
-    """The row of softmax, or for samples of the loop."""
-    if row.task == "sample":
-        return next((r for r in rows if r.task == "sample" and r.form == "loop"), None)
-    same = [r for r in rows if (r.task, r.size, r.name) == (row.task, row.size, "softmax")]
-    return min(same, key=_seconds, default=None)
-
-
-def _ratio(value: float | None, base: float | None) -> str:
+def ratio(value: float | None, base: float | None) -> str:
+    """The quotient of two numbers, if both are known."""
     return "-" if not value or not base else f"{value / base:.2f}"
 
 
@@ -101,3 +90,9 @@ def rows_of(found: dict[str, Any]) -> list[Row]:
         )
         for each in found["rows"]
     ]
+
+
+def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
+    """Rows of two runs; a new measurement replaces the old one of the same thing."""
+    found = {(row.task, row.name, row.form, row.size): row for row in (*old, *new)}
+    return list(found.values())

@@ -1,4 +1,4 @@
-"""The steps that are timed: training and prediction of an ALBERT with random weights."""
+"""The steps that are timed: training and prediction of models with random weights."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -13,9 +13,9 @@ from babn.attention.rule import RuleConfig
 from babn.benchmark.timing import Step
 from babn.cuda_graphs import CudaRecorder, own_stream
 
-Form = Literal["eager", "compiled", "graphs", "loop", "batched"]
+Form = Literal["eager", "compiled", "graphs", "pass", "batched"]
 """How a model is run: eagerly, compiled, or compiled and captured as a CUDA graph, which avoids
-launches by the CPU; samples in a loop or batched."""
+launches by the CPU; for one text, a pass at the posterior mean or a batch of samples."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,11 @@ class Size:
     Attributes:
         length: Tokens in a text.
         batch: Texts in a batch.
-        layers: Attention layers; they share one set of weights.
+        layers: Attention layers; those of ALBERT share one set of weights.
         width: Size of the hidden states.
         heads: Attention heads.
+        model: `"albert"`, an encoder with a classifier, or `"llama"`, a decoder with one head of
+            keys for four of queries.
     """
 
     length: int
@@ -35,12 +37,22 @@ class Size:
     layers: int = 12
     width: int = 768
     heads: int = 12
+    model: Literal["albert", "llama"] = "albert"
 
 
 def model_config(size: Size) -> Any:
-    """The configuration of an ALBERT."""
+    """The configuration of the model."""
     import transformers
 
+    if size.model == "llama":
+        return transformers.LlamaConfig(
+            num_hidden_layers=size.layers,
+            num_attention_heads=size.heads,
+            num_key_value_heads=max(size.heads // 4, 1),
+            hidden_size=size.width,
+            intermediate_size=4 * size.width,
+            max_position_embeddings=2 * size.length,
+        )
     return transformers.AlbertConfig(
         num_hidden_layers=size.layers,
         num_attention_heads=size.heads,
@@ -51,15 +63,24 @@ def model_config(size: Size) -> Any:
 
 
 def make_model(size: Size, rule: RuleConfig | None, device: torch.device) -> Any:
-    """A converted classifier, or one with torch's softmax kernels if `rule` is `None`."""
+    """A converted model, or one with torch's softmax kernels if `rule` is `None`.
+
+    The decoder has weights in half precision on a GPU, and no gradient checkpointing.
+    """
     import transformers
 
     torch.manual_seed(0)
-    model: Any = transformers.AlbertForSequenceClassification(model_config(size))
-    model.to(device)
+    decoder = size.model == "llama"
+    kind = (
+        transformers.LlamaForCausalLM if decoder else transformers.AlbertForSequenceClassification
+    )
+    with device:
+        model: Any = kind(model_config(size))
+    if decoder and device.type == "cuda":
+        model.to(torch.bfloat16)
     if rule is None:
-        return without_mask(model)
-    if isinstance(rule, babn.BeliefConfig):
+        return model if decoder else without_mask(model)
+    if isinstance(rule, babn.BeliefConfig) and rule.max_keys is not None:
         rule = replace(rule, max_length=size.length)
     return babn.convert(model, rule)
 
@@ -82,7 +103,8 @@ def make_batch(size: Size, device: torch.device) -> dict[str, Tensor]:
     """Texts of random tokens, all of full length."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(10, 1000, (size.batch, size.length), generator=generator)
-    return {"input_ids": tokens.to(device), "labels": torch.zeros_like(tokens[:, 0]).to(device)}
+    labels = tokens if size.model == "llama" else torch.zeros_like(tokens[:, 0])
+    return {"input_ids": tokens.to(device), "labels": labels.to(device)}
 
 
 def half_precision(device: torch.device) -> AbstractContextManager[Any]:
@@ -155,17 +177,30 @@ def inference(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
 
 
 def sampled(model: nn.Module, batch: dict[str, Tensor], samples: int, form: Form) -> Step:
-    """Samples for one text, batched or in a loop."""
+    """A batch of samples of one text, or one pass at the posterior mean."""
     model.eval()
     inputs = {"input_ids": batch["input_ids"][:1]}
+    if form == "pass":
+        return inference(model, inputs, "eager")
 
     def step() -> None:
         with half_precision(inputs["input_ids"].device):
-            if form == "batched":
-                babn.predict(model, inputs, samples=samples)
-                return
-            with torch.no_grad(), babn.sampling(model, seed=0):
-                for _ in range(samples):
-                    model(**inputs)
+            babn.predict(model, inputs, samples=samples)
+
+    return step
+
+
+def generation(model: Any, batch: dict[str, Tensor], tokens: int) -> Step:
+    """Tokens after a prompt with a cache; of a converted model from one sample of attention."""
+    model.eval()
+    inputs = {"input_ids": batch["input_ids"], "attention_mask": torch.ones_like(batch["labels"])}
+    settings = {"do_sample": False, "min_new_tokens": tokens, "max_new_tokens": tokens}
+
+    def step() -> None:
+        sample = (
+            babn.sampling(model, seed=0, fixed=True) if hasattr(model, "babn") else nullcontext()
+        )
+        with torch.no_grad(), sample:
+            model.generate(**inputs, **settings, pad_token_id=0)
 
     return step

@@ -14,6 +14,7 @@ from babn.benchmark.gpu_processes import measured
 from babn.benchmark.steps import (
     Form,
     Size,
+    generation,
     inference,
     make_batch,
     make_model,
@@ -22,32 +23,31 @@ from babn.benchmark.steps import (
 )
 from babn.benchmark.timing import Cost, Step, measure_in_turns
 
-Task = Literal["train", "mean", "sample"]
+Task = Literal["train", "mean", "sample", "generate"]
 
 SAMPLES = 20
+GENERATED = 32
 
-TRAINED: dict[str, RuleConfig | None] = {
-    "softmax": None,
-    "BAM": babn.BamConfig(),
-    "BABN heads": babn.BeliefConfig.pairs(upward="heads"),
-    "BABN keys": babn.BeliefConfig.pairs(),
-    "BABN keys, reference": babn.BeliefConfig.pairs(kernel="reference"),
+METHODS: dict[str, tuple[str, RuleConfig | None]] = {
+    "softmax": ("softmax", None),
+    "keys": ("BABN", babn.BeliefConfig()),
+    "pairs": ("BABN pairs", babn.BeliefConfig.pairs()),
+    "heads": ("BABN heads", babn.BeliefConfig.pairs(upward="heads")),
+    "bam": ("BAM", babn.BamConfig()),
 }
-ROUTES: dict[str, RuleConfig | None] = {
-    "softmax": None,
-    "BABN heads": babn.BeliefConfig.pairs(upward="heads"),
-    "BABN heads, shared by 3": babn.BeliefConfig.pairs(upward="heads", upward_share=3),
-    "BABN keys": babn.BeliefConfig.pairs(),
-    "BABN keys, shared by 2": babn.BeliefConfig.pairs(upward_share=2),
-    "BABN keys, rank 16": babn.BeliefConfig.pairs(upward_rank=16),
-}
-"""Upward paths of lower cost."""
+"""Methods by the name of the option, with the name in tables."""
 
-PREDICTED: dict[str, RuleConfig | None] = {
-    "softmax": None,
-    "BABN sigma=0": babn.BeliefConfig.pairs(sigma=0.0),
-    "BABN sigma=1e-6": babn.BeliefConfig.pairs(),
-}
+LONGEST = {"pairs": 2048, "heads": 2048}
+"""Number of tokens up to which a method is measured, where memory is not enough for more."""
+
+GPU = {128: 32, 512: 32, 2048: 4, 8192: 1}
+"""Batch sizes of ALBERT-base by length."""
+
+CPU = {128: 4, 256: 2}
+"""Batch sizes of a third of the layers, for a few minutes on two cores."""
+
+DECODER = Size(8192, 1, layers=16, width=2048, heads=32, model="llama")
+"""One billion parameters."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Row:
     """One measurement.
 
     Attributes:
-        task: A training step, a forward pass at the posterior mean, or samples.
+        task: A training step, a forward pass at the posterior mean, samples, or generation.
         name: Name of the method.
         form: How the model was run.
         size: Sizes of model and batch.
@@ -74,27 +74,16 @@ class Plan:
     """The measurements to make.
 
     Attributes:
-        sizes: Sizes of model and batch, each with the form in which models run.
+        sizes: Sizes of model and batch.
+        forms: How models are run.
+        methods: The methods, as in `METHODS`.
         repeats: Number of measured steps.
-        reference_up_to: Maximum length for which the reference is measured too.
-        routes: Whether to measure only training with cheaper upward paths.
     """
 
-    sizes: tuple[tuple[Size, Form], ...]
+    sizes: tuple[Size, ...]
+    forms: tuple[Form, ...]
+    methods: tuple[str, ...]
     repeats: int
-    reference_up_to: int = 512
-    routes: bool = False
-
-
-GPU = Plan(
-    ((Size(128, 32), "graphs"), (Size(512, 32), "graphs"), (Size(2048, 4), "graphs")),
-    repeats=50,
-)
-"""ALBERT-base in the sizes of the documentation, compiled and captured as CUDA graphs, since
-kernel launches would dominate otherwise."""
-
-CPU = Plan(((Size(128, 4, layers=4), "eager"), (Size(256, 2, layers=4), "eager")), repeats=3)
-"""A third of the layers, for a few minutes on two cores."""
 
 
 @dataclass(frozen=True)
@@ -102,102 +91,99 @@ class Candidate:
     """A candidate: a method, its form, and the function that makes its step."""
 
     task: Task
-    name: str
+    method: str
     form: Form
     size: Size
-    rule: RuleConfig | None
     make_step: Callable[[Any, dict[str, Tensor]], Step]
 
     def step(self, device: torch.device) -> Step:
         """The step, on a new model."""
-        model = make_model(self.size, self.rule, device)
+        model = make_model(self.size, METHODS[self.method][1], device)
         return self.make_step(model, make_batch(self.size, device))
 
     def row(self, cost: Cost | None) -> Row:
         """The row of its measurement."""
-        return Row(self.task, self.name, self.form, self.size, cost)
-
-    @property
-    def by_reference(self) -> bool:
-        """Whether it runs the reference, which takes much more memory."""
-        return self.rule is not None and self.rule.kernel == "reference"
+        return Row(self.task, METHODS[self.method][0], self.form, self.size, cost)
 
 
 def run(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iterator[Row]:
     """Makes all measurements of a plan, and reports progress."""
-    if device.type == "cpu":
-        yield from _in_turns(plan, report)
-    else:
-        yield from _in_processes(plan, device, report)
+    waves = [wave for wave in _waves(plan) if wave]
+    for wave in waves:
+        if device.type == "cpu":
+            yield from _in_turns(wave, plan.repeats, report)
+        else:
+            yield from _in_processes(wave, plan.repeats, device, report)
 
 
-def _in_turns(plan: Plan, report: Callable[[str], None]) -> Iterator[Row]:
+def _in_turns(wave: list[Candidate], repeats: int, report: Callable[[str], None]) -> Iterator[Row]:
     """Alternates the steps of compared candidates, since other load affects a CPU."""
-    for group in _groups(plan):
-        entered = [c for c in group if not c.by_reference]
-        report(f"{entered[0].task}, {entered[0].size.length} tokens")
-        steps = [c.step(torch.device("cpu")) for c in entered]
-        costs = measure_in_turns(steps, plan.repeats)
-        yield from (c.row(cost) for c, cost in zip(entered, costs, strict=True))
+    for task, size in dict.fromkeys((c.task, c.size) for c in wave):
+        group = [c for c in wave if (c.task, c.size) == (task, size)]
+        report(f"{task}, {size.length} tokens, {group[0].form}")
+        costs = measure_in_turns([c.step(torch.device("cpu")) for c in group], repeats)
+        yield from (c.row(cost) for c, cost in zip(group, costs, strict=True))
 
 
-def _in_processes(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iterator[Row]:
-    """Measures all candidates with kernels together, and those of the reference one by one.
-
-    Candidates that do not fit into the memory beside the others are measured alone. Cheaper upward
-    paths are measured one length at a time, since they do not fit together.
-    """
-    groups = _groups(plan)
-    together = groups if plan.routes else [[c for group in groups for c in group]]
-    waves = [[c for c in wave if not c.by_reference] for wave in together]
-    waves += [[c] for group in groups for c in group if c.by_reference]
-    while waves:
-        wave = waves.pop(0)
-        costs = measured([c.step for c in wave], device, plan.repeats, report)
-        for c, cost in zip(wave, costs, strict=True):
-            if cost is None and len(wave) > 1:
-                waves.append([c])
-                continue
-            report(f"measured: {c.task}, {c.size.length} tokens, {c.name}")
-            yield c.row(cost)
-
-
-def _groups(plan: Plan) -> list[list[Candidate]]:
-    """Groups of candidates that are compared with each other."""
-    if plan.routes:
-        return [_training(plan, size, form) for size, form in plan.sizes]
-    found = [_sampling(replace(plan.sizes[0][0], batch=1))]
-    for size, form in plan.sizes:
-        found.append(_training(plan, size, form))
-        found.append(_predicting(size, form))
-    return found
-
-
-def _training(plan: Plan, size: Size, form: Form) -> list[Candidate]:
-    found = []
-    for name, rule in (ROUTES if plan.routes else TRAINED).items():
-        by_reference = rule is not None and rule.kernel == "reference"
-        if by_reference and size.length > plan.reference_up_to:
+def _in_processes(
+    wave: list[Candidate], repeats: int, device: torch.device, report: Callable[[str], None]
+) -> Iterator[Row]:
+    """Measures candidates together; those that do not fit into the memory, each alone."""
+    profiled = any(c.form in ("compiled", "graphs") for c in wave)
+    alone: list[Candidate] = []
+    costs = measured([c.step for c in wave], device, repeats, report, profiled)
+    for c, cost in zip(wave, costs, strict=True):
+        if cost is None and len(wave) > 1:
+            alone.append(c)
             continue
-        taken: Form = "eager" if by_reference else form
-        make = partial(training_step, form=taken)
-        found.append(Candidate("train", name, taken, size, rule, make))
-    return found
+        report(f"measured: {c.task}, {c.size.length} tokens, {c.method}, {c.form}")
+        yield c.row(cost)
+    for c in alone:
+        yield from _in_processes([c], repeats, device, report)
 
 
-def _predicting(size: Size, form: Form) -> list[Candidate]:
-    return [
-        Candidate("mean", name, form, size, rule, partial(inference, form=form))
-        for name, rule in PREDICTED.items()
+def _waves(plan: Plan) -> Iterator[list[Candidate]]:
+    """Candidates that are compiled at the same time, and fit into the memory together.
+
+    Those that are compared with each other are in one wave, but for methods that take much memory.
+    """
+    light = [method for method in plan.methods if method not in LONGEST]
+    heavy = [[method] for method in plan.methods if method in LONGEST]
+    decoders = [size for size in plan.sizes if size.model == "llama"]
+    encoders = [size for size in plan.sizes if size.model == "albert"]
+    if encoders:
+        yield _sampling(plan, replace(encoders[0], batch=1))
+    for form in plan.forms:
+        for methods in (light, *heavy):
+            yield _candidates(("train", "mean"), methods, form, encoders)
+    for form in plan.forms:
+        for task in ("train", "mean"):
+            yield _candidates((task,), plan.methods, form, decoders)
+    yield [
+        Candidate("generate", method, "eager", size, partial(generation, tokens=GENERATED))
+        for size in decoders
+        for method in plan.methods
     ]
 
 
-def _sampling(size: Size) -> list[Candidate]:
-    forms: tuple[Form, ...] = ("loop", "batched")
-    rule = babn.BeliefConfig.pairs()
+def _candidates(
+    tasks: tuple[Task, ...], methods: list[str] | tuple[str, ...], form: Form, sizes: list[Size]
+) -> list[Candidate]:
+    makers = {"train": training_step, "mean": inference}
     return [
-        Candidate(
-            "sample", "BABN keys", form, size, rule, partial(sampled, samples=SAMPLES, form=form)
-        )
+        Candidate(task, method, form, size, partial(makers[task], form=form))
+        for size in sizes
+        for task in tasks
+        for method in methods
+        if size.length <= LONGEST.get(method, size.length)
+    ]
+
+
+def _sampling(plan: Plan, size: Size) -> list[Candidate]:
+    forms: tuple[Form, ...] = ("pass", "batched")
+    return [
+        Candidate("sample", method, form, size, partial(sampled, samples=SAMPLES, form=form))
+        for method in plan.methods
         for form in forms
+        if METHODS[method][1] is not None
     ]

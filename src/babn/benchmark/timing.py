@@ -63,13 +63,15 @@ def warm_up(step: Step, device: torch.device, steps: int = 5) -> None:
     _synchronize(device)
 
 
-def measure(step: Step, device: torch.device, repeats: int) -> Cost:
-    """The cost of a step after warm-up."""
+def measure(step: Step, device: torch.device, repeats: int, profiled: bool = True) -> Cost:
+    """The cost of a step after warm-up, with its kernels if it is profiled."""
     times = [_seconds(step, device) for _ in range(repeats)]
     median, spread = statistics.median(times), _half_range(times)
     if device.type == "cpu":
         return Cost(median, spread, None)
     memory = torch.cuda.max_memory_allocated(device)
+    if not profiled:
+        return Cost(median, spread, memory)
     kernels = _kernels(step, device)
     busy = sum(kernel.seconds for kernel in kernels)
     return Cost(median, spread, memory, busy, tuple(kernels[:LISTED]))

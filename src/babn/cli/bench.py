@@ -1,63 +1,132 @@
 """`babn bench`."""
 
 from pathlib import Path
+from typing import Any, cast
 
 
 def bench(
-    *, out: Path = Path("babn-bench.json"), quick: bool = False, routes: bool = False
+    *,
+    out: Path = Path("babn-bench.json"),
+    forms: str = "",
+    methods: str = "softmax,keys",
+    lengths: str = "",
+    decoder: bool = False,
+    quick: bool = False,
 ) -> None:
     """Measure what stochastic attention costs in time and memory, beside softmax in the same run.
 
-    Uses random weights in the shape of ALBERT-base: on a GPU compiled models in bfloat16 for 128,
-    512 and 2048 tokens (several minutes), on a CPU fewer layers and shorter texts in float32.
-    Compare the ratios: absolute times depend on what else the machine does.
+    Uses random weights in the shape of ALBERT-base: on a GPU in bfloat16 for 128 to 8192 tokens, on
+    a CPU fewer layers and shorter texts in float32. Compare the ratios: absolute times depend on
+    what else the machine does. If the file has results of the same versions and device, new ones
+    are added to it.
 
     Args:
         out: JSON file to write the numbers to; until all are measured, its name has .partial added.
+        forms: How models run, separated by commas: eager, compiled, graphs. By default eager and
+            compiled on a GPU, and eager on a CPU.
+        methods: The methods, separated by commas: softmax, keys (the default of babn), pairs,
+            heads, bam.
+        lengths: Numbers of tokens, separated by commas; by default 128,512,2048,8192 on a GPU and
+            128,256 on a CPU.
+        decoder: Measure a decoder of one billion parameters instead, with generation.
         quick: Measure one tiny size once, only to see that everything runs.
-        routes: Measure training with cheaper upward paths instead: low rank, shared by layers.
     """
+    chosen = {
+        "forms": _chosen("forms", forms, ("eager", "compiled", "graphs")),
+        "methods": _chosen("methods", methods, ("softmax", "keys", "pairs", "heads", "bam")),
+    }
+    sizes = [int(each) for each in _chosen("lengths", lengths, None)]
+    _check_place(out)
+
     import json
-    from dataclasses import replace
 
     import torch
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
 
     from babn.benchmark import results, suite
-    from babn.benchmark.steps import Size
     from babn.cli.version import versions
     from babn.files import replace_text
 
-    _check_place(out)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    plan = suite.GPU if device.type == "cuda" else suite.CPU
-    if quick:
-        plan = suite.Plan(((Size(16, 2, layers=2, width=32, heads=2), "eager"),), repeats=1)
-    plan = replace(plan, routes=routes)
+    plan = _plan(chosen, sizes, decoder, quick, device.type == "cuda")
     console = Console(highlight=False)
     console.print(f"Measuring on {versions()['device']} with torch {torch.__version__}.")
-    rows = []
-    partial = out.with_name(f"{out.name}.partial")
+    rows, partial = _earlier(out), out.with_name(f"{out.name}.partial")
     with console.status("") as status:
         for row in suite.run(plan, device, status.update):
-            rows.append(row)
+            rows = results.merged(rows, [row])
             replace_text(partial, json.dumps(results.plain(rows, versions()), indent=1))
     partial.replace(out)
-    for task, title in results.TITLES.items():
-        columns, lines = results.shown(rows, task)
+    _print(console, rows)
+    console.print(f"All numbers: {out}")
+
+
+def _chosen(option: str, text: str, known: tuple[str, ...] | None) -> list[str]:
+    """The values of an option, validated before anything slow is imported."""
+    from babn.errors import BabnError
+
+    found = [each.strip() for each in text.split(",") if each.strip()]
+    wrong = [x for x in found if (x not in known if known else not (x.isdigit() and int(x)))]
+    if wrong:
+        allowed = f"Choose among {', '.join(known)}" if known else "Give numbers of tokens"
+        raise BabnError(f"--{option} {wrong[0]!r} is not possible. {allowed}, with commas.")
+    return list(dict.fromkeys(found))
+
+
+def _plan(
+    chosen: dict[str, list[str]], lengths: list[int], decoder: bool, quick: bool, gpu: bool
+) -> Any:
+    from dataclasses import replace
+
+    from babn.benchmark import suite
+    from babn.benchmark.steps import Size
+
+    batches = suite.GPU if gpu else suite.CPU
+    sizes = [
+        Size(
+            length,
+            batches.get(length, max(1, 8192 // length) if gpu else 1),
+            layers=12 if gpu else 4,
+        )
+        for length in lengths or batches
+    ]
+    if decoder:
+        sizes = [replace(suite.DECODER, length=n) for n in lengths or [suite.DECODER.length]]
+    if quick:
+        sizes = [replace(sizes[0], length=16, batch=2, layers=2, width=32, heads=4)]
+    forms = chosen["forms"] or (["eager", "compiled"] if gpu and not quick else ["eager"])
+    repeats = 1 if quick else 20 if gpu else 3
+    return suite.Plan(tuple(sizes), cast(Any, tuple(forms)), tuple(chosen["methods"]), repeats)
+
+
+def _print(console: Any, rows: list[Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from babn.benchmark import results
+
+    for model, task in [(m, t) for m in ("albert", "llama") for t in results.TITLES]:
+        columns, lines = results.shown([row for row in rows if row.size.model == model], task)
         if not lines:
             continue
+        title = results.TITLES[task] + (", decoder" if model == "llama" else "")
         printed = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for name in columns:
             longest = max(len(word) for word in name.split())
-            printed.add_column(name, no_wrap=name == "rule", min_width=longest)
+            printed.add_column(name, no_wrap=name == "method", min_width=longest)
         for line in lines:
             printed.add_row(*line)
         console.print(printed)
-    console.print("Each method in its faster form.")
-    console.print(f"All numbers: {out}")
+
+
+def _earlier(out: Path) -> list[Any]:
+    """The rows of the file, if they are of the same versions and device."""
+    from babn.benchmark.results import rows_of
+    from babn.cli.version import versions
+    from babn.files import parse_json
+
+    found = parse_json(out.read_bytes()) if out.exists() else {}
+    return rows_of(found) if found.get("versions") == versions() else []
 
 
 def _check_place(out: Path) -> None:

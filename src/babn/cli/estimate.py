@@ -114,7 +114,7 @@ def estimate(
 
 def find_shape(model: str, sizes: dict[str, int]) -> Any:
     """The shape that a name or sizes stand for."""
-    from babn.cli.inspect import read_config
+    from babn.cli._inspection import read_config
     from babn.estimate.shapes import PRESETS, Shape, shape_of
 
     if model and sizes:

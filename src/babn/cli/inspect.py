@@ -1,32 +1,6 @@
 """`babn inspect`."""
 
 import json as json_format
-import logging
-import re
-from collections.abc import Callable
-from dataclasses import Field, asdict, fields
-from pathlib import Path
-from typing import Any, get_args
-
-import babn
-from babn.attention.belief import BeliefConfig
-from babn.attention.rule import RuleConfig
-from babn.cli._errors import CommandError
-from babn.cli._outline import outline
-from babn.conversion.inspection import Inspection
-from babn.conversion.plan import Call, from_list
-from babn.errors import ConfigError, FormatError, MissingExtraError, one_line
-from babn.plugins import plugins
-
-READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
-    bool: (lambda text: {"true": True, "false": False}[text.lower()], "true or false"),
-    int: (int, "a whole number"),
-    float: (float, "a number"),
-}
-"""Parsers of a setting by its type, and what the text should be."""
-
-HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-"""Names that the Hugging Face hub may know: `model` or `owner/model`."""
 
 
 def inspect(
@@ -49,101 +23,8 @@ def inspect(
             may be repeated.
         json: Print JSON for other programs instead of a table.
     """
+    from babn.cli._inspection import as_plain, inspection
+
     settings = [*set_, *([f"rho={rho}"] if rho is not None else [])]
     found = inspection(model, rule, settings)
     print(json_format.dumps(as_plain(found), indent=2) if json else found)
-
-
-def inspection(model: str, rule: str | None, settings: list[str]) -> Inspection:
-    """The result of `babn.inspect` for the model in a folder or on the hub."""
-    config = read_config(model)
-    described = getattr(config, "babn", None)
-    if described is None:
-        return babn.inspect(outline(config), config=rule_config(rule or "belief", settings))
-    if rule or settings:
-        raise CommandError(
-            f"{model} is converted already: --rule, --rho and --set do not apply. Leave them out."
-        )
-    return converted(config, described, model)
-
-
-def read_config(model: str) -> Any:
-    """The configuration of a model, from a folder or from the hub."""
-    try:
-        from transformers import AutoConfig
-
-        plugins("babn.models")  # makes them known to transformers
-    except ImportError as error:
-        raise MissingExtraError(
-            "babn inspect needs transformers: pip install 'babn[transformers]'"
-        ) from error
-    if not HUB_NAME.fullmatch(model) and not Path(model).exists():
-        raise CommandError(f"{model} does not exist. Give a folder, or a name on the hub.")
-    # The hub logs every retry, which would hide the error message.
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    try:
-        return AutoConfig.from_pretrained(model)
-    except (OSError, ValueError) as error:
-        raise CommandError(_unreadable(model, error)) from error
-
-
-def _unreadable(model: str, error: Exception) -> str:
-    folder = Path(model)
-    if folder.is_dir() and not (folder / "config.json").exists():
-        return f"{model} has no config.json. Give a folder that save_pretrained wrote."
-    if folder.exists():
-        return f"{model} cannot be read: {one_line(error)}"
-    return f"{model} is not a folder here, and the Hugging Face hub did not provide it either."
-
-
-def converted(config: Any, described: dict[str, Any], model: str) -> Inspection:
-    """The inspection of a model that was saved after conversion."""
-    name = (config.architectures or [type(config).__name__])[0]
-    try:
-        rule, chains = RuleConfig.from_dict(described["rule"]), from_list(described["chains"])
-        kept = tuple(Call(**call) for call in described.get("kept", ()))
-    except (KeyError, TypeError) as error:
-        raise FormatError(f"{model}: its conversion cannot be read: {error!r}.") from error
-    return Inspection(name, rule, chains, kept, {}, True)
-
-
-def rule_config(rule: str, settings: list[str]) -> RuleConfig:
-    """The configuration of an attention method from its name and a list of NAME=VALUE."""
-    values: dict[str, Any] = {}
-    kind = RuleConfig.known.get(rule)
-    known = {field.name: field for field in fields(kind)} if kind else {}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise CommandError(f"--set {setting} is not possible. Write --set NAME=VALUE.")
-        values[name] = parse(known[name], text) if name in known else text
-    if kind is BeliefConfig:
-        values = {"noise_over": "keys", **values}
-    return RuleConfig.from_dict({"rule": rule, **values})
-
-
-def parse(field: Field, text: str) -> Any:
-    """A setting's value, of the type of its field."""
-    if get_args(field.type):
-        return text
-    read, expected = READERS[field.type]
-    try:
-        return read(text)
-    except (KeyError, ValueError):
-        raise ConfigError(f"{field.name}={text!r} is not possible. Give {expected}.") from None
-
-
-def as_plain(found: Inspection) -> dict[str, Any]:
-    """Plain values, for a JSON document."""
-    return {
-        "model": found.model,
-        "converted": found.converted,
-        "rule": found.config.to_dict(),
-        "calls": found.calls,
-        "parameters_added": found.parameters_added,
-        "share": found.share,
-        "chains": [asdict(chain) for chain in found.chains],
-        "kept": [asdict(call) for call in found.kept],
-        "skipped": found.skipped,
-        "kernel": found.kernel,
-    }

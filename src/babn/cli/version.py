@@ -3,8 +3,6 @@
 import platform
 from importlib import metadata
 
-import torch
-
 from babn import __version__
 
 
@@ -16,6 +14,8 @@ def version() -> None:
 
 def versions() -> dict[str, str]:
     """The versions that matter to a result, the platform and the device."""
+    import torch
+
     return {
         "babn": __version__,
         "Python": platform.python_version(),
@@ -34,6 +34,8 @@ def _installed(package: str) -> str:
 
 
 def _device() -> str:
+    import torch
+
     if torch.cuda.is_available():
         return f"cuda: {torch.cuda.get_device_name()}"
     return f"cpu, {torch.get_num_threads()} threads"

@@ -93,7 +93,7 @@ def _context_of(site: CallSite) -> ForwardContext:
 
 
 def read_mask(
-    mask: Tensor | None, query: Tensor, key: Tensor, causal: bool
+    mask: Tensor | None, query: Tensor, key: Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
     """Splits a boolean (`True` is kept) or additive mask into a boolean one and a bias.
 
@@ -101,16 +101,11 @@ def read_mask(
         mask: The mask as given to the call; one for a longer cache is cut.
         query: The queries.
         key: The keys.
-        causal: Whether a query attends only to keys up to its own index.
     """
-    queries, keys, bias = query.shape[-2], key.shape[-2], None
-    if mask is not None:
-        mask = mask.to(query.device)
-        mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)[..., :keys]
-        if mask.dtype != torch.bool:
-            bias = mask.masked_fill(mask <= MASKED_BELOW, 0.0)
-            mask = mask > MASKED_BELOW
-    if causal:
-        earlier = torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril()
-        mask = earlier[None, None] if mask is None else mask & earlier
-    return mask, bias
+    if mask is None:
+        return None, None
+    mask = mask.to(query.device)
+    mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)[..., : key.shape[-2]]
+    if mask.dtype == torch.bool:
+        return mask, None
+    return mask > MASKED_BELOW, mask.masked_fill(mask <= MASKED_BELOW, 0.0)

@@ -19,7 +19,7 @@ from babn.conversion.attend import CALL_SITE
 from babn.conversion.context_stack import active_context
 from babn.conversion.forwards import Undo
 from babn.conversion.state import BeliefState
-from babn.conversion.transformers_route import NAME, NAME_OF_SOME
+from babn.conversion.transformers_route import NAME, NAME_LIKE_SDPA
 from babn.errors import ConversionError
 
 
@@ -101,7 +101,7 @@ def lost(what: str, module: nn.Module) -> ConversionError:
     """The error for attention that was changed after conversion."""
     found = getattr(getattr(module, "config", None), "_attn_implementation", None)
     remedy = "Undo that change"
-    if found is not None and found not in (NAME, NAME_OF_SOME):
+    if found is not None and found not in (NAME, NAME_LIKE_SDPA):
         what += f" under attn_implementation={found!r}"
         remedy = f'Call model.set_attn_implementation("{NAME}")'
     return ConversionError(

@@ -153,7 +153,6 @@ def apply_plan(model: Model, state: BeliefState) -> Model:
             model,
             drop_dropout=not state.config.attention_dropout,
             chosen=lambda module: hasattr(module, CALL_SITE),
-            some=bool(state.kept),
         ),
     ]
     model_config = getattr(model, "config", None)

@@ -164,7 +164,6 @@ def install_everywhere(
     model: nn.Module,
     drop_dropout: bool = False,
     chosen: Callable[[nn.Module], bool] = lambda module: True,
-    some: bool = False,
 ) -> list[Undo]:
     """Replaces attention on every route except calls of torch's functions.
 
@@ -172,11 +171,10 @@ def install_everywhere(
         model: The model.
         drop_dropout: Whether to turn off dropout on attention weights.
         chosen: Which attention modules are converted.
-        some: Whether some modules are not converted.
     """
     return [
         *install_softmax(model, drop_dropout, chosen),  # first, since it may raise
-        *install_transformers(model, some),
+        *install_transformers(model),
         *install_multihead(model, chosen),
     ]
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from babn.attention.inputs import Inputs, Scores
+from babn.attention.key_forms import attention_with_factors
 from babn.attention.keys import KeyPosterior
 from babn.attention.noise_source import NoiseLike
 from babn.attention.rule import AttentionRule, Posterior
@@ -107,9 +108,10 @@ class ForwardContext:
             self._note_memory(pairs, 1)
             return softmax_attention(inputs, self.dropout(inputs))
         if config.biases_keys and inputs.softcap is None:
-            return self._with_key_bias(site, inputs)
+            return self._with_factors(site, inputs)
         if not self._takes_triton(inputs):
             return None
+        inputs = inputs.with_causal_mask()
         chain, step = place = self._next_place(site)
         self._note_memory(pairs, BYTES_PER_FUSED_PAIR)
         rule = self._rule(chain)
@@ -121,17 +123,16 @@ class ForwardContext:
             self.layer_kl.keep_rows(place, kl_rows, inputs)
         return output
 
-    def _with_key_bias(self, site: CallSite, inputs: Inputs) -> Tensor:
-        """Torch's attention with the log sample of the keys' variables as a bias on keys."""
+    def _with_factors(self, site: CallSite, inputs: Inputs) -> Tensor:
+        """Torch's attention with a sample of the keys' variables as factors of the weights."""
         place = self._next_place(site)
         self._note_memory(math.prod(inputs.pairs), 1)
         posterior = self._posterior(place, inputs.without_scores())
         assert isinstance(posterior, KeyPosterior)
-        if self.mode == "sample":
-            inputs = inputs.with_bias(posterior.log_sample(self._noise(place)))
-        elif not takes_softmax(inputs):
-            inputs = inputs.with_bias(inputs.query.new_zeros(1, 1, 1, inputs.pairs[-1]))
-        return softmax_attention(inputs, self.dropout(inputs))
+        if self.mode == "mean":
+            return softmax_attention(inputs, self.dropout(inputs))
+        log_e = posterior.log_sample(self._noise(place))
+        return attention_with_factors(inputs, log_e, self.dropout(inputs))
 
     def _upward(
         self, place: tuple[int, int], compute: Callable[[], Any], sizes: tuple[int, int]

@@ -71,7 +71,7 @@ def sdpa(
     query4, key4, value4 = (_four_dimensional(x, enable_gqa) for x in (query, key, value))
     if attn_mask is not None:
         attn_mask = _mask_four_dimensional(attn_mask, query.shape, enable_gqa)
-    mask, bias = read_mask(attn_mask, query, key, is_causal)
+    mask, bias = read_mask(attn_mask, query, key)
     inputs = Inputs(
         query4,
         key4,
@@ -79,6 +79,7 @@ def sdpa(
         scale=scale if scale is not None else 1 / math.sqrt(query.shape[-1]),
         mask=mask,
         bias=bias,
+        causal=is_causal,
         dropout=dropout_p,
         crossed=crossed,
         needs_weights=needs_weights,

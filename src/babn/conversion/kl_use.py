@@ -26,9 +26,8 @@ class KLUse:
 
     def follow(self, output: Any, layers: Iterable[Tensor]) -> None:
         """Registers hooks on an output and on the KL of its layers."""
-        for x in layers:
-            if x.grad_fn is not None:
-                x.grad_fn.register_prehook(self._note_kl)
+        for node in {x.grad_fn for x in layers if x.grad_fn is not None}:
+            node.register_prehook(self._note_kl)
         for x in pytree.tree_leaves(output):
             if isinstance(x, Tensor) and x.grad_fn is not None:
                 x.grad_fn.register_prehook(self._note_output)

@@ -2,43 +2,73 @@
 
 from collections.abc import Iterable
 from itertools import takewhile
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from babn.attention.inputs import Inputs, Scores
+from babn.attention.keys import KeyKL, KeyPosterior
 from babn.attention.masking import tokens_seen
 from babn.attention.rule import Posterior
 from babn.conversion.state import BeliefState
 from babn.elbo import Counted, reduce_kl, reduce_kl_rows
 
+Place = tuple[int, int]
+"""Chain and step of a call."""
+
 
 class LayerKL:
-    """The KL of each call in a forward pass."""
+    """The KL of each call in a forward pass.
+
+    With one variable per key, the KL of all calls is computed together at the end of the pass:
+    it is small, and separate calls would spend their time on launches.
+    """
 
     def __init__(self, state: BeliefState, across: Counted | None) -> None:
         self.state = state
         self.across = across
-        self.kl: dict[tuple[int, int], Tensor] = {}
+        self.kl: dict[Place, Tensor] = {}
+        self.waiting: dict[Place, tuple[KeyKL, Tensor | None]] = {}
+        self.finished = False
         self.tokens: dict[str, Tensor | None] = {}
-        self.totals: dict[tuple[int, int], Tensor] = {}
+        self.totals: dict[Place, Tensor] = {}
 
-    def keep(self, place: tuple[int, int], posterior: Posterior, scores: Scores) -> None:
+    def keep(self, place: Place, posterior: Posterior, scores: Scores) -> None:
         """Keeps the KL of a call, if its method has one."""
-        kl = posterior.kl()
-        if kl is None:
+        rows = self._rows_that_count(place, scores.mask, *scores.phi.shape[-2:])
+        if isinstance(posterior, KeyPosterior):
+            parts = posterior.kl_parts()
+            if not self.finished:  # recomputation under checkpointing comes later
+                self.waiting[place] = parts, posterior.kl_mask(scores.mask, rows)
             return
-        queries, keys = scores.phi.shape[-2:]
-        rows = self._rows_that_count(place, scores.mask, queries, keys)
-        mask = scores.mask
-        if rows is not None:
-            mask = rows.unsqueeze(-1) if mask is None else mask & rows.unsqueeze(-1)
-            mask = mask.expand(*mask.shape[:-1], keys)
-        mask = posterior.kl_mask(mask)
-        # Recomputation under checkpointing computes the same value again.
-        reduction = self.state.config.kl_reduction
-        self.kl[place] = reduce_kl(kl, mask, reduction, self._counted(place))
+        kl = posterior.kl()
+        if kl is not None:  # in recomputation the same value again
+            self._reduce([place], kl, posterior.kl_mask(scores.mask, rows))
 
-    def keep_rows(self, place: tuple[int, int], kl_rows: Tensor, inputs: Inputs) -> None:
+    def _reduce(self, places: list[Place], kl: Tensor, mask: Tensor | None) -> None:
+        """Reduces the KL of a call, or of several along a first axis."""
+        reduction = self.state.config.kl_reduction
+        if kl.ndim == 4:
+            self.kl[places[0]] = reduce_kl(kl, mask, reduction, self._counted(places[0]))
+        elif self.across is None:
+            self.kl |= zip(places, reduce_kl(kl, mask, reduction).unbind(), strict=True)
+        else:
+            for i, place in enumerate(places):
+                self._reduce([place], kl[i], None if mask is None else mask[i])
+
+    def _reduce_waiting(self) -> None:
+        alike: dict[Any, list[Place]] = {}
+        for place, (parts, mask) in self.waiting.items():
+            alike.setdefault((parts.size, None if mask is None else mask.shape), []).append(place)
+        for places in alike.values():
+            parts = KeyKL.joined([self.waiting[place][0] for place in places])
+            masks = [mask for place in places if (mask := self.waiting[place][1]) is not None]
+            kl = parts.elementwise().unflatten(0, (len(places), -1))
+            self._reduce(places, kl, torch.stack(masks) if masks else None)
+        self.waiting, self.finished = {}, True
+
+    def keep_rows(self, place: Place, kl_rows: Tensor, inputs: Inputs) -> None:
         """Keeps the KL of a call whose kernel has summed it over keys."""
         rows = self._rows_that_count(place, inputs.mask, *inputs.pairs[-2:])
         reduction = self.state.config.kl_reduction
@@ -46,7 +76,7 @@ class LayerKL:
             kl_rows, rows, inputs.mask, inputs.pairs, reduction, self._counted(place)
         )
 
-    def _counted(self, place: tuple[int, int]) -> Counted | None:
+    def _counted(self, place: Place) -> Counted | None:
         """The count over all processes, which is gathered once and not in recomputation."""
         across = self.across
         if across is None:
@@ -60,7 +90,7 @@ class LayerKL:
         return counted
 
     def _rows_that_count(
-        self, place: tuple[int, int], mask: Tensor | None, queries: int, keys: int
+        self, place: Place, mask: Tensor | None, queries: int, keys: int
     ) -> Tensor | None:
         """The rows of real queries, or `None` for all.
 
@@ -74,13 +104,14 @@ class LayerKL:
             self.tokens.pop(call.path, None)  # keeps the latest last
             self.tokens[call.path] = None if mask is None else tokens_seen(mask)
         cached = not call.crossed and queries != keys
-        tokens = self.tokens[nearest(call.path, self.tokens)] if self.tokens else None
-        if tokens is None or cached or tokens.shape[-1] != queries:
+        if cached or all(tokens is None for tokens in self.tokens.values()):
             return None
-        return tokens
+        tokens = self.tokens[nearest(call.path, self.tokens)]
+        return None if tokens is None or tokens.shape[-1] != queries else tokens
 
     def per_layer(self) -> dict[str, Tensor]:
-        """The KL of each call, by name, in call order."""
+        """The KL of each call, by name, in call order; call it once, at the end of the pass."""
+        self._reduce_waiting()
         return {self.state.layer_name(place): self.kl[place] for place in sorted(self.kl)}
 
 

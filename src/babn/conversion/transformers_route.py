@@ -15,8 +15,12 @@ from babn.conversion.attend import attend, keeps_own_attention, read_mask
 from babn.conversion.forwards import Undo
 from babn.errors import UnsupportedAttentionError
 
-NAME, NAME_OF_SOME = "babn", "babn-some"
-"""Names that models dispatch to if all layers, or some of them, are converted."""
+NAME, NAME_LIKE_SDPA = "babn", "babn-sdpa"
+"""Names that models dispatch to; the second one if they dispatched to SDPA before.
+
+SDPA is causal by default where it gets no mask, and masks are left out where they hide nothing but
+later keys. Eager attention always gets a mask.
+"""
 
 HARMLESS = {
     "deterministic": "requests a deterministic backward pass of flash attention",
@@ -58,8 +62,7 @@ def attention(
     """The attention function that converted models dispatch to."""
     check_keywords(module, kwargs)
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
-    implied = bool(causal) and attention_mask is None and query.shape[2] > 1
-    mask, bias = read_mask(attention_mask, query, key, implied)
+    mask, bias = read_mask(attention_mask, query, key)
     if position_bias is not None:
         position_bias = position_bias[..., : key.shape[2]]
         bias = position_bias if bias is None else bias + position_bias
@@ -70,6 +73,7 @@ def attention(
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         mask=mask,
         bias=bias,
+        causal=bool(causal) and attention_mask is None and query.shape[2] > 1,
         softcap=softcap,
         dropout=dropout if module.training else 0.0,
         windowed=sliding_window is not None,
@@ -99,7 +103,7 @@ _UNKNOWN = (
 )
 
 
-def attention_of_some(
+def attention_like_sdpa(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -107,7 +111,7 @@ def attention_of_some(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """`attention` for models with layers that are not converted, which use SDPA of transformers.
+    """`attention` for models that used SDPA of transformers, as layers that stay do.
 
     Without a mask, modules are causal by default, as in transformers.
     """
@@ -121,15 +125,13 @@ def attention_of_some(
     return attention(module, query, key, value, attention_mask, **kwargs)
 
 
-def mask_of_some(*args: Any, **kwargs: Any) -> Tensor | None:
-    """The masks of transformers for SDPA: none for plain causal attention."""
-    from transformers.masking_utils import sdpa_mask
-
-    return sdpa_mask(*args, **kwargs)
-
-
 def mask(*args: Any, **kwargs: Any) -> Tensor | None:
-    """Boolean masks that always include causality, which transformers would omit by default.
+    """Boolean masks that always include causality, which transformers would omit by default."""
+    return mask_like_sdpa(*args, **{**kwargs, "allow_is_causal_skip": False})
+
+
+def mask_like_sdpa(*args: Any, **kwargs: Any) -> Tensor | None:
+    """The masks of transformers for SDPA: none for plain causal attention.
 
     Padding alone gives a mask of keys, with one row for all queries, which costs less.
     """
@@ -145,31 +147,25 @@ def mask(*args: Any, **kwargs: Any) -> Tensor | None:
             if not shapes_are_static() and bool(seen.all()):
                 return None
             return seen[:, None, None, :]
-    return sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
+    return sdpa_mask(*args, **kwargs)
 
 
-def install_transformers(model: nn.Module, some: bool = False) -> list[Undo]:
-    """Sets the attention implementation of every configuration in `model`.
-
-    Args:
-        model: The model.
-        some: Whether some layers keep their own attention.
-    """
+def install_transformers(model: nn.Module) -> list[Undo]:
+    """Sets the attention implementation of every configuration in `model`."""
     if "transformers" not in sys.modules:
         return []
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
-    AttentionInterface.register(NAME_OF_SOME, attention_of_some)
-    AttentionMaskInterface.register(NAME_OF_SOME, mask_of_some)
+    AttentionInterface.register(NAME_LIKE_SDPA, attention_like_sdpa)
+    AttentionMaskInterface.register(NAME_LIKE_SDPA, mask_like_sdpa)
     undos: list[Undo] = []
     for config in dispatching_configurations(model):
         before = config._attn_implementation_internal
         undos.append(partial(setattr, config, "_attn_implementation_internal", before))
-        # Layers that are not converted use SDPA only if they did before: without a mask SDPA is
-        # causal by default, and eager attention is not.
-        config._attn_implementation_internal = NAME_OF_SOME if some and before == "sdpa" else NAME
+        name = NAME_LIKE_SDPA if before == "sdpa" else NAME
+        config._attn_implementation_internal = name
     return undos
 
 

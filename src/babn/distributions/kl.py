@@ -43,7 +43,7 @@ def weibull_gamma(q: Weibull, p: Gamma) -> Float[Tensor, "..."]:
     log_mean = q.log_mean if exact else q.log_lam + log_gamma_1p(q.scale)
     cross = p.alpha * (EULER * q.scale - q.log_lam - p.log_beta)
     expected = cross + saturating_exp(log_mean + p.log_beta)
-    return expected + q.k.log() + p.log_gamma_of_shape - (EULER + 1)
+    return expected - q.scale.log() + p.log_gamma_of_shape - (EULER + 1)
 
 
 def lognormal_lognormal(q: LogNormal, p: LogNormal) -> Float[Tensor, "..."]:

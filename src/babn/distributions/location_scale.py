@@ -15,7 +15,8 @@ class LogLocationScale:
         loc: Location of $\log s$.
         scale: Scale of $\log s$, positive.
         noise: The standard variable $g$ with its moments.
-        log_mean: $\log E[s]$, where it is known more accurately than as a sum.
+        log_mean: $\log E[s]$, where it is known more accurately than as a sum; a number if it is
+            the same everywhere.
 
     Example:
         >>> from babn.distributions.noise import StandardNormal
@@ -29,7 +30,7 @@ class LogLocationScale:
         loc: Float[Tensor, "..."],
         scale: Float[Tensor, "..."],
         noise: Noise,
-        log_mean: Float[Tensor, "..."] | None = None,
+        log_mean: Float[Tensor, "..."] | float | None = None,
     ) -> None:
         self.loc = loc
         self.scale = scale
@@ -41,6 +42,8 @@ class LogLocationScale:
         r"""$\log E[s]$ under the noise; at most the largest number of its type."""
         if self._log_mean is None:
             self._log_mean = finite(self.loc + self.noise.log_moment(finite(self.scale)))
+        elif isinstance(self._log_mean, float):
+            self._log_mean = torch.full_like(self.loc, self._log_mean)
         return self._log_mean
 
     @property

@@ -30,6 +30,25 @@ LOW, HIGH = 0.1, 0.9
 """The interval of the uniform numbers of truncated noise."""
 
 
+Generators = torch.Generator | Sequence[torch.Generator] | None
+"""A generator for all draws, one for each block along the first axis, or torch's global one."""
+
+
+def filled(
+    like: Float[Tensor, "..."],
+    generator: Generators,
+    fill: Callable[[Tensor, torch.Generator | None], Any],
+) -> Float[Tensor, "..."]:
+    """A new tensor like `like` that `fill` fills in place, block by block."""
+    draws = torch.empty_like(like, memory_format=torch.contiguous_format)
+    if generator is None or isinstance(generator, torch.Generator):
+        fill(draws, generator)
+        return draws
+    for block, each in zip(draws.chunk(len(generator)), generator, strict=True):
+        fill(block, each)
+    return draws
+
+
 @runtime_checkable
 class Noise(Protocol):
     """A standard variable $g$ with its moments.
@@ -40,9 +59,14 @@ class Noise(Protocol):
     """
 
     def sample(
-        self, like: Float[Tensor, "..."], generator: torch.Generator | None = None
+        self,
+        like: Float[Tensor, "..."],
+        generator: torch.Generator | Sequence[torch.Generator] | None = None,
     ) -> Float[Tensor, "..."]:
-        """Draws of $g$ with the shape, dtype and device of `like`."""
+        """Draws of $g$ with the shape, dtype and device of `like`.
+
+        Several generators draw for equal blocks along the first axis.
+        """
         ...
 
     def from_uniform(self, u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -68,9 +92,9 @@ class LogExponential:
         tensor(2.)
     """
 
-    def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def sample(self, like: Tensor, generator: Generators = None) -> Tensor:
         """Draws with the shape of `like`."""
-        draws = torch.empty_like(like).exponential_(generator=generator)
+        draws = filled(like, generator, lambda x, g: x.exponential_(generator=g))
         return draws.clamp_(min=torch.finfo(draws.dtype).tiny).log_()
 
     def from_uniform(self, u: Tensor) -> Tensor:
@@ -99,9 +123,9 @@ class StandardNormal:
         tensor(2.)
     """
 
-    def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def sample(self, like: Tensor, generator: Generators = None) -> Tensor:
         """Draws with the shape of `like`."""
-        return torch.empty_like(like).normal_(generator=generator)
+        return filled(like, generator, lambda x, g: x.normal_(generator=g))
 
     def from_uniform(self, u: Tensor) -> Tensor:
         """The quantiles at `u`."""
@@ -182,9 +206,9 @@ class Truncated:
         spread = 0.5 * np.log(variance) - np.log(scale) + 0.5 * np.log1p(scale)
         self.spread_series = _interpolant(x, spread)
 
-    def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def sample(self, like: Tensor, generator: Generators = None) -> Tensor:
         """Draws with the shape of `like`."""
-        draws = torch.empty_like(like).uniform_(LOW, HIGH, generator=generator)
+        draws = filled(like, generator, lambda x, g: x.uniform_(LOW, HIGH, generator=g))
         return in_single(self.quantile, draws)
 
     def from_uniform(self, u: Tensor) -> Tensor:

@@ -1,11 +1,13 @@
 """The Weibull distribution, the posterior of unnormalised attention weights."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from babn.distributions.location_scale import LogLocationScale
-from babn.distributions.noise import NoiseName, noise_for
+from babn.distributions.noise import Noise, NoiseName, noise_for
 
 
 class Weibull(LogLocationScale):
@@ -39,8 +41,40 @@ class Weibull(LogLocationScale):
         log_mean: Float[Tensor, "..."] | None = None,
     ) -> None:
         super().__init__(log_lam, k.reciprocal(), noise_for("weibull", noise), log_mean)
-        self.k = k
-        self.log_lam = log_lam
+        self._k: Tensor | None = k
+
+    @classmethod
+    def with_mean_one(cls, scale: Float[Tensor, "..."], noise: NoiseName = "exact") -> "Weibull":
+        r"""The distribution of mean one with $1/k$ = `scale`."""
+        moments = noise_for("weibull", noise)
+        return cls._of(-moments.log_moment(scale), scale, moments, 0.0)
+
+    @classmethod
+    def joined(cls, several: Sequence["Weibull"]) -> "Weibull":
+        """Distributions of mean one and of the same noise as one, along the first axis."""
+        loc, scale = (
+            torch.cat(each) for each in zip(*((q.loc, q.scale) for q in several), strict=True)
+        )
+        return cls._of(loc, scale, several[0].noise, 0.0)
+
+    @classmethod
+    def _of(cls, loc: Tensor, scale: Tensor, noise: Noise, log_mean: float) -> "Weibull":
+        made = cls.__new__(cls)
+        LogLocationScale.__init__(made, loc, scale, noise, log_mean)
+        made._k = None
+        return made
+
+    @property
+    def k(self) -> Float[Tensor, "..."]:
+        """The shape."""
+        if self._k is None:
+            self._k = self.scale.reciprocal()
+        return self._k
+
+    @property
+    def log_lam(self) -> Float[Tensor, "..."]:
+        """Logarithm of the scale."""
+        return self.loc
 
     def log_prob(self, log_s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Log density at `exp(log_s)` under exact noise."""

@@ -2,15 +2,6 @@
 
 from pathlib import Path
 
-from rich.console import Console
-
-from babn.cli._progress import Bars
-from babn.cli.version import versions
-from babn_paper.cli._terminal_tables import plain_table
-from babn_paper.cli._visual_answer import print_answer
-from babn_paper.visual.visual_demo import run_visual
-from babn_paper.visual.visual_demo_page import COLUMNS, PAGE, finding, prepare, table_rows, write
-
 
 def vqa_demo(
     *,
@@ -27,6 +18,22 @@ def vqa_demo(
         quick: Train for a few seconds only, as a smoke test.
         force: Write into the folder even if it holds other files.
     """
+    from rich.console import Console
+
+    from babn.cli._progress import Bars
+    from babn.cli.version import versions
+    from babn_paper.cli._terminal_tables import plain_table
+    from babn_paper.cli._visual_answer import print_answer
+    from babn_paper.visual.visual_demo import run_visual
+    from babn_paper.visual.visual_demo_page import (
+        COLUMNS,
+        PAGE,
+        finding,
+        prepare,
+        table_rows,
+        write,
+    )
+
     console = Console(highlight=False)
     prepare(out, force)
     console.print("Two small models learn to answer questions about images of shapes: one with")

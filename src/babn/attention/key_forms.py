@@ -1,0 +1,135 @@
+r"""Attention $W_{ij} \propto e^{\Phi_{ij}} E_j$ with one factor per key, by torch's attention.
+
+Four forms give the same output. `best_form` chooses among them, and nothing else depends on the
+choice; `tools/key_forms.py` measures them.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.attention.inputs import Inputs, repeat_heads
+from babn.attention.masking import is_rowwise
+from babn.attention.softmax import softmax_attention
+
+Form = Literal["bias", "columns", "wide", "values"]
+
+LogFactors = Float[Tensor, "batch head 1 key"]
+
+WIDE_FROM = 1024
+"""Number of keys from which extra columns are used: flash attention takes no bias."""
+
+ALIGNED = 8
+"""Head sizes are padded to a multiple of this, as kernels for half precision need it."""
+
+LARGEST_LOG = 60.0
+"""Bound of the log factors in `values`, so that no factor underflows in bfloat16 or float32."""
+
+
+def best_form(inputs: Inputs, log_e: LogFactors) -> Form:
+    """The fastest form for a call.
+
+    The gradient of a bias, and a bias beside causality or a mask of pairs, are tensors over all
+    pairs of queries and keys. Flash attention needs values that are as wide as queries and keys;
+    on a CPU it takes a bias, but not one with a gradient.
+    """
+    by_pair = inputs.causal or inputs.bias is not None or is_rowwise(inputs.mask)
+    slow = log_e.requires_grad and not inputs.query.is_cuda
+    several = inputs.pairs[-2] > 1
+    return "wide" if several and (by_pair or slow or inputs.pairs[-1] >= WIDE_FROM) else "bias"
+
+
+def attention_with_factors(
+    inputs: Inputs, log_e: LogFactors, dropout: float = 0.0, form: Form | None = None
+) -> Float[Tensor, "batch head query dim"]:
+    """The output of a call whose keys have factors.
+
+    Args:
+        inputs: The call, without softcap.
+        log_e: Logarithms of the factors.
+        dropout: Probability with which weights are dropped.
+        form: How to compute it; by default the fastest way.
+    """
+    return FORMS[form or best_form(inputs, log_e)](inputs, log_e, dropout)
+
+
+def by_bias(inputs: Inputs, log_e: LogFactors, dropout: float) -> Tensor:
+    """Adds the log factors to the scores.
+
+    The queries of a group that have one position are treated as positions, so that keys and values
+    are not repeated. With several positions they are, since kernels with a bias need it.
+    """
+    biased = inputs.with_bias(log_e)
+    query, key = inputs.query, inputs.key
+    heads, key_heads = query.shape[1], key.shape[1]
+    if heads == key_heads:
+        return softmax_attention(biased, dropout)
+    if inputs.pairs[-2] > 1:
+        key, value = (repeat_heads(x, heads) for x in (key, inputs.value))
+        return softmax_attention(replace(biased, key=key, value=value), dropout)
+    groups = (key_heads, heads // key_heads)
+    assert biased.bias is not None
+    bias = biased.bias.expand(-1, heads, -1, -1).squeeze(2).unflatten(1, groups)
+    folded = replace(biased, query=query.squeeze(2).unflatten(1, groups), bias=bias)
+    return softmax_attention(folded, dropout).flatten(1, 2).unsqueeze(2)
+
+
+def by_columns(inputs: Inputs, log_e: LogFactors, dropout: float, wide: bool = False) -> Tensor:
+    """Adds columns to queries and keys whose products are the log factors.
+
+    A head reads its own column of the keys, which the queries of a group share. The part of a log
+    factor that half precision rounds off has a second column. With `wide`, values get columns of
+    zeros.
+    """
+    query, key, value = inputs.query, inputs.key, inputs.value
+    heads, key_heads, keys = query.shape[1], key.shape[1], key.shape[2]
+    groups = heads // key_heads
+    bias = (log_e / inputs.scale).expand(key.shape[0], heads, 1, keys)
+    parts = [bias.to(key.dtype)]
+    if key.dtype != log_e.dtype:
+        parts.append((bias - parts[0]).to(key.dtype))
+    width = groups * len(parts)
+    columns = torch.cat(parts, 2).view(key.shape[0], key_heads, width, keys).transpose(2, 3)
+    padding = -(key.shape[-1] + width) % ALIGNED
+    chosen = torch.eye(groups, dtype=query.dtype, device=query.device)
+    chosen = F.pad(chosen.repeat_interleave(len(parts), 1), (0, padding))
+    chosen = chosen.repeat(key_heads, 1)[:, None].expand(*query.shape[:3], -1)
+    query = torch.cat([query, chosen], -1)
+    key = torch.cat([key, F.pad(columns, (0, padding))], -1)
+    size = value.shape[-1]
+    if wide:
+        value = F.pad(value, (0, key.shape[-1] - size))
+    output = softmax_attention(replace(inputs, query=query, key=key, value=value), dropout)
+    return output[..., :size]
+
+
+def by_values(inputs: Inputs, log_e: LogFactors, dropout: float) -> Tensor:
+    r"""Multiplies the values by their factors: $P(Ev) / PE$ with $P$ the softmax weights.
+
+    A column of the values holds the factors, and its result the normaliser.
+    """
+    if dropout:
+        raise NotImplementedError("dropped weights would be missing from the normaliser")
+    heads = inputs.query.shape[1]
+    key, value = (repeat_heads(x, heads) for x in (inputs.key, inputs.value))
+    e = log_e.clamp(-LARGEST_LOG, LARGEST_LOG).exp().to(value.dtype).transpose(2, 3)
+    size = value.shape[-1]
+    padding = -(size + 1) % ALIGNED
+    columns = F.pad(e.expand(*value.shape[:3], 1), (0, padding))
+    value = torch.cat([value * e, columns], -1)
+    output = softmax_attention(replace(inputs, key=key, value=value))
+    return output[..., :size] / output[..., size : size + 1]
+
+
+FORMS: dict[Form, Callable[[Inputs, LogFactors, float], Tensor]] = {
+    "bias": by_bias,
+    "columns": by_columns,
+    "wide": partial(by_columns, wide=True),
+    "values": by_values,
+}
