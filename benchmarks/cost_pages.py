@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import noise_results
+import paper_results
 from floors import floors
 
 from babn.benchmark.results import TITLES, rows_of, shown, table
@@ -28,6 +29,7 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "README.md", "costs", costs_in_short()
     yield "RESULTS.md", "noise", noise_of_both()
     yield "docs/uncertainty.md", "noise", noise()
+    yield "docs/paper_as_written.md", "runs", as_written()
     yield "docs/kernels.md", "bench", costs("bench")
     yield "docs/kernels.md", "cpu", costs("bench-cpu")
     yield "docs/kernels.md", "floors", least()
@@ -48,6 +50,11 @@ def noise() -> str:
     for each in found:
         parts += [f"{each['model']}, {noise_results.seeds(each)} seeds", noise_results.table(each)]
     return "\n\n".join([*parts, noise_results.wins(found)])
+
+
+def as_written() -> str:
+    """BABN as published beside ours, for every model that was run."""
+    return paper_results.page([results(path.stem) for path in sorted(RESULTS.glob("paper-*.json"))])
 
 
 METHODS = {

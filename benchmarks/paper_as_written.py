@@ -20,6 +20,7 @@ from typing import Any
 
 import noise_table
 import torch
+import torch.nn.functional as F
 from noise_table import Data, batches, half_precision, sorted_rows
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -88,6 +89,9 @@ METHODS: dict[str, Method] = {
     "paper, KL weight 0.01, rate x10": paper(rate=10.0, kl_weight=0.01),
     "paper, KL weight 0.01, rate x100": paper(rate=100.0, kl_weight=0.01),
     "paper, rho 4": paper(rho=4.0),
+    "paper, beta 1e-6": paper(beta=1e-6),
+    "paper, beta 1e-6, KL weight 0.01": paper(beta=1e-6, kl_weight=0.01),
+    "paper, beta 1e-12": paper(beta=1e-12),
     "paper, normalised scores": paper(scores="normalized"),
     "paper, normalised scores, KL weight 0.01": paper(scores="normalized", kl_weight=0.01),
     "paper, consistent mean": paper(noise="truncated"),
@@ -158,7 +162,7 @@ def train(model: nn.Module, method: Method, data: Data, tokenizer: Any, args: An
             optimizer.zero_grad()
             schedule.step()
             if step % every == 0 or step == total - 1:
-                curve.append(point(step, model, output))
+                curve.append(point(step, model, output, batch["labels"]))
                 if not torch.isfinite(output.loss):
                     return curve
             step += 1
@@ -174,13 +178,17 @@ def optimizer_of(model: nn.Module, method: Method, args: Any) -> torch.optim.Opt
     return torch.optim.AdamW([g for g in groups if g["params"]], lr=args.lr, weight_decay=0.01)
 
 
-def point(step: int, model: nn.Module, output: Any) -> list[float]:
-    """Step, loss without KL, KL as the configuration reduces it, and its weight."""
-    loss, kl = float(output.loss.detach()), getattr(output, "belief_kl", None)
+def point(step: int, model: nn.Module, output: Any, labels: Tensor) -> list[float]:
+    """Step, NLL of an example, KL as the configuration reduces it, and its weight."""
+    logits, kl = output.logits.detach().float(), getattr(output, "belief_kl", None)
+    nll = (
+        0.5 * F.mse_loss(logits.squeeze(-1), labels)
+        if labels.is_floating_point()
+        else (F.cross_entropy(logits, labels))
+    )
     if kl is None:
-        return [step, loss, 0.0, 0.0]
-    weight = babn.get_kl_weight(model)
-    return [step, loss - weight * float(kl.detach()), float(kl.detach()), weight]
+        return [step, float(nll), 0.0, 0.0]
+    return [step, float(nll), float(kl.detach()), babn.get_kl_weight(model)]
 
 
 @torch.no_grad()

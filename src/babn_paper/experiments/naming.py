@@ -19,10 +19,28 @@ RULES = {
     "va-sample": "VA + sample",
     "bam": "BAM",
     "belief": "BABN",
+    "belief/paper": "BABN (paper)",
+    "belief/default": "BABN (default)",
+    "belief/released": "BABN (released)",
     "mc-dropout": "MC dropout",
     "ensemble": "softmax, ensemble",
 }
 """Names of the attention methods in tables."""
+
+
+PRESETS = """\
+BABN (paper) is the method as published, BABN (default) this library's default, BABN (released) has
+the settings of the authors' code. BABN alone has one variable per query and key, normalised scores,
+noise with its own mean, and unless a row says otherwise rho 12 and a KL weight of 0.003 on a mean
+over pairs: neither the published method nor the default.
+"""
+"""What the rows of BABN are."""
+
+
+def method_of(experiment: Mapping[str, Any]) -> str:
+    """The attention method of an experiment, with its preset if it has one."""
+    preset = experiment.get("preset", "")
+    return f"{experiment['rule']}/{preset}" if preset else str(experiment["rule"])
 
 
 def rule_name(rule: str) -> str:
