@@ -27,6 +27,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import babn
 from babn.conversion.override import overriding
+from babn.conversion.state import belief_states
 
 PAIR = ("sentence1", "sentence2")
 ENTAILMENT = {"entailment": 0, "not_entailment": 1}
@@ -45,7 +46,6 @@ TRAINED, TESTED, SAMPLES, POINTS = 4000, 1500, 10, 20
 """Texts for training and testing at most, samples of attention, points of the training curve."""
 
 ANNEALED = babn.KLAnnealing(schedule="linear", warmup=0.5)
-PAPER = babn.BeliefConfig.paper()
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Method:
 
 def paper(annealing: babn.KLAnnealing = ANNEALED, rate: float = 1.0, **settings: Any) -> Method:
     """A variant of the method as published."""
-    return Method(replace(PAPER, **settings), annealing, rate)
+    return Method(babn.BeliefConfig.paper(**settings), annealing, rate)
 
 
 METHODS: dict[str, Method] = {
@@ -286,9 +286,7 @@ def seen_of(posterior: Any, tokens: Tensor) -> Tensor:
 
 def floor_of(model: nn.Module) -> float:
     """The smallest shape that a posterior can have."""
-    from babn.attention.keys import SMALLEST_K
-
-    return SMALLEST_K
+    return float(getattr(belief_states(model)[0].config, "smallest_k", 0.0))
 
 
 def run(args: Any) -> None:

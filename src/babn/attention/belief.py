@@ -6,6 +6,7 @@ posterior.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
@@ -189,6 +190,7 @@ class BeliefConfig(RuleConfig):
             name: `"default"`, `"paper"` for `paper()` or `"released"` for `released_settings()`.
             **settings: Fields that differ from the preset.
         """
+        presets: dict[str, Callable[..., BeliefConfig]]
         presets = {"default": cls, "paper": cls.paper, "released": cls.released_settings}
         if name not in presets:
             raise ConfigError(f"preset={name!r} is not known. Choose from {sorted(presets)}.")

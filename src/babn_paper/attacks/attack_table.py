@@ -40,8 +40,8 @@ Description = dict[str, Any]
 
 CAPTION = (
     "Failed attacks in percent, mean ± deviation over training seeds; more is better. Rows of the "
-    "paper are as printed: its average of BAM under TextFooler is 12.5, and the mean of that row is "
-    "13.7."
+    "paper are as printed: it has 12.5 as BAM's average under TextFooler, and the mean of that row "
+    "is 13.7."
 )
 
 SHARED = ("seed", "part", "data", "resources")

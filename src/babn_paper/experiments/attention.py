@@ -38,9 +38,8 @@ def with_attention(
     config = experiment.rule_config()
     if isinstance(config, LatentConfig):
         return model
-    over_pairs = isinstance(config, babn.BeliefConfig) and config.noise_over == "pairs"
-    if over_pairs and "max_length" not in experiment.settings:
-        config = replace(config, max_length=max_length)
+    if isinstance(config, babn.BeliefConfig) and config.noise_over == "pairs":
+        config = replace(config, max_length=experiment.settings.get("max_length", max_length))
     if config.max_keys is not None and config.max_keys < max_length:
         raise ConfigError(
             f"settings.max_length={config.max_keys} is shorter than max_length={max_length}. "
