@@ -88,8 +88,11 @@ def attack_table(found: Sequence[Description], caption: str = CAPTION) -> Table:
     best: set[tuple[int, int]] = set()
     for recipe in RECIPES:
         ours: list[tuple[int, _Row]] = []
-        for rule in _rules(found):
-            for row in _rows(found, recipe, rule):
+        for rule in rules_of(found):
+            made = list(_rows(found, recipe, rule))
+            if not made and (recipe, rule) not in PAPER:
+                rows.append([RECIPES[recipe], rule_name(rule), *[NONE] * (len(TASKS) + 2)])
+            for row in made:
                 ours.append((len(rows), row))
                 rows.append([RECIPES[recipe], rule_name(rule), row.threat, *row.cells()])
             if (recipe, rule) in PAPER:
@@ -118,7 +121,8 @@ def numbers_table(found: Sequence[Description]) -> Table:
     return Table(["task", "attack", "attention", "threat", *names], rows)
 
 
-def _rules(found: Sequence[Description]) -> list[str]:
+def rules_of(found: Sequence[Description]) -> list[str]:
+    """The attention methods of the table, and further ones that were attacked."""
     return list(dict.fromkeys([*RULES, *(each["rule"] for each in found)]))
 
 

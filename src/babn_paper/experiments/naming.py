@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,22 @@ RULES = {
 """Names of the attention methods in tables."""
 
 
-PRESETS = """\
-BABN (paper) is the method as published, BABN (default) this library's default, BABN (released) has
-the settings of the authors' code. BABN alone has one variable per query and key, normalised scores,
-noise with its own mean, and unless a row says otherwise rho 12 and a KL weight of 0.003 on a mean
-over pairs: neither the published method nor the default.
-"""
+PRESETS = {
+    "belief/paper": "is the method as published",
+    "belief/default": "is this library's default",
+    "belief/released": "has the settings of the authors' code",
+    "belief": "is BeliefConfig.pairs, neither the published method nor the default: one variable "
+    "per query and key, normalised scores, noise with its own mean, rho 12 and a KL weight of 0.003 "
+    "on a mean over pairs unless a row says otherwise",
+}
 """What the rows of BABN are."""
+
+
+def preset_note(experiments: Iterable[Mapping[str, Any]]) -> str:
+    """Says what the rows of BABN are; empty without any."""
+    methods = set(map(method_of, experiments))
+    known = [f"{RULES[each]} {text}" for each, text in PRESETS.items() if each in methods]
+    return "; ".join(known) + "." if known else ""
 
 
 def method_of(experiment: Mapping[str, Any]) -> str:
