@@ -60,7 +60,8 @@ def main_table(records: Sequence[Record], caption: str = "") -> Table:
     """The main table of a grid: of translation, of costs, of two parts, or of scores."""
     if _translates(records):
         return translation_table(records, caption)
-    if all("s/step" in record.experiment["paper"] for record in _single(records)):
+    printed = [r.experiment["paper"] for r in _single(records) if r.experiment["paper"]]
+    if printed and all("s/step" in each for each in printed):
         return efficiency_table(records, caption)
     layout = layout_of(records)
     if layout is None:
