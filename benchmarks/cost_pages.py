@@ -10,6 +10,7 @@ from typing import Any
 
 import map_content
 import noise_results
+import paper_results
 from floors import floors
 
 from babn.benchmark.results import TITLES, ratio, rows_of, shown
@@ -32,6 +33,8 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "docs/uncertainty.md", "structures", noise_results.table(results("noise-ablation"))
     yield "docs/uncertainty.md", "content", content()
     yield "docs/kernels.md", "forms", costs("bench-forms") if has_forms() else ""
+    yield "docs/paper_as_written.md", "runs", as_written()
+    yield "docs/paper_as_written.md", "floor", floor_of_k()
     yield "docs/kernels.md", "bench", costs("bench")
     yield "docs/kernels.md", "cpu", costs("bench-cpu")
     yield "docs/kernels.md", "floors", least()
@@ -80,6 +83,26 @@ def content() -> str:
         if layers is not None
     ]
     return Table(["model", "", *CONTENT.values()], lines).markdown()
+
+
+def as_written() -> str:
+    """BABN as published beside ours, for every model that was run."""
+    return paper_results.page([results(path.stem) for path in sorted(RESULTS.glob("paper-*.json"))])
+
+
+def floor_of_k() -> str:
+    """How many shapes of the method as published are at their floor at conversion."""
+    lines = [
+        [
+            *(f"{row['rho']:g} {row['scores']} {row['smallest_k']:g}".split()),
+            f"{100 * row['floor']:.1f}",
+            f"{row['k_median']:.3g}",
+            f"{row['kl']:.3g}",
+        ]
+        for row in results("floor")["rows"]
+    ]
+    heads = ["rho", "scores", "floor", "% at the floor", "median k", "KL per pair"]
+    return Table(heads, lines).markdown()
 
 
 METHODS = {

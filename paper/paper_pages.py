@@ -21,8 +21,9 @@ from babn.benchmark.timing import Cost
 from babn.evaluation.tables import Table
 from babn_paper.attacks.attack_table import attack_table, numbers_table
 from babn_paper.attacks.attack_table import circumstances as attack_circumstances
+from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.grids import table_grid
-from babn_paper.experiments.naming import rule_name
+from babn_paper.experiments.naming import method_of, rule_name
 from babn_paper.experiments.records import Record
 from babn_paper.experiments.result_tables import NONE, NOT_RUN
 from babn_paper.experiments.results_page import circumstances, main_table
@@ -301,20 +302,34 @@ def of_paper(name: str) -> str:
     if not file_of(name).exists():
         return papers_numbers(name).markdown()
     records, command = load_records(file_of(name))
+    records += not_run(name, records)
     shown = main_table(records).markdown().strip()
     return "\n\n".join([f"Ours: `{command}`", shown, *circumstances(records)])
+
+
+def not_run(name: str, records: Sequence[Record]) -> list[Record]:
+    """The cells of presets that results from before there were presets do not have."""
+    known = {method_of(record.experiment) for record in records}
+    experiments = [
+        Experiment.from_dict(cell.values).to_dict() for cell in table_grid(name, [0]).cells
+    ]
+    return [
+        Record(f"{name}-{each['preset']}", each, {}, {})
+        for each in experiments
+        if each["preset"] and method_of(each) not in known
+    ]
 
 
 def papers_numbers(name: str) -> Table:
     """A table of the paper that was not run."""
     cells = [cell.values for cell in table_grid(name, [0]).cells]
-    measures = list(dict.fromkeys(measure for cell in cells for measure in cell["paper"]))
+    measures = list(dict.fromkeys(measure for cell in cells for measure in cell.get("paper", {})))
     rows = [
         [
             find_task(cell["task"]).title,
             str(cell["model"]).rpartition("/")[2],
-            rule_name(cell["rule"]) + changed(cell),
-            *(cell["paper"].get(measure, NONE) for measure in measures),
+            rule_name(method_of(cell)) + changed(cell),
+            *(cell.get("paper", {}).get(measure, NONE) for measure in measures),
             NOT_RUN,
         ]
         for cell in cells
@@ -324,6 +339,10 @@ def papers_numbers(name: str) -> Table:
 
 def changed(cell: Mapping[str, Any]) -> str:
     """Parts of the upward path that the ablation switches off, and label smoothing."""
-    off = [f", {name} 0" for name, value in cell.get("settings", {}).items() if value == 0]
+    off = [
+        f", {name} 0"
+        for name, value in cell.get("settings", {}).items()
+        if value == 0 and name in ("rho", "sigma")
+    ]
     smoothing = cell.get("label_smoothing", 0)
     return "".join([*off, f", label smoothing {smoothing}" if smoothing else ""])

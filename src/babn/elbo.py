@@ -12,6 +12,20 @@ estimates the expectation over $S$. This module defines what is done with the KL
 
 - **reduction** (`reduce_kl`): over the variables of a layer, `"sum"` per example, which is the true
   bound for $w = 1$, or `"mean"`, which makes $w$ independent of the length;
+- **unit** (`nll_factor`, `rows_per_example`): with `"sum"` everything is of one example, which is
+  what one target belongs to: a text, a pair of texts, a question with its choices, a window of a
+  text with its answer span, a source with its whole translation. Losses that models average over
+  something else are converted to the NLL of an example before the KL is added:
+
+  | loss of the model | NLL of an example |
+  |---|---|
+  | cross-entropy of a class, or of one of several choices | the loss |
+  | cross-entropy of tokens, averaged over tokens | the loss times target tokens per example |
+  | cross-entropies of start and end of a span, averaged | 2 times the loss |
+  | squared error of $d$ numbers, averaged | $d/2$ times the loss: unit variance, no constant |
+  | binary cross-entropy of $d$ labels, averaged | $d$ times the loss |
+
+  With `"mean"` losses stay as they are: the weight is free, and so is the unit;
 - **weight** $w$ (`set_kl_weight`): `kl_weight` of the configuration;
 - **annealing** (`KLAnnealing`): how $w$ grows over training;
 - **loss** (`add_to_loss`): a converted model adds $w$ times the sum over layers to its loss in
@@ -19,7 +33,7 @@ estimates the expectation over $S$. This module defines what is done with the KL
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -30,6 +44,9 @@ from torch import Tensor, nn
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError, NoKLError
 from babn.validation import check_at_least, check_choices, check_count
+
+IGNORED = -100
+"""Marks labels that do not count, as in torch's cross-entropy."""
 
 Counted = Callable[[Tensor | int], Tensor]
 """Turns the count of one process into the divisor of all, as `babn.across_processes` does."""
@@ -98,16 +115,69 @@ def _divide(total: Tensor, count: Tensor | int, counted: Counted | None) -> Tens
     return total / (count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1))
 
 
-def add_to_loss(output: Any, term: Float[Tensor, ""]) -> Any:
-    """Adds a term to the loss of a model's output; an output without a loss stays as it is."""
+def nll_factor(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor | float:
+    """What a model's loss is multiplied by to be the mean negative log-likelihood of an example.
+
+    Inferred from the targets and the model's configuration, as transformers infers the loss. A
+    model whose loss is already that of an example has an attribute `loss_per_example = True`.
+
+    Args:
+        model: The model.
+        inputs: Its keyword arguments, targets included.
+
+    Example:
+        >>> nll_factor(nn.Identity(), {"labels": torch.tensor([[1, 2, 3], [4, -100, -100]])})
+        tensor(2.)
+    """
+    if getattr(model, "loss_per_example", False):
+        return 1.0
+    if inputs.get("start_positions") is not None:
+        return 2.0
+    labels = inputs.get("labels")
+    if not isinstance(labels, Tensor) or labels.ndim == 0 or len(labels) == 0:
+        return 1.0
+    kind = getattr(getattr(model, "config", None), "problem_type", None)
+    if labels.is_floating_point() or kind == "regression":
+        size = labels[0].numel()
+        return size / 2 if size == 1 or kind == "regression" else float(size)
+    if labels.ndim == 1 or "CTC" in type(model).__name__:
+        return 1.0
+    counted = labels[:, 1:] if _predicts_next_token(model) else labels
+    return (counted != IGNORED).sum() / len(labels)
+
+
+def _predicts_next_token(model: nn.Module) -> bool:
+    """Whether the model's loss compares each token with the next label."""
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        return False
+    kind = getattr(model, "loss_type", None)
+    causal = ("ForCausalLM", "ForConditionalGeneration")
+    return kind in causal or (kind is None and "LMHead" in type(model).__name__)
+
+
+def rows_per_example(inputs: Mapping[str, Any]) -> int:
+    """Number of texts of an example: the choices of multiple-choice inputs, else 1."""
+    ids = inputs.get("input_ids", inputs.get("inputs_embeds"))
+    choices = isinstance(ids, Tensor) and ids.ndim == (3 if "input_ids" in inputs else 4)
+    return int(ids.shape[1]) if isinstance(ids, Tensor) and choices else 1
+
+
+def add_to_loss(output: Any, term: Float[Tensor, ""], factor: Tensor | float = 1.0) -> Any:
+    """Adds a term to the loss of a model's output; an output without a loss stays as it is.
+
+    Args:
+        output: The output.
+        term: What to add.
+        factor: What to multiply the loss by beforehand.
+    """
     if isinstance(output, dict):
         if isinstance(output.get("loss"), Tensor):
-            output["loss"] = output["loss"] + term
+            output["loss"] = output["loss"] * factor + term
     elif isinstance(output, tuple) and not hasattr(output, "_fields"):
         if output and isinstance(output[0], Tensor) and output[0].ndim == 0:
-            return (output[0] + term, *output[1:])
+            return (output[0] * factor + term, *output[1:])
     elif isinstance(getattr(output, "loss", None), Tensor):
-        output.loss = output.loss + term
+        output.loss = output.loss * factor + term
     return output
 
 
@@ -167,7 +237,10 @@ def belief_kl(model: nn.Module) -> Float[Tensor, ""]:
 
 
 def weighted_kl(model: nn.Module) -> Float[Tensor, ""]:
-    """The weight times the KL of the last forward pass: the term to add to a hand-written loss."""
+    """The weight times the KL of the last forward pass: the term to add to a hand-written loss.
+
+    With `kl_reduction="sum"` it is the KL of an example, to be added to the mean NLL of an example.
+    """
     return belief_states(model)[0].kl_weight * belief_kl(model)
 
 

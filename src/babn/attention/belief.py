@@ -6,6 +6,7 @@ posterior.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
@@ -29,6 +30,20 @@ from babn.validation import check_at_least, check_count
 LARGEST_PHI = 30.0
 """Ceiling of raw scores in the shape: above it the noise is below the resolution of float32."""
 
+
+Preset = Literal["default", "paper", "released"]
+"""Names of configurations: this library's, the published method's, the released code's."""
+
+PAIR_FIELDS = (
+    "sigma",
+    "scores",
+    "smallest_k",
+    "upward",
+    "upward_rank",
+    "upward_share",
+    "max_length",
+)
+"""Fields that only noise over pairs has."""
 
 PAIRS = {
     "noise_over": "pairs",
@@ -54,6 +69,7 @@ class BeliefConfig(RuleConfig):
         beta: Rate of the gamma prior.
         noise: `"exact"`, `"truncated"` to (0.1, 0.9) with its own mean, or `"truncated-paper"` with
             the mean of untruncated noise.
+        smallest_k: For pairs, floor of the Weibull shape $k$, below which it has no gradient.
         prior_hidden: Hidden width of the prior's MLP over the keys.
         sigma: For pairs, the weight of the upward path in the Weibull scale; with 0 the posterior
             mean is softmax attention.
@@ -77,6 +93,7 @@ class BeliefConfig(RuleConfig):
     rho: float = 2.0
     beta: float = 1.0
     noise: NoiseName = "exact"
+    smallest_k: float = SMALLEST_K
     prior_hidden: int = 10
     kl_weight: float = 0.01
     sigma: float = 0.0
@@ -91,7 +108,8 @@ class BeliefConfig(RuleConfig):
         super().__post_init__()
         for name in ("rho", "sigma"):
             check_at_least(name, getattr(self, name), 0.0)
-        check_at_least("beta", self.beta, 0.0, strictly=True)
+        for name in ("beta", "smallest_k"):
+            check_at_least(name, getattr(self, name), 0.0, strictly=True)
         for name in ("upward_share", "max_length", "prior_hidden"):
             check_count(name, getattr(self, name))
         if self.upward_rank != 0:
@@ -106,7 +124,7 @@ class BeliefConfig(RuleConfig):
 
     def _check_per_key(self) -> None:
         check_at_least("rho", self.rho, 0.0, strictly=True)
-        for name in ("sigma", "scores", "upward", "upward_rank", "upward_share", "max_length"):
+        for name in PAIR_FIELDS:
             value = getattr(self, name)
             if value != getattr(BeliefConfig, name):
                 raise ConfigError(
@@ -130,20 +148,53 @@ class BeliefConfig(RuleConfig):
         return cls(**{**PAIRS, **settings})
 
     @classmethod
-    def paper(cls) -> "BeliefConfig":
-        """Settings of the paper: raw scores, truncated noise with the exact mean, full ELBO."""
-        return cls.pairs(
-            rho=1.5, scores="raw", noise="truncated-paper", kl_reduction="sum", kl_weight=1.0
-        )
+    def paper(cls, **settings: Any) -> "BeliefConfig":
+        """The method as published: raw scores, truncated noise with the exact mean, full ELBO.
+
+        `rho` (1.5 in the paper's VQA, "any number from 1 to 4" elsewhere), `sigma`, the noise, raw
+        scores and the KL weight of 1 after annealing are the paper's. The paper does not state
+        `beta`, `prior_hidden`, the axis of the upward maps or a floor of the shape: 1, 10, the keys
+        and `smallest_k` are choices of this library.
+
+        Args:
+            **settings: Fields that differ from this preset.
+        """
+        published = {
+            "rho": 1.5,
+            "scores": "raw",
+            "noise": "truncated-paper",
+            "smallest_k": SMALLEST_K,
+            "kl_reduction": "sum",
+            "kl_weight": 1.0,
+        }
+        return cls.pairs(**{**published, **settings})
 
     @classmethod
-    def released_settings(cls) -> "BeliefConfig":
+    def released_settings(cls, **settings: Any) -> "BeliefConfig":
         """Settings of the authors' released code for VQA, with the model of the paper.
 
         The released code also has maps over queries, unchained states and an approximate KL, which
         this preset does not reproduce.
+
+        Args:
+            **settings: Fields that differ from this preset.
         """
-        return cls.pairs(rho=1.5, beta=1e-6, noise="truncated-paper", kl_weight=1.0)
+        released = {"rho": 1.5, "beta": 1e-6, "noise": "truncated-paper", "kl_weight": 1.0}
+        return cls.pairs(**{**released, **settings})
+
+    @classmethod
+    def preset(cls, name: Preset, **settings: Any) -> "BeliefConfig":
+        """The configuration of a preset by name.
+
+        Args:
+            name: `"default"`, `"paper"` for `paper()` or `"released"` for `released_settings()`.
+            **settings: Fields that differ from the preset.
+        """
+        presets: dict[str, Callable[..., BeliefConfig]]
+        presets = {"default": cls, "paper": cls.paper, "released": cls.released_settings}
+        if name not in presets:
+            raise ConfigError(f"preset={name!r} is not known. Choose from {sorted(presets)}.")
+        return presets[name](**settings)
 
     @classmethod
     def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:
@@ -160,6 +211,11 @@ class BeliefConfig(RuleConfig):
     def has_upward_path(self) -> bool:
         """Whether upward states enter shape or scale."""
         return self.noise_over == "pairs" and (self.rho > 0 or self.sigma > 0)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the floor of the shape differs from that of the kernels."""
+        return self.smallest_k != SMALLEST_K
 
     @property
     def biases_keys(self) -> bool:
@@ -250,7 +306,7 @@ class WeibullEncoder(nn.Module):
         if self.shape_map is not None and h is not None:
             from_h = from_ranks(F.softplus(self.shape_map(h)), rank)
             k = torch.add(k, from_h, alpha=self.config.rho)
-        k = k.clamp(min=SMALLEST_K)
+        k = k.clamp(min=self.config.smallest_k)
         # lam = sigma softplus(f2(h)) + exp(phi) / m(k)
         log_moment = noise_for("weibull", self.config.noise).log_moment(k.reciprocal())
         log_lam, log_mean = phi - log_moment, phi

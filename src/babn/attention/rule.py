@@ -211,6 +211,11 @@ class RuleConfig(ABC):
         return None
 
     @property
+    def needs_reference(self) -> bool:
+        """Whether the settings are beyond what kernels compute."""
+        return False
+
+    @property
     def biases_keys(self) -> bool:
         """Whether samples are softmax attention with a random bias on each key."""
         return False

@@ -166,6 +166,8 @@ class ForwardContext:
         reason = dispatch.why_not_triton(inputs, forced)
         if not dispatch.has_kernels(config):
             reason = f"method {config.rule!r} has no kernel"
+        elif config.needs_reference:
+            reason = "kernels have a fixed floor of the shape, and smallest_k is another one"
         elif self.override.fixed_noise is not None and self.mode == "sample":
             reason = "kernels draw new noise in each forward pass, and the noise is fixed here"
         elif self.level != 1 and self.mode == "sample" and not self._knows_levels():

@@ -1,6 +1,7 @@
 """Hooks that open and close forward contexts, and keep them across checkpointing."""
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +15,7 @@ from babn.conversion.context_stack import active_context, begin, end, resumed
 from babn.conversion.forward_context import ForwardContext
 from babn.conversion.kl_use import follow_kl
 from babn.conversion.state import BeliefState, own_state
-from babn.elbo import add_to_loss
+from babn.elbo import add_to_loss, nll_factor, rows_per_example
 from babn.errors import CheckpointingError, DeviceError
 
 _CHECKPOINT = "_gradient_checkpointing_func"
@@ -69,6 +70,10 @@ class Leave:
         if finished is None or not finished.with_kl:
             return output
         per_layer = finished.layer_kl.per_layer()
+        per_example = finished.state.config.kl_reduction == "sum"
+        inputs = named_inputs(module, args, kwargs) if per_example else {}
+        if (rows := rows_per_example(inputs)) > 1:
+            per_layer = {name: rows * kl for name, kl in per_layer.items()}
         finished.state.last_kl = per_layer
         if not per_layer:
             return output
@@ -76,7 +81,8 @@ class Leave:
             follow_kl(finished.state, output, per_layer)
         kl = torch.stack(list(per_layer.values())).sum()
         if finished.training and finished.override.add_kl:
-            output = add_to_loss(output, finished.state.kl_weight * kl)
+            factor = nll_factor(module, inputs) if per_example else 1.0
+            output = add_to_loss(output, finished.state.kl_weight * kl, factor)
         elif finished.training and torch.distributed.is_initialized():
             output = tied(output, kl)
         if not isinstance(output, Tensor):
@@ -86,6 +92,14 @@ class Leave:
                 output.belief_kl = kl
                 output.belief_kl_per_layer = per_layer
         return output
+
+
+def named_inputs(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a forward by name."""
+    names = list(inspect.signature(module.forward).parameters) if args else []
+    return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
 def tied(output: Any, kl: Tensor) -> Any:

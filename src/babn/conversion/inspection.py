@@ -50,6 +50,8 @@ class Inspection:
         reason = why_no_kernels(self.device, self.config.kernel == "triton")
         if not has_kernels(self.config):
             reason = f"method {self.config.rule!r} has no kernel"
+        elif self.config.needs_reference:
+            reason = "smallest_k is not the kernels' floor of the shape"
         return "triton" if reason is None else f"reference ({reason})"
 
     @property

@@ -11,7 +11,7 @@ from transformers import Trainer
 
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
-from babn.elbo import KLAnnealing, get_kl_weight, kl_per_layer
+from babn.elbo import KLAnnealing, get_kl_weight, kl_per_layer, nll_factor
 from babn.errors import ConfigError
 from babn.validation import check_at_least
 
@@ -90,24 +90,46 @@ class BeliefTrainerMixin(_Base):
         """The negative ELBO in training, the negative log likelihood in evaluation."""
         if model.training:
             self.annealing.apply(model, self.state.global_step, self.state.max_steps)
+        targets = dict(inputs)  # label smoothing and custom losses remove the labels
         with overriding(model, add_kl=False):
             loss, outputs = super().compute_loss(
                 model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
             )
         if model.training:
-            loss = self._with_kl(model, loss, num_items_in_batch)
+            loss = self._with_kl(model, loss, targets, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
-    def _with_kl(self, model: nn.Module, loss: Tensor, num_items: Any) -> Tensor:
+    def _with_kl(
+        self, model: nn.Module, loss: Tensor, inputs: dict[str, Any], num_items: Any
+    ) -> Tensor:
         layers = kl_per_layer(model)
         if not layers:
             return loss
         kl = torch.stack(list(layers.values())).sum()
         covered = self._loss_covers_accumulation(num_items)
         batches = self._micro_batches if covered else 1
+        if belief_states(model)[0].config.kl_reduction == "sum":
+            loss = loss * self._nll_factor(model, inputs, num_items if covered else None)
         terms = {"nll": loss * batches, "kl": kl}
         self._note(terms | {f"kl/{name}": value for name, value in layers.items()})
         return loss + belief_states(model)[0].kl_weight * kl / batches
+
+    def _nll_factor(
+        self, model: nn.Module, inputs: dict[str, Any], num_items: Any
+    ) -> Tensor | float:
+        """Converts the loss to the NLL of an example, averaged over the batch of a step.
+
+        Args:
+            model: The model.
+            inputs: Its arguments, targets included.
+            num_items: The number of tokens of a step that the loss is divided by, if it is.
+        """
+        factor = nll_factor(self.accelerator.unwrap_model(model), inputs)
+        if num_items is None or not isinstance(factor, Tensor):
+            return factor
+        together = self.args.average_tokens_across_devices
+        processes = self.args.world_size if together else 1
+        return num_items / (len(inputs["labels"]) * self._micro_batches * processes)
 
     def _loss_covers_accumulation(self, num_items: Any) -> bool:
         """Whether the Trainer leaves this loss undivided when it accumulates gradients."""

@@ -22,6 +22,7 @@ from babn_paper.attacks.resources import Downloads, Provider
 from babn_paper.attacks.victim import Victim
 from babn_paper.experiments.environment import environment
 from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.naming import method_of
 from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.training_state import TaskModel, load_task_model
 from babn_paper.tasks.catalogue import find_task
@@ -140,7 +141,7 @@ class _Campaign:
         return {
             "task": experiment.task,
             "base": Path(experiment.model).name,
-            "rule": experiment.rule,
+            "rule": method_of(experiment.to_dict()),
             "trained_with_seed": experiment.seed,
             "classes": list(names),
             "data_origin": self.targets.origin,

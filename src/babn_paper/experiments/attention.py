@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 import babn
 from babn.conversion.override import overriding
-from babn.elbo import KLAnnealing, weighted_kl
+from babn.conversion.state import belief_states
+from babn.elbo import KLAnnealing, nll_factor, weighted_kl
 from babn.errors import ConfigError, FormatError, one_line
 from babn.files import check_files, parse_json
 from babn.text.pretrained import quiet
@@ -37,8 +38,8 @@ def with_attention(
     config = experiment.rule_config()
     if isinstance(config, LatentConfig):
         return model
-    if isinstance(config, babn.BeliefConfig) and "max_length" not in experiment.settings:
-        config = replace(config, max_length=max_length)
+    if isinstance(config, babn.BeliefConfig) and config.noise_over == "pairs":
+        config = replace(config, max_length=experiment.settings.get("max_length", max_length))
     if config.max_keys is not None and config.max_keys < max_length:
         raise ConfigError(
             f"settings.max_length={config.max_keys} is shorter than max_length={max_length}. "
@@ -85,11 +86,21 @@ def kl_terms(model: nn.Module, output: Any) -> dict[str, Tensor]:
     return {"alignments": output.kl} if is_variational(model) else babn.kl_per_layer(model)
 
 
-def loss_terms(model: nn.Module, output: Any) -> tuple[Tensor, Tensor]:
-    """The NLL and the weighted KL of a forward pass under `joint_kl`."""
+def loss_terms(model: nn.Module, output: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The NLL and the weighted KL of a forward pass under `joint_kl`.
+
+    Of an example with `kl_reduction="sum"`. Otherwise the NLL is the model's loss; variational
+    attention has both per word.
+    """
     if is_variational(model):
         return -output.likelihood, output.kl * get_kl_weight(model)
-    return output.loss, weighted_kl(model)
+    factor = nll_factor(model, batch) if is_per_example(model) else 1.0
+    return output.loss * factor, weighted_kl(model)
+
+
+def is_per_example(model: nn.Module) -> bool:
+    """Whether the loss is that of an example, so that it is a bound with a KL weight of 1."""
+    return not is_variational(model) and belief_states(model)[0].config.kl_reduction == "sum"
 
 
 @contextmanager

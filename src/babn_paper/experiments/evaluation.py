@@ -16,7 +16,7 @@ from babn.progress import NoProgress, Progress
 from babn_paper.experiments.distributed import current_world
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.log import read_log
-from babn_paper.experiments.naming import label, method_name
+from babn_paper.experiments.naming import label, method_name, method_of
 from babn_paper.experiments.predictions import modes, predict_part, read_part
 from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.experiments.training_state import TaskModel, load_task_model
@@ -127,7 +127,7 @@ def evaluate_model(
                 saved = world.from_rank_zero(partial(_saved_predictions, task_model.task, folder))
             if saved is None:
                 saved = predict_part(task_model, *read(), mode, progress)
-                method = method_name(task_model.experiment.rule, mode)
+                method = method_name(method_of(task_model.experiment.to_dict()), mode)
                 saved = saved.named(method, task_model.experiment.seed)
                 if keep and world.is_rank_zero:
                     _save_predictions(saved, folder)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from babn.attention.belief import BeliefConfig, Preset
 from babn.attention.rule import RuleConfig
 from babn.elbo import KLAnnealing
 from babn.errors import ConfigError, nearest
@@ -35,7 +36,11 @@ class Experiment:
             GloVe or word2vec, plain or `.gz`, or `.npz`; `""` for randomly initialized vectors.
         rule: Attention method: `"softmax"`, `"bam"`, `"belief"` or `"mc-dropout"`; for `"lstm"`
             also variational attention, `"va-enum"` or `"va-sample"`.
-        settings: Fields of the method's configuration that differ from the defaults.
+        preset: For `rule="belief"`, the settings to start from: `"paper"` for the method as
+            published, `"default"` for this library's default, `"released"` for the settings of the
+            authors' code; `""` for one variable per query and key with normalised scores and rho
+            12 (`BeliefConfig.pairs`).
+        settings: Fields of the method's configuration that differ from the preset.
         paper: The paper's value of each measure, as printed there.
         seed: Seed of new weights, order of examples and all noise.
         data: `"hub"`, `"builtin"`, or a folder with data.
@@ -82,6 +87,7 @@ class Experiment:
     options: Mapping[str, Any] = field(default_factory=dict)
     vectors: str = ""
     rule: str = "belief"
+    preset: Literal["", "default", "paper", "released"] = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
@@ -175,9 +181,20 @@ class Experiment:
 
     def rule_config(self) -> RuleConfig | LatentConfig:
         """The configuration of the attention method."""
+        if self.preset:
+            return self._of_preset(self.preset)
         values = {"rule": self.rule, **self.settings}
         if self.rule in LATENT_RULES:
             return LatentConfig.from_dict(values)
+        return RuleConfig.from_dict(values)
+
+    def _of_preset(self, preset: Preset) -> RuleConfig:
+        if self.rule != BeliefConfig.rule:
+            raise ConfigError(
+                f"preset={preset!r} is not possible with rule={self.rule!r}, only with "
+                f"rule={BeliefConfig.rule!r}. Leave it out."
+            )
+        values = BeliefConfig.preset(preset).to_dict() | dict(self.settings)
         return RuleConfig.from_dict(values)
 
     def annealing(self) -> KLAnnealing:

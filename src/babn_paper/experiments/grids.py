@@ -11,13 +11,22 @@ from babn.errors import ConfigError, one_line
 from babn_paper.experiments.config_files import BUILT_IN, built_in, merged, read_values
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.jobs import Job
-from babn_paper.experiments.naming import RUNS, flat, label
+from babn_paper.experiments.naming import RUNS, flat, label, method_of
 from babn_paper.tasks.catalogue import task_names
 
 SWEEPS = BUILT_IN.with_name("sweeps")
 """Folder of the built-in grids."""
 
-RULES = ("softmax", "va-enum", "va-sample", "bam", "belief")
+METHODS = (
+    "softmax",
+    "va-enum",
+    "va-sample",
+    "bam",
+    "belief",
+    "belief/paper",
+    "belief/default",
+    "belief/released",
+)
 
 KNOWN = {"every", "tasks", "rules", "cells", "search", "seeds"}
 
@@ -77,7 +86,7 @@ def table_grid(table: str, seeds: Sequence[int]) -> Grid:
 def _paper_order(cell: Cell) -> tuple[int, bool, str, int, float]:
     """Sort key: tasks, models and methods in the order of the paper's tables."""
     task, model = task_names().index(cell.values["task"]), str(cell.values["model"])
-    rule, smoothing = RULES.index(cell.values["rule"]), cell.values.get("label_smoothing", 0.0)
+    rule, smoothing = METHODS.index(method_of(cell.values)), cell.values.get("label_smoothing", 0.0)
     return task, "/" in model, model.rpartition("/")[2], rule, smoothing
 
 

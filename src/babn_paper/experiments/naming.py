@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,37 @@ RULES = {
     "va-sample": "VA + sample",
     "bam": "BAM",
     "belief": "BABN",
+    "belief/paper": "BABN (paper)",
+    "belief/default": "BABN (default)",
+    "belief/released": "BABN (released)",
     "mc-dropout": "MC dropout",
     "ensemble": "softmax, ensemble",
 }
 """Names of the attention methods in tables."""
+
+
+PRESETS = {
+    "belief/paper": "is the method as published",
+    "belief/default": "is this library's default",
+    "belief/released": "has the settings of the authors' code",
+    "belief": "is BeliefConfig.pairs, neither the published method nor the default: one variable "
+    "per query and key, normalised scores, noise with its own mean, rho 12 and a KL weight of "
+    "0.003 on a mean over pairs unless a row says otherwise",
+}
+"""What the rows of BABN are."""
+
+
+def preset_note(experiments: Iterable[Mapping[str, Any]]) -> str:
+    """Says what the rows of BABN are; empty without any."""
+    methods = set(map(method_of, experiments))
+    known = [f"{RULES[each]} {text}" for each, text in PRESETS.items() if each in methods]
+    return "; ".join(known) + "." if known else ""
+
+
+def method_of(experiment: Mapping[str, Any]) -> str:
+    """The attention method of an experiment, with its preset if it has one."""
+    preset = experiment.get("preset", "")
+    return f"{experiment['rule']}/{preset}" if preset else str(experiment["rule"])
 
 
 def rule_name(rule: str) -> str:

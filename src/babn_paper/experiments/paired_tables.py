@@ -15,6 +15,7 @@ from babn_paper.experiments.result_tables import (
     lines_by_mode,
     without_empty_paper_columns,
 )
+from babn_paper.tasks.catalogue import find_task
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Layout:
 
     def paper_cell(self, line: Line, column: Pair) -> str:
         """The paper's values, if the line has the paper's prediction mode."""
-        if column.sampled == (line.mode == "mean"):
+        if line.done and column.sampled == (line.mode == "mean"):
             return NONE
         printed = line.experiment["paper"]
         cells = [printed.get(f"{column.paper} ({part})", NONE) for part in self.parts]
@@ -120,6 +121,8 @@ LAYOUTS = (DOMAINS, VISUAL)
 def layout_of(records: Sequence[Record]) -> Layout | None:
     """The layout for the parts that the runs were tested on, if there is one."""
     parts = {part for record in records for part in record.results.get("measures", {})}
+    if not parts:
+        parts = {part for r in records for part in find_task(r.experiment["task"]).test_parts}
     return next((each for each in LAYOUTS if each.parts[1] in parts), None)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from babn.evaluation.tables import Table
 from babn.files import replace_text
+from babn_paper.experiments.naming import preset_note
 from babn_paper.experiments.paired_tables import layout_of, paired_table
 from babn_paper.experiments.records import Record, save_records
 from babn_paper.experiments.result_tables import efficiency_table, results_table
@@ -59,7 +60,8 @@ def main_table(records: Sequence[Record], caption: str = "") -> Table:
     """The main table of a grid: of translation, of costs, of two parts, or of scores."""
     if _translates(records):
         return translation_table(records, caption)
-    if all("s/step" in record.experiment["paper"] for record in _single(records)):
+    printed = [r.experiment["paper"] for r in _single(records) if r.experiment["paper"]]
+    if printed and all("s/step" in each for each in printed):
         return efficiency_table(records, caption)
     layout = layout_of(records)
     if layout is None:
@@ -80,8 +82,9 @@ def circumstances(records: Sequence[Record]) -> list[str]:
     """Models, seeds, data, machines and versions of the runs, in sentences."""
     single = _single(records)
     done = [record for record in single if record.results]
+    presets = list(filter(None, [preset_note(record.experiment for record in single)]))
     if not done:
-        return ["Nothing was run."]
+        return [*presets, "Nothing was run."]
     machines = {machine_of(record.environment) for record in done}
     versions = {versions_of(record.environment) for record in done}
     dates = sorted({str(record.environment.get("started", ""))[:10] for record in done})
@@ -89,6 +92,7 @@ def circumstances(records: Sequence[Record]) -> list[str]:
     seeds = sorted({record.experiment["seed"] for record in done})
     models = sorted({record.experiment["model"] for record in done})
     return [
+        *presets,
         f"Models: {', '.join(Path(model).name for model in models)}. "
         f"Seeds: {', '.join(map(str, seeds))}. "
         f"{len(done)} of {len(single)} runs, {days}.",

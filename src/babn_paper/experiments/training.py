@@ -205,7 +205,7 @@ def backward(state: TrainingState, model: nn.Module, micro: MicroBatch) -> LossT
     with autocast(state.experiment, state.device), joint_kl(state.model, micro.weight):
         output = model(**micro.batch)
         smoothing = _label_smoothing(state, output, micro.batch)
-    nll, weighted_kl = loss_terms(state.model, output)
+    nll, weighted_kl = loss_terms(state.model, output, micro.batch)
     nll = nll + smoothing
     loss = (nll + weighted_kl) * (share := micro.share * micro.weight)
     loss.backward()

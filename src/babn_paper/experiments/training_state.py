@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from babn.elbo import KLAnnealing
 from babn.errors import BabnWarning, ConfigError
 from babn_paper.batching import bucketed, by_tokens
-from babn_paper.experiments.attention import load_trained, with_attention
+from babn_paper.experiments.attention import is_per_example, load_trained, with_attention
 from babn_paper.experiments.cache import encoded
 from babn_paper.experiments.distributed import SINGLE, World
 from babn_paper.experiments.experiment import Experiment
@@ -132,7 +132,7 @@ class TrainingState(TaskModel):
 
     def _terms(self, rows: Tensor) -> int:
         """The number of terms that the loss averages over: examples, or target tokens."""
-        labels = self.data.ragged.get("labels")
+        labels = None if is_per_example(self.model) else self.data.ragged.get("labels")
         return len(rows) if labels is None else int(labels.lengths[rows.cpu()].sum())
 
     def _order(self, epoch: int) -> list[list[int]]:

@@ -63,7 +63,9 @@ def _row(line: Line, across: bool) -> list[str]:
     printed = line.experiment["paper"] if line.mode == "mean" else {}
     names, part = [line.attention, line.mode_name], _part(line)
     if not line.done:
-        return [*names, printed.get("BLEU", NONE), *[NOT_RUN] * (13 + 2 * across), "0"]
+        scores = [NOT_RUN] * (len(SCORES) + 2 * across + len(UNCERTAINTIES))
+        costs = [printed.get("parameters", NONE), NOT_RUN, printed.get("s/step", NONE)]
+        return [*names, printed.get("BLEU", NONE), *scores, *costs, *[NOT_RUN] * 3, "0"]
     return [
         *names,
         printed.get("BLEU", NONE),

@@ -64,6 +64,7 @@ class McanForQuestionAnswering(WordModel):
 
     config_class = McanConfig
     config: McanConfig
+    loss_per_example = True
 
     def __init__(self, config: McanConfig) -> None:
         super().__init__(config)

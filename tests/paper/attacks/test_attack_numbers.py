@@ -26,6 +26,7 @@ from babn_paper.attacks.attack_table import (
 )
 from babn_paper.attacks.plan import Plan, Recipe, Threat
 from babn_paper.attacks.resources import Downloads
+from babn_paper.experiments.result_tables import NONE
 
 
 def record(outcome: Outcome, place: int = 0, **fields: Any) -> AttackRecord:
@@ -168,9 +169,12 @@ def test_the_paper_has_a_row_for_every_attack_and_attention(tmp_path: Path) -> N
     assert table.columns == (
         ["attack", "attention", "threat", "MRPC", "CoLA", "RTE", "QQP", "SST-2", "Avg."]
     )
-    assert [row[2] for row in table.rows] == ["paper"] * 9 == ["paper"] * len(PAPER)
+    assert [row[2] for row in table.rows] == [*["paper"] * 3, NONE] * 3
+    assert len(PAPER) == 9
+    assert table.rows[3] == ["TextFooler", "BABN (default)", *[NONE] * 7]
+    assert "the mean of that row is 13.7" in table.caption
     assert table.rows[2] == (
-        ["TextFooler", "BABN", "paper", "6.2", "5.1", "17.7", "33.7", "16.4", "15.8"]
+        ["TextFooler", "BABN (paper)", "paper", "6.2", "5.1", "17.7", "33.7", "16.4", "15.8"]
     )
     assert not table.best
 

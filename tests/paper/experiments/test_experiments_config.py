@@ -27,15 +27,49 @@ def test_every_built_in_configuration_says_its_command_and_the_papers_number(nam
     first = path.read_text().splitlines()[0]
     experiment = read_experiment(path)
     assert first.startswith(f"# babn train {name} ")
-    assert experiment.paper
     assert all(number in first for number in experiment.paper.values())
-    assert name.endswith(f"-{experiment.rule}")
+    ours = experiment.preset == "default"
+    assert bool(experiment.paper) != ours
+    assert name.endswith("-default" if ours else f"-{experiment.rule}")
+
+
+@pytest.mark.parametrize("name", [name for name in built_in() if name.endswith("-default")])
+def test_ours_differs_from_the_published_method_in_the_preset_alone(name: str) -> None:
+    ours = read_experiment(find_config(name)).to_dict()
+    published = read_experiment(find_config(f"{name.removesuffix('default')}belief")).to_dict()
+    assert (published["preset"], ours["preset"]) == ("paper", "default")
+    assert ours | {"preset": "", "paper": {}} == published | {"preset": "", "paper": {}}
+
+
+def test_settings_stand_on_top_of_a_preset() -> None:
+    fields = {"task": "mrpc", "model": "small"}
+    assert Experiment(**fields, preset="paper").rule_config() == babn.BeliefConfig.paper()
+    assert Experiment(**fields, preset="default").rule_config() == babn.BeliefConfig()
+    released = Experiment(**fields, preset="released", settings={"rho": 4})
+    assert released.rule_config() == babn.BeliefConfig.released_settings(rho=4.0)
+    assert Experiment(**fields).rule_config() == babn.BeliefConfig.pairs()
+    with pytest.raises(ConfigError, match="preset='paper' is not possible with rule='bam'"):
+        Experiment(**fields, rule="bam", preset="paper")
+
+
+@pytest.mark.parametrize("table", ["table1", "table2", "table5"])
+def test_all_methods_of_a_task_and_model_treat_attention_dropout_alike(table: str) -> None:
+    found: dict[tuple[str, str], set[bool]] = {}
+    for name in built_in(table):
+        experiment = read_experiment(find_config(name))
+        on = bool(experiment.settings.get("attention_dropout", False))
+        if experiment.dropout != 0:
+            found.setdefault((experiment.task, experiment.model), set()).add(on)
+    assert all(len(ways) == 1 for ways in found.values())
+
+
+METHODS = ("softmax", "bam", "belief", "default")
 
 
 def test_table_1_has_every_cell_with_the_papers_settings() -> None:
     cells = {name.partition("/")[2] for name in built_in("table1")}
     tasks = ["mrpc", "cola", "rte", "mnli", "qnli", "qqp", "sst2", "stsb", "squad1.1", "squad2.0"]
-    assert cells == {f"{task}-{rule}" for task in tasks for rule in ("softmax", "bam", "belief")}
+    assert cells == {f"{task}-{rule}" for task in tasks for rule in METHODS}
     for task in tasks:
         of_task = [
             read_experiment(BUILT_IN / f"table1/{task}-{r}.toml") for r in ("softmax", "bam")

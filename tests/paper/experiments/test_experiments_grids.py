@@ -113,23 +113,24 @@ def test_built_in_grids_have_every_task_of_table_1(name: str) -> None:
     assert path.read_text().startswith(f"# babn sweep {name} ")
     grid, table = read_grid(path), table_grid("table1", [0])
     assert {cell.label for cell in grid.cells} == {cell.label for cell in table.cells}
-    assert len(grid.jobs({})) == 30 * 5
+    assert len(grid.jobs({})) == 40 * 5
 
 
 def test_tables_are_in_the_papers_order() -> None:
     grid = table_grid("table1", range(5))
     labels = [cell.label for cell in grid.cells]
-    assert labels[:4] == ["mrpc-softmax", "mrpc-bam", "mrpc-belief", "cola-softmax"]
-    assert len(labels) == 30
-    of_task = table_grid("table2", [0]).cells[:9]
+    assert labels[:4] == ["mrpc-softmax", "mrpc-bam", "mrpc-belief", "mrpc-default"]
+    assert len(labels) == 40
+    of_task = table_grid("table2", [0]).cells[:11]
     models = [cell.values["model"].rpartition("/")[2] for cell in of_task]
-    assert models == ["decomposable", "esim", *["bert-base-uncased"] * 3, *["roberta-base"] * 4]
-    rules = [cell.label.removeprefix("nli-roberta") for cell in of_task[5:]]
-    assert rules == ["-softmax", "+label_smoothing=0.1-softmax", "-bam", "-belief"]
+    assert models == ["decomposable", "esim", *["bert-base-uncased"] * 4, *["roberta-base"] * 5]
+    rules = [cell.label.removeprefix("nli-roberta") for cell in of_task[6:]]
+    assert rules == ["-softmax", "+label_smoothing=0.1-softmax", "-bam", "-belief", "-default"]
     assert [c.label for c in select_tasks(grid, "rte").cells] == [
         "rte-softmax",
         "rte-bam",
         "rte-belief",
+        "rte-default",
     ]
     with pytest.raises(ConfigError, match="no task tre"):
         select_tasks(grid, "tre")

@@ -6,16 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from small_experiments import TINY
 
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.records import Record, load_records
+from babn_paper.experiments.grids import table_grid
+from babn_paper.experiments.records import Record, collect, load_records
 from babn_paper.experiments.result_tables import (
     efficiency_table,
     mean_and_deviation,
     results_table,
 )
-from babn_paper.experiments.results_page import page, write_results
+from babn_paper.experiments.results_page import main_table, page, write_results
 
 
 def record(rule: str, seed: int, score: float | None, **modes: Any) -> Record:
@@ -138,3 +140,19 @@ def test_numbers_that_are_not_defined_survive_the_file(tmp_path: Path) -> None:
     (found,), _ = load_records(tmp_path / "results.json")
     assert math.isnan(found.measures["mean"]["accuracy"])
     assert "undefined" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "table", ["table1", "table2", "table4", "table5", "ablation", "efficiency"]
+)
+def test_before_any_run_a_table_has_all_numbers_of_the_paper(table: str, tmp_path: Path) -> None:
+    jobs = table_grid(table, [0]).jobs({}, tmp_path)
+    found = main_table(collect(jobs))
+    rows = [" ".join(row) for row in found.rows]
+    assert len(set(rows)) == len(rows) == len(jobs)
+    for job, row in zip(jobs, rows, strict=True):
+        assert all(number in row for number in job.experiment.paper.values()), row
+        if table == "table2":
+            assert Path(job.experiment.model).name in row
+    methods = {"BABN (paper)"} if table == "ablation" else {"BABN (paper)", "BABN (default)"}
+    assert all(any(method in row for row in rows) for method in methods)

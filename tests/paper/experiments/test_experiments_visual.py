@@ -94,7 +94,8 @@ def test_table_5_and_the_ablation_have_the_papers_cells() -> None:
         0.98,
     )
     ablation = [read_experiment(find_config(name)) for name in built_in("ablation")]
-    pairs = {(e.settings["rho"], e.settings["sigma"]) for e in ablation}
+    configs = [e.rule_config() for e in ablation]
+    pairs = {(c.rho, c.sigma) for c in configs}
     assert pairs == {(0.0, 1e-6), (1.5, 0.0), (1.5, 1e-6)}
     for cell in quick(table_grid("table5", [0])).cells:
         assert Experiment.from_dict(cell.values).data == "generated"

@@ -1,0 +1,134 @@
+"""Collects the runs of `paper_as_written.py` into one small file, and prints their tables.
+
+python benchmarks/paper_results.py RUNS.json... --out benchmarks/results/paper-minilm.json
+python benchmarks/paper_results.py --show benchmarks/results/paper-*.json
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from noise_results import _rounded, _runs, _tasks, seeds
+from paper_as_written import MAIN, METHODS
+
+from babn.evaluation.tables import Table
+
+MISSING = "-"
+TITLES = {"paper": "**paper** (as published)", "default": "**default** (ours)"}
+
+
+def collect(paths: list[Path]) -> dict[str, Any]:
+    """Measures of every run, without the points of its curve between first and last."""
+    runs = [run for path in paths for run in _runs(json.loads(path.read_text()))]
+    first = runs[0]
+    shared = {name: first[name] for name in ("model", "settings", "versions", "machine")}
+    return shared | {
+        "runs": [
+            {"task": run["task"], "seed": run["seed"], "methods": _shortened(run["methods"])}
+            for run in runs
+        ]
+    }
+
+
+def _shortened(methods: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _rounded({**each, "curve": [each["curve"][0], each["curve"][-1]]})
+        for name, each in methods.items()
+    }
+
+
+def of(results: dict[str, Any], method: str, task: str, part: str) -> list[dict[str, Any]]:
+    """The measures of a method on a task, one for each seed."""
+    found = [r["methods"].get(method) for r in results["runs"] if r["task"] == task]
+    return [each[part] for each in found if each and part in each]
+
+
+def mean(found: list[dict[str, Any]], name: str, factor: float, digits: int) -> str:
+    """Mean over seeds; a dash if there is no run, or none that stayed finite."""
+    values = [each[name] for each in found if each.get(name) is not None]
+    return f"{factor * statistics.mean(values):.{digits}f}" if values else MISSING
+
+
+def accuracies(results: dict[str, Any], part: str = "mean") -> str:
+    """Accuracy of every method on every task; of STS-B Pearson's correlation, as Markdown."""
+    tasks = _tasks(results["runs"])
+    rows = [
+        [TITLES.get(name, name), *(_cell(of(results, name, task, part)) for task in tasks)]
+        for name in _methods(results)
+    ]
+    return Table(["method", *tasks], rows).markdown().strip()
+
+
+def _cell(found: list[dict[str, Any]]) -> str:
+    """Accuracy, NLL and ECE, with the number of seeds that collapsed."""
+    if not found:
+        return MISSING
+    parts = [mean(found, "accuracy", 100, 1), mean(found, "nll", 1, 3), mean(found, "ece", 100, 1)]
+    collapsed = sum(bool(each["collapsed"]) for each in found)
+    lost = f" ({collapsed} of {len(found)} collapsed)" if collapsed else ""
+    return " / ".join(parts) + lost
+
+
+def _methods(results: dict[str, Any]) -> list[str]:
+    """The methods that ran, and the main ones in any case."""
+    ran = {name for run in results["runs"] for name in run["methods"]}
+    return [name for name in METHODS if name in ran or name in MAIN]
+
+
+def posteriors(results: dict[str, Any]) -> str:
+    """Means over tasks and seeds of what the posteriors became, as Markdown."""
+    rows = []
+    for name in _methods(results):
+        runs = [r["methods"][name] for r in results["runs"] if name in r["methods"]]
+        found = [run["posterior"] for run in runs if "posterior" in run]
+        if not found:
+            continue
+        starts = [run["curve"][0][2] for run in runs if run["curve"][0][2] is not None]
+        start = f"{statistics.median(starts):.3g}" if starts else MISSING
+        ends = [
+            f"{statistics.median(each[key] for each in found):.3g}" for key in ("kl", "k_median")
+        ]
+        collapsed = sum(bool(run["mean"]["collapsed"]) for run in runs)
+        floor = mean(found, "floor", 100, 1)
+        rows.append([TITLES.get(name, name), start, *ends, floor, f"{collapsed} of {len(runs)}"])
+    heads = ["method", "KL at the first step", "KL per variable", "median k", "% k at the floor"]
+    return Table([*heads, "runs collapsed"], rows).markdown().strip()
+
+
+def page(all_results: list[dict[str, Any]]) -> str:
+    """All tables of all models."""
+    parts = []
+    for results in all_results:
+        settings = ", ".join(f"{name} {value}" for name, value in results["settings"].items())
+        parts += [
+            f"### {results['model']}, {seeds(results)} seeds",
+            f"{settings}; {results['machine']}.",
+            "Posterior mean, accuracy / NLL / ECE:",
+            accuracies(results),
+            "Samples, accuracy / NLL / ECE:",
+            accuracies(results, "samples"),
+            "What became of the posteriors, medians over all runs:",
+            posteriors(results),
+        ]
+    return "\n\n".join(parts) or "No run is committed; every cell is missing (-)."
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, nargs="*")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--show", type=Path, nargs="+")
+    args = parser.parse_args()
+    if args.show is not None:
+        print(page([json.loads(path.read_text()) for path in args.show]))
+        return
+    results = collect(args.runs)
+    args.out.write_text(json.dumps(results, indent=None, separators=(",", ":")) + "\n")
+    print(page([results]))
+
+
+if __name__ == "__main__":
+    main()
