@@ -25,6 +25,7 @@ COMMANDS = (
     "sweep",
     "train",
     "translate",
+    "tune-noise",
     "version",
     "view",
     "vqa",

@@ -1,10 +1,14 @@
 """`babn bench`."""
 
 from pathlib import Path
+from typing import Annotated
 
 
 def bench(
-    *, out: Path = Path("babn-bench.json"), quick: bool = False, routes: bool = False
+    *,
+    out: Annotated[Path, "FILE"] = Path("babn-bench.json"),
+    quick: bool = False,
+    routes: bool = False,
 ) -> None:
     """Measure what stochastic attention costs in time and memory, beside softmax in the same run.
 

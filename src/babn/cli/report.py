@@ -1,13 +1,14 @@
 """`babn report`."""
 
 from pathlib import Path
+from typing import Annotated
 
 
 def report(
     runs: list[Path],
     *,
     out: Path = Path("babn-report"),
-    title: str = "Uncertainty report",
+    title: Annotated[str, "TEXT"] = "Uncertainty report",
     baseline: str | None = None,
     force: bool = False,
 ) -> None:

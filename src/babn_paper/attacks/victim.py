@@ -66,7 +66,7 @@ class Victim:
                 batch,
                 self.plan.samples,
                 seeds[0],
-                recenter=False,
+                recenter=task.recenter,
                 memory=memory,
                 output=task.output,
             )

@@ -102,6 +102,7 @@ def predictor_of(task_model: TaskModel, mode: Mode) -> Predictor:
         samples=task_model.experiment.samples,
         seed=task_model.experiment.seed,
         max_length=task_model.max_length,
+        recenter=task_model.task.recenter,
     )
 
 

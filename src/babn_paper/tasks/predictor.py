@@ -30,6 +30,7 @@ class Predictor:
         samples: Number of samples.
         seed: Seed of the samples.
         max_length: Maximum number of tokens of a text.
+        recenter: Whether samples are recentered, as in `babn.predict`.
     """
 
     model: nn.Module
@@ -38,6 +39,7 @@ class Predictor:
     samples: int
     seed: int
     max_length: int
+    recenter: bool | None = False
 
     def outputs(
         self, batch: Batch, number: int, output: Callable[[Any], Tensor]
@@ -58,7 +60,7 @@ class Predictor:
             batch,
             self.samples,
             fold_in(self.seed, number),
-            recenter=False,
+            recenter=self.recenter,
             dropout=self.mode == "dropout",
             memory=MEMORY if on_gpu else None,
             output=output,

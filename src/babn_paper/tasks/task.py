@@ -95,6 +95,7 @@ class Task(ABC, Generic[Example]):
         multiple: Batches are padded to a multiple of this length; 0 for the device's default.
         eval_batch_size: Examples per batch in evaluation.
         cached: Whether encoded data is cached on disk.
+        recenter: Whether samples are recentered, as in `babn.predict`; the paper does not.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Task(ABC, Generic[Example]):
     multiple: int = 0
     eval_batch_size: int = 64
     cached: bool = True
+    recenter: bool | None = False
 
     def configured(self, options: Mapping[str, Any]) -> "Task[Example]":
         """Returns the task with options of a configuration; most tasks have none.
@@ -141,6 +143,11 @@ class Task(ABC, Generic[Example]):
     def has(self, data: str, part: str) -> bool:
         """Whether the data has a part."""
         return True
+
+    def tested_parts(self, data: str) -> list[str]:
+        """Returns the test parts that the data has; the first one is required."""
+        first, *others = self.test_parts
+        return [first, *(part for part in others if self.has(data, part))]
 
     @abstractmethod
     def texts(self, examples: Sequence[Example]) -> Iterator[str]:
