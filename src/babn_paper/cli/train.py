@@ -77,6 +77,7 @@ def train(
     from babn_paper.cli._terminal_tables import print_results
     from babn_paper.experiments.config_files import parse_overrides
     from babn_paper.experiments.distributed import process_group
+    from babn_paper.experiments.own_data import describe_data
     from babn_paper.experiments.run import interrupted, run
 
     overrides = parse_overrides(set_) | ({} if seed is None else {"seed": seed})
@@ -108,7 +109,8 @@ def train(
     place = Path(out) if out else folder
     with process_group() as world:
         console = Console(highlight=False, quiet=not world.is_rank_zero)
-        console.print(f"run folder: {place}", markup=False, soft_wrap=True)
+        for line in (*describe_data(experiment), f"run folder: {place}"):
+            console.print(line, markup=False, soft_wrap=True)
         try:
             with Bars(console) as bars:
                 results = run(

@@ -37,7 +37,9 @@ def with_attention(
     config = experiment.rule_config()
     if isinstance(config, LatentConfig):
         return model
-    if isinstance(config, babn.BeliefConfig) and "max_length" not in experiment.settings:
+    over_pairs = isinstance(config, babn.BeliefConfig) and config.noise_over == "pairs"
+    if over_pairs and "max_length" not in experiment.settings:
+        assert isinstance(config, babn.BeliefConfig)
         config = replace(config, max_length=max_length)
     if config.max_keys is not None and config.max_keys < max_length:
         raise ConfigError(

@@ -79,3 +79,12 @@ def own_name(task: str, train: str) -> str:
     first = train.partition(",")[0]
     stem = first if first.startswith("hub:") else Path(first).name.partition(".")[0]
     return f"{task}-{plain(stem)}".replace(".", "_")
+
+
+def describe_data(experiment: Experiment) -> list[str]:
+    """Reads and validates all parts of own data, and returns a line about each."""
+    task = find_task(experiment.task, experiment.options)
+    if not isinstance(task, OwnFiles) or experiment.data != FILES:
+        return []
+    parts = [task.read(FILES, part) for part in ("train", *task.tested_parts(FILES))]
+    return [f"{part.name}: {len(part.examples)} examples ({part.origin})" for part in parts]
