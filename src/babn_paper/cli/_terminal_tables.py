@@ -120,7 +120,9 @@ def print_results(console: Console, results: dict[str, Any], experiment: Experim
         if types := type_rows(next(iter(modes.values()), {})):
             console.print("", _types_table(modes, types), sep="\n")
     if classes := experiment.options.get("classes"):
-        console.print(f"classes: {', '.join(classes)}", style="dim", markup=False, soft_wrap=True)
+        console.print(
+            f"classes: {', '.join(map(repr, classes))}", style="dim", markup=False, soft_wrap=True
+        )
     seconds = results["seconds_per_step"]
     console.print(
         f"{results['parameters']:,} parameters, {results['steps']} steps"

@@ -1,6 +1,6 @@
 """Experiments on your own data, described by the flags of `babn train`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def own_experiment(
     if "train" not in given:
         raise ConfigError("--train is missing. Name the training data.")
     fields = merged({**DEFAULTS[task], "task": task, "model": model, "data": FILES}, overrides)
-    options = merged(_options(task, given), fields.get("options", {}))
+    options = merged(_options(task, given, flags), fields.get("options", {}))
     if fields.get("rule", "belief") == "belief":  # the default of the library
         fields["settings"] = {"noise_over": "keys", **fields.get("settings", {})}
     described = find_task(task, options)
@@ -57,15 +57,16 @@ def own_experiment(
     return Experiment.from_dict({**fields, "options": {**described.derived(), **options}})
 
 
-def _options(task: str, given: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the options of a task that flags give."""
-    known = find_task(task)
-    assert isinstance(known, OwnFiles)
+def _options(task: str, given: Mapping[str, str], flags: Iterable[str]) -> dict[str, Any]:
+    """Returns the options of a task that are given by flags, which must apply to the task."""
+    described = find_task(task)
+    assert isinstance(described, OwnFiles)
+    known = [name for name in flags if name in described.option_names()]
     for name in given:
-        if name not in known.option_names():
-            flags = ", ".join(f"--{each.replace('_', '-')}" for each in known.option_names())
+        if name not in known:
+            listed = ", ".join(f"--{each.replace('_', '-')}" for each in known)
             raise ConfigError(
-                f"--{name.replace('_', '-')} does not apply to --task {task}. Its options: {flags}."
+                f"--{name.replace('_', '-')} does not apply to --task {task}, only {listed} do."
             )
     return {name: _listed(value) if name in LISTS else value for name, value in given.items()}
 

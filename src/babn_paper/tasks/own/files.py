@@ -1,6 +1,7 @@
 """The files of a task on your own data, and the part of them that is held out."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -8,6 +9,8 @@ import torch
 
 from babn.errors import ConfigError, DataError, nearest
 from babn.validation import shown
+from babn_paper.tasks.own.sources import Rows, read_source
+from babn_paper.tasks.reading import Row
 
 FILES = "files"
 """Value of `Experiment.data` for tasks whose options name their files."""
@@ -18,7 +21,6 @@ SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 HELD_OUT_SEED = 0
 """Does not depend on the run's seed, so that runs with different seeds have the same parts."""
 
-Item = TypeVar("Item")
 Own = TypeVar("Own", bound="OwnFiles")
 
 
@@ -78,30 +80,51 @@ class OwnFiles:
         """Returns the parts to evaluate on: all of other data, or those of the files."""
         return ["test"] if data != FILES else ["dev", *(["test"] if self.test else [])]
 
-    def read_items(
-        self,
-        data: str,
-        part: str,
-        read: Callable[[str, str], tuple[list[Item], str]],
-        key: Callable[[Item], Hashable],
-    ) -> tuple[list[Item], str, str]:
-        """Returns the items of a part, their origin and their fingerprint.
+    def column_options(self) -> tuple[str, ...]:
+        """Returns the options that name columns; the first is of the text or image."""
+        return ()
+
+    def read_source(self, source: str, split: str) -> Rows:
+        """Reads a source and checks its columns.
+
+        Args:
+            source: A file, or a data set on the hub.
+            split: The split on the hub.
+        """
+        rows, print_ = read_source(source, split)
+        for option in self.column_options():
+            column = getattr(self, option)
+            if column and column not in rows[0].values:
+                raise DataError(
+                    f"{option}={column!r} is not a column of {source}. Name one of "
+                    f"{list(rows[0].values)} with --{option.replace('_', '-')}."
+                )
+        return rows, print_
+
+    def rows(self, data: str, part: str) -> tuple[list[Row], str, str]:
+        """Returns the rows of a part, their origin and their fingerprint.
+
+        Rows with the same text or image are held out together.
 
         Args:
             data: `FILES`, or the source of other test data.
             part: `"train"`, `"dev"` or `"test"`.
-            read: Reads a source; its second argument is the split on the hub.
-            key: Items with the same key are held out together, such as those of one text.
         """
         source = self._source(data, part)
-        items, print_ = read(source, SPLITS[part])
+        rows, print_ = self.read_source(source, SPLITS[part])
+        options = repr([getattr(self, name) for name in self.option_names()])
+        print_ += f"-{hashlib.sha256(options.encode()).hexdigest()[:8]}"  # part of cache keys
         if data != FILES or self.dev or part == "test":
-            return items, source, print_
-        chosen = held_out_keys([key(item) for item in items], self.held_out, source)
-        kept = [item for item in items if (key(item) in chosen) == (part == "dev")]
-        note = f"{len(kept)} of {len(items)}, the rest "
+            return rows, source, print_
+        column = getattr(self, self.column_options()[0])
+        keys = [str(row.values.get(column)) for row in rows]
+        chosen = held_out_keys(keys, self.held_out, source)
+        kept = [
+            row for row, key in zip(rows, keys, strict=True) if (key in chosen) == (part == "dev")
+        ]
+        note = f"{len(kept)} of {len(rows)}, the rest "
         note += "is for training" if part == "dev" else f"is held out (seed {HELD_OUT_SEED})"
-        return kept, f"{source}: {note}", f"{print_}-{part}-{self.held_out:g}"
+        return kept, f"{source}: {note}", f"{print_}-{part}"
 
     def _source(self, data: str, part: str) -> str:
         if part not in SPLITS:
@@ -119,7 +142,7 @@ class OwnFiles:
         return found
 
 
-def held_out_keys(keys: Sequence[Hashable], share: float, source: str) -> set[Hashable]:
+def held_out_keys(keys: Sequence[str], share: float, source: str) -> set[str]:
     """Returns a random share of the distinct keys, at least one and not all."""
     distinct = list(dict.fromkeys(keys))
     if len(distinct) < 2:

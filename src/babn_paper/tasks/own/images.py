@@ -1,13 +1,11 @@
 """Your own questions about images."""
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
 from babn.errors import ConfigError, DataError
 from babn_paper.tasks.own.files import OwnFiles
-from babn_paper.tasks.own.sources import read_source
 from babn_paper.tasks.own.texts import read_label
 from babn_paper.tasks.reading import Row
 from babn_paper.tasks.vqa import VqaTask
@@ -52,33 +50,27 @@ class OwnImages(OwnFiles, VqaTask):
                 f"options.size={self.size} is too small. Give at least {2**HALVINGS} pixels."
             )
 
+    def column_options(self) -> tuple[str, ...]:
+        """Returns the options that name columns."""
+        return ("image", "text", "label")
+
     def has(self, data: str, part: str) -> bool:
         """Whether the data has the part."""
         return part in self.tested_parts(data)
 
     def read(self, data: str, part: str) -> VqaPart:
         """Reads the questions of a part, with their images."""
-        rows, origin, print_ = self.read_items(data, part, read_source, self._image)
-        for option in ("text", "label", "image"):
-            if getattr(self, option) not in rows[0].values:
-                raise DataError(
-                    f"{option}={getattr(self, option)!r} is not a column of {origin}. Name one of "
-                    f"{list(rows[0].values)} with --{option}."
-                )
+        rows, origin, print_ = self.rows(data, part)
         names = tuple(sorted({self._name(row) for row in rows}))
         numbers = {name: number for number, name in enumerate(names)}
         pixels, digest = read_images(Path(self.images), names, (self.size, self.size))
         examples = [self._example(row, numbers[self._name(row)]) for row in rows]
-        options = f"{self.text}-{self.label}-{self.size}"
         source = RawImages(pixels, names, HALVINGS)
-        return VqaPart(part, examples, origin, f"{print_}-{digest}-{options}", source)
+        return VqaPart(part, examples, origin, f"{print_}-{digest}", source)
 
     def _example(self, row: Row, image: int) -> VqaExample:
         answer = read_label(row, self.label)
         return VqaExample(row.text(self.text), image, {answer: 1.0}, answer, _kind(answer))
-
-    def _image(self, row: Row) -> Hashable:
-        return str(row.values.get(self.image))
 
     def _name(self, row: Row) -> str:
         """Returns the name of a row's image without its ending."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from babn.errors import DataError
 from babn_paper.tasks.own.files import FILES, OwnFiles
-from babn_paper.tasks.own.sources import Rows, read_source
+from babn_paper.tasks.own.sources import Rows
 from babn_paper.tasks.reading import Row, fingerprint
 from babn_paper.tasks.task import Part
 from babn_paper.tasks.translation.pairs import SentencePair, read_aligned
@@ -51,20 +51,19 @@ class OwnTranslation(OwnFiles, TranslationTask):
             return super()._read(data, part)
         if not self.train:
             OwnFiles.check_ready(self)
-        rows, origin, print_ = self.read_items(data, part, self._rows, self._key)
-        for option in ("source", "target"):
-            if getattr(self, option) not in rows[0].values:
-                raise DataError(
-                    f"{option}={getattr(self, option)!r} is not a column of {origin}. Name one of "
-                    f"{list(rows[0].values)} with --{option}."
-                )
+        rows, origin, print_ = self.rows(data, part)
         pairs = [SentencePair(row.text(self.source), row.text(self.target)) for row in rows]
-        return Part(part, pairs, origin, f"{print_}-{self.source}-{self.target}")
+        return Part(part, pairs, origin, print_)
 
-    def _rows(self, source: str, split: str) -> Rows:
+    def column_options(self) -> tuple[str, ...]:
+        """Returns the options that name columns."""
+        return ("source", "target")
+
+    def read_source(self, source: str, split: str) -> Rows:
+        """Reads a table, or two aligned files."""
         first, comma, second = source.partition(",")
         if not comma:
-            return read_source(source, split)
+            return super().read_source(source, split)
         paths = [Path(first.strip()), Path(second.strip())]
         for path in paths:
             if not path.is_file():
@@ -75,9 +74,6 @@ class OwnTranslation(OwnFiles, TranslationTask):
             for number, each in pairs
         ]
         return rows, fingerprint(*paths)
-
-    def _key(self, row: Row) -> str:
-        return str(row.values.get(self.source))
 
 
 def _is_own(data: str) -> bool:

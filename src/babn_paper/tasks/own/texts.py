@@ -1,6 +1,5 @@
 """Classification, regression and multiple choice on your own texts."""
 
-import hashlib
 import math
 import statistics
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from babn.errors import ConfigError, DataError
 from babn.prediction.result import Prediction
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.own.files import OwnFiles
-from babn_paper.tasks.own.sources import read_source
 from babn_paper.tasks.reading import Row
 from babn_paper.tasks.targets import Classes, Number, Target
 from babn_paper.tasks.task import Outputs, Part
@@ -79,13 +77,9 @@ class OwnTexts(OwnFiles, TextTask):
         """Columns of the texts."""
         return (self.text, self.text_pair) if self.text_pair else (self.text,)
 
-    def rows(self, data: str, part: str) -> tuple[list[Row], str, str]:
-        """Returns the rows of a part, their origin and their fingerprint."""
-        rows, origin, print_ = self.read_items(data, part, read_source, self._key)
-        self._check_columns(rows[0], origin)
-        options = repr([getattr(self, name) for name in type(self).further_options])
-        digest = hashlib.sha256(options.encode()).hexdigest()[:8]  # encoded data is cached by it
-        return rows, origin, f"{print_}-{digest}"
+    def column_options(self) -> tuple[str, ...]:
+        """Returns the options that name columns."""
+        return ("text", "text_pair", "label")
 
     def read(self, data: str, part: str) -> Part[TextExample]:
         """Reads the examples of a part."""
@@ -102,24 +96,9 @@ class OwnTexts(OwnFiles, TextTask):
         """Reads the texts of a row."""
         return read_texts(row, self.columns)
 
-    def _key(self, row: Row) -> str:
-        return str(row.values.get(self.text))
-
-    def _check_columns(self, row: Row, origin: str) -> None:
-        wanted = {"text": self.columns[:1], "text_pair": self.columns[1:], "label": (self.label,)}
-        for option, columns in wanted.items():
-            for column in columns:
-                if column not in row.values:
-                    flag = option.replace("_", "-")
-                    raise DataError(
-                        f"{option}={column!r} is not a column of {origin}. Name one of "
-                        f"{list(row.values)} with --{flag}."
-                    )
-
     def _training_labels(self) -> list[str]:
         """Labels of all training data, including what is held out."""
-        rows, _ = read_source(self.train, "train")
-        self._check_columns(rows[0], self.train)
+        rows, _ = self.read_source(self.train, "train")
         return [read_label(row, self.label) for row in rows]
 
 
@@ -229,7 +208,7 @@ class OwnMultipleChoice(MultipleChoiceTask, OwnTexts):
             raise ConfigError("choices is empty. Name the columns with --choices a,b,c.")
         if len(self.choices) > 1:
             return {"classes": list(self.choices)}
-        rows, _ = read_source(self.train, "train")
+        rows, _ = self.read_source(self.train, "train")
         return {"classes": [str(i) for i in range(len(self._listed(rows[0])))]}
 
     def check_ready(self) -> None:
