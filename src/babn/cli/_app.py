@@ -63,10 +63,11 @@ class _PlainGroup(_PlainHelp, TyperGroup):
     """The help of `babn` itself."""
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         print(f"babn {__version__}")
         raise typer.Exit
+    return wanted
 
 
 def _start(
