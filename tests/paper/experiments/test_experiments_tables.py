@@ -11,8 +11,8 @@ from small_experiments import TINY
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.records import Record, load_records
 from babn_paper.experiments.result_tables import (
-    efficiency_table,
     best_places,
+    efficiency_table,
     mean_and_deviation,
     results_table,
 )
