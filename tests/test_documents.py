@@ -163,7 +163,7 @@ def test_the_configurations_in_the_documents_are_real(tmp_path: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_command_in_the_documents_exists(document: str) -> None:
     shown = "\n".join(blocks(document, "console"))
-    for command, options in re.findall(r"^babn (\w+)([^#\n]*)", shown, re.MULTILINE):
+    for command, options in re.findall(r"^babn ([\w-]+)([^#\n]*)", shown, re.MULTILINE):
         known = inspect.signature(dict(commands())[command]).parameters
         for option in re.findall(r"--([a-z-]+)", options):
             assert {option.replace("-", "_"), f"{option}_"} & set(known), (command, option)

@@ -6,7 +6,9 @@ whose configuration describes the conversion. Without babn it loads as the deter
 
 import json
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,6 +60,9 @@ OPTIONAL = {"temperature", "noise_level"}
 
 AGAIN = "Save the model again."
 
+SAVED = "modules_to_save/"
+"""Prefix of tensors of the base that an adapter holds."""
+
 BASE = "base_weights"
 """Key of the base's fingerprint in a description."""
 
@@ -99,7 +104,10 @@ def load(
 
 
 def save_adapter(model: nn.Module, folder: str | Path) -> Path:
-    """Saves the parameters that conversion added, without the base."""
+    """Saves the parameters that conversion added, without the base.
+
+    The file also holds the modules that `babn.freeze_base` kept trainable, such as a classifier.
+    """
     states = belief_states(model)
     if len(states) > 1:
         raise MismatchError(
@@ -108,10 +116,18 @@ def save_adapter(model: nn.Module, folder: str | Path) -> Path:
     folder = Path(folder)
     make_folder(folder)
     (root,) = converted_roots(model)
-    described = {**describe(states[0]), BASE: fingerprint(root).to_dict()}
+    saved = states[0].saved_modules
+    base = fingerprint(root)
+    base = replace(base, weights={n: w for n, w in base.weights.items() if not _is_in(n, saved)})
+    described = {**describe(states[0]), BASE: base.to_dict()}
+    heads = {
+        f"{SAVED}{module}.{name}": x
+        for module in saved
+        for name, x in root.get_submodule(module).state_dict().items()
+    }
     # The weights file holds the description too: an interruption may leave an old one beside it.
     written = write_tensors(
-        folder / WEIGHTS, states[0].state_dict(), {ATTRIBUTE: json.dumps(described)}
+        folder / WEIGHTS, states[0].state_dict() | heads, {ATTRIBUTE: json.dumps(described)}
     )
     text = json.dumps({**described, CHECKSUM: written}, indent=2)
     replace_text(folder / DESCRIPTION, text + "\n")
@@ -124,24 +140,51 @@ def load_adapter(
     """Converts a base and loads the parameters that `save_adapter` wrote.
 
     Args:
-        model: The base, of the architecture that the parameters were trained with.
+        model: The base, of the architecture that the parameters were trained with. Modules that the
+            adapter holds, such as a classifier, are replaced; they may have any values.
         folder: The folder.
         example_inputs: As for `convert`.
-        check_base: Whether all weights of the base, including the head, must equal those that the
-            adapter was saved with, up to rounding to float32, bfloat16 or float16. Warns about
+        check_base: Whether all other weights of the base must equal those that the adapter was
+            saved with, up to rounding to float32, bfloat16 or float16. Warns about
             tensors that cannot be compared (quantised on one side, sharded or offloaded). `False`
             allows any base of the same architecture, for example one that was trained further.
     """
     folder = Path(folder)
     tensors, about = read_tensors(folder / WEIGHTS, AGAIN)
     description = _read_description(folder / DESCRIPTION, tensors, about)
-    state = _make_state(description, tensors, folder / DESCRIPTION)
+    heads = {n.removeprefix(SAVED): x for n, x in tensors.items() if n.startswith(SAVED)}
+    added = {n: x for n, x in tensors.items() if not n.startswith(SAVED)}
+    state = _make_state(description, added, folder / DESCRIPTION)
     check_convertible(model, state.config)
     _check_chains(state, model, example_inputs, folder)
     _check_paths(model, state.chains, folder)
+    _check_heads(heads, model, folder)
     if check_base:
-        _check_base(description, model, folder)
+        _check_base(description, model, folder, state.saved_modules)
+    with torch.no_grad():
+        for name, own in model.state_dict(keep_vars=True).items():
+            if name in heads:
+                own.copy_(heads[name])
     return apply_plan(model, state)
+
+
+def _is_in(name: str, modules: Iterable[str]) -> bool:
+    """Whether a tensor belongs to one of some modules."""
+    return any(name.startswith(f"{module}.") for module in modules)
+
+
+def _check_heads(heads: dict[str, Tensor], model: nn.Module, folder: Path) -> None:
+    """Validates that the model has the modules of an adapter in the same shapes."""
+    check_finite(heads)
+    own = model.state_dict()
+    for name, x in heads.items():
+        shape = tuple(own[name].shape) if name in own else "nothing"
+        if shape != tuple(x.shape):
+            raise MismatchError(
+                f"{folder} holds {name} of shape {tuple(x.shape)}; {type(model).__name__} has "
+                f"{shape} there. Load the base with the head that it was trained with, such as the "
+                "same num_labels."
+            )
 
 
 def _read_description(path: Path, tensors: dict[str, Tensor], about: dict[str, str]) -> Any:
@@ -156,9 +199,11 @@ def _read_description(path: Path, tensors: dict[str, Tensor], about: dict[str, s
     return inside
 
 
-def _check_base(description: Any, model: nn.Module, folder: Path) -> None:
+def _check_base(
+    description: Any, model: nn.Module, folder: Path, replaced: tuple[str, ...]
+) -> None:
     """Raises if the base has other weights; warns about those that cannot be compared."""
-    changed, unverified = _compare_base(description, model, folder)
+    changed, unverified = _compare_base(description, model, folder, replaced)
     if changed:
         raise MismatchError(
             f"The belief weights in {folder} were saved from a base with other weights: "
@@ -176,16 +221,27 @@ def _check_base(description: Any, model: nn.Module, folder: Path) -> None:
         )
 
 
-def _compare_base(description: Any, model: nn.Module, folder: Path) -> tuple[list[str], str]:
-    """The tensors that differ, and why the comparison is incomplete."""
+def _compare_base(
+    description: Any, model: nn.Module, folder: Path, replaced: tuple[str, ...]
+) -> tuple[list[str], str]:
+    """The tensors that differ, and why the comparison is incomplete.
+
+    Args:
+        description: The description of the adapter.
+        model: The base.
+        folder: The adapter's folder, for error messages.
+        replaced: Modules that the adapter replaces, which may differ.
+    """
     try:
         if BASE in description:
             found = compare(Fingerprint.from_dict(description[BASE]), model)
+            unknown = [name for name in found.unverified if not _is_in(name, replaced)]
             reason = (
-                f"{_some(found.unverified)} cannot be compared, since one of the bases has them "
+                f"{_some(unknown)} cannot be compared, since one of the bases has them "
                 "quantised, sharded, offloaded or not at all"
             )
-            return found.changed, reason if found.unverified else ""
+            changed = [name for name in found.changed if not _is_in(name, replaced)]
+            return changed, reason if unknown else ""
         changed = compare_samples(description.get("base") or {}, model)
         return changed, "an earlier version of babn saved only a few values of the base"
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -206,8 +262,15 @@ def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> Bel
     check_finite(tensors)
     _check_shapes(config, chains, tensors, path)
     state = BeliefState(config, chains, kept)
+    state.saved_modules = _names(description.get("modules_to_save", []), path)
     state.load_state_dict({name: getattr(state, name) for name in OPTIONAL} | tensors)
     return state
+
+
+def _names(values: Any, path: Path) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+        raise FormatError(f"{path} is damaged: modules_to_save={shown(values)}. {AGAIN}")
+    return tuple(values)
 
 
 def _check_shapes(

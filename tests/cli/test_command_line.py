@@ -25,6 +25,7 @@ COMMANDS = (
     "sweep",
     "train",
     "translate",
+    "tune-noise",
     "version",
     "view",
     "vqa",
@@ -78,6 +79,30 @@ def test_version_names_what_matters() -> None:
     assert babn.__version__ in output
     assert torch.__version__ in output
     assert all(name in output for name in ("Python", "transformers", "platform", "device"))
+
+
+def test_the_version_is_an_option_too() -> None:
+    assert run("--version") == (0, f"babn {babn.__version__}\n")
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_has_no_python_types(name: str) -> None:
+    output = run(*filter(None, [name]), "--help")[1]
+    assert not any(word in output for word in ("<bool>", "<str>", "<path>", "list[", "{"))
+
+
+def test_files_and_folders_are_named_as_such() -> None:
+    outs = {
+        name: run(name, "--help")[1].split("--out ")[1].split()[0] for name in ("bench", "demo")
+    }
+    assert outs == {"bench": "FILE", "demo": "FOLDER"}
+
+
+def test_a_misspelt_table_lists_all_of_them() -> None:
+    code, output = run("reproduce", "tabel1")
+    assert code == 2 and output.count("\n") == 1
+    assert "Did you mean table1" in output and "Tables: table1, table2, table3" in output
+    assert "figure3, all" in output
 
 
 def test_unknown_command_is_a_usage_error() -> None:

@@ -114,3 +114,16 @@ def test_samples_of_some_methods_only() -> None:
 def test_activations_other_than_softmax_are_kept() -> None:
     made = Prediction(evaluation("a").prediction.sample_logits, "sigmoid")
     assert made.tempered(2.0).activation == "sigmoid"
+
+
+def test_only_clear_differences_are_marked_as_best() -> None:
+    weak, close = evaluation("weak"), evaluation("close", scale=1.02)
+    same = Evaluation("same", weak.prediction, weak.labels)
+    assert compare([weak, same], resamples=100).table().best == frozenset()
+    assert compare([weak], resamples=10).table().best == frozenset()
+    strong = evaluation("strong", signal=2.0)
+    found = compare([weak, strong, close], resamples=100)
+    assert found.best["NLL"] == found.best["accuracy"] == "strong"
+    assert (1, list(found.directions).index("NLL") + 1) in found.table().best
+    twin = Evaluation("twin", strong.prediction, strong.labels)
+    assert "NLL" not in compare([weak, strong, twin], resamples=100).best

@@ -121,7 +121,7 @@ def test_resuming_continues_as_if_there_had_been_no_break(tmp_path: Path) -> Non
 
 
 def test_a_frozen_base_trains_with_the_own_rate(tmp_path: Path) -> None:
-    model = babn.freeze_base(babn.convert(bert(), CONFIG))
+    model = babn.freeze_base(babn.convert(bert(), CONFIG), ())
     trainer = trainer_for(tmp_path, 0.02, model)
     before = belief_parameters(model)
     trainer.train()

@@ -8,17 +8,19 @@ import torch
 from torch import Tensor
 
 import babn
-from babn.errors import MismatchError, NotConvertedError
+from babn.errors import ConfigError, MismatchError, NotConvertedError
 from models import CASES, Case, cases
 
 LLAMA = CASES["llama"]
 SETTINGS = {"upward": "heads", "rho": 0.5, "kl_weight": 0.1}
 
 
-def trained(case: Case = LLAMA, steps: int = 3, **settings: Any) -> Any:
+def trained(
+    case: Case = LLAMA, steps: int = 3, modules: tuple[str, ...] | None = (), **settings: Any
+) -> Any:
     """A converted model whose beliefs alone have taken some steps."""
     model = babn.freeze_base(
-        babn.convert(case.model(), babn.BeliefConfig.pairs(**SETTINGS | settings))
+        babn.convert(case.model(), babn.BeliefConfig.pairs(**SETTINGS | settings)), modules
     )
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-2)
     model.train()
@@ -116,3 +118,52 @@ def test_a_frozen_base_holds_no_gradients() -> None:
     model = babn.freeze_base(LLAMA.converted()).train()
     LLAMA.loss(model).backward()
     assert all(p.grad is None for n, p in model.named_parameters() if not n.startswith("babn."))
+
+
+def test_a_new_classifier_is_trained_saved_and_restored(tmp_path: Path) -> None:
+    case = CASES["albert"]
+    model = trained(case, modules=None)
+    assert not torch.equal(model.classifier.weight, case.model().classifier.weight)
+    assert not model.albert.embeddings.word_embeddings.weight.requires_grad
+    babn.save_adapter(model, tmp_path / "one")
+    base = case.model()
+    torch.nn.init.normal_(base.classifier.weight)  # as `from_pretrained` of an encoder does
+    loaded = babn.load_adapter(base, tmp_path / "one")
+    assert torch.equal(loaded.classifier.weight, model.classifier.weight)
+    batch = case.batch()
+    with torch.no_grad():
+        assert torch.equal(loaded.eval()(**batch).logits, model(**batch).logits)
+    babn.save_adapter(loaded, tmp_path / "two")
+    files = [(tmp_path / each / "belief.safetensors").read_bytes() for each in ("one", "two")]
+    assert files[0] == files[1]
+    with torch.no_grad():
+        (other := case.model()).albert.embeddings.word_embeddings.weight.add_(1)
+    with pytest.raises(MismatchError, match=r"word_embeddings.weight differ"):
+        babn.load_adapter(other, tmp_path / "one")
+
+
+def test_a_whole_model_remembers_which_modules_its_adapter_holds(tmp_path: Path) -> None:
+    case = CASES["albert"]
+    trained(case, modules=None).save_pretrained(tmp_path / "whole")
+    loaded = babn.load(tmp_path / "whole", example_inputs=case.batch())
+    babn.save_adapter(loaded, tmp_path / "adapter")
+    restored = babn.load_adapter(case.model(), tmp_path / "adapter")
+    assert torch.equal(restored.classifier.weight, loaded.classifier.weight)
+
+
+def test_a_classifier_of_another_size_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    case = CASES["albert"]
+    babn.save_adapter(trained(case, modules=("classifier",)), tmp_path)
+    base = case.model()
+    base.classifier = torch.nn.Linear(base.config.hidden_size, 7)
+    with pytest.raises(MismatchError, match=r"classifier.* of shape .* same num_labels"):
+        babn.load_adapter(base, tmp_path)
+    assert not hasattr(base, "babn")
+
+
+def test_modules_to_save_are_validated_before_anything_is_frozen() -> None:
+    model = CASES["albert"].converted()
+    for given, message in [(("head",), "'head'.*'classifier'"), ("classifier", "is one text")]:
+        with pytest.raises(ConfigError, match=message):
+            babn.freeze_base(model, given)
+    assert all(p.requires_grad for p in model.parameters())

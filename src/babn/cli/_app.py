@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from inspect import Parameter
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import babn.cli
+from babn import __version__
 from babn.cli._errors import failing_in_one_line
 from babn.plugins import plugins
 
@@ -34,7 +36,53 @@ VALUES = {
     list[str]: "NAME=VALUE",
     list[str] | None: "TEXT",
 }
-"""Placeholders of option values in the help; a switch has none."""
+"""Placeholders of option values in the help; a switch has none. `Annotated[Path, "FILE"]` gives a
+parameter another one."""
+
+
+class _PlainHelp:
+    """Help without Python types: `CONFIG` and `--help` instead of `{CONFIG} <str>` and `<bool>`."""
+
+    def get_params(self, ctx: Any) -> Any:
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in found:
+            if parameter.param_type_name == "argument" or parameter.name == "help":
+                parameter.display_type_rich = lambda ctx: ""
+        return found
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
+        return [re.sub("[{}]", "", piece) for piece in pieces]
+
+
+class _PlainCommand(_PlainHelp, TyperCommand):
+    """The help of a command."""
+
+
+class _PlainGroup(_PlainHelp, TyperGroup):
+    """The help of `babn` itself."""
+
+
+def _show_version(wanted: bool) -> bool:
+    if wanted:
+        print(f"babn {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+def _start(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            metavar="",
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def app(*packages: ModuleType) -> typer.Typer:
@@ -50,11 +98,12 @@ def app(*packages: ModuleType) -> typer.Typer:
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
+        cls=_PlainGroup,
     )
-    made.callback()(lambda: None)  # keeps `babn NAME` even with a single command
+    made.callback()(_start)
     for name, function in commands(*packages):
         summary, _ = split_docstring(function)
-        made.command(name, help=summary)(with_options(function))
+        made.command(name, help=summary, cls=_PlainCommand)(with_options(function))
     return made
 
 
@@ -85,15 +134,17 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
 def described(parameter: Parameter, text: str) -> Parameter:
     """Annotates a parameter with its help; keyword-only parameters become options."""
     name = parameter.name.strip("_").replace("_", "-")
+    annotation, value = parameter.annotation, VALUES.get(parameter.annotation, "")
+    if get_origin(annotation) is Annotated:
+        annotation, value = get_args(annotation)
     option: Any
     if parameter.kind is not Parameter.KEYWORD_ONLY:
         option = typer.Argument(metavar=name.upper(), help=text, show_default=False)
     else:
         # Naming the option keeps typer from adding a --no-... twin to switches.
-        shown = parameter.annotation in (Path, str, int)
-        kind = VALUES.get(parameter.annotation, "")
-        option = typer.Option(f"--{name}", metavar=kind, help=text, show_default=shown)
-    return parameter.replace(annotation=Annotated[parameter.annotation, option])
+        shown = annotation in (Path, str, int)
+        option = typer.Option(f"--{name}", metavar=value, help=text, show_default=shown)
+    return parameter.replace(annotation=Annotated[annotation, option])
 
 
 def split_docstring(function: Callable[..., None]) -> tuple[str, dict[str, str]]:

@@ -36,8 +36,8 @@ def failing_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
                 raise
             remedy = "Use a smaller batch_size, max_length or number of samples."
             stop(f"error: out of memory: {one_line(error)[:200]} {remedy}", FAILED)
-        except KeyboardInterrupt:
-            stop("interrupted", INTERRUPTED)
+        except KeyboardInterrupt as error:
+            stop(str(error) or "interrupted", INTERRUPTED)
 
     return run
 

@@ -1,12 +1,12 @@
 """`babn bench`."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 
 def bench(
     *,
-    out: Path = Path("babn-bench.json"),
+    out: Annotated[Path, "FILE"] = Path("babn-bench.json"),
     forms: str = "",
     methods: str = "softmax,keys",
     lengths: str = "",

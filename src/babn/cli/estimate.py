@@ -36,7 +36,7 @@ def estimate(
     BABN is shown with noise per key, the default, and with noise over pairs by maps over keys or
     heads. Only the model's configuration is read. Passes are of samples. Time is the longest of
     products, arithmetic and moving data, part by part, at the machine's peaks: a lower bound to
-    compare rules by, not a measurement. docs/scale.md has the formulas.
+    compare methods by, not a measurement. docs/scale.md has the formulas.
 
     Args:
         model: A folder with a config.json, a name on the Hugging Face hub, or one of the shapes

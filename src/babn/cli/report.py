@@ -1,14 +1,16 @@
 """`babn report`."""
 
 from pathlib import Path
+from typing import Annotated
 
 
 def report(
     runs: list[Path],
     *,
     out: Path = Path("babn-report"),
-    title: str = "Uncertainty report",
+    title: Annotated[str, "TEXT"] = "Uncertainty report",
     baseline: str | None = None,
+    part: str | None = None,
     force: bool = False,
 ) -> None:
     """Collect saved predictions into one page, with tables as Markdown, LaTeX and CSV.
@@ -22,9 +24,11 @@ def report(
         out: Folder to write the page, the tables and the figures to.
         title: Heading of the page.
         baseline: Method that the others are compared with; by default the first.
+        part: Part of the data to compare predictions for, such as dev or test; needed if the runs
+            have several.
         force: Write into a folder that holds other files.
     """
     import babn
 
-    page = babn.report(runs, out, title=title, baseline=baseline, force=force)
+    page = babn.report(runs, out, title=title, baseline=baseline, part=part, force=force)
     print(f"{page}, and its tables and figures beside it")

@@ -15,7 +15,8 @@ def serve(
     Ctrl-C ends it. There is no password: whoever can reach the address can use the model.
 
     Args:
-        model: A folder with a converted model and its tokenizer, both saved by save_pretrained.
+        model: A run of babn train, or a folder with a converted model and its tokenizer, both saved
+            by save_pretrained.
         host: Address to listen on; any but the default lets other machines in.
         port: Port to listen on; 0 takes a free one.
         samples: Samples of attention for the class probabilities.

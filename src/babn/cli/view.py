@@ -1,6 +1,6 @@
 """`babn view`."""
 
-from typing import Any
+from typing import Annotated, Any
 
 
 def view(
@@ -8,17 +8,18 @@ def view(
     *,
     text: list[str] | None = None,
     pair: list[str] | None = None,
-    compare: str | None = None,
+    compare: Annotated[str | None, "FOLDER"] = None,
     samples: int = 20,
     seed: int = 0,
-    out: str = "babn-view.html",
+    out: Annotated[str, "FILE"] = "babn-view.html",
 ) -> None:
     """Write a page that shows a model's attention to a text and its uncertainty.
 
     The page is one file that needs no network: choose a layer and a head, and point at a word.
 
     Args:
-        model: A folder with a converted model and its tokenizer, both saved by save_pretrained.
+        model: A run of babn train, or a folder with a converted model and its tokenizer, both saved
+            by save_pretrained.
         text: The text to show; give the option twice to see two texts side by side.
         pair: The second text of a pair, such as the hypothesis after a premise, or the decoder's
             text of an encoder-decoder; as many times as --text.

@@ -168,6 +168,7 @@ def describe(state: BeliefState) -> dict[str, Any]:
         "rule": state.config.to_dict(),
         "chains": to_list(state.chains),
         "kept": [asdict(call) for call in state.kept],
+        **({"modules_to_save": list(state.saved_modules)} if state.saved_modules else {}),
     }
 
 

@@ -57,6 +57,7 @@ class BeliefState(nn.Module):
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
         self.register_buffer("temperature", torch.tensor(1.0))
         self.register_buffer("noise_level", torch.tensor(1.0))
+        self.saved_modules: tuple[str, ...] = ()  # of the base, set by `freeze_base`
         self.level = 1.0  # the same number, without a device synchronisation
         self.last_kl: dict[str, Tensor] | None = None
         self.kl_use: Any = None

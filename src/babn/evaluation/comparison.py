@@ -1,6 +1,6 @@
 """The result of a comparison of methods: estimates, differences and their tables."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
 from babn.evaluation.tables import Table
@@ -75,6 +75,8 @@ class Comparison:
         differences: By method and metric, for all but the baseline.
         directions: For each metric, whether higher is better.
         level: Coverage of all intervals, such as 0.95.
+        best: For each metric, the method whose difference from every other method is clear; metrics
+            without such a method are left out.
     """
 
     baseline: str
@@ -82,16 +84,26 @@ class Comparison:
     differences: dict[str, dict[str, Difference]]
     directions: dict[str, bool]
     level: float
+    best: dict[str, str] = field(default_factory=dict)
 
     def table(self) -> Table:
-        """Every method's metrics; the best of each column is marked."""
+        """Every method's metrics; a method that is clearly the best of a column is marked."""
         names = list(self.directions)
         rows = [
             [method, *(str(found[name]) if name in found else "-" for name in names)]
             for method, found in self.estimates.items()
         ]
-        best = frozenset((self._best(name), j + 1) for j, name in enumerate(names))
-        return Table(["method", *names], rows, "Mean and standard deviation over seeds.", best)
+        methods = list(self.estimates)
+        best = frozenset(
+            (methods.index(self.best[name]), j + 1)
+            for j, name in enumerate(names)
+            if name in self.best
+        )
+        caption = (
+            f"Mean and standard deviation over seeds. Bold: better than every other method, with "
+            f"{self.level:.0%} bootstrap intervals of the differences that exclude 0."
+        )
+        return Table(["method", *names], rows, caption, best)
 
     def difference_table(self) -> Table:
         """Every method minus the baseline."""
@@ -105,14 +117,6 @@ class Comparison:
             "p-values of paired t-tests over seeds."
         )
         return Table(["method", *names], rows, caption)
-
-    def _best(self, name: str) -> int:
-        sign = 1 if self.directions[name] else -1
-        values = [
-            sign * found[name].mean if name in found else float("-inf")
-            for found in self.estimates.values()
-        ]
-        return max(range(len(values)), key=values.__getitem__)
 
     def _cell(self, difference: Difference) -> str:
         seeds = difference.p_value == difference.p_value

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from babn import plots
+from babn.errors import ConfigError
 from babn.evaluation.comparison import Comparison
 from babn.evaluation.html_pages import Markup, check_target, document, element, join
 from babn.evaluation.predictions import DESCRIPTION, Evaluation
@@ -22,6 +23,7 @@ def report(
     title: str = "Uncertainty report",
     baseline: str | None = None,
     bins: int = 10,
+    part: str | None = None,
     force: bool = False,
 ) -> Path:
     """Writes a folder with an HTML page, its figures, and tables as Markdown, LaTeX and CSV.
@@ -33,6 +35,7 @@ def report(
         title: Heading of the page.
         baseline: The method that the others are compared with; by default the first.
         bins: Bins of reliability diagrams and calibration error.
+        part: Part of the data whose predictions are compared, for runs with several parts.
         force: Whether to write into a folder that holds other files.
 
     Returns:
@@ -40,7 +43,7 @@ def report(
     """
     folder = Path(out)
     check_target(folder, PAGE, AUTHOR, force)
-    evaluations = collect(runs)
+    evaluations = of_part(collect(runs), part)
     comparison = compare(evaluations, baseline, bins=bins)
     make_folder(folder)
     tables = {"numbers": comparison.table(), "differences": comparison.difference_table()}
@@ -67,6 +70,19 @@ def collect(runs: Sequence[Evaluation | str | Path] | str | Path) -> list[Evalua
             inside = sorted(path.parent for path in Path(run).rglob(DESCRIPTION))
             found += [Evaluation.load(folder) for folder in inside or [Path(run)]]
     return found
+
+
+def of_part(evaluations: list[Evaluation], part: str | None) -> list[Evaluation]:
+    """The evaluations of one part of the data; of the only one by default."""
+    parts = list(dict.fromkeys(str(each.details.get("part", "")) for each in evaluations))
+    if part is None and len(parts) < 2:
+        return evaluations
+    if part not in parts:
+        raise ConfigError(
+            f"part={part!r} is not possible: the runs have predictions for {parts}. Give one of "
+            "them."
+        )
+    return [each for each in evaluations if each.details.get("part") == part]
 
 
 def _figures(evaluations: Sequence[Evaluation], bins: int) -> dict[str, Any]:

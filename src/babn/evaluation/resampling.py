@@ -80,7 +80,12 @@ def compare(
         for method, by_name in found.items()
         if method != baseline
     }
-    return Comparison(baseline, estimates, differences, directions, level)
+    best = {
+        name: method
+        for name, better in directions.items()
+        if (method := _clear_best(groups, found, name, tail, better)) is not None
+    }
+    return Comparison(baseline, estimates, differences, directions, level, best)
 
 
 def grouped(evaluations: Sequence[Evaluation], baseline: str | None = None) -> Groups:
@@ -170,6 +175,30 @@ def _paired(
     if not shared:
         return ours.mean(0, keepdim=True) - theirs.mean(0, keepdim=True)
     return ours[[own.index(s) for s in shared]] - theirs[[other.index(s) for s in shared]]
+
+
+def _clear_best(
+    groups: Groups,
+    found: dict[str, dict[str, Float[Tensor, "seed draw"]]],
+    name: str,
+    tail: float,
+    more_is_better: bool,
+) -> str | None:
+    """The method that is better than every other one in a metric, if the differences are clear."""
+    known = [method for method, by_name in found.items() if name in by_name]
+    for method in known if len(known) > 1 else ():
+        differences = (
+            _difference(
+                _paired(groups, method, other, found[method][name], found[other][name]),
+                tail,
+                more_is_better,
+            )
+            for other in known
+            if other != method
+        )
+        if all(each.verdict == "better" for each in differences):
+            return method
+    return None
 
 
 def _estimate(drawn: Float[Tensor, "seed draw"], tail: float) -> Estimate:

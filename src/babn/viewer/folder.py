@@ -17,8 +17,15 @@ TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.jso
 
 
 def open_model(folder: str | Path) -> tuple[Any, Tokenizer]:
-    """Loads a converted model in single precision and its tokenizer from a folder."""
+    """Loads a converted model in single precision and its tokenizer.
+
+    Args:
+        folder: A folder that `save_pretrained` wrote, or the folder of a run, whose model is in its
+            subfolder `model`.
+    """
     folder = Path(folder)
+    if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
+        folder = folder / "model"
     if not folder.is_dir():
         raise FormatError(f"{folder} is not a folder. Give one that save_pretrained wrote.")
     tokenizer = _tokenizer(folder)

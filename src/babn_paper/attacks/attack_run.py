@@ -85,7 +85,7 @@ def attack(
     changes = {} if data is None else {"data": data}
     experiment = Experiment.from_dict(folder.experiment().to_dict() | changes)
     model = folder.trained_model()
-    task = check_task(find_task(experiment.task))
+    task = check_task(find_task(experiment.task, experiment.options))
     plans = list(_plans(experiment, recipe, threat, samples, seed, part))
     provider = LocalResources(resources) if resources is not None else Downloads()
     used = {kind: each.to_dict() for kind, each in provider.describe(recipe).items()}

@@ -67,6 +67,13 @@ class _Row:
         means = self.means()
         return None if None in means else statistics.fmean(m for m in means if m is not None)
 
+    def by_seed(self) -> list[list[float]]:
+        """Shares of each column by seed; the average has none if tasks differ in their seeds."""
+        of_tasks = [self.shares.get(task, []) for task in TASKS]
+        same = len({len(shares) for shares in of_tasks}) == 1
+        average = [statistics.fmean(each) for each in zip(*of_tasks, strict=True)] if same else []
+        return [*of_tasks, average]
+
     def means(self) -> list[float | None]:
         of_tasks = [self.shares.get(task) for task in TASKS]
         return [statistics.fmean(shares) if shares else None for shares in of_tasks]
@@ -152,10 +159,9 @@ def _comparable(found: Sequence[Description], recipe: Recipe) -> bool:
 
 
 def _best(rows: Sequence[tuple[int, _Row]]) -> Iterator[tuple[int, int]]:
-    """Places of the largest mean of each column."""
+    """Places of the mean of each column that is clearly the largest."""
     for column in range(len(TASKS) + 1):
-        means = {place: [*row.means(), row.average][column] for place, row in rows}
-        values = {place: [] if mean is None else [mean] for place, mean in means.items()}
+        values = {place: row.by_seed()[column] for place, row in rows}
         yield from ((place, 3 + column) for place in best_places(values))
 
 

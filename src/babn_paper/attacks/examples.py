@@ -8,9 +8,13 @@ import torch
 
 from babn.errors import ConfigError, DataError
 from babn_paper.tasks.glue import GlueTask
+from babn_paper.tasks.own.texts import OwnClassification
 from babn_paper.tasks.reading import Row
 from babn_paper.tasks.targets import Classes
 from babn_paper.tasks.task import Task
+
+TextClassifier = GlueTask | OwnClassification
+"""Tasks whose models can be attacked, if they predict classes."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Targets:
 
     rows: list[Row]
     order: list[int]
-    task: GlueTask
+    task: TextClassifier
     origin: str
     fingerprint: str
 
@@ -53,7 +57,7 @@ class Targets:
         return (_target(self.task, self.rows[place], place) for place in self.order[:count])
 
 
-def read_targets(task: GlueTask, data: str, part: str, seed: int) -> Targets:
+def read_targets(task: TextClassifier, data: str, part: str, seed: int) -> Targets:
     """Reads a part of the data and shuffles it; the order depends on its size and the seed only.
 
     Args:
@@ -67,23 +71,23 @@ def read_targets(task: GlueTask, data: str, part: str, seed: int) -> Targets:
     return Targets(rows, order.tolist(), task, origin, fingerprint)
 
 
-def check_task(task: Task[Any]) -> GlueTask:
+def check_task(task: Task[Any]) -> TextClassifier:
     """The task, if it is text classification; raises otherwise."""
-    if isinstance(task, GlueTask) and isinstance(task.target, Classes):
+    if isinstance(task, TextClassifier) and isinstance(task.target, Classes):
         return task
     raise ConfigError(
         f"task={task.name!r} cannot be attacked: attacks need a classifier of texts or pairs. Give "
-        "a run of a task such as mrpc, cola, rte, qqp or sst2."
+        "a run of classification, or of a task such as mrpc, cola, rte, qqp or sst2."
     )
 
 
-def class_names(task: GlueTask) -> tuple[str, ...]:
+def class_names(task: TextClassifier) -> tuple[str, ...]:
     """Names of the classes, by index."""
     assert isinstance(task.target, Classes)
     return task.target.names
 
 
-def _target(task: GlueTask, row: Row, place: int) -> Target:
+def _target(task: TextClassifier, row: Row, place: int) -> Target:
     texts = {column: str(row.values.get(column) or "") for column in task.columns}
     try:
         label = int(task.example(row).label)

@@ -119,6 +119,10 @@ def print_results(console: Console, results: dict[str, Any], experiment: Experim
         console.print(_measures_table(modes, results["scores"], experiment.paper))
         if types := type_rows(next(iter(modes.values()), {})):
             console.print("", _types_table(modes, types), sep="\n")
+    if classes := experiment.options.get("classes"):
+        console.print(
+            f"classes: {', '.join(map(repr, classes))}", style="dim", markup=False, soft_wrap=True
+        )
     seconds = results["seconds_per_step"]
     console.print(
         f"{results['parameters']:,} parameters, {results['steps']} steps"

@@ -1,7 +1,7 @@
 """`babn attack`."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 
 def attack(
@@ -14,7 +14,7 @@ def attack(
     seed: int = 0,
     part: str = "dev",
     data: str | None = None,
-    resources: str | None = None,
+    resources: Annotated[str | None, "FOLDER"] = None,
     overwrite: bool = False,
     jobs: int = 1,
     out: Path = Path("runs/attacks"),

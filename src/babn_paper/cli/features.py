@@ -1,6 +1,7 @@
 """`babn features`."""
 
 from pathlib import Path
+from typing import Annotated
 
 
 def features(
@@ -8,8 +9,8 @@ def features(
     *,
     out: Path = Path("features"),
     backbone: str = "resnet18",
-    weights: str | None = None,
-    size: str = "224x224",
+    weights: Annotated[str | None, "FILE"] = None,
+    size: Annotated[str, "HxW"] = "224x224",
     batch: int = 16,
 ) -> None:
     """Extract grid features of images with a network of torchvision.

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Annotated
 
 
 def reproduce(
@@ -16,7 +17,7 @@ def reproduce(
     quick: bool = False,
     show: bool = False,
     examples: int = 1000,
-    resources: str | None = None,
+    resources: Annotated[str | None, "FOLDER"] = None,
 ) -> None:
     """Reproduce one of the paper's tables, or all of them, beside the paper's values.
 
@@ -41,10 +42,16 @@ def reproduce(
         resources: For table3, the folder of resources, as in `babn attack`; with --quick tiny
             resources are made by default.
     """
-    from babn_paper.cli._all_tables import NAME, make_all
+    from babn.cli._errors import CommandError
+    from babn.errors import nearest
+    from babn_paper.cli._all_tables import NAME, TITLES, make_all
     from babn_paper.cli._tables import Request, make_table
     from babn_paper.experiments.config_files import parse_overrides
 
+    if table not in (*TITLES, NAME):
+        known = f"Tables: {', '.join([*TITLES, NAME])}."
+        guess = nearest(table, [*TITLES, NAME], "")
+        raise CommandError(" ".join(filter(None, [f"table {table!r} is not known.", guess, known])))
     if quick:
         seeds = min(seeds, 1 if table == NAME else 2)
     if jobs is None:  # small models are fastest on one thread each

@@ -1,19 +1,43 @@
 """`babn train`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+if TYPE_CHECKING:
+    from babn_paper.experiments.experiment import Experiment
+
+Column = Annotated[str | None, "COLUMN"]
+File = Annotated[str | None, "FILE"]
 
 
 def train(
-    config: str,
+    config: str = "",
     *,
+    task: str | None = None,
+    train: File = None,
+    dev: File = None,
+    test: File = None,
+    text: Column = None,
+    text_pair: Column = None,
+    label: Column = None,
+    choices: Annotated[str | None, "COLUMNS"] = None,
+    source: Column = None,
+    target: Column = None,
+    image: Column = None,
+    images: Annotated[str | None, "FOLDER"] = None,
+    model: str | None = None,
     set_: list[str] = [],  # noqa: B006  (typer asks for a list)
     seed: int | None = None,
     data: str | None = None,
-    out: str | None = None,
+    out: Annotated[str | None, "FOLDER"] = None,
     resume: bool = False,
     overwrite: bool = False,
 ) -> None:
     """Train and test one model, and save everything in a run folder.
+
+    Give a configuration, or --task and your own data: CSV, TSV, JSON lines or Parquet files, or
+    data sets on the Hugging Face hub as hub:NAME, hub:NAME:CONFIG or hub:NAME:CONFIG:SPLIT.
+    docs/own_data.md has examples.
 
     The folder holds configuration, versions, log, model, predictions and results. An interrupted
     run loses at most the steps since its last checkpoint; --resume continues to the same weights as
@@ -22,40 +46,104 @@ def train(
 
     Args:
         config: A TOML file, or a built-in configuration such as table1/mrpc-belief.
-        set_: Overrides a field, as NAME=VALUE, such as learning_rate=1e-4, or settings.rho=4 for a
-            setting of the attention method; can be repeated.
+        task: Task on your own data: classification, regression, multiple-choice, translation or
+            vqa (questions about images).
+        train: Training data; for translation a table, or two aligned files as SOURCE,TARGET.
+        dev: Development data; by default a tenth of the training data is held out.
+        test: Further test data.
+        text: Column of the text, by default text; for vqa of the question, by default question.
+        text_pair: Column of the second text of a pair.
+        label: Column of the label, by default label; for vqa of the answer, by default answer.
+        choices: Columns of the choices, separated by commas, or one column with lists.
+        source: Column of the sentences to translate, by default source.
+        target: Column of their translations, by default target.
+        image: Column of the image's name, by default image.
+        images: Folder or tar file with the images.
+        model: A folder that save_pretrained wrote, or a name on the hub; small for a tiny model
+            with random weights. By default lstm for translation and mcan-small for vqa.
+        set_: Overrides a field, such as learning_rate=1e-4 or rule=softmax, settings.rho=4 for a
+            setting of the attention method, or options.held_out=0.2 for an option of the task; can
+            be repeated.
         seed: Seed of the run; same as --set seed=N.
-        data: Source of the data: builtin, hub or a folder; same as --set data=NAME.
-        out: Folder of the run; by default named by configuration and seed.
+        data: For a configuration, the source of the data: builtin, hub or a folder.
+        out: Folder of the run; by default named by configuration or data, overrides and seed.
         resume: Resume an unfinished run; does nothing if it is finished.
         overwrite: Replace an existing run.
     """
     from rich.console import Console
 
+    from babn.cli._errors import CommandError
     from babn.cli._progress import Bars
     from babn_paper.cli._terminal_tables import print_results
-    from babn_paper.experiments.config_files import find_config, parse_overrides, read_experiment
+    from babn_paper.experiments.config_files import parse_overrides
     from babn_paper.experiments.distributed import process_group
-    from babn_paper.experiments.naming import command, run_path
-    from babn_paper.experiments.run import run
+    from babn_paper.experiments.own_data import describe_data
+    from babn_paper.experiments.run import interrupted, run
 
-    path = find_config(config)
-    overrides = parse_overrides(set_)
-    overrides |= {} if seed is None else {"seed": seed}
-    overrides |= {} if data is None else {"data": data}
-    experiment = read_experiment(path, overrides)
-    folder = Path(out) if out else run_path(path, overrides, experiment.seed)
-    heading = command(config, overrides)
+    overrides = parse_overrides(set_) | ({} if seed is None else {"seed": seed})
+    flags = {
+        "train": train,
+        "dev": dev,
+        "test": test,
+        "text": text,
+        "text_pair": text_pair,
+        "label": label,
+        "choices": choices,
+        "source": source,
+        "target": target,
+        "image": image,
+        "images": images,
+        "model": model,
+    }
+    if bool(config) == bool(task):
+        raise CommandError("Give a configuration, or --task with --train and --model.")
+    if task:
+        if data is not None:
+            raise CommandError("--data does not apply to --task. Name the data with --train.")
+        experiment, folder, heading = _own(task, flags, overrides)
+    else:
+        if wrong := next((name for name, value in flags.items() if value is not None), None):
+            raise CommandError(f"--{wrong.replace('_', '-')} needs --task. Leave it out.")
+        overrides |= {} if data is None else {"data": data}
+        experiment, folder, heading = _configured(config, overrides)
+    place = Path(out) if out else folder
     with process_group() as world:
         console = Console(highlight=False, quiet=not world.is_rank_zero)
-        console.print(f"run folder: {folder}", markup=False, soft_wrap=True)
-        with Bars(console) as bars:
-            results = run(
-                experiment,
-                folder,
-                resume=resume,
-                overwrite=overwrite,
-                heading=heading,
-                progress=bars,
-            )
+        for line in (*describe_data(experiment), f"run folder: {place}"):
+            console.print(line, markup=False, soft_wrap=True)
+        try:
+            with Bars(console) as bars:
+                results = run(
+                    experiment,
+                    place,
+                    resume=resume,
+                    overwrite=overwrite,
+                    heading=heading,
+                    progress=bars,
+                )
+        except KeyboardInterrupt as error:
+            raise interrupted(place) from error
     print_results(console, results, experiment)
+
+
+def _configured(config: str, overrides: dict[str, Any]) -> tuple["Experiment", Path, str]:
+    """The experiment of a configuration, its folder and its command."""
+    from babn_paper.experiments.config_files import find_config, read_experiment
+    from babn_paper.experiments.naming import command, run_path
+
+    path = find_config(config)
+    experiment = read_experiment(path, overrides)
+    folder = run_path(path, overrides, experiment.seed)
+    return experiment, folder, command(config, overrides)
+
+
+def _own(
+    task: str, flags: dict[str, str | None], overrides: dict[str, Any]
+) -> tuple["Experiment", Path, str]:
+    """The experiment that flags describe, its folder and its command."""
+    from babn_paper.experiments.naming import command, run_path
+    from babn_paper.experiments.own_data import own_experiment, own_name
+
+    experiment = own_experiment(task, flags, overrides)
+    folder = run_path(Path(own_name(task, flags["train"] or "")), overrides, experiment.seed)
+    return experiment, folder, command("", overrides, {"task": task, **flags})

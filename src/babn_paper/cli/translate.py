@@ -1,13 +1,14 @@
 """`babn translate`."""
 
 from pathlib import Path
+from typing import Annotated
 
 
 def translate(
     run: Path,
     file: Path,
     *,
-    out: str | None = None,
+    out: Annotated[str | None, "FILE"] = None,
     samples: int = 0,
     beam: int = 0,
     batch: int = 64,

@@ -1,25 +1,26 @@
 """`babn vqa`."""
 
 from pathlib import Path
+from typing import Annotated
 
 
 def vqa(
     run: Path,
     *,
-    image: str | None = None,
-    question: str | None = None,
+    image: Annotated[str | None, "FILE"] = None,
+    question: Annotated[str | None, "TEXT"] = None,
     example: int | None = None,
     samples: int = 20,
     noise: float | None = None,
     seed: int = 0,
-    out: str | None = None,
+    out: Annotated[str | None, "FILE"] = None,
 ) -> None:
     """Answer a question about an image, with uncertainty and attention maps.
 
     Give either --image and --question, or --example for one of the run's test questions.
 
     Args:
-        run: Folder of a finished run of vqa2, easy-vqa or daquar.
+        run: Folder of a finished run of vqa, vqa2, easy-vqa or daquar.
         image: A JPEG or PNG file; for vqa2 an .npz file with the features of its regions.
         question: The question, in words of the training data.
         example: Number of a test question, counted from 0.

@@ -118,7 +118,7 @@ def evaluate_model(
     """
     target, world = target or place, current_world()
     found: dict[tuple[str, str], Predictions] = {}
-    for part in parts or available_parts(task_model):
+    for part in parts or task_model.task.tested_parts(task_model.experiment.data):
         read = cache(partial(read_part, task_model, part))
         for mode in modes(task_model):
             folder = target.answers / f"{part}-{mode}"
@@ -174,15 +174,6 @@ def measure(
         for part, more in across.items():
             measures[part][mode] |= more
     return measures
-
-
-def available_parts(task_model: TaskModel) -> list[str]:
-    """The test parts of the task that the data has; the first one is required."""
-    first, *others = task_model.task.test_parts
-    return [
-        first,
-        *(part for part in others if task_model.task.has(task_model.experiment.data, part)),
-    ]
 
 
 def _summary(task_model: TaskModel, place: RunFolder) -> Results:

@@ -81,11 +81,21 @@ def label(changes: Mapping[str, Any]) -> str:
     return "+".join(f"{name}={plain(value)}" for name, value in flat(changes).items())
 
 
-def command(config: str, overrides: Mapping[str, Any]) -> str:
-    """The command that runs an experiment."""
+def command(
+    config: str, overrides: Mapping[str, Any], flags: Mapping[str, str | None] | None = None
+) -> str:
+    """The command that runs an experiment.
+
+    Args:
+        config: The configuration; empty if flags describe the experiment.
+        overrides: Fields of the experiment.
+        flags: Values of flags by their names with underscores; `None` if not given.
+    """
+    given = {name.replace("_", "-"): value for name, value in (flags or {}).items() if value}
+    words = [word for name, value in given.items() for word in (f"--{name}", value)]
     settings = [f"{name}={value}" for name, value in flat(overrides).items()]
-    words = ["babn", "train", config, *(word for each in settings for word in ("--set", each))]
-    return shlex.join(words)
+    words += [word for each in settings for word in ("--set", each)]
+    return shlex.join(["babn", "train", *([config] if config else []), *words])
 
 
 def flat(overrides: Mapping[str, Any]) -> dict[str, Any]:

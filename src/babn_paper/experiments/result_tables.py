@@ -126,21 +126,32 @@ def mean_and_deviation(values: Sequence[float], percent: bool) -> str:
 
 
 def best_places(
-    values: Mapping[Place, Sequence[float]], lower_is_better: bool = False, least: int = 2
+    values: Mapping[Place, Sequence[float]], lower_is_better: bool = False
 ) -> set[Place]:
-    """The places with the best mean over seeds; places with a NaN are left out.
+    """The place whose mean over seeds is clearly the best, if there is one.
+
+    Clear is a difference of more than two standard errors from every other place; a single seed has
+    no standard error. Places with a NaN are left out.
 
     Args:
         values: The values of every place.
         lower_is_better: Whether the smallest mean is the best.
-        least: Number of places below which none is the best.
     """
-    found = {place: statistics.fmean(each) for place, each in values.items() if each}
-    means = {place: mean for place, mean in found.items() if not math.isnan(mean)}
-    if len(means) < least:
+    known = {p: each for p, each in values.items() if each and not any(map(math.isnan, each))}
+    if len(known) < 2:
         return set()
-    best = min(means.values()) if lower_is_better else max(means.values())
-    return {place for place, mean in means.items() if mean == best}
+    choose = min if lower_is_better else max
+    best = choose(known, key=lambda place: statistics.fmean(known[place]))
+    clear = all(_differ(known[best], each) for place, each in known.items() if place != best)
+    return {best} if clear else set()
+
+
+def _differ(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two means differ by more than two standard errors of the difference."""
+    if len(one) < 2 or len(other) < 2:
+        return False
+    error = math.sqrt(sum(statistics.variance(each) / len(each) for each in (one, other)))
+    return abs(statistics.fmean(one) - statistics.fmean(other)) > 2 * error
 
 
 def without_empty_paper_columns(table: Table) -> Table:
@@ -219,7 +230,7 @@ class _ScoreLine(Line):
 
 
 def results_table(records: Sequence[Record], caption: str = "") -> Table:
-    """A row for each cell, with the best values of each task marked."""
+    """A row for each cell, with values that are clearly the best of their task marked."""
     lines: list[_ScoreLine] = []
     for label, group in by_label(records).items():
         lines.append(_ScoreLine(group, label, "mean"))
@@ -243,7 +254,7 @@ def _best(lines: Sequence[_ScoreLine]) -> set[tuple[int, int]]:
                 for row in rows
                 for place in (pair, pair + 1)
             }
-            places |= best_places(values, COLUMNS[pair].lower_is_better, least=1)
+            places |= best_places(values, COLUMNS[pair].lower_is_better)
     return places
 
 

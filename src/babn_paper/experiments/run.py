@@ -15,7 +15,7 @@ from babn_paper.experiments.evaluation import Results, evaluate_model
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run_folder import RunError, RunFolder, write_json
 from babn_paper.experiments.training import train
-from babn_paper.experiments.training_state import TrainingState, prepare_training
+from babn_paper.experiments.training_state import TaskModel, TrainingState, prepare_training
 from babn_paper.tasks.catalogue import find_task
 
 
@@ -59,6 +59,16 @@ def run(
     return results
 
 
+def interrupted(folder: Path) -> KeyboardInterrupt:
+    """An interruption whose message names the newest checkpoint of a run and how to continue."""
+    place = RunFolder(folder)
+    if place.state != "unfinished":
+        return KeyboardInterrupt("interrupted")
+    kept = find_checkpoints(place.checkpoints)
+    saved = f"the newest checkpoint is {kept[0][1]}" if kept else "there is no checkpoint yet"
+    return KeyboardInterrupt(f"interrupted; {saved}. Repeat the command with --resume to continue.")
+
+
 def _train_and_test(
     experiment: Experiment, place: RunFolder, heading: str, progress: Progress, world: World
 ) -> Results:
@@ -67,7 +77,7 @@ def _train_and_test(
     world.from_rank_zero(lambda: _begin(state, place, heading, world.size))
     train(state, place, progress)
     if world.is_rank_zero and experiment.keep_model:
-        _save_model(state, place.model)
+        save_model(state, place.model)
     return evaluate_model(state, place, progress, resume=True)
 
 
@@ -119,14 +129,14 @@ def _begin(state: TrainingState, place: RunFolder, heading: str, processes: int)
         write_json(place.environment, environment() | about)
 
 
-def _save_model(state: TrainingState, folder: Path) -> None:
+def save_model(task_model: TaskModel, folder: Path) -> None:
     """Writes model and tokenizer to a temporary folder and renames it."""
     temporary = folder.with_name(".model")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         with quiet():
-            state.model.save_pretrained(temporary)  # type: ignore[operator]
-            state.tokenizer.save_pretrained(temporary)
+            task_model.model.save_pretrained(temporary)  # type: ignore[operator]
+            task_model.tokenizer.save_pretrained(temporary)
         note_files(temporary)
     except Exception as error:  # transformers reports a full disk by many exception types
         shutil.rmtree(temporary, ignore_errors=True)

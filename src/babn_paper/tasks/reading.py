@@ -151,27 +151,34 @@ def read_hub(path: str, name: str | None, split: str) -> tuple[list[Row], str]:
         split: Name of the split, such as `"validation"`.
     """
     place = f"hub:{path}{f'/{name}' if name else ''}/{split}"
-    found = _load(place, path, name, split)
+    found = load_hub(place, path, name, split)
     rows = [Row(dict(values), f"{place}:{number}") for number, values in enumerate(found, 1)]
     if not rows:
         raise DataError(f"{place} has no rows. Give another part or a folder.")
     return rows, str(found._fingerprint)
 
 
-def _load(place: str, path: str, name: str | None, split: str) -> Any:
+def load_hub(place: str, path: str, name: str | None, split: str) -> Any:
+    """Returns a split of a data set on the hub as the `datasets` package gives it.
+
+    Args:
+        place: Its name in error messages.
+        path: Name of the data set.
+        name: Name of its configuration.
+        split: Name of the split.
+    """
     try:
         datasets = import_module("datasets")
     except ModuleNotFoundError as error:
         if error.name != "datasets":
             raise
         raise MissingExtraError(
-            f"data='hub' needs the datasets package: pip install 'babn[data]'. Or give a folder, "
-            f"to read {place} from files."
+            f"{place} needs the datasets package: pip install 'babn[data]'. Or give files."
         ) from error
     try:
         return datasets.load_dataset(path, name, split=split)
     except Exception as error:  # failed downloads raise many types, which differ between versions
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise DataError(
-            f"{place} cannot be loaded: {reason}. Check the connection, or give a folder."
+            f"{place} cannot be loaded: {reason}. Check the name and the connection, or give files."
         ) from error

@@ -142,6 +142,11 @@ class Task(ABC, Generic[Example]):
         """Whether the data has a part."""
         return True
 
+    def tested_parts(self, data: str) -> list[str]:
+        """Returns the test parts that the data has; the first one is required."""
+        first, *others = self.test_parts
+        return [first, *(part for part in others if self.has(data, part))]
+
     @abstractmethod
     def texts(self, examples: Sequence[Example]) -> Iterator[str]:
         """Yields all texts of examples, from which vocabularies are built."""

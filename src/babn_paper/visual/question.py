@@ -102,7 +102,7 @@ def load_run(folder: str | Path) -> TaskModel:
     if not isinstance(task_model.task, VqaTask):
         raise ConfigError(
             f"{folder} is a run of {experiment.task!r}, which has no images. Give a run of "
-            "vqa2, easy-vqa or daquar."
+            "vqa, vqa2, easy-vqa or daquar."
         )
     return task_model
 

@@ -54,7 +54,7 @@ def test_errors_are_one_line(config: Path) -> None:
         (["train", "tiny.toml", "--data", "/nowhere"], "/nowhere"),
         (["train", "tiny.toml", "--set", "task=mrpx"], "task='mrpx'"),
         (["evaluate", "nothing"], "holds no run"),
-        (["reproduce", "table9"], "Known tables"),
+        (["reproduce", "table9"], "Tables: table1, table2, table3"),
         (["sweep", "none"], "neither a file nor built in"),
         (["reproduce", "table1", "--jobs", "0"], "--jobs 0"),
     ]:

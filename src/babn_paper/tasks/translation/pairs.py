@@ -71,7 +71,7 @@ def read_part(folder: Path, part: str, languages: Languages) -> Part[SentencePai
     if aligned and tables:
         raise DataError(f"{folder} has {aligned[0].name} and {tables[0].name}. Keep one of them.")
     if aligned:
-        pairs = list(_read_aligned(aligned, languages))
+        pairs = list(read_aligned(aligned))
         return Part(part, pairs, str(aligned[0]), fingerprint(*aligned))
     if not tables:
         source, target = languages
@@ -129,7 +129,8 @@ def _exact(part: str) -> tuple[str, ...]:
     return () if part == "train" else NAMES[part]
 
 
-def _read_aligned(paths: list[Path], languages: Languages) -> Iterator[SentencePair]:
+def read_aligned(paths: list[Path]) -> Iterator[SentencePair]:
+    """Yields the sentence pairs of two files with the same number of lines."""
     sides = [list(numbered_lines(path)) for path in paths]
     counts = [len(side) for side in sides]
     for path, count in zip(paths, counts, strict=True):

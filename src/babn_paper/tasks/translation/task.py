@@ -273,7 +273,6 @@ TASKS = {
             other=IWSLT14_FOLDERS,
             prepare="lowercase",
         ),
-        TranslationTask("translation", "translation", ("translation",)),
     )
 }
 """The tasks by name."""

@@ -1,0 +1,1 @@
+"""Tasks on your own data, which options describe: files, columns, classes."""
