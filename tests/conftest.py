@@ -6,7 +6,9 @@ from pathlib import Path
 import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
+from shape_checks import checked
 
+jaxtyping.jaxtyped = checked
 settings.register_profile(
     "slow", max_examples=500, deadline=None, suppress_health_check=list(HealthCheck)
 )
