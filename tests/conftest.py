@@ -6,9 +6,10 @@ from pathlib import Path
 import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
-from shape_checks import checked
+from shape_checks import check_cheaply
 
-jaxtyping.jaxtyped = checked
+check_cheaply()
+
 settings.register_profile(
     "slow", max_examples=500, deadline=None, suppress_health_check=list(HealthCheck)
 )
