@@ -6,6 +6,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
+
 from shape_checks import check_cheaply
 
 check_cheaply()

@@ -5,10 +5,10 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from plot_checks import WIDTHS, attention_map, clipped, texts
 
 from babn import plots
 from babn.errors import ConfigError
+from plot_checks import WIDTHS, attention_map, clipped, texts
 
 IMAGE = torch.linspace(0, 1, 30 * 40).reshape(30, 40)
 BOXES = torch.tensor([[0.0, 0.0, 20.0, 15.0], [20.0, 15.0, 40.0, 30.0], [10.0, 8.0, 30.0, 22.0]])
