@@ -170,7 +170,7 @@ LARGE = {
 }
 TRANSLATED = {
     "attention": "attention",
-    "asked": "prediction",
+    "prediction": "prediction",
     "BLEU": "BLEU",
     "BLEU, other domain": "BLEU, IWSLT14",
     "chrF ~ NLL": "chrF ~ NLL",
@@ -178,7 +178,7 @@ TRANSLATED = {
 }
 ABOUT_IMAGES = {
     "attention": "attention",
-    "asked": "prediction",
+    "prediction": "prediction",
     **{name: name for name in ("accuracy", "PAvPU", "ECE", "NLL", "error AUROC")},
 }
 """Columns of a table, and their names in the shorter one."""

@@ -7,6 +7,10 @@ import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
 
+from shape_checks import check_cheaply
+
+check_cheaply()
+
 settings.register_profile(
     "slow", max_examples=500, deadline=None, suppress_health_check=list(HealthCheck)
 )

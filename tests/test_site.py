@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.thorough
 
 
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:

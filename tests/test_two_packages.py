@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import babn
 
 SOURCES = Path(babn.__file__).parent
@@ -41,6 +43,7 @@ def test_no_file_of_the_library_names_the_paper_package() -> None:
     assert not found
 
 
+@pytest.mark.thorough
 def test_every_module_of_the_library_imports_without_the_paper_package() -> None:
     run = subprocess.run([sys.executable, "-c", WITHOUT_PAPER], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

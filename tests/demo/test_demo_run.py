@@ -3,8 +3,10 @@
 import json
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,6 +34,7 @@ from babn.demo.run import (
 )
 from babn.evaluation.comparison import Difference
 from babn.evaluation.html_pages import TargetError, marker
+from babn.evaluation.resampling import compare
 from babn.prediction.batches import encode
 
 CPU = torch.device("cpu")
@@ -42,6 +45,18 @@ TEXTS = Texts(
     (Ambiguous("wake me by song", ("a", "b")), Ambiguous("play", ("b", "c"))),
 )
 ALL = (*TEXTS.clear.texts, *TEXTS.outside, *(item.text for item in TEXTS.ambiguous))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_resamples() -> Iterator[None]:
+    """Compares models with 40 resamples instead of 400; no verdict here needs more."""
+
+    def compare_quickly(*args: Any, **settings: Any) -> babn.Comparison:
+        return compare(*args, **settings | {"resamples": 40})
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(babn, "compare", compare_quickly)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ def agreement(first: torch.nn.Module, second: torch.nn.Module) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_maps_are_about_the_input_and_not_about_the_initialisation(training: bool) -> None:
     first, second = (bert(babn.BeliefConfig(), seed) for seed in (1, 2))
     if training:

@@ -15,7 +15,7 @@ lookup = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 Measures = dict[str, list[dict[str, Any]]]
 
 
-@pytest.fixture(scope="module", params=[0, 1])
+@pytest.fixture(scope="module", params=[0, pytest.param(1, marks=pytest.mark.thorough)])
 def model(request: pytest.FixtureRequest) -> torch.nn.Module:
     """The model after a short training, with two seeds."""
     return lookup.trained(request.param, STEPS)

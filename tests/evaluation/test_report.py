@@ -1,13 +1,17 @@
 """The report."""
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from small_evaluations import evaluation
 
 import babn
+from babn.evaluation import html_report
 from babn.evaluation.html_pages import TargetError
 from babn.evaluation.html_report import report
+from babn.evaluation.resampling import compare
 
 pytestmark = pytest.mark.thorough
 
@@ -18,6 +22,14 @@ def runs() -> list[babn.Evaluation]:
         for method, samples in (("softmax", 1), ("BABN <b>", 4))
         for seed in (0, 1)
     ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_resamples() -> Iterator[None]:
+    """Compares methods with 50 resamples instead of 500; no verdict here needs more."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(html_report, "compare", partial(compare, resamples=50))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,13 @@
 import pkgutil
 
 import pytest
+import torch
+from beartype.roar import BeartypeCallHintViolation
 
 import babn
 import babn_paper
+from babn.evaluation.decisions import risk_bound
+from babn.evaluation.map_content import correlation_between
 
 
 def test_shapes_are_checked_everywhere_but_in_kernels(pytestconfig: pytest.Config) -> None:
@@ -16,3 +20,19 @@ def test_shapes_are_checked_everywhere_but_in_kernels(pytestconfig: pytest.Confi
         for module in pkgutil.iter_modules(package.__path__)
     }
     assert modules - set(checked) == {"babn.kernels"}
+
+
+def test_wrong_shapes_and_types_are_refused() -> None:
+    maps, seen = torch.ones(3, 2, 4, 5), torch.ones(2, 4, 5, dtype=torch.bool)
+    correlation_between(torch.randn(maps.shape), seen)
+    for broken in (maps[0], maps[..., 1:], maps.long()):
+        with pytest.raises(BeartypeCallHintViolation):
+            correlation_between(broken, seen)
+    with pytest.raises(BeartypeCallHintViolation, match="errors='1'"):
+        risk_bound("1", 2, 0.1)
+
+
+@pytest.mark.usefixtures("as_installed")
+def test_checks_can_be_switched_off() -> None:
+    with pytest.raises(TypeError, match="not supported between"):
+        risk_bound("1", 2, 0.1)

@@ -25,14 +25,6 @@ def test_unknown_names_are_refused() -> None:
         metrics.recall  # noqa: B018
 
 
-def test_functions_need_neither_torchmetrics_nor_the_references() -> None:
-    heavy = python(
-        "import sys, babn.metrics; "
-        "print([m for m in ('torchmetrics', 'sklearn', 'scipy') if m in sys.modules])"
-    )
-    assert heavy == "[]"
-
-
 WITHOUT_TORCHMETRICS = """
 import sys
 sys.modules["torchmetrics"] = None

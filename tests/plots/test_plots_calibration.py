@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from jaxtyping import TypeCheckError
+from beartype.roar import BeartypeCallHintViolation
 from matplotlib.axes import Axes
 
 import babn
@@ -142,7 +142,7 @@ def test_answers_that_cannot_be_drawn_are_refused(plot: object) -> None:
         plot({}, labels)
     with pytest.raises(MetricInputError, match=r"predictions\['BABN'\]: labels holds 4.*0 to 3"):
         plot({"BABN": probs}, labels + 1)
-    with pytest.raises((MetricInputError, TypeCheckError), match=r"labels"):
+    with pytest.raises((MetricInputError, BeartypeCallHintViolation), match=r"labels"):
         plot(probs, labels[1:])
     with pytest.raises(MetricInputError, match=r"predictions: probs .*softmax"):
         plot(probs.log(), labels)

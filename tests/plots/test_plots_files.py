@@ -147,11 +147,6 @@ def python(code: str) -> str:
     return run.stdout.strip()
 
 
-def test_import_does_not_load_matplotlib() -> None:
-    code = "import sys, babn, babn.plots; print('matplotlib' in sys.modules, babn.plots.SINGLE)"
-    assert python(code) == "False 3.3"
-
-
 def test_pyplot_is_never_loaded() -> None:
     code = """
 import sys, torch

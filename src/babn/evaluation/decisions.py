@@ -123,9 +123,11 @@ def _tested_shares(total: int, risk: float, failure: float) -> list[float]:
     bound is too wide, and the sequence of tests would end at once.
     """
     shares = [i / LEVELS for i in range(1, LEVELS + 1)]
-    counts = {share: max(int(share * total), 1) for share in shares}
-    passing = [s for s, n in counts.items() if risk_bound(int(n * risk / 4), n, failure) <= risk]
-    return [share for share in shares if share >= passing[0]] if passing else shares[-1:]
+    for index, share in enumerate(shares):
+        count = max(int(share * total), 1)
+        if risk_bound(int(count * risk / 4), count, failure) <= risk:
+            return shares[index:]
+    return shares[-1:]
 
 
 def _wrong(prediction: Prediction, labels: Tensor) -> Int[Tensor, "example"]:

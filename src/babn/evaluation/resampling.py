@@ -156,9 +156,9 @@ def _values(
 def _outside(
     inside: Prediction, outside: Prediction, draws: Draws, seed: int
 ) -> Float[Tensor, "draw"]:
-    others = draw(len(outside.entropy), len(draws) - 1, seed + 1)
-    pairs = zip(draws, others, strict=True)
-    drawn = [metrics.auroc(inside.entropy[a], outside.entropy[b]) for a, b in pairs]
+    low, high = inside.entropy, outside.entropy
+    pairs = zip(draws, draw(len(high), len(draws) - 1, seed + 1), strict=True)
+    drawn = [metrics.auroc(low[a], high[b]) for a, b in pairs]
     return torch.tensor(drawn, dtype=torch.float64)
 
 

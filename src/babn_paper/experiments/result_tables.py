@@ -18,7 +18,7 @@ from babn_paper.tasks.task import Task
 NOT_RUN, NONE, UNDEFINED = "not run", "–", "undefined"
 """Cells of runs that were not done, of missing measures, and of measures that are NaN."""
 
-MODE = "asked"
+MODE = "prediction"
 """Heading of the column with the prediction mode."""
 
 Place = TypeVar("Place")

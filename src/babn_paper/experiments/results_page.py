@@ -16,10 +16,10 @@ from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.translation.task import TranslationTask
 
 EXPLANATION = """\
-Mean ± standard deviation over seeds; the best of a task is bold. *mean* asks the model once with
-attention weights at their posterior means, *sampled* averages over samples of attention. Scores
-and ECE (10 equal bins) are percentages. *+ TS* is after temperature scaling; the temperature for
-each tenth of the examples is fitted on the other nine tenths.
+Mean ± standard deviation over seeds; the best of a task is bold. *mean* predicts with attention
+weights at their posterior means, *sampled* averages over samples of attention. Scores and ECE
+(10 equal bins) are percentages. *+ TS* is after temperature scaling; the temperature for each tenth
+of the examples is fitted on the other nine tenths.
 """
 
 

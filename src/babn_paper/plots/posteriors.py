@@ -42,7 +42,7 @@ PATHS = {
 def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
     """The Weibull encoder's marginals against Gibbs sampling, layer by layer.
 
-    One row for each depth; from left to right the divergence, the bias of means, the ratio of
+    One row for each depth; from left to right the KL, the bias of means, the ratio of
     standard deviations, and the coverage of credible intervals. A dot is the mean over seeds; layer
     1 is nearest the prior.
 
@@ -67,7 +67,7 @@ def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
         _label_depth(row, depth, last=depth == depths[-1])
     for panel, title in zip(
         panels[0],
-        ("divergence (nats)", "|bias| / std", "std ratio", "true units held (%)"),
+        ("KL (nats)", "|bias| / std", "std ratio", "true units held (%)"),
         strict=True,
     ):
         panel.set_title(title)
@@ -117,7 +117,7 @@ def _draw_coverage(panel: Axes, parts: Sequence[Mapping[str, Any]], look: dict[s
 
 
 def _draw_variances(panel: Axes, gradients: Sequence[Mapping[str, Any]]) -> None:
-    """How much more the gradient varies if the divergence is drawn, at the start and trained."""
+    """How much more the gradient varies if the KL is sampled, before and after training."""
     stages = list(dict.fromkeys(each["stage"] for each in gradients))
     places = [stages.index(each["stage"]) for each in gradients]
     ratios = [each["monte_carlo"]["variance"] / each["analytic"]["variance"] for each in gradients]

@@ -34,7 +34,7 @@ def test_cells_hold_both_domains_beside_the_papers() -> None:
     assert softmax["NLL"] == "0.300 ± 0.000 / –"
     assert softmax["OOD AUROC, entropy"] == "60.0 ± 0.0"
     assert softmax["OOD AUROC, MI"] == "–"
-    assert (belief["attention"], belief["asked"]) == ("BABN", "sampled")
+    assert (belief["attention"], belief["prediction"]) == ("BABN", "sampled")
     assert belief["accuracy, paper"] == "–"
     assert belief["model"] == "bert-base"
 

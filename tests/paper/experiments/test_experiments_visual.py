@@ -180,9 +180,9 @@ def test_further_tables_show_kinds_of_questions_and_levels_of_noise() -> None:
         [Record("easy-vqa-belief", experiment, {"measures": measures}, {})]
     )
 
-    assert list(kinds.columns) == ["attention", "asked", "color", "one answer for all"]
+    assert list(kinds.columns) == ["attention", "prediction", "color", "one answer for all"]
     assert list(kinds.rows[0]) == ["BABN", "sampled", "25.0 / 25.0", "30.0"]
-    assert list(noise.columns) == ["attention", "asked", "0", "2", "5"]
+    assert list(noise.columns) == ["attention", "prediction", "0", "2", "5"]
     assert noise.rows[0][2] == "50.0 / 75.0 / 12.5"
     assert not visual_tables([Record("mrpc-belief", experiment | {"task": "mrpc"}, {}, {})])
 
