@@ -67,7 +67,8 @@ CONTENT = {
     "by_position": "by position",
     "mean by_position": "mean by position",
     "excess": "correlation above that of weights",
-    "initialisations": "initialisations",
+    "seeds": "two seeds",
+    "seeds of weights": "two seeds, weights",
 }
 """Measures of `map_content.summary`, and their headings."""
 

@@ -6,6 +6,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 import babn
+from babn.attention.prior import KeyNetwork
 from babn.errors import ConfigError
 from babn.evaluation.map_content import (
     correlation_between,
@@ -45,14 +46,19 @@ def test_agrees_with_a_plain_computation_where_pairs_are_masked() -> None:
 
 
 def bert(config: babn.RuleConfig, seed: int) -> BertForSequenceClassification:
-    """The same BERT each time, with what conversion adds from a seed of its own."""
+    """The same BERT each time, with other random numbers in what conversion adds."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32}
     model = BertForSequenceClassification(
         BertConfig(vocab_size=60, num_hidden_layers=2, initializer_range=0.3, **sizes)
     )
     torch.manual_seed(seed)
-    return babn.convert(model, config).eval()
+    babn.convert(model, config)
+    for module in model.modules():
+        if isinstance(module, KeyNetwork):
+            module.inner.reset_parameters()
+            module.outer.reset_parameters()
+    return model.eval()
 
 
 def texts(count: int = 12, seed: int = 5) -> dict[str, torch.Tensor]:
@@ -97,6 +103,20 @@ def test_maps_are_about_the_input_and_not_about_the_initialisation(training: boo
         assert sum(one.by_position for one in found) / len(found) <= 0.5
         assert max(one.between_texts - one.weights_between_texts for one in found) <= 0.15
         assert min(agreement(first, second)) >= 0.7
+
+
+def test_conversion_is_the_same_for_every_seed_and_draws_nothing() -> None:
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32}
+    states = []
+    for seed in (1, 2):
+        torch.manual_seed(0)
+        model = BertForSequenceClassification(BertConfig(vocab_size=60, **sizes))
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        states.append(babn.convert(model).state_dict())
+        assert torch.equal(before, torch.get_rng_state())
+    for first, second in zip(*(state.values() for state in states), strict=True):
+        assert torch.equal(first, second)
 
 
 def test_noise_over_pairs_from_random_maps_over_keys_is_not() -> None:

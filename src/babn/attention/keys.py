@@ -157,8 +157,9 @@ class KeyBeliefRule(AttentionRule):
 
     $\bar K$ and $\nu$ are the means of $K_j$ and $\lVert K_j - \bar K \rVert^2$ over the keys of
     the call. Softmax is invariant to what all keys have in common, so a key near $\bar K$ carries
-    little information and is noisy, and a key far from it is certain. $a$ is learnt per layer. The
-    shapes do not depend on any random initialisation.
+    little information and is noisy, and a key far from it is certain. $a$ is learnt per layer.
+    Nothing depends on a random initialisation: $a$ starts at 0, and the weights of $f$ are always
+    the same.
 
     Where queries see different keys, as in causal models, $\bar K = 0$ and $\nu$ is the mean of
     each head in the dry run. The shape of a key is then independent of later keys, so that caches
@@ -187,9 +188,11 @@ class KeyBeliefRule(AttentionRule):
         self.parameter_sets, self.rowwise = shape.parameter_sets, shape.rowwise
         sets = max(shape.parameter_sets) + 1
         self.log_shape = nn.Parameter(torch.zeros(sets))
-        self.prior_nets = nn.ModuleList(
-            KeyNetwork(shape.head_dim, config.prior_hidden) for _ in range(sets)
-        )
+        with torch.random.fork_rng(devices=[]):  # conversion has no random initialisation
+            torch.default_generator.manual_seed(0)
+            self.prior_nets = nn.ModuleList(
+                KeyNetwork(shape.head_dim, config.prior_hidden) for _ in range(sets)
+            )
         self.register_buffer("energies", torch.full((sets, shape.heads), float(shape.head_dim)))
 
     def observe(self, keys: Sequence[Float[Tensor, "batch keyhead key dim"]]) -> None:
