@@ -39,8 +39,8 @@ def _run(settings: Settings, progress: Progress) -> Outcome:
     trials = Trials(tokenizer, texts_to_test(), recipe, settings.seed, progress)
     model = trials.train(SOFTMAX, copy.deepcopy(base))
     rows = trials.without_training(model)
-    model = trials.train(TRAINED, trials.convert(base))
-    rows.append(trials.tuned(TRAINED, model))
+    converted = rows[-1].predictions
+    rows.append(trials.tuned(TRAINED, trials.train(TRAINED, trials.convert(base))))
     return Outcome(
         settings=settings,
         source=source,
@@ -49,9 +49,7 @@ def _run(settings: Settings, progress: Progress) -> Outcome:
         texts=trials.texts,
         rows=rows,
         differences=differences(rows, trials.texts, settings.seed),
-        examples=choose_examples(
-            model, tokenizer, rows[-1].predictions, trials.texts, names, settings.seed
-        ),
+        examples=choose_examples(model, tokenizer, converted, trials.texts, names, settings.seed),
     )
 
 
