@@ -62,11 +62,11 @@ def noise() -> str:
     return "\n\n".join([*parts, noise_results.wins(found)])
 
 
-SUBJECTS = {"minilm": "MiniLM, SST-2", "bert": "BERT from scratch, intents", "vit": "ViT, shapes"}
+SUBJECTS = {"bert": "BERT from scratch, intents", "vit": "ViT from scratch, shapes"}
 CONTENT = {
     "by_position": "by position",
-    "mean by_position": "mean by position",
-    "excess": "correlation above that of weights",
+    "mean by_position": "mean over layers",
+    "excess": "correlation of texts, above that of weights",
     "seeds": "two seeds",
     "seeds of weights": "two seeds, weights",
 }
@@ -76,14 +76,30 @@ CONTENT = {
 def content() -> str:
     """How far uncertainty maps depend on the input."""
     lines = [
-        [f"{SUBJECTS[subject]}, {method}", stage]
-        + [f"{map_content.summary(layers)[name]:.2f}" for name in CONTENT]
-        for subject, found in results("map-content")["results"].items()
-        for method, one in found["methods"].items()
-        for stage, layers in one["stages"].items()
-        if layers is not None
+        [f"{results(name)['model']}, SST-2", stage, *_content_of_runs(results(name), stage)]
+        for name in ("noise-minilm", "noise-e5-small")
+        for stage in ("not trained", "trained")
     ]
+    for subject, found in results("map-content")["results"].items():
+        for stage, layers in found["stages"].items():
+            if layers is not None:
+                values = map_content.summary(layers)
+                cells = [f"{values[name]:.2f}" for name in CONTENT]
+                lines.append([SUBJECTS[subject], stage, *cells])
     return Table(["model", "", *CONTENT.values()], lines).markdown()
+
+
+def _content_of_runs(found: Mapping[str, Any], stage: str) -> list[str]:
+    """The largest value over seeds of each measure."""
+    runs = [run["content"][stage] for run in found["runs"] if run["task"] == "sst2"]
+    shares = [[layer["by_position"] for layer in layers] for layers in runs]
+    excess = max(
+        layer["between_texts"] - layer["weights_between_texts"]
+        for layers in runs
+        for layer in layers
+    )
+    means = max(sum(each) / len(each) for each in shares)
+    return [f"{max(map(max, shares)):.2f}", f"{means:.2f}", f"{excess:.2f}", "-", "-"]
 
 
 def as_written() -> str:

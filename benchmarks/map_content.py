@@ -1,17 +1,16 @@
 """Whether uncertainty maps of trained models are about the input.
 
-    python benchmarks/map_content.py --model FOLDER --data FOLDER [--only minilm bert vit]
+    python benchmarks/map_content.py [--only bert vit]
 
-Trains a pretrained MiniLM on SST-2, a small BERT on the intents of `babn demo` and a small ViT on
-generated pictures, each with two seeds. Measures the maps with `babn.map_content` before and after
-training, at noise level 1 and at the level that `babn.tune_noise` finds, and how far the maps of
-both trainings agree.
+Trains a small BERT on the intents of `babn demo` and a small ViT on generated pictures, each with
+two seeds. Measures the maps with `babn.map_content` before and after training, at noise level 1 and
+at the level that `babn.tune_noise` finds, and how far the maps of both trainings agree.
+`noise_table.py` does the same for pretrained encoders.
 """
 
 import argparse
 import json
 import math
-import random
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,16 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import noise_table
 import torch
 from torch import Tensor, nn
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    ViTConfig,
-    ViTForImageClassification,
-    get_linear_schedule_with_warmup,
-)
+from transformers import ViTConfig, ViTForImageClassification, get_linear_schedule_with_warmup
 
 import babn
 from babn.data import intents
@@ -42,10 +34,10 @@ ROOT = Path(__file__).parents[1]
 LIMITS = {"by_position": 0.6, "mean by_position": 0.5, "excess": 0.15}
 """Upper limits of `summary`."""
 
-INPUTS, TOKENS = 64, 24
-"""Inputs that maps are measured on, and the length of MiniLM's."""
+INPUTS = 64
+"""Inputs that maps are measured on."""
 
-TUNED_TEXTS, TUNED_PICTURES, SAMPLES = 200, 256, 10
+TUNED_PICTURES, SAMPLES = 256, 10
 """What noise levels are found with."""
 
 VIT = {
@@ -77,7 +69,6 @@ class Recipe:
     batch_size: int
 
 
-FINE_TUNING = Recipe(epochs=1, rate=1e-4, batch_size=32)
 FROM_SCRATCH = Recipe(epochs=10, rate=1e-3, batch_size=16)
 
 
@@ -92,7 +83,6 @@ class Subject:
         inputs: Inputs of equal length that it was not trained on.
         special: Positions of special tokens, which are the same in all inputs.
         tuning: Labelled batches that it was not trained on, for the noise level.
-        configs: Methods by name.
         settings: What else the results depend on.
     """
 
@@ -102,44 +92,7 @@ class Subject:
     inputs: Batch
     special: tuple[int, ...]
     tuning: list[Batch]
-    configs: dict[str, babn.RuleConfig]
     settings: dict[str, Any]
-
-
-def minilm(args: argparse.Namespace) -> Subject:
-    """MiniLM on SST-2."""
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    rows, development = (read_sst2(args.data, split) for split in ("train", "dev"))
-    count, tuned = args.texts, TUNED_TEXTS
-    train = noise_table.encode(rows[:count], tokenizer)
-    tune = noise_table.encode(rows[count : count + tuned], tokenizer)
-    held_out = [texts[0] for texts, _ in development + rows[count + tuned :]]
-    ids = [each for each in tokenizer(held_out)["input_ids"] if len(each) == TOKENS]
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(args.seed)).tolist()
-
-    def fresh() -> nn.Module:
-        torch.manual_seed(args.seed)
-        return AutoModelForSequenceClassification.from_pretrained(
-            args.model, num_labels=2, dtype=torch.float32
-        )
-
-    return Subject(
-        fresh,
-        noise_table.batches(train, order, FINE_TUNING.batch_size, tokenizer, "cpu"),
-        FINE_TUNING,
-        {"input_ids": torch.tensor(ids[:INPUTS])},
-        (0, -1),
-        noise_table.batches(tune, noise_table.sorted_rows(tune), 50, tokenizer, "cpu"),
-        {"default": babn.BeliefConfig(), "pairs": babn.BeliefConfig.pairs()},
-        {"data": "SST-2", "examples": count, "classes": 2, "tokens": TOKENS},
-    )
-
-
-def read_sst2(folder: Path, split: str) -> list[tuple]:
-    """Texts and labels in random order."""
-    rows = noise_table.read(folder / "sst2" / f"{split}.tsv.gz", ("sentence",), {"0": 0, "1": 1})
-    random.Random(0).shuffle(rows)
-    return rows
 
 
 def bert(args: argparse.Namespace) -> Subject:
@@ -158,7 +111,6 @@ def bert(args: argparse.Namespace) -> Subject:
         encode(tokenizer, alike[:INPUTS], torch.device("cpu")),
         (0, -1),
         intent_batches(tokenizer, development, 64, 1, seed),
-        {"default": babn.BeliefConfig()},
         {"data": "intents", "examples": len(training), "classes": 16, "tokens": length},
     )
 
@@ -205,7 +157,6 @@ def vit(args: argparse.Namespace) -> Subject:
         {"pixel_values": pixels[-INPUTS:]},
         (0,),
         [{"pixel_values": pixels[count:-INPUTS], "labels": labels[count:-INPUTS]}],
-        {"default": babn.BeliefConfig()},
         {"data": "pictures", "examples": count, "classes": len(SHAPES), "tokens": 65},
     )
 
@@ -236,10 +187,9 @@ def pictures(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return (shape + noise - 0.2).unsqueeze(1), labels
 
 
-def study(
-    subject: Subject, config: babn.RuleConfig, seed: int, say: Callable[[str], None]
-) -> Batch:
-    """Everything that is measured of one method."""
+def study(subject: Subject, seed: int, say: Callable[[str], None]) -> Batch:
+    """Everything that is measured of one model."""
+    config = babn.BeliefConfig()
     seeds = seed, seed + 1
     pair = []
     for each in seeds:
@@ -327,10 +277,9 @@ def summary(layers: list[Batch]) -> Batch:
 def table(results: Batch) -> list[str]:
     """The worst layers of all models, with a star where a limit is not met."""
     found = {
-        f"{subject} {method}, {stage}": summary(layers)
+        f"{subject}, {stage}": summary(layers)
         for subject, each in results.items()
-        for method, one in each["methods"].items()
-        for stage, layers in one["stages"].items()
+        for stage, layers in each["stages"].items()
         if layers is not None
     }
     lines = [f"{'':<42}" + "".join(f"{name:>18}" for name in next(iter(found.values())))]
@@ -345,17 +294,14 @@ def star(name: str, value: float) -> str:
     return "*" if value > LIMITS.get(name, math.inf) else " "
 
 
-SUBJECTS = {"minilm": minilm, "bert": bert, "vit": vit}
+SUBJECTS = {"bert": bert, "vit": vit}
 
 
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", type=Path, help="folder of MiniLM")
-    parser.add_argument("--data", type=Path, help="folder with sst2/train.tsv.gz and the like")
     parser.add_argument("--only", nargs="+", choices=SUBJECTS, default=list(SUBJECTS))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--texts", type=int, default=3000, help="that MiniLM is trained on")
     parser.add_argument("--pictures", type=int, default=2000, help="that the ViT is trained on")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/map-content.json")
     return parser.parse_args()
@@ -367,26 +313,23 @@ def main() -> None:
     results = json.loads(args.out.read_text())["results"] if args.out.exists() else {}
     for name in args.only:
         subject, began = SUBJECTS[name](args), time.perf_counter()
-        methods = {}
-        for method, config in subject.configs.items():
 
-            def say(text: str, of: str = f"{name} {method}", began: float = began) -> None:
-                print(f"{time.perf_counter() - began:6.0f} s  {of}: {text}", flush=True)
+        def say(text: str, of: str = name, began: float = began) -> None:
+            print(f"{time.perf_counter() - began:6.0f} s  {of}: {text}", flush=True)
 
-            methods[method] = study(subject, config, args.seed, say)
-            results[name] = {
-                "settings": {
-                    **subject.settings,
-                    "inputs": INPUTS,
-                    "seed": args.seed,
-                    "recipe": asdict(subject.recipe),
-                },
-                "versions": versions(),
-                "machine": machine(),
-                "methods": methods,
-            }
-            text = json.dumps({"limits": LIMITS, "results": results}, indent=1)
-            replace_file(args.out, lambda partial, text=text: partial.write_text(text + "\n"))
+        results[name] = {
+            "settings": {
+                **subject.settings,
+                "inputs": INPUTS,
+                "seed": args.seed,
+                "recipe": asdict(subject.recipe),
+            },
+            "versions": versions(),
+            "machine": machine(),
+            **study(subject, args.seed, say),
+        }
+        text = json.dumps({"limits": LIMITS, "results": results}, indent=1)
+        replace_file(args.out, lambda partial, text=text: partial.write_text(text + "\n"))
     print(*table(results), sep="\n")
 
 
