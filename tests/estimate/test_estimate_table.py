@@ -95,19 +95,29 @@ def test_memory_of_pairs_is_states_and_maps_and_the_mask() -> None:
         )
 
 
-def test_noise_per_key_is_torch_s_attention_with_a_bias() -> None:
+def test_noise_per_key_is_torch_s_attention_with_columns() -> None:
     length, batch, samples = 16, 2, 3
     found = by_name(batch=batch, samples=samples, length=length, layers="last:2")
     own, softmax = found["BABN per key"], found["softmax"]
     keys, heads, numbers = batch * samples * length, TINY.heads, TINY.kv_heads * TINY.head_dim
-    pairs = heads * keys * length
-    of_keys = 4 * keys * (3 * numbers + 8 * heads)
-    assert own.memory.pairs == 2 * pairs + pairs / 4 + of_keys
+    both = heads + TINY.kv_heads
+    assert own.memory.pairs == 2 * keys * both * (TINY.head_dim + 16) + 4 * keys * 8 * heads
     assert own.flops == softmax.flops
     (part,) = [part for part in own.parts if part not in softmax.parts]
     assert part.name == "random attention"
-    assert part.bytes == 2 * (keys * (2 * numbers + 8 * heads) + 4 * pairs)
+    copies = 2 * 2 * keys * 2 * both * (TINY.head_dim + 8)
+    assert part.bytes == 2 * (keys * (2 * numbers + 8 * heads) + copies)
     assert part.instructions == 2 * keys * (2 * numbers + 88 * heads)
+
+
+def test_noise_per_key_of_one_query_is_a_bias() -> None:
+    found = by_name(batch=2, length=16, cached=True)
+    own, softmax = found["BABN per key"], found["softmax"]
+    keys, numbers = 2 * 16, TINY.kv_heads * TINY.head_dim
+    assert own.memory.pairs == 4 * keys * 8 * TINY.heads + 2 * keys * TINY.heads
+    (part,) = [part for part in own.parts if part not in softmax.parts]
+    each = keys * (2 * numbers + 8 * TINY.heads) + 2 * 2 * keys * TINY.heads
+    assert part.bytes == TINY.layers * each
 
 
 def saved_bytes(model: hf.LlamaForCausalLM, ids: torch.Tensor) -> int:
@@ -137,8 +147,7 @@ def test_what_noise_per_key_keeps_for_backward(monkeypatch: pytest.MonkeyPatch) 
     plain, converted = hf.LlamaForCausalLM(config), babn.convert(hf.LlamaForCausalLM(config))
     added = saved_bytes(converted, ids) - saved_bytes(plain, ids)
     work = {"batch": batch, "length": length, "train": True}
-    gradient = 2 * 4 * batch * 8 * length**2
-    expected = by_name(shape, **work)["BABN per key"].memory.pairs - gradient
+    expected = by_name(shape, **work)["BABN per key"].memory.pairs
     assert expected == pytest.approx(added, rel=0.1)
 
 

@@ -93,7 +93,7 @@ COLUMNS = (
 
 SHORTEST = (
     "babn.convert(model)                  # a fine-tuned classifier, in place",
-    "babn.tune_noise(model, dev_batches)  # noise level and temperature, no training",
+    "babn.tune_noise(model, dev_batches)  # noise and temperature, no training",
     "babn.predict(model, batch)           # .probs, .interval(), .disagreement",
 )
 """The shortest way from a classifier to uncertainty."""
@@ -107,7 +107,7 @@ def announcement(source: Source, recipe: Recipe) -> list[str]:
         "",
         *(f"  {line}" for line in SHORTEST),
         "",
-        "Beside it: softmax, temperature scaling, Monte Carlo dropout, and a copy trained as BABN.",
+        "Beside it: softmax, a temperature, dropout, and a copy trained as BABN.",
     ]
 
 

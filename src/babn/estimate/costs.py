@@ -10,8 +10,8 @@ $t$ tokens, $P$ pairs of query and key over all heads, $m$ keys, $H$ heads of si
   $2 P H$ each over heads;
 - random attention: instructions for each pair of the chosen layers, counted in the kernels' machine
   code (`tools/count_instructions.py`); matrix products use other units. With noise per key
-  they are for each key and head, in addition to $2 d$ for its squared distance, and torch's
-  attention reads a bias in which mask and noise are expanded to all pairs;
+  they are for each key and head, in addition to $2 d$ for its squared distance, and the inputs and
+  outputs of torch's attention are copied with a few more columns, or a single query has a bias;
 - the prior's network, if the KL is needed: $2 (d w + w)$ for each key and key head;
 - the language-model head: $2 t$ times its weights.
 
@@ -27,6 +27,7 @@ from functools import cache
 import torch
 
 from babn.attention.belief import BeliefConfig
+from babn.attention.key_forms import ALIGNED
 from babn.attention.rule import ChainShape, RuleConfig
 from babn.estimate.shapes import Shape
 from babn.estimate.workload import Workload
@@ -113,6 +114,11 @@ class Plan:
         if not isinstance(self.config, BeliefConfig) or not self.maps:
             return 0
         return _states(self.config, len(self.chosen))
+
+    @property
+    def one_query(self) -> bool:
+        """Whether every forward pass has one token for each text."""
+        return all(queries == 1 for queries, _ in self.work.sizes)
 
     @property
     def pairs(self) -> int:
@@ -204,16 +210,25 @@ def _arithmetic(plan: Plan) -> Part:
 
 
 def _noise_per_key(plan: Plan, each: int) -> Part:
-    """Squared distances of keys, a variable for each key and head, and the bias from it.
+    """Squared distances of keys, a variable for each key and head, and its way into attention.
 
-    The bias is written and read; backward reads it, and writes and reads its gradient.
+    Copies are written and read, and so are their gradients.
     """
-    shape, layers, times = plan.shape, len(plan.chosen), 3 if plan.work.train else 1
+    shape, work, layers = plan.shape, plan.work, len(plan.chosen)
+    times = 3 if work.train else 1
     numbers, variables = shape.kv_heads * shape.head_dim, shape.heads
-    read = times * plan.work.keys * float(HALF * numbers + 2 * WHOLE * variables)
-    bias = (5 if plan.work.train else 2) * HALF * float(plan.pairs)
-    arithmetic = plan.work.keys * float(2 * times * numbers + each * variables)
-    return Part("random attention", 0.0, layers * (read + bias), layers * arithmetic)
+    read = times * work.keys * float(HALF * numbers + 2 * WHOLE * variables)
+    arithmetic = work.keys * float(2 * times * numbers + each * variables)
+    return Part("random attention", 0.0, layers * (read + _copied(plan)), layers * arithmetic)
+
+
+def _copied(plan: Plan) -> float:
+    """Bytes to copy queries, keys, values and outputs of a layer; for one query those of a bias."""
+    shape, work = plan.shape, plan.work
+    if plan.one_query:
+        return 2 * HALF * float(plan.pairs)
+    rows = 2 * shape.heads * work.tokens + 2 * shape.kv_heads * work.keys
+    return (4 if work.train else 2) * HALF * float(rows) * (shape.head_dim + ALIGNED)
 
 
 def _upward(plan: Plan) -> Part:

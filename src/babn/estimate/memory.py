@@ -9,16 +9,16 @@ r"""Memory of a forward pass or training step, in bytes.
   over keys, and small ones over heads, keep their outputs for all layers, and backward has weights
   and score gradients of one layer, or of as many examples as the kernels process at a time.
   Gradients of the states accumulate while activations are freed, since the first layer needs all of
-  them; the larger of both ends counts. With noise per key the bias of torch's attention, in half
-  precision, with mask and noise in one: for one layer, in training for all, and twice for its
-  gradient. A model without a mask does not need it. In addition, in float32, the keys, their
-  distances and a few numbers for each key and head;
+  them; the larger of both ends counts. With noise per key copies of the inputs and outputs of
+  torch's attention with a few more columns, and in float32 a few numbers for each key and head: for
+  one layer, in training for all;
 - training: a gradient for each trained parameter and Adam's two moments in float32.
 """
 
 from dataclasses import dataclass, fields
 
 from babn.attention.belief import BeliefConfig
+from babn.attention.key_forms import ALIGNED
 from babn.estimate.costs import HALF, WHOLE, Plan
 from babn.kernels.limits import KEPT, NUMBERS, ROWS_OF_A_PART, examples_at_a_time
 
@@ -28,9 +28,6 @@ REFERENCE_BYTES = 48
 
 KEY_NUMBERS = 8
 """Numbers of a key and head: energy, shape, its inverse, moment, scale, mean, noise and sample."""
-
-KEY_COPIES = 3
-"""Copies of the keys in float32 for the shapes: plain, centred and squared."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def _pairs(plan: Plan, kernels: bool) -> float:
     pairs, layers = plan.shape.heads * work.pairs_at_once, len(plan.chosen)
     kept = layers if work.train else 1
     if plan.per_key:
-        return _bias(plan, kept)
+        return kept * _per_key(plan)
     states = plan.states
     if not kernels:
         return pairs * float(REFERENCE_BYTES * kept + WHOLE * states) + work.pairs_at_once
@@ -101,14 +98,18 @@ def _pairs(plan: Plan, kernels: bool) -> float:
     return max(begins, ends - gone) + work.pairs_at_once
 
 
-def _bias(plan: Plan, kept: int) -> float:
-    """The bias on keys, expanded to all pairs if there is a mask, and its intermediate tensors."""
-    shape, work = plan.shape, plan.work
-    pairs = HALF * float(shape.heads * work.pairs_at_once)
-    numbers = KEY_COPIES * shape.kv_heads * shape.head_dim + KEY_NUMBERS * shape.heads
-    keys = WHOLE * float(work.rows * work.length) * numbers
-    gradient = 2 * pairs if work.train else 0.0
-    return kept * (pairs + keys + work.pairs_at_once) + gradient
+def _per_key(plan: Plan) -> float:
+    """Wider copies for torch's attention, and what shapes, noise and KL of a layer keep."""
+    shape, work, config = plan.shape, plan.work, plan.config
+    assert isinstance(config, BeliefConfig)
+    numbers = KEY_NUMBERS * shape.heads + (
+        config.prior_hidden * shape.kv_heads if work.train else 0
+    )
+    of_keys = WHOLE * float(work.rows * work.length) * numbers
+    if plan.one_query:
+        return of_keys + HALF * float(shape.heads * work.pairs_at_once)
+    queries, keys = work.queries_at_once * shape.heads, work.rows * work.length * shape.kv_heads
+    return of_keys + HALF * float(queries + keys) * (shape.head_dim + 2 * ALIGNED)
 
 
 def _backward(plan: Plan, over_keys: bool) -> float:
