@@ -31,7 +31,7 @@ test-all: $(INSTALLED)  ## run the thorough tests, which `make test` leaves out
 	$(BIN)/pytest -m "thorough and not slow and not gpu and not browser and not attacks" $(PYTEST_ARGS)
 
 test-slow: $(INSTALLED)  ## run the slow tests
-	@$(call install,-c constraints.txt -e '.[ray]' -e '.[quantised]')
+	@$(call install,-c constraints.txt -e '.[ray]' -e '.[quantised]' lightning)
 	$(BIN)/pytest -m slow $(PYTEST_ARGS)
 
 test-gpu: $(INSTALLED)  ## run the kernels' tests on a CUDA device

@@ -11,7 +11,7 @@ AUTHOR = "babn demo"
 TITLE = "How sure is attention?"
 
 STYLE = """
-@media (prefers-color-scheme: dark) and (not print) {
+@media screen and (prefers-color-scheme: dark) {
   .paper { background: none; padding: 0; }
   .paper svg { filter: invert(0.91) hue-rotate(180deg); }
 }
