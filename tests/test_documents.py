@@ -82,7 +82,9 @@ def test_lightning_trains_a_converted_model(
     monkeypatch.chdir(tmp_path)
     code = "\n".join([python_code("docs/train.md"), *blocks("docs/train.md", "py")])
     names: dict[str, object] = {}
-    exec(compile(code.replace("albert/albert-base-v2", str(tiny_albert)), "train.md", "exec"), names)
+    exec(
+        compile(code.replace("albert/albert-base-v2", str(tiny_albert)), "train.md", "exec"), names
+    )
     trainer = names["trainer"]
     assert trainer.global_step == 2  # type: ignore[attr-defined]
     assert {"loss", "kl"} <= set(trainer.logged_metrics)  # type: ignore[attr-defined]
