@@ -272,6 +272,12 @@ def test_cards_of_two_texts_are_aligned(opened: Open, model: Any) -> None:
         assert tops[0]["y"] == tops[1]["y"] and tops[0]["height"] == tops[1]["height"]
 
 
+def test_one_text_has_its_map_beside_the_words(opened: Open, model: Any) -> None:
+    page = opened(html_of(model, TEXT), viewport={"width": 1300, "height": 900})
+    words, weights = (page.locator(card).bounding_box() for card in (".prediction", ".weights"))
+    assert words["y"] == weights["y"] and words["x"] < weights["x"]
+
+
 def test_a_notebook_shows_the_page_in_a_frame(browser: Any, model: Any) -> None:
     trouble: list[str] = []
     page = browser.new_page()
