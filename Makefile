@@ -19,7 +19,7 @@ install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for more r
 test test-all test-slow test-browser test-attacks: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-all test-slow test-gpu test-browser test-attacks fuzz reliability soak lint types format bench docs pages lines site clean help
+.PHONY: demo test test-all test-slow test-gpu test-browser test-attacks fuzz reliability soak lint types format bench docs pages lines site dist clean help
 
 demo: $(INSTALLED) $(MINILM)  ## convert a pretrained model, train it, and show what it is unsure of
 	$(BIN)/babn demo
@@ -31,7 +31,7 @@ test-all: $(INSTALLED)  ## run the thorough tests, which `make test` leaves out
 	$(BIN)/pytest -m "thorough and not slow and not gpu and not browser and not attacks" $(PYTEST_ARGS)
 
 test-slow: $(INSTALLED)  ## run the slow tests
-	@$(call install,-c constraints.txt -e '.[ray]' -e '.[quantised]')
+	@$(call install,-c constraints.txt -e '.[ray]' -e '.[quantised]' lightning)
 	$(BIN)/pytest -m slow $(PYTEST_ARGS)
 
 test-gpu: $(INSTALLED)  ## run the kernels' tests on a CUDA device
@@ -80,6 +80,11 @@ lines: $(INSTALLED)  ## count code lines by folder
 
 site: $(INSTALLED)  ## build the documentation site into build/site, warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+dist: $(INSTALLED)  ## build wheel and sdist into dist and check them; REPOSITORY=https://... makes their links absolute
+	rm -rf dist
+	REPOSITORY=$(REPOSITORY) $(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 clean:  ## remove the virtual environment, the caches and what was built
 	rm -rf $(VENV) $(CACHES) build dist

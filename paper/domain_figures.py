@@ -23,12 +23,12 @@ TASKS = ("nli", "paraphrase", "commonsense")
 METHODS = {
     "softmax": ("softmax", "mean"),
     "softmax, MC dropout": ("softmax", "dropout"),
-    "softmax, softer targets": ("softmax+label_smoothing=0.1", "mean"),
+    "softmax, label smoothing": ("softmax+label_smoothing=0.1", "mean"),
     "BAM, k 1.5": ("bam+settings.k=1.5", "sampled"),
     "BABN": ("belief", "sampled"),
     "BABN, rho 1.5": ("belief+settings.rho=1.5", "sampled"),
     "BABN, rho 1.5, dropout": ("belief+settings.rho=1.5", "dropout"),
-    "BABN, rho 1.5, softer": ("belief+label_smoothing=0.1+settings.rho=1.5", "sampled"),
+    "BABN, rho 1.5, label smoothing": ("belief+label_smoothing=0.1+settings.rho=1.5", "sampled"),
 }
 """Cells of the grid and their kind of prediction; those that were not run are left out."""
 

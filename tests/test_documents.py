@@ -74,6 +74,22 @@ def test_the_code_of_a_page_runs(
         assert Path("runs/belief/belief.safetensors").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_trains_a_converted_model(
+    tiny_albert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join([python_code("docs/train.md"), *blocks("docs/train.md", "py")])
+    names: dict[str, object] = {}
+    exec(
+        compile(code.replace("albert/albert-base-v2", str(tiny_albert)), "train.md", "exec"), names
+    )
+    trainer = names["trainer"]
+    assert trainer.global_step == 2  # type: ignore[attr-defined]
+    assert {"loss", "kl"} <= set(trainer.logged_metrics)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("document", [n for n in DOCUMENTS if ">>>" in (ROOT / n).read_text()])
 def test_the_answers_on_a_page_are_right(document: str) -> None:
     failed, tried = doctest.testfile(str(ROOT / document), module_relative=False)

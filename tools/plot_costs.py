@@ -55,7 +55,7 @@ def costs(rows: list[Row]) -> Any:
     panel.minorticks_off()
     ratios_shown = [1, 1.5, 2, 3, 5, 10]
     panel.set_yticks(ratios_shown, [f"{tick:g}" for tick in ratios_shown])
-    panel.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.02, 0.5))
+    panel.legend(fontsize=6, handlelength=3, loc="center left", bbox_to_anchor=(1.02, 0.5))
     return figure
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from babn.public import *  # noqa: F403
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _PACKAGES = ("distributions", "errors", "metrics", "plots")
 

@@ -43,6 +43,7 @@ from babn.prediction.texts import Generation, SampledTexts, TokenUncertainty
 from babn.standalone import AttentionInfo, BayesianAttention
 from babn.training.freezing import freeze_base
 from babn.training.processes import across_processes
+from babn.viewer.document import View, view
 
 if TYPE_CHECKING:
     from babn.training.trainer import BeliefTrainer, BeliefTrainerMixin
@@ -70,6 +71,7 @@ __all__ = [
     "SoftmaxConfig",
     "SoftmaxSpec",
     "TokenUncertainty",
+    "View",
     "across_processes",
     "attention_maps",
     "belief_kl",
@@ -107,6 +109,7 @@ __all__ = [
     "set_noise_level",
     "set_temperature",
     "tune_noise",
+    "view",
     "weighted_kl",
 ]
 

@@ -10,6 +10,9 @@ from tiny import progress
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
+FIRST = "#attention=1&layer=1&head=mean&show=mean"
+"""The address of the first layer's mean weights."""
+
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
@@ -29,14 +32,14 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     trouble: list[str] = []
     contexts = []
 
-    def open_page(html: str, **settings: Any) -> Any:
+    def open_page(html: str, at: str = FIRST, **settings: Any) -> Any:
         file = tmp_path / f"page{len(contexts)}.html"
         file.write_text(html, encoding="utf-8")
         contexts.append(browser.new_context(**settings))
         page = contexts[-1].new_page()
         progress(page, trouble)
         page.on("request", lambda request: note_request(request, file, trouble))
-        page.goto(file.as_uri())
+        page.goto(file.as_uri() + at)
         page.wait_for_selector("body[data-painted]")
         return page
 
@@ -47,5 +50,5 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 def note_request(request: Any, file: Path, trouble: list[str]) -> None:
-    if request.url != file.as_uri() and not request.url.startswith("data:"):
+    if request.url.partition("#")[0] != file.as_uri() and not request.url.startswith("data:"):
         trouble.append(f"request {request.url}")

@@ -4,19 +4,30 @@ import base64
 import hashlib
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tiny import TEXT, batch_of, classifier, data_of, language_model, tokenizer, translator, unpack
+from tiny import (
+    TEXT,
+    batch_of,
+    classifier,
+    data_of,
+    html_of,
+    language_model,
+    tokenizer,
+    translator,
+    unpack,
+)
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 import babn
 from babn.evaluation.html_pages import marker
-from babn.viewer import view
 from babn.viewer.column import sampled_weights
 from babn.viewer.document import AUTHOR, page, script_json
 from babn.viewer.text_inputs import TextError, Word, words_of
@@ -39,7 +50,7 @@ def model() -> Any:
 
 
 def column(model: Any, text: Any = TEXT, **settings: Any) -> dict[str, Any]:
-    return data_of(view(model, tokenizer(), text, **settings))["columns"][0]
+    return data_of(html_of(model, text, **settings))["columns"][0]
 
 
 def close(found: np.ndarray, expected: torch.Tensor, tolerance: float = 0.0045) -> bool:
@@ -114,33 +125,33 @@ def test_pairs_are_read_together(model: Any) -> None:
 
 
 def test_two_texts_and_two_models_are_two_columns(model: Any) -> None:
-    texts = data_of(view(model, tokenizer(), [TEXT, "we lent a sum"]))["columns"]
+    texts = data_of(html_of(model, [TEXT, "we lent a sum"]))["columns"]
     assert [c["text"] for c in texts] == [[TEXT], ["we lent a sum"]]
     other = (classifier(layers=2), tokenizer())
-    models = data_of(view(model, tokenizer(), TEXT, compare=other, names=["one", "two"]))["columns"]
+    models = data_of(html_of(model, TEXT, compare=other, names=["one", "two"]))["columns"]
     assert [(c["title"], len(c["chains"][0]["layers"])) for c in models] == [("one", 3), ("two", 2)]
 
 
 @pytest.mark.parametrize("texts", [[], ["a", "b", "c"]])
 def test_other_numbers_of_columns_are_refused(model: Any, texts: list[str]) -> None:
     with pytest.raises(TextError, match="columns"):
-        view(model, tokenizer(), texts)
+        html_of(model, texts)
 
 
 @pytest.mark.parametrize("text", ["", " \n", ("a", "")])
 def test_empty_texts_are_refused(model: Any, text: Any) -> None:
     with pytest.raises(TextError, match="empty"):
-        view(model, tokenizer(), text)
+        html_of(model, text)
 
 
 def test_long_texts_are_refused_with_the_limit(model: Any) -> None:
     with pytest.raises(TextError, match="102 tokens; at most 96"):
-        view(model, tokenizer(), "river " * 100)
+        html_of(model, "river " * 100)
 
 
 def test_plain_models_are_refused() -> None:
     with pytest.raises(babn.errors.NotConvertedError, match=r"babn\.convert"):
-        view(babn.revert(classifier()), tokenizer(), TEXT)
+        html_of(babn.revert(classifier()), TEXT)
 
 
 def test_words_are_joined_dimmed_or_as_they_are() -> None:
@@ -203,8 +214,8 @@ class Scripts(HTMLParser):
 @pytest.mark.thorough
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_texts_change_no_markup(model: Any, text: str) -> None:
-    made = view(model, tokenizer(), text)
-    assert Scripts(made).tags == Scripts(view(model, tokenizer(), "the")).tags
+    made = html_of(model, text)
+    assert Scripts(made).tags == Scripts(html_of(model, "the")).tags
     shown = data_of(made)["columns"][0]["text"][0]
     assert shown == text.replace("\ud800", "\ufffd")
 
@@ -231,7 +242,25 @@ def test_policy_allows_this_script_and_style_alone() -> None:
 
 
 def test_page_needs_no_network_and_is_small(model: Any) -> None:
-    made = view(model, tokenizer(), TEXT)
+    made = html_of(model, TEXT)
     assert marker(AUTHOR) in made
     assert not re.search(r"https?://|innerHTML|document\.write|eval\(", made)
     assert len(made) < 300_000
+
+
+def test_layers_tell_how_much_their_weights_vary(model: Any) -> None:
+    layers = column(model)["chains"][0]["layers"]
+    maps = babn.attention_maps(model, batch_of(model))
+    expected = [float((m.mean * m.relative_std).sum(-1).mean()) for m in maps]
+    assert [layer["spread"] for layer in layers] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_view_is_a_frame_in_a_notebook_and_a_file_elsewhere(model: Any, tmp_path: Path) -> None:
+    made = babn.view(model, TEXT, tokenizer=tokenizer(), height=400)
+    frame = made._repr_html_()
+    assert frame.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts"' in frame
+    assert 'height="400"' in frame
+    source = re.search(r'srcdoc="([^"]*)"', frame)
+    assert source is not None and unescape(source[1]) == made.html
+    assert made.save(tmp_path / "view.html").read_text(encoding="utf-8") == made.html
+    assert repr(made).startswith("<View, 0.0 MB")

@@ -80,6 +80,11 @@ def batch_of(model: Any, text: str = TEXT) -> dict[str, Any]:
     return dict(tokenizer()(text, return_tensors="pt"))
 
 
+def html_of(model: Any, texts: Any, **settings: Any) -> str:
+    """The page of some texts."""
+    return babn.view(model, texts, tokenizer=tokenizer(), **settings).html
+
+
 def data_of(page: str) -> dict[str, Any]:
     """The data inside a page."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)

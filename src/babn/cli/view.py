@@ -40,16 +40,17 @@ def view(
     check_target(Path(out))
     first, *second = (open_model(folder) for folder in folders)
     with _waiting(f"running {' and '.join(folders)}, {samples} samples for each text"):
-        html = make_page(
-            *first,
+        page = make_page(
+            first[0],
             texts,
+            tokenizer=first[1],
             compare=second[0] if second else None,
             names=[Path(folder).resolve().name for folder in folders],
             samples=samples,
             seed=seed,
         )
-    Path(out).write_text(html, encoding="utf-8")
-    print(f"Wrote {out} ({len(html) / 1e6:.1f} MB). Open it in a browser.")
+    page.save(out)
+    print(f"Wrote {out} ({len(page.html) / 1e6:.1f} MB). Open it in a browser.")
 
 
 def _waiting(text: str) -> Any:

@@ -10,10 +10,28 @@ AUTHOR = "babn demo"
 
 TITLE = "How sure is attention?"
 
+STYLE = """
+@media screen and (prefers-color-scheme: dark) {
+  .paper { background: none; padding: 0; }
+  .paper svg { filter: invert(0.91) hue-rotate(180deg); }
+}
+@media (max-width: 40rem) {
+  .paper { overflow-x: auto; }
+  .paper svg { max-width: none; min-width: 34rem; }
+  figure { padding: 0.6rem; }
+  dl { grid-template-columns: minmax(0, 1fr); }
+  dd { margin-bottom: 0.5rem; }
+  code { overflow-wrap: anywhere; }
+  pre { overflow-x: auto; }
+}
+"""
+"""Adds to the common style: charts in dark mode, and what scrolls on narrow screens."""
+
 
 def page(outcome: Outcome, versions: dict[str, str]) -> str:
     """The whole page."""
     body = join(
+        element("style", Markup(STYLE)),
         element("h1", TITLE),
         introduction(outcome),
         table_section(outcome),

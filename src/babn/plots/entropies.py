@@ -24,6 +24,7 @@ from babn.plots.style import (
     legend_above,
     new_figure,
     note,
+    panel_title,
 )
 from babn.prediction.result import Prediction
 
@@ -60,7 +61,8 @@ def entropy_histogram(
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
     edges = _edges(pairs)
     for panel, (name, pair) in zip(panels, pairs.items(), strict=False):
-        _draw_pair(panel, name, pair, edges)
+        _draw_pair(panel, pair, edges)
+        panel_title(panel, name, columns)
     _finish(panels.tolist(), len(pairs), columns)
     legend_above(figure, *collected(figure))
     return arranged(figure)
@@ -104,14 +106,13 @@ def _edges(pairs: Pairs) -> Float[np.ndarray, "edge"]:
     return np.linspace(low, high if high > low else low + 1, BARS + 1)
 
 
-def _draw_pair(panel: Axes, name: str, pair: Any, edges: Float[np.ndarray, "edge"]) -> None:
+def _draw_pair(panel: Axes, pair: Any, edges: Float[np.ndarray, "edge"]) -> None:
     """Draws one method: bars for inside, an outline for outside, so that both stay visible."""
     shares = [np.histogram(x, edges)[0] / len(x) for x in pair]
     panel.stairs(shares[0], edges, fill=True, color=SKY, label="in domain")
     panel.stairs(shares[1], edges, color=VERMILION, linewidth=1.2, label="out of domain")
     score = metrics.auroc(*(torch.as_tensor(x) for x in pair))
     note(panel, 0.97, 0.97, f"AUROC {score:.3f}", va="top", ha="right")
-    panel.set_title(name)
 
 
 def _finish(panels: Sequence[Axes], used: int, columns: int) -> None:

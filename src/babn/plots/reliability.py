@@ -21,6 +21,7 @@ from babn.plots.style import (
     legend_above,
     new_figure,
     note,
+    panel_title,
 )
 
 PANEL = 1.3
@@ -56,7 +57,8 @@ def reliability_diagram(
         upper, lower = (figure.add_subplot(cells[2 * row + j, column]) for j in (0, 1))
         with naming("predictions", name):
             _draw_bins(upper, lower, probs, labels, bins)
-        _label(upper, lower, name, left=column == 0, bottom=i + columns >= len(methods))
+        panel_title(upper, name, columns)
+        _label(upper, lower, left=column == 0, bottom=i + columns >= len(methods))
     _share_scale(figure.axes[1::2])
     legend_above(figure, *collected(figure))
     return arranged(figure)
@@ -78,9 +80,8 @@ def _draw_bins(upper: Axes, lower: Axes, probs: Probabilities, labels: Tensor, b
     lower.bar(left, share, color=GREY, edgecolor="white", **place)
 
 
-def _label(upper: Axes, lower: Axes, name: str, left: bool, bottom: bool) -> None:
+def _label(upper: Axes, lower: Axes, left: bool, bottom: bool) -> None:
     """Labels and ticks of both axes, on outer panels only."""
-    upper.set_title(name)
     for panel in (upper, lower):
         panel.set(xlim=(0, 1), ylim=(0, 1), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     in_percent(upper.yaxis, lower.xaxis, lower.yaxis)

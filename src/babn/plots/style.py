@@ -1,6 +1,7 @@
 """Style of figures: fonts, lines, colours and legends."""
 
 import functools
+import textwrap
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
@@ -52,6 +53,9 @@ SANS = (
     "Arial Unicode MS",
 )
 """Fonts in the order of preference; the first comes with matplotlib."""
+
+LETTER = 0.07
+"""Width of a letter of a title in inches, with some room."""
 
 LOCK = threading.RLock()
 """Held while matplotlib's global settings are changed."""
@@ -169,6 +173,12 @@ def note(panel: Axes, x: float, y: float, text: str, **settings: Any) -> None:
     """Adds text to a panel at relative coordinates, on a white background."""
     ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
     panel.text(x, y, text, transform=panel.transAxes, fontsize=7, bbox=ground, **settings)
+
+
+def panel_title(panel: Axes, name: str, columns: int) -> None:
+    """Sets the title of one of several panels in a row, on as many lines as it needs."""
+    width = panel.figure.bbox.width / panel.figure.dpi / columns
+    panel.set_title(textwrap.fill(name, max(int(width / LETTER), 1)))
 
 
 def legend_above(

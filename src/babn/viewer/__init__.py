@@ -1,5 +1,5 @@
 """An interactive page of a model's attention and its uncertainty."""
 
-from babn.viewer.document import view
+from babn.viewer.document import View, view
 
-__all__ = ["view"]
+__all__ = ["View", "view"]

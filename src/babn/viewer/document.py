@@ -4,7 +4,10 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -25,36 +28,65 @@ UNSAFE = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
 """JSON escapes of characters that could end a script element."""
 
 
+@dataclass(frozen=True, repr=False)
+class View:
+    """A page that notebooks show below the cell that returns it.
+
+    Attributes:
+        html: The page, one self-contained HTML document.
+        height: Height in a notebook, in pixels.
+    """
+
+    html: str
+    height: int = 900
+
+    def save(self, file: str | Path) -> Path:
+        """Writes the page to a file, which any browser opens."""
+        Path(file).write_text(self.html, encoding="utf-8")
+        return Path(file)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, in which its scripts reach nothing of the notebook."""
+        return (
+            f'<iframe srcdoc="{escape(self.html)}" sandbox="allow-scripts" width="100%" '
+            f'height="{self.height}" style="border: 0" title="Attention and its uncertainty">'
+            "</iframe>"
+        )
+
+    def __repr__(self) -> str:
+        return f"<View, {len(self.html) / 1e6:.1f} MB: shown by a notebook, or .save('view.html')>"
+
+
 def view(
     model: nn.Module,
-    tokenizer: Tokenizer,
     texts: Text | Sequence[Text],
     *,
+    tokenizer: Tokenizer,
     compare: tuple[nn.Module, Tokenizer] | None = None,
     names: Sequence[str] = (),
     samples: int = 20,
     seed: int = 0,
-) -> str:
-    """A page that shows the attention of a model and its uncertainty.
+    height: int = 900,
+) -> View:
+    """Shows the attention of a model and its uncertainty: in a notebook, or as a saved page.
 
     Args:
         model: A converted transformers model.
+        texts: A text, or a list of two to compare; a tuple is a pair of texts in one input, such as
+            a premise and a hypothesis.
         tokenizer: Its tokenizer.
-        texts: A text, or two to compare; a tuple is a pair of texts in one input, such as a premise
-            and a hypothesis.
         compare: A second model and its tokenizer, to compare on the same text.
         names: Names of the models.
         samples: Number of attention samples of the class probabilities.
         seed: Seed of the samples.
-
-    Returns:
-        HTML, to be written to a file as UTF-8.
+        height: Height in a notebook, in pixels.
     """
     shown = [texts] if isinstance(texts, str | tuple) else list(texts)
     models = [(model, tokenizer), *([compare] if compare else [])]
     named = [*names, *(type(each).__name__ for each, _ in models[len(names) :])]
     columns = compared(models, shown, names=named, samples=samples, seed=seed)
-    return page({"columns": columns, "model": " and ".join(named), "seed": seed})
+    html = page({"columns": columns, "model": " and ".join(named), "seed": seed})
+    return View(html, height)
 
 
 def compared(

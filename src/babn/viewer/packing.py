@@ -9,6 +9,9 @@ shape (head, query, kept), one byte for each number, where head 0 is the mean ov
 3. std/mean, $r = \mathrm{std} \cdot b / 255$, with the layer's largest value as `std`;
 4. the weights of each drawn sample, $w = \mathrm{sample} \cdot (b / 255)^2$, where `sample` is 1,
    or the largest weight if sampled weights exceed 1.
+
+Beside it, `spread` is the standard deviation of a query's weights relative to their mean, averaged
+over heads and queries: the page opens on the layer that has most of it.
 """
 
 import base64
@@ -85,7 +88,12 @@ def pack(
     planes += [quantise(mean.sqrt()), quantise(relative_std / (spread or 1.0))]
     planes += [quantise((each / most).sqrt()) for each in samples]
     block = zlib.compress(b"".join(plane.cpu().numpy().tobytes() for plane in planes), 9)
-    return {"std": spread, "sample": most, "data": base64.b64encode(block).decode()}
+    return {
+        "std": spread,
+        "sample": most,
+        "spread": round(float((mean * relative_std)[1:].sum(-1).mean()), 5),
+        "data": base64.b64encode(block).decode(),
+    }
 
 
 def quantise(values: Float[Tensor, "..."]) -> UInt8[Tensor, "..."]:

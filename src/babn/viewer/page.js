@@ -6,11 +6,21 @@ const ROWS_IN_TABLE = 6;
 const CLASSES = 8;
 const LABEL_GAP = 12;
 const LARGEST_CELL = 26;
+const SHARP_TILE = 64;
+const NO_SPREAD = 0.005;
+const ADDRESS_DELAY_MS = 200;
+const EXAMPLES = [
+  { name: "one text", text: "The bank raised its interest rates again." },
+  { name: "a word with two meanings", text: "We had a picnic on the bank of the river.", second: "The bank raised its interest rates.", relation: "compare" },
+  { name: "a premise and a hypothesis", text: "A man plays the guitar on the street.", second: "Somebody is making music.", relation: "pair" },
+];
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdfd\ufe70-\ufefc]/;
 
 const state = { chain: 0, layer: 0, head: 0, mode: "mean", sample: 0 };
 let columns = [];
 let turn = 0;
+let request = {};
+let remembering = 0;
 
 const $ = (id) => document.getElementById(id);
 const percent = (x, digits = 1) => `${(100 * x).toFixed(digits)}\u00a0%`;
@@ -24,8 +34,8 @@ function element(tag, className, text) {
   return made;
 }
 
-function fillOptions(select, names) {
-  const kept = Math.min(Math.max(select.selectedIndex, 0), names.length - 1);
+function fillOptions(select, names, index) {
+  const kept = Math.min(Math.max(index, 0), names.length - 1);
   select.replaceChildren(...names.map((name, i) => Object.assign(element("option", "", name), { value: i })));
   select.selectedIndex = kept;
   return kept;
@@ -89,13 +99,12 @@ function entries(view, query) {
   }));
 }
 
-/** Smallest and largest value of the chosen plane in the chosen head; without masked pairs. */
-function range(view) {
-  const { chain, layer, head } = view;
+/** Smallest and largest value of the chosen plane in some heads; without masked pairs. */
+function range({ chain, layer }, first, last = first) {
   const plane = chosen(layer);
   const count = chain.size[0] * chain.kept;
   let low = 255, high = 0;
-  for (let i = head * count; i < (head + 1) * count; i++) {
+  for (let i = first * count; i < (last + 1) * count; i++) {
     const byte = plane.bytes[i];
     if (byte > high) high = byte;
     if (byte < low && (state.mode !== "std" || layer.mean.bytes[i] || byte)) low = byte;
@@ -128,7 +137,7 @@ function makeColumn(content, index) {
 }
 
 function listen(column) {
-  const words = column.find(".queries"), canvas = column.find("canvas");
+  const words = column.find(".queries"), canvas = column.find(".map canvas");
   const wordAt = (event) => event.target.closest(".word");
   words.addEventListener("pointerover", (event) => wordAt(event) && hover(column, Number(wordAt(event).dataset.index)));
   words.addEventListener("pointerleave", () => hover(column, null));
@@ -171,6 +180,7 @@ function select(column, query, focus = false) {
     paintQuery(each);
   }
   if (focus) column.words.queries[query].focus();
+  remember();
 }
 
 function move(column, event) {
@@ -210,12 +220,13 @@ async function paint() {
   }));
   if (mine !== turn) return;
   columns.forEach((column, i) => paintColumn(column, layers[i]));
+  remember();
   document.body.dataset.painted = [state.chain, state.layer, state.head, state.mode, state.sample].join();
 }
 
 const EXPLANATIONS = {
   mean: "Mean weight: the posterior mean of the attention from one token to each other token.",
-  std: "Uncertainty: the standard deviation of a weight over samples, relative to its mean, before the weights of a query are normalised to sum to 100 %. 0 means that the weight never varies; 1 means that it varies by as much as its mean.",
+  std: "Uncertainty: the standard deviation of a weight over samples, relative to its mean. 0 means that the weight never varies; 1 means that it varies by as much as its mean.",
   sample: "One sample: the attention weights of one forward pass. The dot with a ring marks the prediction of this sample.",
 };
 
@@ -224,7 +235,7 @@ function paintColumn(column, layer) {
   const head = Math.min(state.head, chain.heads);
   column.view = { chain, layer, head };
   column.query = Math.min(column.query, chain.size[0] - 1);
-  column.range = range(column.view);
+  column.range = range(column.view, head);
   if (column.shown !== chain) makeWords(column, chain);
   const number = Math.min(state.layer, chain.layers.length - 1) + 1;
   const whose = head ? `head ${head} of ${chain.heads}` : `mean over ${chain.heads} heads`;
@@ -234,6 +245,7 @@ function paintColumn(column, layer) {
   column.root.style.setProperty("--map-colour", state.mode === "std" ? "var(--map-spread)" : "var(--map-weight)");
   if (column.content.prediction) paintPrediction(column);
   paintMap(column);
+  paintHeads(column);
   paintQuery(column);
 }
 
@@ -315,25 +327,57 @@ function steadiness(spread) {
 // --- The heat map -----------------------------------------------------------------------------
 
 function paintMap(column) {
-  const { chain, layer, head } = column.view, [queries, keys] = chain.size;
-  const canvas = column.find("canvas"), plane = chosen(layer);
-  Object.assign(canvas, { width: keys, height: queries });
-  const image = new ImageData(keys, queries);
-  const colour = mapColour(column.root);
-  const alphas = Array.from(plane.table, (value) => Math.round(255 * shade(value, column.range)));
-  const start = head * queries * chain.kept;
-  for (let i = 0; i < queries * chain.kept; i++) {
-    const key = layer.places ? layer.places[start + i] : i % chain.kept;
-    const byte = plane.bytes[start + i];
-    const masked = state.mode === "std" && !byte;
-    image.data.set([...colour, masked ? 0 : alphas[byte]], 4 * (Math.floor(i / chain.kept) * keys + key));
-  }
-  canvas.getContext("2d").putImageData(image, 0, 0);
+  const { chain, head } = column.view, canvas = column.find(".map canvas");
+  paintPixels(canvas, column, head, column.range);
   placeMap(column);
   column.find(".low").textContent = show(column.range[0]);
   column.find(".high").textContent = show(column.range[1]);
   column.find(".kept").textContent = keptNote(column);
   canvas.setAttribute("aria-label", `Heat map of ${chain.title.toLowerCase()}, ${column.find(".place").textContent}: rows are queries, columns are keys. The list of tokens above has the numbers.`);
+}
+
+function paintPixels(canvas, column, head, limits) {
+  const { chain, layer } = column.view, [queries, keys] = chain.size, plane = chosen(layer);
+  Object.assign(canvas, { width: keys, height: queries });
+  const image = new ImageData(keys, queries);
+  const colour = mapColour(column.root);
+  const alphas = Array.from(plane.table, (value) => Math.round(255 * shade(value, limits)));
+  if (state.mode === "std") alphas[0] = 0; // masked
+  const start = head * queries * chain.kept;
+  for (let i = 0; i < queries * chain.kept; i++) {
+    const key = layer.places ? layer.places[start + i] : i % chain.kept;
+    const at = 4 * (Math.floor(i / chain.kept) * keys + key);
+    [image.data[at], image.data[at + 1], image.data[at + 2]] = colour;
+    image.data[at + 3] = alphas[plane.bytes[start + i]];
+  }
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+/** Every head of the layer as a small map; all have one scale of colours. */
+function paintHeads(column) {
+  const { chain, head } = column.view;
+  if (column.tiled !== chain) makeTiles(column, chain);
+  const limits = range(column.view, 1, chain.heads);
+  column.tiles.forEach((tile, i) => {
+    paintPixels(tile.firstChild, column, i + 1, limits);
+    tile.setAttribute("aria-pressed", head === i + 1);
+  });
+}
+
+function makeTiles(column, chain) {
+  column.tiled = chain;
+  column.tiles = Array.from({ length: chain.heads }, (_, i) => {
+    const tile = element("button", `tile${Math.max(...chain.size) > SHARP_TILE ? " fine" : ""}`);
+    tile.type = "button";
+    tile.append(element("canvas"), element("span", "", `head ${i + 1}`));
+    tile.addEventListener("click", () => {
+      state.head = state.head === i + 1 ? 0 : i + 1;
+      $("head").selectedIndex = state.head;
+      paint();
+    });
+    return tile;
+  });
+  column.find(".heads").replaceChildren(...column.tiles);
 }
 
 function mapColour(root) {
@@ -356,7 +400,7 @@ function placeMap(column) {
   const size = Math.min(Math.max(Math.floor(room / keys), 1), LARGEST_CELL);
   if (column.size === size && column.labelled === column.view.chain) return;
   Object.assign(column, { size, labelled: column.view.chain });
-  const canvas = column.find("canvas");
+  const canvas = column.find(".map canvas");
   canvas.style.width = `${size * keys}px`;
   canvas.style.height = `${size * queries}px`;
   column.find(".top").replaceChildren(...labels(tokens(column, "keys"), size, "left"));
@@ -374,7 +418,7 @@ function labels(words, size, side) {
 }
 
 function paintMarker(column, query) {
-  const canvas = column.find("canvas"), marker = column.find(".marker");
+  const canvas = column.find(".map canvas"), marker = column.find(".marker");
   marker.style.left = `${canvas.offsetLeft}px`;
   marker.style.top = `${canvas.offsetTop + query * column.size}px`;
   marker.style.width = `${canvas.offsetWidth}px`;
@@ -461,13 +505,14 @@ function fillControls() {
   const longest = (count) => Math.max(...columns.map((column) => count(chainOf(column))));
   const count = Math.max(...columns.map((column) => column.content.chains.length));
   const most = columns.find((column) => column.content.chains.length === count).content.chains;
-  state.chain = fillOptions($("chain"), most.map((chain) => (most.filter((c) => c.title === chain.title).length > 1 ? `${chain.title} (${chain.name})` : chain.title)));
+  state.chain = fillOptions($("chain"), most.map((chain) => (most.filter((c) => c.title === chain.title).length > 1 ? `${chain.title} (${chain.name})` : chain.title)), state.chain);
   $("chain-label").hidden = count < 2;
-  state.layer = fillOptions($("layer"), Array.from({ length: longest((c) => c.layers.length) }, (_, i) => `${i + 1}`));
-  state.head = fillOptions($("head"), ["mean over heads", ...Array.from({ length: longest((c) => c.heads) }, (_, i) => `${i + 1}`)]);
+  state.layer = fillOptions($("layer"), Array.from({ length: longest((c) => c.layers.length) }, (_, i) => `${i + 1}`), state.layer);
+  state.head = fillOptions($("head"), ["mean over heads", ...Array.from({ length: longest((c) => c.heads) }, (_, i) => `${i + 1}`)], state.head);
   const drawn = Math.min(...columns.map((column) => column.content.drawn));
   $("sample").max = drawn;
   state.sample = Math.min(state.sample, drawn - 1);
+  $("sample").value = state.sample + 1;
   $("controls").hidden = false;
 }
 
@@ -475,6 +520,51 @@ function open(contents) {
   columns = contents.map(makeColumn);
   $("columns").replaceChildren(...columns.map((column) => column.root));
   if (!columns.length) return;
+  if (!turn) Object.assign(state, mostUncertain(), addressed());
+  fillControls();
+  paint();
+}
+
+/** The layer whose weights vary most, and the mode that shows it. */
+function mostUncertain() {
+  let best = { chain: 0, layer: 0, spread: 0 };
+  for (const { content } of columns) {
+    content.chains.forEach(({ layers }, chain) => layers.forEach(({ spread }, layer) => {
+      if (spread > best.spread) best = { chain, layer, spread };
+    }));
+  }
+  return { chain: best.chain, layer: best.layer, mode: best.spread < NO_SPREAD ? "mean" : "std" };
+}
+
+// --- The address: it keeps the selection, so that a link opens what its sender sees -------------
+
+/** The part of the state that the address gives. */
+function addressed() {
+  const address = new URLSearchParams(location.hash.slice(1)), found = {};
+  const number = (name) => (/^[0-9]{1,6}$/.test(address.get(name)) ? Number(address.get(name)) : undefined);
+  if (number("attention")) found.chain = number("attention") - 1;
+  if (number("layer")) found.layer = number("layer") - 1;
+  if (number("sample")) found.sample = number("sample") - 1;
+  if (address.get("head") === "mean") found.head = 0;
+  else if (number("head")) found.head = number("head");
+  if (Object.hasOwn(EXPLANATIONS, address.get("show"))) found.mode = address.get("show");
+  if (number("token")) for (const column of columns) column.query = number("token") - 1;
+  return found;
+}
+
+/** Writes the state into the address, a moment later because browsers limit how often. */
+function remember() {
+  clearTimeout(remembering);
+  remembering = setTimeout(() => {
+    const place = { attention: state.chain + 1, layer: state.layer + 1, head: state.head || "mean", show: state.mode };
+    const address = new URLSearchParams({ ...request, ...place, sample: state.sample + 1, token: columns[0].query + 1 });
+    try { history.replaceState(null, "", `#${address}`); } catch { /* A page inside a notebook has no address. */ }
+  }, ADDRESS_DELAY_MS);
+}
+
+function follow() {
+  if (!columns.length) return;
+  Object.assign(state, addressed());
   fillControls();
   paint();
 }
@@ -494,18 +584,21 @@ function listenToControls() {
   for (const query of ["(prefers-color-scheme: dark)", "print"]) {
     matchMedia(query).addEventListener("change", paint);
   }
+  addEventListener("hashchange", follow);
   let waiting = 0;
   addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(paint, 100); });
 }
 
+// --- The form of `babn serve` -------------------------------------------------------------------
+
 async function submit(event) {
-  event.preventDefault();
-  const button = $("request").querySelector("button");
+  event?.preventDefault();
+  const button = $("request").querySelector("[type=submit]");
   button.disabled = true;
   button.textContent = "Working …";
   $("error").textContent = "";
   try {
-    const request = { text: $("text").value, second: $("second").value, relation: $("relation").value };
+    request = { text: $("text").value, second: $("second").value, relation: $("relation").value };
     const headers = { "Content-Type": "application/json" };
     const response = await fetch("view", { method: "POST", headers, body: JSON.stringify(request) });
     const result = await response.json();
@@ -519,17 +612,35 @@ async function submit(event) {
   }
 }
 
+function fillForm({ text, second = "", relation = "compare" }) {
+  $("text").value = text;
+  $("second").value = second;
+  $("relation").value = relation === "pair" ? "pair" : "compare";
+}
+
+function makeForm() {
+  $("request").hidden = false;
+  $("limits").textContent = `at most ${DATA.limits.tokens} tokens`;
+  $("text").maxLength = $("second").maxLength = DATA.limits.characters;
+  $("request").addEventListener("submit", submit);
+  $("examples").append(...EXAMPLES.map((example) => {
+    const button = element("button", "example", example.name);
+    button.type = "button";
+    button.addEventListener("click", () => { fillForm(example); submit(); });
+    return button;
+  }));
+  const address = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  if (!address.text) return;
+  fillForm(address);
+  submit();
+}
+
 function start() {
   $("about").textContent = DATA.model;
   const byteNote = "Numbers are rounded to one byte: weights are accurate to 0.4 percentage points, and finer when small.";
   $("footer").append(element("p", "", `Written by babn ${DATA.version} with seed ${DATA.seed}. ${byteNote}`));
   listenToControls();
-  if (DATA.limits) {
-    $("request").hidden = false;
-    $("limits").textContent = `at most ${DATA.limits.tokens} tokens`;
-    $("text").maxLength = $("second").maxLength = DATA.limits.characters;
-    $("request").addEventListener("submit", submit);
-  }
+  if (DATA.limits) makeForm();
   open(DATA.columns);
 }
 

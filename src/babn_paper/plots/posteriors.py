@@ -89,19 +89,20 @@ def posterior_checks(records: Records, *, size: Size = None) -> Figure:
     names = list(dict.fromkeys(record["posterior"] for record in records))
     groups = {name: [r for r in records if r["posterior"] == name] for name in names}
     width = given_width(size, DOUBLE)
-    figure = new_figure(figure_size(size, width, lambda _: 2.3))
+    figure = new_figure(figure_size(size, width, lambda _: 2.6))
     gap, cover, variance = figure.subplots(1, 3, width_ratios=[1, 1.2, 0.8])
-    for index, group in enumerate(groups.values()):
+    for index, (name, group) in enumerate(groups.items()):
         look: dict[str, Any] = line_look(index) | {"marker": MARKS[index], "markersize": 3.5}
         gaps = [record["gap"] for record in group]
         gap.plot(gaps, [index] * len(gaps), **{**look, "linestyle": "none"})
-        _draw_coverage(cover, group, look)
+        _draw_coverage(cover, group, {**look, "label": name})
     gap.axvline(0, color=GREY, linewidth=0.6)
     gap.set(yticks=range(len(names)), yticklabels=names, xlabel="evidence minus bound (nats)")
     gap.invert_yaxis()
     gap.margins(x=0.1)
     cover.set(xlabel="level of the interval (%)", ylabel="true weights held (%)")
     _draw_variances(variance, [g for r in records for g in r.get("gradients", [])])
+    legend_above(figure, *collected(figure))
     return arranged(figure)
 
 
@@ -125,7 +126,7 @@ def _draw_variances(panel: Axes, gradients: Sequence[Mapping[str, Any]]) -> None
     panel.axhline(1, color=GREY, linewidth=0.6)
     panel.set(xticks=range(len(stages)), xticklabels=stages, xlim=(-0.6, len(stages) - 0.4))
     panel.set_ylim(0, 1.15 * max([1, *ratios]))
-    panel.set_ylabel("variance, Monte Carlo / analytic")
+    panel.set_ylabel("variance of gradients,\nMonte Carlo / analytic")
 
 
 def _logarithmic(panel: Axes) -> None:
