@@ -201,8 +201,7 @@ def evaluate(
     mean = torch.cat([logits_of(model, batch) for batch in parts])
     found = {"mean": measures(mean.unsqueeze(0), truth)}
     if method.config is not None and torch.isfinite(mean).all():
-        ours = method.config == METHODS["default"].config
-        found["samples"] = measures(samples_of(model, parts, recenter=ours), truth)
+        found["samples"] = measures(samples_of(model, parts), truth)
         found["posterior"] = posterior(model, parts[:: max(len(parts) // 4, 1)])
     return found
 
@@ -213,12 +212,12 @@ def logits_of(model: nn.Module, batch: Data) -> Tensor:
         return model(**{n: x for n, x in batch.items() if n != "labels"}).logits.float().cpu()
 
 
-def samples_of(model: nn.Module, parts: list[Data], recenter: bool) -> Tensor:
-    """Logits of each sample; recentered as `predict` does by default, or plain as in the paper."""
+def samples_of(model: nn.Module, parts: list[Data]) -> Tensor:
+    """Logits of each sample."""
     found = []
     for batch in parts:
         with half_precision(batch["labels"]):
-            each = babn.predict(model, batch, SAMPLES, recenter=recenter, memory=noise_table.MEMORY)
+            each = babn.predict(model, batch, SAMPLES, memory=noise_table.MEMORY)
         found.append(each.sample_logits.float().cpu())
     return torch.cat(found, 1)
 

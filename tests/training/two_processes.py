@@ -24,15 +24,20 @@ from torch import Tensor
 import babn
 
 SETTINGS = {"as-they-come": {}, "no-search": {"ddp_find_unused_parameters": False}}
-TASKS = {"bert": (bert, texts), "vit": (vit, images), "gpt2": (gpt2, stories)}
+TASKS = {
+    "bert": (bert, texts, "mean"),
+    "vit": (vit, images, "mean"),
+    "gpt2": (gpt2, stories, "mean"),
+    "gpt2-sum": (gpt2, stories, "sum"),
+}
 
 
 def train(
     folder: Path, task: str, batch: int, **settings: Any
 ) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
     """Weights and logs after two steps of gradient descent."""
-    build, examples = TASKS[task]
-    model = babn.convert(build(), without_noise(kl_weight=0.5))
+    build, examples, reduction = TASKS[task]
+    model = babn.convert(build(), without_noise(kl_weight=0.5, kl_reduction=reduction))
     descent = {"max_steps": 2, "per_device_train_batch_size": batch, **settings}
     trainer = BeliefTrainerInOrder(
         model, one_step_of_descent(folder, **descent), train_dataset=examples(16)

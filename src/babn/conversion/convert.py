@@ -17,6 +17,7 @@ from babn.conversion.functional_route import install_functional
 from babn.conversion.hooks import Enter, Leave, unwrap_checkpoints
 from babn.conversion.inspection import Inspection, likely_device
 from babn.conversion.plan import Call, Chain, to_list
+from babn.conversion.recorder import RECURRENT
 from babn.conversion.state import (
     ATTRIBUTE,
     BeliefState,
@@ -216,7 +217,8 @@ def _attach_sites(model: nn.Module, state: BeliefState) -> list[Undo]:
     undos: list[Undo] = []
     for path, call in chosen.items():
         module = model.get_submodule(path)
-        setattr(module, CALL_SITE, CallSite(path, tuple(places[path])))
+        recurrent = bool(getattr(module, RECURRENT, False))
+        setattr(module, CALL_SITE, CallSite(path, tuple(places[path]), recurrent))
         undos.append(partial(delattr, module, CALL_SITE))
         if call.route == "sdpa":
             undos += install_functional(module)

@@ -109,7 +109,7 @@ class ForwardContext:
             return softmax_attention(inputs, self.dropout(inputs))
         if config.biases_keys and inputs.softcap is None:
             return self._with_factors(site, inputs)
-        if not self._takes_triton(inputs):
+        if site.recurrent or not self._takes_triton(inputs):
             return None
         inputs = inputs.with_causal_mask()
         chain, step = place = self._next_place(site)
@@ -211,7 +211,8 @@ class ForwardContext:
     def leaves_out(self, site: CallSite) -> bool:
         """Whether the next call at `site` keeps softmax; counts it if so."""
         count = self.counts.get(site.path, 0)
-        left = count < len(site.places) and site.places[count] is None
+        number = 0 if site.recurrent else count
+        left = number < len(site.places) and site.places[number] is None
         if left:
             self.counts[site.path] = count + 1
         return left
@@ -219,6 +220,7 @@ class ForwardContext:
     def _next_place(self, site: CallSite) -> tuple[int, int]:
         count = self.counts.get(site.path, 0)
         self.counts[site.path] = count + 1
+        count = 0 if site.recurrent else count
         if count >= len(site.places):
             raise ConversionError(
                 f"{site.path} was called {count + 1} times in one forward pass, but "
@@ -227,6 +229,8 @@ class ForwardContext:
             )
         place = site.places[count]
         assert place is not None
+        if site.recurrent:
+            self.layer_kl.recurrent.setdefault(place, [])
         return place
 
 

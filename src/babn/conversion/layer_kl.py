@@ -30,6 +30,7 @@ class LayerKL:
         self.across = across
         self.kl: dict[Place, Tensor] = {}
         self.waiting: dict[Place, tuple[KeyKL, Tensor | None]] = {}
+        self.recurrent: dict[Place, list[tuple[Tensor, Tensor | None]]] = {}
         self.finished = False
         self.tokens: dict[str, Tensor | None] = {}
         self.totals: dict[Place, Tensor] = {}
@@ -37,6 +38,11 @@ class LayerKL:
     def keep(self, place: Place, posterior: Posterior, scores: Scores) -> None:
         """Keeps the KL of a call, if its method has one."""
         rows = self._rows_that_count(place, scores.mask, *scores.phi.shape[-2:])
+        if place in self.recurrent:
+            kl = posterior.kl()
+            if kl is not None and not self.finished:
+                self.recurrent[place].append((kl, posterior.kl_mask(scores.mask, rows)))
+            return
         if isinstance(posterior, KeyPosterior):
             parts = posterior.kl_parts()
             if not self.finished:  # recomputation under checkpointing comes later
@@ -66,7 +72,12 @@ class LayerKL:
             masks = [mask for place in places if (mask := self.waiting[place][1]) is not None]
             kl = parts.elementwise().unflatten(0, (len(places), -1))
             self._reduce(places, kl, torch.stack(masks) if masks else None)
-        self.waiting, self.finished = {}, True
+        for place, calls in self.recurrent.items():
+            if calls:
+                seen = [mask for _, mask in calls if mask is not None]
+                kl = torch.cat([kl for kl, _ in calls], -2)
+                self._reduce([place], kl, torch.cat(seen, -2) if seen else None)
+        self.waiting, self.recurrent, self.finished = {}, {}, True
 
     def keep_rows(self, place: Place, kl_rows: Tensor, inputs: Inputs) -> None:
         """Keeps the KL of a call whose kernel has summed it over keys."""

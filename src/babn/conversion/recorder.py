@@ -14,6 +14,10 @@ from babn.attention.inputs import Scores
 from babn.attention.masking import Mask, normalize
 from babn.conversion.plan import Call
 
+RECURRENT = "recurrent_attention"
+"""Attribute of modules that attend once for each word of a text: all calls are one step of a chain,
+and their KLs are reduced together."""
+
 
 class Recorder(threading.local):
     """While `calls` is a list, attention calls are appended to it and computed by softmax.
@@ -41,6 +45,8 @@ class Recorder(threading.local):
         """Records one call and returns its softmax weights."""
         assert self.calls is not None
         path = self.paths.get(module, "")
+        if getattr(module, RECURRENT, False) and any(call.path == path for call in self.calls):
+            return normalize(scores.phi, scores.mask)
         phi = scores.phi
         named = re.search(r"cross|encoder_attn|encdec", f"{path} {type(module).__name__}".lower())
         crossed = crossed or phi.shape[-2] != phi.shape[-1] or named is not None

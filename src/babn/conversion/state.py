@@ -23,11 +23,13 @@ PART = "_babn_part"
 class CallSite:
     """The positions (chain, step) of an attention module's calls, in call order.
 
-    Calls of layers that are not converted have no position, and keep their softmax.
+    Calls of layers that are not converted have no position, and keep their softmax. All calls of a
+    recurrent module have the same position.
     """
 
     path: str
     places: tuple[tuple[int, int] | None, ...]
+    recurrent: bool = False
 
 
 class BeliefState(nn.Module):

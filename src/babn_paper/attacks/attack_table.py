@@ -12,7 +12,7 @@ from babn_paper.attacks.attack_folder import attack_folders
 from babn_paper.attacks.attack_page import SUBSTITUTED, resource_lines
 from babn_paper.attacks.attack_records import shown_numbers
 from babn_paper.attacks.plan import RECIPES, THREATS, Recipe
-from babn_paper.experiments.naming import rule_name
+from babn_paper.experiments.naming import preset_note, rule_name
 from babn_paper.experiments.result_tables import NONE, best_places, mean_and_deviation
 from babn_paper.experiments.results_page import machine_of, versions_of, write_table
 from babn_paper.experiments.run_folder import write_json
@@ -166,7 +166,9 @@ def _best(rows: Sequence[tuple[int, _Row]]) -> Iterator[tuple[int, int]]:
 
 
 def circumstances(found: Sequence[Description]) -> Iterator[str]:
-    """Resources, settings and machines of the attacks, in sentences."""
+    """Methods, resources, settings and machines of the attacks, in sentences."""
+    if note := preset_note(each["rule"] for each in found):
+        yield note
     users: dict[tuple[str, str], set[Recipe]] = {}
     for identity in (each["identity"] for each in found):
         for resource in resource_lines(identity):

@@ -15,7 +15,7 @@ from babn.errors import FormatError, MismatchError, StorageError, one_line
 from babn.files import flush
 from babn.tensor_files import read_tensors, write_tensors
 
-FILE, KEPT = "state.safetensors", 2
+FILE, BEST, KEPT = "state.safetensors", "best.safetensors", 2
 NAME = re.compile(r"step-(\d+)")
 
 
@@ -103,6 +103,23 @@ def load_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> Non
             f"{folder} does not fit the model: {one_line(error)} Resume with the versions and the "
             "data that the run was started with, or start again with --overwrite."
         ) from error
+
+
+def save_if_best(folder: Path, step: int, nll: float, model: nn.Module) -> None:
+    """Saves the parameters of a step unless an earlier step with an NLL as low is saved."""
+    path = folder / BEST
+    before = read_tensors(path)[1] if path.exists() else {}
+    # A resumed run repeats steps: what it saved at a later step does not count.
+    if int(before.get("step", step)) < step and float(before["nll"]) <= nll:
+        return
+    tensors = {name: x.detach().cpu().clone() for name, x in model.state_dict().items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tensors(path, tensors, {"step": str(step), "nll": repr(nll)})
+
+
+def load_best(folder: Path, model: nn.Module) -> None:
+    """Restores the parameters that `save_if_best` kept."""
+    model.load_state_dict(read_tensors(folder / BEST)[0])
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

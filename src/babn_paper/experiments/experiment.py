@@ -78,6 +78,9 @@ class Experiment:
         test_dropout: Whether models with random attention are also tested by samples of attention
             with dropout on. Softmax models are always tested with Monte Carlo dropout.
         test_every: Steps between tests at the posterior mean during training; 0 for none.
+        select_epoch: Whether the parameters after the epoch with the lowest NLL on the development
+            data, at the posterior mean, are kept, so that `epochs` is a maximum. For tasks whose
+            development data are not their test data.
         keep_model: Whether the trained model is saved; without it only predictions are.
     """
 
@@ -119,6 +122,7 @@ class Experiment:
     checkpoint_every: int = 0
     test_dropout: bool = False
     test_every: int = 0
+    select_epoch: bool = False
     keep_model: bool = True
 
     def __post_init__(self) -> None:

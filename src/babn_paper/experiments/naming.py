@@ -39,9 +39,13 @@ PRESETS = {
 """What the rows of BABN are."""
 
 
-def preset_note(experiments: Iterable[Mapping[str, Any]]) -> str:
-    """Says what the rows of BABN are; empty without any."""
-    methods = set(map(method_of, experiments))
+def preset_note(methods: Iterable[str]) -> str:
+    """Says what the rows of BABN are; empty without any.
+
+    Args:
+        methods: Attention methods, as `method_of` names them.
+    """
+    methods = set(methods)
     known = [f"{RULES[each]} {text}" for each, text in PRESETS.items() if each in methods]
     return "; ".join(known) + "." if known else ""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from babn.evaluation.tables import Table
 from babn.files import replace_text
-from babn_paper.experiments.naming import preset_note
+from babn_paper.experiments.naming import method_of, preset_note
 from babn_paper.experiments.paired_tables import layout_of, paired_table
 from babn_paper.experiments.records import Record, save_records
 from babn_paper.experiments.result_tables import efficiency_table, results_table
@@ -82,7 +82,7 @@ def circumstances(records: Sequence[Record]) -> list[str]:
     """Models, seeds, data, machines and versions of the runs, in sentences."""
     single = _single(records)
     done = [record for record in single if record.results]
-    presets = list(filter(None, [preset_note(record.experiment for record in single)]))
+    presets = list(filter(None, [preset_note(method_of(record.experiment) for record in single)]))
     if not done:
         return [*presets, "Nothing was run."]
     machines = {machine_of(record.environment) for record in done}

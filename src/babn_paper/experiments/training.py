@@ -24,9 +24,11 @@ from babn_paper.experiments.attention import (
 from babn_paper.experiments.checkpoints import (
     checkpoint_folder,
     find_checkpoints,
+    load_best,
     load_checkpoint,
     restore_newest,
     save_checkpoint,
+    save_if_best,
 )
 from babn_paper.experiments.distributed import World, current_world
 from babn_paper.experiments.graph_steps import GraphedStep, LossTerms, StepFunction
@@ -34,7 +36,7 @@ from babn_paper.experiments.log import Log, LossMeter
 from babn_paper.experiments.optimizer import set_rates
 from babn_paper.experiments.predictions import autocast, predict_part, read_part
 from babn_paper.experiments.run_folder import RunFolder
-from babn_paper.experiments.training_state import MicroBatch, TrainingState
+from babn_paper.experiments.training_state import DEV, MicroBatch, TrainingState
 from babn_paper.tasks.encoded import Batch
 
 CHECKPOINTS, LINES = 20, 100
@@ -80,6 +82,8 @@ class _Loop:
                     if stop and step + 1 < steps:
                         raise KeyboardInterrupt
                     self.progress.step(1, self.note)
+            if self.state.experiment.select_epoch:
+                load_best(self.run.checkpoints, self.state.model)
         finally:
             if self.log is not None:
                 self.log.close()
@@ -121,12 +125,26 @@ class _Loop:
             self._write_line(done)
         with self.meter.paused():
             if _is_due(done, state.experiment.test_every, steps):
-                scores = _test_scores(state)
-                if self.log is not None:
-                    self.log.write({"step": done, **scores})
+                self._write_scores(done, state.task.test_parts[0])
+            if state.experiment.select_epoch and _is_due(done, state.steps_per_epoch, steps):
+                self._keep_best(done)
             every = state.experiment.checkpoint_every or math.ceil(steps / CHECKPOINTS)
             if stop or _is_due(done, every, steps):
                 self._save(done)
+
+    def _write_scores(self, step: int, part: str) -> dict[str, float]:
+        """Logs and returns the measures of a part, at the posterior mean."""
+        measures = predict_part(self.state, *read_part(self.state, part)).measure()
+        if self.log is not None:
+            scores = {f"{part}/{name}": value for name, value in measures.items()}
+            self.log.write({"step": step, **scores})
+        return measures
+
+    def _keep_best(self, step: int) -> None:
+        """Saves the model if its NLL on the development data is the lowest so far."""
+        nll = self._write_scores(step, DEV)["NLL"]
+        folder, model = self.run.checkpoints, self.state.model
+        self.world.from_rank_zero(lambda: save_if_best(folder, step, nll, model))
 
     def _write_line(self, step: int) -> None:
         state, means = self.state, self.meter.means(self.world)
@@ -221,10 +239,3 @@ def _label_smoothing(state: TrainingState, output: Any, batch: Batch) -> Tensor 
     logits, labels = state.task.output(output).float(), batch["labels"]
     uniform = F.cross_entropy(logits, labels, label_smoothing=1.0)
     return amount * (uniform - F.cross_entropy(logits, labels))
-
-
-def _test_scores(state: TrainingState) -> dict[str, float]:
-    """The measures of the first test part, at the posterior mean."""
-    name = state.task.test_parts[0]
-    measures = predict_part(state, *read_part(state, name)).measure()
-    return {f"{name}/{measure}": value for measure, value in measures.items()}

@@ -25,6 +25,9 @@ from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.encoded import Batch, Encoded
 from babn_paper.tasks.task import Part, Task, Tokenizer
 
+DEV = "dev"
+"""The part on which an epoch is selected."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskModel:
@@ -177,6 +180,11 @@ def prepare_training(experiment: Experiment) -> TrainingState:
             f"label_smoothing={experiment.label_smoothing} does not apply to {task.title}, which "
             "is not a classification task. Leave it at 0."
         )
+    if experiment.select_epoch and not _has_own_dev(task, experiment.data):
+        raise ConfigError(
+            f"select_epoch=true is not possible with {task.title}, which has no development data "
+            "besides its test data. Set it to false."
+        )
     longest = max([max_length, *(lookup.keys for lookup in data.lookups)])
     model = with_attention(base.to(device), experiment, task.dry_run(data), longest)
     return TrainingState(
@@ -189,6 +197,10 @@ def prepare_training(experiment: Experiment) -> TrainingState:
         data=data,
         optimizer=make_optimizer(model, experiment),
     )
+
+
+def _has_own_dev(task: Task[Any], data: str) -> bool:
+    return DEV in task.test_parts[1:] and task.has(data, DEV)
 
 
 def load_task_model(experiment: Experiment, folder: Path) -> TaskModel:

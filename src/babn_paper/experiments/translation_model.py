@@ -23,6 +23,7 @@ KNOWN = (
     "decoder_size",
     "attention_size",
     "layers",
+    "decoder",
     "initializer_range",
     "tie_word_embeddings",
 )

@@ -45,7 +45,14 @@ class TextAttention(nn.Module):
 
     Every use has a module of its own: conversion chains the calls of a module that have the same
     shape, and the lengths of two texts may or may not be equal.
+
+    Args:
+        recurrent: Whether attention is called once for each token of the attending text.
     """
+
+    def __init__(self, recurrent: bool = False) -> None:
+        super().__init__()
+        self.recurrent_attention = recurrent
 
     def forward(
         self,
@@ -54,7 +61,7 @@ class TextAttention(nn.Module):
         value: Float[Tensor, "batch key valuedim"],
         queries: Bool[Tensor, "batch query"],
         keys: Bool[Tensor, "batch key"],
-        bias: Float[Tensor, "query key"] | None = None,
+        bias: Float[Tensor, "*batches query key"] | None = None,
     ) -> Float[Tensor, "batch query valuedim"]:
         """Returns weighted means of the values, which are zero without a query or a key.
 
@@ -64,11 +71,11 @@ class TextAttention(nn.Module):
             value: The vectors to average.
             queries: Mask of the queries; padded ones must not count in the KL.
             keys: Mask of the keys.
-            bias: Added to the scores.
+            bias: Added to the scores, for all texts or for each.
         """
         mask = (queries.unsqueeze(-1) & keys.unsqueeze(-2)).unsqueeze(1)
         if bias is not None:
-            mask = bias.to(query.dtype).masked_fill(~mask, -torch.inf)
+            mask = bias.unsqueeze(-3).to(query.dtype).masked_fill(~mask, -torch.inf)
         q, k, v = (x.unsqueeze(1) for x in (query, key, value))
         return F.scaled_dot_product_attention(q, k, v, mask, scale=1.0).squeeze(1)
 

@@ -123,8 +123,7 @@ def _run(
     noise_source: NoiseSource | None,
     given: NoiseSource | None,
 ) -> None:
-    outputs, cells = memory.start
-    state: State = _repeated(outputs, search.beam), _repeated(cells, search.beam)
+    state: State = tuple(x.repeat_interleave(search.beam, 1) for x in memory.start)
     words = torch.full_like(search.last_words, model.config.bos_token_id)
     while not search.over:
         output = model(
@@ -138,7 +137,7 @@ def _run(
         words, state = search.last_words, _taken(output.state, parents)
         if (kept := search.put_aside()) is not None:
             memory, words = memory.of(kept), words[kept]
-            state = _kept(state[0], kept, search.beam), _kept(state[1], kept, search.beam)
+            state = tuple(_kept(x, kept, search.beam) for x in state)
             if noise_source is not None:
                 noise_source.keep(kept)
 
@@ -159,19 +158,12 @@ def _precise(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def _repeated(
-    x: Float[Tensor, "layer batch decoder"], beam: int
-) -> Float[Tensor, "layer row decoder"]:
-    return x.repeat_interleave(beam, 1)
-
-
 def _taken(state: State, parents: Int[Tensor, "batch hypothesis"]) -> State:
     first = torch.arange(len(parents), device=parents.device).unsqueeze(-1) * parents.shape[1]
     rows = (first + parents).flatten()
-    outputs, cells = state
-    return outputs[:, rows], cells[:, rows]
+    return tuple(x[:, rows] for x in state)
 
 
 def _kept(x: Tensor, sentences: Int[Tensor, " kept"], beam: int) -> Tensor:
-    """Selects sentences in the decoder's outputs or cells."""
+    """Selects sentences in a tensor of the decoder's state."""
     return x.unflatten(1, (-1, beam))[:, sentences].flatten(1, 2)

@@ -13,6 +13,7 @@ from babn.errors import ConfigError
 from babn_paper.models.texts import Text
 
 CHOICES = {
+    "decoder": ("parallel", "input-feeding"),
     "attention": ("softmax", "va-enum", "va-sample"),
     "estimator": ("reinforce", "gumbel"),
     "prediction": ("enum", "soft"),
@@ -32,6 +33,8 @@ class TranslationConfig(PreTrainedConfig):
         attention_size: Size of queries and keys.
         layers: Number of layers of the encoder, of the decoder and of the inference network.
         dropout: Dropout rate on word vectors, between layers and before the output.
+        decoder: `"input-feeding"` for the decoder of Deng et al., or `"parallel"` for one that runs
+            over all words of a target at once in training.
         attention: `"softmax"`, which `babn.convert` can replace; or variational attention, trained
             by enumeration of all alignments (`"va-enum"`) or with samples (`"va-sample"`).
         kl_weight: Weight of the KL of variational attention; may be changed in training.
@@ -63,6 +66,7 @@ class TranslationConfig(PreTrainedConfig):
         attention_size: int = 512,
         layers: int = 2,
         dropout: float = 0.3,
+        decoder: str = "parallel",
         attention: str = "softmax",
         kl_weight: float = 1.0,
         estimator: str = "reinforce",
@@ -86,6 +90,7 @@ class TranslationConfig(PreTrainedConfig):
         self.attention_size = attention_size
         self.layers = layers
         self.dropout = dropout
+        self.decoder = decoder
         self.attention = attention
         self.kl_weight = kl_weight
         self.estimator = estimator
@@ -114,6 +119,11 @@ class TranslationConfig(PreTrainedConfig):
         return self.attention != "softmax"
 
     @property
+    def feeds_inputs(self) -> bool:
+        """Whether the decoder takes the context of the word before as a further input."""
+        return self.decoder == "input-feeding"
+
+    @property
     def output_size(self) -> int:
         """Size of the last hidden layer."""
         return self.embedding_size if self.tie_word_embeddings else self.decoder_size
@@ -125,8 +135,8 @@ IGNORED = -100
 MEMORY = 2**35
 """Assumed memory of a CPU, in bytes."""
 
-State = tuple[Float[Tensor, "layer row decoder"], Float[Tensor, "layer row decoder"]]
-"""Outputs and cells of the decoder's layers."""
+State = tuple[Float[Tensor, "_ row _"], ...]
+"""Outputs and cells of the decoder's layers and, with input feeding, the last context."""
 
 
 def logits_at_once(device: torch.device) -> int:
@@ -148,18 +158,21 @@ class Memory:
         value: Contributions of source positions to the last hidden layer.
         text: The sources with their mask.
         start: Initial state of the decoder.
+        states: States of the encoder, for input feeding.
     """
 
     key: Float[Tensor, "batch source dim"]
     value: Float[Tensor, "batch source size"]
     text: Text
     start: State
+    states: Float[Tensor, "batch source width"] | None = None
 
     def of(self, rows: Int[Tensor, " kept"]) -> "Memory":
         """Selects some sources."""
-        outputs, cells = self.start
         text = Text(self.text.ids[rows], self.text.seen[rows])
-        return Memory(self.key[rows], self.value[rows], text, (outputs[:, rows], cells[:, rows]))
+        start = tuple(each[:, rows] for each in self.start)
+        states = None if self.states is None else self.states[rows]
+        return Memory(self.key[rows], self.value[rows], text, start, states)
 
     def probabilities(
         self, log_weights: Float[Tensor, "batch target source"]

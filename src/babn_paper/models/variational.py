@@ -24,8 +24,14 @@ def log_attention(
     key: Float[Tensor, "batch source dim"],
     seen: Bool[Tensor, "batch source"],
 ) -> Float[Tensor, "batch target source"]:
+    """Returns log-probabilities of alignments by the products of queries and keys; 0 at padding."""
+    return log_probabilities(query @ key.transpose(-1, -2), seen)
+
+
+def log_probabilities(
+    scores: Float[Tensor, "batch target source"], seen: Bool[Tensor, "batch source"]
+) -> Float[Tensor, "batch target source"]:
     """Returns log-probabilities of alignments, at least in single precision; 0 at padding."""
-    scores = query @ key.transpose(-1, -2)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     return log_normalize(scores.unsqueeze(1), seen[:, None, None]).squeeze(1)
 

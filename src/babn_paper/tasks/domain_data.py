@@ -3,7 +3,8 @@
 Desai & Durrett (2020, https://arxiv.org/abs/2003.07892) test on half of each development set, since
 most test sets have no labels. Here the examples at even positions of a development set (the first,
 the third, ...) form the development set, and those at odd positions the test set. If a folder has a
-file `test`, both sets are used as they are.
+file `test`, both sets are used as they are; of TwitterURL, which has no development set, it is the
+test file that is halved.
 """
 
 from collections.abc import Callable, Sequence
@@ -138,12 +139,14 @@ class Corpus:
         hub: Its location on the hub.
         reader: Makes examples of its rows.
         dev: Possible file names of its development set.
+        halves_test: Whether the file `test` is halved in place of a development set.
     """
 
     name: str
     hub: Hub
     reader: Reader
     dev: tuple[str, ...] = ("dev", "val", "validation")
+    halves_test: bool = False
 
     def has(self, data: str, split: Split) -> bool:
         """Whether the hub or the data folder has a split."""
@@ -168,7 +171,7 @@ class Corpus:
         folder = corpus_folder(data, self.name)
         part, names = self._file_names(folder, split)
         path = find_file(folder, part, names)
-        halved = split != "train" and not _has_test(folder)
+        halved = split != "train" and (self.halves_test or not _has_test(folder))
         return self._part(read_rows(path), str(path), fingerprint(path), split, halved)
 
     def _part(

@@ -5,8 +5,14 @@ In a window $w$, a span from token $i$ to $j$ has the probability
 $$p_w(i, j) = \frac1S \sum_s p_s(i \mid w) \, q_s(j \mid w),$$
 
 the mean over samples $s$ of softmaxes over the window's context and its first token, which
-represents no answer. As in the official script of BERT, the answer to a question is taken from the
-best spans of all of its windows, and no answer has its smallest probability over the windows.
+represents no answer. As in the official script of BERT, the answer to a question is the span with
+the largest score in all of its windows, and no answer has its smallest score over the windows. The
+script compares sums of logits, which are not normalised within a window. The score of a span is
+
+$$\log p_w(i, j) + \frac1S \sum_s \log Z_s(w), \qquad
+Z_s(w) = \sum_i e^{a_{si}} \sum_j e^{b_{sj}},$$
+
+with the logits $a$ of first and $b$ of last tokens: for one sample it is $a_i + b_j$.
 """
 
 import math
@@ -36,14 +42,15 @@ Logits = Float[Tensor, "sample window token 2"]
 
 @dataclass
 class Found:
-    """Spans of windows and their log-probabilities.
+    """Spans of windows, with scores that can be compared across windows.
 
     Attributes:
         spans: Characters of the best spans.
-        scores: Log-probabilities of the best spans; `-inf` where there are fewer spans.
+        scores: Scores of the best spans; `-inf` where there are fewer spans.
         sample_spans: Characters of the best span under each sample.
-        sample_scores: Log-probability of the best span under each sample.
-        sample_null: Log-probability of no answer under each sample.
+        sample_scores: Score of the best span under each sample.
+        sample_null: Score of no answer under each sample.
+        silence: Score of no answer.
         null: Log-probability of no answer at each temperature.
         gold: Log-probability of the best right span at each temperature; `-inf` if the window
             contains none.
@@ -54,6 +61,7 @@ class Found:
     sample_spans: Int[Tensor, "window sample 2"]
     sample_scores: Float[Tensor, "window sample"]
     sample_null: Float[Tensor, "window sample"]
+    silence: Float[Tensor, "window 1"]
     null: Float[Tensor, "window temperature"]
     gold: Float[Tensor, "window temperature"]
 
@@ -77,16 +85,19 @@ def find(
     if logs.isnan().any():
         raise NonFiniteError("The model's outputs are not finite. Train with a lower rate.")
     mixture, sample_scores, sample_best = _mixed(logs, context)
+    sizes = logits.logsumexp(2).sum(-1).T
+    size = sizes.mean(1, keepdim=True)
     scores, best = mixture.topk(min(BEST, mixture.shape[1]))
     right = locate(starts, ends, golds)
     tempered = [_tempered(logits, right, temperature) for temperature in TEMPERATURES]
     null, gold = torch.stack(tempered, 1).unbind(-1)
     return Found(
         _characters(best, starts, ends),
-        scores,
+        scores + size,
         _characters(sample_best, starts, ends),
-        sample_scores,
-        logs[:, :, 0].sum(-1).T,
+        sample_scores + sizes,
+        logs[:, :, 0].sum(-1).T + sizes,
+        null[:, [TEMPERATURES.index(1)]] + size,
         null,
         gold,
     )
@@ -202,7 +213,7 @@ def _prediction(question: Question, found: Found, unanswerable: bool) -> SpanPre
         question.id,
         tuple(answer.text for answer in question.answers),
         tuple(_texts(question.context, spans))[:BEST],
-        _rounded(null[TEMPERATURES.index(1)].item()),
+        _rounded(found.silence.min().item()),
         tuple(_sampled(question.context, found, unanswerable)),
         tuple(map(_rounded, gold.tolist())) if gold.isfinite().all() else (),
     )
@@ -228,5 +239,5 @@ def _sampled(context: str, found: Found, unanswerable: bool) -> Iterator[str]:
 
 
 def _rounded(value: float) -> float:
-    """Rounds a log-probability, to keep files small."""
+    """Rounds a score, to keep files small."""
     return round(value, 4)

@@ -29,9 +29,9 @@ class SpanPrediction:
     Attributes:
         id: Identifier of the question.
         golds: The right answers; none if the paragraph does not answer the question.
-        best: The most probable distinct texts with the log-probabilities of their best spans, in
-            descending order.
-        null: Log-probability of no answer.
+        best: The distinct texts with the largest scores, in descending order; see
+            `span_decoding`. A softmax over the scores has the probabilities of the texts.
+        null: Score of no answer.
         samples: Most probable answer of each sample, empty for no answer; none for one sample.
         gold_scores: Log-probability of the best right span, or of no answer if that is right, at
             each of `TEMPERATURES`; none if no window contains a right span.
@@ -112,7 +112,7 @@ def best_threshold(
 
     Args:
         scores: Scores of the texts that are predicted for answerable questions.
-        odds: $\log p(\text{no answer}) - \log p(\text{text})$.
+        odds: Score of no answer minus that of the text.
         answerable: Whether each question has an answer.
     """
     order = odds.argsort(stable=True)
@@ -199,7 +199,7 @@ def _best(loss: Float[Tensor, "question temperature"]) -> int:
 
 
 def _candidates(questions: Questions, unanswerable: bool) -> Float[Tensor, "question candidate"]:
-    """Returns the log-probabilities of the texts that each answer was chosen from."""
+    """Returns the scores of the texts that each answer was chosen from."""
     rows = [[score for _, score in each.best] for each in questions]
     # If there is no text, no answer has probability 1.
     rows = [

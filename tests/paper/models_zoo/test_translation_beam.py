@@ -27,14 +27,17 @@ from babn_paper.models import Translations, translate
 
 pytestmark = pytest.mark.thorough
 
-ALL = (*RULES, "va-enum")
+ALL = (*RULES, "va-enum", "feeding", "feeding va-enum")
 STOCHASTIC = ("bam", "belief", "heads")
 
 
 def model_of(rule: str, end: float | None = None) -> Any:
     """A model whose targets end neither at once nor never, unless `end` says so."""
-    made = translator(attention=rule) if rule in VARIATIONAL else converted(rule)
-    usual = 2.5 if rule in VARIATIONAL else -1.0
+    feeds, rule = rule.startswith("feeding"), rule.removeprefix("feeding").strip() or "belief"
+    fields = {"decoder": "input-feeding"} if feeds else {}
+    latent = rule in VARIATIONAL
+    made = translator(attention=rule, **fields) if latent else converted(rule, **fields)
+    usual = 2.5 if latent else 0.8 if feeds else -1.0
     with torch.no_grad():
         made.words.output.bias[EOS] += usual if end is None else end
     return made

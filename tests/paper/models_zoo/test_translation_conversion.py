@@ -1,5 +1,6 @@
 """The translation model's attention, converted."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from translation_cases import (
 )
 
 import babn
+from babn.conversion.override import overriding
 from babn_paper.models.translation_parts import TranslationOutput
 
 pytestmark = pytest.mark.thorough
@@ -134,7 +136,8 @@ def test_gradients_reach_every_parameter(rule: str) -> None:
 @pytest.mark.parametrize("rule", STOCHASTIC)
 def test_the_divergence_is_in_the_loss_of_training(rule: str) -> None:
     model = converted(rule)
-    plain = model(**batch()).loss
+    words = sum(map(len, TARGETS)) / len(TARGETS)  # the sum is of an example
+    plain = words * model(**batch()).loss
     with babn.posterior_mean(model):
         model.train()
         output = model(**batch())
@@ -173,3 +176,57 @@ def test_longer_sources_than_maps_are_refused() -> None:
         model(**sources([[5] * 10]), labels=torch.tensor([[6]]))
     targets = torch.tensor([[6] * 20])  # may be as long as they like
     assert model(**sources([[5] * 9]), labels=targets).loss.isfinite()
+
+
+FEEDING = {"decoder": "input-feeding"}
+
+
+def test_words_of_input_feeding_are_one_step_whatever_their_number() -> None:
+    (chain,) = babn.inspect(translator(**FEEDING), batch()).chains
+    assert (chain.name, len(chain.calls)) == ("cross_attention", 1)
+    model = translator(**FEEDING)
+    before = model(**batch())
+    after = babn.convert(model, babn.SoftmaxConfig(), batch(rows=[2]))(**batch())
+    torch.testing.assert_close(after.logits, before.logits)
+
+
+@pytest.mark.parametrize("rule", [*RULES, "keys"])
+def test_padding_changes_nothing_with_input_feeding(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RULES, "keys", babn.BeliefConfig(kl_reduction="sum"))
+    model = converted(rule, **FEEDING)
+    singles = [model(**batch(rows=[i])).logits[0] for i in range(3)]
+    kl = None if rule == "softmax" else [divergence(model, batch(rows=[i])) for i in range(3)]
+    for together in (batch(), batch(extra=3), batch(extra=3, left=True)):
+        logits = model(**together).logits
+        for i, single in enumerate(singles):
+            torch.testing.assert_close(logits[i, : len(TARGETS[i])], single)
+        if kl is not None:
+            torch.testing.assert_close(divergence(model, together), torch.stack(kl).mean())
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("rule", STOCHASTIC)
+def test_the_kl_of_input_feeding_is_that_of_all_words(rule: str, reduction: str) -> None:
+    config = replace(RULES[rule], kl_reduction=reduction)
+    model = babn.convert(translator(**FEEDING), config)
+    posteriors: list[Any] = []
+    with overriding(model, record_kl=True, posteriors=posteriors):
+        model(**batch(rows=[1]))
+    assert len(posteriors) == len(TARGETS[1])
+    each = torch.cat([posterior.kl() for _, posterior in posteriors], -2)
+    expected = each.mean() if reduction == "mean" else each.sum()
+    torch.testing.assert_close(babn.belief_kl(model), expected)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_gradients_reach_every_parameter_with_input_feeding(rule: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = converted(rule, **FEEDING).float()
+    model.save_pretrained(tmp_path)
+    loaded = babn.load(tmp_path).eval()
+    assert torch.equal(loaded(**batch()).logits, model(**batch()).logits)
+    model.train()(**batch()).loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().max() > 0, name

@@ -30,6 +30,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "softmax": {},
     "tied": {"tie_word_embeddings": True},
     "one layer": {"layers": 1},
+    "feeding": {"decoder": "input-feeding"},
+    "feeding va": {"decoder": "input-feeding", "attention": "va-enum"},
     "va-enum": {"attention": "va-enum"},
     "va-sample": {"attention": "va-sample"},
     "gumbel": {"attention": "va-sample", "estimator": "gumbel", "train_samples": 2},
@@ -69,9 +71,14 @@ def by_hand(model: Any, source: list[int], target: list[int]) -> Tensor:
     config, vectors = model.config, model.embedding.weight
     memory = encoded(model.encoder.lstm, [vectors[i] for i in source])
     size = config.encoder_size
-    start = linear(model.bridge.projection, torch.cat([memory[-1][:size], memory[0][size:]]))
-    start = start.view(2, config.layers, -1)
+    feeds = config.decoder == "input-feeding"
+    if feeds:
+        start = torch.zeros(2, config.layers, config.decoder_size, dtype=vectors.dtype)
+    else:
+        start = linear(model.bridge.projection, torch.cat([memory[-1][:size], memory[0][size:]]))
+        start = start.view(2, config.layers, -1)
     hs, cs = [x.tanh() for x in start[0]], list(start[1])
+    context = torch.zeros(2 * size, dtype=vectors.dtype)
     (w_k, w_c), (w_q, w_s), (b_q, b_s) = (
         x.split([config.attention_size, config.output_size])
         for x in (
@@ -82,18 +89,23 @@ def by_hand(model: Any, source: list[int], target: list[int]) -> Tensor:
     )
     logits = []
     for word in [BOS, *target[:-1]]:
-        x = vectors[word]
+        x = torch.cat([vectors[word], context]) if feeds else vectors[word]
         for layer in range(config.layers):
             hs[layer], cs[layer] = cell(model.decoder, f"{layer}", x, hs[layer], cs[layer])
             x = hs[layer]
         query = w_q @ x + b_q
-        weights = torch.stack([query @ (w_k @ h) for h in memory]).softmax(0)
+        if feeds:
+            (v,) = model.score.weight
+            scores = [v @ torch.tanh(query + w_k @ h) for h in memory]
+        else:
+            scores = [query @ (w_k @ h) for h in memory]
+        weights = torch.stack(scores).softmax(0)
         context = sum(w * h for w, h in zip(weights, memory, strict=True))
         logits.append(linear(model.words.output, (w_c @ context + w_s @ x + b_s).tanh()))
     return torch.stack(logits)
 
 
-@pytest.mark.parametrize("kind", ["softmax", "tied", "one layer"])
+@pytest.mark.parametrize("kind", ["softmax", "tied", "one layer", "feeding"])
 def test_the_equations(kind: str) -> None:
     model = translator(**KINDS[kind])
     output, losses = model(**batch()), []
@@ -106,17 +118,20 @@ def test_the_equations(kind: str) -> None:
     assert model.words.output.weight is model.embedding.weight or kind != "tied"
 
 
-def test_variational_attention_with_soft_prediction_has_the_same_equations() -> None:
-    model = translator(attention="va-enum", prediction="soft")
+@pytest.mark.parametrize("decoder", ["parallel", "input-feeding"])
+def test_variational_attention_with_soft_prediction_has_the_same_equations(decoder: str) -> None:
+    model = translator(attention="va-enum", prediction="soft", decoder=decoder)
     logits = model(**batch()).logits
     for i, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         torch.testing.assert_close(logits[i, : len(target)], by_hand(model, source, target))
 
 
-def test_the_sizes_of_the_paper() -> None:
+@pytest.mark.parametrize("decoder", ["parallel", "input-feeding"])
+def test_the_sizes_of_the_paper(decoder: str) -> None:
     """Its table of translation: 42 million parameters, 64 million with an inference network."""
     with torch.device("meta"):
-        models = [TranslationModel(TranslationConfig(attention=a)) for a in ("softmax", "va-enum")]
+        fields = [{"attention": a, "decoder": decoder} for a in ("softmax", "va-enum")]
+        models = [TranslationModel(TranslationConfig(**each)) for each in fields]
     counts = [sum(p.numel() for p in model.parameters()) for model in models]
     assert [count // 1_000_000 for count in counts] == [42, 64]
     lstm, decoder = models[0].encoder.lstm, models[0].decoder
@@ -124,7 +139,7 @@ def test_the_sizes_of_the_paper() -> None:
     assert (decoder.hidden_size, decoder.num_layers, decoder.dropout) == (768, 2, 0.3)
 
 
-@pytest.mark.parametrize("kind", ["softmax", *VARIATIONAL])
+@pytest.mark.parametrize("kind", ["softmax", "feeding", "feeding va", *VARIATIONAL])
 def test_padding_and_other_sentences_change_nothing(kind: str) -> None:
     model = translator(**KINDS[kind])
     singles = [model(**batch(rows=[i])) for i in range(3)]
@@ -148,7 +163,7 @@ def test_padding_changes_nothing_in_the_bound() -> None:
             torch.testing.assert_close(output[name], sum(parts))
 
 
-@pytest.mark.parametrize("kind", ["softmax", *VARIATIONAL])
+@pytest.mark.parametrize("kind", ["softmax", "feeding", *VARIATIONAL])
 def test_words_know_only_the_words_before_them(kind: str) -> None:
     model, inputs = translator(**KINDS[kind]), batch(rows=[1])
     before = model(**inputs).logits
@@ -207,7 +222,7 @@ def plain_lstms() -> Iterator[None]:
     torch._C._set_mkldnn_enabled(before)
 
 
-@pytest.mark.parametrize("kind", ["softmax", "va-enum", "va-sample", "gumbel"])
+@pytest.mark.parametrize("kind", ["softmax", "feeding", "va-enum", "va-sample", "gumbel"])
 @pytest.mark.usefixtures("plain_lstms")
 def test_half_precision(kind: str) -> None:
     torch.manual_seed(0)
@@ -242,7 +257,7 @@ def test_training_and_translating_on_a_gpu(kind: str, precision: torch.dtype) ->
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-@pytest.mark.parametrize("kind", ["softmax", "va-enum", "va-sample", "gumbel"])
+@pytest.mark.parametrize("kind", ["softmax", "feeding", "va-enum", "va-sample", "gumbel"])
 def test_a_source_without_words_is_no_trouble(kind: str) -> None:
     torch.manual_seed(0)
     model = translator(**KINDS[kind]).train()

@@ -21,7 +21,9 @@ def named(value: object) -> str | None:
 def test_parts_are_complete_and_balanced(task: DomainTask, part: str) -> None:
     assert task.has("builtin", part)
     found = task.read("builtin", part)
-    assert (found.name, found.origin, len(found.examples)) == (part, "builtin", SIZES[part])
+    halved = (task.name, part) == ("paraphrase", "out")  # as the paper does with TwitterURL
+    size = SIZES[part] // 2 if halved else SIZES[part]
+    assert (found.name, found.origin, len(found.examples)) == (part, "builtin", size)
     counts = Counter(each.label for each in found.examples)
     assert len(counts) == len(task.target.names) and len(set(counts.values())) == 1
 

@@ -88,7 +88,7 @@ def test_halves_count_only_what_has_a_label(tmp_path: Path) -> None:
 
 def test_each_domain_has_columns_of_its_own(tmp_path: Path) -> None:
     table(tmp_path / "qqp/test.tsv", QUESTIONS, "a|b|1", "c||0")
-    table(tmp_path / "twitter_url/test.tsv", SENTENCES, "d|e|0")
+    table(tmp_path / "twitter_url/test.tsv", SENTENCES, "x|y|1", "d|e|0")
     found = [PARAPHRASE.read(str(tmp_path), part).examples for part in ("test", "out")]
     assert [each.texts for part in found for each in part] == [("a", "b"), ("c", ""), ("d", "e")]
     assert not PARAPHRASE.has(str(tmp_path), "dev") and not PARAPHRASE.has(str(tmp_path), "train")

@@ -2,6 +2,7 @@
 
 import math
 import random
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -108,6 +109,19 @@ def every_span(case: Case, window: int, temperature: float = 1.0) -> list[dict[A
     return found
 
 
+def sizes(case: Case, window: int) -> list[float]:
+    """For each sample, what takes probabilities to sums of logits: the logarithm of both sums."""
+    valid = [i for i, (start, end) in enumerate(case.tokens[window]) if i == 0 or end > start]
+    return [
+        sum(math.log(sum(math.exp(row[i, end]) for i in valid)) for end in (0, 1))
+        for row in case.logits[window].double()
+    ]
+
+
+def scored(spans: dict[Any, float], size: float) -> dict[Any, float]:
+    return {key: probability * math.exp(size) for key, probability in spans.items()}
+
+
 def mean(samples: list[dict[Any, float]]) -> dict[Any, float]:
     return {key: sum(each[key] for each in samples) / len(samples) for key in samples[0]}
 
@@ -136,12 +150,13 @@ CASES = st.tuples(
 def test_against_all_spans(drawn: tuple[int, int, int, int], unanswerable: bool) -> None:
     case = make(*drawn)
     for i, answer in enumerate(case.answers(unanswerable)):
-        windows = [every_span(case, w) for w, owner in enumerate(case.owners) if owner == i]
-        expected = plain_best(case.questions[i], [mean(each) for each in windows])
+        own = [w for w, owner in enumerate(case.owners) if owner == i]
+        windows = [scored(mean(every_span(case, w)), statistics.fmean(sizes(case, w))) for w in own]
+        expected = plain_best(case.questions[i], windows)
         assert [text for text, _ in answer.best] == [text for text, _ in expected]
         for (_, score), (_, probability) in zip(answer.best, expected, strict=True):
             assert score == pytest.approx(math.log(probability), abs=2e-3)
-        null = min(mean(each)[None] for each in windows)
+        null = min(each[None] for each in windows)
         assert answer.null == pytest.approx(math.log(null), abs=2e-3)
 
 
@@ -150,7 +165,11 @@ def test_against_all_spans(drawn: tuple[int, int, int, int], unanswerable: bool)
 def test_answers_of_single_samples(drawn: tuple[int, int, int, int], unanswerable: bool) -> None:
     case = make(*drawn)
     for i, answer in enumerate(case.answers(unanswerable)):
-        windows = [every_span(case, w) for w, owner in enumerate(case.owners) if owner == i]
+        own = [w for w, owner in enumerate(case.owners) if owner == i]
+        windows = [
+            [scored(*each) for each in zip(every_span(case, w), sizes(case, w), strict=True)]
+            for w in own
+        ]
         expected = []
         for sample in zip(*windows, strict=True):
             ((text, probability), *_) = plain_best(case.questions[i], list(sample))
@@ -174,6 +193,22 @@ def test_probability_of_the_right_span(drawn: tuple[int, int, int, int]) -> None
                 assert answer.gold_scores == ()
             else:
                 assert answer.gold_scores[place] == pytest.approx(math.log(expected), abs=2e-3)
+
+
+def test_one_sample_compares_sums_of_logits_across_windows() -> None:
+    """As the official script does, whatever the other logits of a window are."""
+    case = make(11, samples=1, words=45, window=8, questions=1)
+    (answer,) = case.answers()
+    sums = [
+        (float(row[i, 0] + row[j, 1]), case.questions[0].context[tokens[i][0] : tokens[j][1]])
+        for row, tokens in zip((each[0] for each in case.logits), case.tokens, strict=True)
+        for i in range(QUESTION, len(tokens) - 1)
+        for j in range(i, len(tokens) - 1)
+    ]
+    score, text = max(sums)
+    assert len(case.owners) > 1
+    assert answer.best[0] == (text, pytest.approx(score, abs=1e-3))
+    assert answer.null == pytest.approx(min(float(x[0, 0].sum()) for x in case.logits), abs=1e-3)
 
 
 def test_batches_do_not_matter() -> None:
