@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from babn.public import *  # noqa: F403
+    from babn.training.trainer import BeliefTrainer as BeliefTrainer
+    from babn.training.trainer import BeliefTrainerMixin as BeliefTrainerMixin
 
 __version__ = "0.2.0"
 

@@ -128,6 +128,7 @@ def test_language_models_are_fitted_to_their_tokens() -> None:
 def test_an_interruption_leaves_the_level_as_it_was(monkeypatch) -> None:
     model, data = overconfident()
     babn.set_noise_level(model, 0.3)
+    babn.set_temperature(model, 2.0)
     calls = []
 
     def stop(*args, **kwargs):
@@ -138,6 +139,7 @@ def test_an_interruption_leaves_the_level_as_it_was(monkeypatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         babn.tune_noise(model, data, progress=False)
     assert calls and babn.get_noise_level(model) == 0.3
+    assert babn.get_temperature(model) == 2.0
 
 
 @pytest.mark.parametrize(

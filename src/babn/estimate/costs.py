@@ -219,7 +219,9 @@ def _noise_per_key(plan: Plan, each: int) -> Part:
     numbers, variables = shape.kv_heads * shape.head_dim, shape.heads
     read = times * work.keys * float(HALF * numbers + 2 * WHOLE * variables)
     arithmetic = work.keys * float(2 * times * numbers + each * variables)
-    return Part("random attention", 0.0, layers * (read + _copied(plan)), layers * arithmetic)
+    columns = 0 if plan.one_query else ALIGNED
+    flops = times * layers * 4.0 * plan.pairs * columns
+    return Part("random attention", flops, layers * (read + _copied(plan)), layers * arithmetic)
 
 
 def _copied(plan: Plan) -> float:

@@ -140,11 +140,12 @@ def tune_noise(
     else:
         batches = _batches(data, None if labels is None else torch.as_tensor(labels))
     search = _Search(model, batches, samples, settings, temperature, progress)
-    before = get_noise_level(model)
+    before = get_noise_level(model), get_temperature(model)
     try:
         search.run(partial(_admitted, max_accuracy_drop=max_accuracy_drop, rise=max_nll_rise))
     except BaseException:
-        set_noise_level(model, before)
+        set_noise_level(model, before[0])
+        set_temperature(model, before[1])
         raise
     finally:
         if search.bar is not None:
@@ -215,6 +216,8 @@ class _Search:
         """The result of a level, which is computed once."""
         if level not in self.tried:
             set_noise_level(self.model, level)
+            if self.fits_temperature and self.batches[0].labels.ndim == 1:
+                set_temperature(self.model, 1.0)
             counts = 1 if level == 0 else self.samples
             of_kind = self._of_tokens if self.batches[0].labels.ndim > 1 else self._of_classes
             self.tried[level] = of_kind(level, counts)
@@ -228,16 +231,17 @@ class _Search:
             [_classes(self.model, batch, samples, self.settings) for batch in self.batches]
         )
         labels = torch.cat([batch.labels.cpu() for batch in self.batches])
-        before, scale = get_temperature(self.model), 1.0
+        temperature = get_temperature(self.model)
         if self.fits_temperature:
-            scale = fit_temperature(found, labels)
+            temperature = fit_temperature(found, labels)
             if bool((found.probs.argmax(-1) == labels).all()):
-                scale = max(scale, 1 / before)  # the likelihood has no maximum
-        scaled = found.tempered(scale).probs.double()
+                temperature = max(temperature, 1.0)  # the likelihood has no maximum
+            found = found.tempered(temperature)
+        scaled = found.probs.double()
         chosen = scaled.gather(-1, labels[:, None])
         nll = -chosen.clamp(min=torch.finfo(torch.float32).tiny).log().mean()
         right = (scaled.argmax(-1) == labels).double().mean()
-        return Trial(level, before * scale, float(nll), float(right))
+        return Trial(level, temperature, float(nll), float(right))
 
     def _of_tokens(self, level: float, samples: int) -> Trial:
         """The result of a language model at its level, without accuracy."""
