@@ -4,11 +4,11 @@ from pathlib import Path
 
 
 def tune_noise(run: Path, *, samples: int | None = None, part: str = "dev") -> None:
-    """Fit the noise level of a finished run to its development data, without training.
+    """Fit noise level and temperature of a finished run to its development data, without training.
 
-    Chooses the level with the lowest negative log-likelihood among those that cost no accuracy,
-    saves it with the model, and prints the levels tried. Then the model predicts again, and the
-    run's predictions and results are replaced.
+    Chooses the level and temperature with the lowest negative log-likelihood among those that cost
+    no accuracy, saves them with the model, and prints the levels tried. Then the model predicts
+    again, and the run's predictions and results are replaced.
 
     Args:
         run: Folder of a finished run of a classification or multiple-choice task.
@@ -27,8 +27,8 @@ def tune_noise(run: Path, *, samples: int | None = None, part: str = "dev") -> N
     found, examples = tune_run(run, part=part, samples=samples, progress=console.is_terminal)
     console.print(str(found), markup=False)
     console.print(
-        f"noise level {found.level:.3g}, fitted to {examples} examples of {part}; saved in "
-        f"{RunFolder(run).model}",
+        f"noise level {found.level:.3g} and temperature {found.chosen.temperature:.3g}, fitted to "
+        f"{examples} examples of {part}; saved in {RunFolder(run).model}",
         markup=False,
         soft_wrap=True,
     )
