@@ -61,7 +61,7 @@ def test_other_data_is_evaluated_as_a_whole(run: Path, flags: list[str]) -> None
 def test_noise_is_tuned_saved_and_used(run: Path) -> None:
     output = invoke("tune-noise", str(run))
     assert "<- chosen" in output and "fitted to 7 examples of dev" in output
-    level = float(output.split("noise level ")[1].split(",")[0])
+    level = float(output.split("noise level ")[1].split()[0])
     found = babn.load(run / "model").babn.level
     assert found == pytest.approx(level, rel=1e-2)
     assert "classification, dev" in output
