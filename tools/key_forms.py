@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from babn.attention.inputs import Inputs
-from babn.attention.key_forms import FORMS, best_form
+from babn.attention.inputs import Inputs, repeat_heads
+from babn.attention.key_forms import ALIGNED, FORMS, best_form
 from babn.attention.softmax import softmax_attention
 
 BATCHES = {128: 32, 512: 32, 2048: 4, 8192: 1}
@@ -32,24 +33,40 @@ BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
 
+LARGEST_LOG = 60.0
+"""Bound of the log factors in `by_values`, so that no factor underflows."""
+
 Call = Callable[[Inputs, Tensor], Tensor]
 
 
 def calls() -> Iterator[tuple[str, str, Call]]:
     """Form, backend (torch's choice if empty) and function."""
     yield "softmax", "", lambda inputs, log_e: softmax_attention(inputs)
-    for name in FORMS:
-        yield name, "", lambda inputs, log_e, form=FORMS[name]: form(inputs, log_e, 0.0)
+    for name, form in FORMS.items():
+        yield name, "", lambda inputs, log_e, form=form: form(inputs, log_e, 0.0)
+    yield "values", "", by_values
     if torch.cuda.is_available():
         yield "flex", "", flex
         for backend in BACKENDS:
             yield "softmax", backend, lambda inputs, log_e: softmax_attention(inputs)
-            for name in ("wide", "columns", "values"):
-                yield (
-                    name,
-                    backend,
-                    lambda inputs, log_e, form=FORMS[name]: form(inputs, log_e, 0.0),
-                )
+            yield "wide", backend, lambda inputs, log_e: FORMS["wide"](inputs, log_e, 0.0)
+            yield "values", backend, by_values
+
+
+def by_values(inputs: Inputs, log_e: Tensor) -> Tensor:
+    r"""Multiplies the values by their factors: $P(Ev) / PE$ with $P$ the softmax weights.
+
+    A column of the values holds the factors, and its result the normaliser.
+    """
+    heads = inputs.query.shape[1]
+    key, value = (repeat_heads(x, heads) for x in (inputs.key, inputs.value))
+    e = log_e.clamp(-LARGEST_LOG, LARGEST_LOG).exp().to(value.dtype).transpose(2, 3)
+    size = value.shape[-1]
+    padding = -(size + 1) % ALIGNED
+    columns = F.pad(e.expand(*value.shape[:3], 1), (0, padding))
+    value = torch.cat([value * e, columns], -1)
+    output = softmax_attention(replace(inputs, key=key, value=value))
+    return output[..., :size] / output[..., size : size + 1]
 
 
 def flex(inputs: Inputs, log_e: Tensor) -> Tensor:

@@ -1,12 +1,11 @@
 r"""Attention $W_{ij} \propto e^{\Phi_{ij}} E_j$ with one factor per key, by torch's attention.
 
-Four forms give the same output. `best_form` chooses among them, and nothing else depends on the
-choice; `tools/key_forms.py` measures them.
+Two forms give the same output. `best_form` chooses between them, and nothing else depends on the
+choice; `tools/key_forms.py` compares them with others.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Literal
 
 import torch
@@ -18,7 +17,7 @@ from babn.attention.inputs import Inputs, repeat_heads
 from babn.attention.masking import is_rowwise
 from babn.attention.softmax import softmax_attention
 
-Form = Literal["bias", "columns", "wide", "values"]
+Form = Literal["bias", "wide"]
 
 LogFactors = Float[Tensor, "batch head 1 key"]
 
@@ -28,16 +27,12 @@ WIDE_FROM = 1024
 ALIGNED = 8
 """Head sizes are padded to a multiple of this, as kernels for half precision need it."""
 
-LARGEST_LOG = 60.0
-"""Bound of the log factors in `values`, so that no factor underflows in bfloat16 or float32."""
-
 
 def best_form(inputs: Inputs, log_e: LogFactors) -> Form:
     """The fastest form for a call.
 
     The gradient of a bias, and a bias beside causality or a mask of pairs, are tensors over all
-    pairs of queries and keys. Flash attention needs values that are as wide as queries and keys;
-    on a CPU it takes a bias, but not one with a gradient.
+    pairs of queries and keys. Flash attention on a CPU takes a bias, but not one with a gradient.
     """
     by_pair = inputs.causal or inputs.bias is not None or is_rowwise(inputs.mask)
     slow = log_e.requires_grad and not inputs.query.is_cuda
@@ -80,12 +75,12 @@ def by_bias(inputs: Inputs, log_e: LogFactors, dropout: float) -> Tensor:
     return softmax_attention(folded, dropout).flatten(1, 2).unsqueeze(2)
 
 
-def by_columns(inputs: Inputs, log_e: LogFactors, dropout: float, wide: bool = False) -> Tensor:
+def by_columns(inputs: Inputs, log_e: LogFactors, dropout: float) -> Tensor:
     """Adds columns to queries and keys whose products are the log factors.
 
     A head reads its own column of the keys, which the queries of a group share. The part of a log
-    factor that half precision rounds off has a second column. With `wide`, values get columns of
-    zeros.
+    factor that half precision rounds off has a second column. Values get columns of zeros, since
+    flash attention needs values that are as wide as queries and keys.
     """
     query, key, value = inputs.query, inputs.key, inputs.value
     heads, key_heads, keys = query.shape[1], key.shape[1], key.shape[2]
@@ -103,33 +98,12 @@ def by_columns(inputs: Inputs, log_e: LogFactors, dropout: float, wide: bool = F
     query = torch.cat([query, chosen], -1)
     key = torch.cat([key, F.pad(columns, (0, padding))], -1)
     size = value.shape[-1]
-    if wide:
-        value = F.pad(value, (0, key.shape[-1] - size))
+    value = F.pad(value, (0, key.shape[-1] - size))
     output = softmax_attention(replace(inputs, query=query, key=key, value=value), dropout)
     return output[..., :size]
 
 
-def by_values(inputs: Inputs, log_e: LogFactors, dropout: float) -> Tensor:
-    r"""Multiplies the values by their factors: $P(Ev) / PE$ with $P$ the softmax weights.
-
-    A column of the values holds the factors, and its result the normaliser.
-    """
-    if dropout:
-        raise NotImplementedError("dropped weights would be missing from the normaliser")
-    heads = inputs.query.shape[1]
-    key, value = (repeat_heads(x, heads) for x in (inputs.key, inputs.value))
-    e = log_e.clamp(-LARGEST_LOG, LARGEST_LOG).exp().to(value.dtype).transpose(2, 3)
-    size = value.shape[-1]
-    padding = -(size + 1) % ALIGNED
-    columns = F.pad(e.expand(*value.shape[:3], 1), (0, padding))
-    value = torch.cat([value * e, columns], -1)
-    output = softmax_attention(replace(inputs, key=key, value=value))
-    return output[..., :size] / output[..., size : size + 1]
-
-
 FORMS: dict[Form, Callable[[Inputs, LogFactors, float], Tensor]] = {
     "bias": by_bias,
-    "columns": by_columns,
-    "wide": partial(by_columns, wide=True),
-    "values": by_values,
+    "wide": by_columns,
 }
