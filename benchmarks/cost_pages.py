@@ -60,8 +60,8 @@ def noise() -> str:
     for each in found:
         parts += [
             f"{each['model']}, {noise_results.seeds(each)} seeds; training with noise took "
-            f"{noise_results.training_time(each):.1f} times as long as with softmax (median, eager, "
-            "20 runs at the same time on one GPU)",
+            f"{noise_results.training_time(each):.1f} times as long as with softmax (median, "
+            "eager, 20 runs at the same time on one GPU)",
             noise_results.table(each),
         ]
     return "\n\n".join([*parts, noise_results.wins(found)])

@@ -8,7 +8,6 @@ development sets, which `noise_table.py` tests on, are not used.
 """
 
 import contextlib
-import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,22 +18,21 @@ from noise_table import (
     TASKS,
     TRAINED,
     Data,
-    batches,
+    arguments,
     encode,
-    environment,
+    fresh,
     labels_of,
     logits_of,
     mc_dropout,
-    parse,
+    prepare,
     read,
     set_dropout,
-    sorted_rows,
     tempered,
     train,
     tuned,
+    write,
 )
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import babn
 from babn.attention.keys import KeyPosterior
@@ -116,21 +114,8 @@ TRAINED_CONFIGS = {
 
 def run(args: Any) -> None:
     """One task and seed."""
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    data = load_data(args.data, args.task, tokenizer, args.limit)
-    sets = {
-        name: batches(data[name], sorted_rows(data[name]), 64, tokenizer, args.device)
-        for name in ("tune", "test", "foreign")
-    }
-
-    def fresh() -> nn.Module:
-        torch.manual_seed(args.seed)
-        model = AutoModelForSequenceClassification.from_pretrained(
-            args.model, num_labels=2, dtype=torch.float32
-        )
-        return model.to(args.device)
-
-    model = fresh()
+    tokenizer, data, sets = prepare(args, load_data)
+    model = fresh(args)
     train(model, data["train"], tokenizer, args.seed, args)
     babn.convert(model, babn.SoftmaxConfig())
     found: dict[str, Any] = {
@@ -141,23 +126,13 @@ def run(args: Any) -> None:
     babn.revert(model)
     found |= {f"not trained: {name}": x for name, x in after_training(model, sets).items()}
     for name, config in TRAINED_CONFIGS.items():
-        model = fresh()
+        model = fresh(args)
         babn.convert(model, config)
         train(model, data["train"], tokenizer, args.seed, args)
         found[f"trained: {name}"] = tuned(model, sets)
-    result = {
-        "task": args.task,
-        "seed": args.seed,
-        "model": args.model.name,
-        "settings": {"lr": args.lr, "epochs": args.epochs},
-        **environment(args.device),
-        "methods": found,
-    }
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / f"{args.model.name}-{args.task}-{args.seed}.json").write_text(json.dumps(result))
-    print(args.task, args.seed, flush=True)
+    write(args, methods=found)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(max(torch.get_num_threads() // 2, 1))
-    run(parse())
+    run(arguments(TASKS).parse_args())

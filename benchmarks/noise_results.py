@@ -7,6 +7,7 @@ python benchmarks/noise_results.py --show benchmarks/results/noise-*.json
 import argparse
 import json
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,24 +145,33 @@ def training_time(results: dict[str, Any]) -> float:
     )
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def shown(all_results: list[dict[str, Any]]) -> str:
+    """The tables of several files."""
+    parts = [f"{each['model']}, {seeds(each)} seeds\n\n{table(each)}" for each in all_results]
+    if all(each["ensembles"] for each in all_results):
+        parts.append(wins(all_results))
+    return "\n\n".join(parts)
+
+
+Results = dict[str, Any]
+
+
+def main(
+    collect: Callable[[list[Path]], Results], shown: Callable[[list[Results]], str], about: str
+) -> None:
+    """The command line: collects runs into a file, or shows files."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="*")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--show", type=Path, nargs="+")
     args = parser.parse_args()
     if args.show is not None:
-        shown = [json.loads(path.read_text()) for path in args.show]
-        for results in shown:
-            print(f"{results['model']}, {seeds(results)} seeds\n\n{table(results)}\n")
-        if all(results["ensembles"] for results in shown):
-            print(wins(shown))
+        print(shown([json.loads(path.read_text()) for path in args.show]))
         return
     results = collect(args.runs)
     args.out.write_text(json.dumps(results, indent=None, separators=(",", ":")) + "\n")
-    print(table(results))
+    print(shown([results]))
 
 
 if __name__ == "__main__":
-    main()
+    main(collect, shown, __doc__)

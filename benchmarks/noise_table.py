@@ -14,6 +14,7 @@ import json
 import platform
 import random
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -249,24 +250,33 @@ def content(model: nn.Module, data: Data, device: str) -> list[dict[str, Any]]:
     return [vars(one) for one in map_content(model, {"input_ids": ids})]
 
 
-def run(args: Any) -> None:
-    """One task and seed."""
+def prepare(
+    args: Any, load: Callable[..., dict[str, Data]]
+) -> tuple[Any, dict[str, Data], dict[str, list[Data]]]:
+    """The tokenizer, the data, and batches of the sets that models are evaluated on."""
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    data = load_data(args.data, args.task, tokenizer, args.limit)
+    data = load(args.data, args.task, tokenizer, args.limit)
     sets = {
         name: batches(data[name], sorted_rows(data[name]), 64, tokenizer, args.device)
         for name in ("tune", "test", "foreign")
     }
+    return tokenizer, data, sets
+
+
+def fresh(args: Any) -> nn.Module:
+    """The pretrained encoder with a new classifier."""
+    torch.manual_seed(args.seed)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        args.model, num_labels=2, dtype=torch.float32
+    )
+    return model.to(args.device)
+
+
+def run(args: Any) -> None:
+    """One task and seed."""
+    tokenizer, data, sets = prepare(args, load_data)
     found: dict[str, Any] = {}
-
-    def fresh() -> nn.Module:
-        torch.manual_seed(args.seed)
-        model = AutoModelForSequenceClassification.from_pretrained(
-            args.model, num_labels=2, dtype=torch.float32
-        )
-        return model.to(args.device)
-
-    model = fresh()
+    model = fresh(args)
     seconds = {"softmax": train(model, data["train"], tokenizer, args.seed, args)}
     babn.convert(model, babn.SoftmaxConfig())
     logits_of(model, sets, 1)
@@ -285,32 +295,40 @@ def run(args: Any) -> None:
     found["BABN, not trained"] = tuned(model, sets, temperature=False)
     found["BABN + TS, not trained"] = tuned(model, sets)
     maps = {"not trained": content(model, data["train"], args.device)}
-    model = fresh()
+    model = fresh(args)
     babn.convert(model)
     seconds["BABN"] = train(model, data["train"], tokenizer, args.seed, args)
     found["BABN, trained"] = tuned(model, sets, temperature=False)
     found["BABN + TS, trained"] = tuned(model, sets)
     maps["trained"] = content(model, data["train"], args.device)
+    write(
+        args,
+        seconds=seconds,
+        methods=found,
+        content=maps,
+        logits={name: x.squeeze(0).half().tolist() for name, x in logits.items()},
+        labels={name: x.tolist() for name, x in truths.items()},
+    )
+
+
+def write(args: Any, **found: Any) -> None:
+    """Writes the results of a task and seed."""
     result = {
         "task": args.task,
         "seed": args.seed,
         "model": args.model.name,
         "settings": {"lr": args.lr, "epochs": args.epochs},
         **environment(args.device),
-        "seconds": seconds,
-        "methods": found,
-        "content": maps,
-        "logits": {name: x.squeeze(0).half().tolist() for name, x in logits.items()},
-        "labels": {name: x.tolist() for name, x in labels_of(sets).items()},
+        **found,
     }
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / f"{args.model.name}-{args.task}-{args.seed}.json").write_text(json.dumps(result))
-    print(args.task, args.seed, {k: round(v, 1) for k, v in seconds.items()}, flush=True)
+    print(args.task, args.seed, flush=True)
 
 
 def environment(device: str) -> dict[str, Any]:
     """Versions and machine."""
-    machine = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
+    machine = torch.cuda.get_device_name() if device.startswith("cuda") else platform.machine()
     versions = {"torch": torch.__version__, "python": platform.python_version()}
     return {"versions": versions, "machine": machine}
 
@@ -321,21 +339,21 @@ def sorted_rows(data: Data) -> list[int]:
     return sorted(range(len(ids)), key=lambda i: len(ids[i]))
 
 
-def parse() -> Any:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def arguments(tasks: Iterable[str]) -> argparse.ArgumentParser:
+    """The command line of one task and seed."""
+    parser = argparse.ArgumentParser()
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--task", choices=TASKS, required=True)
+    parser.add_argument("--task", choices=list(tasks), required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--limit", type=int, default=TRAINED, help="texts of each set, for a trial")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    return parser.parse_args()
+    return parser
 
 
 if __name__ == "__main__":
     torch.set_num_threads(max(torch.get_num_threads() // 2, 1))
-    run(parse())
+    run(arguments(TASKS).parse_args())

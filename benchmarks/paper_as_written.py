@@ -9,9 +9,7 @@ the first half of training. Its variants change one thing each. A second process
 to the file of the same task and seed.
 """
 
-import argparse
 import json
-import platform
 import random
 import time
 from dataclasses import dataclass, replace
@@ -308,7 +306,6 @@ def run(args: Any) -> None:
 def write(path: Path, args: Any, name: str, found: dict[str, Any]) -> None:
     """Adds a method to the file of the task and seed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    cuda = args.device.startswith("cuda")
     result = (
         json.loads(path.read_text())
         if path.exists()
@@ -317,8 +314,7 @@ def write(path: Path, args: Any, name: str, found: dict[str, Any]) -> None:
             "seed": args.seed,
             "model": args.model.name,
             "settings": {n: getattr(args, n) for n in ("lr", "epochs", "batch", "tokens", "limit")},
-            "versions": {"torch": torch.__version__, "python": platform.python_version()},
-            "machine": torch.cuda.get_device_name() if cuda else platform.machine(),
+            **noise_table.environment(args.device),
             "methods": {},
         }
     )
@@ -328,19 +324,10 @@ def write(path: Path, args: Any, name: str, found: dict[str, Any]) -> None:
 
 def parse() -> Any:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--task", choices=TASKS, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = noise_table.arguments(TASKS)
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="by default all")
-    parser.add_argument("--lr", type=float, default=1e-4)
-    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=128, help="tokens of a text at most")
-    parser.add_argument("--limit", type=int, default=TRAINED, help="texts of each set, for a trial")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
 
 

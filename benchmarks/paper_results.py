@@ -4,13 +4,12 @@ python benchmarks/paper_results.py RUNS.json... --out benchmarks/results/paper-m
 python benchmarks/paper_results.py --show benchmarks/results/paper-*.json
 """
 
-import argparse
 import json
 import statistics
 from pathlib import Path
 from typing import Any
 
-from noise_results import _rounded, _runs, _tasks, seeds
+from noise_results import _rounded, _runs, _tasks, main, seeds
 from paper_as_written import MAIN, METHODS
 
 from babn.evaluation.tables import Table
@@ -115,20 +114,5 @@ def page(all_results: list[dict[str, Any]]) -> str:
     return "\n\n".join(parts) or "No run is committed; every cell is missing (-)."
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", type=Path, nargs="*")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--show", type=Path, nargs="+")
-    args = parser.parse_args()
-    if args.show is not None:
-        print(page([json.loads(path.read_text()) for path in args.show]))
-        return
-    results = collect(args.runs)
-    args.out.write_text(json.dumps(results, indent=None, separators=(",", ":")) + "\n")
-    print(page([results]))
-
-
 if __name__ == "__main__":
-    main()
+    main(collect, page, __doc__)
