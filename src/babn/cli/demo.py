@@ -17,7 +17,7 @@ def demo(
     Fine-tunes a small pretrained model to recognise the intent of short requests, converts it, fits
     the noise to development texts, and predicts requests that it can and cannot know. Compares this
     with softmax, Monte Carlo dropout and a copy trained as BABN; prints a table and writes a page
-    with charts. Takes about five minutes on two cores; Ctrl-C stops it at any time.
+    with charts. Takes several minutes on two cores; Ctrl-C stops it at any time.
 
     Args:
         out: Folder to write the page and the numbers to.
