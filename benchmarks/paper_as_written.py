@@ -66,6 +66,12 @@ def paper(annealing: babn.KLAnnealing = ANNEALED, rate: float = 1.0, **settings:
     return Method(babn.BeliefConfig.paper(**settings), annealing, rate)
 
 
+WEIGHTS = 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12, 1e-14, 0.0
+"""Weights of the summed KL."""
+
+MEANS = 1.0, 0.1, 0.01, 1e-3, 1e-4
+"""Weights of the mean KL."""
+
 METHODS: dict[str, Method] = {
     "softmax": Method(None),
     "bam": Method(babn.BamConfig()),
@@ -75,24 +81,22 @@ METHODS: dict[str, Method] = {
     "pairs": Method(babn.BeliefConfig.pairs()),
     "paper, no annealing": paper(replace(ANNEALED, schedule="constant")),
     "paper, annealed to the end": paper(replace(ANNEALED, warmup=1.0)),
-    "paper, KL weight 0.1": paper(kl_weight=0.1),
-    "paper, KL weight 0.01": paper(kl_weight=0.01),
-    "paper, KL weight 0.001": paper(kl_weight=0.001),
-    "paper, KL weight 0": paper(kl_weight=0.0),
-    "paper, mean KL": paper(kl_reduction="mean"),
-    "paper, mean KL, weight 0.1": paper(kl_reduction="mean", kl_weight=0.1),
-    "paper, mean KL, weight 0.01": paper(kl_reduction="mean", kl_weight=0.01),
     "paper, rate x10": paper(rate=10.0),
     "paper, rate x100": paper(rate=100.0),
-    "paper, KL weight 0.01, rate x10": paper(rate=10.0, kl_weight=0.01),
-    "paper, KL weight 0.01, rate x100": paper(rate=100.0, kl_weight=0.01),
     "paper, rho 4": paper(rho=4.0),
+    "paper, consistent mean": paper(noise="truncated"),
     "paper, beta 1e-6": paper(beta=1e-6),
-    "paper, beta 1e-6, KL weight 0.01": paper(beta=1e-6, kl_weight=0.01),
     "paper, beta 1e-12": paper(beta=1e-12),
     "paper, normalised scores": paper(scores="normalized"),
-    "paper, normalised scores, KL weight 0.01": paper(scores="normalized", kl_weight=0.01),
-    "paper, consistent mean": paper(noise="truncated"),
+    **{f"paper, KL weight {w:g}": paper(kl_weight=w) for w in WEIGHTS},
+    **{f"paper, beta 1e-12, KL weight {w:g}": paper(beta=1e-12, kl_weight=w) for w in WEIGHTS},
+    **{
+        f"paper, normalised scores, KL weight {w:g}": paper(scores="normalized", kl_weight=w)
+        for w in WEIGHTS
+    },
+    "paper, KL weight 1e-06, rate x10": paper(rate=10.0, kl_weight=1e-6),
+    "paper, KL weight 1e-06, rate x100": paper(rate=100.0, kl_weight=1e-6),
+    **{f"paper, mean KL, weight {w:g}": paper(kl_reduction="mean", kl_weight=w) for w in MEANS},
 }
 """`paper` is the method as published, `default` ours; the KL weight is the one after annealing."""
 

@@ -1,102 +1,133 @@
 """Times the forms of attention with one factor per key: python tools/key_forms.py [--out FILE].
 
 On a GPU in bfloat16 at 128 to 8192 tokens, forward and backward, whole, padded and causal; on a CPU
-in float32 up to 512 tokens. Softmax is torch's attention without factors, and `flex` is compiled
-FlexAttention with a bias on keys. Each form is also compared with float32 on the same numbers. The
-winner goes into `best_form` of `src/babn/attention/key_forms.py`.
+in float32 up to 512 tokens. Softmax is torch's attention without factors, and `kernel` that of
+`babn.kernels.key_attention`. Each form is also compared with float32 on the same numbers. The
+winner among torch's forms goes into `best_form` of `src/babn/attention/key_forms.py`. `--tiles`
+times the kernels with several tiles instead.
 """
 
 import argparse
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from babn.attention.inputs import Inputs, repeat_heads
-from babn.attention.key_forms import ALIGNED, FORMS, best_form
+from babn.attention.inputs import Inputs
+from babn.attention.key_forms import FORMS, best_form
 from babn.attention.softmax import softmax_attention
 
 BATCHES = {128: 32, 512: 32, 2048: 4, 8192: 1}
 HEADS, DIM = 12, 64
-BACKENDS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-}
-
-LARGEST_LOG = 60.0
-"""Bound of the log factors in `by_values`, so that no factor underflows."""
+TILES = [(64, 64), (64, 128), (128, 64), (128, 128), (128, 32), (32, 128)]
+WARPS = 4, 8
 
 Call = Callable[[Inputs, Tensor], Tensor]
 
 
-def calls() -> Iterator[tuple[str, str, Call]]:
-    """Form, backend (torch's choice if empty) and function."""
-    yield "softmax", "", lambda inputs, log_e: softmax_attention(inputs)
+def calls() -> Iterator[tuple[str, Call]]:
+    """Forms and their functions."""
+    yield "softmax", lambda inputs, log_e: softmax_attention(inputs)
     for name, form in FORMS.items():
-        yield name, "", lambda inputs, log_e, form=form: form(inputs, log_e, 0.0)
-    yield "values", "", by_values
+        yield name, lambda inputs, log_e, form=form: form(inputs, log_e, 0.0)
     if torch.cuda.is_available():
-        yield "flex", "", flex
-        for backend in BACKENDS:
-            yield "softmax", backend, lambda inputs, log_e: softmax_attention(inputs)
-            yield "wide", backend, lambda inputs, log_e: FORMS["wide"](inputs, log_e, 0.0)
-            yield "values", backend, by_values
+        yield "kernel", by_kernel
 
 
-def by_values(inputs: Inputs, log_e: Tensor) -> Tensor:
-    r"""Multiplies the values by their factors: $P(Ev) / PE$ with $P$ the softmax weights.
+class Kernel(torch.autograd.Function):
+    """The kernels of `key_attention` with given log factors."""
 
-    A column of the values holds the factors, and its result the normaliser.
-    """
-    heads = inputs.query.shape[1]
-    key, value = (repeat_heads(x, heads) for x in (inputs.key, inputs.value))
-    e = log_e.clamp(-LARGEST_LOG, LARGEST_LOG).exp().to(value.dtype).transpose(2, 3)
-    size = value.shape[-1]
-    padding = -(size + 1) % ALIGNED
-    columns = F.pad(e.expand(*value.shape[:3], 1), (0, padding))
-    value = torch.cat([value * e, columns], -1)
-    output = softmax_attention(replace(inputs, key=key, value=value))
-    return output[..., :size] / output[..., size : size + 1]
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, log_e: Tensor, causal: bool) -> Tensor:
+        """The output."""
+        from babn.kernels.key_attention import attend
+
+        bias = (log_e / math.log(2)).squeeze(2)
+        out, lse = attend(q, k, v, bias, DIM**-0.5, causal)
+        ctx.save_for_backward(q, k, v, bias, out, lse)
+        ctx.causal = causal
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of queries, keys, values and log factors."""
+        from babn.kernels.key_attention import attend_backward
+
+        dq, dk, dv, dbias = attend_backward(*ctx.saved_tensors, dout, DIM**-0.5, ctx.causal)
+        return dq, dk, dv, dbias.unsqueeze(2), None
 
 
-def flex(inputs: Inputs, log_e: Tensor) -> Tensor:
-    """Compiled FlexAttention, causal or not; it takes no mask here."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
+def by_kernel(inputs: Inputs, log_e: Tensor) -> Tensor:
+    """The form by own kernels."""
     if inputs.mask is not None:
-        raise RuntimeError("not measured with a mask")
-    bias, length = log_e.squeeze(2), inputs.key.shape[2]
-    block = None
-    if inputs.causal:
-        key = length, inputs.query.device
-        if key not in _blocks:
-            _blocks[key] = create_block_mask(
-                lambda b, h, q, k: q >= k, None, None, length, length, inputs.query.device
-            )
-        block = _blocks[key]
-    run: Any = _compiled.setdefault("flex", torch.compile(flex_attention, dynamic=False))
-    return run(
-        inputs.query,
-        inputs.key,
-        inputs.value,
-        score_mod=lambda score, b, h, q, k: score + bias[b, h, k],
-        block_mask=block,
-        scale=inputs.scale,
-    )
+        log_e = log_e.masked_fill(~inputs.mask, -torch.inf)
+    result: Tensor = Kernel.apply(inputs.query, inputs.key, inputs.value, log_e, inputs.causal)
+    return result
 
 
-_blocks: dict[Any, Any] = {}
-_compiled: dict[str, Any] = {}
+def tune(lengths: list[int], device: torch.device) -> list[dict[str, Any]]:
+    """Milliseconds of each kernel with each tile; others keep theirs."""
+    from babn.kernels import key_attention
+
+    rows = []
+    for length, name in product(lengths, key_attention.TILES):
+        inputs, log_e = made(length, "whole", device)
+        kept = key_attention.TILES[name]
+        for (m, n), warps in product(TILES, WARPS):
+            tile = key_attention.TILES[name] = m, n, warps
+            key_attention._options.cache_clear()
+            try:
+                found = kernel_time(inputs, log_e, name)
+            except Exception as problem:  # tiles that do not fit
+                print(f"{length} {name} {tile}: {str(problem).splitlines()[0][:60]}")
+                continue
+            rows.append({"length": length, "kernel": name, "tile": tile, "us": found})
+        key_attention.TILES[name] = kept
+        best = sorted((r for r in rows if (r["length"], r["kernel"]) == (length, name)),
+                      key=lambda row: row["us"])  # fmt: skip
+        for row in best[:4]:
+            print(length, name, row["tile"], f"{row['us']:.1f} us", flush=True)
+    return rows
+
+
+def kernel_time(inputs: Inputs, log_e: Tensor, name: str) -> float:
+    """Microseconds of the launches of one kernel."""
+    from babn.kernels import key_attention
+
+    with torch.no_grad():
+        bias = (log_e / math.log(2)).squeeze(2)
+        arguments = inputs.query, inputs.key, inputs.value, bias
+        out, lse = key_attention.attend(*arguments, DIM**-0.5, False)
+        if name == "forward":
+            return launches(lambda: key_attention.attend(*arguments, DIM**-0.5, False))
+        return launches(
+            lambda: key_attention.attend_backward(*arguments, out, lse, out, DIM**-0.5, False)
+        )
+
+
+def launches(call: Callable[[], Any], repeats: int = 20) -> float:
+    """Microseconds on the GPU, without what Python takes."""
+    for _ in range(2):
+        call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    graph.replay()
+    start.record()
+    for _ in range(repeats):
+        graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return 1e3 * start.elapsed_time(end) / repeats
 
 
 def made(length: int, kind: str, device: torch.device) -> tuple[Inputs, Tensor]:
@@ -164,33 +195,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--lengths", type=int, nargs="*")
+    parser.add_argument("--tiles", action="store_true", help="time tiles of the kernels instead")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     lengths = args.lengths or (list(BATCHES) if device.type == "cuda" else [128, 512])
-    rows = []
-    for length in lengths:
-        for kind in ("whole", "padded", "causal"):
-            inputs, log_e = made(length, kind, device)
-            base = None
-            print(f"{length} tokens, {kind}; best_form says {best_form(inputs, log_e)}")
-            for name, backend, call in calls():
-                chosen = sdpa_kernel(BACKENDS[backend]) if backend else nullcontext()
-                try:
-                    with chosen:
-                        found = timed(call, inputs, log_e, 10 if device.type == "cuda" else 3)
-                        gap = error(call, inputs, log_e) if length <= 2048 else float("nan")
-                except Exception as problem:
-                    print(f"  {name:<8} {backend:<10} {str(problem).splitlines()[0][:70]}")
-                    continue
-                base = base or found["ms"]
-                times = f"{found['ms']:8.3f} ms  x{found['ms'] / base:5.2f}"
-                print(
-                    f"  {name:<8} {backend:<10} {times}  {found['MiB']:8.1f} MiB  error {gap:.1e}"
-                )
-                rows.append({"length": length, "kind": kind, "form": name, "backend": backend,
-                             "error": gap, **found})  # fmt: skip
+    rows = tune(lengths, device) if args.tiles else compare(lengths, device)
     if args.out:
         args.out.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=1))
+
+
+def compare(lengths: list[int], device: torch.device) -> list[dict[str, Any]]:
+    """Time, memory and error of each form."""
+    rows = []
+    for length, kind in product(lengths, ("whole", "padded", "causal")):
+        inputs, log_e = made(length, kind, device)
+        base = None
+        print(f"{length} tokens, {kind}; best_form says {best_form(inputs, log_e)}")
+        for name, call in calls():
+            found = timed(call, inputs, log_e, 10 if device.type == "cuda" else 3)
+            gap = error(call, inputs, log_e) if length <= 2048 else float("nan")
+            base = base or found["ms"]
+            times = f"{found['ms']:8.3f} ms  x{found['ms'] / base:5.2f}"
+            print(f"  {name:<8} {times}  {found['MiB']:8.1f} MiB  error {gap:.1e}", flush=True)
+            rows.append({"length": length, "kind": kind, "form": name, "error": gap, **found})
+    return rows
 
 
 if __name__ == "__main__":

@@ -308,9 +308,3 @@ def test_settings_of_pairs_are_refused_with_a_remedy(name: str, value: object) -
 def test_noise_without_end_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"rho=0\.0.*greater than 0"):
         BeliefConfig(rho=0.0)
-
-
-def test_kernels_for_pairs_are_refused_with_a_remedy() -> None:
-    with pytest.raises(ConfigError, match=r'kernel="triton".*Use kernel="auto", or .*pairs\('):
-        BeliefConfig(kernel="triton")
-    assert BeliefConfig(kernel="reference").kernel == "reference"

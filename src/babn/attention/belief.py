@@ -132,11 +132,6 @@ class BeliefConfig(RuleConfig):
                     f"Leave it out, or use BeliefConfig.pairs({name}={value!r}); in files and "
                     "commands noise_over=pairs."
                 )
-        if self.kernel == "triton":
-            raise ConfigError(
-                'kernel="triton" with noise_over="keys" is not possible: there torch\'s own '
-                'attention takes a bias. Use kernel="auto", or BeliefConfig.pairs(kernel="triton").'
-            )
 
     @classmethod
     def pairs(cls, **settings: Any) -> "BeliefConfig":

@@ -109,8 +109,13 @@ class PlacedNoise:
         self, noise: Noise, like: Float[Tensor, "batch head 1 key"], queries: int
     ) -> Float[Tensor, "batch head 1 key"]:
         """Standard noise of the keys, the same for every query of the text."""
-        every_query = torch.full((1, 1), EVERY_QUERY, device=like.device)
-        return noise.from_uniform(self._drawn(like, every_query, queries))
+        return noise.from_uniform(self.key_uniform(like, queries))
+
+    def key_uniform(
+        self, like: Float[Tensor, "batch head 1 key"], queries: int
+    ) -> Float[Tensor, "batch head 1 key"]:
+        """Uniform numbers of the keys, the same for every query of the text."""
+        return self._drawn(like, torch.full((1, 1), EVERY_QUERY, device=like.device), queries)
 
     def uniform(
         self, like: Float[Tensor, "batch head query key"]

@@ -77,10 +77,10 @@ class Inputs:
         return (*self.query.shape[:3], self.key.shape[2])
 
     def without_scores(self) -> Scores:
-        """Keys and mask with scores of zero that take up no memory."""
+        """Keys and mask with scores that have a shape and a type, but no values or memory."""
         dtype = torch.promote_types(self.query.dtype, torch.float32)
-        zero = torch.zeros((), dtype=dtype, device=self.query.device)
-        return Scores(zero.expand(self.pairs), self.mask, self.key, self.causal)
+        nothing = torch.empty((), dtype=dtype, device=self.query.device)
+        return Scores(nothing.expand(self.pairs), self.mask, self.key, self.causal)
 
     def with_causal_mask(self) -> "Inputs":
         """The call with causality as a part of its mask."""

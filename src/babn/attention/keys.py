@@ -215,17 +215,35 @@ class KeyBeliefRule(AttentionRule):
         return KeyPosterior(scores, q, lambda: self._kl_parts(step, scores, q))
 
     def _variables(self, step: int, scores: Scores) -> Weibull:
-        own, rowwise, key = self.parameter_sets[step], self.rowwise, scores.key
-        if rowwise is None:
-            rowwise = scores.causal or is_rowwise(scores.mask)
+        own, key = self.parameter_sets[step], scores.key
         typical, seen = None, None
-        if rowwise:
+        if self.is_rowwise(scores):
             typical = self.energies[own].unflatten(0, (key.shape[1], -1))[:, 0]
         elif scores.mask is not None:
             seen = tokens_seen(scores.mask).any(1, keepdim=True)
         scale: Tensor = _Scale.apply(key, self.log_shape, own, self.config.rho, typical, seen)
         scale = repeat_heads(scale.unsqueeze(2), scores.phi.shape[1]).to(scores.phi.dtype)
         return Weibull.with_mean_one(scale, self.config.noise)
+
+    def is_rowwise(self, scores: Scores) -> bool:
+        """Whether queries see different keys, so that shapes are relative to the dry run's."""
+        if self.rowwise is not None:
+            return self.rowwise
+        return scores.causal or is_rowwise(scores.mask)
+
+    def posterior_of(
+        self,
+        scores: Scores,
+        scale: Float[Tensor, "batch keyhead key"],
+        loc: Float[Tensor, "batch keyhead key"],
+        logits: Float[Tensor, "batch keyhead key"],
+    ) -> KeyPosterior:
+        """The posterior of a call whose numbers a kernel has computed."""
+        heads = scores.phi.shape[1]
+        scale, loc, logits = (repeat_heads(x.unsqueeze(2), heads) for x in (scale, loc, logits))
+        q = Weibull.with_mean_one(scale, self.config.noise, loc)
+        seen, beta = keys_seen(scores.mask), self.config.beta
+        return KeyPosterior(scores, q, lambda: KeyKL(q, logits, seen, beta))
 
     def _kl_parts(self, step: int, scores: Scores, q: Weibull) -> KeyKL:
         prior_net = cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])

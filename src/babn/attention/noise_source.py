@@ -33,6 +33,12 @@ class NoiseLike(Protocol):
         """Uniform numbers between 0 and 1 with the shape of `like`."""
         ...
 
+    def key_uniform(
+        self, like: Float[Tensor, "batch head 1 key"], queries: int
+    ) -> Float[Tensor, "batch head 1 key"]:
+        """Uniform numbers that all `queries` of a call share."""
+        ...
+
 
 class NoiseSource:
     """Noise from torch's global generator, or from one seed for each block of the batch.
@@ -62,6 +68,12 @@ class NoiseSource:
     ) -> Float[Tensor, "batch head 1 key"]:
         """Standard noise that all queries of a call share."""
         return self.noise(noise, like)
+
+    def key_uniform(
+        self, like: Float[Tensor, "batch head 1 key"], queries: int
+    ) -> Float[Tensor, "batch head 1 key"]:
+        """Uniform numbers that all queries of a call share."""
+        return self.uniform(like)
 
     def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Uniform numbers between 0 and 1 with the shape of `like`."""

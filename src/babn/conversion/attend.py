@@ -69,18 +69,23 @@ def _call_site(module: nn.Module) -> CallSite | None:
 
 
 def keeps_own_attention(module: nn.Module) -> bool:
-    """Whether a module is not converted, and its weights are not needed."""
-    return not hasattr(module, CALL_SITE) and recorder.calls is None and not _needs_weights()
+    """Whether the next call of a module is that of the model as it was; counts it if so.
 
-
-def _needs_weights() -> bool:
-    context = active_context()
-    return context is not None and context.needs_weights
+    It is if the module is not converted, or at a posterior mean that is softmax attention.
+    """
+    site, context = getattr(module, CALL_SITE, None), active_context()
+    if recorder.calls is not None or (context is not None and context.needs_weights):
+        return False
+    if site is None:
+        return True
+    return context is not None and not module.training and context.passes_softmax(site)
 
 
 def _by_torch(inputs: Inputs) -> Tensor | None:
     """Attention of a layer that is not converted, by torch's kernels unless weights are needed."""
-    if inputs.needs_weights or _needs_weights() or not takes_softmax(inputs):
+    context = active_context()
+    needed = inputs.needs_weights or (context is not None and context.needs_weights)
+    if needed or not takes_softmax(inputs):
         return None
     return softmax_attention(inputs, inputs.dropout)
 

@@ -64,6 +64,9 @@ class ForwardContext:
         self.states: dict[int, Any] = {}
         self.sizes: dict[int, tuple[int, int]] = {}
         self.layer_kl = LayerKL(state, override.counted)
+        self.is_softmax = state.config.kernel != "reference" and state.config.is_softmax(
+            self.mode == "sample", self.with_kl
+        )
 
     def weights(self, site: CallSite, scores: Scores) -> Tensor:
         """The attention weights of the next call at `site`; keeps its KL."""
@@ -103,7 +106,7 @@ class ForwardContext:
         if config.kernel == "reference" or self.needs_weights or inputs.needs_weights:
             return None
         sample = self.mode == "sample"
-        if config.is_softmax(sample, self.with_kl) and takes_softmax(inputs):
+        if self.is_softmax and takes_softmax(inputs):
             self._next_place(site)
             self._note_memory(pairs, 1)
             return softmax_attention(inputs, self.dropout(inputs))
@@ -127,12 +130,30 @@ class ForwardContext:
         """Torch's attention with a sample of the keys' variables as factors of the weights."""
         place = self._next_place(site)
         self._note_memory(math.prod(inputs.pairs), 1)
+        if not site.recurrent and self._takes_key_kernel(inputs):
+            return self._by_key_kernel(place, inputs)
         posterior = self._posterior(place, inputs.without_scores())
         assert isinstance(posterior, KeyPosterior)
         if self.mode == "mean":
             return softmax_attention(inputs, self.dropout(inputs))
         log_e = posterior.log_sample(self._noise(place))
         return attention_with_factors(inputs, log_e, self.dropout(inputs))
+
+    def _takes_key_kernel(self, inputs: Inputs) -> bool:
+        """Whether the kernel for one variable per key applies to a call."""
+        if self.mode == "mean" or self.dropout(inputs):
+            return False
+        return dispatch.takes_key_kernel(inputs, self.state.config.kernel == "triton")
+
+    def _by_key_kernel(self, place: tuple[int, int], inputs: Inputs) -> Tensor:
+        """A sample's output by the kernel; keeps the KL of the call."""
+        chain, step = place
+        rule = self._rule(chain)
+        request = dispatch.Request(True, self.with_kl, self._noise(place), self.level)
+        output, posterior = dispatch.attend_by_keys(rule, step, inputs, request)
+        if posterior is not None:
+            self.layer_kl.keep(place, posterior, posterior.scores)
+        return output
 
     def _upward(
         self, place: tuple[int, int], compute: Callable[[], Any], sizes: tuple[int, int]
@@ -207,6 +228,12 @@ class ForwardContext:
         count, before = self.counts.get(path, 0), self.checked.get(path, 0)
         self.checked[path] = count
         return count > before
+
+    def passes_softmax(self, site: CallSite) -> bool:
+        """Whether the next call at `site` is softmax attention; counts it if so."""
+        if not self.is_softmax or self.override.memory is not None:
+            return False
+        return self.leaves_out(site) or self._next_place(site) is not None
 
     def leaves_out(self, site: CallSite) -> bool:
         """Whether the next call at `site` keeps softmax; counts it if so."""

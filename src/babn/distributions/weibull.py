@@ -44,10 +44,16 @@ class Weibull(LogLocationScale):
         self._k: Tensor | None = k
 
     @classmethod
-    def with_mean_one(cls, scale: Float[Tensor, "..."], noise: NoiseName = "exact") -> "Weibull":
-        r"""The distribution of mean one with $1/k$ = `scale`."""
+    def with_mean_one(
+        cls,
+        scale: Float[Tensor, "..."],
+        noise: NoiseName = "exact",
+        log_lam: Float[Tensor, "..."] | None = None,
+    ) -> "Weibull":
+        r"""The distribution of mean one with $1/k$ = `scale`; computes `log_lam` if not given."""
         moments = noise_for("weibull", noise)
-        return cls._of(-moments.log_moment(scale), scale, moments, 0.0)
+        loc = -moments.log_moment(scale) if log_lam is None else log_lam
+        return cls._of(loc, scale, moments, 0.0)
 
     @classmethod
     def joined(cls, several: Sequence["Weibull"]) -> "Weibull":

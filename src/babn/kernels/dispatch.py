@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from os import environ
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +20,10 @@ from torch import Tensor
 from babn.attention.bam import BamConfig, BamRule
 from babn.attention.belief import BeliefConfig, BeliefRule, UpwardStates, WeibullEncoder
 from babn.attention.inputs import Inputs
+from babn.attention.keys import KeyBeliefRule, KeyPosterior
 from babn.attention.masking import Mask, from_ranks, is_rowwise
-from babn.attention.noise_source import NoiseSource
+from babn.attention.noise_source import NoiseLike, NoiseSource
+from babn.attention.prior import KeyNetwork
 from babn.attention.rule import AttentionRule, RuleConfig
 from babn.attention.upward import AxisMap, upward_path
 from babn.kernels.settings import Settings
@@ -47,7 +49,7 @@ class Request:
 
     sample: bool
     with_kl: bool
-    noise_source: NoiseSource
+    noise_source: NoiseLike
     level: float = 1.0
 
 
@@ -136,6 +138,53 @@ def why_not_triton(inputs: Inputs, forced: bool) -> str | None:
     return why_no_kernels(inputs.query.device, forced)
 
 
+def takes_key_kernel(inputs: Inputs, forced: bool) -> bool:
+    """Whether the kernel for one variable per key applies: several queries, and no pair mask."""
+    sizes = inputs.query.shape[-1], inputs.key.shape[-1], inputs.value.shape[-1]
+    return (
+        inputs.bias is None
+        and inputs.pairs[-2] > 1
+        and len({*sizes}) == 1
+        and not is_rowwise(inputs.mask)
+        and why_not_triton(inputs, forced) is None
+    )
+
+
+def attend_by_keys(
+    rule: AttentionRule, step: int, inputs: Inputs, request: Request
+) -> tuple[Float[Tensor, "batch head query dim"], KeyPosterior | None]:
+    """A sample's output of a call with one variable per key, and the posterior if it has a KL.
+
+    Args:
+        rule: The method.
+        step: Index of the call in its chain.
+        inputs: A call for which `takes_key_kernel` holds.
+        request: What to compute.
+    """
+    from babn.kernels.key_op import KeyAttention
+
+    assert isinstance(rule, KeyBeliefRule)
+    batch, heads, queries, keys = inputs.pairs
+    config, own, scores = rule.config, rule.parameter_sets[step], inputs.without_scores()
+    q, k, v = (
+        x if x.stride(-1) == 1 else x.contiguous() for x in (inputs.query, inputs.key, inputs.value)
+    )
+    u = request.noise_source.key_uniform(
+        q.new_empty(batch, heads, 1, keys, dtype=torch.float32), queries
+    )
+    seen = None
+    if inputs.mask is not None:
+        seen = inputs.mask[:, 0, 0].expand(batch, keys).contiguous().view(torch.uint8)
+    network = cast(KeyNetwork, rule.prior_nets[own])
+    output, scale, loc, logits = KeyAttention.apply(
+        q, k, v, u.view(batch, heads, keys), seen, rule.log_shape[own], rule.energies[own],
+        network.inner.weight, network.inner.bias, network.outer.weight, network.outer.bias,
+        inputs.scale, inputs.causal, config.rho, request.level, config.noise != "exact",
+        config.noise == "truncated", not rule.is_rowwise(scores), request.with_kl,
+    )  # fmt: skip
+    return output, rule.posterior_of(scores, scale, loc, logits) if request.with_kl else None
+
+
 def attend(
     rule: AttentionRule,
     step: int,
@@ -180,6 +229,7 @@ def attend(
         with_kl=request.with_kl,
     )
     query, key, value = _operands(inputs)
+    assert isinstance(request.noise_source, NoiseSource)
     seeds = request.noise_source.draw_seeds(query.device) if request.sample else None
     output, kl_rows, *_ = weibull_attention(
         query, key, value, *maps, *network, inputs.mask, inputs.bias, seeds, *settings

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
-import triton
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -161,7 +160,7 @@ LARGE_HEAD = 1024
 
 def block(size: int) -> int:
     """The smallest block that holds so many numbers and that products of matrices accept."""
-    return max(16, triton.next_power_of_2(size))
+    return max(16, 1 << (size - 1).bit_length())
 
 
 def head_bytes(q: Tensor, v: Tensor) -> int:
@@ -342,8 +341,8 @@ def _device(argument: Argument) -> torch.device:
 
 def _kind(argument: Argument) -> Any:
     """What Triton specialises a kernel for."""
+    if isinstance(argument, Tensor):
+        return argument.dtype, argument.data_ptr() % 16 == 0
     if isinstance(argument, tuple):
         return tuple([_kind(each) for each in argument])
-    if isinstance(argument, TensorDescriptor):
-        return argument.base.dtype, tuple(argument.block_shape)
-    return argument.dtype, argument.data_ptr() % 16 == 0
+    return argument.base.dtype, tuple(argument.block_shape)

@@ -1,0 +1,163 @@
+"""The kernels for one variable per key, against the reference on the same uniform numbers."""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from babn.attention.belief import BeliefConfig
+from babn.attention.inputs import Inputs
+from babn.attention.key_forms import attention_with_factors
+from babn.attention.keys import KeyBeliefRule
+from babn.attention.noise_source import RowNoiseSource
+from babn.attention.rule import ChainShape
+from babn.kernels import dispatch
+
+Case = tuple[KeyBeliefRule, Inputs]
+
+
+def case(
+    device: torch.device, queries: int = 20, keys: int = 37, groups: int = 1, masked: bool = False,
+    causal: bool = False, size: int = 16, dtype: torch.dtype = torch.float32, **settings: Any,
+) -> Case:  # fmt: skip
+    torch.manual_seed(1)
+    keys = queries if causal else keys
+    rule = BeliefConfig(prior_hidden=5, rho=3.0, **settings).build(
+        ChainShape(4, size, parameter_sets=(0,), rowwise=causal)
+    )
+    assert isinstance(rule, KeyBeliefRule)
+    with torch.no_grad():
+        rule.log_shape.fill_(0.3)
+        rule.energies.copy_(torch.rand(1, 4).repeat_interleave(1, 1) * 10 + 10)
+        if groups > 1:
+            rule.energies.copy_(rule.energies[:, ::groups].repeat_interleave(groups, 1))
+    mask = None
+    if masked:
+        mask = torch.ones(2, 1, 1, keys, dtype=torch.bool, device=device)
+        mask[0, ..., keys // 2 :] = False
+    # Heads after tokens in memory, as projections leave them.
+    q, k, v = (
+        torch.randn(2, n, h, size, device=device, dtype=dtype).transpose(1, 2).requires_grad_()
+        for n, h in ((queries, 4), (keys, 4 // groups), (keys, 4 // groups))
+    )
+    return rule.to(device), Inputs(q, k, v, scale=size**-0.5, mask=mask, causal=causal)
+
+
+def reference(rule: KeyBeliefRule, inputs: Inputs, level: float) -> tuple[Tensor, Tensor]:
+    scores = inputs.without_scores()
+    posterior = rule(0, scores, None)
+    drawn = posterior if level == 1 else posterior.at_level(level)
+    log_e = drawn.log_sample(RowNoiseSource([7, 8]))
+    return attention_with_factors(inputs, log_e, form="bias"), posterior.kl()
+
+
+def by_kernel(
+    rule: KeyBeliefRule, inputs: Inputs, level: float, with_kl: bool
+) -> tuple[Tensor, Tensor | None]:
+    assert dispatch.takes_key_kernel(inputs, forced=True)
+    request = dispatch.Request(True, with_kl, RowNoiseSource([7, 8]), level)
+    output, posterior = dispatch.attend_by_keys(rule, 0, inputs, request)
+    return output, posterior.kl() if with_kl else None
+
+
+def gradients(rule: KeyBeliefRule, inputs: Inputs, output: Tensor, kl: Tensor | None) -> list[Any]:
+    torch.manual_seed(2)
+    loss = (output.float() * torch.randn(output.shape).to(output.device)).sum()
+    if kl is not None:
+        loss = loss + 0.3 * (kl * torch.rand(kl.shape).to(kl.device)).sum()
+    wanted = [inputs.query, inputs.key, inputs.value, *rule.parameters()]
+    return list(torch.autograd.grad(loss, wanted, allow_unused=True))
+
+
+def compare(rule: KeyBeliefRule, inputs: Inputs, level: float = 1.0, tolerance: float = 1e-4):
+    expected, expected_kl = reference(rule, inputs, level)
+    found, kl = by_kernel(rule, inputs, level, True)
+    assert kl is not None
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(kl, expected_kl, atol=10 * tolerance, rtol=tolerance)
+    pairs = zip(
+        gradients(rule, inputs, found, kl),
+        gradients(rule, inputs, expected, expected_kl),
+        strict=True,
+    )
+    for one, other in pairs:
+        # relative to the whole tensor: the slope of the truncated moment has an error of 2e-3
+        assert (one - other).norm() <= 20 * tolerance * other.norm() + 1e-5
+
+
+@pytest.mark.parametrize("noise", ["truncated", "exact", "truncated-paper"])
+def test_output_kl_and_gradients_are_those_of_the_reference(
+    device: torch.device, noise: str
+) -> None:
+    compare(*case(device, noise=noise))
+
+
+@pytest.mark.parametrize(
+    ("groups", "masked", "causal"), [*product([1, 2], [False, True], [False, True])]
+)
+def test_groups_of_queries_masks_and_causality(
+    device: torch.device, groups: int, masked: bool, causal: bool
+) -> None:
+    compare(*case(device, groups=groups, masked=masked, causal=causal))
+
+
+@pytest.mark.parametrize(("queries", "keys", "size"), [(2, 1, 8), (64, 128, 64), (33, 150, 24)])
+def test_sizes(device: torch.device, queries: int, keys: int, size: int) -> None:
+    compare(*case(device, queries, keys, size=size))
+
+
+def test_noise_levels(device: torch.device) -> None:
+    compare(*case(device), level=0.4)
+
+
+def test_equal_keys_have_the_shape_rho(device: torch.device) -> None:
+    rule, inputs = case(device)
+    same = inputs.key.detach()[:, :, :1].expand_as(inputs.key).clone().requires_grad_()
+    compare(rule, replace(inputs, key=same))
+
+
+def test_without_the_kl_the_output_is_the_same(device: torch.device) -> None:
+    rule, inputs = case(device)
+    with_kl, _ = by_kernel(rule, inputs, 1.0, True)
+    without, _ = by_kernel(rule, inputs, 1.0, False)
+    assert torch.equal(with_kl, without)
+    found = gradients(rule, inputs, without, None)
+    expected = gradients(rule, inputs, reference(rule, inputs, 1.0)[0], None)
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or (one - other).norm() <= 2e-3 * other.norm() + 1e-5
+
+
+def test_rows_without_keys_give_zeros(device: torch.device) -> None:
+    rule, inputs = case(device, masked=True)
+    assert inputs.mask is not None
+    inputs.mask[0] = False
+    output, kl = by_kernel(rule, inputs, 1.0, True)
+    assert not output[0].any()
+    assert all(each.isfinite().all() for each in gradients(rule, inputs, output, kl))
+
+
+def test_half_precision_is_near_the_reference_in_float32(device: torch.device) -> None:
+    # The interpreter has no arithmetic for bfloat16.
+    half = torch.bfloat16 if device.type == "cuda" else torch.float16
+    rule, inputs = case(device, dtype=half)
+    q, k, v = (
+        x.detach().float().requires_grad_() for x in (inputs.query, inputs.key, inputs.value)
+    )
+    exact = replace(inputs, query=q, key=k, value=v)
+    found, expected = by_kernel(rule, inputs, 1.0, True), reference(rule, exact, 1.0)
+    torch.testing.assert_close(found[0].float(), expected[0], atol=2e-2, rtol=2e-2)
+    pairs = zip(gradients(rule, inputs, *found), gradients(rule, exact, *expected), strict=True)
+    for one, other in pairs:
+        assert (one.float() - other).norm() <= 2e-2 * other.norm() + 1e-5
+
+
+def test_calls_that_need_pairs_are_left_to_torch(device: torch.device) -> None:
+    _, inputs = case(device)
+    pairs = torch.zeros(1, 1, 20, 37, device=device)
+    assert not dispatch.takes_key_kernel(replace(inputs, bias=pairs), forced=True)
+    assert not dispatch.takes_key_kernel(replace(inputs, mask=pairs == 0), forced=True)
+    assert not dispatch.takes_key_kernel(replace(inputs, query=inputs.query[:, :, :1]), forced=True)
