@@ -115,7 +115,15 @@ def own_state(module: nn.Module) -> BeliefState | None:
 
 def converted_roots(model: nn.Module) -> list[nn.Module]:
     """The roots of all converted models inside `model`."""
-    return [module for module in model.modules() if own_state(module) is not None]
+    found, seen, waiting = [], set(), [model]
+    while waiting:  # `modules()` also makes names, which takes most of its time
+        module = waiting.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            waiting.extend(each for each in reversed(module._modules.values()) if each is not None)
+            if own_state(module) is not None:
+                found.append(module)
+    return found
 
 
 def is_part(model: nn.Module) -> bool:
@@ -134,7 +142,7 @@ def mark_parts(root: nn.Module, state: BeliefState) -> list[Callable[[], None]]:
 
 def belief_states(model: nn.Module) -> list[BeliefState]:
     """The states of all converted models inside `model`, at least one."""
-    states = [state for module in model.modules() if (state := own_state(module)) is not None]
+    states = [state for root in converted_roots(model) if (state := own_state(root)) is not None]
     if not states:
         raise NotConvertedError(
             f"{type(model).__name__} is not converted. Call babn.convert(model, config) first."

@@ -42,7 +42,8 @@ def evaluating(model: nn.Module, dropout: bool = False) -> Iterator[None]:
         if use is None:
             modes = {module: module.training for module in model.modules()}
             use = _uses[model] = _Use(modes, dropout, [])
-            _switch(model, use, dropout)
+            if dropout or any(modes.values()):
+                _switch(model, use, dropout)
         outer = use.dropout
         if outer != dropout:
             _switch(model, use, dropout)

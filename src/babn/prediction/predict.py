@@ -127,9 +127,10 @@ def _sampled(model: nn.Module, batch: Any, settings: _Settings) -> Prediction:
     sampler.check_batch()
     followed = seed if dropout else None
     with torch.no_grad(), evaluating(model, dropout), following_seed(followed, model):
-        logits = [sampler.draw(0, 1)]
+        first = samples if settings.memory is None and sampler.is_small(samples) else 1
+        logits = [sampler.draw(0, first)]
         step = sampler.samples_per_pass(settings.memory)
-        for start in range(1, samples, step):
+        for start in range(first, samples, step):
             logits.append(sampler.draw(start, min(start + step, samples)))
     return Prediction(torch.cat(logits), _activation(model, logits[0]))
 
@@ -155,6 +156,10 @@ def check_samples(value: Any, name: str = "samples") -> None:
     """Validates that a number of samples is a positive integer."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise SamplesError(f"{name}={value!r} is not possible. Give a whole number from 1 on.")
+
+
+FEW_TOKENS = 8192
+"""Tokens of all samples together up to which one pass takes little memory with any model."""
 
 
 @dataclass
@@ -197,6 +202,12 @@ class _Sampler:
         values = (*self.args, *self.kwargs.values())
         if not any(isinstance(x, Tensor) and x.ndim for x in values):
             raise SamplesError("The batch has no tensor, so its size is unknown. Pass its inputs.")
+
+    def is_small(self, samples: int) -> bool:
+        """Whether all samples fit into one pass without measuring what one of them takes."""
+        values = (*self.args, *self.kwargs.values())
+        tokens = [x.numel() for x in values if isinstance(x, Tensor) and x.dtype == torch.int64]
+        return bool(tokens) and samples * max(tokens) <= FEW_TOKENS
 
     def samples_per_pass(self, memory: float | None) -> int:
         """The number of samples that fit into the memory budget, given what the first one took."""
