@@ -30,24 +30,6 @@ LENGTHS = {"logits_strides": 3, "weight_strides": 2}
 NUMBERS = {"attend_forward": 7, "attend_backward_rows": 6}
 
 
-DESCRIBED = {
-    "step_over_keys": {
-        "X": ("BLOCK_M", "BLOCK_K"),
-        "WEIGHT": ("BLOCK_N", "BLOCK_K"),
-        "OUT": ("BLOCK_M", "BLOCK_N"),
-    },
-    "step_over_keys_backward": {
-        "DLOGITS": ("BLOCK_M", "BLOCK_K"),
-        "LOGITS_WEIGHT": ("BLOCK_K", "BLOCK_N"),
-        "DNEXT": ("BLOCK_M", "BLOCK_K"),
-        "NEXT_WEIGHT": ("BLOCK_K", "BLOCK_N"),
-        "STATE": ("BLOCK_M", "BLOCK_N"),
-        "OUT": ("BLOCK_M", "BLOCK_N"),
-    },
-}
-"""Matrices of which a kernel takes blocks, and their sizes."""
-
-
 def groups(kernel: Any) -> dict[str, list[str]]:
     """The arguments of a kernel that are tuples, and the names of their elements in its source."""
     unpacked = [
@@ -80,13 +62,10 @@ def type_of(name: str, options: dict[str, Any], dtype: str) -> Any:
 def signature(kernel: Any, options: dict[str, Any], dtype: str) -> dict[str, Any]:
     """The types of a kernel's arguments."""
     types: dict[str, Any] = {}
-    described, grouped = DESCRIBED.get(kernel.__name__, {}), groups(kernel)
+    grouped = groups(kernel)
     for name in kernel.arg_names:
         if name in options:
             types[name] = "constexpr"
-        elif name in described:
-            rows, columns = (options[size] for size in described[name])
-            types[name] = f"tensordesc<{dtype}[{rows}, {columns}]>"
         elif name == "numbers":
             types[name] = ("fp32",) * NUMBERS[kernel.__name__]
         elif name in grouped:

@@ -16,7 +16,6 @@ from babn.kernels.limits import LARGEST_WHOLE_HEAD, WHOLE
 from babn.kernels.prior import KEYS, REGISTERS, SUMMED_KEYS, WARPS
 from babn.kernels.settings import LogitsType, MaskType, Precision, Prior, Shape
 from babn.kernels.upward_heads import STEPS
-from babn.kernels.upward_keys import blocks_for
 
 pytestmark = pytest.mark.slow
 
@@ -125,18 +124,6 @@ def test_maps_over_heads_fit_the_registers(
     compile_kernel: Callable[..., dict[str, int]],
 ) -> None:  # fmt: skip
     found = compile_kernel(module, kernel, {**DEFAULT, "BLOCK_P": pairs}, "bf16", warps)
-    assert found["stack"] == 0, found
-
-
-@pytest.mark.parametrize("keys", [64, 128, 512])
-@pytest.mark.parametrize("kernel", ["step_over_keys", "step_over_keys_backward"])
-def test_products_over_keys_fit_the_registers(
-    kernel: str, keys: int, compile_kernel: Callable[..., dict[str, int]]
-) -> None:
-    blocks = blocks_for(keys)
-    warps, stages = blocks["num_warps"], blocks["num_stages"]
-    options = {**DEFAULT, **blocks, "HAS_MASK": True}
-    found = compile_kernel("upward_keys", kernel, options, "bf16", warps, 0, stages)
     assert found["stack"] == 0, found
 
 

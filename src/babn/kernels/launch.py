@@ -10,7 +10,6 @@ import torch
 import triton
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from babn.kernels.settings import (
     LARGE_RHO,
@@ -273,8 +272,8 @@ def token_by_token(x: Tensor, tokens: int, size: int) -> Tensor:
     return x.new_empty(x.shape[0], tokens, x.shape[1], size).transpose(1, 2)
 
 
-Argument: TypeAlias = Tensor | TensorDescriptor | tuple["Argument", ...]
-"""Arguments of kernels: tensors, descriptors, and tuples of tensors as one argument."""
+Argument: TypeAlias = Tensor | tuple["Argument", ...]
+"""Arguments of kernels: tensors, and tuples of tensors as one argument."""
 
 
 class Launcher:
@@ -334,16 +333,11 @@ def _device(argument: Argument) -> torch.device:
     """Where the first tensor of an argument is."""
     while isinstance(argument, tuple):
         argument = argument[0]
-    device: torch.device = (
-        argument.base if isinstance(argument, TensorDescriptor) else argument
-    ).device
-    return device
+    return argument.device
 
 
 def _kind(argument: Argument) -> Any:
     """What Triton specialises a kernel for."""
     if isinstance(argument, tuple):
         return tuple([_kind(each) for each in argument])
-    if isinstance(argument, TensorDescriptor):
-        return argument.base.dtype, tuple(argument.block_shape)
     return argument.dtype, argument.data_ptr() % 16 == 0
