@@ -19,14 +19,13 @@ from babn.kernels.launch import Flags
 HOPPER = GPUTarget("cuda", 90, 32)
 
 TENSORS = {"MASK": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
-SEVERAL = {"STATES", "GRADS"}
-IN_PAIRS = {"SHAPE_LOGITS", "SCALE_LOGITS", "DSHAPE_LOGITS", "DSCALE_LOGITS", "DLOGITS"}
+IN_PAIRS = {"SHAPE_LOGITS", "SCALE_LOGITS", "DSHAPE_LOGITS", "DSCALE_LOGITS"}
 IN_FLOAT32 = {
     "PRIOR", "REST", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL", "ROW_SUM",
     "PRIOR_SUM", "PRIOR_PART", "SLOPES", "W1", "B1", "W2", "B2",
     "SUMS", "WEIGHT", "BIAS",
 }  # fmt: skip
-LENGTHS = {"logits_strides": 3, "weight_strides": 2}
+LENGTHS = {"logits_strides": 3}
 NUMBERS = {"attend_forward": 7, "attend_backward_rows": 6}
 
 
@@ -48,8 +47,6 @@ def groups(kernel: Any) -> dict[str, list[str]]:
 
 def type_of(name: str, options: dict[str, Any], dtype: str) -> Any:
     """The type of an argument or of an element of one, inferred from its name."""
-    if name in SEVERAL:
-        return (f"*{dtype}",) * options["NUM_STEPS"]
     if name.endswith("_strides"):
         return ("i32",) * LENGTHS.get(name, 4)
     if name.isupper():

@@ -15,7 +15,6 @@ from babn.kernels.launch import TILES, compiled_for
 from babn.kernels.limits import LARGEST_WHOLE_HEAD, WHOLE
 from babn.kernels.prior import KEYS, REGISTERS, SUMMED_KEYS, WARPS
 from babn.kernels.settings import LogitsType, MaskType, Precision, Prior, Shape
-from babn.kernels.upward_heads import STEPS
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +29,7 @@ UPWARD = {
 DEFAULT = {
     **UPWARD, "HEAD_DIM": 64, "VALUE_DIM": 64, "BLOCK_D": 64, "BLOCK_DV": 64, "EVEN_MN": True,
     "MASK_TYPE": 0, "HAS_MASK": False, "HAS_BIAS": False, "PRECISION": 0, "IS_NORMALIZED": True,
-    "HEADS": 12, "BLOCK_H": 16, "NUM_STEPS": STEPS, "IS_LAST": False, "IS_WIDE": False,
+    "HEADS": 12, "BLOCK_H": 16, "MAPS": 2, "HAS_SLOPE": False, "HAS_ADDED": False,
     "IS_POSITIVE": False, "IS_BALANCED": False, "IS_WHOLE": False, "BLOCK_T": SUMMED_KEYS,
 }  # fmt: skip
 KERNELS = {
@@ -109,21 +108,16 @@ def test_so_do_other_rules(
 
 
 @pytest.mark.parametrize(
-    ("module", "kernel", "pairs", "warps"),
-    [
-        ("heads", "map_heads", PAIRS, PAIRS_WARPS),
-        ("heads", "map_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
-        ("heads", "map_heads_twice", PAIRS, PAIRS_WARPS),
-        ("heads", "map_heads_twice_backward", SUMMED_PAIRS, SUMMED_WARPS),
-        ("upward_heads", "upward_heads", PAIRS, PAIRS_WARPS),
-        ("upward_heads", "upward_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
-    ],
+    ("kernel", "pairs", "warps"),
+    [("map_heads", PAIRS, PAIRS_WARPS), ("map_heads_backward", SUMMED_PAIRS, SUMMED_WARPS)],
 )
+@pytest.mark.parametrize("is_step", [False, True])
 def test_maps_over_heads_fit_the_registers(
-    module: str, kernel: str, pairs: int, warps: int,
+    kernel: str, pairs: int, warps: int, is_step: bool,
     compile_kernel: Callable[..., dict[str, int]],
 ) -> None:  # fmt: skip
-    found = compile_kernel(module, kernel, {**DEFAULT, "BLOCK_P": pairs}, "bf16", warps)
+    step = {"MAPS": 1, "HAS_SLOPE": True, "HAS_ADDED": True} if is_step else {}
+    found = compile_kernel("heads", kernel, {**DEFAULT, **step, "BLOCK_P": pairs}, "bf16", warps)
     assert found["stack"] == 0, found
 
 

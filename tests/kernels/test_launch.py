@@ -6,10 +6,10 @@ import pytest
 from triton.runtime.errors import OutOfResources
 
 from babn.kernels import launch
+from babn.kernels.heads import upward_over_heads
 from babn.kernels.launch import VERSION, Launcher, fitted
 from babn.kernels.op import weibull_attention
 from babn.kernels.softmax import softmax_weights
-from babn.kernels.upward_heads import upward_over_heads
 
 
 class Gpu:

@@ -172,10 +172,10 @@ def upward_states(rule: AttentionRule, first: Inputs) -> UpwardStates | None:
     if not isinstance(rule, BeliefRule) or not (maps := rule.upward_maps()):
         return None
     config = rule.config
-    if config.upward == "heads" and (first.mask is None or first.mask.shape[1] == 1):
-        # Maps over heads do not mix pairs, so the states of masked pairs are never used.
-        return UpwardStates(_over_heads(maps, first), None, config.upward_share)
     top, mask, rank = rule.top(softmax_weights(first), first.mask)
+    if config.upward == "heads" and (mask is None or mask.shape[1] == 1):
+        # Maps over heads do not mix pairs, so the states of masked pairs are never used.
+        return UpwardStates(_over_heads(maps, top), None, config.upward_share)
     return UpwardStates(upward_path(maps, top, mask), rank, config.upward_share)
 
 
@@ -187,16 +187,13 @@ def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
     return softmax_weights(query, key, inputs.mask, inputs.bias, inputs.scale)
 
 
-def _over_heads(maps: list[AxisMap], first: Inputs) -> list[Tensor]:
-    """States of the upward path over heads from a chain's first call."""
-    from babn.kernels.upward_heads import upward_over_heads
+def _over_heads(maps: list[AxisMap], top: Tensor) -> list[Tensor]:
+    """States of the upward path over heads."""
+    from babn.kernels.heads import upward_over_heads
 
     weights = torch.stack([each.weight for each in reversed(maps)])
     biases = torch.stack([each.bias for each in reversed(maps)])
-    query, key, _ = _operands(first)
-    states: list[Tensor] = upward_over_heads(
-        query, key, first.mask, first.bias, first.scale, weights, biases
-    )
+    states: list[Tensor] = upward_over_heads(top, weights, biases)
     return states[::-1]
 
 

@@ -21,7 +21,7 @@ from babn.kernels.settings import (
     mask_type,
 )
 
-VERSION = 1
+VERSION = 2
 """Version of the operators. Compilers cache graphs on disk by the names of operators, and with them
 the sizes of results: increase it when arguments or results of an operator change."""
 
