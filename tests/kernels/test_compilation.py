@@ -38,7 +38,6 @@ KERNELS = {
     "columns": ("backward", "attend_backward_columns"),
     "whole": ("backward", "attend_backward_columns"),
     "queries": ("backward", "attend_backward_queries"),
-    "softmax": ("softmax", "write_softmax"),
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "masked": {

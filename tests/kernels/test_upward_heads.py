@@ -5,8 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from babn.attention.inputs import Inputs
+from babn.kernels.dispatch import softmax_weights
 from babn.kernels.heads import SUMMED_PAIRS, upward_over_heads
-from babn.kernels.softmax import softmax_weights
 
 
 def reference(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
@@ -112,7 +113,8 @@ def test_the_beginning_is_attentions_softmax(masked: bool, device: torch.device)
     expected = reference(scores.masked_fill(~mask[:, None, None], -torch.inf), *maps)
     q, k, bias, *maps = narrow
     seen = mask[:, None, None].to(device) if masked else None
-    found = upward_over_heads(softmax_weights(q, k, seen, bias, 0.3), *maps)
+    call = Inputs(q, k, k, 0.3, seen, bias)
+    found = upward_over_heads(softmax_weights(call), *maps)
     weighted(expected, slice(None)).backward()
     weighted(found, slice(None)).backward()
     torch.testing.assert_close(found[0].cpu().double(), expected[0], atol=1e-5, rtol=1e-5)

@@ -20,7 +20,7 @@ from torch import Tensor
 from babn.attention.bam import BamConfig, BamRule
 from babn.attention.belief import BeliefConfig, BeliefRule, UpwardStates, WeibullEncoder
 from babn.attention.inputs import Inputs
-from babn.attention.masking import from_ranks
+from babn.attention.masking import from_ranks, normalize
 from babn.attention.noise_source import NoiseSource
 from babn.attention.rule import AttentionRule, RuleConfig
 from babn.attention.upward import AxisMap, upward_path
@@ -181,10 +181,8 @@ def upward_states(rule: AttentionRule, first: Inputs) -> UpwardStates | None:
 
 def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
     """Softmax weights in the precision of the values, with which the upward path begins."""
-    from babn.kernels.softmax import softmax_weights
-
-    query, key, _ = _operands(inputs)
-    return softmax_weights(query, key, inputs.mask, inputs.bias, inputs.scale)
+    scores = inputs.scores()
+    return normalize(scores.phi, scores.mask).to(inputs.value.dtype)
 
 
 def _over_heads(maps: list[AxisMap], top: Tensor) -> list[Tensor]:

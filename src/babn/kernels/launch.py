@@ -150,7 +150,6 @@ TILES = {
     "columns": Tile(64, 64, 4),
     "whole": Tile(32, 128, 8, registers=128),
     "queries": Tile(64, 64, 4),
-    "softmax": Tile(64, 64, 4),
 }
 """For each kernel the largest tile that fits its registers with heads of 64."""
 
