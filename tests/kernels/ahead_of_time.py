@@ -21,8 +21,8 @@ HOPPER = GPUTarget("cuda", 90, 32)
 TENSORS = {"MASK": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
 IN_PAIRS = {"SHAPE_LOGITS", "SCALE_LOGITS", "DSHAPE_LOGITS", "DSCALE_LOGITS"}
 IN_FLOAT32 = {
-    "PRIOR", "REST", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL", "ROW_SUM",
-    "PRIOR_SUM", "PRIOR_PART", "SLOPES", "W1", "B1", "W2", "B2",
+    "PRIOR", "REST", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL",
+    "PRIOR_PART", "SLOPES", "W1", "B1", "W2", "B2",
     "SUMS", "WEIGHT", "BIAS",
 }  # fmt: skip
 LENGTHS = {"logits_strides": 3}

@@ -12,7 +12,6 @@ from ahead_of_time import compiled
 
 from babn.kernels.heads import PAIRS, PAIRS_WARPS, SUMMED_PAIRS, SUMMED_WARPS
 from babn.kernels.launch import TILES, compiled_for
-from babn.kernels.limits import LARGEST_WHOLE_HEAD, WHOLE
 from babn.kernels.prior import KEYS, REGISTERS, SUMMED_KEYS, WARPS
 from babn.kernels.settings import LogitsType, MaskType, Precision, Prior, Shape
 
@@ -30,14 +29,12 @@ DEFAULT = {
     **UPWARD, "HEAD_DIM": 64, "VALUE_DIM": 64, "BLOCK_D": 64, "BLOCK_DV": 64, "EVEN_MN": True,
     "MASK_TYPE": 0, "HAS_MASK": False, "HAS_BIAS": False, "PRECISION": 0, "IS_NORMALIZED": True,
     "HEADS": 12, "BLOCK_H": 16, "MAPS": 2, "HAS_SLOPE": False, "HAS_ADDED": False,
-    "IS_POSITIVE": False, "IS_BALANCED": False, "IS_WHOLE": False, "BLOCK_T": SUMMED_KEYS,
+    "IS_POSITIVE": False, "IS_COMPLETE": False, "BLOCK_T": SUMMED_KEYS,
 }  # fmt: skip
 KERNELS = {
     "forward": ("forward", "attend_forward"),
     "rows": ("backward", "attend_backward_rows"),
     "columns": ("backward", "attend_backward_columns"),
-    "whole": ("backward", "attend_backward_columns"),
-    "queries": ("backward", "attend_backward_queries"),
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "masked": {
@@ -54,9 +51,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "LOGITS_TYPE": 0,
         "IS_TRUNCATED": False,
         "HAS_OWN_MOMENT": False,
-        "IS_BALANCED": True,
+        "IS_COMPLETE": True,
     },
-    "raw": {"IS_NORMALIZED": False, "PRIOR_TYPE": Prior.CONSTANT.value},
+    "raw": {"IS_NORMALIZED": False, "IS_COMPLETE": True, "PRIOR_TYPE": Prior.CONSTANT.value},
     "mean": {"IS_SAMPLE": False, "PRIOR_TYPE": 0},
     "small-heads": {"HEAD_DIM": 24, "VALUE_DIM": 24, "BLOCK_D": 32, "BLOCK_DV": 32},
     "large-heads": {"HEAD_DIM": 256, "VALUE_DIM": 256, "BLOCK_D": 256, "BLOCK_DV": 256},
@@ -83,12 +80,7 @@ def test_the_default_fits_the_registers(
     kernel: str, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     tile = TILES[kernel]
-    options = {
-        **DEFAULT,
-        "BLOCK_M": tile.queries,
-        "BLOCK_N": tile.keys,
-        "IS_WHOLE": kernel == "whole",
-    }
+    options = {**DEFAULT, "BLOCK_M": tile.queries, "BLOCK_N": tile.keys}
     found = compile_kernel(*KERNELS[kernel], options, "bf16", tile.warps, tile.registers)
     # A few registers may be put aside; how many depends on Triton's version.
     assert found["stack"] <= 192, found
@@ -130,14 +122,13 @@ def test_the_priors_network_fits_the_registers(
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kernel", ["forward", "rows", "columns", "whole"])
+@pytest.mark.parametrize("kernel", ["forward", "rows", "columns"])
 def test_variants_compile(
     kernel: str, variant: str, dtype: str, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     options: dict[str, Any] = {**DEFAULT, **VARIANTS[variant]}
     tile = TILES[tile_of(kernel, options)]
     options |= {"BLOCK_M": tile.queries, "BLOCK_N": tile.keys}
-    options["IS_WHOLE"] = kernel == "whole"
     if dtype == "fp32":
         options |= {
             "PRECISION": Precision.IEEE.value,
@@ -164,7 +155,7 @@ def test_products_of_float32_compile_with_fewer_digits(
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("size", [128, 256])
-@pytest.mark.parametrize("kernel", [name for name in KERNELS if name != "whole"])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_large_heads_fit_the_shared_memory_of_small_gpus(
     kernel: str, size: int, dtype: torch.dtype, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
@@ -174,21 +165,6 @@ def test_large_heads_fit_the_shared_memory_of_small_gpus(
     options = {**DEFAULT, **asdict(flags), **UPWARD, "LOGITS_TYPE": kind.value}
     short = "bf16" if dtype == torch.bfloat16 else "fp32"
     found = compile_kernel(*KERNELS[kernel], options, short, how["num_warps"], 0, 1)
-    assert found["shared"] <= SMALL_GPU, found
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_a_block_of_all_keys_fits_the_shared_memory_of_small_gpus(
-    dtype: torch.dtype, compile_kernel: Callable[..., dict[str, int]]
-) -> None:
-    q = torch.empty(1, 1, WHOLE, LARGEST_WHOLE_HEAD // dtype.itemsize, dtype=dtype)
-    half = dtype == torch.bfloat16
-    flags, how = compiled_for("whole", q, q, WHOLE, None, None)
-    kind = LogitsType.PACKED if half else LogitsType.TWO
-    options = {**DEFAULT, **asdict(flags), **UPWARD, "LOGITS_TYPE": kind.value, "IS_WHOLE": True}
-    options["PRECISION"] = Precision.HALF.value if half else Precision.TF32.value
-    short = "bf16" if half else "fp32"
-    found = compile_kernel(*KERNELS["whole"], options, short, how["num_warps"], 0, 1)
     assert found["shared"] <= SMALL_GPU, found
 
 

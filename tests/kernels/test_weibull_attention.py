@@ -260,27 +260,6 @@ def test_heads_side_by_side_are_read_where_they_lie(device: torch.device) -> Non
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "name",
-    [
-        "plain",
-        "several-tiles",
-        "causal-in-several-tiles",
-        "full-tiles",
-        "padding",
-        "arbitrary-mask-grouped-heads",
-        "bias-raw-scores",
-        "no-sigma",
-    ],
-)
-def test_more_keys_take_a_kernel_for_queries(
-    name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "WHOLE", 0)
-    assert max(errors(CASES[name], device).values()) < 1e-3
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("case", PARTS.values(), ids=PARTS)
 def test_gradients_may_be_computed_in_parts(
     case: Case, device: torch.device, monkeypatch: pytest.MonkeyPatch
@@ -416,5 +395,5 @@ def test_rows_of_score_gradients_add_up_to_zero_where_it_is_said(name: str) -> N
     arguments = arguments_of(case, torch.device("cpu"))
     network, mask, numbers = arguments[6], arguments[10], arguments[13:]
     settings = Settings(*numbers)
-    prior = settings.prior(network, mask)
-    assert settings.balanced(prior) == name.startswith("bam-balanced")
+    found = settings.complete(settings.prior(network, mask))
+    assert found == (name.startswith("bam-balanced") or not case.normalized)

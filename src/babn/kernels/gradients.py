@@ -8,11 +8,7 @@ import triton
 from torch import Tensor
 
 from babn.kernels import limits
-from babn.kernels.backward import (
-    attend_backward_columns,
-    attend_backward_queries,
-    attend_backward_rows,
-)
+from babn.kernels.backward import attend_backward_columns, attend_backward_rows
 from babn.kernels.heads import Shares, logits_over_heads, logits_over_heads_backward
 from babn.kernels.launch import (
     Launcher,
@@ -20,14 +16,12 @@ from babn.kernels.launch import (
     Pairs,
     compiled_for,
     flags_of,
-    head_bytes,
     numbers_of,
 )
 from babn.kernels.settings import Prior, Settings
 
 launch_rows = Launcher(attend_backward_rows)
 launch_columns = Launcher(attend_backward_columns)
-launch_queries = Launcher(attend_backward_queries)
 
 
 class Saved(NamedTuple):
@@ -117,7 +111,7 @@ def prior_parts(
         return None
     batch, heads, n, _ = q.shape
     rows = compiled_for("rows", q, v, m, mask, bias)[0].BLOCK_M
-    parts = triton.cdiv(n, rows) * rows // limits.ROWS_OF_A_PART + (prior == Prior.ROWWISE)
+    parts = triton.cdiv(n, rows) * rows // limits.ROWS_OF_A_PART
     return q.new_empty(batch, heads, parts, m, dtype=torch.float32)
 
 
@@ -143,7 +137,7 @@ def _gradients(
     """The gradients of a part of the batch."""
     q, k, v, mask, bias = saved.q, saved.k, saved.v, saved.mask, saved.bias
     batch, heads, n, _ = q.shape
-    m, plane = k.shape[2], (heads, heads // k.shape[1], n, k.shape[2])
+    m = k.shape[2]
     upward, dupward = saved.upward, outputs.upward
     if maps is not None and upward is not None:
         if saved.kept.numel():
@@ -156,14 +150,12 @@ def _gradients(
     )  # fmt: skip
     weights = q.new_empty(batch, heads, n, m)
     dscores = torch.empty_like(weights) if outputs.scores is None else outputs.scores
-    row_sum, prior_sum = q.new_empty(2, batch, heads, n, dtype=torch.float32)
-    prior = settings.prior(saved.prior, mask)
-    balanced, numbers = settings.balanced(prior), numbers_of(settings)
+    prior, numbers = settings.prior(saved.prior, mask), numbers_of(settings)
     prior_or_any, parts = (q if x is None else x for x in (saved.prior, outputs.prior))
     flags, options = compiled_for(
         "rows" if logits.kind else "rows without logits", q, v, m, mask, bias,
         **flags_of(settings, prior), IS_POSITIVE=maps is not None,
-        LOGITS_TYPE=logits.kind.value, IS_BALANCED=balanced,
+        LOGITS_TYPE=logits.kind.value, IS_COMPLETE=settings.complete(prior),
     )  # fmt: skip
     launch_rows(
         (triton.cdiv(n, flags.BLOCK_M), batch * heads),
@@ -171,40 +163,22 @@ def _gradients(
           q if seeds is None else seeds),
          (saved.out, saved.lse, saved.score_lse, saved.prior_lse, saved.smallest, saved.row_end,
           saved.dout, saved.dkl),
-         (dlogits.shape, dlogits.scale, weights, dscores, row_sum, prior_sum, parts, outputs.q)),
+         (dlogits.shape, dlogits.scale, weights, dscores, parts, outputs.q)),
         ((q.stride(), k.stride(), v.stride(), saved.out.stride(), saved.dout.stride(),
           outputs.q.stride(), logits.strides, pairs.mask_strides, pairs.bias_strides),
-         (*plane, parts.shape[2], 1 if seeds is None else whole_batch // len(seeds)),
+         (heads, heads // k.shape[1], n, m, parts.shape[2],
+          1 if seeds is None else whole_batch // len(seeds)),
          first_example, numbers),
         C=flags, **options,
     )  # fmt: skip
-    complete = settings.normalized and not balanced
-    whole = not balanced and m <= limits.WHOLE and head_bytes(q, v) <= limits.LARGEST_WHOLE_HEAD
-    flags, options = compiled_for(
-        "whole" if whole else "columns", q, v, m, mask, bias,
-        IS_NORMALIZED=complete, PRIOR_TYPE=prior.value, IS_WHOLE=whole,
-    )  # fmt: skip
+    flags, options = compiled_for("columns", q, v, m, mask, bias)
     launch_columns(
         (triton.cdiv(m, flags.BLOCK_N), batch * heads),
-        ((q, k, prior_or_any, pairs.mask, pairs.bias),
-         (saved.score_lse, saved.prior_lse, saved.row_end, saved.dout, weights, dscores, row_sum,
-          prior_sum),
-         (outputs.k, outputs.v, parts, outputs.q)),
-        ((q.stride(), k.stride(), saved.dout.stride(), outputs.k.stride(), outputs.v.stride(),
-          outputs.q.stride(), pairs.mask_strides, pairs.bias_strides),
-         (*plane, parts.shape[2]), numbers[0]),
+        ((q, saved.dout, weights, dscores, saved.row_end), (outputs.k, outputs.v)),
+        ((q.stride(), saved.dout.stride(), outputs.k.stride(), outputs.v.stride()),
+         (heads, n, m), numbers[0]),
         C=flags, **options,
     )  # fmt: skip
-    if not balanced and not whole:
-        flags, options = compiled_for("queries", q, v, m, mask, bias, IS_NORMALIZED=complete)
-        launch_queries(
-            (triton.cdiv(n, flags.BLOCK_M), batch * heads),
-            ((q, k, pairs.mask, pairs.bias), (saved.score_lse, saved.row_end, dscores, row_sum),
-             outputs.q),
-            ((q.stride(), k.stride(), outputs.q.stride(), pairs.mask_strides, pairs.bias_strides),
-             plane, numbers[0]),
-            C=flags, **options,
-        )  # fmt: skip
     if maps is None or saved.upward is None or outputs.upward is None or dupward is None:
         return None
     return logits_over_heads_backward(saved.upward, maps.weight, dupward, outputs.upward)

@@ -80,8 +80,7 @@ class Flags:
         HAS_OWN_MOMENT: Whether the mean factor is that of the truncated noise.
         PRIOR_TYPE: `Prior`.
         LARGE_K: Whether to assume first that all k are at least 1.
-        IS_BALANCED: Whether the gradients of a row's scores sum to zero.
-        IS_WHOLE: Whether one block has all keys.
+        IS_COMPLETE: Whether backward needs no gradient through the normaliser of scores.
     """
 
     HEAD_DIM: int
@@ -104,8 +103,7 @@ class Flags:
     HAS_OWN_MOMENT: bool = False
     PRIOR_TYPE: int = Prior.NONE.value
     LARGE_K: bool = False
-    IS_BALANCED: bool = False
-    IS_WHOLE: bool = False
+    IS_COMPLETE: bool = False
 
 
 def flags_of(settings: Settings, prior: Prior) -> dict[str, Any]:
@@ -148,8 +146,6 @@ TILES = {
     "rows": Tile(64, 16, 4, registers=168),
     "rows without logits": Tile(64, 32, 4, registers=168),
     "columns": Tile(64, 64, 4),
-    "whole": Tile(32, 128, 8, registers=128),
-    "queries": Tile(64, 64, 4),
 }
 """For each kernel the largest tile that fits its registers with heads of 64."""
 

@@ -113,15 +113,16 @@ class Settings(NamedTuple):
             return Prior.CONSTANT
         return Prior.ROWWISE if mask_type(mask) == MaskType.PAIRS else Prior.CONTEXTUAL
 
-    def balanced(self, prior: Prior) -> bool:
-        """Whether the gradients of a row's normalised scores always sum to zero.
+    def complete(self, prior: Prior) -> bool:
+        """Whether the gradients of log softmax scores are also those of the scores.
 
-        Those through the logits do. Those of the KL are the difference of two distributions over
-        keys, if expected weights are the scores themselves and the prior's shapes sum to one.
+        They are where scores are not normalised, or where those of a row sum to zero. Those through
+        the logits do. Those of the KL are the difference of two distributions over keys, if
+        expected weights are the scores themselves and the prior's shapes sum to one.
         """
         sums_to_zero = self.beta == 1 and prior in (Prior.CONTEXTUAL, Prior.ROWWISE)
         plain = self.shape == Shape.FIXED and self.sigma == 0 and not self.own_moment
-        return plain and self.normalized and (sums_to_zero or not self.with_kl)
+        return not self.normalized or (plain and (sums_to_zero or not self.with_kl))
 
 
 def mask_type(mask: Tensor | None) -> MaskType:
