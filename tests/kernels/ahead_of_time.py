@@ -19,13 +19,11 @@ from babn.kernels.launch import Flags
 HOPPER = GPUTarget("cuda", 90, 32)
 
 TENSORS = {"MASK": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
-IN_PAIRS = {"SHAPE_LOGITS", "SCALE_LOGITS", "DSHAPE_LOGITS", "DSCALE_LOGITS"}
 IN_FLOAT32 = {
     "PRIOR", "REST", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL",
     "PRIOR_PART", "SLOPES", "W1", "B1", "W2", "B2",
     "SUMS", "WEIGHT", "BIAS",
 }  # fmt: skip
-LENGTHS = {"logits_strides": 3}
 NUMBERS = {"attend_forward": 7, "attend_backward_rows": 6}
 
 
@@ -48,11 +46,9 @@ def groups(kernel: Any) -> dict[str, list[str]]:
 def type_of(name: str, options: dict[str, Any], dtype: str) -> Any:
     """The type of an argument or of an element of one, inferred from its name."""
     if name.endswith("_strides"):
-        return ("i32",) * LENGTHS.get(name, 4)
+        return ("i32",) * 4
     if name.isupper():
-        packed = name in IN_PAIRS and dtype != "fp32"
-        usual = "*i32" if packed else f"*{dtype}"
-        return TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else usual)
+        return TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else f"*{dtype}")
     return "fp32" if name == "factor" else "i32"
 
 

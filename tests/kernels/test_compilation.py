@@ -13,7 +13,7 @@ from ahead_of_time import compiled
 from babn.kernels.heads import PAIRS, PAIRS_WARPS, SUMMED_PAIRS, SUMMED_WARPS
 from babn.kernels.launch import TILES, compiled_for
 from babn.kernels.prior import KEYS, REGISTERS, SUMMED_KEYS, WARPS
-from babn.kernels.settings import LogitsType, MaskType, Precision, Prior, Shape
+from babn.kernels.settings import MaskType, Precision, Prior, Shape
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ SMALL_GPU = 99 * 1024
 UPWARD = {
     "SHAPE_TYPE": Shape.UPWARD.value, "HAS_SCALE": True, "IS_SAMPLE": True, "IS_TRUNCATED": True,
     "HAS_OWN_MOMENT": True, "PRIOR_TYPE": Prior.CONTEXTUAL.value, "LARGE_K": True,
-    "LOGITS_TYPE": LogitsType.PACKED.value,
+    "NUM_LOGITS": 2,
 }  # fmt: skip
 DEFAULT = {
     **UPWARD, "HEAD_DIM": 64, "VALUE_DIM": 64, "BLOCK_D": 64, "BLOCK_DV": 64, "EVEN_MN": True,
@@ -48,7 +48,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bam": {
         "SHAPE_TYPE": Shape.FIXED.value,
         "HAS_SCALE": False,
-        "LOGITS_TYPE": 0,
+        "NUM_LOGITS": 0,
         "IS_TRUNCATED": False,
         "HAS_OWN_MOMENT": False,
         "IS_COMPLETE": True,
@@ -65,7 +65,7 @@ def tile_of(kernel: str, options: dict[str, Any]) -> str:
     """The tile that a kernel has with some options."""
     if kernel == "forward" and options["IS_POSITIVE"]:
         return "forward over heads"
-    return "rows without logits" if kernel == "rows" and not options["LOGITS_TYPE"] else kernel
+    return "rows without logits" if kernel == "rows" and not options["NUM_LOGITS"] else kernel
 
 
 @pytest.fixture(scope="module")
@@ -130,10 +130,7 @@ def test_variants_compile(
     tile = TILES[tile_of(kernel, options)]
     options |= {"BLOCK_M": tile.queries, "BLOCK_N": tile.keys}
     if dtype == "fp32":
-        options |= {
-            "PRECISION": Precision.IEEE.value,
-            "LOGITS_TYPE": min(options["LOGITS_TYPE"], 2),
-        }
+        options["PRECISION"] = Precision.IEEE.value
     warps = tile.warps * (2 if options["HEAD_DIM"] > 64 else 1)
     assert compile_kernel(*KERNELS[kernel], options, dtype, warps)["registers"] > 0
 
@@ -149,7 +146,6 @@ def test_products_of_float32_compile_with_fewer_digits(
         "BLOCK_N": tile.keys,
         "PRECISION": Precision.TF32.value,
     }
-    options["LOGITS_TYPE"] = min(options["LOGITS_TYPE"], 2)
     assert compile_kernel(*KERNELS[kernel], options, "fp32", tile.warps)["registers"] > 0
 
 
@@ -160,9 +156,8 @@ def test_large_heads_fit_the_shared_memory_of_small_gpus(
     kernel: str, size: int, dtype: torch.dtype, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     q = torch.empty(1, 1, 64, size, dtype=dtype)
-    kind = LogitsType.PACKED if dtype == torch.bfloat16 else LogitsType.TWO
     flags, how = compiled_for(kernel, q, q, 64, None, None)
-    options = {**DEFAULT, **asdict(flags), **UPWARD, "LOGITS_TYPE": kind.value}
+    options = {**DEFAULT, **asdict(flags), **UPWARD}
     short = "bf16" if dtype == torch.bfloat16 else "fp32"
     found = compile_kernel(*KERNELS[kernel], options, short, how["num_warps"], 0, 1)
     assert found["shared"] <= SMALL_GPU, found

@@ -351,7 +351,6 @@ def test_gradients_of_maps_over_heads_may_take_their_place(
 @pytest.mark.thorough
 @pytest.mark.parametrize("begin", [0, 2])
 def test_shape_and_scale_logits_may_begin_anywhere(begin: int, device: torch.device) -> None:
-    """Four keys at once are read only where they begin at a multiple of 16 bytes."""
     case = Case(n=16, m=32, dtype=torch.float16)
     q, k, v, lift, *others = arguments_of(case, device)
     room = torch.empty(lift.numel() + begin, dtype=lift.dtype, device=device)

@@ -23,20 +23,15 @@ from babn.kernels.posterior import (
     shape,
     softplus_term_and_slope,
 )
-from babn.kernels.special import EULER, INTERPRETED, LN2, exp2, reciprocal
+from babn.kernels.special import EULER, LN2, exp2, reciprocal
 from babn.kernels.tiles import (
     CONSTANT,
     LOWEST,
-    PACKED,
     ROWWISE,
     at_head,
-    beside,
     dot,
-    keys_of_tile,
     load_as_is,
     load_logits,
-    load_packed,
-    load_packed_in_registers,
     load_pairs,
     load_rows,
     pair_offsets,
@@ -45,8 +40,6 @@ from babn.kernels.tiles import (
     store_logits,
     store_pairs,
     store_rows,
-    store_tile,
-    unpack,
     visible,
     where_seen,
 )
@@ -65,34 +58,19 @@ def row_gradients(
     BLOCK_N: tl.constexpr = C.BLOCK_N
     BLOCK_D: tl.constexpr = C.BLOCK_D
     BLOCK_DV: tl.constexpr = C.BLOCK_DV
-    K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS = tensors
-    DSHAPE_LOGITS, DSCALE_LOGITS, WEIGHTS, DPHI, PRIOR_PART = outputs
+    K, V, LOGITS, PRIOR, MASK, BIAS = tensors
+    DLOGITS, WEIGHTS, DPHI, PRIOR_PART = outputs
     k_strides, v_strides, logits_strides, mask_strides, bias_strides = strides
     first, second, dout, delta, dkl, lse, score_lse, prior_lse = row
     rows, in_rows, columns, value_columns = tile
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant = numbers
     ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
-    DTYPE: tl.constexpr = V.dtype.element_ty
-    IN_REGISTERS: tl.constexpr = (
-        C.EVEN_MN and not INTERPRETED and tl.float32 != DTYPE
-        and (BLOCK_N == 16 or (BLOCK_N == 32 and C.LOGITS_TYPE == 0))
-        and (C.LOGITS_TYPE == 0 or C.LOGITS_TYPE == PACKED)
-    )  # fmt: skip
     row_sum = tl.zeros([BLOCK_M], tl.float32)
     prior_sum = tl.zeros([BLOCK_M], tl.float32)
     dquery = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     parts = parts_of_block(BLOCK_M)
-    # Logits are loaded a tile ahead of their use, which the compiler does for operands of products
-    # only.
-    if IN_REGISTERS and C.LOGITS_TYPE == PACKED:
-        nothing = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-        ahead = load_packed_in_registers(SHAPE_LOGITS, rows, 0, logits_strides[2], nothing, BLOCK_M)
-    elif C.LOGITS_TYPE == PACKED:
-        keys = tl.arange(0, BLOCK_N)
-        inside = in_rows[:, None] & (keys < m)[None, :]
-        ahead = load_packed(SHAPE_LOGITS, rows, keys, logits_strides[2], inside, end > 0, C.EVEN_MN)
     for start in range(0, end, BLOCK_N):
-        keys = keys_of_tile(start, BLOCK_N, IN_REGISTERS)
+        keys = start + tl.arange(0, BLOCK_N)
         seen = visible(MASK, mask_strides, rows, keys, n, m, C)
         inside = in_rows[:, None] & (keys < m)[None, :]
         key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
@@ -100,34 +78,10 @@ def row_gradients(
         phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL_SEEN)
         shape_term = 0.0
         scale_term = 0.0
-        if C.LOGITS_TYPE:
-            if IN_REGISTERS and C.LOGITS_TYPE == PACKED:
-                shape_logits, scale_logits = unpack(ahead.to(tl.uint32, bitcast=True), DTYPE)
-                later = tl.minimum(start + BLOCK_N, end - BLOCK_N)
-                ahead = load_packed_in_registers(
-                    SHAPE_LOGITS, rows, later, logits_strides[2], s, BLOCK_M
-                )
-            elif C.LOGITS_TYPE == PACKED:
-                shape_logits, scale_logits = unpack(
-                    beside(ahead, s).to(tl.uint32, bitcast=True), DTYPE
-                )
-                later = in_rows[:, None] & (keys + BLOCK_N < m)[None, :]
-                more = start + BLOCK_N < end
-                ahead = load_packed(
-                    SHAPE_LOGITS, rows, keys + BLOCK_N, logits_strides[2], later, more, C.EVEN_MN
-                )
-            else:
-                shape_logits, scale_logits = load_logits(
-                    SHAPE_LOGITS,
-                    SCALE_LOGITS,
-                    rows,
-                    keys,
-                    logits_strides[2],
-                    inside,
-                    C.LOGITS_TYPE,
-                    DTYPE,
-                    C.EVEN_MN,
-                )
+        if C.NUM_LOGITS:
+            shape_logits, scale_logits = load_logits(
+                LOGITS, rows, start, logits_strides[2], in_rows, m, C
+            )
             dshape_logits, dscale_logits = shape_logits, scale_logits
             if C.SHAPE_TYPE == UPWARD:
                 shape_term, shape_slope = softplus_term_and_slope(
@@ -166,7 +120,8 @@ def row_gradients(
         v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN)
         dw = dot(dout, tl.trans(v).to(dout.dtype), C.PRECISION)
         dlogits = w * (dw - delta[:, None])
-        store_tile(WEIGHTS, rows, start, m, w, inside, BLOCK_M, BLOCK_N, C.EVEN_MN, IN_REGISTERS)
+        at = pair_offsets(rows, keys, m, 1)
+        store_pairs(WEIGHTS, at, w, inside, C.EVEN_MN)
 
         # From logits and KL to the log of the scale and 1/k.
         dscale = dlogits
@@ -206,17 +161,16 @@ def row_gradients(
                 dphi += tl.where(phi < LARGEST_PHI, dk * bare_k, 0.0)
             if C.SHAPE_TYPE == UPWARD:
                 dshape_logits = dk * shape_slope * (rho_ln2 * (1.0 / LN2))
-        if C.LOGITS_TYPE:
+        if C.NUM_LOGITS:
             store_logits(
-                DSHAPE_LOGITS, DSCALE_LOGITS, rows, start, logits_strides[2],
-                dshape_logits, dscale_logits, inside,
-                DTYPE, C.SHAPE_TYPE == UPWARD, IN_REGISTERS, C,
+                DLOGITS, rows, start, logits_strides[2], in_rows, m, dshape_logits, dscale_logits,
+                C.SHAPE_TYPE == UPWARD, C,
             )  # fmt: skip
         if C.IS_COMPLETE:
             dquery += dot(dphi.to(key.dtype), key, C.PRECISION)
         else:
             row_sum += tl.sum(dphi, 1)
-        store_tile(DPHI, rows, start, m, dphi, inside, BLOCK_M, BLOCK_N, C.EVEN_MN, IN_REGISTERS)
+        store_pairs(DPHI, at, dphi, inside, C.EVEN_MN)
     return row_sum, prior_sum, dquery
 
 
@@ -225,8 +179,8 @@ def complete_rows(
     q, tensors, outputs, strides, row, sums, tile, end, n, m, factor, C: tl.constexpr
 ):
     """Adds the gradients through the normalisers of scores and prior; their sum for queries."""
-    K, _, _, _, PRIOR, MASK, BIAS = tensors
-    _, _, _, DPHI, PRIOR_PART = outputs
+    K, _, _, PRIOR, MASK, BIAS = tensors
+    _, _, DPHI, PRIOR_PART = outputs
     k_strides, _, _, mask_strides, bias_strides = strides
     score_lse, prior_lse = row
     row_sum, prior_sum, dquery = sums
@@ -282,9 +236,9 @@ def attend_backward_rows(
     BLOCK_N: tl.constexpr = C.BLOCK_N
     BLOCK_D: tl.constexpr = C.BLOCK_D
     BLOCK_DV: tl.constexpr = C.BLOCK_DV
-    Q, K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS, SEEDS = inputs
+    Q, K, V, LOGITS, PRIOR, MASK, BIAS, SEEDS = inputs
     OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, DOUT, DKL = saved
-    DSHAPE_LOGITS, DSCALE_LOGITS, WEIGHTS, DPHI, PRIOR_PART, DQ = outputs
+    DLOGITS, WEIGHTS, DPHI, PRIOR_PART, DQ = outputs
     (q_strides, k_strides, v_strides, out_strides, dout_strides, dq_strides, logits_strides,
      mask_strides, bias_strides) = strides  # fmt: skip
     heads, groups, n, m, prior_parts, rows_per_seed = sizes
@@ -297,10 +251,8 @@ def attend_backward_rows(
     columns, value_columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
     K = at_head(K, k_strides, batch, head // groups)
     V = at_head(V, v_strides, batch, head // groups)
-    SHAPE_LOGITS = at_head(SHAPE_LOGITS, logits_strides, batch, head)
-    SCALE_LOGITS = at_head(SCALE_LOGITS, logits_strides, batch, head)
-    DSHAPE_LOGITS = at_head(DSHAPE_LOGITS, logits_strides, batch, head)
-    DSCALE_LOGITS = at_head(DSCALE_LOGITS, logits_strides, batch, head)
+    LOGITS = at_head(LOGITS, logits_strides, batch, head)
+    DLOGITS = at_head(DLOGITS, logits_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     BIAS = at_head(BIAS, bias_strides, batch, head)
     PRIOR += (plane // groups).to(tl.int64) * m
@@ -347,8 +299,8 @@ def attend_backward_rows(
     )
     if TRY_LARGE_K:
         large_k = tl.min(tl.load(SMALLEST + row_places, mask=in_rows, other=1.0)) >= 1.0
-    tensors = (K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS)
-    written = (DSHAPE_LOGITS, DSCALE_LOGITS, WEIGHTS, DPHI, PRIOR_PART)
+    tensors = (K, V, LOGITS, PRIOR, MASK, BIAS)
+    written = (DLOGITS, WEIGHTS, DPHI, PRIOR_PART)
     tensor_strides = (k_strides, v_strides, logits_strides, mask_strides, bias_strides)
     row = (first, second, dout, delta, dkl, lse, score_lse, prior_lse)
     tile = (rows, in_rows, columns, value_columns)
@@ -368,14 +320,13 @@ def attend_backward_rows(
         for start in range(end, m, BLOCK_N):
             keys = start + tl.arange(0, BLOCK_N)
             inside = in_rows[:, None] & (keys < m)[None, :]
-            store_tile(WEIGHTS, rows, start, m, nothing, inside, BLOCK_M, BLOCK_N, C.EVEN_MN, False)
-            store_tile(DPHI, rows, start, m, nothing, inside, BLOCK_M, BLOCK_N, C.EVEN_MN, False)
-            if C.LOGITS_TYPE:
+            at = pair_offsets(rows, keys, m, 1)
+            store_pairs(WEIGHTS, at, nothing, inside, C.EVEN_MN)
+            store_pairs(DPHI, at, nothing, inside, C.EVEN_MN)
+            if C.NUM_LOGITS:
                 store_logits(
-                    DSHAPE_LOGITS, DSCALE_LOGITS, rows, start, logits_strides[2],
-                    nothing, nothing, inside,
-                    V.dtype.element_ty, C.SHAPE_TYPE == UPWARD, False, C,
-                )  # fmt: skip
+                    DLOGITS, rows, start, logits_strides[2], in_rows, m, nothing, nothing, True, C
+                )
             if C.PRIOR_TYPE != 0 and C.PRIOR_TYPE != CONSTANT:
                 store_parts(PRIOR_PART, parts, keys, m, nothing, False, BLOCK_M, BLOCK_N)
 

@@ -86,13 +86,12 @@ def weigh(
     BLOCK_N: tl.constexpr = C.BLOCK_N
     BLOCK_D: tl.constexpr = C.BLOCK_D
     BLOCK_DV: tl.constexpr = C.BLOCK_DV
-    K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS = tensors
+    K, V, LOGITS, PRIOR, MASK, BIAS = tensors
     k_strides, v_strides, logits_strides, mask_strides, bias_strides = strides
     first, second, score_lse, prior_lse, rest_total = row
     rows, in_rows, columns, value_columns = tile
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant, rest_constant = numbers
     ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
-    DTYPE: tl.constexpr = V.dtype.element_ty
     rho, sigma = rho_ln2 * LOG2_E, sigma_ln2 * LOG2_E
     # Means proportional to normalised scores have a known sum.
     KNOWN_MEAN: tl.constexpr = C.SHAPE_TYPE == FIXED and not C.HAS_SCALE and C.IS_NORMALIZED
@@ -110,17 +109,9 @@ def weigh(
         phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL_SEEN)
         shape_term = 0.0
         scale_term = 0.0
-        if C.LOGITS_TYPE:
+        if C.NUM_LOGITS:
             shape_logits, scale_logits = load_logits(
-                SHAPE_LOGITS,
-                SCALE_LOGITS,
-                rows,
-                keys,
-                logits_strides[2],
-                inside,
-                C.LOGITS_TYPE,
-                DTYPE,
-                C.EVEN_MN,
+                LOGITS, rows, start, logits_strides[2], in_rows, m, C
             )
             if C.SHAPE_TYPE == UPWARD:
                 shape_term = softplus_term(shape_logits, C.IS_POSITIVE, C.PRECISION)
@@ -207,7 +198,7 @@ def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
     BLOCK_M: tl.constexpr = C.BLOCK_M
     BLOCK_D: tl.constexpr = C.BLOCK_D
     BLOCK_DV: tl.constexpr = C.BLOCK_DV
-    Q, K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, REST, MASK, BIAS, SEEDS = inputs
+    Q, K, V, LOGITS, PRIOR, REST, MASK, BIAS, SEEDS = inputs
     OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, KL = outputs
     q_strides, k_strides, v_strides, out_strides, logits_strides, mask_strides, bias_strides = (
         strides
@@ -222,8 +213,7 @@ def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
     columns, value_columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
     K = at_head(K, k_strides, batch, head // groups)
     V = at_head(V, v_strides, batch, head // groups)
-    SHAPE_LOGITS = at_head(SHAPE_LOGITS, logits_strides, batch, head)
-    SCALE_LOGITS = at_head(SCALE_LOGITS, logits_strides, batch, head)
+    LOGITS = at_head(LOGITS, logits_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     BIAS = at_head(BIAS, bias_strides, batch, head)
     PRIOR += (plane // groups).to(tl.int64) * m
@@ -264,7 +254,7 @@ def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
         and V.dtype.element_ty != tl.float16
     )  # fmt: skip
     TRY_LARGE_K: tl.constexpr = C.LARGE_K and USUAL and (C.IS_SAMPLE or OF_MEAN)
-    tensors = (K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS)
+    tensors = (K, V, LOGITS, PRIOR, MASK, BIAS)
     tensor_strides = (k_strides, v_strides, logits_strides, mask_strides, bias_strides)
     row = (first, second, score_lse, prior_lse, rest_total)
     tile = (rows, in_rows, columns, value_columns)

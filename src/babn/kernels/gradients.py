@@ -12,7 +12,6 @@ from babn.kernels.backward import attend_backward_columns, attend_backward_rows
 from babn.kernels.heads import Shares, logits_over_heads, logits_over_heads_backward
 from babn.kernels.launch import (
     Launcher,
-    Logits,
     Pairs,
     compiled_for,
     flags_of,
@@ -145,27 +144,27 @@ def _gradients(
         else:
             # Recomputed logits are not needed again; the kernel overwrites them.
             upward = dupward = logits_over_heads(upward, maps.weight, maps.bias)
-    pairs, logits, dlogits = (
-        Pairs.of(q, m, mask, bias), Logits.of(upward, q, m), Logits.of(dupward, q, m)
-    )  # fmt: skip
+    pairs = Pairs.of(q, m, mask, bias)
+    logits, dlogits = (q if x is None else x for x in (upward, dupward))
+    kinds = 0 if upward is None else upward.shape[3] // m
     weights = q.new_empty(batch, heads, n, m)
     dscores = torch.empty_like(weights) if outputs.scores is None else outputs.scores
     prior, numbers = settings.prior(saved.prior, mask), numbers_of(settings)
     prior_or_any, parts = (q if x is None else x for x in (saved.prior, outputs.prior))
     flags, options = compiled_for(
-        "rows" if logits.kind else "rows without logits", q, v, m, mask, bias,
+        "rows" if kinds else "rows without logits", q, v, m, mask, bias,
         **flags_of(settings, prior), IS_POSITIVE=maps is not None,
-        LOGITS_TYPE=logits.kind.value, IS_COMPLETE=settings.complete(prior),
+        NUM_LOGITS=kinds, IS_COMPLETE=settings.complete(prior),
     )  # fmt: skip
     launch_rows(
         (triton.cdiv(n, flags.BLOCK_M), batch * heads),
-        ((q, k, v, logits.shape, logits.scale, prior_or_any, pairs.mask, pairs.bias,
+        ((q, k, v, logits, prior_or_any, pairs.mask, pairs.bias,
           q if seeds is None else seeds),
          (saved.out, saved.lse, saved.score_lse, saved.prior_lse, saved.smallest, saved.row_end,
           saved.dout, saved.dkl),
-         (dlogits.shape, dlogits.scale, weights, dscores, parts, outputs.q)),
+         (dlogits, weights, dscores, parts, outputs.q)),
         ((q.stride(), k.stride(), v.stride(), saved.out.stride(), saved.dout.stride(),
-          outputs.q.stride(), logits.strides, pairs.mask_strides, pairs.bias_strides),
+          outputs.q.stride(), logits.stride(), pairs.mask_strides, pairs.bias_strides),
          (heads, heads // k.shape[1], n, m, parts.shape[2],
           1 if seeds is None else whole_batch // len(seeds)),
          first_example, numbers),

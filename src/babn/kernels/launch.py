@@ -13,7 +13,6 @@ from triton.runtime.errors import OutOfResources
 
 from babn.kernels.settings import (
     LARGE_RHO,
-    LogitsType,
     Precision,
     Prior,
     Settings,
@@ -72,7 +71,7 @@ class Flags:
         PRECISION: `Precision`.
         SHAPE_TYPE: `Shape`.
         HAS_SCALE: Whether the upward path enters the scale.
-        LOGITS_TYPE: `LogitsType`.
+        NUM_LOGITS: Logits of the upward path for each pair: none, those of shape or scale, or both.
         IS_POSITIVE: Whether softplus has been applied to the logits.
         IS_NORMALIZED: Whether scores are normalised over keys.
         IS_SAMPLE: Whether to draw a sample.
@@ -95,7 +94,7 @@ class Flags:
     PRECISION: int
     SHAPE_TYPE: int = Shape.SCORES.value
     HAS_SCALE: bool = False
-    LOGITS_TYPE: int = LogitsType.NONE.value
+    NUM_LOGITS: int = 0
     IS_POSITIVE: bool = False
     IS_NORMALIZED: bool = True
     IS_SAMPLE: bool = False
@@ -225,35 +224,6 @@ class Pairs(NamedTuple):
         masks = nothing if mask is None else (mask.view(torch.uint8), mask.expand(full).stride())
         biases = nothing if bias is None else (bias, bias.expand(full).stride())
         return cls(*masks, *biases)
-
-
-class Logits(NamedTuple):
-    """Shape and scale logits of the upward path, interleaved for each pair.
-
-    Attributes:
-        shape: Those of the shape.
-        scale: Those of the scale; the same tensor if there is one kind.
-        strides: Strides of batch, head and query.
-        kind: How they lie in memory.
-    """
-
-    shape: Tensor
-    scale: Tensor
-    strides: tuple[int, ...]
-    kind: LogitsType
-
-    @classmethod
-    def of(cls, logits: Tensor | None, q: Tensor, m: int) -> "Logits":
-        """Logits with `m` columns, or with twice as many for both kinds."""
-        if logits is None:
-            return cls(q, q, (0, 0, 0), LogitsType.NONE)
-        maps = logits.shape[3] // m
-        if maps == 1 or logits.dtype == torch.float32:
-            scale = logits.view(-1)[maps - 1 :]
-            return cls(logits, scale, logits.stride()[:3], LogitsType(maps))
-        # Kernels read four keys of a full tile at once.
-        packed = (logits.clone() if logits.data_ptr() % 16 else logits).view(torch.int32)
-        return cls(packed, packed, packed.stride()[:3], LogitsType.PACKED)
 
 
 def token_by_token(x: Tensor, tokens: int, size: int) -> Tensor:

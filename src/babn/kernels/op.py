@@ -30,7 +30,6 @@ from babn.kernels.gradients import (
 from babn.kernels.heads import logits_over_heads
 from babn.kernels.launch import (
     Launcher,
-    Logits,
     Pairs,
     compiled_for,
     flags_of,
@@ -99,21 +98,22 @@ def weibull_attention(
     log_alpha = rest = None
     if w1 is not None and b1 is not None and w2 is not None and b2 is not None:
         log_alpha, rest = prior_of_keys(k, w1, b1, w2, b2, mask)
-    pairs, logits = Pairs.of(q, m, mask, bias), Logits.of(upward, q, m)
+    pairs, logits = Pairs.of(q, m, mask, bias), q if upward is None else upward
     flags, options = compiled_for(
         "forward" if head_weight is None else "forward over heads", q, v, m, mask, bias,
         **flags_of(settings, settings.prior(log_alpha, mask)),
-        IS_POSITIVE=head_weight is not None, LOGITS_TYPE=logits.kind.value,
+        IS_POSITIVE=head_weight is not None,
+        NUM_LOGITS=0 if upward is None else upward.shape[3] // m,
     )  # fmt: skip
     prior_or_any, rest_or_any, seeds_or_any = (
         q if x is None else x for x in (log_alpha, rest, seeds)
     )
     launch_forward(
         (triton.cdiv(n, flags.BLOCK_M), batch * heads),
-        ((q, k, v, logits.shape, logits.scale, prior_or_any, rest_or_any, pairs.mask, pairs.bias,
+        ((q, k, v, logits, prior_or_any, rest_or_any, pairs.mask, pairs.bias,
           seeds_or_any),
          (out, *normalizers, row_end, kl)),
-        ((q.stride(), k.stride(), v.stride(), out.stride(), logits.strides, pairs.mask_strides,
+        ((q.stride(), k.stride(), v.stride(), out.stride(), logits.stride(), pairs.mask_strides,
           pairs.bias_strides),
          (heads, heads // k.shape[1], n, m, 1 if seeds is None else batch // len(seeds)),
          (*numbers_of(settings), math.lgamma(alpha) - EULER - 1)),

@@ -41,18 +41,6 @@ class MaskType(IntEnum):
     KEYS = 2
 
 
-class LogitsType(IntEnum):
-    """How shape and scale logits of the upward path lie in memory."""
-
-    NONE = 0
-    ONE = 1
-    """Those of shape or scale alone."""
-    TWO = 2
-    """Both, interleaved."""
-    PACKED = 3
-    """Both in half precision, read as one number of 32 bits."""
-
-
 class Precision(IntEnum):
     """How products of matrices are computed."""
 
