@@ -15,13 +15,14 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from babn.kernels.launch import Flags
+from babn.kernels.prior import MlpFlags
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
 TENSORS = {"MASK": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
 IN_FLOAT32 = {
     "PRIOR", "REST", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL",
-    "PRIOR_PART", "SLOPES", "W1", "B1", "W2", "B2",
+    "PRIOR_PART", "DPRIOR", "W1", "B1", "W2", "B2",
     "SUMS", "WEIGHT", "BIAS",
 }  # fmt: skip
 NUMBERS = {"attend_forward": 7, "attend_backward_rows": 6}
@@ -108,8 +109,9 @@ def built(
     """A kernel compiled for Hopper, and what Triton knows about it."""
     kernel = getattr(importlib.import_module(f"babn.kernels.{module}"), name)
     if "C" in kernel.arg_names:
-        names = {field.name for field in fields(Flags)}
-        options = {"C": Flags(**{key: x for key, x in options.items() if key in names})}
+        flags = MlpFlags if module == "prior" else Flags
+        names = {field.name for field in fields(flags)}
+        options = {"C": flags(**{key: x for key, x in options.items() if key in names})}
     wanted = {key: value for key, value in options.items() if key in kernel.arg_names}
     types = signature(kernel, wanted, dtype)
     source = ASTSource(kernel, types, wanted, alignments(kernel, types))

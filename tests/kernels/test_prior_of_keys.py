@@ -4,11 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from babn.kernels import prior
 from babn.kernels.prior import (
     KEYS,
-    PROGRAMS,
-    SUMMED_KEYS,
+    SHARE,
     network_parts,
     prior_of_keys,
     prior_of_keys_backward,
@@ -47,22 +45,19 @@ def mask_of(kind: str, m: int) -> Tensor | None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["plain", "padded", "rowwise"])
 @pytest.mark.parametrize(
-    ("m", "d", "groups", "parts", "programs"),
+    ("m", "d", "groups", "parts"),
     [
-        (5, 8, 1, 1, PROGRAMS),
-        (KEYS, 16, 1, 3, PROGRAMS),
-        (KEYS + 9, 24, 2, 4, PROGRAMS),
-        (KEYS + 9, 256, 1, 9, PROGRAMS),
-        (KEYS + 9, 24, 2, 5, 1),
-        (3 * KEYS, 8, 1, 2, 2 * BATCH * HEADS),
-        (SUMMED_KEYS + 9, 8, 1, 2, 1),
+        (5, 8, 1, 1),
+        (KEYS, 16, 1, 3),
+        (KEYS + 9, 24, 2, 4),
+        (KEYS + 9, 256, 1, 9),
+        (3 * KEYS, 8, 1, 2),
+        (2 * SHARE + 9, 8, 1, 2),
     ],
 )
 def test_values_and_gradients_are_torchs(
-    m: int, d: int, groups: int, parts: int, programs: int, kind: str, device: torch.device,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(prior, "PROGRAMS", programs)
+    m: int, d: int, groups: int, parts: int, kind: str, device: torch.device
+) -> None:
     mask = mask_of(kind, m)
     mask = None if mask is None else mask.to(device)
     tensors = inputs(m, d)
