@@ -13,6 +13,7 @@ from weibull_cases import (
     by_kernel,
     by_library,
     saturating_exp_of_kernels,
+    settings_of,
 )
 
 from babn.distributions.special import saturating_exp
@@ -20,7 +21,6 @@ from babn.kernels import limits
 from babn.kernels.gradients import part_size
 from babn.kernels.op import weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
-from babn.kernels.settings import Settings
 
 BAM_CASE = Case(fixed_k=3.0, rho=0.0, sigma=0.0, noise="exact", beta=1.0)
 """As BAM is by default: gradients of a row's scores add up to zero."""
@@ -127,7 +127,7 @@ PARTS = {
 }
 
 # No lift, prior, mask, bias or seeds; k = 2, in mean mode, without divergence.
-BAM = (None,) * 10 + (0.5, 0.0, 2.0, 0.0, 1.0, 1.0, True, False, True, True, False)
+BAM = (*[None] * 10, [0.5, 0.0, 2.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
 
 
 @pytest.fixture(autouse=True)
@@ -392,7 +392,6 @@ def test_operator_with_maps_over_heads_is_registered_for_compilers(
 def test_rows_of_score_gradients_add_up_to_zero_where_it_is_said(name: str) -> None:
     case = CASES[name]
     arguments = arguments_of(case, torch.device("cpu"))
-    network, mask, numbers = arguments[6], arguments[10], arguments[13:]
-    settings = Settings(*numbers)
+    network, mask, settings = arguments[6], arguments[10], settings_of(case)
     found = settings.complete(settings.prior(network, mask))
     assert found == (name.startswith("bam-balanced") or not case.normalized)

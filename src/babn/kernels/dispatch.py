@@ -157,7 +157,15 @@ def attend(
     query, key, value = _operands(inputs)
     seeds = request.noise_source.draw_seeds(query.device) if request.sample else None
     output, kl_rows, *_ = weibull_attention(
-        query, key, value, *maps, *network, inputs.mask, inputs.bias, seeds, *settings
+        query,
+        key,
+        value,
+        *maps,
+        *network,
+        inputs.mask,
+        inputs.bias,
+        seeds,
+        list(map(float, settings)),
     )
     return output, kl_rows if request.with_kl else None
 

@@ -9,6 +9,7 @@ The prior is an MLP over keys, `w1`, `b1`, `w2` and `b2`, or else the number `al
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -42,9 +43,6 @@ from babn.kernels.settings import Settings
 
 launch_forward = Launcher(attend_forward)
 
-TENSORS = 13
-"""Number of arguments of the operator that are tensors; the others are settings."""
-
 
 @operator
 def weibull_attention(
@@ -61,27 +59,15 @@ def weibull_attention(
     mask: Tensor | None,
     bias: Tensor | None,
     seeds: Tensor | None,
-    scale: float,
-    rho: float,
-    fixed_k: float,
-    sigma: float,
-    beta: float,
-    alpha: float,
-    normalized: bool,
-    sample: bool,
-    truncated: bool,
-    own_moment: bool,
-    with_kl: bool,
+    numbers: Sequence[float],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Output; for each row its KL, four numbers for backward, and the end of the keys it sees.
 
     The numbers are the log normalisers of logits, scores and prior, and the smallest k up to 1. The
     last two results are those of maps over heads, if kept, and the prior's shapes, if it is an MLP;
-    they have no gradients.
+    they have no gradients. `numbers` are those of `Settings`.
     """
-    settings = Settings(
-        scale, rho, fixed_k, sigma, beta, alpha, normalized, sample, truncated, own_moment, with_kl
-    )
+    settings = Settings.of(numbers)
     batch, heads, n, _ = q.shape
     m = k.shape[2]
     out = q.new_empty(batch, n, heads, v.shape[-1]).transpose(1, 2)
@@ -116,7 +102,7 @@ def weibull_attention(
         ((q.stride(), k.stride(), v.stride(), out.stride(), logits.stride(), pairs.mask_strides,
           pairs.bias_strides),
          (heads, heads // k.shape[1], n, m, 1 if seeds is None else batch // len(seeds)),
-         (*numbers_of(settings), math.lgamma(alpha) - EULER - 1)),
+         (*numbers_of(settings), math.lgamma(settings.alpha) - EULER - 1)),
         C=flags, **options,
     )  # fmt: skip
     return out, kl, normalizers, row_end, kept, q.new_empty(0) if log_alpha is None else log_alpha
@@ -170,26 +156,14 @@ def weibull_attention_backward(
     row_end: Tensor,
     kept: Tensor,
     prior: Tensor,
-    scale: float,
-    rho: float,
-    fixed_k: float,
-    sigma: float,
-    beta: float,
-    alpha: float,
-    normalized: bool,
-    sample: bool,
-    truncated: bool,
-    own_moment: bool,
-    with_kl: bool,
+    numbers: Sequence[float],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of queries, keys, values, `upward`, the prior's MLP, maps over heads, and scores.
 
     Those of the MLP and of maps over heads come in parts, and those of scores are empty unless they
     have a bias.
     """
-    settings = Settings(
-        scale, rho, fixed_k, sigma, beta, alpha, normalized, sample, truncated, own_moment, with_kl
-    )
+    settings = Settings.of(numbers)
     batch, heads, n, _ = q.shape
     groups, m = heads // k.shape[1], k.shape[2]
     dq, dk, dv = (token_by_token(q, x.shape[2], x.shape[3]) for x in (q, k, v))
@@ -245,7 +219,7 @@ def _like(upward: Tensor, head_weight: Tensor | None) -> Tensor:
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tensors, ctx.settings = inputs[:TENSORS], inputs[TENSORS:]
+    *tensors, ctx.numbers = inputs
     out, _, *others = output
     ctx.save_for_backward(*tensors, out, *others)
     ctx.mark_non_differentiable(*others)
@@ -256,7 +230,7 @@ def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...
     _, _, _, upward, head_weight, head_bias, *network, _, bias, _, _, _, _, _, _ = saved
     dout = dout if dout.stride(-1) == 1 else dout.contiguous()
     dq, dk, dv, dupward, dnetwork, dmaps, dscores = weibull_attention_backward(
-        dout, dkl.contiguous(), *saved, *ctx.settings
+        dout, dkl.contiguous(), *saved, ctx.numbers
     )
     # Parts are summed here, where compilers see the sums and fuse them.
     if head_weight is not None:
@@ -275,7 +249,8 @@ def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...
         *dnetworks,
         None,
         None if bias is None else dscores.sum_to_size(bias.shape).to(bias.dtype),
-        *([None] * (1 + len(ctx.settings))),
+        None,
+        None,
     )
 
 

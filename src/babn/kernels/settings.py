@@ -3,6 +3,7 @@
 Needs no Triton.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -85,6 +86,12 @@ class Settings(NamedTuple):
     truncated: bool
     own_moment: bool
     with_kl: bool
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> "Settings":
+        """Settings from the list of numbers as which operators take them."""
+        scale, rho, fixed_k, sigma, beta, alpha, *flags = numbers
+        return cls(scale, rho, fixed_k, sigma, beta, alpha, *map(bool, flags))
 
     @property
     def shape(self) -> Shape:
