@@ -13,7 +13,6 @@ from typing import Any
 
 from babn.benchmark.suite import Row, Task
 from babn.benchmark.timing import Cost
-from babn.kernels.limits import KEPT, WHOLE
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -92,9 +91,7 @@ def pair_seconds(row: Row, kernels: dict[str, Any]) -> float:
         if row.task == "train" or name == "forward"
     )
     if row.name == "BABN heads":
-        size = row.size
-        kept = 4 * size.batch * size.heads * size.length**2 <= KEPT
-        total += (HEAD_MAPS + (0 if kept else AGAIN)) / BANDWIDTH
+        total += HEAD_MAPS / BANDWIDTH
     elif row.name != "BAM":
         total += KEY_MAPS[row.task] * row.size.length / PRODUCTS
     return total

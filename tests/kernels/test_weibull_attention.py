@@ -284,21 +284,12 @@ def test_parts_are_as_few_as_fit_and_of_one_size(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("name", "kept", "largest"),
-    [
-        ("plain", 2**25, 2**27),
-        ("plain", 0, 2**27),
-        ("plain", 2**25, 1),
-        ("two-seeds", 2**25, 1),
-        ("two-seeds", 0, 1),
-        ("no-rho", 2**25, 2**27),
-        ("no-sigma", 0, 2**27),
-    ],
+    ("name", "largest"),
+    [("plain", 2**27), ("plain", 1), ("two-seeds", 1), ("no-rho", 2**27), ("no-sigma", 2**27)],
 )
 def test_maps_over_heads_may_be_left_to_the_operator(
-    name: str, kept: int, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+    name: str, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "KEPT", kept)
     monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
     case = CASES[name]
     generator = torch.Generator().manual_seed(0)
@@ -339,8 +330,7 @@ def test_gradients_of_maps_over_heads_may_take_their_place(
     lift = [h.to(device, case.dtype), weight.to(device), weight[:, 0].to(device)]
     leaves = [x.requires_grad_() for x in (q, k, v, *lift)]
     found = []
-    for kept, largest in ((2**25, 2**27), (0, 1)):
-        monkeypatch.setattr(limits, "KEPT", kept)
+    for largest in (2**27, 1):
         monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
         output, kl_rows, *_ = weibull_attention(q, k, v, *lift, *others)
         found.append(torch.autograd.grad(output.float().sum() + kl_rows.sum(), leaves))
@@ -374,11 +364,10 @@ def test_operator_is_registered_for_compilers(name: str, device: torch.device) -
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("kept", "largest"), [(2**25, 2**27), (0, 1)])
+@pytest.mark.parametrize("largest", [2**27, 1])
 def test_operator_with_maps_over_heads_is_registered_for_compilers(
-    kept: int, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+    largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "KEPT", kept)
     monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
     case = CASES["two-seeds"]
     q, k, v, *rest = arguments_of(case, device)

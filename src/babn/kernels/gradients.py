@@ -1,7 +1,7 @@
 """The gradients of Weibull attention by the backward kernels, for a part of the batch at a time."""
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import torch
 import triton
@@ -28,7 +28,6 @@ class Saved(NamedTuple):
 
     Attributes:
         upward: Shape and scale logits, or the upward state that maps over heads turn into them.
-        kept: The results of maps over heads, if they were kept; empty otherwise.
         smallest: The smallest k of each row, at most 1.
     """
 
@@ -36,7 +35,6 @@ class Saved(NamedTuple):
     k: Tensor
     v: Tensor
     upward: Tensor | None
-    kept: Tensor
     prior: Tensor | None
     mask: Tensor | None
     bias: Tensor | None
@@ -65,12 +63,8 @@ class Outputs(NamedTuple):
     scores: Tensor | None
 
 
-class Maps(NamedTuple):
-    """Maps over heads."""
-
-    weight: Tensor
-    bias: Tensor
-
+Maps: TypeAlias = tuple[Tensor, Tensor]
+"""Weight and bias of maps over heads."""
 
 Tensors = TypeVar("Tensors", Saved, Outputs)
 
@@ -119,7 +113,7 @@ def gradients(
 ) -> Tensor | None:
     """Writes all gradients, and returns those of maps over heads, if there are any, in parts."""
     batch = len(saved.q)
-    size = part_size(saved.q, saved.k.shape[2], None if maps is None else maps.weight)
+    size = part_size(saved.q, saved.k.shape[2], None if maps is None else maps[0])
     if size >= batch:
         return _gradients(saved, outputs, maps, seeds, settings, batch)
     found = [
@@ -139,11 +133,8 @@ def _gradients(
     m = k.shape[2]
     upward, dupward = saved.upward, outputs.upward
     if maps is not None and upward is not None:
-        if saved.kept.numel():
-            upward, dupward = saved.kept, torch.empty_like(saved.kept)
-        else:
-            # Recomputed logits are not needed again; the kernel overwrites them.
-            upward = dupward = logits_over_heads(upward, maps.weight, maps.bias)
+        # These logits are not needed again; the kernel overwrites them.
+        upward = dupward = logits_over_heads(upward, *maps)
     pairs = Pairs.of(q, m, mask, bias)
     logits, dlogits = (q if x is None else x for x in (upward, dupward))
     kinds = 0 if upward is None else upward.shape[3] // m
@@ -180,4 +171,4 @@ def _gradients(
     )  # fmt: skip
     if maps is None or saved.upward is None or outputs.upward is None or dupward is None:
         return None
-    return logits_over_heads_backward(saved.upward, maps.weight, dupward, outputs.upward)
+    return logits_over_heads_backward(saved.upward, maps[0], dupward, outputs.upward)

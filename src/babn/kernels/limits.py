@@ -1,8 +1,5 @@
 """Sizes at which kernels change how they work, and what memory they take; needs no Triton."""
 
-KEPT = 2**25
-"""Bytes up to which the result of maps over heads is kept for backward."""
-
 LARGEST_PART = 3 * 2**27
 """Bytes of query-key pairs above which backward takes the batch in parts."""
 

@@ -1,9 +1,8 @@
 """Weibull attention as one operator with gradients, for eager and compiled models.
 
 The upward path enters in one of two forms: `upward` has shape and scale logits, interleaved; or it
-is the upward state, and `head_weight` and `head_bias` are maps over heads that the
-operator applies itself. Unless their result is small, backward recomputes it: it is the largest
-tensor of the layer and cheap.
+is the upward state, and `head_weight` and `head_bias` are maps over heads that the operator applies
+itself. Backward applies them again: their result is the largest tensor of the layer and cheap.
 
 The prior is an MLP over keys, `w1`, `b1`, `w2` and `b2`, or else the number `alpha`.
 """
@@ -17,10 +16,8 @@ import triton
 from torch import Tensor
 
 from babn.distributions.kl import EULER
-from babn.kernels import limits
 from babn.kernels.forward import attend_forward
 from babn.kernels.gradients import (
-    Maps,
     Outputs,
     Saved,
     gradients,
@@ -60,27 +57,19 @@ def weibull_attention(
     bias: Tensor | None,
     seeds: Tensor | None,
     numbers: Sequence[float],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Output; for each row its KL, four numbers for backward, and the end of the keys it sees.
 
     The numbers are the log normalisers of logits, scores and prior, and the smallest k up to 1. The
-    last two results are those of maps over heads, if kept, and the prior's shapes, if it is an MLP;
-    they have no gradients. `numbers` are those of `Settings`.
+    last result, which has no gradient, is the prior's shapes, if it is an MLP. `numbers` are those
+    of `Settings`.
     """
     settings = Settings.of(numbers)
     batch, heads, n, _ = q.shape
     m = k.shape[2]
-    out = q.new_empty(batch, n, heads, v.shape[-1]).transpose(1, 2)
-    kl = q.new_empty(batch, heads, n, dtype=torch.float32)
-    normalizers = q.new_empty(4, batch, heads, n, dtype=torch.float32)
-    row_end = q.new_empty(batch, heads, n, dtype=torch.int32)
-    kept = q.new_empty(0)
+    out, kl, normalizers, row_end = _results(q, v)
     if upward is not None and head_weight is not None and head_bias is not None:
-        size, upward = (
-            kept_size(upward, head_weight),
-            logits_over_heads(upward, head_weight, head_bias),
-        )
-        kept = upward if size else kept
+        upward = logits_over_heads(upward, head_weight, head_bias)
     log_alpha = rest = None
     if w1 is not None and b1 is not None and w2 is not None and b2 is not None:
         log_alpha, rest = prior_of_keys(k, w1, b1, w2, b2, mask)
@@ -105,14 +94,18 @@ def weibull_attention(
          (*numbers_of(settings), math.lgamma(settings.alpha) - EULER - 1)),
         C=flags, **options,
     )  # fmt: skip
-    return out, kl, normalizers, row_end, kept, q.new_empty(0) if log_alpha is None else log_alpha
+    return out, kl, normalizers, row_end, q.new_empty(0) if log_alpha is None else log_alpha
 
 
-def kept_size(state: Tensor, head_weight: Tensor) -> tuple[int, ...]:
-    """The shape of the logits by maps over heads, if they are kept; empty otherwise."""
-    batch, heads, n, m = state.shape
-    size = batch, heads, n, head_weight.shape[0] // heads * m
-    return size if math.prod(size) * state.element_size() <= limits.KEPT else ()
+def _results(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Empty tensors for the results of each row."""
+    rows = q.shape[:3]
+    return (
+        token_by_token(q, q.shape[2], v.shape[3]),
+        q.new_empty(rows, dtype=torch.float32),
+        q.new_empty(4, *rows, dtype=torch.float32),
+        q.new_empty(rows, dtype=torch.int32),
+    )
 
 
 @weibull_attention.register_fake
@@ -120,18 +113,8 @@ def _(
     q: Tensor, k: Tensor, v: Tensor, upward: Tensor | None, head_weight: Tensor | None,
     head_bias: Tensor | None, w1: Tensor | None, *rest: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    batch, heads, n, _ = q.shape
-    out = q.new_empty(batch, n, heads, v.shape[-1]).transpose(1, 2)
-    kl = q.new_empty(batch, heads, n, dtype=torch.float32)
-    normalizers = q.new_empty(4, batch, heads, n, dtype=torch.float32)
-    row_end = q.new_empty(batch, heads, n, dtype=torch.int32)
-    kept = q.new_empty(0)
-    if upward is not None and head_weight is not None:
-        kept = upward.new_empty(kept_size(upward, head_weight) or 0)
-    prior = q.new_empty(0)
-    if w1 is not None:
-        prior = k.new_empty(k.shape[:3], dtype=torch.float32)
-    return out, kl, normalizers, row_end, kept, prior
+    prior = q.new_empty(0) if w1 is None else k.new_empty(k.shape[:3], dtype=torch.float32)
+    return *_results(q, v), prior
 
 
 @operator
@@ -154,7 +137,6 @@ def weibull_attention_backward(
     out: Tensor,
     normalizers: Tensor,
     row_end: Tensor,
-    kept: Tensor,
     prior: Tensor,
     numbers: Sequence[float],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -171,10 +153,10 @@ def weibull_attention_backward(
     dprior = prior_parts(q, v, m, mask, bias, settings.prior(log_alpha, mask))
     dupward = None if upward is None else _like(upward, head_weight)
     dscores = None if bias is None else q.new_empty(batch, heads, n, m)
-    maps = None if head_weight is None or head_bias is None else Maps(head_weight, head_bias)
+    maps = None if head_weight is None or head_bias is None else (head_weight, head_bias)
     lse, score_lse, prior_lse, smallest = normalizers
     saved = Saved(
-        q, k, v, upward, kept, log_alpha, mask, bias, out, lse, score_lse, prior_lse, smallest,
+        q, k, v, upward, log_alpha, mask, bias, out, lse, score_lse, prior_lse, smallest,
         row_end, dout, dkl,
     )  # fmt: skip
     dmaps = gradients(saved, Outputs(dq, dk, dv, dupward, dprior, dscores), maps, seeds, settings)
@@ -227,7 +209,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...]:
     saved = ctx.saved_tensors  # once, as activation checkpointing requires
-    _, _, _, upward, head_weight, head_bias, *network, _, bias, _, _, _, _, _, _ = saved
+    _, _, _, upward, head_weight, head_bias, *network, _, bias, _, _, _, _, _ = saved
     dout = dout if dout.stride(-1) == 1 else dout.contiguous()
     dq, dk, dv, dupward, dnetwork, dmaps, dscores = weibull_attention_backward(
         dout, dkl.contiguous(), *saved, ctx.numbers
