@@ -1,6 +1,5 @@
 """The gradients of Weibull attention by the backward kernels, for a part of the batch at a time."""
 
-from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from babn.kernels import limits
 from babn.kernels.backward import attend_backward_columns, attend_backward_rows
-from babn.kernels.heads import Shares, logits_over_heads, logits_over_heads_backward
+from babn.kernels.heads import logits_over_heads, logits_over_heads_backward
 from babn.kernels.launch import (
     Launcher,
     Pairs,
@@ -76,24 +75,10 @@ def part_size(q: Tensor, m: int, head_weight: Tensor | None) -> int:
     return limits.examples_at_a_time(batch, heads * n * m * q.element_size(), maps)
 
 
-def ranges(batch: int, size: int) -> Iterator[tuple[int, int]]:
-    """Start and end of each part of the batch."""
-    for first in range(0, batch, size):
-        yield first, min(first + size, batch)
-
-
 def some(tensors: Tensors, first: int, end: int) -> Tensors:
     """The tensors of some examples; masks and biases may be shared by all."""
     parts = [x if x is None or len(x) == 1 else x[first:end] for x in tensors]
     return type(tensors)(*parts)  # type: ignore[arg-type]
-
-
-def map_parts(state: Tensor, size: int) -> int:
-    """Number of parts of the gradients of maps over heads; sizes may be symbolic."""
-    batch, pairs = state.shape[0], state.shape[2] * state.shape[3]
-    before = (batch - 1) // size
-    last = Shares.of(batch - before * size, pairs)
-    return before * Shares.of(size, pairs).parts + last.parts
 
 
 def prior_parts(
@@ -111,16 +96,18 @@ def prior_parts(
 def gradients(
     saved: Saved, outputs: Outputs, maps: Maps | None, seeds: Tensor | None, settings: Settings
 ) -> Tensor | None:
-    """Writes all gradients, and returns those of maps over heads, if there are any, in parts."""
+    """Writes all gradients, and returns those of maps over heads, if there are any."""
     batch = len(saved.q)
     size = part_size(saved.q, saved.k.shape[2], None if maps is None else maps[0])
     if size >= batch:
         return _gradients(saved, outputs, maps, seeds, settings, batch)
     found = [
-        _gradients(some(saved, i, j), some(outputs, i, j), maps, seeds, settings, batch, i)
-        for i, j in ranges(batch, size)
+        _gradients(
+            some(saved, i, i + size), some(outputs, i, i + size), maps, seeds, settings, batch, i
+        )
+        for i in range(0, batch, size)
     ]
-    return None if maps is None else torch.cat([each for each in found if each is not None])
+    return None if maps is None else torch.stack([x for x in found if x is not None]).sum(0)
 
 
 def _gradients(

@@ -5,7 +5,7 @@ each program computes all heads of a block of query-key pairs.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -144,26 +144,6 @@ launch_map = Launcher(map_heads)
 launch_map_backward = Launcher(map_heads_backward)
 
 
-class Shares(NamedTuple):
-    """How programs share the pairs of a tensor: each takes a few blocks."""
-
-    grid: tuple[int, int]
-    pairs: int
-    blocks: int
-
-    @classmethod
-    def of(cls, batch: int, pairs: int) -> "Shares":
-        """The shares of programs that compute gradients."""
-        everything = triton.cdiv(pairs, SUMMED_PAIRS)
-        blocks = triton.cdiv(everything * batch, PROGRAMS)
-        return cls((triton.cdiv(everything, blocks), batch), pairs, blocks)
-
-    @property
-    def parts(self) -> int:
-        """How many programs there are."""
-        return self.grid[0] * self.grid[1]
-
-
 def logits_over_heads(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Softplus of one or two maps over heads, interleaved for each pair."""
     batch, heads, n, m = h.shape
@@ -183,7 +163,7 @@ def logits_over_heads_backward(
     h: Tensor, weight: Tensor, dlogits: Tensor, dh: Tensor, logits: Tensor | None = None,
     added: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Writes the gradient of the tensor; returns those of weight and bias, side by side, in parts.
+    """Writes the gradient of the tensor; returns those of weight and bias, side by side.
 
     Args:
         h: The tensor.
@@ -195,18 +175,21 @@ def logits_over_heads_backward(
     """
     heads = h.shape[1]
     maps = len(weight) // heads
-    shares = Shares.of(h.shape[0], h.shape[2] * h.shape[3])
-    parts = h.new_empty(shares.parts, maps * heads, heads + 1, dtype=torch.float32)
+    pairs = h.shape[2] * h.shape[3]
+    blocks = triton.cdiv(pairs, SUMMED_PAIRS)
+    each = triton.cdiv(blocks * len(h), PROGRAMS)
+    grid = triton.cdiv(blocks, each), len(h)
+    parts = h.new_empty(grid[0] * grid[1], maps * heads, heads + 1, dtype=torch.float32)
     out, more = (dh if x is None else x.contiguous() for x in (logits, added))
     launch_map_backward(
-        shares.grid,
+        grid,
         (dlogits.contiguous(), out, h.contiguous(), weight.contiguous(), more, dh, parts),
-        (shares.pairs, shares.blocks),
+        (pairs, each),
         HEADS=heads, MAPS=maps, BLOCK_H=block(heads + 1), BLOCK_P=SUMMED_PAIRS,
         PRECISION=precision(h.dtype), HAS_SLOPE=logits is not None, HAS_ADDED=added is not None,
         num_warps=SUMMED_WARPS,
     )  # fmt: skip
-    return parts
+    return parts.sum(0)
 
 
 @operator
@@ -233,16 +216,16 @@ def _(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
 def upward_over_heads_backward(
     top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of the first state, and those of the maps in parts, in float32."""
-    grad, parts = grads[-1], list[Tensor]()
+    """The gradients of the first state, and of the maps in float32."""
+    grad, dmaps = grads[-1], list[Tensor]()
     for step in reversed(range(len(weights))):
         below, added = (states[step - 1], grads[step - 1]) if step else (top, None)
         dbelow = top.new_empty(top.shape)
-        parts.append(
+        dmaps.append(
             logits_over_heads_backward(below, weights[step], grad, dbelow, states[step], added)
         )
         grad = dbelow
-    return grad, torch.stack(parts[::-1])
+    return grad, torch.stack(dmaps[::-1])
 
 
 @upward_over_heads_backward.register_fake
@@ -250,9 +233,8 @@ def _(
     top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
     steps, heads, _ = weights.shape
-    parts = Shares.of(top.shape[0], top.shape[2] * top.shape[3]).parts
-    sums = top.new_empty(steps, parts, heads, heads + 1, dtype=torch.float32)
-    return top.new_empty(top.shape), sums
+    dmaps = top.new_empty(steps, heads, heads + 1, dtype=torch.float32)
+    return top.new_empty(top.shape), dmaps
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
@@ -264,8 +246,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
 def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     top, weights, *states = ctx.saved_tensors
     own = [torch.zeros_like(top) if grad is None else grad for grad in grads]
-    dtop, parts = upward_over_heads_backward(top, weights, states, own)
-    dmaps = parts.sum(1)  # here compilers fuse the sum
+    dtop, dmaps = upward_over_heads_backward(top, weights, states, own)
     return dtop, dmaps[..., :-1].to(weights.dtype), dmaps[..., -1].to(ctx.bias_dtype)
 
 

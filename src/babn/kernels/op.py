@@ -21,8 +21,6 @@ from babn.kernels.gradients import (
     Outputs,
     Saved,
     gradients,
-    map_parts,
-    part_size,
     prior_parts,
 )
 from babn.kernels.heads import logits_over_heads
@@ -35,7 +33,7 @@ from babn.kernels.launch import (
     operator,
     token_by_token,
 )
-from babn.kernels.prior import network_parts, prior_of_keys, prior_of_keys_backward
+from babn.kernels.prior import network_size, prior_of_keys, prior_of_keys_backward
 from babn.kernels.settings import Settings
 
 launch_forward = Launcher(attend_forward)
@@ -142,8 +140,8 @@ def weibull_attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of queries, keys, values, `upward`, the prior's MLP, maps over heads, and scores.
 
-    Those of the MLP and of maps over heads come in parts, and those of scores are empty unless they
-    have a bias.
+    Those of the MLP are concatenated, those of weight and bias of the maps side by side, and those
+    of scores empty unless they have a bias.
     """
     settings = Settings.of(numbers)
     batch, heads, n, _ = q.shape
@@ -186,11 +184,10 @@ def _(
     dupward = q.new_empty(0) if upward is None else _like(upward, head_weight)
     dnetwork, dmaps = q.new_empty(0), q.new_empty(0)
     if w1 is not None:
-        dnetwork = q.new_empty(network_parts(k, w1), dtype=torch.float32)
+        dnetwork = q.new_empty(network_size(w1), dtype=torch.float32)
     if upward is not None and head_weight is not None:
         outs, heads = head_weight.shape
-        parts = map_parts(upward, part_size(q, m, head_weight))
-        dmaps = q.new_empty(parts, outs, heads + 1, dtype=torch.float32)
+        dmaps = q.new_empty(outs, heads + 1, dtype=torch.float32)
     dscores = q.new_empty(0) if bias is None else q.new_empty(*q.shape[:3], m)
     return dq, dk, dv, dupward, dnetwork, dmaps, dscores
 
@@ -214,12 +211,9 @@ def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...
     dq, dk, dv, dupward, dnetwork, dmaps, dscores = weibull_attention_backward(
         dout, dkl.contiguous(), *saved, ctx.numbers
     )
-    # Parts are summed here, where compilers see the sums and fuse them.
-    if head_weight is not None:
-        dmaps = dmaps.sum(0)
     dnetworks = [None] * len(network)
     if network[0] is not None:
-        each = dnetwork.sum(0).split([x.numel() for x in network])
+        each = dnetwork.split([x.numel() for x in network])
         dnetworks = [dx.view_as(x).to(x.dtype) for dx, x in zip(each, network, strict=True)]
     return (
         dq,

@@ -224,9 +224,7 @@ def prior_of_keys_backward(
     key: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, mask: Tensor | None, prior: Tensor,
     dprior: Tensor, dkl: Tensor, dkey: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Adds to the gradient of keys, and returns that of the network in parts.
-
-    The network's tensors lie one after the other in each part.
+    """Adds to the gradient of keys, and returns those of the network's tensors, concatenated.
 
     Args:
         key: The keys of each head.
@@ -243,18 +241,18 @@ def prior_of_keys_backward(
     batch, heads, m, _ = key.shape
     # Heads of queries that share a head of keys, and parts or rows, are summed.
     slopes, weight = (x.unflatten(1, (heads, -1)).flatten(2, 3).sum(2) for x in (dprior, dkl))
-    sums = key.new_empty(network_parts(key, w1), dtype=torch.float32)
+    grid = batch * heads, triton.cdiv(m, SHARE)
+    sums = key.new_empty(grid[0] * grid[1], network_size(w1), dtype=torch.float32)
     seen, strides = _mask_of(key, mask)
     launch_read_backward(
-        (batch * heads, triton.cdiv(m, SHARE)),
+        grid,
         ((key, w1.contiguous(), b1, w2, seen, prior), (slopes, weight), (dkey, sums)),
         ((key.stride(), dkey.stride(), strides), heads, m),
         C=_flags(key, w1, mask), num_warps=WARPS,
     )  # fmt: skip
-    return sums
+    return sums.sum(0)
 
 
-def network_parts(key: Tensor, w1: Tensor) -> tuple[int, int]:
-    """The parts in which gradients of the network come, and the size of each."""
-    (batch, heads, m, d), hidden = key.shape, w1.shape[0]
-    return batch * heads * triton.cdiv(m, SHARE), hidden * (d + 2) + 1
+def network_size(w1: Tensor) -> int:
+    """Number of parameters of the MLP."""
+    return w1.numel() + 2 * w1.shape[0] + 1
