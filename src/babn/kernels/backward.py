@@ -23,7 +23,7 @@ from babn.kernels.posterior import (
     shape,
     softplus_term_and_slope,
 )
-from babn.kernels.special import EULER, LN2, exp2, reciprocal
+from babn.kernels.special import EULER, LN2, reciprocal
 from babn.kernels.tiles import (
     CONSTANT,
     LOWEST,
@@ -116,7 +116,7 @@ def row_gradients(
         else:
             g = slope
             logits = log_lam + log_m
-        w = where_seen(seen, exp2(logits - lse[:, None]), 0.0, ALL_SEEN)
+        w = where_seen(seen, tl.exp2(logits - lse[:, None]), 0.0, ALL_SEEN)
         v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN)
         dw = dot(dout, tl.trans(v).to(dout.dtype), C.PRECISION)
         dlogits = w * (dw - delta[:, None])
@@ -194,7 +194,7 @@ def complete_rows(
             inside = in_rows[:, None] & (keys < m)[None, :]
             key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
             s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, C)
-            p = exp2(where_seen(seen, s - score_lse[:, None], LOWEST, ALL_SEEN))
+            p = tl.exp2(where_seen(seen, s - score_lse[:, None], LOWEST, ALL_SEEN))
             at = pair_offsets(rows, keys, m, 1)
             ds = load_pairs(DPHI, at, inside, C.EVEN_MN) - p * row_sum[:, None]
             store_pairs(DPHI, at, ds, inside, C.EVEN_MN)

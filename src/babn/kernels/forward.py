@@ -18,7 +18,7 @@ from babn.kernels.posterior import (
     shape,
     softplus_term,
 )
-from babn.kernels.special import LN2, LOG2_E, exp2, log2, moment, reciprocal
+from babn.kernels.special import LN2, LOG2_E, log2, moment, reciprocal
 from babn.kernels.tiles import (
     BOTTOM,
     CONTEXTUAL,
@@ -127,7 +127,7 @@ def weigh(
             else:
                 t, y = inverse(k)
                 log_m = log_moment(t, y, log2(y), C.HAS_OWN_MOMENT)
-                mean = exp2(tl.minimum(log_m, LARGEST_LOG))
+                mean = tl.exp2(tl.minimum(log_m, LARGEST_LOG))
             w = where_seen(seen, score + scale_term * sigma * mean, 0.0, ALL_SEEN)
         else:
             if LARGE_K:
@@ -153,12 +153,12 @@ def weigh(
             logits = where_seen(seen, logits, LOWEST, ALL_SEEN)
             if not BOUNDED:
                 higher = tl.maximum(top, tl.max(logits, 1))
-                shrink = exp2(top - higher)
+                shrink = tl.exp2(top - higher)
                 total = total * shrink
                 out = out * shrink[:, None]
                 top = higher
                 logits -= top[:, None]
-            w = exp2(logits)
+            w = tl.exp2(logits)
         total += tl.sum(w, 1)
         v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN)
         out += dot(w.to(v.dtype), v, C.PRECISION)
@@ -170,7 +170,7 @@ def weigh(
                 rest = 0.0  # in rest_total
             elif C.PRIOR_TYPE == ROWWISE:
                 log_alpha = log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, ALL_SEEN)
-                alpha = exp2(log_alpha)
+                alpha = tl.exp2(log_alpha)
                 rest = prior_rest(alpha, log_alpha)
             mean = 0.0 if KNOWN_MEAN else expected
             if C.SHAPE_TYPE == FIXED:

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from babn.kernels.launch import Launcher, block, operator, precision
-from babn.kernels.special import LOG2_E, exp2, softplus
+from babn.kernels.special import LOG2_E, softplus
 from babn.kernels.tiles import dot
 
 PAIRS, PAIRS_WARPS = 128, 4
@@ -81,7 +81,7 @@ def map_heads(
 @triton.jit
 def slope_of(h, PRECISION: tl.constexpr):
     """The slope of softplus in terms of its value h, 1 - e^-h."""
-    slope = 1.0 - exp2(-h * LOG2_E)
+    slope = 1.0 - tl.exp2(-h * LOG2_E)
     if PRECISION:
         slope = tl.where(h < 1e-3, h - 0.5 * h * h, slope)
     return slope

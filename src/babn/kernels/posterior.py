@@ -13,7 +13,6 @@ from babn.kernels.special import (
     LN2,
     LOG2_E,
     digamma_1p,
-    exp2,
     gamma_1p,
     inverse_moment,
     log2,
@@ -57,7 +56,7 @@ def softplus_term(u, IS_POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
 def softplus_term_and_slope(u, IS_POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
     """The same divided by log 2, and the slope of softplus."""
     if IS_POSITIVE:
-        slope = tl.where(u < 1e-3, u - 0.5 * u * u, 1.0 - exp2(-u * LOG2_E))
+        slope = tl.where(u < 1e-3, u - 0.5 * u * u, 1.0 - tl.exp2(-u * LOG2_E))
         return u * LOG2_E, slope
     else:
         return softplus_and_slope(u, PRECISE)
@@ -76,7 +75,7 @@ def shape(
     if SHAPE_TYPE == FIXED:
         return fixed_k, 0.0
     else:
-        bare = exp2(phi if IS_NORMALIZED else tl.minimum(phi, LARGEST_PHI))
+        bare = tl.exp2(phi if IS_NORMALIZED else tl.minimum(phi, LARGEST_PHI))
         k = bare
         if SHAPE_TYPE == UPWARD:
             k = shape_term * rho_ln2 + bare
@@ -134,8 +133,8 @@ def scale(log_bare, scale_term, sigma_ln2, HAS_SCALE: tl.constexpr, IS_NORMALIZE
         if not IS_NORMALIZED:
             top = tl.maximum(log_bare, 0.0)
             log_bare -= top
-            sigma_ln2 = exp2(-top) * sigma_ln2
-        bare = exp2(log_bare)
+            sigma_ln2 = tl.exp2(-top) * sigma_ln2
+        bare = tl.exp2(log_bare)
         lam = tl.maximum(scale_term * sigma_ln2 + bare, SMALLEST)
         return log2(lam) + top, lam, bare, sigma_ln2
     else:
@@ -162,7 +161,7 @@ def moments(
     if HAS_OWN_MOMENT:
         log_gam = log_gamma(t, y, log_y)
         psi = digamma(t, y, log_y)
-    expected = exp2(tl.minimum(log_lam + log_beta + log_gam, LARGEST_LOG))
+    expected = tl.exp2(tl.minimum(log_lam + log_beta + log_gam, LARGEST_LOG))
     return t, log_m, slope, log_lam, lam, bare, sigma, expected, psi
 
 
@@ -172,7 +171,7 @@ def moments_of_large_k(score, k, scale_term, sigma_ln2, log_beta):
     t = reciprocal(k)
     bare = score * inverse_moment(t)
     lam = tl.maximum(scale_term * sigma_ln2 + bare, SMALLEST)
-    expected = tl.minimum(lam * exp2(log_beta) * gamma_1p(t), LARGEST_EXPECTED)
+    expected = tl.minimum(lam * tl.exp2(log_beta) * gamma_1p(t), LARGEST_EXPECTED)
     return t, t, moment_slope(t), log2(lam), lam, bare, sigma_ln2, expected, digamma_1p(t)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from babn.kernels.launch import LARGE_HEAD, Launcher, block, precision
 from babn.kernels.posterior import alpha_digamma_of, prior_rest
 from babn.kernels.settings import MaskType, mask_type
-from babn.kernels.special import LOG2_E, exp2, log2
+from babn.kernels.special import LOG2_E, log2
 from babn.kernels.tiles import BOTTOM, LOWEST, at_head, dot, load_rows, store_rows
 
 KEYS, WARPS = 64, 4
@@ -86,7 +86,9 @@ def read_keys(inputs, outputs, strides, heads, m, C: tl.constexpr):
             seen = keys_seen(MASK, keys, m, mask_strides[3], C.HAS_MASK)
             value = tl.where(seen, value * LOG2_E, LOWEST)
             higher = tl.maximum(top, tl.max(value, 0, keep_dims=True))
-            total = total * exp2(top - higher) + tl.sum(exp2(value - higher), 0, keep_dims=True)
+            total = total * tl.exp2(top - higher) + tl.sum(
+                tl.exp2(value - higher), 0, keep_dims=True
+            )
             top = higher
     if C.IS_NORMALIZED:
         lse = top + log2(total)
@@ -95,7 +97,7 @@ def read_keys(inputs, outputs, strides, heads, m, C: tl.constexpr):
             keys = start + tl.arange(0, C.BLOCK_N)
             seen = keys_seen(MASK, keys, m, mask_strides[3], C.HAS_MASK)
             log_shape = tl.load(OUT + keys, mask=keys < m, other=0.0) * LOG2_E - lse
-            shape = exp2(log_shape)
+            shape = tl.exp2(log_shape)
             tl.store(OUT + keys, tl.where(seen, shape, 0.0), mask=keys < m)
             rest += tl.where(seen, prior_rest(shape, log_shape), 0.0)
         tl.store(REST + plane + tl.arange(0, 1), tl.sum(rest, 0, keep_dims=True))

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from babn.kernels.settings import MaskType, Precision, Prior
-from babn.kernels.special import LOG2_E, exp2
+from babn.kernels.special import LOG2_E
 
 CONTEXTUAL = tl.constexpr(Prior.CONTEXTUAL.value)
 CONSTANT = tl.constexpr(Prior.CONSTANT.value)
@@ -169,7 +169,7 @@ def log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, ALL_SEEN: tl.constexpr):
 def prior_shape(PRIOR, keys, m, seen, prior_lse, PRIOR_TYPE: tl.constexpr, ALL_SEEN: tl.constexpr):
     """The prior's shapes."""
     if PRIOR_TYPE == ROWWISE:
-        return exp2(log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, ALL_SEEN))
+        return tl.exp2(log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, ALL_SEEN))
     else:
         return load_prior(PRIOR, keys, m)
 
@@ -179,4 +179,4 @@ def add_exponentials(top, total, x, seen, ALL_SEEN: tl.constexpr):
     """One step of an online log-sum-exp to base 2, whose maximum starts at `BOTTOM`."""
     x = where_seen(seen, x, LOWEST, ALL_SEEN)
     higher = tl.maximum(top, tl.max(x, 1))
-    return higher, total * exp2(top - higher) + tl.sum(exp2(x - higher[:, None]), 1)
+    return higher, total * tl.exp2(top - higher) + tl.sum(tl.exp2(x - higher[:, None]), 1)
