@@ -19,7 +19,6 @@ from babn.kernels.posterior import (
     UPWARD,
     alpha_digamma_of,
     moments,
-    moments_of_large_k,
     shape,
     softplus_term_and_slope,
 )
@@ -49,15 +48,9 @@ ROWS_OF_A_PART = tl.constexpr(limits.ROWS_OF_A_PART)
 
 
 @triton.jit
-def row_gradients(
-    q, tensors, outputs, strides, row, tile, end, n, m, numbers,
-    C: tl.constexpr, LARGE_K: tl.constexpr,
-):  # fmt: skip
+def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
     """Gradients of all pairs of the rows; their sums over keys for scores, prior and queries."""
-    BLOCK_M: tl.constexpr = C.BLOCK_M
-    BLOCK_N: tl.constexpr = C.BLOCK_N
-    BLOCK_D: tl.constexpr = C.BLOCK_D
-    BLOCK_DV: tl.constexpr = C.BLOCK_DV
+    q, tensors, outputs, strides, row, tile, end, n, m, numbers = call
     K, V, LOGITS, PRIOR, MASK, BIAS = tensors
     DLOGITS, WEIGHTS, DPHI, PRIOR_PART = outputs
     k_strides, v_strides, logits_strides, mask_strides, bias_strides = strides
@@ -65,16 +58,16 @@ def row_gradients(
     rows, in_rows, columns, value_columns = tile
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant = numbers
     ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
-    row_sum = tl.zeros([BLOCK_M], tl.float32)
-    prior_sum = tl.zeros([BLOCK_M], tl.float32)
-    dquery = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    parts = parts_of_block(BLOCK_M)
-    for start in range(0, end, BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
+    row_sum = tl.zeros([C.BLOCK_M], tl.float32)
+    prior_sum = tl.zeros([C.BLOCK_M], tl.float32)
+    dquery = tl.zeros([C.BLOCK_M, C.BLOCK_D], tl.float32)
+    parts = parts_of_block(C.BLOCK_M)
+    for start in range(0, end, C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
         seen = visible(MASK, mask_strides, rows, keys, n, m, C)
         inside = in_rows[:, None] & (keys < m)[None, :]
-        key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
-        s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, C)
+        key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
+        s = scores(q, key, BIAS, bias_strides, rows, keys, n, m, factor, C)
         phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL_SEEN)
         shape_term = 0.0
         scale_term = 0.0
@@ -92,21 +85,9 @@ def row_gradients(
                     scale_logits, C.IS_POSITIVE, C.PRECISION
                 )
         k, bare_k = shape(phi, shape_term, rho_ln2, fixed_k, C.SHAPE_TYPE, C.IS_NORMALIZED, LARGE_K)
-        if LARGE_K:
-            t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments_of_large_k(
-                bare_k, k, scale_term, sigma_ln2, log_beta
-            )
-        else:
-            t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments(
-                phi,
-                k,
-                scale_term,
-                sigma_ln2,
-                log_beta,
-                C.HAS_SCALE,
-                C.IS_NORMALIZED,
-                C.HAS_OWN_MOMENT,
-            )
+        t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments(
+            phi, bare_k, k, scale_term, sigma_ln2, log_beta, LARGE_K, C
+        )
 
         # From the output to the logits.
         if C.IS_SAMPLE:
@@ -117,7 +98,7 @@ def row_gradients(
             g = slope
             logits = log_lam + log_m
         w = where_seen(seen, tl.exp2(logits - lse[:, None]), 0.0, ALL_SEEN)
-        v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN)
+        v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN)
         dw = dot(dout, tl.trans(v).to(dout.dtype), C.PRECISION)
         dlogits = w * (dw - delta[:, None])
         at = pair_offsets(rows, keys, m, 1)
@@ -142,7 +123,7 @@ def row_gradients(
                 dalpha = weight * dalpha
                 if C.PRIOR_TYPE == ROWWISE:
                     prior_sum += tl.sum(dalpha, 1)
-                store_parts(PRIOR_PART, parts, keys, m, dalpha, False, BLOCK_M, BLOCK_N)
+                store_parts(PRIOR_PART, parts, keys, m, dalpha, False, C.BLOCK_M, C.BLOCK_N)
 
         # From scale and 1/k to scores and logits; zero at masked pairs, as `w` and `weight` are.
         dphi = dscale
@@ -175,14 +156,13 @@ def row_gradients(
 
 
 @triton.jit
-def complete_rows(
-    q, tensors, outputs, strides, row, sums, tile, end, n, m, factor, C: tl.constexpr
-):
+def complete_rows(call, sums, C: tl.constexpr):
     """Adds the gradients through the normalisers of scores and prior; their sum for queries."""
+    q, tensors, outputs, strides, row, tile, end, n, m, numbers = call
     K, _, _, PRIOR, MASK, BIAS = tensors
     _, _, DPHI, PRIOR_PART = outputs
     k_strides, _, _, mask_strides, bias_strides = strides
-    score_lse, prior_lse = row
+    _, _, _, _, _, _, score_lse, prior_lse = row
     row_sum, prior_sum, dquery = sums
     rows, in_rows, columns, _ = tile
     ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
@@ -193,7 +173,7 @@ def complete_rows(
         if not C.IS_COMPLETE:
             inside = in_rows[:, None] & (keys < m)[None, :]
             key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
-            s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, C)
+            s = scores(q, key, BIAS, bias_strides, rows, keys, n, m, numbers[0], C)
             p = tl.exp2(where_seen(seen, s - score_lse[:, None], LOWEST, ALL_SEEN))
             at = pair_offsets(rows, keys, m, 1)
             ds = load_pairs(DPHI, at, inside, C.EVEN_MN) - p * row_sum[:, None]
@@ -232,10 +212,6 @@ def attend_backward_rows(
     inputs, saved, outputs, strides, sizes, first_example, numbers, C: tl.constexpr
 ):
     """One block of queries of one head; tensors start at example `first_example` of the batch."""
-    BLOCK_M: tl.constexpr = C.BLOCK_M
-    BLOCK_N: tl.constexpr = C.BLOCK_N
-    BLOCK_D: tl.constexpr = C.BLOCK_D
-    BLOCK_DV: tl.constexpr = C.BLOCK_DV
     Q, K, V, LOGITS, PRIOR, MASK, BIAS, SEEDS = inputs
     OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, DOUT, DKL = saved
     DLOGITS, WEIGHTS, DPHI, PRIOR_PART, DQ = outputs
@@ -245,10 +221,10 @@ def attend_backward_rows(
     factor = numbers[0]
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    rows = tl.program_id(0) * C.BLOCK_M + tl.arange(0, C.BLOCK_M)
     in_rows = rows < n
     row_places = plane.to(tl.int64) * n + rows
-    columns, value_columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
+    columns, value_columns = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_DV)
     K = at_head(K, k_strides, batch, head // groups)
     V = at_head(V, v_strides, batch, head // groups)
     LOGITS = at_head(LOGITS, logits_strides, batch, head)
@@ -260,18 +236,18 @@ def attend_backward_rows(
     WEIGHTS += plane.to(tl.int64) * n * m
     DPHI += plane.to(tl.int64) * n * m
     Q = at_head(Q, q_strides, batch, head)
-    q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
+    q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
     DOUT = at_head(DOUT, dout_strides, batch, head)
     dout = load_rows(
-        DOUT, rows, value_columns, dout_strides[2], n, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN
+        DOUT, rows, value_columns, dout_strides[2], n, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN
     )
     OUT = at_head(OUT, out_strides, batch, head)
-    out = load_rows(OUT, rows, value_columns, out_strides[2], n, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN)
+    out = load_rows(OUT, rows, value_columns, out_strides[2], n, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN)
     delta = tl.sum(dout.to(tl.float32) * out.to(tl.float32), 1)
     lse = tl.load(LSE + row_places, mask=in_rows, other=0.0)
-    score_lse = tl.zeros([BLOCK_M], tl.float32)
-    prior_lse = tl.zeros([BLOCK_M], tl.float32)
-    dkl = tl.zeros([BLOCK_M], tl.float32)
+    score_lse = tl.zeros([C.BLOCK_M], tl.float32)
+    prior_lse = tl.zeros([C.BLOCK_M], tl.float32)
+    dkl = tl.zeros([C.BLOCK_M], tl.float32)
     if C.IS_NORMALIZED:
         score_lse = tl.load(SCORE_LSE + row_places, mask=in_rows, other=0.0)
     if C.PRIOR_TYPE == ROWWISE:
@@ -286,17 +262,13 @@ def attend_backward_rows(
     end = m
     if C.MASK_TYPE:
         end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0))
-        end = tl.cdiv(end, BLOCK_N) * BLOCK_N
+        end = tl.cdiv(end, C.BLOCK_N) * C.BLOCK_N
 
     large_k = False
     TRY_LARGE_K: tl.constexpr = (
-        C.LARGE_K
-        and C.SHAPE_TYPE == UPWARD
-        and C.HAS_SCALE
-        and C.IS_NORMALIZED
-        and C.HAS_OWN_MOMENT
-        and C.IS_SAMPLE
-    )
+        C.LARGE_K and C.SHAPE_TYPE == UPWARD and C.HAS_SCALE and C.IS_NORMALIZED
+        and C.HAS_OWN_MOMENT and C.IS_SAMPLE
+    )  # fmt: skip
     if TRY_LARGE_K:
         large_k = tl.min(tl.load(SMALLEST + row_places, mask=in_rows, other=1.0)) >= 1.0
     tensors = (K, V, LOGITS, PRIOR, MASK, BIAS)
@@ -304,21 +276,18 @@ def attend_backward_rows(
     tensor_strides = (k_strides, v_strides, logits_strides, mask_strides, bias_strides)
     row = (first, second, dout, delta, dkl, lse, score_lse, prior_lse)
     tile = (rows, in_rows, columns, value_columns)
+    call = (q, tensors, written, tensor_strides, row, tile, end, n, m, numbers)
     if large_k:
-        row_sum, prior_sum, dquery = row_gradients(
-            q, tensors, written, tensor_strides, row, tile, end, n, m, numbers, C, TRY_LARGE_K
-        )
+        row_sum, prior_sum, dquery = row_gradients(call, C, TRY_LARGE_K)
     else:
-        row_sum, prior_sum, dquery = row_gradients(
-            q, tensors, written, tensor_strides, row, tile, end, n, m, numbers, C, False
-        )
+        row_sum, prior_sum, dquery = row_gradients(call, C, False)
 
     if C.MASK_TYPE:
         # Zeros for keys that no query of the block sees.
-        nothing = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-        parts = parts_of_block(BLOCK_M)
-        for start in range(end, m, BLOCK_N):
-            keys = start + tl.arange(0, BLOCK_N)
+        nothing = tl.zeros([C.BLOCK_M, C.BLOCK_N], tl.float32)
+        parts = parts_of_block(C.BLOCK_M)
+        for start in range(end, m, C.BLOCK_N):
+            keys = start + tl.arange(0, C.BLOCK_N)
             inside = in_rows[:, None] & (keys < m)[None, :]
             at = pair_offsets(rows, keys, m, 1)
             store_pairs(WEIGHTS, at, nothing, inside, C.EVEN_MN)
@@ -328,14 +297,11 @@ def attend_backward_rows(
                     DLOGITS, rows, start, logits_strides[2], in_rows, m, nothing, nothing, True, C
                 )
             if C.PRIOR_TYPE != 0 and C.PRIOR_TYPE != CONSTANT:
-                store_parts(PRIOR_PART, parts, keys, m, nothing, False, BLOCK_M, BLOCK_N)
+                store_parts(PRIOR_PART, parts, keys, m, nothing, False, C.BLOCK_M, C.BLOCK_N)
 
     if not C.IS_COMPLETE or C.PRIOR_TYPE == ROWWISE:
         tl.debug_barrier()  # until the numbers of all pairs are stored
-        dquery = complete_rows(
-            q, tensors, written, tensor_strides, (score_lse, prior_lse),
-            (row_sum, prior_sum, dquery), tile, end, n, m, factor, C,
-        )  # fmt: skip
+        dquery = complete_rows(call, (row_sum, prior_sum, dquery), C)
     DQ = at_head(DQ, dq_strides, batch, head)
     store_rows(DQ, rows, columns, dq_strides[2], n, dquery * (factor * LN2), C.HEAD_DIM)
 

@@ -28,15 +28,9 @@ def at_head(X, strides, batch, head):
 
 @triton.jit
 def load_rows(
-    X,
-    rows,
-    columns,
-    stride,
-    row_count,
-    SIZE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EVEN_MN: tl.constexpr,
-):
+    X, rows, columns, stride, row_count,
+    SIZE: tl.constexpr, BLOCK: tl.constexpr, EVEN_MN: tl.constexpr,
+):  # fmt: skip
     """Loads rows, with zeros beyond their number and their size."""
     at = X + rows[:, None] * stride + columns[None, :]
     if EVEN_MN and SIZE == BLOCK:
@@ -144,10 +138,11 @@ def dot(a, b, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def scores(q, k, BIAS, strides, rows, keys, factor, inside, C: tl.constexpr):
+def scores(q, k, BIAS, strides, rows, keys, n, m, factor, C: tl.constexpr):
     """Scaled dot products of a tile, plus bias, to base 2."""
     s = dot(q, tl.trans(k), C.PRECISION) * factor
     if C.HAS_BIAS:
+        inside = (rows < n)[:, None] & (keys < m)[None, :]
         offsets = pair_offsets(rows, keys, strides[2], strides[3])
         s += LOG2_E * load_pairs(BIAS, offsets, inside, C.EVEN_MN)
     return s
