@@ -11,7 +11,6 @@ from typing import Any
 import map_content
 import noise_results
 import paper_results
-from floors import floors
 
 from babn.benchmark.results import TITLES, ratio, rows_of, shown
 from babn.benchmark.steps import Size, model_config
@@ -37,7 +36,6 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "docs/paper_as_written.md", "floor", floor_of_k()
     yield "docs/kernels.md", "bench", costs("bench")
     yield "docs/kernels.md", "cpu", costs("bench-cpu")
-    yield "docs/kernels.md", "floors", least()
     yield "docs/kernels.md", "routes", cheaper()
     yield "docs/scale.md", "compared", compared()
 
@@ -217,17 +215,6 @@ def cheaper() -> str:
         lines.append(line)
     heading = [f"{what}, {n} tokens" for n in lengths for what in ("step", "memory")]
     return f"{measured_with(found)}\n\n{Table(['x softmax', *heading], lines).markdown()}"
-
-
-def least() -> str:
-    """GPU time relative to softmax, and its lower bound."""
-    names = {"train": "training step", "mean": "posterior mean"}
-    lines = [
-        [names[task], method, str(length), f"{measured:.2f}", f"{floor:.2f}"]
-        for (task, method, length), (measured, floor) in floors(rows_of(results("bench"))).items()
-    ]
-    heading = ["", "attention", "tokens", "GPU time, x softmax", "lower bound, x softmax"]
-    return Table(heading, lines).markdown()
 
 
 ESTIMATED = {

@@ -32,15 +32,14 @@ MEASURED = {
     "BABN mean": VARIANTS["mean"],
     "BAM": VARIANTS["bam"],
 }
-BACKWARD = ("rows", "columns", "queries", "whole")
+BACKWARD = ("rows", "columns")
 PASSES = {
     "BABN keys": ("forward", *BACKWARD),
     "BABN heads": ("forward", *BACKWARD),
     "BABN mean": ("forward",),
-    "BAM": ("forward", "rows", "columns"),
+    "BAM": ("forward", *BACKWARD),
 }
-"""Kernels of a training step, or of a pass at the posterior mean. BAM's gradients of scores need no
-finishing: rows sum over keys themselves, and columns take them as they are."""
+"""Kernels of a training step, or of a pass at the posterior mean."""
 
 UNITS = 132 * 4
 """Schedulers of an H200."""
@@ -86,7 +85,6 @@ def counted(kernel: str, variant: dict[str, Any]) -> list[dict[str, float]]:
     options = {**DEFAULT, **variant}
     tile = TILES[tile_of(kernel, options)]
     options |= {"BLOCK_M": tile.queries, "BLOCK_N": tile.keys}
-    options["IS_WHOLE"] = kernel == "whole"
     binary = machine_code(*KERNELS[kernel], options, "bf16", tile.warps, tile.registers)
     held = tile.queries * tile.keys / (32 * tile.warps)
     found = []
@@ -110,8 +108,7 @@ def main() -> None:
     found = {}
     for name, variant in MEASURED.items():
         for kernel in PASSES[name]:
-            finished = {"NORMALIZED": False} if (name, kernel) == ("BAM", "columns") else {}
-            found[f"{name}, {kernel}"] = counted(kernel, {**variant, **finished})
+            found[f"{name}, {kernel}"] = counted(kernel, variant)
             for loop in found[f"{name}, {kernel}"]:
                 print(f"{name:11} {kernel:8}", *(f"{k} {v:6.2f}" for k, v in loop.items()))
     if args.out:

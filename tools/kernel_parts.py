@@ -13,39 +13,36 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 import triton
 
+from babn.attention.inputs import Inputs
 from babn.kernels import heads as head_kernels
 from babn.kernels import launch
-from babn.kernels import upward_heads as upward_kernels
-from babn.kernels.launch import TILES, Tile
+from babn.kernels.dispatch import softmax_weights
+from babn.kernels.launch import Tile
 from babn.kernels.op import weibull_attention
-from babn.kernels.softmax import softmax_weights
+from babn.kernels.settings import Settings
 
-HEADS, SIZE = 12, 64
-NUMBERS = {
-    "BABN": (SIZE**-0.5, 12.0, 0.0, 1e-6, 1.0, 1.0, True, True, True, True, True),
-    "BABN sigma=0": (SIZE**-0.5, 12.0, 0.0, 0.0, 1.0, 1.0, True, True, True, True, True),
-    "BABN mean": (SIZE**-0.5, 12.0, 0.0, 1e-6, 1.0, 1.0, True, False, True, True, False),
-    "BAM": (SIZE**-0.5, 0.0, 10.0, 0.0, 1.0, 1.0, True, True, False, False, True),
+HEADS, SIZE, SCALE = 12, 64, 64**-0.5
+SETTINGS = {
+    "BABN": Settings(SCALE, 12.0, 0.0, 1e-6, 1.0, 1.0, True, True, True, True, True),
+    "BABN sigma=0": Settings(SCALE, 12.0, 0.0, 0.0, 1.0, 1.0, True, True, True, True, True),
+    "BABN mean": Settings(SCALE, 12.0, 0.0, 1e-6, 1.0, 1.0, True, False, True, True, False),
+    "BAM": Settings(SCALE, 0.0, 10.0, 0.0, 1.0, 1.0, True, True, False, False, True),
 }
-FORWARD = ((64, 16, 4), (64, 32, 4), (64, 64, 4), (64, 64, 8), (128, 32, 4), (128, 32, 8),
-           (128, 64, 8), (32, 32, 4), (32, 64, 4), (16, 64, 4))  # fmt: skip
-ROWS = ((64, 16, 4), (64, 32, 4), (64, 32, 8), (64, 64, 8), (128, 16, 4), (128, 16, 8),
-        (128, 32, 8), (32, 16, 4), (32, 32, 4), (32, 64, 4), (16, 32, 4))  # fmt: skip
-COLUMNS = ((64, 64, 4), (64, 128, 4), (64, 128, 8), (128, 64, 4), (128, 64, 8), (32, 64, 4),
-           (128, 128, 8), (32, 128, 4))  # fmt: skip
+QUERIES_KEYS_WARPS = ((64, 16, 4), (64, 32, 4), (64, 32, 8), (64, 64, 4), (64, 64, 8), (128, 32, 8),
+                      (128, 64, 8), (32, 32, 4), (32, 64, 4))  # fmt: skip
 KERNELS = {
     "attend_forward": "forward",
     "attend_backward_rows": "rows",
     "attend_backward_columns": "columns",
-    "attend_backward_queries": "queries",
-    "lift_heads": "heads",
-    "lift_heads_backward": "heads backward",
+    "map_heads": "heads",
+    "map_heads_backward": "heads backward",
+    "read_keys": "prior",
+    "read_keys_backward": "prior backward",
 }
 
 
@@ -54,10 +51,9 @@ def milliseconds(run: Callable[[], object]) -> float:
     return float(triton.testing.do_bench(run, warmup=10, rep=40, return_mode="median"))
 
 
-def random(*shape: int, grad: bool = True, size: float = 1.0) -> torch.Tensor:
+def random(*shape: int) -> torch.Tensor:
     """Half-precision numbers on the GPU."""
-    drawn = torch.randn(*shape, device="cuda", dtype=torch.bfloat16) * size
-    return drawn.requires_grad_(grad)
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16).requires_grad_()
 
 
 def forward_and_backward(run: Callable[[], torch.Tensor]) -> tuple[float, float]:
@@ -69,131 +65,97 @@ def forward_and_backward(run: Callable[[], torch.Tensor]) -> tuple[float, float]
 
 
 def attention(
-    name: str, batch: int, n: int, upward: str = "keys", padded: bool = False
+    name: str, batch: int, n: int, over_heads: bool = False, padded: bool = False
 ) -> Callable[[], torch.Tensor]:
     """A call of Weibull attention, with its KL added to the output so that it has gradients."""
+    settings = SETTINGS[name]
     q, k, v = (random(batch, HEADS, n, SIZE) for _ in range(3))
-    numbers = NUMBERS[name]
-    maps = (numbers[1] > 0) + (numbers[3] > 0)
-    lift: tuple[Any, ...] = (None, None, None)
-    if maps and upward == "keys":
-        lift = (random(batch, HEADS, n, maps * n, size=0.4), None, None)
+    maps = (settings.rho > 0) + (settings.sigma > 0)
+    upward: tuple[torch.Tensor | None, ...] = (None, None, None)
+    if over_heads:
+        weight = torch.randn(maps * HEADS, HEADS, device="cuda", requires_grad=True)
+        bias = torch.zeros(maps * HEADS, device="cuda", requires_grad=True)
+        upward = random(batch, HEADS, n, n), weight, bias
     elif maps:
-        h = F.softplus(random(batch, HEADS, n, n, grad=False)).requires_grad_()
-        weight = torch.randn(maps * HEADS, HEADS, device="cuda") * 0.15
-        lift = (h, weight.requires_grad_(), torch.zeros(maps * HEADS, device="cuda"))
-    layers = [(10, SIZE), (10,), (1, 10), (1,)]
-    network = [torch.randn(size, device="cuda", requires_grad=True) for size in layers]
+        upward = random(batch, HEADS, n, maps * n), None, None
+    sizes = [(10, SIZE), (10,), (1, 10), (1,)]
+    network = [torch.randn(size, device="cuda", requires_grad=True) for size in sizes]
     mask = torch.ones(batch, 1, 1, n, dtype=torch.bool, device="cuda") if padded else None
-    with_kl, sample = numbers[10], numbers[7]
-    seeds = torch.zeros(1, dtype=torch.int64, device="cuda") if sample else None
-    rest = (*(network if with_kl else [None] * 4), mask, None, seeds)
+    seeds = torch.zeros(1, dtype=torch.int64, device="cuda") if settings.sample else None
+    prior = network if settings.with_kl else [None] * 4
+    numbers = list(map(float, settings))
 
     def run() -> torch.Tensor:
-        out, kl, *_ = weibull_attention(q, k, v, *lift, *rest, *numbers)
-        return out + kl.mean().to(out.dtype) if with_kl else out
+        out, kl, *_ = weibull_attention(q, k, v, *upward, *prior, mask, None, seeds, numbers)
+        return out + kl.mean().to(out.dtype) if settings.with_kl else out
 
     return run
+
+
+def upward_path(batch: int, n: int) -> Callable[[], torch.Tensor]:
+    """The upward path over heads of 12 layers."""
+    top = random(batch, HEADS, n, n)
+    weights = (0.3 * torch.randn(12, HEADS, HEADS, device="cuda")).requires_grad_()
+    biases = torch.zeros(12, HEADS, device="cuda", requires_grad=True)
+    return lambda: torch.stack(head_kernels.upward_over_heads(top, weights, biases)).mean(0)
 
 
 def parts(batch: int, n: int) -> dict[str, tuple[float, float]]:
     """Forward and backward time of each part."""
     q, k, v = (random(batch, HEADS, n, SIZE) for _ in range(3))
-    h = F.softplus(random(batch, HEADS, n, n, grad=False)).requires_grad_()
-    weight, bias = random(2 * n, n), random(2 * n)
+    h, weight, bias = random(batch, HEADS, n, n), random(2 * n, n), random(2 * n)
     runs = {
         "torch softmax attention": lambda: F.scaled_dot_product_attention(q, k, v),
-        "first weights": lambda: softmax_weights(q, k, None, None, SIZE**-0.5),
+        "first weights": lambda: softmax_weights(Inputs(q, k, v, SCALE)),
         "map over keys": lambda: F.linear(h, weight[:n], bias[:n]),
         "both maps over keys": lambda: F.linear(h, weight, bias),
         "softplus": lambda: F.softplus(h),
-        **{name: attention(name, batch, n) for name in NUMBERS},
-        "BABN with maps over heads": attention("BABN", batch, n, upward="heads"),
+        "upward path over heads": upward_path(batch, n),
+        **{name: attention(name, batch, n) for name in SETTINGS},
+        "BABN with maps over heads": attention("BABN", batch, n, over_heads=True),
         "BABN, padded": attention("BABN", batch, n, padded=True),
     }
     return {name: forward_and_backward(run) for name, run in runs.items()}
 
 
-def path(batch: int, n: int, steps: int, pairs: int) -> tuple[float, float]:
-    """Times of the upward path over heads through 12 layers, by steps per kernel."""
-    upward_kernels.STEPS, upward_kernels.SUMMED_PAIRS = steps, pairs
-    head_kernels.SUMMED_PAIRS = pairs
-    first = random(batch, HEADS, n, SIZE), random(batch, HEADS, n, SIZE), None, None, SIZE**-0.5
-    weights = (0.3 * torch.randn(12, HEADS, HEADS, device="cuda")).requires_grad_()
-    biases = torch.zeros(12, HEADS, device="cuda", requires_grad=True)
-    states = upward_kernels.upward_over_heads(*first, weights, biases)
-    grads = [torch.randn_like(state) for state in states]
-    leaves = [*first[:2], weights, biases]
-    back = milliseconds(lambda: torch.autograd.grad(states, leaves, grads, retain_graph=True))
-    with torch.no_grad():
-        return milliseconds(lambda: upward_kernels.upward_over_heads(*first, weights, biases)), back
-
-
 def kernel_times(run: Callable[[], torch.Tensor]) -> dict[str, float]:
-    """Milliseconds of each of our kernels in a call and its backward pass."""
-    out = run()
-    gradient = torch.randn_like(out)
+    """Milliseconds of each Triton kernel in a call and its backward pass."""
+    gradient = torch.randn_like(run())
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(5):
             run().backward(gradient)
         torch.cuda.synchronize()
     rows = {row.key: row for row in profile.key_averages()}
-    times = {KERNELS[key]: rows[key].self_device_time_total / rows[key].count for key in KERNELS
-             if key in rows}  # fmt: skip
-    return {kernel: time / 1e3 for kernel, time in times.items()}
-
-
-def candidates() -> dict[str, list[tuple[int, ...]]]:
-    """Tiles to try for each kernel."""
-    tiles = {"forward": FORWARD, "rows": ROWS, "columns": COLUMNS, "queries": COLUMNS}
-    found: dict[str, list[tuple[int, ...]]] = {
-        kernel: [(*tile, 3, most) for tile, most in itertools.product(each, (0, 128, 168))]
-        for kernel, each in tiles.items()
+    return {
+        name: rows[key].self_device_time_total / rows[key].count / 1e3
+        for key, name in KERNELS.items()
+        if key in rows
     }
-    found["heads"] = list(itertools.product((64, 128, 256, 512), (1, 4)))
-    found["heads backward"] = list(itertools.product((32, 64, 128), (1, 2)))
-    return found
 
 
-def use(kernel: str, tile: tuple[int, ...]) -> None:
-    """Sets the tile of a kernel."""
-    if kernel == "heads":
-        head_kernels.PAIRS, head_kernels.PAIRS_WARPS = tile
-    elif kernel == "heads backward":
-        head_kernels.SUMMED_PAIRS, head_kernels.SUMMED_WARPS = tile
-    else:
-        launch.TILES[kernel] = Tile(*tile)
-
-
-def usual(kernel: str) -> tuple[int, ...]:
-    """The current tile."""
-    if kernel == "heads":
-        return head_kernels.PAIRS, head_kernels.PAIRS_WARPS
-    if kernel == "heads backward":
-        return head_kernels.SUMMED_PAIRS, head_kernels.SUMMED_WARPS
-    return TILES[kernel]
-
-
-def time_with(kernel: str, tile: tuple[int, ...], batch: int, n: int) -> float | None:
+def time_with(kernel: str, tile: Tile, batch: int, n: int) -> float | None:
     """Milliseconds of a kernel with a tile; `None` if it does not fit."""
-    before = usual(kernel)
-    use(kernel, tile)
+    before = launch.TILES[kernel]
+    launch.TILES[kernel] = tile
     try:
-        upward = "heads" if kernel.startswith("heads") else "keys"
-        return kernel_times(attention("BABN", batch, n, upward))[kernel]
+        return kernel_times(attention("BABN", batch, n))[kernel]
     except triton.runtime.errors.OutOfResources:
         return None
     finally:
-        use(kernel, before)
+        launch.TILES[kernel] = before
 
 
-def try_tiles(batch: int, n: int) -> dict[str, list[tuple[tuple[int, ...], float]]]:
+def try_tiles(batch: int, n: int) -> dict[str, list[tuple[Tile, float]]]:
     """The fastest tiles of each kernel."""
-    everything = [(kernel, tile) for kernel, tiles in candidates().items() for tile in tiles]
+    tiles = [
+        Tile(*size, registers=most)
+        for size, most in itertools.product(QUERIES_KEYS_WARPS, (0, 128, 168))
+    ]
+    everything = list(itertools.product(("forward", "rows", "columns"), tiles))
     with ProcessPoolExecutor(14, get_context("spawn")) as pool:
         for kernel, tile in everything:
             pool.submit(time_with, kernel, tile, 16, n)
-    found: dict[str, list[tuple[tuple[int, ...], float]]] = {}
+    found: dict[str, list[tuple[Tile, float]]] = {}
     for kernel, tile in everything:
         time = time_with(kernel, tile, batch, n)
         if time is not None:
@@ -211,20 +173,13 @@ def main() -> None:
     args = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("this benchmark needs a CUDA device")
-    pairs = args.batch * HEADS * args.length**2
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}")
-    print(
-        f"{pairs / 1e6:.0f} million pairs; one half-precision tensor of them {pairs * 2e-9:.2f} GB"
-    )
     measured = parts(args.batch, args.length)
     for name, (forward, backward) in measured.items():
         print(f"{name:<30} forward {forward:7.3f} ms   backward {backward:7.3f} ms")
-    for upward in ("keys", "heads"):
-        times = kernel_times(attention("BABN", args.batch, args.length, upward))
-        print(upward, *(f"{kernel} {time:.3f}" for kernel, time in times.items()))
-    for steps, share in itertools.product((2, 3, 4, 6, 12), (32, 64)):
-        forward, backward = path(args.batch, args.length, steps, share)
-        print(f"path, {steps} steps, {share} pairs: {forward:.3f} + {backward:.3f} ms")
+    for over_heads in (False, True):
+        times = kernel_times(attention("BABN", args.batch, args.length, over_heads))
+        print("heads" if over_heads else "keys", *(f"{k} {time:.3f}" for k, time in times.items()))
     tiles = try_tiles(args.batch, args.length) if args.tiles else {}
     for kernel, found in tiles.items():
         print(kernel, *(f"{'x'.join(map(str, tile))}: {time:.3f}" for tile, time in found[:8]))

@@ -15,37 +15,17 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from babn.kernels.launch import Flags
+from babn.kernels.prior import MlpFlags
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
 TENSORS = {"MASK": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
-SEVERAL = {"STATES", "GRADS"}
-IN_PAIRS = {"SHAPE_LOGITS", "SCALE_LOGITS", "DSHAPE_LOGITS", "DSCALE_LOGITS", "DLOGITS"}
 IN_FLOAT32 = {
-    "PRIOR", "REST", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL", "ROW_SUM",
-    "PRIOR_SUM", "PRIOR_PART", "SLOPES", "W1", "B1", "W2", "B2",
+    "PRIOR", "REST", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL",
+    "PRIOR_PART", "DPRIOR", "W1", "B1", "W2", "B2",
     "SUMS", "WEIGHT", "BIAS",
 }  # fmt: skip
-LENGTHS = {"logits_strides": 3, "weight_strides": 2}
 NUMBERS = {"attend_forward": 7, "attend_backward_rows": 6}
-
-
-DESCRIBED = {
-    "step_over_keys": {
-        "X": ("BLOCK_M", "BLOCK_K"),
-        "WEIGHT": ("BLOCK_N", "BLOCK_K"),
-        "OUT": ("BLOCK_M", "BLOCK_N"),
-    },
-    "step_over_keys_backward": {
-        "DLOGITS": ("BLOCK_M", "BLOCK_K"),
-        "LOGITS_WEIGHT": ("BLOCK_K", "BLOCK_N"),
-        "DNEXT": ("BLOCK_M", "BLOCK_K"),
-        "NEXT_WEIGHT": ("BLOCK_K", "BLOCK_N"),
-        "STATE": ("BLOCK_M", "BLOCK_N"),
-        "OUT": ("BLOCK_M", "BLOCK_N"),
-    },
-}
-"""Matrices of which a kernel takes blocks, and their sizes."""
 
 
 def groups(kernel: Any) -> dict[str, list[str]]:
@@ -66,27 +46,20 @@ def groups(kernel: Any) -> dict[str, list[str]]:
 
 def type_of(name: str, options: dict[str, Any], dtype: str) -> Any:
     """The type of an argument or of an element of one, inferred from its name."""
-    if name in SEVERAL:
-        return (f"*{dtype}",) * options["NUM_STEPS"]
     if name.endswith("_strides"):
-        return ("i32",) * LENGTHS.get(name, 4)
+        return ("i32",) * 4
     if name.isupper():
-        packed = name in IN_PAIRS and dtype != "fp32"
-        usual = "*i32" if packed else f"*{dtype}"
-        return TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else usual)
+        return TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else f"*{dtype}")
     return "fp32" if name == "factor" else "i32"
 
 
 def signature(kernel: Any, options: dict[str, Any], dtype: str) -> dict[str, Any]:
     """The types of a kernel's arguments."""
     types: dict[str, Any] = {}
-    described, grouped = DESCRIBED.get(kernel.__name__, {}), groups(kernel)
+    grouped = groups(kernel)
     for name in kernel.arg_names:
         if name in options:
             types[name] = "constexpr"
-        elif name in described:
-            rows, columns = (options[size] for size in described[name])
-            types[name] = f"tensordesc<{dtype}[{rows}, {columns}]>"
         elif name == "numbers":
             types[name] = ("fp32",) * NUMBERS[kernel.__name__]
         elif name in grouped:
@@ -136,8 +109,9 @@ def built(
     """A kernel compiled for Hopper, and what Triton knows about it."""
     kernel = getattr(importlib.import_module(f"babn.kernels.{module}"), name)
     if "C" in kernel.arg_names:
-        names = {field.name for field in fields(Flags)}
-        options = {"C": Flags(**{key: x for key, x in options.items() if key in names})}
+        flags = MlpFlags if module == "prior" else Flags
+        names = {field.name for field in fields(flags)}
+        options = {"C": flags(**{key: x for key, x in options.items() if key in names})}
     wanted = {key: value for key, value in options.items() if key in kernel.arg_names}
     types = signature(kernel, wanted, dtype)
     source = ASTSource(kernel, types, wanted, alignments(kernel, types))

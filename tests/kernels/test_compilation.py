@@ -12,11 +12,8 @@ from ahead_of_time import compiled
 
 from babn.kernels.heads import PAIRS, PAIRS_WARPS, SUMMED_PAIRS, SUMMED_WARPS
 from babn.kernels.launch import TILES, compiled_for
-from babn.kernels.limits import LARGEST_WHOLE_HEAD, WHOLE
-from babn.kernels.prior import KEYS, REGISTERS, SUMMED_KEYS, WARPS
-from babn.kernels.settings import LogitsType, MaskType, Precision, Prior, Shape
-from babn.kernels.upward_heads import STEPS
-from babn.kernels.upward_keys import blocks_for
+from babn.kernels.prior import KEYS, SHARE, WARPS
+from babn.kernels.settings import MaskType, Precision, Prior, Shape
 
 pytestmark = pytest.mark.slow
 
@@ -26,21 +23,18 @@ SMALL_GPU = 99 * 1024
 UPWARD = {
     "SHAPE_TYPE": Shape.UPWARD.value, "HAS_SCALE": True, "IS_SAMPLE": True, "IS_TRUNCATED": True,
     "HAS_OWN_MOMENT": True, "PRIOR_TYPE": Prior.CONTEXTUAL.value, "LARGE_K": True,
-    "LOGITS_TYPE": LogitsType.PACKED.value,
+    "NUM_LOGITS": 2,
 }  # fmt: skip
 DEFAULT = {
     **UPWARD, "HEAD_DIM": 64, "VALUE_DIM": 64, "BLOCK_D": 64, "BLOCK_DV": 64, "EVEN_MN": True,
     "MASK_TYPE": 0, "HAS_MASK": False, "HAS_BIAS": False, "PRECISION": 0, "IS_NORMALIZED": True,
-    "HEADS": 12, "BLOCK_H": 16, "NUM_STEPS": STEPS, "IS_LAST": False, "IS_WIDE": False,
-    "IS_POSITIVE": False, "IS_BALANCED": False, "IS_WHOLE": False, "BLOCK_T": SUMMED_KEYS,
+    "HEADS": 12, "BLOCK_H": 16, "MAPS": 2, "HAS_SLOPE": False, "HAS_ADDED": False,
+    "IS_POSITIVE": False, "IS_COMPLETE": False, "SHARE": SHARE, "HIDDEN": 10,
 }  # fmt: skip
 KERNELS = {
     "forward": ("forward", "attend_forward"),
     "rows": ("backward", "attend_backward_rows"),
     "columns": ("backward", "attend_backward_columns"),
-    "whole": ("backward", "attend_backward_columns"),
-    "queries": ("backward", "attend_backward_queries"),
-    "softmax": ("softmax", "write_softmax"),
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "masked": {
@@ -54,12 +48,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bam": {
         "SHAPE_TYPE": Shape.FIXED.value,
         "HAS_SCALE": False,
-        "LOGITS_TYPE": 0,
+        "NUM_LOGITS": 0,
         "IS_TRUNCATED": False,
         "HAS_OWN_MOMENT": False,
-        "IS_BALANCED": True,
+        "IS_COMPLETE": True,
     },
-    "raw": {"IS_NORMALIZED": False, "PRIOR_TYPE": Prior.CONSTANT.value},
+    "raw": {"IS_NORMALIZED": False, "IS_COMPLETE": True, "PRIOR_TYPE": Prior.CONSTANT.value},
     "mean": {"IS_SAMPLE": False, "PRIOR_TYPE": 0},
     "small-heads": {"HEAD_DIM": 24, "VALUE_DIM": 24, "BLOCK_D": 32, "BLOCK_DV": 32},
     "large-heads": {"HEAD_DIM": 256, "VALUE_DIM": 256, "BLOCK_D": 256, "BLOCK_DV": 256},
@@ -71,7 +65,7 @@ def tile_of(kernel: str, options: dict[str, Any]) -> str:
     """The tile that a kernel has with some options."""
     if kernel == "forward" and options["IS_POSITIVE"]:
         return "forward over heads"
-    return "rows without logits" if kernel == "rows" and not options["LOGITS_TYPE"] else kernel
+    return "rows without logits" if kernel == "rows" and not options["NUM_LOGITS"] else kernel
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +80,7 @@ def test_the_default_fits_the_registers(
     kernel: str, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     tile = TILES[kernel]
-    options = {
-        **DEFAULT,
-        "BLOCK_M": tile.queries,
-        "BLOCK_N": tile.keys,
-        "IS_WHOLE": kernel == "whole",
-    }
+    options = {**DEFAULT, "BLOCK_M": tile.queries, "BLOCK_N": tile.keys}
     found = compile_kernel(*KERNELS[kernel], options, "bf16", tile.warps, tile.registers)
     # A few registers may be put aside; how many depends on Triton's version.
     assert found["stack"] <= 192, found
@@ -110,59 +99,38 @@ def test_so_do_other_rules(
 
 
 @pytest.mark.parametrize(
-    ("module", "kernel", "pairs", "warps"),
-    [
-        ("heads", "map_heads", PAIRS, PAIRS_WARPS),
-        ("heads", "map_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
-        ("heads", "map_heads_twice", PAIRS, PAIRS_WARPS),
-        ("heads", "map_heads_twice_backward", SUMMED_PAIRS, SUMMED_WARPS),
-        ("upward_heads", "upward_heads", PAIRS, PAIRS_WARPS),
-        ("upward_heads", "upward_heads_backward", SUMMED_PAIRS, SUMMED_WARPS),
-    ],
+    ("kernel", "pairs", "warps"),
+    [("map_heads", PAIRS, PAIRS_WARPS), ("map_heads_backward", SUMMED_PAIRS, SUMMED_WARPS)],
 )
+@pytest.mark.parametrize("is_step", [False, True])
 def test_maps_over_heads_fit_the_registers(
-    module: str, kernel: str, pairs: int, warps: int,
+    kernel: str, pairs: int, warps: int, is_step: bool,
     compile_kernel: Callable[..., dict[str, int]],
 ) -> None:  # fmt: skip
-    found = compile_kernel(module, kernel, {**DEFAULT, "BLOCK_P": pairs}, "bf16", warps)
+    step = {"MAPS": 1, "HAS_SLOPE": True, "HAS_ADDED": True} if is_step else {}
+    found = compile_kernel("heads", kernel, {**DEFAULT, **step, "BLOCK_P": pairs}, "bf16", warps)
     assert found["stack"] == 0, found
 
 
-@pytest.mark.parametrize("keys", [64, 128, 512])
-@pytest.mark.parametrize("kernel", ["step_over_keys", "step_over_keys_backward"])
-def test_products_over_keys_fit_the_registers(
-    kernel: str, keys: int, compile_kernel: Callable[..., dict[str, int]]
-) -> None:
-    blocks = blocks_for(keys)
-    warps, stages = blocks["num_warps"], blocks["num_stages"]
-    options = {**DEFAULT, **blocks, "HAS_MASK": True}
-    found = compile_kernel("upward_keys", kernel, options, "bf16", warps, 0, stages)
-    assert found["stack"] == 0, found
-
-
-@pytest.mark.parametrize(("kernel", "most"), [("read_keys", 0), ("read_keys_backward", REGISTERS)])
+@pytest.mark.parametrize("kernel", ["read_keys", "read_keys_backward"])
 def test_the_priors_network_fits_the_registers(
-    kernel: str, most: int, compile_kernel: Callable[..., dict[str, int]]
+    kernel: str, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
-    options = {**DEFAULT, "HIDDEN": 10, "BLOCK_H": 16, "BLOCK_N": KEYS}
-    assert compile_kernel("prior", kernel, options, "bf16", WARPS, most)["stack"] <= 16
+    found = compile_kernel("prior", kernel, {**DEFAULT, "BLOCK_N": KEYS}, "bf16", WARPS)
+    assert found["stack"] == 0, found
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kernel", ["forward", "rows", "columns", "whole"])
+@pytest.mark.parametrize("kernel", ["forward", "rows", "columns"])
 def test_variants_compile(
     kernel: str, variant: str, dtype: str, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     options: dict[str, Any] = {**DEFAULT, **VARIANTS[variant]}
     tile = TILES[tile_of(kernel, options)]
     options |= {"BLOCK_M": tile.queries, "BLOCK_N": tile.keys}
-    options["IS_WHOLE"] = kernel == "whole"
     if dtype == "fp32":
-        options |= {
-            "PRECISION": Precision.IEEE.value,
-            "LOGITS_TYPE": min(options["LOGITS_TYPE"], 2),
-        }
+        options["PRECISION"] = Precision.IEEE.value
     warps = tile.warps * (2 if options["HEAD_DIM"] > 64 else 1)
     assert compile_kernel(*KERNELS[kernel], options, dtype, warps)["registers"] > 0
 
@@ -178,37 +146,20 @@ def test_products_of_float32_compile_with_fewer_digits(
         "BLOCK_N": tile.keys,
         "PRECISION": Precision.TF32.value,
     }
-    options["LOGITS_TYPE"] = min(options["LOGITS_TYPE"], 2)
     assert compile_kernel(*KERNELS[kernel], options, "fp32", tile.warps)["registers"] > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("size", [128, 256])
-@pytest.mark.parametrize("kernel", [name for name in KERNELS if name != "whole"])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_large_heads_fit_the_shared_memory_of_small_gpus(
     kernel: str, size: int, dtype: torch.dtype, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     q = torch.empty(1, 1, 64, size, dtype=dtype)
-    kind = LogitsType.PACKED if dtype == torch.bfloat16 else LogitsType.TWO
     flags, how = compiled_for(kernel, q, q, 64, None, None)
-    options = {**DEFAULT, **asdict(flags), **UPWARD, "LOGITS_TYPE": kind.value}
+    options = {**DEFAULT, **asdict(flags), **UPWARD}
     short = "bf16" if dtype == torch.bfloat16 else "fp32"
     found = compile_kernel(*KERNELS[kernel], options, short, how["num_warps"], 0, 1)
-    assert found["shared"] <= SMALL_GPU, found
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_a_block_of_all_keys_fits_the_shared_memory_of_small_gpus(
-    dtype: torch.dtype, compile_kernel: Callable[..., dict[str, int]]
-) -> None:
-    q = torch.empty(1, 1, WHOLE, LARGEST_WHOLE_HEAD // dtype.itemsize, dtype=dtype)
-    half = dtype == torch.bfloat16
-    flags, how = compiled_for("whole", q, q, WHOLE, None, None)
-    kind = LogitsType.PACKED if half else LogitsType.TWO
-    options = {**DEFAULT, **asdict(flags), **UPWARD, "LOGITS_TYPE": kind.value, "IS_WHOLE": True}
-    options["PRECISION"] = Precision.HALF.value if half else Precision.TF32.value
-    short = "bf16" if half else "fp32"
-    found = compile_kernel(*KERNELS["whole"], options, short, how["num_warps"], 0, 1)
     assert found["shared"] <= SMALL_GPU, found
 
 
@@ -218,6 +169,6 @@ def test_the_priors_network_fits_with_large_heads(
     kernel: str, dtype: str, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     keys = KEYS // 2 if dtype == "fp32" else KEYS
-    options = {**DEFAULT, **VARIANTS["large-heads"], "HIDDEN": 10, "BLOCK_H": 16, "BLOCK_N": keys}
+    options = {**DEFAULT, **VARIANTS["large-heads"], "BLOCK_N": keys}
     found = compile_kernel("prior", kernel, options, dtype, WARPS, 0, 1)
     assert found["shared"] <= SMALL_GPU, found

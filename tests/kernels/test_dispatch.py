@@ -6,8 +6,9 @@ from torch import nn
 
 from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
+from babn.attention.inputs import Inputs
 from babn.attention.upward import AxisMap
-from babn.kernels.dispatch import has_kernels, joint_map, supports_levels
+from babn.kernels.dispatch import has_kernels, joint_map, softmax_weights, supports_levels
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -24,3 +25,14 @@ def test_pairs_and_the_weibull_family_have_kernels() -> None:
     assert has_kernels(BeliefConfig.pairs()) and not has_kernels(BeliefConfig())
     assert has_kernels(BamConfig()) and not has_kernels(BamConfig(family="lognormal"))
     assert supports_levels(BamConfig()) and not supports_levels(BeliefConfig.pairs())
+
+
+def test_the_first_weights_are_softmax_in_the_precision_of_the_values() -> None:
+    q, k = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 6, 8)
+    mask, bias = torch.rand(2, 1, 5, 6) > 0.3, torch.randn(1, 4, 5, 6)
+    mask[0, 0, 2] = False
+    found = softmax_weights(Inputs(q, k, k.half(), 0.3, mask, bias))
+    scores = (q @ k.repeat_interleave(2, 1).transpose(-1, -2)).double() * 0.3 + bias
+    expected = scores.masked_fill(~mask, -torch.inf).softmax(-1).nan_to_num()
+    assert found.dtype == torch.float16
+    torch.testing.assert_close(found.double(), expected, atol=1e-3, rtol=1e-3)

@@ -10,7 +10,7 @@ import torch
 
 import babn
 from babn.errors import UnsupportedAttentionError
-from babn.kernels import dispatch, upward_keys
+from babn.kernels import dispatch
 from models import ALL, TEXT, Batch, Case, encoder, floats, token_batch, without_dropout
 
 pytestmark = pytest.mark.thorough
@@ -83,37 +83,15 @@ def test_a_training_step_equals_the_references(name: str, upward: str) -> None:
     assert_steps_are_equal(BY_NAME[name], upward=upward)
 
 
-@pytest.fixture
-def upward_kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the upward paths over keys that kernels have taken."""
-    # GPUs have them for half precision; these models are in float32.
-    monkeypatch.setattr(dispatch, "WIDEST_PRODUCTS", 4)
-    taken: list[str] = []
-    for name in ("upward_logits_over_keys", "upward_over_keys"):
-        original = getattr(upward_keys, name)
-
-        def noted(*args: Any, name: str = name, original: Any = original) -> Any:
-            taken.append(name)
-            return original(*args)
-
-        monkeypatch.setattr(upward_keys, name, noted)
-    return taken
-
-
 @pytest.mark.parametrize("padding", [3, pytest.param(0, marks=pytest.mark.slow)])
-def test_maps_over_keys_end_in_the_products_of_kernels(
-    padding: int, upward_kernels: list[str]
-) -> None:
-    # As many keys as fill whole blocks, and as many rows of each example.
+def test_maps_over_keys_fill_whole_tiles(padding: int) -> None:
     case = placed(replace(SMALL, batch=lambda: token_batch(64, padding)))
     assert_steps_are_equal(case, upward="keys")
-    assert upward_kernels == ["upward_logits_over_keys"]
     model = case.converted(kernel="triton", upward="keys").eval()
     expected = case.converted(kernel="reference", upward="keys").eval()
     with torch.no_grad():
         found = [floats(each(**case.batch()))[0] for each in (model, expected)]
     torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
-    assert upward_kernels == ["upward_logits_over_keys", "upward_over_keys"]
 
 
 @pytest.mark.parametrize("upward", ["keys", pytest.param("heads", marks=pytest.mark.slow)])
@@ -122,35 +100,13 @@ def test_checkpointing_keeps_the_gradients(upward: str) -> None:
     assert_alike(again, step(SMALL, "reference", upward=upward))
 
 
-@pytest.mark.slow
-def test_checkpointing_computes_the_path_again(upward_kernels: list[str]) -> None:
-    case = placed(replace(SMALL, batch=lambda: token_batch(64)))
-    assert_alike(step(case, "triton", checkpointing=True), step(case, "triton"))
-    assert upward_kernels == ["upward_logits_over_keys"] * 3
-
-
 def test_a_training_step_equals_the_references_where_layers_share_a_state() -> None:
     assert_steps_are_equal(BY_NAME["vit"], upward="heads", upward_share=2)
 
 
 @pytest.mark.slow
-def test_shared_states_over_keys_go_the_long_way(upward_kernels: list[str]) -> None:
-    case = placed(replace(SMALL, batch=lambda: token_batch(64)))
-    assert_steps_are_equal(case, upward="keys", upward_share=2)
-    assert not upward_kernels
-
-
-def test_products_take_whole_blocks_and_masks_of_keys() -> None:
-    def takes(queries: int, keys: int, mask: tuple[int, ...] | None = None) -> bool:
-        top = torch.zeros(2, 2, queries, keys, dtype=torch.float16, device=DEVICE)
-        seen = None if mask is None else torch.ones(mask, dtype=torch.bool, device=DEVICE)
-        return dispatch.supports_products(top, seen)
-
-    assert takes(64, 64) and takes(1, 8) and takes(64, 64, (2, 1, 1, 64))
-    assert takes(1, 512) and not takes(1, 520)
-    assert not takes(64, 60)
-    assert not takes(64, 64, (1, 1, 64, 64))
-    assert not takes(63, 64, (2, 1, 1, 64))
+def test_a_training_step_equals_the_references_where_layers_share_a_state_over_keys() -> None:
+    assert_steps_are_equal(SMALL, upward="keys", upward_share=2)
 
 
 @pytest.mark.slow

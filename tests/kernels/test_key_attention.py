@@ -15,6 +15,7 @@ from babn.attention.keys import KeyBeliefRule
 from babn.attention.noise_source import RowNoiseSource
 from babn.attention.rule import ChainShape
 from babn.kernels import dispatch
+from babn.kernels.key_op import KeyAttention
 
 Case = tuple[KeyBeliefRule, Inputs]
 
@@ -161,3 +162,30 @@ def test_calls_that_need_pairs_are_left_to_torch(device: torch.device) -> None:
     assert not dispatch.takes_key_kernel(replace(inputs, bias=pairs), forced=True)
     assert not dispatch.takes_key_kernel(replace(inputs, mask=pairs == 0), forced=True)
     assert not dispatch.takes_key_kernel(replace(inputs, query=inputs.query[:, :, :1]), forced=True)
+
+
+def test_compiled_calls_give_the_same(device: torch.device) -> None:
+    rule, inputs = case(device, masked=True)
+    assert inputs.mask is not None
+    u = torch.rand(2, 4, 37, device=device)
+    network = rule.prior_nets[0]
+    seen = inputs.mask[:, 0, 0].contiguous().view(torch.uint8)
+
+    def call(q: Tensor, k: Tensor, v: Tensor, log_shape: Tensor) -> tuple[Tensor, ...]:
+        results: tuple[Tensor, ...] = KeyAttention.apply(
+            q, k, v, u, seen, log_shape, rule.energies[0], network.inner.weight,
+            network.inner.bias, network.outer.weight, network.outer.bias,
+            inputs.scale, False, 2.0, 1.0, False, False, True, True,
+        )  # fmt: skip
+        return results
+
+    leaves = [x.detach().requires_grad_() for x in (inputs.query, inputs.key, inputs.value)]
+    arguments = *leaves, torch.tensor(0.3, device=device, requires_grad=True)
+    compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
+    found, expected = compiled(*arguments), call(*arguments)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    wanted = [*arguments, network.inner.weight]
+    losses = (sum(x.square().sum() for x in each) for each in (found, expected))
+    for one, other in zip(*(torch.autograd.grad(x, wanted) for x in losses), strict=True):
+        torch.testing.assert_close(one, other)

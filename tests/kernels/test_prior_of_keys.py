@@ -4,12 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from babn.kernels import prior
 from babn.kernels.prior import (
     KEYS,
-    PROGRAMS,
-    SUMMED_KEYS,
-    network_parts,
+    SHARE,
+    network_size,
     prior_of_keys,
     prior_of_keys_backward,
 )
@@ -47,22 +45,19 @@ def mask_of(kind: str, m: int) -> Tensor | None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["plain", "padded", "rowwise"])
 @pytest.mark.parametrize(
-    ("m", "d", "groups", "parts", "programs"),
+    ("m", "d", "groups", "parts"),
     [
-        (5, 8, 1, 1, PROGRAMS),
-        (KEYS, 16, 1, 3, PROGRAMS),
-        (KEYS + 9, 24, 2, 4, PROGRAMS),
-        (KEYS + 9, 256, 1, 9, PROGRAMS),
-        (KEYS + 9, 24, 2, 5, 1),
-        (3 * KEYS, 8, 1, 2, 2 * BATCH * HEADS),
-        (SUMMED_KEYS + 9, 8, 1, 2, 1),
+        (5, 8, 1, 1),
+        (KEYS, 16, 1, 3),
+        (KEYS + 9, 24, 2, 4),
+        (KEYS + 9, 256, 1, 9),
+        (3 * KEYS, 8, 1, 2),
+        (2 * SHARE + 9, 8, 1, 2),
     ],
 )
 def test_values_and_gradients_are_torchs(
-    m: int, d: int, groups: int, parts: int, programs: int, kind: str, device: torch.device,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(prior, "PROGRAMS", programs)
+    m: int, d: int, groups: int, parts: int, kind: str, device: torch.device
+) -> None:
     mask = mask_of(kind, m)
     mask = None if mask is None else mask.to(device)
     tensors = inputs(m, d)
@@ -82,7 +77,7 @@ def test_values_and_gradients_are_torchs(
     before = torch.randn(key.shape, generator=generator).to(device)
     dkey = before.clone()
     sums = prior_of_keys_backward(key, *network[:3], mask, found, dprior, dkl, dkey)
-    assert sums.shape == network_parts(key, network[0])
+    assert sums.shape == (network_size(network[0]),)
     total = dprior.double().sum(2).unflatten(1, (HEADS, groups)).sum(2)
     if mask is not None and kind == "padded":
         total = total.masked_fill(~mask[:, :, 0], 0.0)
@@ -90,7 +85,7 @@ def test_values_and_gradients_are_torchs(
     if kind != "rowwise":
         value = value + (dkl.double().sum(2).unflatten(1, (HEADS, -1)).sum(2) * expected_rest).sum()
     slopes = torch.autograd.grad(value, wide)
-    pieces = sums.sum(0).split([x.numel() for x in network])
+    pieces = sums.split([x.numel() for x in network])
     for x, y in zip([dkey - before, *pieces], slopes, strict=True):
         # The gradient of the last bias is zero under softmax, but for rounding.
         size = max(float(y.abs().max()), 1.0)
@@ -115,6 +110,6 @@ def test_half_precision_keys_and_other_strides(dtype: torch.dtype, device: torch
     dkl, dkey = torch.zeros(BATCH, HEADS, 7, device=device), torch.zeros_like(key)
     sums = prior_of_keys_backward(key, *network[:3], None, found, dprior, dkl, dkey)
     slopes = torch.autograd.grad((expected * dprior.double().sum(2)).sum(), wide[:-1])
-    pieces = sums.sum(0).split([x.numel() for x in network])[:-1]
+    pieces = sums.split([x.numel() for x in network])[:-1]
     for x, y in zip([dkey, *pieces], slopes, strict=True):
         assert float((x.view_as(y).double() - y).norm()) < 0.02 * float(y.norm())

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from babn.kernels import upward_heads as kernels
-from babn.kernels.heads import SUMMED_PAIRS
-from babn.kernels.upward_heads import STEPS, upward_over_heads
+from babn.attention.inputs import Inputs
+from babn.kernels.dispatch import softmax_weights
+from babn.kernels.heads import SUMMED_PAIRS, upward_over_heads
 
 
 def reference(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
@@ -19,13 +19,7 @@ def reference(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
 
 
 def states_of(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
-    """By kernels; queries whose products with the keys are the scores."""
-    return upward_over_heads(scores, keys_for(scores), None, None, 1.0, weights, biases)
-
-
-def keys_for(scores: Tensor) -> Tensor:
-    batch, heads, _, m = scores.shape
-    return torch.eye(m).to(scores).expand(batch, heads, m, m)
+    return upward_over_heads(scores.softmax(-1), weights, biases)
 
 
 def inputs(steps: int, heads: int, n: int, m: int) -> list[Tensor]:
@@ -48,9 +42,8 @@ def weighted(states: list[Tensor], used: slice) -> Tensor:
     [
         (1, 3, 5, 7),
         (3, 12, 9, 40),
-        (STEPS, 16, 4, 33),
-        (STEPS + 2, 2, 5, SUMMED_PAIRS),
-        (2 * STEPS, 4, 3, 5),
+        (3, 16, 4, 33),
+        (5, 2, 5, SUMMED_PAIRS),
     ],
 )
 def test_values_and_gradients_are_torchs(
@@ -69,22 +62,9 @@ def test_values_and_gradients_are_torchs(
         torch.testing.assert_close(x.grad.cpu().double() / size, y.grad / size, atol=2e-5, rtol=0)
 
 
-def test_places_of_64_bits_are_the_same(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = []
-    for wide_from in (kernels.WIDE_FROM, 0):
-        monkeypatch.setattr(kernels, "WIDE_FROM", wide_from)
-        tensors = [x.to(device).requires_grad_() for x in inputs(3, 4, 5, 6)]
-        weighted(states_of(*tensors), slice(None)).backward()
-        found.append([x.grad for x in tensors])
-    for x, y in zip(*found, strict=True):
-        assert torch.equal(x, y)
-
-
-@pytest.mark.parametrize("used", [slice(0, 1), slice(STEPS, None)])
+@pytest.mark.parametrize("used", [slice(0, 1), slice(3, None)])
 def test_states_that_nothing_reads_send_nothing_back(used: slice, device: torch.device) -> None:
-    tensors = inputs(STEPS + 1, 3, 4, 5)
+    tensors = inputs(4, 3, 4, 5)
     wide = [x.double().requires_grad_() for x in tensors]
     narrow = [x.to(device).requires_grad_() for x in tensors]
     weighted(reference(*wide), used).backward()
@@ -132,9 +112,9 @@ def test_the_beginning_is_attentions_softmax(masked: bool, device: torch.device)
     scores = q @ k.repeat_interleave(2, 1).transpose(-1, -2) * 0.3 + bias
     expected = reference(scores.masked_fill(~mask[:, None, None], -torch.inf), *maps)
     q, k, bias, *maps = narrow
-    found = upward_over_heads(
-        q, k, mask[:, None, None].to(device) if masked else None, bias, 0.3, *maps
-    )
+    seen = mask[:, None, None].to(device) if masked else None
+    call = Inputs(q, k, k, 0.3, seen, bias)
+    found = upward_over_heads(softmax_weights(call), *maps)
     weighted(expected, slice(None)).backward()
     weighted(found, slice(None)).backward()
     torch.testing.assert_close(found[0].cpu().double(), expected[0], atol=1e-5, rtol=1e-5)
@@ -145,4 +125,4 @@ def test_the_beginning_is_attentions_softmax(masked: bool, device: torch.device)
 @pytest.mark.thorough
 def test_compilers_are_told_the_truth(device: torch.device) -> None:
     scores, *maps = [x.to(device).requires_grad_() for x in inputs(2, 3, 4, 5)]
-    torch.library.opcheck(upward_over_heads, (scores, keys_for(scores), None, None, 1.0, *maps))
+    torch.library.opcheck(upward_over_heads, (scores, *maps))

@@ -13,6 +13,7 @@ from weibull_cases import (
     by_kernel,
     by_library,
     saturating_exp_of_kernels,
+    settings_of,
 )
 
 from babn.distributions.special import saturating_exp
@@ -20,7 +21,6 @@ from babn.kernels import limits
 from babn.kernels.gradients import part_size
 from babn.kernels.op import weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
-from babn.kernels.settings import Settings
 
 BAM_CASE = Case(fixed_k=3.0, rho=0.0, sigma=0.0, noise="exact", beta=1.0)
 """As BAM is by default: gradients of a row's scores add up to zero."""
@@ -127,7 +127,7 @@ PARTS = {
 }
 
 # No lift, prior, mask, bias or seeds; k = 2, in mean mode, without divergence.
-BAM = (None,) * 10 + (0.5, 0.0, 2.0, 0.0, 1.0, 1.0, True, False, True, True, False)
+BAM = (*[None] * 10, [0.5, 0.0, 2.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
 
 
 @pytest.fixture(autouse=True)
@@ -260,27 +260,6 @@ def test_heads_side_by_side_are_read_where_they_lie(device: torch.device) -> Non
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "name",
-    [
-        "plain",
-        "several-tiles",
-        "causal-in-several-tiles",
-        "full-tiles",
-        "padding",
-        "arbitrary-mask-grouped-heads",
-        "bias-raw-scores",
-        "no-sigma",
-    ],
-)
-def test_more_keys_take_a_kernel_for_queries(
-    name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "WHOLE", 0)
-    assert max(errors(CASES[name], device).values()) < 1e-3
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("case", PARTS.values(), ids=PARTS)
 def test_gradients_may_be_computed_in_parts(
     case: Case, device: torch.device, monkeypatch: pytest.MonkeyPatch
@@ -305,21 +284,12 @@ def test_parts_are_as_few_as_fit_and_of_one_size(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("name", "kept", "largest"),
-    [
-        ("plain", 2**25, 2**27),
-        ("plain", 0, 2**27),
-        ("plain", 2**25, 1),
-        ("two-seeds", 2**25, 1),
-        ("two-seeds", 0, 1),
-        ("no-rho", 2**25, 2**27),
-        ("no-sigma", 0, 2**27),
-    ],
+    ("name", "largest"),
+    [("plain", 2**27), ("plain", 1), ("two-seeds", 1), ("no-rho", 2**27), ("no-sigma", 2**27)],
 )
 def test_maps_over_heads_may_be_left_to_the_operator(
-    name: str, kept: int, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+    name: str, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "KEPT", kept)
     monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
     case = CASES[name]
     generator = torch.Generator().manual_seed(0)
@@ -360,8 +330,7 @@ def test_gradients_of_maps_over_heads_may_take_their_place(
     lift = [h.to(device, case.dtype), weight.to(device), weight[:, 0].to(device)]
     leaves = [x.requires_grad_() for x in (q, k, v, *lift)]
     found = []
-    for kept, largest in ((2**25, 2**27), (0, 1)):
-        monkeypatch.setattr(limits, "KEPT", kept)
+    for largest in (2**27, 1):
         monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
         output, kl_rows, *_ = weibull_attention(q, k, v, *lift, *others)
         found.append(torch.autograd.grad(output.float().sum() + kl_rows.sum(), leaves))
@@ -372,7 +341,6 @@ def test_gradients_of_maps_over_heads_may_take_their_place(
 @pytest.mark.thorough
 @pytest.mark.parametrize("begin", [0, 2])
 def test_shape_and_scale_logits_may_begin_anywhere(begin: int, device: torch.device) -> None:
-    """Four keys at once are read only where they begin at a multiple of 16 bytes."""
     case = Case(n=16, m=32, dtype=torch.float16)
     q, k, v, lift, *others = arguments_of(case, device)
     room = torch.empty(lift.numel() + begin, dtype=lift.dtype, device=device)
@@ -396,11 +364,10 @@ def test_operator_is_registered_for_compilers(name: str, device: torch.device) -
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("kept", "largest"), [(2**25, 2**27), (0, 1)])
+@pytest.mark.parametrize("largest", [2**27, 1])
 def test_operator_with_maps_over_heads_is_registered_for_compilers(
-    kept: int, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+    largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "KEPT", kept)
     monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
     case = CASES["two-seeds"]
     q, k, v, *rest = arguments_of(case, device)
@@ -414,7 +381,6 @@ def test_operator_with_maps_over_heads_is_registered_for_compilers(
 def test_rows_of_score_gradients_add_up_to_zero_where_it_is_said(name: str) -> None:
     case = CASES[name]
     arguments = arguments_of(case, torch.device("cpu"))
-    network, mask, numbers = arguments[6], arguments[10], arguments[13:]
-    settings = Settings(*numbers)
-    prior = settings.prior(network, mask)
-    assert settings.balanced(prior) == name.startswith("bam-balanced")
+    network, mask, settings = arguments[6], arguments[10], settings_of(case)
+    found = settings.complete(settings.prior(network, mask))
+    assert found == (name.startswith("bam-balanced") or not case.normalized)

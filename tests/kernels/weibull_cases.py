@@ -14,6 +14,7 @@ from babn.distributions import Gamma, Weibull, noise_for, weibull_gamma
 from babn.distributions.special import log_softplus
 from babn.kernels.op import weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
+from babn.kernels.settings import Settings
 
 SCALE = 0.5
 HIDDEN = 10
@@ -131,10 +132,16 @@ def arguments_of(case: Case, device: torch.device) -> tuple[Any, ...]:
         None if mask is None else mask.to(device),
         inputs["bias"],
         _seeds(case, device) if case.sample else None,
-        *(SCALE, case.rho, case.fixed_k, case.sigma, case.beta, case.alpha),
-        *(case.normalized, case.sample, case.noise != "exact", case.noise == "truncated"),
-        case.with_kl,
+        list(map(float, settings_of(case))),
     )
+
+
+def settings_of(case: Case) -> Settings:
+    """The settings of the operator."""
+    return Settings(
+        SCALE, case.rho, case.fixed_k, case.sigma, case.beta, case.alpha, case.normalized,
+        case.sample, case.noise != "exact", case.noise == "truncated", case.with_kl,
+    )  # fmt: skip
 
 
 def by_kernel(case: Case, device: torch.device) -> Tensors:

@@ -38,7 +38,7 @@ HALF = 2
 WHOLE = 4
 """Bytes of a belief parameter, and of a number of the residual stream."""
 
-INSTRUCTIONS = {"belief": (88, 138), "bam": (47, 55)}
+INSTRUCTIONS = {"belief": (88, 154), "bam": (47, 57)}
 """Instructions per variable, forward and backward: shape, scale, noise, weights and KL."""
 
 ADAM_TRAFFIC = 7 * WHOLE

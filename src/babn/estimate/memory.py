@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from babn.attention.belief import BeliefConfig
 from babn.attention.key_forms import ALIGNED
 from babn.estimate.costs import HALF, WHOLE, Plan
-from babn.kernels.limits import KEPT, NUMBERS, ROWS_OF_A_PART, examples_at_a_time
+from babn.kernels.limits import NUMBERS, ROWS_OF_A_PART, examples_at_a_time
 
 REFERENCE_BYTES = 48
 """Bytes of a pair in one call without kernels: a dozen float32 tensors at a time."""
@@ -89,8 +89,7 @@ def _pairs(plan: Plan, kernels: bool) -> float:
         return pairs * float(REFERENCE_BYTES * kept + WHOLE * states) + work.pairs_at_once
     size = HALF * float(pairs)
     over_keys = isinstance(config, BeliefConfig) and config.upward == "keys"
-    stays = over_keys or plan.maps * size <= KEPT
-    results = size * plan.maps * (kept if stays else 1)
+    results = size * plan.maps * (kept if over_keys else 1)
     backward = _backward(plan, over_keys) if work.train else 0.0
     begins = size * states + results + backward
     ends = size * (2 * states + plan.maps) + backward if work.train else 0.0

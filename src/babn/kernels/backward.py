@@ -1,10 +1,10 @@
 """The backward kernels.
 
 The first regenerates the noise, recomputes the posterior, and stores two numbers for each pair: its
-weight, and the gradient of its score before normalisation. From these the second sums over queries
-for keys, values and prior, and the third sums over keys for queries; both complete the gradient of
-the scores. Where it is complete already, since a row's gradients sum to zero, the first sums for
-queries too.
+weight, and the gradient of its score. The gradient is complete where a row's gradients sum to zero
+or scores are not normalised; otherwise the kernel subtracts the gradient through the normaliser
+when it knows the row's sum. It sums over keys for queries. From the stored numbers the second
+kernel sums over queries for keys and values.
 """
 
 import triton
@@ -19,24 +19,19 @@ from babn.kernels.posterior import (
     UPWARD,
     alpha_digamma_of,
     moments,
-    moments_of_large_k,
     shape,
     softplus_term_and_slope,
 )
-from babn.kernels.special import EULER, INTERPRETED, LN2, exp2, reciprocal
+from babn.kernels.special import EULER, LN2, reciprocal
 from babn.kernels.tiles import (
     CONSTANT,
     LOWEST,
-    PACKED,
     ROWWISE,
     at_head,
-    beside,
     dot,
-    keys_of_tile,
     load_as_is,
     load_logits,
-    load_packed,
-    load_packed_in_registers,
+    load_pairs,
     load_rows,
     pair_offsets,
     prior_shape,
@@ -44,92 +39,42 @@ from babn.kernels.tiles import (
     store_logits,
     store_pairs,
     store_rows,
-    store_tile,
-    unpack,
     visible,
     where_seen,
 )
 
 ROWS_OF_A_PART = tl.constexpr(limits.ROWS_OF_A_PART)
-"""Rows whose prior gradients are summed into one part. Where rows normalise the prior, a last part
-has the gradient through their normalisers."""
+"""Rows whose prior gradients are summed into one part."""
 
 
 @triton.jit
-def row_gradients(
-    q, tensors, outputs, strides, row, tile, end, n, m, numbers,
-    C: tl.constexpr, LARGE_K: tl.constexpr,
-):  # fmt: skip
+def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
     """Gradients of all pairs of the rows; their sums over keys for scores, prior and queries."""
-    BLOCK_M: tl.constexpr = C.BLOCK_M
-    BLOCK_N: tl.constexpr = C.BLOCK_N
-    BLOCK_D: tl.constexpr = C.BLOCK_D
-    BLOCK_DV: tl.constexpr = C.BLOCK_DV
-    K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS = tensors
-    DSHAPE_LOGITS, DSCALE_LOGITS, WEIGHTS, DPHI, PRIOR_PART = outputs
+    q, tensors, outputs, strides, row, tile, end, n, m, numbers = call
+    K, V, LOGITS, PRIOR, MASK, BIAS = tensors
+    DLOGITS, WEIGHTS, DPHI, PRIOR_PART = outputs
     k_strides, v_strides, logits_strides, mask_strides, bias_strides = strides
     first, second, dout, delta, dkl, lse, score_lse, prior_lse = row
     rows, in_rows, columns, value_columns = tile
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant = numbers
     ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
-    DTYPE: tl.constexpr = V.dtype.element_ty
-    IN_REGISTERS: tl.constexpr = (
-        C.EVEN_MN and not INTERPRETED and tl.float32 != DTYPE
-        and (BLOCK_N == 16 or (BLOCK_N == 32 and C.LOGITS_TYPE == 0))
-        and (C.LOGITS_TYPE == 0 or C.LOGITS_TYPE == PACKED)
-    )  # fmt: skip
-    row_sum = tl.zeros([BLOCK_M], tl.float32)
-    prior_sum = tl.zeros([BLOCK_M], tl.float32)
-    dquery = row_sum
-    if C.IS_BALANCED:
-        dquery = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    parts = tl.program_id(0) * (BLOCK_M // ROWS_OF_A_PART) + tl.arange(0, BLOCK_M // ROWS_OF_A_PART)
-    # Logits are loaded a tile ahead of their use, which the compiler does for operands of products
-    # only.
-    if IN_REGISTERS and C.LOGITS_TYPE == PACKED:
-        nothing = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-        ahead = load_packed_in_registers(SHAPE_LOGITS, rows, 0, logits_strides[2], nothing, BLOCK_M)
-    elif C.LOGITS_TYPE == PACKED:
-        keys = tl.arange(0, BLOCK_N)
-        inside = in_rows[:, None] & (keys < m)[None, :]
-        ahead = load_packed(SHAPE_LOGITS, rows, keys, logits_strides[2], inside, end > 0, C.EVEN_MN)
-    for start in range(0, end, BLOCK_N):
-        keys = keys_of_tile(start, BLOCK_N, IN_REGISTERS)
+    row_sum = tl.zeros([C.BLOCK_M], tl.float32)
+    prior_sum = tl.zeros([C.BLOCK_M], tl.float32)
+    dquery = tl.zeros([C.BLOCK_M, C.BLOCK_D], tl.float32)
+    parts = parts_of_block(C.BLOCK_M)
+    for start in range(0, end, C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
         seen = visible(MASK, mask_strides, rows, keys, n, m, C)
         inside = in_rows[:, None] & (keys < m)[None, :]
-        key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
-        s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, C)
+        key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
+        s = scores(q, key, BIAS, bias_strides, rows, keys, n, m, factor, C)
         phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL_SEEN)
         shape_term = 0.0
         scale_term = 0.0
-        if C.LOGITS_TYPE:
-            if IN_REGISTERS and C.LOGITS_TYPE == PACKED:
-                shape_logits, scale_logits = unpack(ahead.to(tl.uint32, bitcast=True), DTYPE)
-                later = tl.minimum(start + BLOCK_N, end - BLOCK_N)
-                ahead = load_packed_in_registers(
-                    SHAPE_LOGITS, rows, later, logits_strides[2], s, BLOCK_M
-                )
-            elif C.LOGITS_TYPE == PACKED:
-                shape_logits, scale_logits = unpack(
-                    beside(ahead, s).to(tl.uint32, bitcast=True), DTYPE
-                )
-                later = in_rows[:, None] & (keys + BLOCK_N < m)[None, :]
-                more = start + BLOCK_N < end
-                ahead = load_packed(
-                    SHAPE_LOGITS, rows, keys + BLOCK_N, logits_strides[2], later, more, C.EVEN_MN
-                )
-            else:
-                shape_logits, scale_logits = load_logits(
-                    SHAPE_LOGITS,
-                    SCALE_LOGITS,
-                    rows,
-                    keys,
-                    logits_strides[2],
-                    inside,
-                    C.LOGITS_TYPE,
-                    DTYPE,
-                    C.EVEN_MN,
-                )
+        if C.NUM_LOGITS:
+            shape_logits, scale_logits = load_logits(
+                LOGITS, rows, start, logits_strides[2], in_rows, m, C
+            )
             dshape_logits, dscale_logits = shape_logits, scale_logits
             if C.SHAPE_TYPE == UPWARD:
                 shape_term, shape_slope = softplus_term_and_slope(
@@ -140,21 +85,9 @@ def row_gradients(
                     scale_logits, C.IS_POSITIVE, C.PRECISION
                 )
         k, bare_k = shape(phi, shape_term, rho_ln2, fixed_k, C.SHAPE_TYPE, C.IS_NORMALIZED, LARGE_K)
-        if LARGE_K:
-            t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments_of_large_k(
-                bare_k, k, scale_term, sigma_ln2, log_beta
-            )
-        else:
-            t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments(
-                phi,
-                k,
-                scale_term,
-                sigma_ln2,
-                log_beta,
-                C.HAS_SCALE,
-                C.IS_NORMALIZED,
-                C.HAS_OWN_MOMENT,
-            )
+        t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments(
+            phi, bare_k, k, scale_term, sigma_ln2, log_beta, LARGE_K, C
+        )
 
         # From the output to the logits.
         if C.IS_SAMPLE:
@@ -164,11 +97,12 @@ def row_gradients(
         else:
             g = slope
             logits = log_lam + log_m
-        w = where_seen(seen, exp2(logits - lse[:, None]), 0.0, ALL_SEEN)
-        v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN)
+        w = where_seen(seen, tl.exp2(logits - lse[:, None]), 0.0, ALL_SEEN)
+        v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN)
         dw = dot(dout, tl.trans(v).to(dout.dtype), C.PRECISION)
         dlogits = w * (dw - delta[:, None])
-        store_tile(WEIGHTS, rows, start, m, w, inside, BLOCK_M, BLOCK_N, C.EVEN_MN, IN_REGISTERS)
+        at = pair_offsets(rows, keys, m, 1)
+        store_pairs(WEIGHTS, at, w, inside, C.EVEN_MN)
 
         # From logits and KL to the log of the scale and 1/k.
         dscale = dlogits
@@ -189,7 +123,7 @@ def row_gradients(
                 dalpha = weight * dalpha
                 if C.PRIOR_TYPE == ROWWISE:
                     prior_sum += tl.sum(dalpha, 1)
-                store_parts(PRIOR_PART, parts, keys, m, dalpha, BLOCK_M, BLOCK_N)
+                store_parts(PRIOR_PART, parts, keys, m, dalpha, False, C.BLOCK_M, C.BLOCK_N)
 
         # From scale and 1/k to scores and logits; zero at masked pairs, as `w` and `weight` are.
         dphi = dscale
@@ -208,27 +142,69 @@ def row_gradients(
                 dphi += tl.where(phi < LARGEST_PHI, dk * bare_k, 0.0)
             if C.SHAPE_TYPE == UPWARD:
                 dshape_logits = dk * shape_slope * (rho_ln2 * (1.0 / LN2))
-        if C.LOGITS_TYPE:
+        if C.NUM_LOGITS:
             store_logits(
-                DSHAPE_LOGITS, DSCALE_LOGITS, rows, start, logits_strides[2],
-                dshape_logits, dscale_logits, inside,
-                DTYPE, C.SHAPE_TYPE == UPWARD, IN_REGISTERS, C,
+                DLOGITS, rows, start, logits_strides[2], in_rows, m, dshape_logits, dscale_logits,
+                C.SHAPE_TYPE == UPWARD, C,
             )  # fmt: skip
-        if C.IS_BALANCED:
+        if C.IS_COMPLETE:
             dquery += dot(dphi.to(key.dtype), key, C.PRECISION)
         else:
             row_sum += tl.sum(dphi, 1)
-        store_tile(DPHI, rows, start, m, dphi, inside, BLOCK_M, BLOCK_N, C.EVEN_MN, IN_REGISTERS)
+        store_pairs(DPHI, at, dphi, inside, C.EVEN_MN)
     return row_sum, prior_sum, dquery
 
 
 @triton.jit
-def store_parts(PRIOR_PART, parts, keys, m, values, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Stores sums over a few rows, within a warp, as parts."""
+def complete_rows(call, sums, C: tl.constexpr):
+    """Adds the gradients through the normalisers of scores and prior; their sum for queries."""
+    q, tensors, outputs, strides, row, tile, end, n, m, numbers = call
+    K, _, _, PRIOR, MASK, BIAS = tensors
+    _, _, DPHI, PRIOR_PART = outputs
+    k_strides, _, _, mask_strides, bias_strides = strides
+    _, _, _, _, _, _, score_lse, prior_lse = row
+    row_sum, prior_sum, dquery = sums
+    rows, in_rows, columns, _ = tile
+    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
+    parts = parts_of_block(C.BLOCK_M)
+    for start in range(0, end, C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
+        seen = visible(MASK, mask_strides, rows, keys, n, m, C)
+        if not C.IS_COMPLETE:
+            inside = in_rows[:, None] & (keys < m)[None, :]
+            key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
+            s = scores(q, key, BIAS, bias_strides, rows, keys, n, m, numbers[0], C)
+            p = tl.exp2(where_seen(seen, s - score_lse[:, None], LOWEST, ALL_SEEN))
+            at = pair_offsets(rows, keys, m, 1)
+            ds = load_pairs(DPHI, at, inside, C.EVEN_MN) - p * row_sum[:, None]
+            store_pairs(DPHI, at, ds, inside, C.EVEN_MN)
+            dquery += dot(ds.to(key.dtype), key, C.PRECISION)
+        if C.PRIOR_TYPE == ROWWISE:
+            alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, C.PRIOR_TYPE, ALL_SEEN)
+            dalpha = where_seen(seen, -alpha * prior_sum[:, None], 0.0, ALL_SEEN)
+            store_parts(PRIOR_PART, parts, keys, m, dalpha, True, C.BLOCK_M, C.BLOCK_N)
+    return dquery
+
+
+@triton.jit
+def parts_of_block(BLOCK_M: tl.constexpr):
+    """The parts into which the prior's gradients of a block of rows are summed."""
+    PARTS: tl.constexpr = BLOCK_M // ROWS_OF_A_PART
+    return tl.program_id(0) * PARTS + tl.arange(0, PARTS)
+
+
+@triton.jit
+def store_parts(
+    PRIOR_PART, parts, keys, m, values, ADD: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Stores sums over a few rows, within a warp, as parts, or adds them if ADD."""
     PARTS: tl.constexpr = BLOCK_M // ROWS_OF_A_PART
     sums = tl.sum(tl.reshape(values, [PARTS, ROWS_OF_A_PART, BLOCK_N]), 1)
-    at = parts[:, None].to(tl.int64) * m + keys[None, :]
-    tl.store(PRIOR_PART + at, sums, mask=(keys < m)[None, :])
+    at = PRIOR_PART + parts[:, None].to(tl.int64) * m + keys[None, :]
+    if ADD:
+        sums += tl.load(at, mask=(keys < m)[None, :], other=0.0)
+    tl.store(at, sums, mask=(keys < m)[None, :])
 
 
 @triton.jit(do_not_specialize=["first_example"])
@@ -236,29 +212,23 @@ def attend_backward_rows(
     inputs, saved, outputs, strides, sizes, first_example, numbers, C: tl.constexpr
 ):
     """One block of queries of one head; tensors start at example `first_example` of the batch."""
-    BLOCK_M: tl.constexpr = C.BLOCK_M
-    BLOCK_N: tl.constexpr = C.BLOCK_N
-    BLOCK_D: tl.constexpr = C.BLOCK_D
-    BLOCK_DV: tl.constexpr = C.BLOCK_DV
-    Q, K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS, SEEDS = inputs
+    Q, K, V, LOGITS, PRIOR, MASK, BIAS, SEEDS = inputs
     OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, DOUT, DKL = saved
-    DSHAPE_LOGITS, DSCALE_LOGITS, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM, PRIOR_PART, DQ = outputs
+    DLOGITS, WEIGHTS, DPHI, PRIOR_PART, DQ = outputs
     (q_strides, k_strides, v_strides, out_strides, dout_strides, dq_strides, logits_strides,
      mask_strides, bias_strides) = strides  # fmt: skip
     heads, groups, n, m, prior_parts, rows_per_seed = sizes
     factor = numbers[0]
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    rows = tl.program_id(0) * C.BLOCK_M + tl.arange(0, C.BLOCK_M)
     in_rows = rows < n
     row_places = plane.to(tl.int64) * n + rows
-    columns, value_columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
+    columns, value_columns = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_DV)
     K = at_head(K, k_strides, batch, head // groups)
     V = at_head(V, v_strides, batch, head // groups)
-    SHAPE_LOGITS = at_head(SHAPE_LOGITS, logits_strides, batch, head)
-    SCALE_LOGITS = at_head(SCALE_LOGITS, logits_strides, batch, head)
-    DSHAPE_LOGITS = at_head(DSHAPE_LOGITS, logits_strides, batch, head)
-    DSCALE_LOGITS = at_head(DSCALE_LOGITS, logits_strides, batch, head)
+    LOGITS = at_head(LOGITS, logits_strides, batch, head)
+    DLOGITS = at_head(DLOGITS, logits_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     BIAS = at_head(BIAS, bias_strides, batch, head)
     PRIOR += (plane // groups).to(tl.int64) * m
@@ -266,18 +236,18 @@ def attend_backward_rows(
     WEIGHTS += plane.to(tl.int64) * n * m
     DPHI += plane.to(tl.int64) * n * m
     Q = at_head(Q, q_strides, batch, head)
-    q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
+    q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
     DOUT = at_head(DOUT, dout_strides, batch, head)
     dout = load_rows(
-        DOUT, rows, value_columns, dout_strides[2], n, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN
+        DOUT, rows, value_columns, dout_strides[2], n, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN
     )
     OUT = at_head(OUT, out_strides, batch, head)
-    out = load_rows(OUT, rows, value_columns, out_strides[2], n, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN)
+    out = load_rows(OUT, rows, value_columns, out_strides[2], n, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN)
     delta = tl.sum(dout.to(tl.float32) * out.to(tl.float32), 1)
     lse = tl.load(LSE + row_places, mask=in_rows, other=0.0)
-    score_lse = tl.zeros([BLOCK_M], tl.float32)
-    prior_lse = tl.zeros([BLOCK_M], tl.float32)
-    dkl = tl.zeros([BLOCK_M], tl.float32)
+    score_lse = tl.zeros([C.BLOCK_M], tl.float32)
+    prior_lse = tl.zeros([C.BLOCK_M], tl.float32)
+    dkl = tl.zeros([C.BLOCK_M], tl.float32)
     if C.IS_NORMALIZED:
         score_lse = tl.load(SCORE_LSE + row_places, mask=in_rows, other=0.0)
     if C.PRIOR_TYPE == ROWWISE:
@@ -292,199 +262,85 @@ def attend_backward_rows(
     end = m
     if C.MASK_TYPE:
         end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0))
-        end = tl.cdiv(end, BLOCK_N) * BLOCK_N
+        end = tl.cdiv(end, C.BLOCK_N) * C.BLOCK_N
 
     large_k = False
     TRY_LARGE_K: tl.constexpr = (
-        C.LARGE_K
-        and C.SHAPE_TYPE == UPWARD
-        and C.HAS_SCALE
-        and C.IS_NORMALIZED
-        and C.HAS_OWN_MOMENT
-        and C.IS_SAMPLE
-    )
+        C.LARGE_K and C.SHAPE_TYPE == UPWARD and C.HAS_SCALE and C.IS_NORMALIZED
+        and C.HAS_OWN_MOMENT and C.IS_SAMPLE
+    )  # fmt: skip
     if TRY_LARGE_K:
         large_k = tl.min(tl.load(SMALLEST + row_places, mask=in_rows, other=1.0)) >= 1.0
-    tensors = (K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS)
-    written = (DSHAPE_LOGITS, DSCALE_LOGITS, WEIGHTS, DPHI, PRIOR_PART)
+    tensors = (K, V, LOGITS, PRIOR, MASK, BIAS)
+    written = (DLOGITS, WEIGHTS, DPHI, PRIOR_PART)
     tensor_strides = (k_strides, v_strides, logits_strides, mask_strides, bias_strides)
     row = (first, second, dout, delta, dkl, lse, score_lse, prior_lse)
     tile = (rows, in_rows, columns, value_columns)
+    call = (q, tensors, written, tensor_strides, row, tile, end, n, m, numbers)
     if large_k:
-        row_sum, prior_sum, dquery = row_gradients(
-            q, tensors, written, tensor_strides, row, tile, end, n, m, numbers, C, TRY_LARGE_K
-        )
+        row_sum, prior_sum, dquery = row_gradients(call, C, TRY_LARGE_K)
     else:
-        row_sum, prior_sum, dquery = row_gradients(
-            q, tensors, written, tensor_strides, row, tile, end, n, m, numbers, C, False
-        )
+        row_sum, prior_sum, dquery = row_gradients(call, C, False)
 
     if C.MASK_TYPE:
         # Zeros for keys that no query of the block sees.
-        nothing = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-        parts = tl.program_id(0) * (BLOCK_M // ROWS_OF_A_PART) + tl.arange(
-            0, BLOCK_M // ROWS_OF_A_PART
-        )
-        for start in range(end, m, BLOCK_N):
-            keys = start + tl.arange(0, BLOCK_N)
+        nothing = tl.zeros([C.BLOCK_M, C.BLOCK_N], tl.float32)
+        parts = parts_of_block(C.BLOCK_M)
+        for start in range(end, m, C.BLOCK_N):
+            keys = start + tl.arange(0, C.BLOCK_N)
             inside = in_rows[:, None] & (keys < m)[None, :]
-            store_tile(WEIGHTS, rows, start, m, nothing, inside, BLOCK_M, BLOCK_N, C.EVEN_MN, False)
-            store_tile(DPHI, rows, start, m, nothing, inside, BLOCK_M, BLOCK_N, C.EVEN_MN, False)
-            if C.LOGITS_TYPE:
+            at = pair_offsets(rows, keys, m, 1)
+            store_pairs(WEIGHTS, at, nothing, inside, C.EVEN_MN)
+            store_pairs(DPHI, at, nothing, inside, C.EVEN_MN)
+            if C.NUM_LOGITS:
                 store_logits(
-                    DSHAPE_LOGITS, DSCALE_LOGITS, rows, start, logits_strides[2],
-                    nothing, nothing, inside,
-                    V.dtype.element_ty, C.SHAPE_TYPE == UPWARD, False, C,
-                )  # fmt: skip
+                    DLOGITS, rows, start, logits_strides[2], in_rows, m, nothing, nothing, True, C
+                )
             if C.PRIOR_TYPE != 0 and C.PRIOR_TYPE != CONSTANT:
-                store_parts(PRIOR_PART, parts, keys, m, nothing, BLOCK_M, BLOCK_N)
+                store_parts(PRIOR_PART, parts, keys, m, nothing, False, C.BLOCK_M, C.BLOCK_N)
 
-    if C.IS_BALANCED:
-        DQ = at_head(DQ, dq_strides, batch, head)
-        store_rows(DQ, rows, columns, dq_strides[2], n, dquery * (factor * LN2), C.HEAD_DIM)
-    elif C.IS_NORMALIZED:
-        tl.store(ROW_SUM + row_places, row_sum, mask=in_rows)
-    if C.PRIOR_TYPE == ROWWISE:
-        tl.store(PRIOR_SUM + row_places, prior_sum, mask=in_rows)
+    if not C.IS_COMPLETE or C.PRIOR_TYPE == ROWWISE:
+        tl.debug_barrier()  # until the numbers of all pairs are stored
+        dquery = complete_rows(call, (row_sum, prior_sum, dquery), C)
+    DQ = at_head(DQ, dq_strides, batch, head)
+    store_rows(DQ, rows, columns, dq_strides[2], n, dquery * (factor * LN2), C.HEAD_DIM)
 
 
 @triton.jit
-def attend_backward_columns(inputs, saved, outputs, strides, sizes, factor, C: tl.constexpr):
-    """One block of keys of one head; if C.IS_WHOLE, of all keys, gradients of queries as well."""
-    BLOCK_M: tl.constexpr = C.BLOCK_M
-    BLOCK_N: tl.constexpr = C.BLOCK_N
-    BLOCK_D: tl.constexpr = C.BLOCK_D
-    BLOCK_DV: tl.constexpr = C.BLOCK_DV
-    Q, K, PRIOR, MASK, BIAS = inputs
-    SCORE_LSE, PRIOR_LSE, ROW_END, DOUT, WEIGHTS, DPHI, ROW_SUM, PRIOR_SUM = saved
-    DK, DVALUE, PRIOR_PART, DQ = outputs
-    (q_strides, k_strides, dout_strides, dk_strides, dv_strides, dq_strides, mask_strides,
-     bias_strides) = strides  # fmt: skip
-    heads, groups, n, m, prior_parts = sizes
-    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
+def attend_backward_columns(inputs, outputs, strides, sizes, factor, C: tl.constexpr):
+    """One block of keys of one head."""
+    Q, DOUT, WEIGHTS, DSCORES, ROW_END = inputs
+    DK, DVALUE = outputs
+    q_strides, dout_strides, dk_strides, dv_strides = strides
+    heads, n, m = sizes
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
-    keys = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    columns, value_columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
+    keys = tl.program_id(0) * C.BLOCK_N + tl.arange(0, C.BLOCK_N)
+    columns, value_columns = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_DV)
     Q = at_head(Q, q_strides, batch, head)
-    K = at_head(K, k_strides, batch, head // groups)
     DOUT = at_head(DOUT, dout_strides, batch, head)
-    DQ = at_head(DQ, dq_strides, batch, head)
-    MASK = at_head(MASK, mask_strides, batch, head)
-    BIAS = at_head(BIAS, bias_strides, batch, head)
-    PRIOR += (plane // groups).to(tl.int64) * m
     WEIGHTS += plane.to(tl.int64) * n * m
-    DPHI += plane.to(tl.int64) * n * m
-    key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
-    dkey = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
-    dvalue = tl.zeros([BLOCK_N, BLOCK_DV], tl.float32)
-    dprior = tl.zeros([BLOCK_N], tl.float32)
-    for start in range(0, n, BLOCK_M):
-        rows = start + tl.arange(0, BLOCK_M)
-        row_places = plane.to(tl.int64) * n + rows
-        looks = True
+    DSCORES += plane.to(tl.int64) * n * m
+    dkey = tl.zeros([C.BLOCK_N, C.BLOCK_D], tl.float32)
+    dvalue = tl.zeros([C.BLOCK_N, C.BLOCK_DV], tl.float32)
+    for start in range(0, n, C.BLOCK_M):
+        rows = start + tl.arange(0, C.BLOCK_M)
+        is_seen = True
         if C.MASK_TYPE:
-            ends = tl.load(ROW_END + row_places, mask=rows < n, other=0)
-            looks = tl.max(ends) > tl.program_id(0) * BLOCK_N
-        if looks:
+            ends = tl.load(ROW_END + plane.to(tl.int64) * n + rows, mask=rows < n, other=0)
+            is_seen = tl.max(ends) > tl.program_id(0) * C.BLOCK_N
+        if is_seen:
             inside = (rows[:, None] < n) & (keys[None, :] < m)
             at = pair_offsets(rows, keys, m, 1)
             w = load_as_is(WEIGHTS, at, inside, C.EVEN_MN)
             dout = load_rows(
-                DOUT, rows, value_columns, dout_strides[2], n, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN
+                DOUT, rows, value_columns, dout_strides[2], n, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN
             )
             dvalue += dot(tl.trans(w), dout.to(w.dtype), C.PRECISION)
-            q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
-            ds = load_as_is(DPHI, at, inside, C.EVEN_MN)
-            if C.IS_NORMALIZED or C.PRIOR_TYPE == ROWWISE:
-                seen = visible(MASK, mask_strides, rows, keys, n, m, C)
-            if C.IS_NORMALIZED:
-                s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, C)
-                score_lse = tl.load(SCORE_LSE + row_places, mask=rows < n, other=0.0)
-                row_sum = tl.load(ROW_SUM + row_places, mask=rows < n, other=0.0)
-                ds = finished(ds, s, score_lse, row_sum, seen, ALL_SEEN)
+            ds = load_as_is(DSCORES, at, inside, C.EVEN_MN)
+            q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
             dkey += dot(tl.trans(ds), q.to(ds.dtype), C.PRECISION)
-            if C.IS_WHOLE:
-                dquery = dot(ds, key.to(ds.dtype), C.PRECISION) * (factor * LN2)
-                store_rows(DQ, rows, columns, dq_strides[2], n, dquery, C.HEAD_DIM)
-                if C.HAS_BIAS and C.IS_NORMALIZED:
-                    store_pairs(DPHI, at, ds, inside, C.EVEN_MN)
-            if C.PRIOR_TYPE == ROWWISE:
-                prior_lse = tl.load(PRIOR_LSE + row_places, mask=rows < n, other=0.0)
-                prior_sum = tl.load(PRIOR_SUM + row_places, mask=rows < n, other=0.0)
-                alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, C.PRIOR_TYPE, ALL_SEEN)
-                dprior -= tl.sum(where_seen(seen, alpha * prior_sum[:, None], 0.0, ALL_SEEN), 0)
-        elif C.IS_WHOLE:
-            nothing = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-            store_rows(DQ, rows, columns, dq_strides[2], n, nothing, C.HEAD_DIM)
     DK = at_head(DK, dk_strides, batch, head)
     store_rows(DK, keys, columns, dk_strides[2], m, dkey * (factor * LN2), C.HEAD_DIM)
     DVALUE = at_head(DVALUE, dv_strides, batch, head)
     store_rows(DVALUE, keys, value_columns, dv_strides[2], m, dvalue, C.VALUE_DIM)
-    if C.PRIOR_TYPE == ROWWISE:
-        PRIOR_PART += (plane.to(tl.int64) * prior_parts + prior_parts - 1) * m
-        tl.store(PRIOR_PART + keys, dprior, mask=keys < m)
-
-
-@triton.jit
-def finished(dphi, s, score_lse, row_sum, seen, ALL_SEEN: tl.constexpr):
-    """The gradient of scores, from that of their log softmax."""
-    p = exp2(where_seen(seen, s - score_lse[:, None], LOWEST, ALL_SEEN))
-    return (dphi.to(tl.float32) - p * row_sum[:, None]).to(dphi.dtype)
-
-
-@triton.jit
-def attend_backward_queries(inputs, saved, DQ, strides, sizes, factor, C: tl.constexpr):
-    """One block of queries of one head; for a bias, leaves the gradient of scores in DPHI."""
-    BLOCK_M: tl.constexpr = C.BLOCK_M
-    BLOCK_N: tl.constexpr = C.BLOCK_N
-    BLOCK_D: tl.constexpr = C.BLOCK_D
-    Q, K, MASK, BIAS = inputs
-    SCORE_LSE, ROW_END, DPHI, ROW_SUM = saved
-    q_strides, k_strides, dq_strides, mask_strides, bias_strides = strides
-    heads, groups, n, m = sizes
-    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
-    plane = tl.program_id(1)
-    batch, head = plane // heads, plane % heads
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    in_rows = rows < n
-    row_places = plane.to(tl.int64) * n + rows
-    columns = tl.arange(0, BLOCK_D)
-    K = at_head(K, k_strides, batch, head // groups)
-    MASK = at_head(MASK, mask_strides, batch, head)
-    BIAS = at_head(BIAS, bias_strides, batch, head)
-    DPHI += plane.to(tl.int64) * n * m
-    q = load_rows(
-        at_head(Q, q_strides, batch, head),
-        rows,
-        columns,
-        q_strides[2],
-        n,
-        C.HEAD_DIM,
-        BLOCK_D,
-        C.EVEN_MN,
-    )
-    score_lse = tl.zeros([BLOCK_M], tl.float32)
-    row_sum = tl.zeros([BLOCK_M], tl.float32)
-    if C.IS_NORMALIZED:
-        score_lse = tl.load(SCORE_LSE + row_places, mask=in_rows, other=0.0)
-        row_sum = tl.load(ROW_SUM + row_places, mask=in_rows, other=0.0)
-    end = m
-    if C.MASK_TYPE:
-        end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0))
-    dquery = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    for start in range(0, end, BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
-        inside = in_rows[:, None] & (keys < m)[None, :]
-        key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
-        at = pair_offsets(rows, keys, m, 1)
-        ds = load_as_is(DPHI, at, inside, C.EVEN_MN)
-        if C.IS_NORMALIZED:
-            seen = visible(MASK, mask_strides, rows, keys, n, m, C)
-            s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, C)
-            ds = finished(ds, s, score_lse, row_sum, seen, ALL_SEEN)
-            if C.HAS_BIAS:
-                store_pairs(DPHI, at, ds, inside, C.EVEN_MN)
-        dquery += dot(ds, key.to(ds.dtype), C.PRECISION)
-    DQ = at_head(DQ, dq_strides, batch, head)
-    store_rows(DQ, rows, columns, dq_strides[2], n, dquery * (factor * LN2), C.HEAD_DIM)

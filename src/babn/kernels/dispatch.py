@@ -21,7 +21,7 @@ from babn.attention.bam import BamConfig, BamRule
 from babn.attention.belief import BeliefConfig, BeliefRule, UpwardStates, WeibullEncoder
 from babn.attention.inputs import Inputs
 from babn.attention.keys import KeyBeliefRule, KeyPosterior
-from babn.attention.masking import Mask, from_ranks, is_rowwise
+from babn.attention.masking import from_ranks, is_rowwise, normalize
 from babn.attention.noise_source import NoiseLike, NoiseSource
 from babn.attention.prior import KeyNetwork
 from babn.attention.rule import AttentionRule, RuleConfig
@@ -30,10 +30,6 @@ from babn.kernels.settings import Settings
 
 LARGEST_HEAD = 256
 """Largest head size with kernels."""
-
-WIDEST_PRODUCTS = 2
-"""Bytes of the numbers for which GPUs use the kernels over keys; they have not been measured for
-wider ones."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +47,6 @@ class Request:
     with_kl: bool
     noise_source: NoiseLike
     level: float = 1.0
-
-
-@dataclass(frozen=True)
-class PackedStates(UpwardStates):
-    """Upward states with what the kernels compute from them.
-
-    Attributes:
-        logits: Shape and scale logits of each layer, interleaved by key; the states are then empty.
-        joint: Weight and bias of the maps to shape and scale, as one map for each layer.
-    """
-
-    logits: list[Float[Tensor, "batch head query logit"]] | None = None
-    joint: list[tuple[Tensor, Tensor]] | None = None
 
 
 def has_kernels(config: RuleConfig) -> bool:
@@ -104,14 +87,6 @@ def is_recent(device: torch.device) -> bool:
     """Whether a GPU supports the instructions of the kernels."""
     nvidia = torch.version.cuda is not None
     return nvidia and torch.cuda.get_device_capability(device) >= (8, 0)
-
-
-@constant_under_compile
-def has_tensor_descriptors(device: torch.device) -> bool:
-    """Whether a GPU loads blocks of matrices by descriptors, or kernels are interpreted."""
-    if device.type != "cuda":
-        return interpreted()
-    return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 @constant_under_compile
@@ -232,7 +207,15 @@ def attend(
     assert isinstance(request.noise_source, NoiseSource)
     seeds = request.noise_source.draw_seeds(query.device) if request.sample else None
     output, kl_rows, *_ = weibull_attention(
-        query, key, value, *maps, *network, inputs.mask, inputs.bias, seeds, *settings
+        query,
+        key,
+        value,
+        *maps,
+        *network,
+        inputs.mask,
+        inputs.bias,
+        seeds,
+        list(map(float, settings)),
     )
     return output, kl_rows if request.with_kl else None
 
@@ -247,73 +230,27 @@ def upward_states(rule: AttentionRule, first: Inputs) -> UpwardStates | None:
     if not isinstance(rule, BeliefRule) or not (maps := rule.upward_maps()):
         return None
     config = rule.config
-    if config.upward == "heads" and (first.mask is None or first.mask.shape[1] == 1):
-        # Maps over heads do not mix pairs, so the states of masked pairs are never used.
-        return UpwardStates(_over_heads(maps, first), None, config.upward_share)
     top, mask, rank = rule.top(softmax_weights(first), first.mask)
-    if config.upward == "keys" and config.upward_rank == 0 and supports_products(top, mask):
-        encoders = [rule.encoder(step) for step in range(len(rule.parameter_sets))]
-        to_logits = [_maps_to_logits(encoder) for encoder in encoders]
-        if not torch.is_grad_enabled():
-            joint = _joint_weights(to_logits, top) if rank is None else None
-            states = _over_keys(maps, top, mask)
-            return PackedStates(states, rank, config.upward_share, joint=joint)
-        if rank is None and config.upward_share == 1:
-            return PackedStates([], None, logits=_logits_over_keys(maps, to_logits, top, mask))
+    if config.upward == "heads" and (mask is None or mask.shape[1] == 1):
+        # Maps over heads do not mix pairs, so the states of masked pairs are never used.
+        return UpwardStates(_over_heads(maps, top), None, config.upward_share)
     return UpwardStates(upward_path(maps, top, mask), rank, config.upward_share)
 
 
 def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
     """Softmax weights in the precision of the values, with which the upward path begins."""
-    from babn.kernels.softmax import softmax_weights
-
-    query, key, _ = _operands(inputs)
-    return softmax_weights(query, key, inputs.mask, inputs.bias, inputs.scale)
+    scores = inputs.scores()
+    return normalize(scores.phi, scores.mask).to(inputs.value.dtype)
 
 
-def supports_products(top: Float[Tensor, "batch head query key"], mask: Mask | None) -> bool:
-    """Whether there are kernels for the upward path over keys from such a tensor."""
-    from babn.kernels.upward_keys import ALIGNED, LARGEST_BLOCK, MOST_KEYS
-
-    _, heads, queries, keys = top.shape
-    seen = mask is None or (not is_rowwise(mask) and heads * queries >= LARGEST_BLOCK)
-    fits = seen and keys % ALIGNED == 0 and keys <= MOST_KEYS and top.numel() > 0
-    narrow = top.element_size() <= WIDEST_PRODUCTS or not top.is_cuda
-    return fits and narrow and has_tensor_descriptors(top.device)
-
-
-def _over_heads(maps: list[AxisMap], first: Inputs) -> list[Tensor]:
-    """States of the upward path over heads from a chain's first call."""
-    from babn.kernels.upward_heads import upward_over_heads
+def _over_heads(maps: list[AxisMap], top: Tensor) -> list[Tensor]:
+    """States of the upward path over heads."""
+    from babn.kernels.heads import upward_over_heads
 
     weights = torch.stack([each.weight for each in reversed(maps)])
     biases = torch.stack([each.bias for each in reversed(maps)])
-    query, key, _ = _operands(first)
-    states: list[Tensor] = upward_over_heads(
-        query, key, first.mask, first.bias, first.scale, weights, biases
-    )
+    states: list[Tensor] = upward_over_heads(top, weights, biases)
     return states[::-1]
-
-
-def _over_keys(maps: list[AxisMap], top: Tensor, mask: Mask | None) -> list[Tensor]:
-    """States of the upward path over keys, without gradients."""
-    from babn.kernels.upward_keys import upward_over_keys
-
-    weights, biases = _stacked([[each] for each in reversed(maps)], top)
-    states: list[Tensor] = upward_over_keys(top, weights, biases, mask)
-    return states[::-1]
-
-
-def _logits_over_keys(
-    maps: list[AxisMap], to_logits: list[list[AxisMap]], top: Tensor, mask: Mask | None
-) -> list[Tensor]:
-    """Shape and scale logits of each layer of an upward path over keys, interleaved by key."""
-    from babn.kernels.upward_keys import upward_logits_over_keys
-
-    weights, biases = _stacked([[each] for each in reversed(maps)], top)
-    found = upward_logits_over_keys(top, weights, biases, *_stacked(to_logits[::-1], top), mask)
-    logits: list[Tensor] = found[: len(maps)]
-    return logits[::-1]
 
 
 def _shape_and_scale(
@@ -323,16 +260,9 @@ def _shape_and_scale(
     maps = _maps_to_logits(encoder)
     if not maps or upward is None:
         return None, None, None
-    logits, joint = None, None
-    if isinstance(upward, PackedStates):
-        logits, joint = upward.logits, upward.joint
-    if logits is not None:
-        return logits[step], None, None
     h = upward.at(step)
     if encoder.config.upward == "heads":
         return h, torch.cat([each.weight for each in maps]), torch.cat([each.bias for each in maps])
-    if joint is not None:
-        return F.linear(h, *joint[step]), None, None
     if upward.rank is None:
         return joint_map(maps, h), None, None
     in_order = [from_ranks(each(h), upward.rank) for each in maps]
@@ -346,40 +276,16 @@ def _maps_to_logits(encoder: WeibullEncoder) -> list[AxisMap]:
 
 def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"]) -> Tensor:
     """Several maps over keys in one product, their results interleaved by key."""
-    if not maps[0].rank:
-        return F.linear(h, *_joint_weight(maps, h))
     keys = h.shape[-1]
     maps[0].check_length(keys)
     bias = torch.stack([each.bias[:keys] for each in maps], 1).flatten().to(h.dtype)
+    if not maps[0].rank:
+        weight = torch.stack([each.weight[:keys, :keys] for each in maps], 1).flatten(0, 1)
+        return F.linear(h, weight.to(h.dtype), bias)
     inner = torch.cat([each.inner[:, :keys] for each in maps]).to(h.dtype)
     outer = torch.block_diag(*(each.outer[:keys] for each in maps)).to(h.dtype)
     outer = outer.unflatten(0, (len(maps), keys)).transpose(0, 1).flatten(0, 1)
     return F.linear(F.linear(h, inner), outer, bias)
-
-
-def _joint_weight(maps: Sequence[AxisMap], h: Tensor) -> tuple[Tensor, Tensor]:
-    """Weight and bias of several full maps over the keys of `h`, as one map."""
-    keys = h.shape[-1]
-    maps[0].check_length(keys)
-    weight = torch.stack([each.weight[:keys, :keys] for each in maps], 1).flatten(0, 1)
-    bias = torch.stack([each.bias[:keys] for each in maps], 1).flatten()
-    return weight.to(h.dtype), bias.to(h.dtype)
-
-
-def _joint_weights(maps: Sequence[Sequence[AxisMap]], h: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Joint maps of all layers; those that layers share are built once."""
-    found: list[tuple[Tensor, Tensor]] = []
-    for index, own in enumerate(maps):
-        same = (i for i in range(index) if all(a is b for a, b in zip(maps[i], own, strict=True)))
-        known = next(same, None)
-        found.append(_joint_weight(own, h) if known is None else found[known])
-    return found
-
-
-def _stacked(maps: Sequence[Sequence[AxisMap]], h: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights and biases of the joint maps of all layers, stacked."""
-    weights, biases = zip(*_joint_weights(maps, h), strict=True)
-    return torch.stack(weights), torch.stack(biases)
 
 
 def _operands(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:

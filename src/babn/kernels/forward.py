@@ -12,13 +12,12 @@ from babn.kernels.posterior import (
     kl_of_pairs,
     log_moment,
     moments,
-    moments_of_large_k,
     prior_rest,
     row_sums_of_logs,
     shape,
     softplus_term,
 )
-from babn.kernels.special import LN2, LOG2_E, exp2, log2, moment, reciprocal
+from babn.kernels.special import LN2, LOG2_E, log2, moment, reciprocal
 from babn.kernels.tiles import (
     BOTTOM,
     CONTEXTUAL,
@@ -41,28 +40,24 @@ from babn.kernels.tiles import (
 @triton.jit
 def normalize(q, tensors, strides, rows, in_rows, columns, n, m, factor, C: tl.constexpr):
     """Normalisers of scores and prior, and the end of the keys seen, for each row."""
-    BLOCK_M: tl.constexpr = C.BLOCK_M
-    BLOCK_N: tl.constexpr = C.BLOCK_N
-    BLOCK_D: tl.constexpr = C.BLOCK_D
     K, PRIOR, MASK, BIAS = tensors
     k_strides, mask_strides, bias_strides = strides
     ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
-    row_end = tl.full([BLOCK_M], m, tl.int32)
-    top = tl.full([BLOCK_M], BOTTOM, tl.float32)
-    total = tl.zeros([BLOCK_M], tl.float32)
-    prior_top = tl.full([BLOCK_M], BOTTOM, tl.float32)
-    prior_total = tl.zeros([BLOCK_M], tl.float32)
+    row_end = tl.full([C.BLOCK_M], m, tl.int32)
+    top = tl.full([C.BLOCK_M], BOTTOM, tl.float32)
+    total = tl.zeros([C.BLOCK_M], tl.float32)
+    prior_top = tl.full([C.BLOCK_M], BOTTOM, tl.float32)
+    prior_total = tl.zeros([C.BLOCK_M], tl.float32)
     if C.MASK_TYPE:
-        row_end = tl.zeros([BLOCK_M], tl.int32)
-    for start in range(0, m, BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
+        row_end = tl.zeros([C.BLOCK_M], tl.int32)
+    for start in range(0, m, C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
         seen = visible(MASK, mask_strides, rows, keys, n, m, C)
-        inside = in_rows[:, None] & (keys < m)[None, :]
         if C.MASK_TYPE:
             row_end = tl.maximum(row_end, tl.max(tl.where(seen, keys[None, :] + 1, 0), 1))
         if C.IS_NORMALIZED:
-            k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
-            s = scores(q, k, BIAS, bias_strides, rows, keys, factor, inside, C)
+            k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
+            s = scores(q, k, BIAS, bias_strides, rows, keys, n, m, factor, C)
             top, total = add_exponentials(top, total, s, seen, ALL_SEEN)
         if C.PRIOR_TYPE == ROWWISE:
             a = LOG2_E * load_prior(PRIOR, keys, m)
@@ -74,53 +69,39 @@ def normalize(q, tensors, strides, rows, in_rows, columns, n, m, factor, C: tl.c
 
 @triton.jit
 def weigh(
-    q, tensors, strides, row, tile, end, n, m, numbers,
-    C: tl.constexpr, LARGE_K: tl.constexpr, OF_MEAN: tl.constexpr, BOUNDED: tl.constexpr,
-):  # fmt: skip
+    call, C: tl.constexpr, LARGE_K: tl.constexpr, OF_MEAN: tl.constexpr, BOUNDED: tl.constexpr
+):
     """The weighted sum of the values over all keys, its normaliser, the KL, and the smallest k.
 
     LARGE_K computes with formulas for k of at least 1, OF_MEAN the posterior mean without
     logarithms. BOUNDED weights need no running maximum: they neither overflow nor all underflow.
     """
-    BLOCK_M: tl.constexpr = C.BLOCK_M
-    BLOCK_N: tl.constexpr = C.BLOCK_N
-    BLOCK_D: tl.constexpr = C.BLOCK_D
-    BLOCK_DV: tl.constexpr = C.BLOCK_DV
-    K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS = tensors
+    q, tensors, strides, row, tile, end, n, m, numbers = call
+    K, V, LOGITS, PRIOR, MASK, BIAS = tensors
     k_strides, v_strides, logits_strides, mask_strides, bias_strides = strides
     first, second, score_lse, prior_lse, rest_total = row
     rows, in_rows, columns, value_columns = tile
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant, rest_constant = numbers
     ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
-    DTYPE: tl.constexpr = V.dtype.element_ty
     rho, sigma = rho_ln2 * LOG2_E, sigma_ln2 * LOG2_E
     # Means proportional to normalised scores have a known sum.
     KNOWN_MEAN: tl.constexpr = C.SHAPE_TYPE == FIXED and not C.HAS_SCALE and C.IS_NORMALIZED
-    top = tl.full([BLOCK_M], 0.0 if BOUNDED else BOTTOM, tl.float32)
-    total = tl.zeros([BLOCK_M], tl.float32)
-    out = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
-    kl = tl.zeros([BLOCK_M], tl.float32) + rest_total
-    smallest = tl.full([BLOCK_M], 1.0, tl.float32)
-    for start in range(0, end, BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
+    top = tl.full([C.BLOCK_M], 0.0 if BOUNDED else BOTTOM, tl.float32)
+    total = tl.zeros([C.BLOCK_M], tl.float32)
+    out = tl.zeros([C.BLOCK_M, C.BLOCK_DV], tl.float32)
+    kl = tl.zeros([C.BLOCK_M], tl.float32) + rest_total
+    smallest = tl.full([C.BLOCK_M], 1.0, tl.float32)
+    for start in range(0, end, C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
         seen = visible(MASK, mask_strides, rows, keys, n, m, C)
-        inside = in_rows[:, None] & (keys < m)[None, :]
-        key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
-        s = scores(q, key, BIAS, bias_strides, rows, keys, factor, inside, C)
+        key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
+        s = scores(q, key, BIAS, bias_strides, rows, keys, n, m, factor, C)
         phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL_SEEN)
         shape_term = 0.0
         scale_term = 0.0
-        if C.LOGITS_TYPE:
+        if C.NUM_LOGITS:
             shape_logits, scale_logits = load_logits(
-                SHAPE_LOGITS,
-                SCALE_LOGITS,
-                rows,
-                keys,
-                logits_strides[2],
-                inside,
-                C.LOGITS_TYPE,
-                DTYPE,
-                C.EVEN_MN,
+                LOGITS, rows, start, logits_strides[2], in_rows, m, C
             )
             if C.SHAPE_TYPE == UPWARD:
                 shape_term = softplus_term(shape_logits, C.IS_POSITIVE, C.PRECISION)
@@ -136,24 +117,12 @@ def weigh(
             else:
                 t, y = inverse(k)
                 log_m = log_moment(t, y, log2(y), C.HAS_OWN_MOMENT)
-                mean = exp2(tl.minimum(log_m, LARGEST_LOG))
+                mean = tl.exp2(tl.minimum(log_m, LARGEST_LOG))
             w = where_seen(seen, score + scale_term * sigma * mean, 0.0, ALL_SEEN)
         else:
-            if LARGE_K:
-                t, log_m, _, log_lam, _, _, _, expected, _ = moments_of_large_k(
-                    score, k, scale_term, sigma, log_beta
-                )
-            else:
-                t, log_m, _, log_lam, _, _, _, expected, _ = moments(
-                    phi,
-                    k,
-                    scale_term,
-                    sigma,
-                    log_beta,
-                    C.HAS_SCALE,
-                    C.IS_NORMALIZED,
-                    C.HAS_OWN_MOMENT,
-                )
+            t, log_m, _, log_lam, _, _, _, expected, _ = moments(
+                phi, score, k, scale_term, sigma, log_beta, LARGE_K, C
+            )
             if C.IS_SAMPLE:
                 bits = uniform_bits(first, second, keys)
                 logits = log_lam + t * log_exponential(bits, C.IS_TRUNCATED)
@@ -162,14 +131,14 @@ def weigh(
             logits = where_seen(seen, logits, LOWEST, ALL_SEEN)
             if not BOUNDED:
                 higher = tl.maximum(top, tl.max(logits, 1))
-                shrink = exp2(top - higher)
+                shrink = tl.exp2(top - higher)
                 total = total * shrink
                 out = out * shrink[:, None]
                 top = higher
                 logits -= top[:, None]
-            w = exp2(logits)
+            w = tl.exp2(logits)
         total += tl.sum(w, 1)
-        v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, BLOCK_DV, C.EVEN_MN)
+        v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN)
         out += dot(w.to(v.dtype), v, C.PRECISION)
         if C.PRIOR_TYPE != 0:
             alpha = alpha_constant
@@ -179,21 +148,19 @@ def weigh(
                 rest = 0.0  # in rest_total
             elif C.PRIOR_TYPE == ROWWISE:
                 log_alpha = log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, ALL_SEEN)
-                alpha = exp2(log_alpha)
+                alpha = tl.exp2(log_alpha)
                 rest = prior_rest(alpha, log_alpha)
             mean = 0.0 if KNOWN_MEAN else expected
             if C.SHAPE_TYPE == FIXED:
                 rest += LN2 * log2(k)
             else:
                 kl += row_sums_of_logs(
-                    where_seen(seen, k, 1.0, ALL_SEEN), C.IS_NORMALIZED, BLOCK_M, BLOCK_N
+                    where_seen(seen, k, 1.0, ALL_SEEN), C.IS_NORMALIZED, C.BLOCK_M, C.BLOCK_N
                 )
             pairs = kl_of_pairs(t, log_lam, mean, alpha, rest, log_beta)
             kl += tl.sum(where_seen(seen, pairs, 0.0, ALL_SEEN), 1)
     if C.PRIOR_TYPE != 0 and KNOWN_MEAN:
-        _, _, _, _, _, _, _, mean, _ = moments(
-            0.0, fixed_k, 0.0, 0.0, log_beta, False, True, C.HAS_OWN_MOMENT
-        )
+        _, _, _, _, _, _, _, mean, _ = moments(0.0, 0.0, fixed_k, 0.0, 0.0, log_beta, False, C)
         kl += tl.where(total > 0, mean, 0.0)
     return top, total, out, kl, smallest
 
@@ -204,34 +171,29 @@ def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
 
     REST is the part of a row's KL that depends on the prior alone, if all rows share it.
     """
-    BLOCK_M: tl.constexpr = C.BLOCK_M
-    BLOCK_D: tl.constexpr = C.BLOCK_D
-    BLOCK_DV: tl.constexpr = C.BLOCK_DV
-    Q, K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, REST, MASK, BIAS, SEEDS = inputs
+    Q, K, V, LOGITS, PRIOR, REST, MASK, BIAS, SEEDS = inputs
     OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, KL = outputs
-    q_strides, k_strides, v_strides, out_strides, logits_strides, mask_strides, bias_strides = (
-        strides
-    )
+    (q_strides, k_strides, v_strides, out_strides, logits_strides, mask_strides,
+     bias_strides) = strides  # fmt: skip
     heads, groups, n, m, rows_per_seed = sizes
     factor = numbers[0]
     plane = tl.program_id(1)
     batch, head = plane // heads, plane % heads
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    rows = tl.program_id(0) * C.BLOCK_M + tl.arange(0, C.BLOCK_M)
     in_rows = rows < n
     row_places = plane.to(tl.int64) * n + rows
-    columns, value_columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
+    columns, value_columns = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_DV)
     K = at_head(K, k_strides, batch, head // groups)
     V = at_head(V, v_strides, batch, head // groups)
-    SHAPE_LOGITS = at_head(SHAPE_LOGITS, logits_strides, batch, head)
-    SCALE_LOGITS = at_head(SCALE_LOGITS, logits_strides, batch, head)
+    LOGITS = at_head(LOGITS, logits_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     BIAS = at_head(BIAS, bias_strides, batch, head)
     PRIOR += (plane // groups).to(tl.int64) * m
     Q = at_head(Q, q_strides, batch, head)
-    q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, BLOCK_D, C.EVEN_MN)
+    q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
 
-    score_lse = tl.zeros([BLOCK_M], tl.float32)
-    prior_lse = tl.zeros([BLOCK_M], tl.float32)
+    score_lse = tl.zeros([C.BLOCK_M], tl.float32)
+    prior_lse = tl.zeros([C.BLOCK_M], tl.float32)
     rest_total = 0.0
     if C.PRIOR_TYPE == CONTEXTUAL:
         rest_total = tl.load(REST + plane // groups)
@@ -264,32 +226,17 @@ def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
         and V.dtype.element_ty != tl.float16
     )  # fmt: skip
     TRY_LARGE_K: tl.constexpr = C.LARGE_K and USUAL and (C.IS_SAMPLE or OF_MEAN)
-    tensors = (K, V, SHAPE_LOGITS, SCALE_LOGITS, PRIOR, MASK, BIAS)
+    tensors = (K, V, LOGITS, PRIOR, MASK, BIAS)
     tensor_strides = (k_strides, v_strides, logits_strides, mask_strides, bias_strides)
     row = (first, second, score_lse, prior_lse, rest_total)
     tile = (rows, in_rows, columns, value_columns)
-    top, total, out, kl, smallest = weigh(
-        q, tensors, tensor_strides, row, tile, end, n, m, numbers, C, TRY_LARGE_K, OF_MEAN, BOUNDED
-    )
+    call = (q, tensors, tensor_strides, row, tile, end, n, m, numbers)
+    top, total, out, kl, smallest = weigh(call, C, TRY_LARGE_K, OF_MEAN, BOUNDED)
     if TRY_LARGE_K:
         tl.store(SMALLEST + row_places, smallest, mask=in_rows)
         if tl.min(tl.where(in_rows, smallest, 1.0)) < 1.0:
             # Some k is below 1: once more with formulas for every k.
-            top, total, out, kl, smallest = weigh(
-                q,
-                tensors,
-                tensor_strides,
-                row,
-                tile,
-                end,
-                n,
-                m,
-                numbers,
-                C,
-                False,
-                OF_MEAN,
-                BOUNDED,
-            )
+            top, total, out, kl, smallest = weigh(call, C, False, OF_MEAN, BOUNDED)
 
     found = total > 0
     out = out / tl.where(found, total, 1.0)[:, None]

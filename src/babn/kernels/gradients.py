@@ -1,33 +1,25 @@
 """The gradients of Weibull attention by the backward kernels, for a part of the batch at a time."""
 
-from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import torch
 import triton
 from torch import Tensor
 
 from babn.kernels import limits
-from babn.kernels.backward import (
-    attend_backward_columns,
-    attend_backward_queries,
-    attend_backward_rows,
-)
-from babn.kernels.heads import Shares, logits_over_heads, logits_over_heads_backward
+from babn.kernels.backward import attend_backward_columns, attend_backward_rows
+from babn.kernels.heads import logits_over_heads, logits_over_heads_backward
 from babn.kernels.launch import (
     Launcher,
-    Logits,
     Pairs,
     compiled_for,
     flags_of,
-    head_bytes,
     numbers_of,
 )
 from babn.kernels.settings import Prior, Settings
 
 launch_rows = Launcher(attend_backward_rows)
 launch_columns = Launcher(attend_backward_columns)
-launch_queries = Launcher(attend_backward_queries)
 
 
 class Saved(NamedTuple):
@@ -35,7 +27,6 @@ class Saved(NamedTuple):
 
     Attributes:
         upward: Shape and scale logits, or the upward state that maps over heads turn into them.
-        kept: The results of maps over heads, if they were kept; empty otherwise.
         smallest: The smallest k of each row, at most 1.
     """
 
@@ -43,7 +34,6 @@ class Saved(NamedTuple):
     k: Tensor
     v: Tensor
     upward: Tensor | None
-    kept: Tensor
     prior: Tensor | None
     mask: Tensor | None
     bias: Tensor | None
@@ -72,12 +62,8 @@ class Outputs(NamedTuple):
     scores: Tensor | None
 
 
-class Maps(NamedTuple):
-    """Maps over heads."""
-
-    weight: Tensor
-    bias: Tensor
-
+Maps: TypeAlias = tuple[Tensor, Tensor]
+"""Weight and bias of maps over heads."""
 
 Tensors = TypeVar("Tensors", Saved, Outputs)
 
@@ -89,24 +75,10 @@ def part_size(q: Tensor, m: int, head_weight: Tensor | None) -> int:
     return limits.examples_at_a_time(batch, heads * n * m * q.element_size(), maps)
 
 
-def ranges(batch: int, size: int) -> Iterator[tuple[int, int]]:
-    """Start and end of each part of the batch."""
-    for first in range(0, batch, size):
-        yield first, min(first + size, batch)
-
-
 def some(tensors: Tensors, first: int, end: int) -> Tensors:
     """The tensors of some examples; masks and biases may be shared by all."""
     parts = [x if x is None or len(x) == 1 else x[first:end] for x in tensors]
     return type(tensors)(*parts)  # type: ignore[arg-type]
-
-
-def map_parts(state: Tensor, size: int) -> int:
-    """Number of parts of the gradients of maps over heads; sizes may be symbolic."""
-    batch, pairs = state.shape[0], state.shape[2] * state.shape[3]
-    before = (batch - 1) // size
-    last = Shares.of(batch - before * size, pairs)
-    return before * Shares.of(size, pairs).parts + last.parts
 
 
 def prior_parts(
@@ -117,23 +89,25 @@ def prior_parts(
         return None
     batch, heads, n, _ = q.shape
     rows = compiled_for("rows", q, v, m, mask, bias)[0].BLOCK_M
-    parts = triton.cdiv(n, rows) * rows // limits.ROWS_OF_A_PART + (prior == Prior.ROWWISE)
+    parts = triton.cdiv(n, rows) * rows // limits.ROWS_OF_A_PART
     return q.new_empty(batch, heads, parts, m, dtype=torch.float32)
 
 
 def gradients(
     saved: Saved, outputs: Outputs, maps: Maps | None, seeds: Tensor | None, settings: Settings
 ) -> Tensor | None:
-    """Writes all gradients, and returns those of maps over heads, if there are any, in parts."""
+    """Writes all gradients, and returns those of maps over heads, if there are any."""
     batch = len(saved.q)
-    size = part_size(saved.q, saved.k.shape[2], None if maps is None else maps.weight)
+    size = part_size(saved.q, saved.k.shape[2], None if maps is None else maps[0])
     if size >= batch:
         return _gradients(saved, outputs, maps, seeds, settings, batch)
     found = [
-        _gradients(some(saved, i, j), some(outputs, i, j), maps, seeds, settings, batch, i)
-        for i, j in ranges(batch, size)
+        _gradients(
+            some(saved, i, i + size), some(outputs, i, i + size), maps, seeds, settings, batch, i
+        )
+        for i in range(0, batch, size)
     ]
-    return None if maps is None else torch.cat([each for each in found if each is not None])
+    return None if maps is None else torch.stack([x for x in found if x is not None]).sum(0)
 
 
 def _gradients(
@@ -143,68 +117,45 @@ def _gradients(
     """The gradients of a part of the batch."""
     q, k, v, mask, bias = saved.q, saved.k, saved.v, saved.mask, saved.bias
     batch, heads, n, _ = q.shape
-    m, plane = k.shape[2], (heads, heads // k.shape[1], n, k.shape[2])
+    m = k.shape[2]
     upward, dupward = saved.upward, outputs.upward
     if maps is not None and upward is not None:
-        if saved.kept.numel():
-            upward, dupward = saved.kept, torch.empty_like(saved.kept)
-        else:
-            # Recomputed logits are not needed again; the kernel overwrites them.
-            upward = dupward = logits_over_heads(upward, maps.weight, maps.bias)
-    pairs, logits, dlogits = (
-        Pairs.of(q, m, mask, bias), Logits.of(upward, q, m), Logits.of(dupward, q, m)
-    )  # fmt: skip
+        # These logits are not needed again; the kernel overwrites them.
+        upward = dupward = logits_over_heads(upward, *maps)
+    pairs = Pairs.of(q, m, mask, bias)
+    logits, dlogits = (q if x is None else x for x in (upward, dupward))
+    kinds = 0 if upward is None else upward.shape[3] // m
     weights = q.new_empty(batch, heads, n, m)
     dscores = torch.empty_like(weights) if outputs.scores is None else outputs.scores
-    row_sum, prior_sum = q.new_empty(2, batch, heads, n, dtype=torch.float32)
-    prior = settings.prior(saved.prior, mask)
-    balanced, numbers = settings.balanced(prior), numbers_of(settings)
+    prior, numbers = settings.prior(saved.prior, mask), numbers_of(settings)
     prior_or_any, parts = (q if x is None else x for x in (saved.prior, outputs.prior))
     flags, options = compiled_for(
-        "rows" if logits.kind else "rows without logits", q, v, m, mask, bias,
+        "rows" if kinds else "rows without logits", q, v, m, mask, bias,
         **flags_of(settings, prior), IS_POSITIVE=maps is not None,
-        LOGITS_TYPE=logits.kind.value, IS_BALANCED=balanced,
+        NUM_LOGITS=kinds, IS_COMPLETE=settings.complete(prior),
     )  # fmt: skip
     launch_rows(
         (triton.cdiv(n, flags.BLOCK_M), batch * heads),
-        ((q, k, v, logits.shape, logits.scale, prior_or_any, pairs.mask, pairs.bias,
+        ((q, k, v, logits, prior_or_any, pairs.mask, pairs.bias,
           q if seeds is None else seeds),
          (saved.out, saved.lse, saved.score_lse, saved.prior_lse, saved.smallest, saved.row_end,
           saved.dout, saved.dkl),
-         (dlogits.shape, dlogits.scale, weights, dscores, row_sum, prior_sum, parts, outputs.q)),
+         (dlogits, weights, dscores, parts, outputs.q)),
         ((q.stride(), k.stride(), v.stride(), saved.out.stride(), saved.dout.stride(),
-          outputs.q.stride(), logits.strides, pairs.mask_strides, pairs.bias_strides),
-         (*plane, parts.shape[2], 1 if seeds is None else whole_batch // len(seeds)),
+          outputs.q.stride(), logits.stride(), pairs.mask_strides, pairs.bias_strides),
+         (heads, heads // k.shape[1], n, m, parts.shape[2],
+          1 if seeds is None else whole_batch // len(seeds)),
          first_example, numbers),
         C=flags, **options,
     )  # fmt: skip
-    complete = settings.normalized and not balanced
-    whole = not balanced and m <= limits.WHOLE and head_bytes(q, v) <= limits.LARGEST_WHOLE_HEAD
-    flags, options = compiled_for(
-        "whole" if whole else "columns", q, v, m, mask, bias,
-        IS_NORMALIZED=complete, PRIOR_TYPE=prior.value, IS_WHOLE=whole,
-    )  # fmt: skip
+    flags, options = compiled_for("columns", q, v, m, mask, bias)
     launch_columns(
         (triton.cdiv(m, flags.BLOCK_N), batch * heads),
-        ((q, k, prior_or_any, pairs.mask, pairs.bias),
-         (saved.score_lse, saved.prior_lse, saved.row_end, saved.dout, weights, dscores, row_sum,
-          prior_sum),
-         (outputs.k, outputs.v, parts, outputs.q)),
-        ((q.stride(), k.stride(), saved.dout.stride(), outputs.k.stride(), outputs.v.stride(),
-          outputs.q.stride(), pairs.mask_strides, pairs.bias_strides),
-         (*plane, parts.shape[2]), numbers[0]),
+        ((q, saved.dout, weights, dscores, saved.row_end), (outputs.k, outputs.v)),
+        ((q.stride(), saved.dout.stride(), outputs.k.stride(), outputs.v.stride()),
+         (heads, n, m), numbers[0]),
         C=flags, **options,
     )  # fmt: skip
-    if not balanced and not whole:
-        flags, options = compiled_for("queries", q, v, m, mask, bias, IS_NORMALIZED=complete)
-        launch_queries(
-            (triton.cdiv(n, flags.BLOCK_M), batch * heads),
-            ((q, k, pairs.mask, pairs.bias), (saved.score_lse, saved.row_end, dscores, row_sum),
-             outputs.q),
-            ((q.stride(), k.stride(), outputs.q.stride(), pairs.mask_strides, pairs.bias_strides),
-             plane, numbers[0]),
-            C=flags, **options,
-        )  # fmt: skip
     if maps is None or saved.upward is None or outputs.upward is None or dupward is None:
         return None
-    return logits_over_heads_backward(saved.upward, maps.weight, dupward, outputs.upward)
+    return logits_over_heads_backward(saved.upward, maps[0], dupward, outputs.upward)

@@ -1,27 +1,27 @@
-"""Linear maps over the heads of an attention-shaped tensor, reading and writing it once.
+"""Linear maps over the heads of an attention-shaped tensor, and the upward path made of them.
 
 Libraries for matrix products are slow for a dozen rows and hundreds of thousands of columns. Here
 each program computes all heads of a block of query-key pairs.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import Launcher, block, precision
-from babn.kernels.special import LN2, softplus_and_slope
-from babn.kernels.tiles import dot, pack
+from babn.kernels.launch import Launcher, block, operator, precision
+from babn.kernels.special import LOG2_E, softplus
+from babn.kernels.tiles import dot
 
 PAIRS, PAIRS_WARPS = 128, 4
 """Query-key pairs in a block of a map, and warps of its program."""
 
 SUMMED_PAIRS, SUMMED_WARPS = 64, 1
 """The same for its gradients. Each warp of a program computes all operands of a product over pairs:
-one warp in place of four issues 27 instructions per pair in place of 132 in one of the two kernels,
-and 12 in place of 40 in the other."""
+one warp in place of four issues 27 instructions per pair in place of 132."""
 
 PROGRAMS = 1848
 """Programs that share the blocks of a map's gradients: 14 for each multiprocessor of an H200, which
@@ -44,204 +44,210 @@ def store_heads(X, heads, pairs, pair_count, values, HEADS: tl.constexpr):
 
 
 @triton.jit
+def load_weight(WEIGHT, heads, HEADS: tl.constexpr, DTYPE: tl.constexpr):
+    """The weight of a map, zero outside."""
+    inside = (heads < HEADS)[:, None] & (heads < HEADS)[None, :]
+    at = WEIGHT + heads[:, None] * HEADS + heads[None, :]
+    return tl.load(at, mask=inside, other=0.0).to(DTYPE)
+
+
+@triton.jit
+def mapped(x, WEIGHT, BIAS, heads, HEADS: tl.constexpr, PRECISION: tl.constexpr):
+    """Softplus of a map."""
+    w = load_weight(WEIGHT, heads, HEADS, x.dtype)
+    b = tl.load(BIAS + heads, mask=heads < HEADS, other=0.0).to(tl.float32)
+    return softplus(dot(w, x, PRECISION) + b[:, None], PRECISION)
+
+
+@triton.jit
 def map_heads(
-    X, WEIGHT, BIAS, OUT, weight_strides, pair_count,
-    HEADS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_P: tl.constexpr, PRECISION: tl.constexpr,
+    X, WEIGHT, BIAS, OUT, pair_count,
+    HEADS: tl.constexpr, MAPS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_P: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A map of one block of pairs of one example, then softplus."""
-    pairs = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    """Softplus of one map of one block of pairs of one example, or of two, interleaved."""
+    first = tl.program_id(0) * BLOCK_P
     heads = tl.arange(0, BLOCK_H)
     start = tl.program_id(1).to(tl.int64) * HEADS * pair_count
-    x = load_heads(X + start, heads, pairs, pair_count, HEADS)
-    w = load_weight(WEIGHT, heads, heads, weight_strides, HEADS, HEADS).to(x.dtype)
-    b = tl.load(BIAS + heads, mask=heads < HEADS, other=0.0).to(tl.float32)
-    value, _ = softplus_and_slope(dot(w, x, PRECISION) + b[:, None], PRECISION)
-    store_heads(OUT + start, heads, pairs, pair_count, value * LN2, HEADS)
+    x = load_heads(X + start, heads, first + tl.arange(0, BLOCK_P), pair_count, HEADS)
+    value = mapped(x, WEIGHT, BIAS, heads, HEADS, PRECISION)
+    if MAPS == 2:
+        second = mapped(x, WEIGHT + HEADS * HEADS, BIAS + HEADS, heads, HEADS, PRECISION)
+        value = tl.interleave(value, second)
+    pairs = MAPS * first + tl.arange(0, MAPS * BLOCK_P)
+    store_heads(OUT + MAPS * start, heads, pairs, MAPS * pair_count, value, HEADS)
 
 
 @triton.jit
-def load_two(X, heads, pairs, pair_count, HEADS: tl.constexpr, DTYPE: tl.constexpr):
-    """Two adjacent numbers of each pair, read as one number of 32 bits in half precision."""
-    if tl.float32 == DTYPE:
-        inside = (heads < HEADS)[:, None] & (pairs < pair_count)[None, :]
-        at = X + 2 * (heads[:, None].to(tl.int64) * pair_count + pairs[None, :])
-        return tl.load(at, inside, other=0.0), tl.load(at + 1, inside, other=0.0)
-    else:
-        x = load_heads(X, heads, pairs, pair_count, HEADS).to(tl.uint32, bitcast=True)
-        low = (x & 0xFFFF).to(tl.uint16).to(DTYPE, bitcast=True)
-        return low, (x >> 16).to(tl.uint16).to(DTYPE, bitcast=True)
-
-
-@triton.jit
-def load_weight(WEIGHT, outs, heads, strides, OUTS: tl.constexpr, HEADS: tl.constexpr):
-    """A weight, zero outside."""
-    inside = (outs < OUTS)[:, None] & (heads < HEADS)[None, :]
-    at = outs[:, None] * strides[0] + heads[None, :] * strides[1]
-    return tl.load(WEIGHT + at, mask=inside, other=0.0)
-
-
-@triton.jit
-def map_heads_twice(
-    X, WEIGHT, BIAS, OUT, weight_strides, pair_count,
-    HEADS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_P: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Two maps of one block of pairs of one example, then softplus; results interleaved."""
-    pairs = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
-    heads = tl.arange(0, BLOCK_H)
-    example = tl.program_id(1).to(tl.int64)
-    x = load_heads(X + example * HEADS * pair_count, heads, pairs, pair_count, HEADS)
-    half = HEADS * weight_strides[0]
-    w1 = load_weight(WEIGHT, heads, heads, weight_strides, HEADS, HEADS).to(x.dtype)
-    w2 = load_weight(WEIGHT + half, heads, heads, weight_strides, HEADS, HEADS).to(x.dtype)
-    b1 = tl.load(BIAS + heads, mask=heads < HEADS, other=0.0).to(tl.float32)
-    b2 = tl.load(BIAS + HEADS + heads, mask=heads < HEADS, other=0.0).to(tl.float32)
-    v1, _ = softplus_and_slope(dot(w1, x, PRECISION) + b1[:, None], PRECISION)
-    v2, _ = softplus_and_slope(dot(w2, x, PRECISION) + b2[:, None], PRECISION)
+def slope_of(h, PRECISION: tl.constexpr):
+    """The slope of softplus in terms of its value h, 1 - e^-h."""
+    slope = 1.0 - tl.exp2(-h * LOG2_E)
     if PRECISION:
-        inside = (heads < HEADS)[:, None] & (pairs < pair_count)[None, :]
-        at = (example * HEADS + heads[:, None].to(tl.int64)) * pair_count + pairs[None, :]
-        tl.store(OUT + 2 * at, v1 * LN2, mask=inside)
-        tl.store(OUT + 2 * at + 1, v2 * LN2, mask=inside)
-    else:
-        both = pack(v1 * LN2, v2 * LN2, x.dtype).to(tl.int32, bitcast=True)
-        store_heads(OUT + example * HEADS * pair_count, heads, pairs, pair_count, both, HEADS)
+        slope = tl.where(h < 1e-3, h - 0.5 * h * h, slope)
+    return slope
 
 
 @triton.jit
-def with_ones(x, heads, HEADS: tl.constexpr):
-    """Heads of a block of pairs and a row of ones, whose product gives sums."""
-    return tl.where((heads == HEADS)[:, None], 1.0, x).to(x.dtype)
-
-
-@triton.jit
-def store_sums(SUMS, part, outs, heads, sums, OUTS: tl.constexpr, HEADS: tl.constexpr):
+def store_sums(SUMS, part, heads, sums, HEADS: tl.constexpr):
     """Stores sums for a weight and, in the last column, its bias."""
-    inside = (outs < OUTS)[:, None] & (heads <= HEADS)[None, :]
-    at = (part * OUTS + outs)[:, None] * (HEADS + 1) + heads[None, :]
+    inside = (heads < HEADS)[:, None] & (heads <= HEADS)[None, :]
+    at = (part * HEADS + heads)[:, None] * (HEADS + 1) + heads[None, :]
     tl.store(SUMS + at, sums, mask=inside)
 
 
 @triton.jit
 def map_heads_backward(
-    DOUT, X, WEIGHT, DX, SUMS, weight_strides, pair_count, blocks,
-    HEADS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_P: tl.constexpr, PRECISION: tl.constexpr,
+    DOUT, OUT, X, WEIGHT, ADDED, DX, SUMS, pair_count, blocks,
+    HEADS: tl.constexpr, MAPS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_P: tl.constexpr,
+    PRECISION: tl.constexpr, HAS_SLOPE: tl.constexpr, HAS_ADDED: tl.constexpr,
 ):  # fmt: skip
     """Several blocks of pairs of one example: the gradient of X, and sums for weight and bias.
 
-    DOUT is the gradient before softplus.
+    DOUT is the gradient of OUT if HAS_SLOPE, otherwise that before softplus. ADDED is added to the
+    gradient of X if HAS_ADDED.
     """
     heads = tl.arange(0, BLOCK_H)
     example = tl.program_id(1).to(tl.int64)
     start = example * HEADS * pair_count
-    w = load_weight(WEIGHT, heads, heads, weight_strides, HEADS, HEADS).to(DX.dtype.element_ty)
+    w = load_weight(WEIGHT, heads, HEADS, DX.dtype.element_ty)
+    w2 = load_weight(WEIGHT + (MAPS - 1) * HEADS * HEADS, heads, HEADS, DX.dtype.element_ty)
     sums = tl.zeros([BLOCK_H, BLOCK_H], tl.float32)
+    sums2 = sums
     for index in range(blocks):
-        pairs = (tl.program_id(0) * blocks + index) * BLOCK_P + tl.arange(0, BLOCK_P)
-        g = load_heads(DOUT + start, heads, pairs, pair_count, HEADS)
+        first = (tl.program_id(0) * blocks + index) * BLOCK_P
+        pairs = first + tl.arange(0, BLOCK_P)
+        both = MAPS * first + tl.arange(0, MAPS * BLOCK_P)
+        g = load_heads(DOUT + MAPS * start, heads, both, MAPS * pair_count, HEADS)
         x = load_heads(X + start, heads, pairs, pair_count, HEADS)
-        store_heads(DX + start, heads, pairs, pair_count, dot(tl.trans(w), g, PRECISION), HEADS)
-        sums += dot(g, tl.trans(with_ones(x, heads, HEADS)), PRECISION)
-    part = example * tl.num_programs(0) + tl.program_id(0)
-    store_sums(SUMS, part, heads, heads, sums, HEADS, HEADS)
-
-
-@triton.jit
-def map_heads_twice_backward(
-    DLOGITS, X, WEIGHT, DX, SUMS, weight_strides, pair_count, blocks,
-    HEADS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_P: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """The same for two maps, whose gradients are interleaved."""
-    heads = tl.arange(0, BLOCK_H)
-    DTYPE: tl.constexpr = DX.dtype.element_ty
-    example = tl.program_id(1).to(tl.int64)
-    DLOGITS += example * HEADS * pair_count * (2 if PRECISION else 1)
-    X += example * HEADS * pair_count
-    DX += example * HEADS * pair_count
-    half = HEADS * weight_strides[0]
-    w1 = load_weight(WEIGHT, heads, heads, weight_strides, HEADS, HEADS).to(DTYPE)
-    w2 = load_weight(WEIGHT + half, heads, heads, weight_strides, HEADS, HEADS).to(DTYPE)
-    sums1 = tl.zeros([BLOCK_H, BLOCK_H], tl.float32)
-    sums2 = tl.zeros([BLOCK_H, BLOCK_H], tl.float32)
-    for index in range(blocks):
-        pairs = (tl.program_id(0) * blocks + index) * BLOCK_P + tl.arange(0, BLOCK_P)
-        dshape_logits, dscale_logits = load_two(DLOGITS, heads, pairs, pair_count, HEADS, DTYPE)
-        x = load_heads(X, heads, pairs, pair_count, HEADS)
-        dx = dot(tl.trans(w1), dshape_logits, PRECISION) + dot(
-            tl.trans(w2), dscale_logits, PRECISION
-        )
-        store_heads(DX, heads, pairs, pair_count, dx, HEADS)
-        x = tl.trans(with_ones(x, heads, HEADS))
-        sums1 += dot(dshape_logits, x, PRECISION)
-        sums2 += dot(dscale_logits, x, PRECISION)
-    part = 2 * (example * tl.num_programs(0) + tl.program_id(0))
-    store_sums(SUMS, part, heads, heads, sums1, HEADS, HEADS)
-    store_sums(SUMS, part + 1, heads, heads, sums2, HEADS, HEADS)
+        # A row of ones, whose product gives sums.
+        ones = tl.trans(tl.where((heads == HEADS)[:, None], 1.0, x).to(x.dtype))
+        if HAS_SLOPE:
+            h = load_heads(OUT + start, heads, pairs, pair_count, HEADS).to(tl.float32)
+            g = (g * slope_of(h, PRECISION)).to(x.dtype)
+        if MAPS == 2:
+            g, g2 = tl.split(tl.reshape(g, [BLOCK_H, BLOCK_P, 2]))
+            sums2 += dot(g2, ones, PRECISION)
+        sums += dot(g, ones, PRECISION)
+        dx = dot(tl.trans(w), g, PRECISION)
+        if MAPS == 2:
+            dx += dot(tl.trans(w2), g2, PRECISION)
+        if HAS_ADDED:
+            dx += load_heads(ADDED + start, heads, pairs, pair_count, HEADS)
+        store_heads(DX + start, heads, pairs, pair_count, dx, HEADS)
+    part = MAPS * (example * tl.num_programs(0) + tl.program_id(0))
+    store_sums(SUMS, part, heads, sums, HEADS)
+    if MAPS == 2:
+        store_sums(SUMS, part + 1, heads, sums2, HEADS)
 
 
 launch_map = Launcher(map_heads)
 launch_map_backward = Launcher(map_heads_backward)
-launch_map_twice = Launcher(map_heads_twice)
-launch_map_twice_backward = Launcher(map_heads_twice_backward)
-
-
-class Shares(NamedTuple):
-    """How programs share the pairs of a tensor: each takes a few blocks."""
-
-    grid: tuple[int, int]
-    pairs: int
-    blocks: int
-
-    @classmethod
-    def of(cls, batch: int, pairs: int) -> "Shares":
-        """The shares of programs that compute gradients."""
-        everything = triton.cdiv(pairs, SUMMED_PAIRS)
-        blocks = triton.cdiv(everything * batch, PROGRAMS)
-        return cls((triton.cdiv(everything, blocks), batch), pairs, blocks)
-
-    @property
-    def parts(self) -> int:
-        """How many programs there are."""
-        return self.grid[0] * self.grid[1]
 
 
 def logits_over_heads(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Softplus of one or two maps over heads, interleaved for each pair."""
     batch, heads, n, m = h.shape
-    h, maps = h.contiguous(), len(weight) // heads
+    maps = len(weight) // heads
     out = h.new_empty(batch, heads, n, maps * m)
-    (launch_map_twice if maps == 2 else launch_map)(
+    launch_map(
         (triton.cdiv(n * m, PAIRS), batch),
-        (h, weight, bias, _packed(out, maps)),
-        (weight.stride(), n * m),
-        HEADS=heads, BLOCK_H=block(heads), BLOCK_P=PAIRS, PRECISION=precision(h.dtype),
-        num_warps=PAIRS_WARPS,
+        (h.contiguous(), weight.contiguous(), bias.contiguous(), out),
+        (n * m,),
+        HEADS=heads, MAPS=maps, BLOCK_H=block(heads), BLOCK_P=PAIRS,
+        PRECISION=precision(h.dtype), num_warps=PAIRS_WARPS,
     )  # fmt: skip
     return out
 
 
-def logits_over_heads_backward(h: Tensor, weight: Tensor, dlogits: Tensor, dh: Tensor) -> Tensor:
-    """Writes the gradient of the tensor; returns those of weight and bias, side by side, in parts.
+def logits_over_heads_backward(
+    h: Tensor, weight: Tensor, dlogits: Tensor, dh: Tensor, logits: Tensor | None = None,
+    added: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Writes the gradient of the tensor; returns those of weight and bias, side by side.
 
     Args:
         h: The tensor.
         weight: The maps.
-        dlogits: The gradient before softplus.
+        dlogits: The gradient before softplus, or of `logits`.
         dh: Receives that of the tensor; contiguous.
+        logits: The result of one map, for whose softplus the gradient is.
+        added: Added to the gradient of the tensor.
     """
     heads = h.shape[1]
     maps = len(weight) // heads
-    h, shares = h.contiguous(), Shares.of(h.shape[0], h.shape[2] * h.shape[3])
-    parts = h.new_empty(shares.parts, maps * heads, heads + 1, dtype=torch.float32)
-    (launch_map_twice_backward if maps == 2 else launch_map_backward)(
-        shares.grid,
-        (_packed(dlogits.contiguous(), maps), h, weight, dh, parts),
-        (weight.stride(), shares.pairs, shares.blocks),
-        HEADS=heads, BLOCK_H=block(heads + 1), BLOCK_P=SUMMED_PAIRS, PRECISION=precision(h.dtype),
+    pairs = h.shape[2] * h.shape[3]
+    blocks = triton.cdiv(pairs, SUMMED_PAIRS)
+    each = triton.cdiv(blocks * len(h), PROGRAMS)
+    grid = triton.cdiv(blocks, each), len(h)
+    parts = h.new_empty(grid[0] * grid[1], maps * heads, heads + 1, dtype=torch.float32)
+    out, more = (dh if x is None else x.contiguous() for x in (logits, added))
+    launch_map_backward(
+        grid,
+        (dlogits.contiguous(), out, h.contiguous(), weight.contiguous(), more, dh, parts),
+        (pairs, each),
+        HEADS=heads, MAPS=maps, BLOCK_H=block(heads + 1), BLOCK_P=SUMMED_PAIRS,
+        PRECISION=precision(h.dtype), HAS_SLOPE=logits is not None, HAS_ADDED=added is not None,
         num_warps=SUMMED_WARPS,
     )  # fmt: skip
-    return parts
+    return parts.sum(0)
 
 
-def _packed(logits: Tensor, maps: int) -> Tensor:
-    """Two adjacent numbers in half precision as one of 32 bits."""
-    return logits if maps == 1 or logits.dtype == torch.float32 else logits.view(torch.int32)
+@operator
+def upward_over_heads(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
+    """The states after each step of the upward path, in the precision of `top`.
+
+    Args:
+        top: The first state.
+        weights: The maps over heads, stacked in the order of the steps.
+        biases: Their biases.
+    """
+    states = [top]
+    for weight, bias in zip(weights, biases, strict=True):
+        states.append(logits_over_heads(states[-1], weight, bias))
+    return states[1:]
+
+
+@upward_over_heads.register_fake
+def _(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
+    return [top.new_empty(top.shape) for _ in range(weights.shape[0])]
+
+
+@operator
+def upward_over_heads_backward(
+    top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the first state, and of the maps in float32."""
+    grad, dmaps = grads[-1], list[Tensor]()
+    for step in reversed(range(len(weights))):
+        below, added = (states[step - 1], grads[step - 1]) if step else (top, None)
+        dbelow = top.new_empty(top.shape)
+        dmaps.append(
+            logits_over_heads_backward(below, weights[step], grad, dbelow, states[step], added)
+        )
+        grad = dbelow
+    return grad, torch.stack(dmaps[::-1])
+
+
+@upward_over_heads_backward.register_fake
+def _(
+    top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    steps, heads, _ = weights.shape
+    dmaps = top.new_empty(steps, heads, heads + 1, dtype=torch.float32)
+    return top.new_empty(top.shape), dmaps
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    top, weights, biases = inputs
+    ctx.bias_dtype = biases.dtype
+    ctx.save_for_backward(top, weights, *output)
+
+
+def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+    top, weights, *states = ctx.saved_tensors
+    own = [torch.zeros_like(top) if grad is None else grad for grad in grads]
+    dtop, dmaps = upward_over_heads_backward(top, weights, states, own)
+    return dtop, dmaps[..., :-1].to(weights.dtype), dmaps[..., -1].to(ctx.bias_dtype)
+
+
+upward_over_heads.register_autograd(_backward, setup_context=_setup)

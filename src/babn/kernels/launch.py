@@ -9,11 +9,9 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from babn.kernels.settings import (
     LARGE_RHO,
-    LogitsType,
     Precision,
     Prior,
     Settings,
@@ -21,7 +19,7 @@ from babn.kernels.settings import (
     mask_type,
 )
 
-VERSION = 1
+VERSION = 2
 """Version of the operators. Compilers cache graphs on disk by the names of operators, and with them
 the sizes of results: increase it when arguments or results of an operator change."""
 
@@ -72,7 +70,7 @@ class Flags:
         PRECISION: `Precision`.
         SHAPE_TYPE: `Shape`.
         HAS_SCALE: Whether the upward path enters the scale.
-        LOGITS_TYPE: `LogitsType`.
+        NUM_LOGITS: Logits of the upward path for each pair: none, those of shape or scale, or both.
         IS_POSITIVE: Whether softplus has been applied to the logits.
         IS_NORMALIZED: Whether scores are normalised over keys.
         IS_SAMPLE: Whether to draw a sample.
@@ -80,8 +78,7 @@ class Flags:
         HAS_OWN_MOMENT: Whether the mean factor is that of the truncated noise.
         PRIOR_TYPE: `Prior`.
         LARGE_K: Whether to assume first that all k are at least 1.
-        IS_BALANCED: Whether the gradients of a row's scores sum to zero.
-        IS_WHOLE: Whether one block has all keys.
+        IS_COMPLETE: Whether backward needs no gradient through the normaliser of scores.
     """
 
     HEAD_DIM: int
@@ -96,7 +93,7 @@ class Flags:
     PRECISION: int
     SHAPE_TYPE: int = Shape.SCORES.value
     HAS_SCALE: bool = False
-    LOGITS_TYPE: int = LogitsType.NONE.value
+    NUM_LOGITS: int = 0
     IS_POSITIVE: bool = False
     IS_NORMALIZED: bool = True
     IS_SAMPLE: bool = False
@@ -104,8 +101,7 @@ class Flags:
     HAS_OWN_MOMENT: bool = False
     PRIOR_TYPE: int = Prior.NONE.value
     LARGE_K: bool = False
-    IS_BALANCED: bool = False
-    IS_WHOLE: bool = False
+    IS_COMPLETE: bool = False
 
 
 def flags_of(settings: Settings, prior: Prior) -> dict[str, Any]:
@@ -148,9 +144,6 @@ TILES = {
     "rows": Tile(64, 16, 4, registers=168),
     "rows without logits": Tile(64, 32, 4, registers=168),
     "columns": Tile(64, 64, 4),
-    "whole": Tile(32, 128, 8, registers=128),
-    "queries": Tile(64, 64, 4),
-    "softmax": Tile(64, 64, 4),
 }
 """For each kernel the largest tile that fits its registers with heads of 64."""
 
@@ -232,35 +225,6 @@ class Pairs(NamedTuple):
         return cls(*masks, *biases)
 
 
-class Logits(NamedTuple):
-    """Shape and scale logits of the upward path, interleaved for each pair.
-
-    Attributes:
-        shape: Those of the shape.
-        scale: Those of the scale; the same tensor if there is one kind.
-        strides: Strides of batch, head and query.
-        kind: How they lie in memory.
-    """
-
-    shape: Tensor
-    scale: Tensor
-    strides: tuple[int, ...]
-    kind: LogitsType
-
-    @classmethod
-    def of(cls, logits: Tensor | None, q: Tensor, m: int) -> "Logits":
-        """Logits with `m` columns, or with twice as many for both kinds."""
-        if logits is None:
-            return cls(q, q, (0, 0, 0), LogitsType.NONE)
-        maps = logits.shape[3] // m
-        if maps == 1 or logits.dtype == torch.float32:
-            scale = logits.view(-1)[maps - 1 :]
-            return cls(logits, scale, logits.stride()[:3], LogitsType(maps))
-        # Kernels read four keys of a full tile at once.
-        packed = (logits.clone() if logits.data_ptr() % 16 else logits).view(torch.int32)
-        return cls(packed, packed, packed.stride()[:3], LogitsType.PACKED)
-
-
 def token_by_token(x: Tensor, tokens: int, size: int) -> Tensor:
     """An empty tensor in which the heads of a token are adjacent, as linear layers take it.
 
@@ -272,8 +236,8 @@ def token_by_token(x: Tensor, tokens: int, size: int) -> Tensor:
     return x.new_empty(x.shape[0], tokens, x.shape[1], size).transpose(1, 2)
 
 
-Argument: TypeAlias = Tensor | TensorDescriptor | tuple["Argument", ...]
-"""Arguments of kernels: tensors, descriptors, and tuples of tensors as one argument."""
+Argument: TypeAlias = Tensor | tuple["Argument", ...]
+"""Arguments of kernels: tensors, and tuples of tensors as one argument."""
 
 
 class Launcher:
@@ -333,16 +297,11 @@ def _device(argument: Argument) -> torch.device:
     """Where the first tensor of an argument is."""
     while isinstance(argument, tuple):
         argument = argument[0]
-    device: torch.device = (
-        argument.base if isinstance(argument, TensorDescriptor) else argument
-    ).device
-    return device
+    return argument.device
 
 
 def _kind(argument: Argument) -> Any:
     """What Triton specialises a kernel for."""
-    if isinstance(argument, Tensor):
-        return argument.dtype, argument.data_ptr() % 16 == 0
     if isinstance(argument, tuple):
         return tuple([_kind(each) for each in argument])
-    return argument.base.dtype, tuple(argument.block_shape)
+    return argument.dtype, argument.data_ptr() % 16 == 0

@@ -1,14 +1,5 @@
 """Sizes at which kernels change how they work, and what memory they take; needs no Triton."""
 
-WHOLE = 128
-"""Up to so many keys are one block, over which the gradients of queries are summed as well."""
-
-LARGEST_WHOLE_HEAD = 128
-"""Bytes of a head up to which they are, to fit the shared memory of small GPUs."""
-
-KEPT = 2**25
-"""Bytes up to which the result of maps over heads is kept for backward."""
-
 LARGEST_PART = 3 * 2**27
 """Bytes of query-key pairs above which backward takes the batch in parts."""
 

@@ -1,14 +1,14 @@
 """Weibull attention as one operator with gradients, for eager and compiled models.
 
 The upward path enters in one of two forms: `upward` has shape and scale logits, interleaved; or it
-is the upward state, and `head_weight` and `head_bias` are maps over heads that the
-operator applies itself. Unless their result is small, backward recomputes it: it is the largest
-tensor of the layer and cheap.
+is the upward state, and `head_weight` and `head_bias` are maps over heads that the operator applies
+itself. Backward applies them again: their result is the largest tensor of the layer and cheap.
 
 The prior is an MLP over keys, `w1`, `b1`, `w2` and `b2`, or else the number `alpha`.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,21 +16,16 @@ import triton
 from torch import Tensor
 
 from babn.distributions.kl import EULER
-from babn.kernels import limits
 from babn.kernels.forward import attend_forward
 from babn.kernels.gradients import (
-    Maps,
     Outputs,
     Saved,
     gradients,
-    map_parts,
-    part_size,
     prior_parts,
 )
 from babn.kernels.heads import logits_over_heads
 from babn.kernels.launch import (
     Launcher,
-    Logits,
     Pairs,
     compiled_for,
     flags_of,
@@ -38,13 +33,10 @@ from babn.kernels.launch import (
     operator,
     token_by_token,
 )
-from babn.kernels.prior import network_parts, prior_of_keys, prior_of_keys_backward
+from babn.kernels.prior import network_size, prior_of_keys, prior_of_keys_backward
 from babn.kernels.settings import Settings
 
 launch_forward = Launcher(attend_forward)
-
-TENSORS = 13
-"""Number of arguments of the operator that are tensors; the others are settings."""
 
 
 @operator
@@ -62,71 +54,56 @@ def weibull_attention(
     mask: Tensor | None,
     bias: Tensor | None,
     seeds: Tensor | None,
-    scale: float,
-    rho: float,
-    fixed_k: float,
-    sigma: float,
-    beta: float,
-    alpha: float,
-    normalized: bool,
-    sample: bool,
-    truncated: bool,
-    own_moment: bool,
-    with_kl: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    numbers: Sequence[float],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Output; for each row its KL, four numbers for backward, and the end of the keys it sees.
 
     The numbers are the log normalisers of logits, scores and prior, and the smallest k up to 1. The
-    last two results are those of maps over heads, if kept, and the prior's shapes, if it is an MLP;
-    they have no gradients.
+    last result, which has no gradient, is the prior's shapes, if it is an MLP. `numbers` are those
+    of `Settings`.
     """
-    settings = Settings(
-        scale, rho, fixed_k, sigma, beta, alpha, normalized, sample, truncated, own_moment, with_kl
-    )
+    settings = Settings.of(numbers)
     batch, heads, n, _ = q.shape
     m = k.shape[2]
-    out = q.new_empty(batch, n, heads, v.shape[-1]).transpose(1, 2)
-    kl = q.new_empty(batch, heads, n, dtype=torch.float32)
-    normalizers = q.new_empty(4, batch, heads, n, dtype=torch.float32)
-    row_end = q.new_empty(batch, heads, n, dtype=torch.int32)
-    kept = q.new_empty(0)
+    out, kl, normalizers, row_end = _results(q, v)
     if upward is not None and head_weight is not None and head_bias is not None:
-        size, upward = (
-            kept_size(upward, head_weight),
-            logits_over_heads(upward, head_weight, head_bias),
-        )
-        kept = upward if size else kept
+        upward = logits_over_heads(upward, head_weight, head_bias)
     log_alpha = rest = None
     if w1 is not None and b1 is not None and w2 is not None and b2 is not None:
         log_alpha, rest = prior_of_keys(k, w1, b1, w2, b2, mask)
-    pairs, logits = Pairs.of(q, m, mask, bias), Logits.of(upward, q, m)
+    pairs, logits = Pairs.of(q, m, mask, bias), q if upward is None else upward
     flags, options = compiled_for(
         "forward" if head_weight is None else "forward over heads", q, v, m, mask, bias,
         **flags_of(settings, settings.prior(log_alpha, mask)),
-        IS_POSITIVE=head_weight is not None, LOGITS_TYPE=logits.kind.value,
+        IS_POSITIVE=head_weight is not None,
+        NUM_LOGITS=0 if upward is None else upward.shape[3] // m,
     )  # fmt: skip
     prior_or_any, rest_or_any, seeds_or_any = (
         q if x is None else x for x in (log_alpha, rest, seeds)
     )
     launch_forward(
         (triton.cdiv(n, flags.BLOCK_M), batch * heads),
-        ((q, k, v, logits.shape, logits.scale, prior_or_any, rest_or_any, pairs.mask, pairs.bias,
+        ((q, k, v, logits, prior_or_any, rest_or_any, pairs.mask, pairs.bias,
           seeds_or_any),
          (out, *normalizers, row_end, kl)),
-        ((q.stride(), k.stride(), v.stride(), out.stride(), logits.strides, pairs.mask_strides,
+        ((q.stride(), k.stride(), v.stride(), out.stride(), logits.stride(), pairs.mask_strides,
           pairs.bias_strides),
          (heads, heads // k.shape[1], n, m, 1 if seeds is None else batch // len(seeds)),
-         (*numbers_of(settings), math.lgamma(alpha) - EULER - 1)),
+         (*numbers_of(settings), math.lgamma(settings.alpha) - EULER - 1)),
         C=flags, **options,
     )  # fmt: skip
-    return out, kl, normalizers, row_end, kept, q.new_empty(0) if log_alpha is None else log_alpha
+    return out, kl, normalizers, row_end, q.new_empty(0) if log_alpha is None else log_alpha
 
 
-def kept_size(state: Tensor, head_weight: Tensor) -> tuple[int, ...]:
-    """The shape of the logits by maps over heads, if they are kept; empty otherwise."""
-    batch, heads, n, m = state.shape
-    size = batch, heads, n, head_weight.shape[0] // heads * m
-    return size if math.prod(size) * state.element_size() <= limits.KEPT else ()
+def _results(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Empty tensors for the results of each row."""
+    rows = q.shape[:3]
+    return (
+        token_by_token(q, q.shape[2], v.shape[3]),
+        q.new_empty(rows, dtype=torch.float32),
+        q.new_empty(4, *rows, dtype=torch.float32),
+        q.new_empty(rows, dtype=torch.int32),
+    )
 
 
 @weibull_attention.register_fake
@@ -134,18 +111,8 @@ def _(
     q: Tensor, k: Tensor, v: Tensor, upward: Tensor | None, head_weight: Tensor | None,
     head_bias: Tensor | None, w1: Tensor | None, *rest: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    batch, heads, n, _ = q.shape
-    out = q.new_empty(batch, n, heads, v.shape[-1]).transpose(1, 2)
-    kl = q.new_empty(batch, heads, n, dtype=torch.float32)
-    normalizers = q.new_empty(4, batch, heads, n, dtype=torch.float32)
-    row_end = q.new_empty(batch, heads, n, dtype=torch.int32)
-    kept = q.new_empty(0)
-    if upward is not None and head_weight is not None:
-        kept = upward.new_empty(kept_size(upward, head_weight) or 0)
-    prior = q.new_empty(0)
-    if w1 is not None:
-        prior = k.new_empty(k.shape[:3], dtype=torch.float32)
-    return out, kl, normalizers, row_end, kept, prior
+    prior = q.new_empty(0) if w1 is None else k.new_empty(k.shape[:3], dtype=torch.float32)
+    return *_results(q, v), prior
 
 
 @operator
@@ -168,28 +135,15 @@ def weibull_attention_backward(
     out: Tensor,
     normalizers: Tensor,
     row_end: Tensor,
-    kept: Tensor,
     prior: Tensor,
-    scale: float,
-    rho: float,
-    fixed_k: float,
-    sigma: float,
-    beta: float,
-    alpha: float,
-    normalized: bool,
-    sample: bool,
-    truncated: bool,
-    own_moment: bool,
-    with_kl: bool,
+    numbers: Sequence[float],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of queries, keys, values, `upward`, the prior's MLP, maps over heads, and scores.
 
-    Those of the MLP and of maps over heads come in parts, and those of scores are empty unless they
-    have a bias.
+    Those of the MLP are concatenated, those of weight and bias of the maps side by side, and those
+    of scores empty unless they have a bias.
     """
-    settings = Settings(
-        scale, rho, fixed_k, sigma, beta, alpha, normalized, sample, truncated, own_moment, with_kl
-    )
+    settings = Settings.of(numbers)
     batch, heads, n, _ = q.shape
     groups, m = heads // k.shape[1], k.shape[2]
     dq, dk, dv = (token_by_token(q, x.shape[2], x.shape[3]) for x in (q, k, v))
@@ -197,10 +151,10 @@ def weibull_attention_backward(
     dprior = prior_parts(q, v, m, mask, bias, settings.prior(log_alpha, mask))
     dupward = None if upward is None else _like(upward, head_weight)
     dscores = None if bias is None else q.new_empty(batch, heads, n, m)
-    maps = None if head_weight is None or head_bias is None else Maps(head_weight, head_bias)
+    maps = None if head_weight is None or head_bias is None else (head_weight, head_bias)
     lse, score_lse, prior_lse, smallest = normalizers
     saved = Saved(
-        q, k, v, upward, kept, log_alpha, mask, bias, out, lse, score_lse, prior_lse, smallest,
+        q, k, v, upward, log_alpha, mask, bias, out, lse, score_lse, prior_lse, smallest,
         row_end, dout, dkl,
     )  # fmt: skip
     dmaps = gradients(saved, Outputs(dq, dk, dv, dupward, dprior, dscores), maps, seeds, settings)
@@ -230,11 +184,10 @@ def _(
     dupward = q.new_empty(0) if upward is None else _like(upward, head_weight)
     dnetwork, dmaps = q.new_empty(0), q.new_empty(0)
     if w1 is not None:
-        dnetwork = q.new_empty(network_parts(k, w1), dtype=torch.float32)
+        dnetwork = q.new_empty(network_size(w1), dtype=torch.float32)
     if upward is not None and head_weight is not None:
         outs, heads = head_weight.shape
-        parts = map_parts(upward, part_size(q, m, head_weight))
-        dmaps = q.new_empty(parts, outs, heads + 1, dtype=torch.float32)
+        dmaps = q.new_empty(outs, heads + 1, dtype=torch.float32)
     dscores = q.new_empty(0) if bias is None else q.new_empty(*q.shape[:3], m)
     return dq, dk, dv, dupward, dnetwork, dmaps, dscores
 
@@ -245,7 +198,7 @@ def _like(upward: Tensor, head_weight: Tensor | None) -> Tensor:
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tensors, ctx.settings = inputs[:TENSORS], inputs[TENSORS:]
+    *tensors, ctx.numbers = inputs
     out, _, *others = output
     ctx.save_for_backward(*tensors, out, *others)
     ctx.mark_non_differentiable(*others)
@@ -253,17 +206,14 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...]:
     saved = ctx.saved_tensors  # once, as activation checkpointing requires
-    _, _, _, upward, head_weight, head_bias, *network, _, bias, _, _, _, _, _, _ = saved
+    _, _, _, upward, head_weight, head_bias, *network, _, bias, _, _, _, _, _ = saved
     dout = dout if dout.stride(-1) == 1 else dout.contiguous()
     dq, dk, dv, dupward, dnetwork, dmaps, dscores = weibull_attention_backward(
-        dout, dkl.contiguous(), *saved, *ctx.settings
+        dout, dkl.contiguous(), *saved, ctx.numbers
     )
-    # Parts are summed here, where compilers see the sums and fuse them.
-    if head_weight is not None:
-        dmaps = dmaps.sum(0)
     dnetworks = [None] * len(network)
     if network[0] is not None:
-        each = dnetwork.sum(0).split([x.numel() for x in network])
+        each = dnetwork.split([x.numel() for x in network])
         dnetworks = [dx.view_as(x).to(x.dtype) for dx, x in zip(each, network, strict=True)]
     return (
         dq,
@@ -275,7 +225,8 @@ def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...
         *dnetworks,
         None,
         None if bias is None else dscores.sum_to_size(bias.shape).to(bias.dtype),
-        *([None] * (1 + len(ctx.settings))),
+        None,
+        None,
     )
 
 

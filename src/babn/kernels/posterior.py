@@ -13,7 +13,6 @@ from babn.kernels.special import (
     LN2,
     LOG2_E,
     digamma_1p,
-    exp2,
     gamma_1p,
     inverse_moment,
     log2,
@@ -57,7 +56,7 @@ def softplus_term(u, IS_POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
 def softplus_term_and_slope(u, IS_POSITIVE: tl.constexpr, PRECISE: tl.constexpr):
     """The same divided by log 2, and the slope of softplus."""
     if IS_POSITIVE:
-        slope = tl.where(u < 1e-3, u - 0.5 * u * u, 1.0 - exp2(-u * LOG2_E))
+        slope = tl.where(u < 1e-3, u - 0.5 * u * u, 1.0 - tl.exp2(-u * LOG2_E))
         return u * LOG2_E, slope
     else:
         return softplus_and_slope(u, PRECISE)
@@ -76,7 +75,7 @@ def shape(
     if SHAPE_TYPE == FIXED:
         return fixed_k, 0.0
     else:
-        bare = exp2(phi if IS_NORMALIZED else tl.minimum(phi, LARGEST_PHI))
+        bare = tl.exp2(phi if IS_NORMALIZED else tl.minimum(phi, LARGEST_PHI))
         k = bare
         if SHAPE_TYPE == UPWARD:
             k = shape_term * rho_ln2 + bare
@@ -124,18 +123,18 @@ def log_moment_slope(t, y, log_y, IS_TRUNCATED: tl.constexpr):
 
 
 @triton.jit
-def scale(log_bare, scale_term, sigma_ln2, HAS_SCALE: tl.constexpr, IS_NORMALIZED: tl.constexpr):
+def scale(log_bare, scale_term, sigma_ln2, C: tl.constexpr):
     """The log of the scale; the scale, the scores' part and sigma, divided by a common factor.
 
     The common factor keeps large raw scores finite.
     """
-    if HAS_SCALE:
+    if C.HAS_SCALE:
         top = 0.0
-        if not IS_NORMALIZED:
+        if not C.IS_NORMALIZED:
             top = tl.maximum(log_bare, 0.0)
             log_bare -= top
-            sigma_ln2 = exp2(-top) * sigma_ln2
-        bare = exp2(log_bare)
+            sigma_ln2 = tl.exp2(-top) * sigma_ln2
+        bare = tl.exp2(log_bare)
         lam = tl.maximum(scale_term * sigma_ln2 + bare, SMALLEST)
         return log2(lam) + top, lam, bare, sigma_ln2
     else:
@@ -143,36 +142,43 @@ def scale(log_bare, scale_term, sigma_ln2, HAS_SCALE: tl.constexpr, IS_NORMALIZE
 
 
 @triton.jit
-def moments(
-    phi, k, scale_term, sigma_ln2, log_beta,
-    HAS_SCALE: tl.constexpr, IS_NORMALIZED: tl.constexpr, HAS_OWN_MOMENT: tl.constexpr,
-):  # fmt: skip
+def moments(phi, score, k, scale_term, sigma, log_beta, LARGE_K: tl.constexpr, C: tl.constexpr):
     """1/k; the log of the mean factor and its slope; the scale; expected value and digamma.
 
     The scale is as `scale` returns it. The expected value is the prior's rate times the mean of an
-    untruncated Weibull variable; digamma is that of 1 + 1/k.
+    untruncated Weibull variable; digamma is that of 1 + 1/k. LARGE_K is for k of at least 1, with
+    `score` for e^phi; the log of the mean factor is then missing.
     """
+    if LARGE_K:
+        return moments_of_large_k(score, k, scale_term, sigma, log_beta)
+    else:
+        return moments_of_any_k(phi, k, scale_term, sigma, log_beta, C)
+
+
+@triton.jit
+def moments_of_any_k(phi, k, scale_term, sigma_ln2, log_beta, C: tl.constexpr):
+    """The same for every k."""
     t, y = inverse(k)
     log_y = log2(y)
-    log_m = log_moment(t, y, log_y, HAS_OWN_MOMENT)
-    slope = log_moment_slope(t, y, log_y, HAS_OWN_MOMENT)
-    log_lam, lam, bare, sigma = scale(phi - log_m, scale_term, sigma_ln2, HAS_SCALE, IS_NORMALIZED)
+    log_m = log_moment(t, y, log_y, C.HAS_OWN_MOMENT)
+    slope = log_moment_slope(t, y, log_y, C.HAS_OWN_MOMENT)
+    log_lam, lam, bare, sigma = scale(phi - log_m, scale_term, sigma_ln2, C)
     log_gam = log_m
     psi = slope
-    if HAS_OWN_MOMENT:
+    if C.HAS_OWN_MOMENT:
         log_gam = log_gamma(t, y, log_y)
         psi = digamma(t, y, log_y)
-    expected = exp2(tl.minimum(log_lam + log_beta + log_gam, LARGEST_LOG))
+    expected = tl.exp2(tl.minimum(log_lam + log_beta + log_gam, LARGEST_LOG))
     return t, log_m, slope, log_lam, lam, bare, sigma, expected, psi
 
 
 @triton.jit
 def moments_of_large_k(score, k, scale_term, sigma_ln2, log_beta):
-    """The same for k of at least 1, with `score` for e^phi; without the log of the mean factor."""
+    """The same for k of at least 1."""
     t = reciprocal(k)
     bare = score * inverse_moment(t)
     lam = tl.maximum(scale_term * sigma_ln2 + bare, SMALLEST)
-    expected = tl.minimum(lam * exp2(log_beta) * gamma_1p(t), LARGEST_EXPECTED)
+    expected = tl.minimum(lam * tl.exp2(log_beta) * gamma_1p(t), LARGEST_EXPECTED)
     return t, t, moment_slope(t), log2(lam), lam, bare, sigma_ln2, expected, digamma_1p(t)
 
 

@@ -4,7 +4,7 @@ Its two layers of a dozen units are too small for libraries of matrix products, 
 takes a launch.
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -14,35 +14,38 @@ from torch import Tensor
 from babn.kernels.launch import LARGE_HEAD, Launcher, block, precision
 from babn.kernels.posterior import alpha_digamma_of, prior_rest
 from babn.kernels.settings import MaskType, mask_type
-from babn.kernels.special import LOG2_E, exp2, log2
+from babn.kernels.special import LOG2_E, log2
 from babn.kernels.tiles import BOTTOM, LOWEST, at_head, dot, load_rows, store_rows
 
 KEYS, WARPS = 64, 4
 """Keys in a block, and warps of its program."""
 
-PROGRAMS = 384
-"""Programs of the backward kernel that fill a GPU; with few heads several programs share one."""
+SHARE = 256
+"""Keys of a program of the backward kernel."""
 
-SUMMED_KEYS = 512
-"""Keys for which parts of the prior's gradient are summed at a time."""
 
-PARTS_AT_ONCE = tl.constexpr(8)
-"""Parts of it that are loaded at a time."""
+@dataclass(frozen=True)
+class MlpFlags:
+    """What the kernels of the prior are compiled for."""
 
-REGISTERS = 168
-"""Limit of the registers of a thread in backward, so that three programs run at a time. Its gain
-has not been recorded by itself."""
+    HEAD_DIM: int
+    BLOCK_D: int
+    HIDDEN: int
+    BLOCK_H: int
+    BLOCK_N: int
+    SHARE: int
+    HAS_MASK: bool
+    IS_NORMALIZED: bool
+    PRECISION: int
 
 
 @triton.jit
-def load_network(
-    W1, B1, W2, columns, units, HEAD_DIM: tl.constexpr, HIDDEN: tl.constexpr, TYPE: tl.constexpr
-):  # fmt: skip
+def load_network(W1, B1, W2, columns, units, TYPE: tl.constexpr, C: tl.constexpr):
     """Weights of the two layers, zero beyond their sizes; that of the first in the type TYPE."""
-    inside = (units < HIDDEN)[:, None] & (columns < HEAD_DIM)[None, :]
-    w1 = tl.load(W1 + units[:, None] * HEAD_DIM + columns[None, :], mask=inside, other=0.0)
-    b1 = tl.load(B1 + units, mask=units < HIDDEN, other=0.0)
-    w2 = tl.load(W2 + units, mask=units < HIDDEN, other=0.0)
+    inside = (units < C.HIDDEN)[:, None] & (columns < C.HEAD_DIM)[None, :]
+    w1 = tl.load(W1 + units[:, None] * C.HEAD_DIM + columns[None, :], mask=inside, other=0.0)
+    b1 = tl.load(B1 + units, mask=units < C.HIDDEN, other=0.0)
+    w2 = tl.load(W2 + units, mask=units < C.HIDDEN, other=0.0)
     return w1.to(TYPE), b1.to(tl.float32), w2.to(tl.float32)
 
 
@@ -56,148 +59,131 @@ def keys_seen(MASK, keys, m, stride, HAS_MASK: tl.constexpr):
 
 
 @triton.jit
-def read_keys(
-    K, W1, B1, W2, B2, MASK, OUT, REST, k_strides, mask_strides, heads, m,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HIDDEN: tl.constexpr, BLOCK_H: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    HAS_MASK: tl.constexpr, IS_NORMALIZED: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+def read_keys(inputs, outputs, strides, heads, m, C: tl.constexpr):
     """All keys of one head of one example."""
+    K, W1, B1, W2, B2, MASK = inputs
+    OUT, REST = outputs
+    k_strides, mask_strides = strides
     plane = tl.program_id(0)
     batch, head = plane // heads, plane % heads
-    columns, units = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_H)
+    columns, units = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_H)
     K = at_head(K, k_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     OUT += plane.to(tl.int64) * m
     # As torch multiplies under autocast; float16 lacks the range for gradients.
     TYPE: tl.constexpr = tl.bfloat16 if K.dtype.element_ty == tl.bfloat16 else tl.float32
-    w1, b1, w2 = load_network(W1, B1, W2, columns, units, HEAD_DIM, HIDDEN, TYPE)
+    w1, b1, w2 = load_network(W1, B1, W2, columns, units, TYPE, C)
     b2 = tl.load(B2).to(tl.float32)
     top = tl.full([1], BOTTOM, tl.float32)
     total = tl.zeros([1], tl.float32)
-    for start in range(0, m, BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
-        k = load_rows(K, keys, columns, k_strides[2], m, HEAD_DIM, BLOCK_D, False).to(TYPE)
-        hidden = tl.maximum(dot(k, tl.trans(w1), PRECISION) + b1[None, :], 0.0)
+    for start in range(0, m, C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
+        k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, False).to(TYPE)
+        hidden = tl.maximum(dot(k, tl.trans(w1), C.PRECISION) + b1[None, :], 0.0)
         value = tl.sum(hidden * w2[None, :], 1) + b2
         tl.store(OUT + keys, value, mask=keys < m)
-        if IS_NORMALIZED:
-            seen = keys_seen(MASK, keys, m, mask_strides[3], HAS_MASK)
+        if C.IS_NORMALIZED:
+            seen = keys_seen(MASK, keys, m, mask_strides[3], C.HAS_MASK)
             value = tl.where(seen, value * LOG2_E, LOWEST)
             higher = tl.maximum(top, tl.max(value, 0, keep_dims=True))
-            total = total * exp2(top - higher) + tl.sum(exp2(value - higher), 0, keep_dims=True)
+            total = total * tl.exp2(top - higher) + tl.sum(
+                tl.exp2(value - higher), 0, keep_dims=True
+            )
             top = higher
-    if IS_NORMALIZED:
+    if C.IS_NORMALIZED:
         lse = top + log2(total)
-        rest = tl.zeros([BLOCK_N], tl.float32)
-        for start in range(0, m, BLOCK_N):
-            keys = start + tl.arange(0, BLOCK_N)
-            seen = keys_seen(MASK, keys, m, mask_strides[3], HAS_MASK)
+        rest = tl.zeros([C.BLOCK_N], tl.float32)
+        for start in range(0, m, C.BLOCK_N):
+            keys = start + tl.arange(0, C.BLOCK_N)
+            seen = keys_seen(MASK, keys, m, mask_strides[3], C.HAS_MASK)
             log_shape = tl.load(OUT + keys, mask=keys < m, other=0.0) * LOG2_E - lse
-            shape = exp2(log_shape)
+            shape = tl.exp2(log_shape)
             tl.store(OUT + keys, tl.where(seen, shape, 0.0), mask=keys < m)
             rest += tl.where(seen, prior_rest(shape, log_shape), 0.0)
         tl.store(REST + plane + tl.arange(0, 1), tl.sum(rest, 0, keep_dims=True))
 
 
 @triton.jit
-def add_parts(PARTS, keys, seen, m, parts, BLOCK_T: tl.constexpr):
-    """The sum of parts at some keys; several are loaded at a time."""
-    total = tl.zeros([BLOCK_T], tl.float32)
-    for start in range(0, parts, PARTS_AT_ONCE):
-        for i in tl.static_range(PARTS_AT_ONCE):
-            part = start + i
-            total += tl.load(PARTS + part * m + keys, mask=seen & (part < parts), other=0.0)
-    return total
+def gradient_of_logs(PRIOR, DPRIOR, keys, seen, weight, C: tl.constexpr):
+    """The shapes and the gradient of their logarithms; of outputs of the MLP, their gradient."""
+    shape = tl.load(PRIOR + keys, mask=seen, other=0.0)
+    slope = tl.load(DPRIOR + keys, mask=seen, other=0.0)
+    if C.IS_NORMALIZED:
+        slope = tl.where(seen, shape * slope + weight * alpha_digamma_of(shape), 0.0)
+    return shape, slope
 
 
 @triton.jit
-def read_keys_backward(
-    K, W1, B1, W2, MASK, PRIOR, PRIOR_PART, SLOPES, DKL, DK, SUMS,
-    k_strides, dk_strides, mask_strides, heads, m, parts, row_count,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HIDDEN: tl.constexpr, BLOCK_H: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
-    HAS_MASK: tl.constexpr, IS_NORMALIZED: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+def read_keys_backward(inputs, grads, outputs, strides, heads, m, C: tl.constexpr):
     """Some keys of one head of one example: adds to their gradient, and sums for the weights.
 
-    With normalised shapes, PRIOR_PART is the contribution of pairs to their gradient. The rest is a
-    function of the shape times the total weight of the KL over all rows.
+    With normalised shapes, DPRIOR is the contribution of pairs to their gradient. The rest is a
+    function of the shape times WEIGHT, the total weight of the KL over all rows.
     """
+    K, W1, B1, W2, MASK, PRIOR = inputs
+    DPRIOR, WEIGHT = grads
+    DK, SUMS = outputs
+    k_strides, dk_strides, mask_strides = strides
     plane, place = tl.program_id(0), tl.program_id(1)
     batch, head = plane // heads, plane % heads
-    columns, units = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_H)
+    columns, units = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_H)
     K = at_head(K, k_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
-    PRIOR += plane.to(tl.int64) * m
-    PRIOR_PART += plane.to(tl.int64) * parts * m
-    SLOPES += (plane.to(tl.int64) * tl.num_programs(1) + place) * m
     DK = at_head(DK, dk_strides, batch, head)
+    PRIOR += plane.to(tl.int64) * m
+    DPRIOR += plane.to(tl.int64) * m
     TYPE: tl.constexpr = tl.bfloat16 if K.dtype.element_ty == tl.bfloat16 else tl.float32
-    w1, b1, w2 = load_network(W1, B1, W2, columns, units, HEAD_DIM, HIDDEN, TYPE)
-    weight = tl.zeros([1], tl.float32)
+    w1, b1, w2 = load_network(W1, B1, W2, columns, units, TYPE, C)
+    weight = tl.load(WEIGHT + plane)
     total = tl.zeros([1], tl.float32)
-    if IS_NORMALIZED:
-        DKL += plane.to(tl.int64) * row_count
-        for start in range(0, row_count, BLOCK_T):
-            rows = start + tl.arange(0, BLOCK_T)
-            own = tl.load(DKL + rows, mask=rows < row_count, other=0.0)
-            weight += tl.sum(own, 0, keep_dims=True)
-    for start in range(0, m, BLOCK_T):
-        keys = start + tl.arange(0, BLOCK_T)
-        seen = keys_seen(MASK, keys, m, mask_strides[3], HAS_MASK)
-        slope = add_parts(PRIOR_PART, keys, seen, m, parts, BLOCK_T)
-        if IS_NORMALIZED:
-            # From shapes to their logarithms.
-            shape = tl.load(PRIOR + keys, mask=seen, other=0.0)
-            slope = tl.where(seen, shape * slope + weight * alpha_digamma_of(shape), 0.0)
+    if C.IS_NORMALIZED:
+        for start in range(0, m, C.BLOCK_N):
+            keys = start + tl.arange(0, C.BLOCK_N)
+            seen = keys_seen(MASK, keys, m, mask_strides[3], C.HAS_MASK)
+            _, slope = gradient_of_logs(PRIOR, DPRIOR, keys, seen, weight, C)
             total += tl.sum(slope, 0, keep_dims=True)
-        tl.store(SLOPES + keys, slope, mask=keys < m)
-    tl.debug_barrier()  # until all slopes are stored
-    dw1 = tl.zeros([BLOCK_H, BLOCK_D], tl.float32)
-    db1 = tl.zeros([BLOCK_H], tl.float32)
-    dw2 = tl.zeros([BLOCK_H], tl.float32)
+    dw1 = tl.zeros([C.BLOCK_H, C.BLOCK_D], tl.float32)
+    db1 = tl.zeros([C.BLOCK_H], tl.float32)
+    dw2 = tl.zeros([C.BLOCK_H], tl.float32)
     db2 = tl.zeros([1], tl.float32)
-    for start in range(place * BLOCK_N, m, tl.num_programs(1) * BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
-        k = load_rows(K, keys, columns, k_strides[2], m, HEAD_DIM, BLOCK_D, False).to(TYPE)
-        dk = load_rows(DK, keys, columns, dk_strides[2], m, HEAD_DIM, BLOCK_D, False)
-        seen = keys_seen(MASK, keys, m, mask_strides[3], HAS_MASK)
-        dvalue = tl.load(SLOPES + keys, mask=keys < m, other=0.0)
-        if IS_NORMALIZED:
-            dvalue -= tl.load(PRIOR + keys, mask=seen, other=0.0) * total
-        before = dot(k, tl.trans(w1), PRECISION) + b1[None, :]
+    for start in range(place * C.SHARE, tl.minimum(m, (place + 1) * C.SHARE), C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
+        k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, False).to(TYPE)
+        dk = load_rows(DK, keys, columns, dk_strides[2], m, C.HEAD_DIM, C.BLOCK_D, False)
+        seen = keys_seen(MASK, keys, m, mask_strides[3], C.HAS_MASK)
+        shape, dvalue = gradient_of_logs(PRIOR, DPRIOR, keys, seen, weight, C)
+        if C.IS_NORMALIZED:
+            dvalue -= shape * total
+        before = dot(k, tl.trans(w1), C.PRECISION) + b1[None, :]
         dw2 += tl.sum(tl.maximum(before, 0.0) * dvalue[:, None], 0)
         db2 += tl.sum(dvalue, 0, keep_dims=True)
         dbefore = tl.where(before > 0, dvalue[:, None] * w2[None, :], 0.0)
         db1 += tl.sum(dbefore, 0)
         dbefore = dbefore.to(TYPE)
-        dw1 += dot(tl.trans(dbefore), k, PRECISION)
-        total_dk = dk.to(tl.float32) + dot(dbefore, w1, PRECISION)
-        store_rows(DK, keys, columns, dk_strides[2], m, total_dk, HEAD_DIM)
-    inside = (units < HIDDEN)[:, None] & (columns < HEAD_DIM)[None, :]
-    SUMS += (plane * tl.num_programs(1) + place) * (HIDDEN * (HEAD_DIM + 2) + 1)
-    tl.store(SUMS + units[:, None] * HEAD_DIM + columns[None, :], dw1, mask=inside)
-    tl.store(SUMS + HIDDEN * HEAD_DIM + units, db1, mask=units < HIDDEN)
-    tl.store(SUMS + HIDDEN * (HEAD_DIM + 1) + units, dw2, mask=units < HIDDEN)
-    tl.store(SUMS + HIDDEN * (HEAD_DIM + 2) + tl.arange(0, 1), db2)
+        dw1 += dot(tl.trans(dbefore), k, C.PRECISION)
+        total_dk = dk.to(tl.float32) + dot(dbefore, w1, C.PRECISION)
+        store_rows(DK, keys, columns, dk_strides[2], m, total_dk, C.HEAD_DIM)
+    inside = (units < C.HIDDEN)[:, None] & (columns < C.HEAD_DIM)[None, :]
+    SUMS += (plane * tl.num_programs(1) + place) * (C.HIDDEN * (C.HEAD_DIM + 2) + 1)
+    tl.store(SUMS + units[:, None] * C.HEAD_DIM + columns[None, :], dw1, mask=inside)
+    tl.store(SUMS + C.HIDDEN * C.HEAD_DIM + units, db1, mask=units < C.HIDDEN)
+    tl.store(SUMS + C.HIDDEN * (C.HEAD_DIM + 1) + units, dw2, mask=units < C.HIDDEN)
+    tl.store(SUMS + C.HIDDEN * (C.HEAD_DIM + 2) + tl.arange(0, 1), db2)
 
 
 launch_read = Launcher(read_keys)
 launch_read_backward = Launcher(read_keys_backward)
 
 
-def _options(key: Tensor, w1: Tensor, mask: Tensor | None) -> dict[str, Any]:
+def _flags(key: Tensor, w1: Tensor, mask: Tensor | None) -> MlpFlags:
     """Sizes of the MLP; the softmax is left to the rows where queries see different keys."""
     hidden, d = w1.shape
     keys = KEYS // 2 if block(d) * key.element_size() >= LARGE_HEAD else KEYS
     normalized = mask_type(mask) != MaskType.PAIRS
-    return {
-        "HEAD_DIM": d, "BLOCK_D": block(d), "HIDDEN": hidden, "BLOCK_H": block(hidden),
-        "BLOCK_N": keys,
-        "HAS_MASK": normalized and mask is not None, "IS_NORMALIZED": normalized,
-        "PRECISION": precision(key.dtype), "num_warps": WARPS,
-    }  # fmt: skip
+    return MlpFlags(
+        d, block(d), hidden, block(hidden), keys, SHARE, normalized and mask is not None,
+        normalized, precision(key.dtype),
+    )  # fmt: skip
 
 
 def _mask_of(key: Tensor, mask: Tensor | None) -> tuple[Tensor, tuple[int, ...]]:
@@ -229,10 +215,10 @@ def prior_of_keys(
     seen, strides = _mask_of(key, mask)
     launch_read(
         (batch * heads, 1),
-        (key, w1.contiguous(), b1, w2, b2, seen, out, rest),
-        (key.stride(), strides, heads, m),
-        **_options(key, w1, mask),
-    )
+        ((key, w1.contiguous(), b1, w2, b2, seen), (out, rest)),
+        ((key.stride(), strides), heads, m),
+        C=_flags(key, w1, mask), num_warps=WARPS,
+    )  # fmt: skip
     return out, rest
 
 
@@ -240,9 +226,7 @@ def prior_of_keys_backward(
     key: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, mask: Tensor | None, prior: Tensor,
     dprior: Tensor, dkl: Tensor, dkey: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Adds to the gradient of keys, and returns that of the network in parts.
-
-    The network's tensors lie one after the other in each part.
+    """Adds to the gradient of keys, and returns those of the network's tensors, concatenated.
 
     Args:
         key: The keys of each head.
@@ -257,32 +241,20 @@ def prior_of_keys_backward(
         dkey: The gradient of keys.
     """
     batch, heads, m, _ = key.shape
-    parts, share = dprior.unflatten(1, (heads, -1)).flatten(2, 3), shares(key)
-    if share > 1:  # each program would add up all of them
-        parts = parts.sum(2, keepdim=True)
-    slopes = parts.new_empty(batch, heads, share, m)
-    sums = key.new_empty(network_parts(key, w1), dtype=torch.float32)
+    # Heads of queries that share a head of keys, and parts or rows, are summed.
+    slopes, weight = (x.unflatten(1, (heads, -1)).flatten(2, 3).sum(2) for x in (dprior, dkl))
+    grid = batch * heads, triton.cdiv(m, SHARE)
+    sums = key.new_empty(grid[0] * grid[1], network_size(w1), dtype=torch.float32)
     seen, strides = _mask_of(key, mask)
-    options = _options(key, w1, mask)
-    if options["BLOCK_D"] <= 64:
-        options["maxnreg"] = REGISTERS
     launch_read_backward(
-        (batch * heads, share),
-        (key, w1.contiguous(), b1, w2, seen, prior, parts, slopes, dkl, dkey, sums),
-        (key.stride(), dkey.stride(), strides, heads, m, parts.shape[2],
-         dkl.shape[1] // heads * dkl.shape[2]),
-        **options, BLOCK_T=min(SUMMED_KEYS, block(m)),
+        grid,
+        ((key, w1.contiguous(), b1, w2, seen, prior), (slopes, weight), (dkey, sums)),
+        ((key.stride(), dkey.stride(), strides), heads, m),
+        C=_flags(key, w1, mask), num_warps=WARPS,
     )  # fmt: skip
-    return sums
+    return sums.sum(0)
 
 
-def shares(key: Tensor) -> int:
-    """How many programs share the keys of a head on the way back."""
-    batch, heads, m, _ = key.shape
-    return max(1, min(-(-m // KEYS), PROGRAMS // (batch * heads)))
-
-
-def network_parts(key: Tensor, w1: Tensor) -> tuple[int, int]:
-    """The parts in which gradients of the network come, and the size of each."""
-    (batch, heads, _, d), hidden = key.shape, w1.shape[0]
-    return batch * heads * shares(key), hidden * (d + 2) + 1
+def network_size(w1: Tensor) -> int:
+    """Number of parameters of the MLP."""
+    return w1.numel() + 2 * w1.shape[0] + 1

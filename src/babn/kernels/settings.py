@@ -3,6 +3,7 @@
 Needs no Triton.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -39,18 +40,6 @@ class MaskType(IntEnum):
     NONE = 0
     PAIRS = 1
     KEYS = 2
-
-
-class LogitsType(IntEnum):
-    """How shape and scale logits of the upward path lie in memory."""
-
-    NONE = 0
-    ONE = 1
-    """Those of shape or scale alone."""
-    TWO = 2
-    """Both, interleaved."""
-    PACKED = 3
-    """Both in half precision, read as one number of 32 bits."""
 
 
 class Precision(IntEnum):
@@ -98,6 +87,12 @@ class Settings(NamedTuple):
     own_moment: bool
     with_kl: bool
 
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> "Settings":
+        """Settings from the list of numbers as which operators take them."""
+        scale, rho, fixed_k, sigma, beta, alpha, *flags = numbers
+        return cls(scale, rho, fixed_k, sigma, beta, alpha, *map(bool, flags))
+
     @property
     def shape(self) -> Shape:
         """Where the Weibull shape comes from."""
@@ -113,15 +108,16 @@ class Settings(NamedTuple):
             return Prior.CONSTANT
         return Prior.ROWWISE if mask_type(mask) == MaskType.PAIRS else Prior.CONTEXTUAL
 
-    def balanced(self, prior: Prior) -> bool:
-        """Whether the gradients of a row's normalised scores always sum to zero.
+    def complete(self, prior: Prior) -> bool:
+        """Whether the gradients of log softmax scores are also those of the scores.
 
-        Those through the logits do. Those of the KL are the difference of two distributions over
-        keys, if expected weights are the scores themselves and the prior's shapes sum to one.
+        They are where scores are not normalised, or where those of a row sum to zero. Those through
+        the logits do. Those of the KL are the difference of two distributions over keys, if
+        expected weights are the scores themselves and the prior's shapes sum to one.
         """
         sums_to_zero = self.beta == 1 and prior in (Prior.CONTEXTUAL, Prior.ROWWISE)
         plain = self.shape == Shape.FIXED and self.sigma == 0 and not self.own_moment
-        return plain and self.normalized and (sums_to_zero or not self.with_kl)
+        return not self.normalized or (plain and (sums_to_zero or not self.with_kl))
 
 
 def mask_type(mask: Tensor | None) -> MaskType:

@@ -14,9 +14,10 @@ Where $k \ge 1$, $t$ is in (0, 1], and polynomials in $t$ approximate moments an
 themselves, without logarithms, to a relative error of 7e-6.
 
 `tests/kernels/test_kernel_special.py` proves the bounds, and `tools/fit_polynomials.py` fits such
-coefficients. The PTX instructions of `exp2`, `log2` and `reciprocal` are approximate and flush
-subnormal numbers to zero, which Triton's functions handle with more instructions. Their gain has
-not been recorded by itself.
+coefficients. The PTX instructions of `log2` and `reciprocal` are approximate and flush subnormal
+numbers to zero. With Triton's own functions, forward issues 157 instructions per pair (`log2`) or
+85 (division) in place of 79, and backward 252 or 157 in place of 134
+(`tools/count_instructions.py`).
 """
 
 import math
@@ -37,17 +38,6 @@ EULER = tl.constexpr(kl.EULER)
 
 LARGEST_NOISE = tl.constexpr(math.log2(-math.log1p(-HIGH)))
 """The largest base-2 log of truncated exponential noise."""
-
-
-@triton.jit
-def exp2(x):
-    """2^x; subnormal results become zero."""
-    if INTERPRETED:
-        return tl.exp2(x)
-    else:
-        return tl.inline_asm_elementwise(
-            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
 
 
 @triton.jit
@@ -80,7 +70,7 @@ def softplus_and_slope(x, PRECISE: tl.constexpr):
     the series of the logarithm replaces it there.
     """
     x = x * LOG2_E
-    e = exp2(tl.minimum(x, 126.0))
+    e = tl.exp2(tl.minimum(x, 126.0))
     one = 1.0 + e
     value = log2(one)
     if PRECISE:
@@ -100,7 +90,7 @@ def softplus(x, PRECISE: tl.constexpr):
         value, _ = softplus_and_slope(x, PRECISE)
         return value * LN2
     else:
-        e = exp2(tl.abs(x) * -LOG2_E)
+        e = tl.exp2(tl.abs(x) * -LOG2_E)
         p = 0.0413473 * e - 0.15742724
         p = p * e + 0.30630097
         p = p * e - 0.49697782
