@@ -164,6 +164,7 @@ def test_calls_that_need_pairs_are_left_to_torch(device: torch.device) -> None:
     assert not dispatch.takes_key_kernel(replace(inputs, query=inputs.query[:, :, :1]), forced=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own
 def test_compiled_calls_give_the_same(device: torch.device) -> None:
     rule, inputs = case(device, masked=True)
     assert inputs.mask is not None
