@@ -9,15 +9,17 @@ import torch
 from torch import Tensor
 
 from babn.attention.belief import BeliefConfig
+from babn.attention.fixed_noise import FixedNoise
 from babn.attention.inputs import Inputs
 from babn.attention.key_forms import attention_with_factors
 from babn.attention.keys import KeyBeliefRule
-from babn.attention.noise_source import RowNoiseSource
 from babn.attention.rule import ChainShape
 from babn.kernels import dispatch
 from babn.kernels.key_op import KeyAttention
 
 Case = tuple[KeyBeliefRule, Inputs]
+
+NOISE = FixedNoise([7, 8]).at(layer=0, past=0, crossed=False)
 
 
 def case(
@@ -51,7 +53,7 @@ def reference(rule: KeyBeliefRule, inputs: Inputs, level: float) -> tuple[Tensor
     scores = inputs.without_scores()
     posterior = rule(0, scores, None)
     drawn = posterior if level == 1 else posterior.at_level(level)
-    log_e = drawn.log_sample(RowNoiseSource([7, 8]))
+    log_e = drawn.log_sample(NOISE)
     return attention_with_factors(inputs, log_e, form="bias"), posterior.kl()
 
 
@@ -59,7 +61,7 @@ def by_kernel(
     rule: KeyBeliefRule, inputs: Inputs, level: float, with_kl: bool
 ) -> tuple[Tensor, Tensor | None]:
     assert dispatch.takes_key_kernel(inputs, forced=True)
-    request = dispatch.Request(True, with_kl, RowNoiseSource([7, 8]), level)
+    request = dispatch.Request(True, with_kl, NOISE, level)
     output, posterior = dispatch.attend_by_keys(rule, 0, inputs, request)
     return output, posterior.kl() if with_kl else None
 
@@ -105,9 +107,16 @@ def test_groups_of_queries_masks_and_causality(
     compare(*case(device, groups=groups, masked=masked, causal=causal))
 
 
-@pytest.mark.parametrize(("queries", "keys", "size"), [(2, 1, 8), (64, 128, 64), (33, 150, 24)])
+@pytest.mark.parametrize(("queries", "keys", "size"), [(2, 1, 8), (64, 128, 64), (33, 600, 24)])
 def test_sizes(device: torch.device, queries: int, keys: int, size: int) -> None:
     compare(*case(device, queries, keys, size=size))
+
+
+@pytest.mark.parametrize(("groups", "masked", "causal"), [(2, True, False), (1, False, True)])
+def test_several_shares_of_keys(
+    device: torch.device, groups: int, masked: bool, causal: bool
+) -> None:
+    compare(*case(device, 300, 300, groups=groups, masked=masked, causal=causal))
 
 
 def test_noise_levels(device: torch.device) -> None:

@@ -1,5 +1,7 @@
 """Kernels are launched with as much of the shared memory as there is; operators have names."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,3 +56,9 @@ def test_a_launcher_forgets_the_oldest_kind_of_call(monkeypatch: pytest.MonkeyPa
     for kind in "abc":
         launcher.remember(kind, (None, ()))
     assert list(launcher.compiled) == ["b", "c"]
+
+
+def test_sizes_of_blocks_are_constants_with_a_name() -> None:
+    """Triton 3.6 takes no attribute of a constant in the shape of `tl.zeros` and `tl.full`."""
+    for path in Path(launch.__file__).parent.glob("*.py"):
+        assert not re.search(r"tl\.(zeros|full)\(\s*\[[^\]]*\bC\.", path.read_text()), path

@@ -55,7 +55,7 @@ def bench(
     with console.status("") as status:
         for row in suite.run(plan, device, status.update):
             rows = results.merged(rows, [row])
-            replace_text(partial, json.dumps(results.plain(rows, versions()), indent=1))
+            replace_text(partial, json.dumps(results.plain(rows, _versions()), indent=1))
     partial.replace(out)
     _print(console, rows)
     console.print(f"All numbers: {out}")
@@ -126,7 +126,7 @@ def _earlier(out: Path) -> list[Any]:
     from babn.files import parse_json
 
     found = parse_json(out.read_bytes()) if out.exists() else {}
-    return rows_of(found) if found.get("versions") == versions() else []
+    return rows_of(found) if found.get("versions") == _versions() else []
 
 
 def _check_place(out: Path) -> None:
@@ -145,3 +145,8 @@ def _check_place(out: Path) -> None:
         found = None
     if not isinstance(found, dict) or not {"versions", "rows"} <= found.keys():
         raise BabnError(f"--out {out} exists, and was not written by babn bench: name another file")
+
+
+def _versions() -> dict[str, str]:
+    """The versions that matter to a result; the name of the operating system does not."""
+    return {name: value for name, value in versions().items() if name != "platform"}

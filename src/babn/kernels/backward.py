@@ -50,6 +50,8 @@ ROWS_OF_A_PART = tl.constexpr(limits.ROWS_OF_A_PART)
 @triton.jit
 def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
     """Gradients of all pairs of the rows; their sums over keys for scores, prior and queries."""
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    BLOCK_M: tl.constexpr = C.BLOCK_M
     q, tensors, outputs, strides, row, tile, end, n, m, numbers = call
     K, V, LOGITS, PRIOR, MASK, BIAS = tensors
     DLOGITS, WEIGHTS, DPHI, PRIOR_PART = outputs
@@ -58,9 +60,9 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
     rows, in_rows, columns, value_columns = tile
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant = numbers
     ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
-    row_sum = tl.zeros([C.BLOCK_M], tl.float32)
-    prior_sum = tl.zeros([C.BLOCK_M], tl.float32)
-    dquery = tl.zeros([C.BLOCK_M, C.BLOCK_D], tl.float32)
+    row_sum = tl.zeros([BLOCK_M], tl.float32)
+    prior_sum = tl.zeros([BLOCK_M], tl.float32)
+    dquery = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     parts = parts_of_block(C.BLOCK_M)
     for start in range(0, end, C.BLOCK_N):
         keys = start + tl.arange(0, C.BLOCK_N)
@@ -212,6 +214,8 @@ def attend_backward_rows(
     inputs, saved, outputs, strides, sizes, first_example, numbers, C: tl.constexpr
 ):
     """One block of queries of one head; tensors start at example `first_example` of the batch."""
+    BLOCK_M: tl.constexpr = C.BLOCK_M
+    BLOCK_N: tl.constexpr = C.BLOCK_N
     Q, K, V, LOGITS, PRIOR, MASK, BIAS, SEEDS = inputs
     OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, DOUT, DKL = saved
     DLOGITS, WEIGHTS, DPHI, PRIOR_PART, DQ = outputs
@@ -245,9 +249,9 @@ def attend_backward_rows(
     out = load_rows(OUT, rows, value_columns, out_strides[2], n, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN)
     delta = tl.sum(dout.to(tl.float32) * out.to(tl.float32), 1)
     lse = tl.load(LSE + row_places, mask=in_rows, other=0.0)
-    score_lse = tl.zeros([C.BLOCK_M], tl.float32)
-    prior_lse = tl.zeros([C.BLOCK_M], tl.float32)
-    dkl = tl.zeros([C.BLOCK_M], tl.float32)
+    score_lse = tl.zeros([BLOCK_M], tl.float32)
+    prior_lse = tl.zeros([BLOCK_M], tl.float32)
+    dkl = tl.zeros([BLOCK_M], tl.float32)
     if C.IS_NORMALIZED:
         score_lse = tl.load(SCORE_LSE + row_places, mask=in_rows, other=0.0)
     if C.PRIOR_TYPE == ROWWISE:
@@ -284,7 +288,7 @@ def attend_backward_rows(
 
     if C.MASK_TYPE:
         # Zeros for keys that no query of the block sees.
-        nothing = tl.zeros([C.BLOCK_M, C.BLOCK_N], tl.float32)
+        nothing = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
         parts = parts_of_block(C.BLOCK_M)
         for start in range(end, m, C.BLOCK_N):
             keys = start + tl.arange(0, C.BLOCK_N)
@@ -309,6 +313,9 @@ def attend_backward_rows(
 @triton.jit
 def attend_backward_columns(inputs, outputs, strides, sizes, factor, C: tl.constexpr):
     """One block of keys of one head."""
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    BLOCK_DV: tl.constexpr = C.BLOCK_DV
+    BLOCK_N: tl.constexpr = C.BLOCK_N
     Q, DOUT, WEIGHTS, DSCORES, ROW_END = inputs
     DK, DVALUE = outputs
     q_strides, dout_strides, dk_strides, dv_strides = strides
@@ -321,8 +328,8 @@ def attend_backward_columns(inputs, outputs, strides, sizes, factor, C: tl.const
     DOUT = at_head(DOUT, dout_strides, batch, head)
     WEIGHTS += plane.to(tl.int64) * n * m
     DSCORES += plane.to(tl.int64) * n * m
-    dkey = tl.zeros([C.BLOCK_N, C.BLOCK_D], tl.float32)
-    dvalue = tl.zeros([C.BLOCK_N, C.BLOCK_DV], tl.float32)
+    dkey = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+    dvalue = tl.zeros([BLOCK_N, BLOCK_DV], tl.float32)
     for start in range(0, n, C.BLOCK_M):
         rows = start + tl.arange(0, C.BLOCK_M)
         is_seen = True

@@ -40,16 +40,17 @@ from babn.kernels.tiles import (
 @triton.jit
 def normalize(q, tensors, strides, rows, in_rows, columns, n, m, factor, C: tl.constexpr):
     """Normalisers of scores and prior, and the end of the keys seen, for each row."""
+    BLOCK_M: tl.constexpr = C.BLOCK_M
     K, PRIOR, MASK, BIAS = tensors
     k_strides, mask_strides, bias_strides = strides
     ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
-    row_end = tl.full([C.BLOCK_M], m, tl.int32)
-    top = tl.full([C.BLOCK_M], BOTTOM, tl.float32)
-    total = tl.zeros([C.BLOCK_M], tl.float32)
-    prior_top = tl.full([C.BLOCK_M], BOTTOM, tl.float32)
-    prior_total = tl.zeros([C.BLOCK_M], tl.float32)
+    row_end = tl.full([BLOCK_M], m, tl.int32)
+    top = tl.full([BLOCK_M], BOTTOM, tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    prior_top = tl.full([BLOCK_M], BOTTOM, tl.float32)
+    prior_total = tl.zeros([BLOCK_M], tl.float32)
     if C.MASK_TYPE:
-        row_end = tl.zeros([C.BLOCK_M], tl.int32)
+        row_end = tl.zeros([BLOCK_M], tl.int32)
     for start in range(0, m, C.BLOCK_N):
         keys = start + tl.arange(0, C.BLOCK_N)
         seen = visible(MASK, mask_strides, rows, keys, n, m, C)
@@ -76,6 +77,8 @@ def weigh(
     LARGE_K computes with formulas for k of at least 1, OF_MEAN the posterior mean without
     logarithms. BOUNDED weights need no running maximum: they neither overflow nor all underflow.
     """
+    BLOCK_DV: tl.constexpr = C.BLOCK_DV
+    BLOCK_M: tl.constexpr = C.BLOCK_M
     q, tensors, strides, row, tile, end, n, m, numbers = call
     K, V, LOGITS, PRIOR, MASK, BIAS = tensors
     k_strides, v_strides, logits_strides, mask_strides, bias_strides = strides
@@ -86,11 +89,11 @@ def weigh(
     rho, sigma = rho_ln2 * LOG2_E, sigma_ln2 * LOG2_E
     # Means proportional to normalised scores have a known sum.
     KNOWN_MEAN: tl.constexpr = C.SHAPE_TYPE == FIXED and not C.HAS_SCALE and C.IS_NORMALIZED
-    top = tl.full([C.BLOCK_M], 0.0 if BOUNDED else BOTTOM, tl.float32)
-    total = tl.zeros([C.BLOCK_M], tl.float32)
-    out = tl.zeros([C.BLOCK_M, C.BLOCK_DV], tl.float32)
-    kl = tl.zeros([C.BLOCK_M], tl.float32) + rest_total
-    smallest = tl.full([C.BLOCK_M], 1.0, tl.float32)
+    top = tl.full([BLOCK_M], 0.0 if BOUNDED else BOTTOM, tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    out = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
+    kl = tl.zeros([BLOCK_M], tl.float32) + rest_total
+    smallest = tl.full([BLOCK_M], 1.0, tl.float32)
     for start in range(0, end, C.BLOCK_N):
         keys = start + tl.arange(0, C.BLOCK_N)
         seen = visible(MASK, mask_strides, rows, keys, n, m, C)
@@ -171,6 +174,7 @@ def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
 
     REST is the part of a row's KL that depends on the prior alone, if all rows share it.
     """
+    BLOCK_M: tl.constexpr = C.BLOCK_M
     Q, K, V, LOGITS, PRIOR, REST, MASK, BIAS, SEEDS = inputs
     OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, KL = outputs
     (q_strides, k_strides, v_strides, out_strides, logits_strides, mask_strides,
@@ -192,8 +196,8 @@ def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
     Q = at_head(Q, q_strides, batch, head)
     q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
 
-    score_lse = tl.zeros([C.BLOCK_M], tl.float32)
-    prior_lse = tl.zeros([C.BLOCK_M], tl.float32)
+    score_lse = tl.zeros([BLOCK_M], tl.float32)
+    prior_lse = tl.zeros([BLOCK_M], tl.float32)
     rest_total = 0.0
     if C.PRIOR_TYPE == CONTEXTUAL:
         rest_total = tl.load(REST + plane // groups)

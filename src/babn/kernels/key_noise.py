@@ -1,7 +1,8 @@
 """Variables of keys: their shapes, a sample, and logits of their prior, in one kernel each way.
 
 Computes what `babn.attention.keys.KeyBeliefRule` defines, with the keys read twice and nothing
-stored that is as large as they are. One program has all keys of one head of one example.
+stored that is as large as they are. A program has a share of the keys of one head of one example;
+with several shares, means over all keys take a kernel of their own.
 """
 
 from functools import lru_cache
@@ -28,8 +29,8 @@ SMALLEST_K = tl.constexpr(reference.SMALLEST_K)
 LARGEST_K = tl.constexpr(reference.LARGEST_K)
 SMALLEST_ENERGY = tl.constexpr(reference.SMALLEST_ENERGY)
 
-KEYS, WARPS = 64, 4
-"""Keys in a block with heads of 128 bytes, and warps of a program."""
+SHARE, KEYS, WARPS = 256, 64, 4
+"""Keys of a program, keys in a block with heads of 128 bytes, and warps of a program."""
 
 
 class Network(NamedTuple):
@@ -108,68 +109,118 @@ def load_network(NET, columns, units, HEAD_DIM: tl.constexpr, HIDDEN: tl.constex
 
 
 @triton.jit
-def draw_forward(
-    K, U, SEEN, LOG_SHAPE, TYPICAL, NET, BIAS, SCALE, LOC, LOGITS, STATS, sizes, strides, numbers,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HIDDEN: tl.constexpr, BLOCK_H: tl.constexpr,
-    BLOCK_N: tl.constexpr, HAS_MASK: tl.constexpr, IS_CENTRED: tl.constexpr, HAS_KL: tl.constexpr,
-    IS_TRUNCATED: tl.constexpr, HAS_OWN_MOMENT: tl.constexpr, PRECISION: tl.constexpr,
+def sums_of_range(
+    K, SEEN, origin, columns, first, last, stride, m,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_MASK: tl.constexpr,
 ):  # fmt: skip
-    """Log factors to base 2, scales, locations, logits, and the mean key with the mean energy."""
+    """Sums of keys and of their squared lengths relative to `origin`, and the number of keys."""
+    total = tl.zeros([BLOCK_D], tl.float32)
+    squares = tl.zeros([BLOCK_N], tl.float32)
+    count = tl.zeros([BLOCK_N], tl.float32)
+    for start in range(first, last, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        seen = load_seen(SEEN, keys, m, HAS_MASK)
+        k = load_keys(K, keys, columns, stride, seen, HEAD_DIM).to(tl.float32)
+        k = tl.where(seen[:, None], k - origin[None, :], 0.0)
+        total += tl.sum(k, 0)
+        squares += tl.sum(k * k, 1)
+        count += seen.to(tl.float32)
+    return total, tl.sum(squares, 0), tl.sum(count, 0)
+
+
+@triton.jit
+def sum_keys(
+    K, SEEN, SUMS, sizes, strides,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, SHARE: tl.constexpr,
+    HAS_MASK: tl.constexpr,
+):  # fmt: skip
+    """Stores the sums of a share of the keys."""
+    key_heads, _, m = sizes
+    plane = tl.program_id(0).to(tl.int64)
+    K += plane // key_heads * strides[0] + plane % key_heads * strides[1]
+    SEEN += plane // key_heads * m
+    columns, first = tl.arange(0, BLOCK_D), tl.program_id(1) * SHARE
+    origin = tl.load(K + columns, mask=columns < HEAD_DIM, other=0.0).to(tl.float32)
+    total, squares, count = sums_of_range(
+        K, SEEN, origin, columns, first, tl.minimum(first + SHARE, m), strides[2], m,
+        HEAD_DIM, BLOCK_D, BLOCK_N, HAS_MASK,
+    )  # fmt: skip
+    SUMS += (plane * tl.num_programs(1) + tl.program_id(1)) * (BLOCK_D + 2)
+    tl.store(SUMS + columns, total)
+    tl.store(SUMS + BLOCK_D, squares)
+    tl.store(SUMS + BLOCK_D + 1, count)
+
+
+@triton.jit
+def draw_forward(
+    K, U, SEEN, LOG_SHAPE, TYPICAL, NET, SUMS, BIAS, SCALE, LOC, LOGITS, STATS,
+    sizes, strides, numbers,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HIDDEN: tl.constexpr, BLOCK_H: tl.constexpr,
+    BLOCK_N: tl.constexpr, SHARE: tl.constexpr, IS_WHOLE: tl.constexpr, HAS_MASK: tl.constexpr,
+    IS_CENTRED: tl.constexpr, HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr,
+    HAS_OWN_MOMENT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Log factors to base 2, scales, locations and logits of a share of the keys.
+
+    STATS gets the mean key, the mean energy and the number of keys.
+    """
     key_heads, groups, m = sizes
     rho, level = numbers
     plane = tl.program_id(0).to(tl.int64)
     batch, head = plane // key_heads, plane % key_heads
     K += batch * strides[0] + head * strides[1]
     SEEN += batch * m
-    SCALE, LOC, LOGITS, STATS = (
-        SCALE + plane * m, LOC + plane * m, LOGITS + plane * m, STATS + plane * (BLOCK_D + 1)
-    )  # fmt: skip
+    SCALE, LOC, LOGITS = SCALE + plane * m, LOC + plane * m, LOGITS + plane * m
     columns, units = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_H)
     mean = tl.zeros([BLOCK_D], tl.float32)
-    count = tl.zeros([BLOCK_N], tl.float32)
+    count = 1.0
     if IS_CENTRED:
-        for start in range(0, m, BLOCK_N):
-            keys = start + tl.arange(0, BLOCK_N)
-            seen = load_seen(SEEN, keys, m, HAS_MASK)
-            mean += tl.sum(
-                load_keys(K, keys, columns, strides[2], seen, HEAD_DIM).to(tl.float32), 0
+        origin = tl.load(K + columns, mask=columns < HEAD_DIM, other=0.0).to(tl.float32)
+        if IS_WHOLE:
+            total, squares, count = sums_of_range(
+                K, SEEN, origin, columns, 0, m, strides[2], m, HEAD_DIM, BLOCK_D, BLOCK_N, HAS_MASK
             )
-            count += seen.to(tl.float32)
-        mean /= tl.maximum(tl.sum(count, 0), 1.0)
-    tl.store(STATS + columns, mean)
-    if HAS_KL:
-        w1, b1, w2, b2 = load_network(NET, columns, units, HEAD_DIM, HIDDEN)
-    energies = tl.zeros([BLOCK_N], tl.float32)
-    for start in range(0, m, BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
-        seen = load_seen(SEEN, keys, m, HAS_MASK)
-        k = load_keys(K, keys, columns, strides[2], keys < m, HEAD_DIM)
-        centred = tl.where(seen[:, None], k.to(tl.float32) - mean[None, :], 0.0)
-        energy = tl.sum(centred * centred, 1)
-        energies += energy
-        tl.store(SCALE + keys, energy, mask=keys < m)
-        if HAS_KL:
-            hidden = tl.dot(k, tl.trans(w1.to(k.dtype)), input_precision=PRECISION) + b1[None, :]
-            logits = tl.sum(tl.maximum(hidden, 0.0) * w2[None, :], 1) + b2
-            tl.store(LOGITS + keys, logits, mask=keys < m)
-    if IS_CENTRED:
-        average = tl.sum(energies, 0) / tl.maximum(tl.sum(count, 0), 1.0)
+        else:
+            SUMS += plane * tl.num_programs(1) * (BLOCK_D + 2)
+            total = tl.zeros([BLOCK_D], tl.float32)
+            squares = 0.0
+            count = 0.0
+            for _ in range(tl.num_programs(1)):
+                total += tl.load(SUMS + columns)
+                squares += tl.load(SUMS + BLOCK_D)
+                count += tl.load(SUMS + BLOCK_D + 1)
+                SUMS += BLOCK_D + 2
+        count = tl.maximum(count, 1.0)
+        total /= count
+        mean = origin + total
+        average = tl.maximum(squares / count - tl.sum(total * total, 0), 0.0)
     else:
         average = tl.load(TYPICAL + head * groups).to(tl.float32)
     equal = average <= SMALLEST_ENERGY
-    tl.store(STATS + BLOCK_D, tl.where(equal, float("inf"), average))
+    if tl.program_id(1) == 0:
+        STATS += plane * (BLOCK_D + 2)
+        tl.store(STATS + columns, mean)
+        tl.store(STATS + BLOCK_D, tl.where(equal, float("inf"), average))
+        tl.store(STATS + BLOCK_D + 1, count)
     factor = rho * tl.exp(tl.load(LOG_SHAPE).to(tl.float32))
-    tl.debug_barrier()
-    for start in range(0, m, BLOCK_N):
+    if HAS_KL:
+        w1, b1, w2, b2 = load_network(NET, columns, units, HEAD_DIM, HIDDEN)
+    first = tl.program_id(1) * SHARE
+    for start in range(first, tl.minimum(first + SHARE, m), BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         inside = keys < m
         seen = load_seen(SEEN, keys, m, HAS_MASK)
-        energy = tl.load(SCALE + keys, mask=inside, other=1.0)
-        k = tl.where(equal, 1.0, energy / average) * factor
-        scale = 1.0 / tl.minimum(tl.maximum(k, SMALLEST_K), LARGEST_K)
+        k = load_keys(K, keys, columns, strides[2], inside, HEAD_DIM)
+        centred = k.to(tl.float32) - mean[None, :]
+        energy = tl.where(seen, tl.sum(centred * centred, 1), 0.0)
+        shape = tl.where(equal, 1.0, energy / average) * factor
+        scale = 1.0 / tl.minimum(tl.maximum(shape, SMALLEST_K), LARGEST_K)
         tl.store(SCALE + keys, scale, mask=inside)
         if HAS_KL:
             tl.store(LOC + keys, -log_moment(scale, HAS_OWN_MOMENT) * LN2, mask=inside)
+            hidden = tl.dot(k, tl.trans(w1.to(k.dtype)), input_precision=PRECISION) + b1[None, :]
+            logits = tl.sum(tl.maximum(hidden, 0.0) * w2[None, :], 1) + b2
+            tl.store(LOGITS + keys, logits, mask=inside)
         loc = -log_moment(level * scale, HAS_OWN_MOMENT)
         for group in range(groups):
             place = (plane * groups + group) * m + keys
@@ -179,14 +230,85 @@ def draw_forward(
 
 
 @triton.jit
+def slopes_of(
+    U, SCALE, DBIAS, DSCALE, DLOC, keys, seen, first, groups, m, level,
+    HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr, HAS_OWN_MOMENT: tl.constexpr,
+):  # fmt: skip
+    """Minus the gradient of log k, zero where k is clamped; and the scales."""
+    scale = tl.load(SCALE + keys, mask=seen, other=1.0)
+    dscale = tl.zeros_like(scale)
+    if HAS_KL:
+        dscale = tl.load(DSCALE + keys, mask=seen, other=0.0)
+        dloc = tl.load(DLOC + keys, mask=seen, other=0.0)
+        dscale -= dloc * log_moment_slope(scale, HAS_OWN_MOMENT)
+    loc_slope = log_moment_slope(level * scale, HAS_OWN_MOMENT)
+    for group in range(groups):
+        place = (first + group) * m + keys
+        g = log_exponential(tl.load(U + place, mask=seen, other=0.5), IS_TRUNCATED) * LN2
+        dscale += tl.load(DBIAS + place, mask=seen, other=0.0) * level * (g - loc_slope)
+    free = (scale > 1.0 / LARGEST_K) & (scale < 1.0 / SMALLEST_K) & seen
+    return tl.where(free, dscale * scale, 0.0), scale
+
+
+@triton.jit
+def slopes_of_range(
+    K, U, SEEN, SCALE, DBIAS, DSCALE, DLOC, mean, columns, begin, last, stride, first, groups, m,
+    level,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_MASK: tl.constexpr,
+    HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr, HAS_OWN_MOMENT: tl.constexpr,
+):  # fmt: skip
+    """The sum of slopes, and that of keys relative to their mean times slope and scale."""
+    slopes = tl.zeros([BLOCK_N], tl.float32)
+    drift = tl.zeros([BLOCK_D], tl.float32)
+    for start in range(begin, last, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        seen = load_seen(SEEN, keys, m, HAS_MASK)
+        slope, scale = slopes_of(
+            U, SCALE, DBIAS, DSCALE, DLOC, keys, seen, first, groups, m, level,
+            HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
+        )  # fmt: skip
+        k = load_keys(K, keys, columns, stride, seen, HEAD_DIM).to(tl.float32)
+        slopes += slope
+        drift += tl.sum((k - mean[None, :]) * (slope * scale)[:, None], 0)
+    return tl.sum(slopes, 0), drift
+
+
+@triton.jit
+def sum_slopes(
+    K, U, SEEN, SCALE, STATS, DBIAS, DSCALE, DLOC, SUMS, sizes, strides, level,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, SHARE: tl.constexpr,
+    HAS_MASK: tl.constexpr, HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr,
+    HAS_OWN_MOMENT: tl.constexpr,
+):  # fmt: skip
+    """Stores the sums of slopes of a share of the keys."""
+    key_heads, groups, m = sizes
+    plane = tl.program_id(0).to(tl.int64)
+    columns, begin = tl.arange(0, BLOCK_D), tl.program_id(1) * SHARE
+    slopes, drift = slopes_of_range(
+        K + plane // key_heads * strides[0] + plane % key_heads * strides[1], U,
+        SEEN + plane // key_heads * m, SCALE + plane * m, DBIAS, DSCALE + plane * m,
+        DLOC + plane * m, tl.load(STATS + plane * (BLOCK_D + 2) + columns), columns, begin,
+        tl.minimum(begin + SHARE, m), strides[2], plane * groups, groups, m, level,
+        HEAD_DIM, BLOCK_D, BLOCK_N, HAS_MASK, HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
+    )  # fmt: skip
+    SUMS += (plane * tl.num_programs(1) + tl.program_id(1)) * (BLOCK_D + 2)
+    tl.store(SUMS + columns, drift)
+    tl.store(SUMS + BLOCK_D, slopes)
+
+
+@triton.jit
 def draw_backward(
-    K, U, SEEN, LOG_SHAPE, NET, SCALE, STATS, DBIAS, DSCALE, DLOC, DLOGITS, DK, SLOPE, PARTS,
+    K, U, SEEN, LOG_SHAPE, NET, SCALE, STATS, DBIAS, DSCALE, DLOC, DLOGITS, SUMS, DK, PARTS,
     sizes, strides, numbers,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HIDDEN: tl.constexpr, BLOCK_H: tl.constexpr,
-    BLOCK_N: tl.constexpr, HAS_MASK: tl.constexpr, IS_CENTRED: tl.constexpr, HAS_KL: tl.constexpr,
-    IS_TRUNCATED: tl.constexpr, HAS_OWN_MOMENT: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_N: tl.constexpr, SHARE: tl.constexpr, IS_WHOLE: tl.constexpr, HAS_MASK: tl.constexpr,
+    IS_CENTRED: tl.constexpr, HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr,
+    HAS_OWN_MOMENT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Adds to the gradient of keys; parts of the gradients of the MLP and of the log shape."""
+    """Adds to the gradient of a share of the keys; parts of those of the MLP and the log shape.
+
+    The gradient through the mean key is `drift`, that through the mean energy `common`.
+    """
     key_heads, groups, m = sizes
     k_strides, dk_strides = strides
     rho, level = numbers
@@ -195,61 +317,46 @@ def draw_backward(
     K += batch * k_strides[0] + head * k_strides[1]
     DK += batch * dk_strides[0] + head * dk_strides[1]
     SEEN += batch * m
-    SCALE, SLOPE, STATS = SCALE + plane * m, SLOPE + plane * m, STATS + plane * (BLOCK_D + 1)
+    SCALE, STATS = SCALE + plane * m, STATS + plane * (BLOCK_D + 2)
     DSCALE, DLOC, DLOGITS = DSCALE + plane * m, DLOC + plane * m, DLOGITS + plane * m
     columns, units = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_H)
-    total = tl.zeros([BLOCK_N], tl.float32)
-    count = tl.zeros([BLOCK_N], tl.float32)
-    for start in range(0, m, BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
-        inside = keys < m
-        seen = load_seen(SEEN, keys, m, HAS_MASK)
-        scale = tl.load(SCALE + keys, mask=inside, other=1.0)
-        dscale = tl.zeros([BLOCK_N], tl.float32)
-        if HAS_KL:
-            dscale = tl.load(DSCALE + keys, mask=inside, other=0.0)
-            dloc = tl.load(DLOC + keys, mask=inside, other=0.0)
-            dscale -= dloc * log_moment_slope(scale, HAS_OWN_MOMENT)
-        loc_slope = log_moment_slope(level * scale, HAS_OWN_MOMENT)
-        for group in range(groups):
-            place = (plane * groups + group) * m + keys
-            g = log_exponential(tl.load(U + place, mask=inside, other=0.5), IS_TRUNCATED) * LN2
-            dbias = tl.load(DBIAS + place, mask=seen, other=0.0)
-            dscale += dbias * level * (g - loc_slope)
-        free = (scale > 1.0 / LARGEST_K) & (scale < 1.0 / SMALLEST_K) & seen
-        slope = tl.where(free, dscale * scale, 0.0)
-        tl.store(SLOPE + keys, slope, mask=inside)
-        total += slope
-        count += seen.to(tl.float32)
-    slopes, seen_keys = tl.sum(total, 0), tl.maximum(tl.sum(count, 0), 1.0)
-    mean = tl.load(STATS + columns)
+    mean, count = tl.load(STATS + columns), tl.load(STATS + BLOCK_D + 1)
     to_energy = -2.0 / tl.load(STATS + BLOCK_D)
     factor = rho * tl.exp(tl.load(LOG_SHAPE).to(tl.float32))
-    common = slopes / seen_keys if IS_CENTRED else slopes * 0.0
-    tl.debug_barrier()
     drift = tl.zeros([BLOCK_D], tl.float32)
+    common = 0.0
     if IS_CENTRED:
-        for start in range(0, m, BLOCK_N):
-            keys = start + tl.arange(0, BLOCK_N)
-            seen = load_seen(SEEN, keys, m, HAS_MASK)
-            k = load_keys(K, keys, columns, k_strides[2], seen, HEAD_DIM).to(tl.float32)
-            slope = tl.load(SLOPE + keys, mask=seen, other=0.0)
-            scale = tl.load(SCALE + keys, mask=seen, other=0.0)
-            each = tl.where(seen, (slope * scale * factor - common) * to_energy, 0.0)
-            drift += tl.sum((k - mean[None, :]) * each[:, None], 0)
-        drift /= seen_keys
+        if IS_WHOLE:
+            common, drift = slopes_of_range(
+                K, U, SEEN, SCALE, DBIAS, DSCALE, DLOC, mean, columns, 0, m, k_strides[2],
+                plane * groups, groups, m, level,
+                HEAD_DIM, BLOCK_D, BLOCK_N, HAS_MASK, HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
+            )  # fmt: skip
+        else:
+            SUMS += plane * tl.num_programs(1) * (BLOCK_D + 2)
+            for _ in range(tl.num_programs(1)):
+                drift += tl.load(SUMS + columns)
+                common += tl.load(SUMS + BLOCK_D)
+                SUMS += BLOCK_D + 2
+        drift *= to_energy * factor / count
+        common /= count
+    slopes = tl.zeros([BLOCK_N], tl.float32)
     if HAS_KL:
         w1, b1, w2, _ = load_network(NET, columns, units, HEAD_DIM, HIDDEN)
         dw1 = tl.zeros([BLOCK_H, BLOCK_D], tl.float32)
         db1 = tl.zeros([BLOCK_H], tl.float32)
         dw2 = tl.zeros([BLOCK_H], tl.float32)
         db2 = tl.zeros([BLOCK_N], tl.float32)
-    for start in range(0, m, BLOCK_N):
+    begin = tl.program_id(1) * SHARE
+    for start in range(begin, tl.minimum(begin + SHARE, m), BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         seen = load_seen(SEEN, keys, m, HAS_MASK)
         k = load_keys(K, keys, columns, k_strides[2], seen, HEAD_DIM)
-        slope = tl.load(SLOPE + keys, mask=seen, other=0.0)
-        scale = tl.load(SCALE + keys, mask=seen, other=0.0)
+        slope, scale = slopes_of(
+            U, SCALE, DBIAS, DSCALE, DLOC, keys, seen, plane * groups, groups, m, level,
+            HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
+        )  # fmt: skip
+        slopes += slope
         each = (slope * scale * factor - common) * to_energy
         dk = (k.to(tl.float32) - mean[None, :]) * each[:, None] - drift[None, :]
         dk = tl.where(seen[:, None], dk, 0.0)
@@ -267,8 +374,8 @@ def draw_backward(
         inside = seen[:, None] & (columns < HEAD_DIM)[None, :]
         dk += tl.load(place, mask=inside, other=0.0).to(tl.float32)
         tl.store(place, dk.to(DK.dtype.element_ty), mask=inside)
-    PARTS += plane * (HIDDEN * HEAD_DIM + 2 * HIDDEN + 2)
-    tl.store(PARTS, -slopes)
+    PARTS += (plane * tl.num_programs(1) + tl.program_id(1)) * (HIDDEN * (HEAD_DIM + 2) + 2)
+    tl.store(PARTS, -tl.sum(slopes, 0))
     if HAS_KL:
         tl.store(PARTS + 1, tl.sum(db2, 0))
         real = units < HIDDEN
@@ -279,7 +386,9 @@ def draw_backward(
         tl.store(place, dw1, mask=inside)
 
 
+launch_sums = Launcher(sum_keys)
 launch_forward = Launcher(draw_forward)
+launch_slopes = Launcher(sum_slopes)
 launch_backward = Launcher(draw_backward)
 
 
@@ -321,6 +430,8 @@ def _options(
         "HIDDEN": hidden,
         "BLOCK_H": block(hidden),
         "BLOCK_N": min(keys, block(m)),
+        "SHARE": SHARE,
+        "IS_WHOLE": m <= SHARE,
         "HAS_MASK": masked,
         "IS_CENTRED": noise.centred,
         "HAS_KL": noise.with_kl,
@@ -329,6 +440,20 @@ def _options(
         "PRECISION": "ieee" if highest else "tf32",
         "num_warps": WARPS,
     }
+
+
+def _launch_sums(
+    launch: Launcher, grid: tuple[int, int], tensors: tuple[Any, ...], numbers: tuple[Any, ...],
+    options: dict[str, Any], like: Tensor,
+) -> Tensor:  # fmt: skip
+    """Sums over shares of the keys; empty where one program has all keys, or none are needed."""
+    if options["IS_WHOLE"] or not options["IS_CENTRED"]:
+        return like
+    sums = like.new_empty(*grid, options["BLOCK_D"] + 2, dtype=torch.float32)
+    taken = {*launch.kernel.arg_names, "num_warps"}
+    given = {name: value for name, value in options.items() if name in taken}
+    launch(grid, (*tensors, sums), numbers, **given)
+    return sums
 
 
 def draw(
@@ -351,14 +476,17 @@ def draw(
     bias = torch.empty_like(u)
     scale = u.new_empty(batch, key_heads, m)
     loc, logits = (torch.empty_like(scale if noise.with_kl else scale[:0]) for _ in range(2))
-    stats = u.new_empty(batch, key_heads, options["BLOCK_D"] + 1)
+    stats = u.new_empty(batch, key_heads, options["BLOCK_D"] + 2)
+    grid = batch * key_heads, -(-m // SHARE)
+    sizes, strides = (key_heads, u.shape[1] // key_heads, m), key.stride()[:3]
+    shown = key if seen is None else seen
+    sums = _launch_sums(launch_sums, grid, (key, shown), (sizes, strides), options, u)
     launch_forward(
-        (batch * key_heads, 1),
-        (key, u, key if seen is None else seen, log_shape, typical, tuple(network), bias, scale,
-         loc, logits, stats),
-        ((key_heads, u.shape[1] // key_heads, m), key.stride()[:3], (noise.rho, noise.level)),
+        grid,
+        (key, u, shown, log_shape, typical, tuple(network), sums, bias, scale, loc, logits, stats),
+        (sizes, strides, (noise.rho, noise.level)),
         **options,
-    )  # fmt: skip
+    )
     return bias, scale, loc, logits, stats
 
 
@@ -373,13 +501,20 @@ def draw_backward_into(
     scales, locations and logits.
     """
     batch, key_heads, m, _ = key.shape
-    parts = scale.new_empty(batch * key_heads, network.size + 1)
+    options = options_of(key, network, seen is not None, noise)
+    grid = batch * key_heads, -(-m // SHARE)
+    parts = scale.new_empty(grid[0] * grid[1], network.size + 1)
+    sizes, strides = (key_heads, u.shape[1] // key_heads, m), (key.stride()[:3], dk.stride()[:3])
+    shown = key if seen is None else seen
+    dscale, dloc, dlogits = others
+    tensors = key, u, shown, scale, stats, dbias, dscale, dloc
+    numbers = sizes, strides[0], noise.level
+    sums = _launch_sums(launch_slopes, grid, tensors, numbers, options, u)
     launch_backward(
-        (batch * key_heads, 1),
-        (key, u, key if seen is None else seen, log_shape, tuple(network), scale, stats, dbias,
-         *others, dk, torch.empty_like(scale), parts),
-        ((key_heads, u.shape[1] // key_heads, m), (key.stride()[:3], dk.stride()[:3]),
-         (noise.rho, noise.level)),
-        **options_of(key, network, seen is not None, noise),
+        grid,
+        (key, u, shown, log_shape, tuple(network), scale, stats, dbias, dscale, dloc, dlogits,
+         sums, dk, parts),
+        (sizes, strides, (noise.rho, noise.level)),
+        **options,
     )  # fmt: skip
     return parts if noise.with_kl else parts[:, :1]

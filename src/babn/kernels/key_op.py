@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from babn.kernels.key_attention import attend, attend_backward
-from babn.kernels.key_noise import Network, Noise, draw, draw_backward_into
+from babn.kernels.key_noise import SHARE, Network, Noise, draw, draw_backward_into
 from babn.kernels.launch import VERSION, token_by_token
 
 
@@ -64,7 +64,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, u: Tensor, *rest: Any) -> tuple[Tensor, .
     with_kl = rest[-1]
     scales = u.new_empty(k.shape[:3])
     loc, logits = (torch.empty_like(scales if with_kl else scales[:0]) for _ in range(2))
-    stats = u.new_empty(*k.shape[:2], _padded(k.shape[-1]) + 1)
+    stats = u.new_empty(*k.shape[:2], _padded(k.shape[-1]) + 2)
     out = token_by_token(q, q.shape[2], v.shape[-1])
     return out, scales, loc, logits, torch.empty_like(u), u.new_empty(q.shape[:3]), stats
 
@@ -77,7 +77,7 @@ def _(
     *network, with_kl = *rest[:4], rest[-1]
     size = sum(x.numel() for x in network) + 1 if with_kl else 1
     dq, dk, dv = (token_by_token(x, x.shape[2], x.shape[3]) for x in (q, k, v))
-    return dq, dk, dv, u.new_empty(k.shape[0] * k.shape[1], size)
+    return dq, dk, dv, u.new_empty(k.shape[0] * k.shape[1] * -(-k.shape[2] // SHARE), size)
 
 
 def _padded(size: int) -> int:

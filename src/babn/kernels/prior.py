@@ -61,6 +61,7 @@ def keys_seen(MASK, keys, m, stride, HAS_MASK: tl.constexpr):
 @triton.jit
 def read_keys(inputs, outputs, strides, heads, m, C: tl.constexpr):
     """All keys of one head of one example."""
+    BLOCK_N: tl.constexpr = C.BLOCK_N
     K, W1, B1, W2, B2, MASK = inputs
     OUT, REST = outputs
     k_strides, mask_strides = strides
@@ -92,7 +93,7 @@ def read_keys(inputs, outputs, strides, heads, m, C: tl.constexpr):
             top = higher
     if C.IS_NORMALIZED:
         lse = top + log2(total)
-        rest = tl.zeros([C.BLOCK_N], tl.float32)
+        rest = tl.zeros([BLOCK_N], tl.float32)
         for start in range(0, m, C.BLOCK_N):
             keys = start + tl.arange(0, C.BLOCK_N)
             seen = keys_seen(MASK, keys, m, mask_strides[3], C.HAS_MASK)
@@ -120,6 +121,8 @@ def read_keys_backward(inputs, grads, outputs, strides, heads, m, C: tl.constexp
     With normalised shapes, DPRIOR is the contribution of pairs to their gradient. The rest is a
     function of the shape times WEIGHT, the total weight of the KL over all rows.
     """
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    BLOCK_H: tl.constexpr = C.BLOCK_H
     K, W1, B1, W2, MASK, PRIOR = inputs
     DPRIOR, WEIGHT = grads
     DK, SUMS = outputs
@@ -142,9 +145,9 @@ def read_keys_backward(inputs, grads, outputs, strides, heads, m, C: tl.constexp
             seen = keys_seen(MASK, keys, m, mask_strides[3], C.HAS_MASK)
             _, slope = gradient_of_logs(PRIOR, DPRIOR, keys, seen, weight, C)
             total += tl.sum(slope, 0, keep_dims=True)
-    dw1 = tl.zeros([C.BLOCK_H, C.BLOCK_D], tl.float32)
-    db1 = tl.zeros([C.BLOCK_H], tl.float32)
-    dw2 = tl.zeros([C.BLOCK_H], tl.float32)
+    dw1 = tl.zeros([BLOCK_H, BLOCK_D], tl.float32)
+    db1 = tl.zeros([BLOCK_H], tl.float32)
+    dw2 = tl.zeros([BLOCK_H], tl.float32)
     db2 = tl.zeros([1], tl.float32)
     for start in range(place * C.SHARE, tl.minimum(m, (place + 1) * C.SHARE), C.BLOCK_N):
         keys = start + tl.arange(0, C.BLOCK_N)
