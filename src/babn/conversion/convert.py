@@ -14,9 +14,9 @@ from babn.conversion.call_checks import attach_checks
 from babn.conversion.discover import discover, install_everywhere
 from babn.conversion.forwards import Undo
 from babn.conversion.functional_route import install_functional
-from babn.conversion.hooks import Enter, Leave, unwrap_checkpoints
+from babn.conversion.hooks import Enter, leave, unwrap_checkpoints
 from babn.conversion.inspection import Inspection, likely_device
-from babn.conversion.plan import Call, Chain, to_list
+from babn.conversion.plan import Call, Chain
 from babn.conversion.recorder import RECURRENT
 from babn.conversion.state import (
     ATTRIBUTE,
@@ -167,7 +167,7 @@ def describe(state: BeliefState) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "rule": state.config.to_dict(),
-        "chains": to_list(state.chains),
+        "chains": [asdict(chain) for chain in state.chains],
         "kept": [asdict(call) for call in state.kept],
         **({"modules_to_save": list(state.saved_modules)} if state.saved_modules else {}),
     }
@@ -232,6 +232,6 @@ def _attach_hooks(model: nn.Module) -> list[Undo]:
     for module in dict.fromkeys(entries):
         if any(hasattr(inner, CALL_SITE) for inner in module.modules()):
             enter = module.register_forward_pre_hook(Enter(model), with_kwargs=True)
-            leave = module.register_forward_hook(Leave(), with_kwargs=True, always_call=True)
-            undos += [enter.remove, leave.remove]
+            closing = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
+            undos += [enter.remove, closing.remove]
     return undos

@@ -65,18 +65,15 @@ class ForwardContext:
         self.sizes: dict[int, tuple[int, int]] = {}
         self.layer_kl = LayerKL(state, override.counted)
 
-    def weights(self, site: CallSite, scores: Scores) -> Tensor:
-        """The attention weights of the next call at `site`; keeps its KL."""
-        place = self._next_place(site)
-        self._note_memory(scores.phi.numel(), BYTES_PER_PAIR)
-        posterior = self._posterior(place, scores)
-        if self.mode == "mean":
-            return posterior.mean_weights()
-        return posterior.sample_weights(self._noise(place))
+    def posterior(
+        self, site: CallSite, scores: Scores, bytes_per_pair: int = BYTES_PER_PAIR
+    ) -> tuple[Posterior, NoiseLike | None]:
+        """The posterior of the next call at `site`, and its noise source; `None` for the mean.
 
-    def _posterior(self, place: tuple[int, int], scores: Scores) -> Posterior:
-        """The posterior of a call at the noise level; keeps its KL."""
-        chain, step = place
+        Keeps the KL.
+        """
+        chain, step = place = self._next_place(site)
+        self._note_memory(scores.phi.numel(), bytes_per_pair)
         rule = self._rule(chain)
         queries, keys = scores.phi.shape[-2:]
         states = self._upward(place, lambda: rule.upward(scores), (queries, keys))
@@ -87,7 +84,7 @@ class ForwardContext:
             posterior = posterior.at_level(self.level)
         if self.override.posteriors is not None:
             self.override.posteriors.append((self.state.layer_name(place), posterior))
-        return posterior
+        return posterior, self._noise(place) if self.mode == "sample" else None
 
     def _noise(self, place: tuple[int, int]) -> NoiseLike:
         """The noise source of a call."""
@@ -108,7 +105,11 @@ class ForwardContext:
             self._note_memory(pairs, 1)
             return softmax_attention(inputs, self.dropout(inputs))
         if config.biases_keys and inputs.softcap is None:
-            return self._with_factors(site, inputs)
+            posterior, noise = self.posterior(site, inputs.without_scores(), bytes_per_pair=1)
+            if noise is None:
+                return softmax_attention(inputs, self.dropout(inputs))
+            assert isinstance(posterior, KeyPosterior)
+            return attention_with_factors(inputs, posterior.log_sample(noise), self.dropout(inputs))
         if site.recurrent or not self._takes_triton(inputs):
             return None
         inputs = inputs.with_causal_mask()
@@ -122,17 +123,6 @@ class ForwardContext:
         if kl_rows is not None:
             self.layer_kl.keep_rows(place, kl_rows, inputs)
         return output
-
-    def _with_factors(self, site: CallSite, inputs: Inputs) -> Tensor:
-        """Torch's attention with a sample of the keys' variables as factors of the weights."""
-        place = self._next_place(site)
-        self._note_memory(math.prod(inputs.pairs), 1)
-        posterior = self._posterior(place, inputs.without_scores())
-        assert isinstance(posterior, KeyPosterior)
-        if self.mode == "mean":
-            return softmax_attention(inputs, self.dropout(inputs))
-        log_e = posterior.log_sample(self._noise(place))
-        return attention_with_factors(inputs, log_e, self.dropout(inputs))
 
     def _upward(
         self, place: tuple[int, int], compute: Callable[[], Any], sizes: tuple[int, int]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from babn.conversion.forwards import Undo, override_forward
 from babn.conversion.functional_route import multi_head_attention
-from babn.conversion.recorder import recorder
+from babn.conversion.recorder import active_recorder
 
 
 def multihead_forward(
@@ -98,7 +98,7 @@ def _zero_padding(module: nn.Module, args: Any, kwargs: dict[str, Any], output: 
     """Writes the zeros that the fast path of `nn.TransformerEncoder` writes at padding."""
     padding = kwargs.get("src_key_padding_mask", args[2] if len(args) > 2 else None)
     fast = torch.backends.mha.get_fastpath_enabled() and not torch.is_grad_enabled()
-    if padding is None or module.training or not fast or recorder.calls is not None:
+    if padding is None or module.training or not fast or active_recorder() is not None:
         return output
     padding = padding != 0
     if bool((padding[:, :-1] & ~padding[:, 1:]).any()):  # the fast path needs right padding

@@ -7,24 +7,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from babn.conversion.full_precision import can_be_widened
+
 FULL, HALF = 1e-4, 5e-2
-"""Relative tolerance for rounding in float32, and in any coarser dtype."""
+"""Relative tolerance for rounding in float32, and in coarser or unknown precision."""
 
 
-def tolerance(model: nn.Module, calls: set[torch.dtype], output: Any) -> float:
+def tolerance(model: nn.Module, keys: list[Tensor], output: Any) -> float:
     """The relative tolerance for rounding in the outputs of a model.
 
     Args:
         model: The model.
-        calls: The dtypes of its attention calls.
+        keys: The keys of its attention calls.
         output: Its output.
     """
     parameters = list(model.parameters())
     made = {x.dtype for x in numbers(output).values() if x.is_floating_point()}
-    coarse = (made | calls | {p.dtype for p in parameters}) - {torch.float32, torch.float64}
+    computed = {x.dtype for x in (*parameters, *keys)}
+    coarse = (made | computed) - {torch.float32, torch.float64}
     devices = {p.device.type for p in parameters} | {"cpu"}
     cast = any(torch.is_autocast_enabled(device) for device in devices - {"meta"})
-    return HALF if coarse or cast else FULL
+    return HALF if coarse or cast or not can_be_widened(model) else FULL
 
 
 def largest_gap(before: Any, after: Any, moved: Any = None, most: float = FULL) -> float:

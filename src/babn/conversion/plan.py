@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, get_type_hints
 
@@ -106,13 +106,8 @@ def group(calls: Iterable[Call]) -> tuple[Chain, ...]:
     )
 
 
-def to_list(chains: Sequence[Chain]) -> list[dict[str, Any]]:
-    """JSON values of chains."""
-    return [asdict(chain) for chain in chains]
-
-
 def from_list(values: Iterable[dict[str, Any]]) -> tuple[Chain, ...]:
-    """The inverse of `to_list`."""
+    """Chains from JSON values."""
     return tuple(
         Chain(str(chain["name"]), tuple(map(Call.from_dict, chain["calls"]))) for chain in values
     )
