@@ -62,7 +62,8 @@ class BeliefState(nn.Module):
         self.saved_modules: tuple[str, ...] = ()  # of the base, set by `freeze_base`
         self.level = 1.0  # the same number, without a device synchronisation
         self.last_kl: dict[str, Tensor] | None = None
-        self.kl_use: Any = None
+        self.kl_use: set[str] | None = None
+        self.kl_warned = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles do not hold the graph of the last forward."""
