@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from babn.attention.rule import RuleConfig
+from babn.attention.method import MethodConfig
 from babn.conversion.convert import (
     FORMAT,
     apply_plan,
@@ -273,7 +273,7 @@ def _names(values: Any, path: Path) -> tuple[str, ...]:
 
 
 def _check_shapes(
-    config: RuleConfig, chains: tuple[Chain, ...], tensors: dict[str, Tensor], path: Path
+    config: MethodConfig, chains: tuple[Chain, ...], tensors: dict[str, Tensor], path: Path
 ) -> None:
     """Validates tensors against their description, before memory is allocated."""
     try:
@@ -291,7 +291,9 @@ def _check_shapes(
         )
 
 
-def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...], tuple[Call, ...]]:
+def _parse(
+    description: Any, path: Path
+) -> tuple[MethodConfig, tuple[Chain, ...], tuple[Call, ...]]:
     version = description.get("format") if isinstance(description, dict) else None
     if version != FORMAT:
         raise FormatError(
@@ -303,7 +305,7 @@ def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...],
         if not chains or not all(chain.calls for chain in chains):
             raise ValueError("no attention calls")
         kept = tuple(map(Call.from_dict, description.get("kept", ())))
-        return RuleConfig.from_dict(dict(description["rule"])), chains, kept
+        return MethodConfig.from_dict(dict(description["rule"])), chains, kept
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{path} is damaged: {one_line(error)} {AGAIN}") from error
 

@@ -16,10 +16,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from babn.attention.inputs import Scores
-from babn.attention.keys import SMALLEST_K, KeyBeliefRule
+from babn.attention.keys import SMALLEST_K, KeyBeliefMethod
 from babn.attention.masking import Mask, from_ranks, in_rank_order, normalize
+from babn.attention.method import KL_WEIGHT, AttentionMethod, ChainShape, MethodConfig
 from babn.attention.prior import KeyNetwork
-from babn.attention.rule import KL_WEIGHT, AttentionRule, ChainShape, RuleConfig
 from babn.attention.stochastic import NormalizedPosterior, log_weights
 from babn.attention.upward import Axis, AxisMap, upward_path
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
@@ -56,7 +56,7 @@ PAIRS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeliefConfig(RuleConfig):
+class BeliefConfig(MethodConfig):
     r"""Settings of Bayesian attention belief networks.
 
     See [Zhang et al. 2021](https://arxiv.org/abs/2106.05251).
@@ -226,9 +226,9 @@ class BeliefConfig(RuleConfig):
         r"""Whether a call is the posterior mean with $\sigma = 0$."""
         return not sample and not with_kl and self.sigma == 0
 
-    def build(self, shape: ChainShape) -> AttentionRule:
+    def build(self, shape: ChainShape) -> AttentionMethod:
         """The method for a chain, with one posterior and one prior per parameter set."""
-        kind = KeyBeliefRule if self.noise_over == "keys" else BeliefRule
+        kind = KeyBeliefMethod if self.noise_over == "keys" else BeliefMethod
         return kind(self, shape)
 
 
@@ -317,7 +317,7 @@ class WeibullEncoder(nn.Module):
         return Weibull(k, log_lam, self.config.noise, log_mean)
 
 
-class BeliefRule(AttentionRule):
+class BeliefMethod(AttentionMethod):
     r"""A chain of Weibull posteriors with an upward path, and gamma priors from the keys.
 
     $$q(S) = \prod_{l=1}^L \mathrm{Weibull}(S^l \mid k^l, \lambda^l), \qquad
@@ -334,10 +334,10 @@ class BeliefRule(AttentionRule):
 
     Example:
         >>> config = BeliefConfig.pairs(max_length=4)
-        >>> rule = config.build(ChainShape(heads=2, head_dim=8, parameter_sets=(0, 1)))
+        >>> method = config.build(ChainShape(heads=2, head_dim=8, parameter_sets=(0, 1)))
         >>> scores = Scores(torch.zeros(1, 2, 3, 4), None, torch.zeros(1, 2, 4, 8))
-        >>> upward = rule.upward(scores)
-        >>> rule(1, scores, upward).mean_weights().shape
+        >>> upward = method.upward(scores)
+        >>> method(1, scores, upward).mean_weights().shape
         torch.Size([1, 2, 3, 4])
     """
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from babn.attention.belief import BeliefConfig
-from babn.attention.rule import AttentionRule, RuleConfig
+from babn.attention.method import AttentionMethod, MethodConfig
 from babn.conversion.attend import CALL_SITE
 from babn.conversion.call_checks import attach_checks
 from babn.conversion.discover import discover, install_everywhere
@@ -46,7 +46,7 @@ _UNDOS = "_babn_undos"
 
 
 def inspect(
-    model: nn.Module, example_inputs: Any = None, config: RuleConfig | None = None
+    model: nn.Module, example_inputs: Any = None, config: MethodConfig | None = None
 ) -> Inspection:
     """Reports what conversion would do, without changing the model.
 
@@ -76,7 +76,7 @@ def inspect(
 
 def convert(
     model: Model,
-    config: RuleConfig | None = None,
+    config: MethodConfig | None = None,
     example_inputs: Any = None,
 ) -> Model:
     """Replaces the attention of `model` by an attention method, in place.
@@ -95,17 +95,17 @@ def convert(
     check_convertible(model, config)
     found = discover(model, example_inputs, config.layers)
     state = BeliefState(config, found.chains, found.kept)
-    for chain, rule in zip(state.chains, state.rules, strict=True):
-        cast(AttentionRule, rule).observe([found.keys[call.order] for call in chain.calls])
+    for chain, method in zip(state.chains, state.rules, strict=True):
+        cast(AttentionMethod, method).observe([found.keys[call.order] for call in chain.calls])
     return apply_plan(model, state)
 
 
-def check_convertible(model: nn.Module, config: RuleConfig) -> None:
+def check_convertible(model: nn.Module, config: MethodConfig) -> None:
     """Validates that a model can be converted."""
-    if not isinstance(config, RuleConfig):
+    if not isinstance(config, MethodConfig):
         raise ConfigError(
             f"config={config!r} is not a method's configuration. Pass babn.BeliefConfig(...), "
-            "babn.BamConfig(...) or another RuleConfig."
+            "babn.BamConfig(...) or another MethodConfig."
         )
     check_whole(model)
     for path, module in model.named_modules():
@@ -193,7 +193,7 @@ def revert(model: Model) -> Model:
     return model
 
 
-def _check_lengths(config: RuleConfig, chains: tuple[Chain, ...]) -> None:
+def _check_lengths(config: MethodConfig, chains: tuple[Chain, ...]) -> None:
     longest = max(call.keys for chain in chains for call in chain.calls)
     if config.max_keys is not None and longest > config.max_keys:
         raise KeyLengthError(

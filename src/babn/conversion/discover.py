@@ -64,7 +64,7 @@ def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int])
     Args:
         model: The model.
         example_inputs: As for `convert`.
-        layers: The layers to convert, as in `RuleConfig`.
+        layers: The layers to convert, as in `MethodConfig`.
     """
     check_does_not_switch(model)
     call = example_call(model, example_inputs)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -11,8 +11,8 @@ from torch import Tensor
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.key_forms import attention_with_factors
 from babn.attention.keys import KeyPosterior
+from babn.attention.method import AttentionMethod, Posterior
 from babn.attention.noise_source import NoiseLike
-from babn.attention.rule import AttentionRule, Posterior
 from babn.attention.softmax import softmax_attention, takes_softmax
 from babn.conversion.layer_kl import LayerKL
 from babn.conversion.override import Mode, Override
@@ -74,10 +74,10 @@ class ForwardContext:
         """
         chain, step = place = self._next_place(site)
         self._note_memory(scores.phi.numel(), bytes_per_pair)
-        rule = self._rule(chain)
+        method = self._method(chain)
         queries, keys = scores.phi.shape[-2:]
-        states = self._upward(place, lambda: rule.upward(scores), (queries, keys))
-        posterior: Posterior = rule(step, scores, states)
+        states = self._upward(place, lambda: method.upward(scores), (queries, keys))
+        posterior: Posterior = method(step, scores, states)
         if self.with_kl:
             self.layer_kl.keep(place, posterior, scores)
         if self.level != 1:
@@ -115,11 +115,13 @@ class ForwardContext:
         inputs = inputs.with_causal_mask()
         chain, step = place = self._next_place(site)
         self._note_memory(pairs, BYTES_PER_FUSED_PAIR)
-        rule = self._rule(chain)
+        method = self._method(chain)
         queries, keys = inputs.pairs[-2:]
-        states = self._upward(place, lambda: dispatch.upward_states(rule, inputs), (queries, keys))
+        states = self._upward(
+            place, lambda: dispatch.upward_states(method, inputs), (queries, keys)
+        )
         request = dispatch.Request(sample, self.with_kl, self.override.noise_source, self.level)
-        output, kl_rows = dispatch.attend(rule, step, inputs, states, request)
+        output, kl_rows = dispatch.attend(method, step, inputs, states, request)
         if kl_rows is not None:
             self.layer_kl.keep_rows(place, kl_rows, inputs)
         return output
@@ -174,10 +176,8 @@ class ForwardContext:
         """Whether the kernels support noise levels other than 1; they then compute no KL."""
         return dispatch.supports_levels(self.state.config) and not self.with_kl
 
-    def _rule(self, chain: int) -> AttentionRule:
-        rule = self.state.rules[chain]
-        assert isinstance(rule, AttentionRule)
-        return rule
+    def _method(self, chain: int) -> AttentionMethod:
+        return cast(AttentionMethod, self.state.rules[chain])
 
     def _note_memory(self, pairs: int, each: int) -> None:
         if self.override.memory is not None:

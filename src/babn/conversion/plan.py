@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import torch
 
 from babn.attention.layers import ALL, COUNTED, FORMS, NUMBER, terms_of
-from babn.attention.rule import ChainShape, RuleConfig
+from babn.attention.method import ChainShape, MethodConfig
 from babn.errors import ConfigError
 from babn.validation import MOST, shown
 
@@ -76,7 +76,7 @@ class Chain:
     name: str
     calls: tuple[Call, ...]
 
-    def shape(self, config: RuleConfig) -> ChainShape:
+    def shape(self, config: MethodConfig) -> ChainShape:
         """The sizes that the method needs, with parameters shared as configured."""
         if config.share == "all":
             sets = [0] * len(self.calls)
@@ -88,7 +88,7 @@ class Chain:
         first = self.calls[0]
         return ChainShape(first.heads, first.head_dim, tuple(sets), first.rowwise)
 
-    def parameters(self, config: RuleConfig) -> int:
+    def parameters(self, config: MethodConfig) -> int:
         """Number of parameters that the method adds for this chain."""
         with torch.device("meta"):
             return sum(p.numel() for p in config.build(self.shape(config)).parameters())
@@ -122,7 +122,7 @@ def choose(calls: Sequence[Call], layers: str) -> tuple[tuple[Call, ...], tuple[
 
     Args:
         calls: All calls, in call order.
-        layers: The chosen layers, as in `RuleConfig.layers`.
+        layers: The chosen layers, as in `MethodConfig.layers`.
     """
     stacks = list(stacks_of(calls).values())
     taken: set[int] = set()

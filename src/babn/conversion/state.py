@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from babn.attention.rule import RuleConfig
+from babn.attention.method import MethodConfig
 from babn.conversion.plan import Call, Chain
 from babn.errors import NotConvertedError
 
@@ -49,7 +49,7 @@ class BeliefState(nn.Module):
     noise_level: Tensor
 
     def __init__(
-        self, config: RuleConfig, chains: tuple[Chain, ...], kept: tuple[Call, ...] = ()
+        self, config: MethodConfig, chains: tuple[Chain, ...], kept: tuple[Call, ...] = ()
     ) -> None:
         super().__init__()
         self.config = config

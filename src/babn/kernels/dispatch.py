@@ -17,12 +17,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.bam import BamConfig, BamRule
-from babn.attention.belief import BeliefConfig, BeliefRule, UpwardStates, WeibullEncoder
+from babn.attention.bam import BamConfig, BamMethod
+from babn.attention.belief import BeliefConfig, BeliefMethod, UpwardStates, WeibullEncoder
 from babn.attention.inputs import Inputs
 from babn.attention.masking import Mask, from_ranks, is_rowwise
+from babn.attention.method import AttentionMethod, MethodConfig
 from babn.attention.noise_source import NoiseSource
-from babn.attention.rule import AttentionRule, RuleConfig
 from babn.attention.upward import AxisMap, upward_path
 from babn.kernels.settings import Settings
 
@@ -64,14 +64,14 @@ class PackedStates(UpwardStates):
     joint: list[tuple[Tensor, Tensor]] | None = None
 
 
-def has_kernels(config: RuleConfig) -> bool:
+def has_kernels(config: MethodConfig) -> bool:
     """Whether there are kernels for a method."""
     if isinstance(config, BeliefConfig):
         return config.noise_over == "pairs"
     return isinstance(config, BamConfig) and config.family == "weibull"
 
 
-def supports_levels(config: RuleConfig) -> bool:
+def supports_levels(config: MethodConfig) -> bool:
     """Whether the kernels of a method support noise levels other than 1."""
     return isinstance(config, BamConfig)
 
@@ -137,7 +137,7 @@ def why_not_triton(inputs: Inputs, forced: bool) -> str | None:
 
 
 def attend(
-    rule: AttentionRule,
+    rule: AttentionMethod,
     step: int,
     inputs: Inputs,
     upward: UpwardStates | None,
@@ -154,9 +154,9 @@ def attend(
     """
     from babn.kernels.op import weibull_attention
 
-    assert isinstance(rule, BeliefRule | BamRule)
+    assert isinstance(rule, BeliefMethod | BamMethod)
     config = rule.config
-    if isinstance(rule, BeliefRule):
+    if isinstance(rule, BeliefMethod):
         rho, fixed_k, sigma, alpha = rule.config.rho, 0.0, rule.config.sigma, 1.0
         maps = _shape_and_scale(rule.encoder(step), step, upward)
     else:
@@ -187,14 +187,14 @@ def attend(
     return output, kl_rows if request.with_kl else None
 
 
-def upward_states(rule: AttentionRule, first: Inputs) -> UpwardStates | None:
+def upward_states(rule: AttentionMethod, first: Inputs) -> UpwardStates | None:
     """The upward states of a chain from its first call, in the precision of the queries.
 
     Args:
         rule: The method.
         first: The first call of the chain.
     """
-    if not isinstance(rule, BeliefRule) or not (maps := rule.upward_maps()):
+    if not isinstance(rule, BeliefMethod) or not (maps := rule.upward_maps()):
         return None
     config = rule.config
     if config.upward == "heads" and (first.mask is None or first.mask.shape[1] == 1):

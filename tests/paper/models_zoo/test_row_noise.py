@@ -6,8 +6,8 @@ import torch
 
 import babn
 from babn.attention.inputs import Scores
+from babn.attention.method import ChainShape
 from babn.attention.noise_source import NoiseSource
-from babn.attention.rule import ChainShape
 from babn.distributions.noise import Family, NoiseName, noise_for
 from babn_paper.models.row_noise import RowNoiseSource
 
