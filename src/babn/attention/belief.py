@@ -6,7 +6,6 @@ posterior.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
@@ -29,10 +28,6 @@ from babn.validation import check_at_least, check_count
 
 LARGEST_PHI = 30.0
 """Ceiling of raw scores in the shape: above it the noise is below the resolution of float32."""
-
-
-Preset = Literal["default", "paper", "released"]
-"""Names of configurations: this library's, the published method's, the released code's."""
 
 PAIR_FIELDS = (
     "sigma",
@@ -181,20 +176,6 @@ class BeliefConfig(MethodConfig):
         """
         released = {"rho": 1.5, "beta": 1e-6, "noise": "truncated-paper", "kl_weight": 1.0}
         return cls.pairs(**{**released, **settings})
-
-    @classmethod
-    def preset(cls, name: Preset, **settings: Any) -> "BeliefConfig":
-        """The configuration of a preset by name.
-
-        Args:
-            name: `"default"`, `"paper"` for `paper()` or `"released"` for `released_settings()`.
-            **settings: Fields that differ from the preset.
-        """
-        presets: dict[str, Callable[..., BeliefConfig]]
-        presets = {"default": cls, "paper": cls.paper, "released": cls.released_settings}
-        if name not in presets:
-            raise ConfigError(f"preset={name!r} is not known. Choose from {sorted(presets)}.")
-        return presets[name](**settings)
 
     @classmethod
     def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:

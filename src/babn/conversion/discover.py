@@ -21,10 +21,16 @@ from babn.conversion.dry_run import (
 )
 from babn.conversion.example_inputs import example_call, without_padding
 from babn.conversion.forwards import Undo
-from babn.conversion.full_precision import can_be_widened, full_precision, widened
 from babn.conversion.functional_route import FunctionalMode
 from babn.conversion.multihead_route import install_multihead
-from babn.conversion.output_gap import FULL, largest_gap, tolerance
+from babn.conversion.output_gap import (
+    FULL,
+    can_be_widened,
+    full_precision,
+    largest_gap,
+    tolerance,
+    widened,
+)
 from babn.conversion.plan import Call, Chain, choose, group
 from babn.conversion.recorder import ModuleStack, Recorder, recording
 from babn.conversion.softmax_route import install_softmax
