@@ -102,16 +102,19 @@ class BeliefState(nn.Module):
 
 
 def own_state(module: nn.Module) -> BeliefState | None:
-    """The state of this module, if it is the root of a converted model.
-
-    PEFT's `modules_to_save` replaces it by a wrapper with a trained copy for each adapter.
-    """
+    """The state of this module, if it is the root of a converted model."""
     found: Any = module._modules.get(ATTRIBUTE)
-    if found is not None and hasattr(found, "modules_to_save"):
-        enabled = [a for a in found.active_adapters if a in found.modules_to_save]
-        off = found.disable_adapters or not enabled
-        found = found.original_module if off else found.modules_to_save[enabled[0]]
+    if hasattr(found, "modules_to_save"):
+        found = active_copy(found)
     return found if isinstance(found, BeliefState) else None
+
+
+def active_copy(wrapper: Any) -> nn.Module:
+    """The module that a wrapper of PEFT's `modules_to_save` uses: one copy for each adapter."""
+    enabled = [name for name in wrapper.active_adapters if name in wrapper.modules_to_save]
+    off = wrapper.disable_adapters or not enabled
+    found: nn.Module = wrapper.original_module if off else wrapper.modules_to_save[enabled[0]]
+    return found
 
 
 def converted_roots(model: nn.Module) -> list[nn.Module]:

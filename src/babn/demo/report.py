@@ -1,4 +1,4 @@
-"""The demo's words: the table's columns, comparisons, examples and next steps."""
+"""Texts of the demo: columns of the table, comparisons, examples and next steps."""
 
 from dataclasses import dataclass
 

@@ -36,13 +36,10 @@ NAMED = 6
 LOGGED = "kl/"
 """Prefix of layer names in a trainer's log."""
 
-Runs = Series
-"""One value for each step, or a row of them for each seed."""
-
 
 @drawing
 def training_curves(
-    history: Mapping[str, Runs] | Mapping[str, Mapping[str, Runs]],
+    history: Mapping[str, Series] | Mapping[str, Mapping[str, Series]],
     steps: Series | None = None,
     *,
     label: str = "loss",
@@ -76,8 +73,8 @@ def training_curves(
     return arranged(figure)
 
 
-def _by_panel(history: Any, label: str) -> dict[str, dict[str, Runs]]:
-    """Runs by panel and method."""
+def _by_panel(history: Any, label: str) -> dict[str, dict[str, Series]]:
+    """Series by panel and method."""
     check_some(history, "history", "a mapping from names of methods to numbers over steps")
     nested = isinstance(next(iter(history.values())), Mapping)
     panels = history if nested else {label: history}
@@ -87,7 +84,7 @@ def _by_panel(history: Any, label: str) -> dict[str, dict[str, Runs]]:
 
 
 def _draw_runs(
-    panel: Axes, index: int, name: str, runs: Runs, steps: Series | None, argument: str
+    panel: Axes, index: int, name: str, runs: Series, steps: Series | None, argument: str
 ) -> None:
     """Draws the mean over seeds, with a band of one standard deviation."""
     values = as_runs(argument, runs)
