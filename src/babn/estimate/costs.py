@@ -113,7 +113,7 @@ class Plan:
         """Number of upward states."""
         if not isinstance(self.config, BeliefConfig) or not self.maps:
             return 0
-        return _states(self.config, len(self.chosen))
+        return math.ceil(len(self.chosen) / self.config.upward_share)
 
     @property
     def one_query(self) -> bool:
@@ -146,11 +146,6 @@ def belief_parameters(config: MethodConfig, shape: Shape, layers: int) -> int:
     with torch.device("meta"):
         method = config.build(ChainShape(shape.heads, shape.head_dim, tuple(range(layers))))
     return sum(parameter.numel() for parameter in method.parameters())
-
-
-def _states(config: BeliefConfig, layers: int) -> int:
-    """Upward states in a chain of `layers` layers."""
-    return math.ceil(layers / config.upward_share)
 
 
 def parts(plan: Plan) -> list[Part]:
