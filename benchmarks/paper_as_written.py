@@ -56,7 +56,7 @@ class Method:
         rate: Learning rate of the new parameters, as a multiple of the others'.
     """
 
-    config: babn.RuleConfig | None
+    config: babn.MethodConfig | None
     annealing: babn.KLAnnealing = ANNEALED
     rate: float = 1.0
 

@@ -7,18 +7,14 @@ paths, with the upward or the downward path alone, and compares the marginals of
 observations with those of the exact sampler. Writes the numbers and a figure.
 """
 
-import argparse
-import json
 import statistics
 import time
-from pathlib import Path
+from functools import partial
 from typing import Any, get_args
 
 import torch
+from seeded_checks import parser_for, run
 
-from babn import plots
-from babn.files import replace_file
-from babn_paper.experiments.environment import machine, versions
 from babn_paper.gbn import GammaBeliefNetwork, WeibullNetwork, agreement, fit, sample_posterior
 from babn_paper.gbn.comparison import importance_bound
 from babn_paper.gbn.encoder import Paths
@@ -103,41 +99,22 @@ def table(records: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> None:
-    """Compares every depth with every seed, saving after each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    """Compares every depth with every seed."""
+    parser = parser_for(__file__, __doc__.splitlines()[0], seeds=[0, 1], steps=2000)
     parser.add_argument("--layers", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--out", type=Path, default=Path("encoder_against_gibbs.json"))
-    parser.add_argument("--figure", type=Path, default=Path("encoder_against_gibbs.png"))
-    parser.add_argument("--redraw", action="store_true", help="only draw what --out holds")
     args = parser.parse_args()
-    records: list[dict[str, Any]] = []
-    if args.redraw:
-        records = json.loads(args.out.read_text())["records"]
-    else:
-        measure(args, records)
-    plots.save(encoder_agreement(records), args.figure)
-    print(*table(records), sep="\n")
-
-
-def measure(args: argparse.Namespace, records: list[dict[str, Any]]) -> None:
-    """Adds to the records, saving them after each seed."""
+    cases = [
+        (f"{layers} layers, seed {seed}", partial(compare, layers, seed, args.steps))
+        for layers in args.layers
+        for seed in args.seeds
+    ]
     settings = {
-        "steps": args.steps,
-        "seeds": args.seeds,
         "training": TRAINING,
         "held_out": HELD_OUT,
         "encoder_draws": ENCODER_DRAWS,
         "gibbs": GIBBS,
     }
-    head = {"versions": versions(), "machine": machine(), "settings": settings}
-    for layers in args.layers:
-        for seed in args.seeds:
-            records += compare(layers, seed, args.steps)
-            text = json.dumps({**head, "records": records}, indent=1)
-            replace_file(args.out, lambda partial, text=text: partial.write_text(text + "\n"))
-            print(f"{layers} layers, seed {seed}: done", flush=True)
+    run(args, cases, settings, encoder_agreement, table)
 
 
 if __name__ == "__main__":

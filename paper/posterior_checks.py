@@ -5,22 +5,18 @@
 One attention layer over a few keys with its own gamma prior as the known prior, and noisy
 observations of the attended value. Trains babn's layer on the evidence bound and measures the gap
 to the evidence, the coverage of credible intervals for attention weights, and the variance of
-gradients with the analytic and with the estimated divergence. Writes the numbers and a figure.
+gradients with the analytic and with the estimated KL. Writes the numbers and a figure.
 """
 
-import argparse
-import json
 import statistics
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
+from seeded_checks import parser_for, run
 
 import babn
-from babn import plots
-from babn.files import replace_file
-from babn_paper.experiments.environment import machine, versions
 from babn_paper.plots.posteriors import posterior_checks
 from babn_paper.simulation.attention_checks import exact_attention, gradient_variance, train
 from babn_paper.simulation.attention_encoders import (
@@ -50,7 +46,7 @@ SETTINGS = {
     "no upward path": replace(PLAIN, rho=0.0, sigma=0.0),
     "truncated noise": replace(PLAIN, noise="truncated"),
 }
-"""Settings of the layer by name. The bound's divergence does not assume truncated noise."""
+"""Settings of the layer by name. The KL of the bound does not assume truncated noise."""
 
 
 def make(config: babn.BeliefConfig, seed: int) -> BeliefPosterior:
@@ -68,9 +64,9 @@ def make(config: babn.BeliefConfig, seed: int) -> BeliefPosterior:
 def judge(posterior: AttentionPosterior, seen: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:
     """Bound and coverage on held-out observations."""
     with torch.no_grad():
-        fit, divergence = bound_terms(posterior, seen, 500)
+        fit, kl = bound_terms(posterior, seen, 500)
     evidence = posterior.model.log_evidence(seen)
-    bound = (fit - divergence).mean(0)
+    bound = (fit - kl).mean(0)
     return {
         "elbo": bound.mean().item(),
         "evidence": evidence.mean().item(),
@@ -80,7 +76,7 @@ def judge(posterior: AttentionPosterior, seen: torch.Tensor, truth: torch.Tensor
 
 
 def gradients(posterior: BeliefPosterior, seen: torch.Tensor, stage: str) -> dict[str, Any]:
-    """Variances with both forms of the divergence."""
+    """Variances with both forms of the KL."""
     found = {"stage": stage}
     for name, analytic in {"analytic": True, "monte_carlo": False}.items():
         mean, variance = gradient_variance(posterior, seen[:64], analytic)
@@ -129,40 +125,18 @@ def table(records: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> None:
-    """Checks with every seed, saving after each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--out", type=Path, default=Path("posterior_checks.json"))
-    parser.add_argument("--figure", type=Path, default=Path("posterior_checks.png"))
-    parser.add_argument("--redraw", action="store_true", help="only draw what --out holds")
+    """Checks with every seed."""
+    parser = parser_for(__file__, __doc__.splitlines()[0], seeds=[0, 1, 2], steps=1500)
     args = parser.parse_args()
-    records: list[dict[str, Any]] = []
-    if args.redraw:
-        records = json.loads(args.out.read_text())["records"]
-    else:
-        measure(args, records)
-    plots.save(posterior_checks(records), args.figure)
-    print(*table(records), sep="\n")
-
-
-def measure(args: argparse.Namespace, records: list[dict[str, Any]]) -> None:
-    """Adds to the records, saving them after each seed."""
+    cases = [(f"seed {seed}", partial(check, seed, args.steps)) for seed in args.seeds]
     settings = {
-        "steps": args.steps,
-        "seeds": args.seeds,
         "keys": KEYS,
         "deviation": DEVIATION,
         "held_out": HELD_OUT,
         "draws": DRAWS,
         "rules": {name: config.to_dict() for name, config in SETTINGS.items()},
     }
-    head = {"versions": versions(), "machine": machine(), "settings": settings}
-    for seed in args.seeds:
-        records += check(seed, args.steps)
-        text = json.dumps({**head, "records": records}, indent=1)
-        replace_file(args.out, lambda partial, text=text: partial.write_text(text + "\n"))
-        print(f"seed {seed}: done", flush=True)
+    run(args, cases, settings, posterior_checks, table)
 
 
 if __name__ == "__main__":

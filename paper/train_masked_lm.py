@@ -66,9 +66,9 @@ def held_out(model: Any, ids: Tensor, tokenizer: Any, device: torch.device) -> d
     for x, y in zip(inputs.to(device).split(64), labels.to(device).split(64), strict=True):
         with torch.no_grad():
             logits = model(x).logits.float()
-        asked = y >= 0
-        losses.append(torch.nn.functional.cross_entropy(logits[asked], y[asked], reduction="none"))
-        right.append(logits[asked].argmax(-1) == y[asked])
+        logits, y = logits[y >= 0], y[y >= 0]  # the masked tokens
+        losses.append(torch.nn.functional.cross_entropy(logits, y, reduction="none"))
+        right.append(logits.argmax(-1) == y)
     model.train()
     return {
         "loss": torch.cat(losses).mean().item(),
@@ -119,9 +119,9 @@ def main() -> None:
             print(f"step {step}: held out {found}", flush=True)
     model.save_pretrained(args.out)
     tokenizer.save_pretrained(args.out)
-    asked = {name: str(value) for name, value in vars(args).items()}
-    told = {"asked": asked, "pieces": len(train), "held_out": found, **environment()}
-    (args.out / "training.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+    arguments = {name: str(value) for name, value in vars(args).items()}
+    about = {"arguments": arguments, "pieces": len(train), "held_out": found, **environment()}
+    (args.out / "training.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

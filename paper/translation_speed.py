@@ -49,7 +49,7 @@ def make(rule: str, size: str, length: int, device: torch.device) -> Any:
     if latent:
         return model
     more = {"max_length": length} if rule == "belief" else {}
-    return babn.convert(model, babn.RuleConfig.from_dict({"rule": rule, **more}))
+    return babn.convert(model, babn.MethodConfig.from_dict({"rule": rule, **more}))
 
 
 def words(batch: int, length: int, size: str, device: torch.device) -> Batch:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import babn
 from babn import tensor_files
 from babn.attention.inputs import Scores
-from babn.attention.rule import AttentionRule, ChainShape
+from babn.attention.method import AttentionMethod, ChainShape
 from babn.attention.softmax import PointMass
 from babn.conversion.state import belief_states
 from babn.errors import (
@@ -42,7 +42,7 @@ def bert(**settings: Any) -> nn.Module:
     return enlarge(model, 0.15).eval()
 
 
-def converted_bert(config: babn.RuleConfig = DOUBTFUL) -> nn.Module:
+def converted_bert(config: babn.MethodConfig = DOUBTFUL) -> nn.Module:
     model = babn.convert(bert(), config)
     enlarge(model.babn, 0.1)
     babn.set_kl_weight(model, 0.25)
@@ -242,7 +242,7 @@ def test_state_of_a_torch_model() -> None:
     assert torch.equal(*samples)
 
 
-class WarmRule(AttentionRule):
+class WarmMethod(AttentionMethod):
     """Softmax at a temperature of its own."""
 
     def __init__(self, temperature: float) -> None:
@@ -254,13 +254,13 @@ class WarmRule(AttentionRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmConfig(babn.RuleConfig):
+class WarmConfig(babn.MethodConfig):
     rule: ClassVar[str] = "warm"
 
     temperature: float = 2.0
 
-    def build(self, shape: ChainShape) -> WarmRule:
-        return WarmRule(self.temperature)
+    def build(self, shape: ChainShape) -> WarmMethod:
+        return WarmMethod(self.temperature)
 
 
 @pytest.mark.thorough

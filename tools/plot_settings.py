@@ -12,7 +12,7 @@ import torch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from babn import BeliefConfig, KLAnnealing, plots
-from babn.attention.rule import KL_WEIGHT
+from babn.attention.method import KL_WEIGHT
 from babn.distributions import Weibull, kl_weibull_gamma, noise_for
 from babn.plots.style import drawing, line_look, new_figure
 

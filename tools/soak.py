@@ -45,7 +45,7 @@ from babn_paper.experiments.evaluation import evaluate
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import run
 
-CONFIGS: tuple[babn.RuleConfig, ...] = (
+CONFIGS: tuple[babn.MethodConfig, ...] = (
     babn.BeliefConfig.pairs(max_length=16),
     babn.BamConfig(),
     babn.SoftmaxConfig(),
@@ -125,7 +125,7 @@ def one_round(number: int, folder: Path) -> None:
     experiment(config.rule, number, folder / "run")
 
 
-def classifier(config: babn.RuleConfig, folder: Path) -> None:
+def classifier(config: babn.MethodConfig, folder: Path) -> None:
     """Converts, trains, evaluates, saves, loads and reverts a classifier."""
     made = hf.BertConfig(**SIZES, intermediate_size=64, max_position_embeddings=32)
     base = hf.BertForSequenceClassification(made).to(device())
@@ -159,7 +159,7 @@ def train(model: Any) -> None:
     model.eval()
 
 
-def writer(config: babn.RuleConfig) -> None:
+def writer(config: babn.MethodConfig) -> None:
     """Generates with a language model and reads its attention maps."""
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 50, "n_positions": 32}
     made = hf.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, pad_token_id=0)

@@ -6,7 +6,7 @@ describe a model that is larger than the weights in the folder.
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,11 +140,16 @@ def weight_shapes(folder: Path) -> tuple[dict[str, tuple[int, ...]], int]:
     """The shapes of a model's weights by name, and the size of their files in bytes."""
     shapes: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder):
-        try:
-            with safe_open(path, framework="pt") as file:
-                shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError) as error:
-            raise FormatError(
-                f"{path} is damaged: {one_line(error)}. Save the model again."
-            ) from error
+        with opened(path) as file:
+            shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     return shapes, sum(path.stat().st_size for path in weight_files(folder))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """Opens a safetensors file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, SafetensorError) as error:
+        raise FormatError(f"{path} is damaged: {one_line(error)}. Save the model again.") from error

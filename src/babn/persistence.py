@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from babn.attention.rule import RuleConfig
+from babn.attention.method import MethodConfig
 from babn.conversion.convert import (
     FORMAT,
     apply_plan,
@@ -46,7 +45,7 @@ from babn.files import (
     read_object,
     replace_text,
 )
-from babn.model_folders import LOCAL, check_local, check_size, weight_files
+from babn.model_folders import LOCAL, check_local, check_size, opened, weight_files
 from babn.plugins import find_model_class
 from babn.tensor_files import CHECKSUM, checksum, read_tensors, write_tensors
 from babn.validation import shown
@@ -274,7 +273,7 @@ def _names(values: Any, path: Path) -> tuple[str, ...]:
 
 
 def _check_shapes(
-    config: RuleConfig, chains: tuple[Chain, ...], tensors: dict[str, Tensor], path: Path
+    config: MethodConfig, chains: tuple[Chain, ...], tensors: dict[str, Tensor], path: Path
 ) -> None:
     """Validates tensors against their description, before memory is allocated."""
     try:
@@ -292,7 +291,9 @@ def _check_shapes(
         )
 
 
-def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...], tuple[Call, ...]]:
+def _parse(
+    description: Any, path: Path
+) -> tuple[MethodConfig, tuple[Chain, ...], tuple[Call, ...]]:
     version = description.get("format") if isinstance(description, dict) else None
     if version != FORMAT:
         raise FormatError(
@@ -304,27 +305,20 @@ def _parse(description: Any, path: Path) -> tuple[RuleConfig, tuple[Chain, ...],
         if not chains or not all(chain.calls for chain in chains):
             raise ValueError("no attention calls")
         kept = tuple(map(Call.from_dict, description.get("kept", ())))
-        return RuleConfig.from_dict(dict(description["rule"])), chains, kept
+        return MethodConfig.from_dict(dict(description["rule"])), chains, kept
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{path} is damaged: {one_line(error)} {AGAIN}") from error
 
 
 def _belief_tensors(folder: Path) -> dict[str, Tensor]:
     """The belief parameters in a transformers folder, from one or several files."""
+    prefix = f"{ATTRIBUTE}."
     tensors: dict[str, Tensor] = {}
-    for file in weight_files(folder):
-        tensors |= _tensors_under(f"{ATTRIBUTE}.", file)
-    return tensors
-
-
-def _tensors_under(prefix: str, path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file whose names begin with `prefix`, without it."""
-    try:
-        with safe_open(path, framework="pt") as file:
+    for path in weight_files(folder):
+        with opened(path) as file:
             names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
-            return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
-    except (OSError, SafetensorError) as error:
-        raise FormatError(f"{path} is damaged: {error}. Save the model again.") from error
+            tensors |= {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+    return tensors
 
 
 def _load_base(

@@ -6,7 +6,7 @@ from babn import distributions, errors, metrics, plots
 from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.attention.mc_dropout import McDropoutConfig
-from babn.attention.rule import RuleConfig
+from babn.attention.method import MethodConfig
 from babn.attention.softmax import SoftmaxConfig
 from babn.conversion.convert import convert, inspect, revert
 from babn.conversion.hooks import checkpoint
@@ -45,6 +45,9 @@ from babn.training.freezing import freeze_base
 from babn.training.processes import across_processes
 from babn.viewer.document import View, view
 
+RuleConfig = MethodConfig
+"""Another name of `MethodConfig`."""
+
 if TYPE_CHECKING:
     from babn.training.trainer import BeliefTrainer, BeliefTrainerMixin
 
@@ -64,6 +67,7 @@ __all__ = [
     "KLAnnealing",
     "MapContent",
     "McDropoutConfig",
+    "MethodConfig",
     "NoiseTuning",
     "Prediction",
     "RuleConfig",

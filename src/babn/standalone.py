@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from babn.attention.belief import BeliefConfig
 from babn.attention.inputs import Inputs, repeat_heads
+from babn.attention.method import ChainShape, MethodConfig, Posterior
 from babn.attention.noise_source import GLOBAL_NOISE
-from babn.attention.rule import ChainShape, Posterior, RuleConfig
 from babn.conversion.attend import read_mask
 from babn.elbo import reduce_kl
 
@@ -50,7 +50,7 @@ class BayesianAttention(nn.Module):
         (torch.Size([1, 2, 5, 8]), torch.Size([]))
     """
 
-    def __init__(self, heads: int, head_dim: int, config: RuleConfig | None = None) -> None:
+    def __init__(self, heads: int, head_dim: int, config: MethodConfig | None = None) -> None:
         super().__init__()
         self.config = config or BeliefConfig()
         self.rule = self.config.build(ChainShape(heads, head_dim, (0,)))

@@ -8,13 +8,13 @@ import torch
 from scipy import integrate
 from torch import Tensor
 
-from babn import BamConfig, BeliefConfig, McDropoutConfig, RuleConfig, SoftmaxConfig
+from babn import BamConfig, BeliefConfig, McDropoutConfig, MethodConfig, SoftmaxConfig
 from babn.attention.inputs import Scores
+from babn.attention.method import AttentionMethod, ChainShape, Posterior
 from babn.attention.noise_source import NoiseSource
-from babn.attention.rule import AttentionRule, ChainShape, Posterior
 
 HEADS, DIM = 2, 3
-CONFIGS: dict[str, RuleConfig] = {
+CONFIGS: dict[str, MethodConfig] = {
     "softmax": SoftmaxConfig(),
     "mc-dropout": McDropoutConfig(p=0.3),
     "bam-weibull": BamConfig(),
@@ -50,11 +50,11 @@ def repeated(scores: Scores, count: int) -> Scores:
 
 
 def make_rule(
-    config: RuleConfig,
+    config: MethodConfig,
     sets: tuple[int, ...] = (0, 1),
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
-) -> AttentionRule:
+) -> AttentionMethod:
     """A rule all of whose parameters are random, the biases too."""
     rule = config.build(ChainShape(HEADS, DIM, sets)).to(dtype)
     generator = torch.Generator().manual_seed(seed)
@@ -64,7 +64,7 @@ def make_rule(
     return rule
 
 
-def posterior_of(rule: AttentionRule, scores: Scores, step: int = 0) -> Posterior:
+def posterior_of(rule: AttentionMethod, scores: Scores, step: int = 0) -> Posterior:
     """The posterior of a step whose scores are also the chain's first."""
     return rule(step, scores, rule.upward(scores))
 

@@ -24,8 +24,8 @@ from scipy import integrate, special, stats
 
 from babn import BeliefConfig
 from babn.attention.inputs import Scores
+from babn.attention.method import ChainShape
 from babn.attention.noise_source import NoiseSource
-from babn.attention.rule import ChainShape
 from babn.errors import ConfigError, KeyLengthError
 
 axes = pytest.mark.parametrize("upward", ["keys", "heads"])

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from babn import BeliefConfig
 from babn.attention.inputs import Inputs, Scores
-from babn.attention.keys import LARGEST_K, SMALLEST_K, KeyBeliefRule
+from babn.attention.keys import LARGEST_K, SMALLEST_K, KeyBeliefMethod
+from babn.attention.method import ChainShape
 from babn.attention.noise_source import NoiseSource
-from babn.attention.rule import ChainShape
 from babn.attention.softmax import softmax_attention
 from babn.errors import ConfigError
 
@@ -39,14 +39,14 @@ PAIRS_ONLY = {
 modest = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 
-def chain_rule(rowwise: bool | None, heads: int = HEADS) -> KeyBeliefRule:
+def chain_rule(rowwise: bool | None, heads: int = HEADS) -> KeyBeliefMethod:
     """A rule of a chain whose calls are known to be row by row, or not."""
     rule = CONFIG.build(ChainShape(heads, DIM, (0,), rowwise)).double()
-    assert isinstance(rule, KeyBeliefRule)
+    assert isinstance(rule, KeyBeliefMethod)
     return rule
 
 
-def shapes(rule: KeyBeliefRule, scores: Scores, step: int = 0) -> Tensor:
+def shapes(rule: KeyBeliefMethod, scores: Scores, step: int = 0) -> Tensor:
     return posterior_of(rule, scores, step).variables.k
 
 
@@ -160,7 +160,7 @@ def test_shapes_stay_between_floor_and_ceiling() -> None:
     rule = chain_rule(True)
     found = shapes(rule, Scores(scores.phi, None, key))
     assert found.max() == LARGEST_K
-    rule = KeyBeliefRule(BeliefConfig(rho=0.2), ChainShape(HEADS, DIM, (0,), False)).double()
+    rule = KeyBeliefMethod(BeliefConfig(rho=0.2), ChainShape(HEADS, DIM, (0,), False)).double()
     assert shapes(rule, Scores(scores.phi, None, key)).min() == SMALLEST_K
 
 
@@ -200,7 +200,7 @@ def test_the_kl_is_that_of_the_densities() -> None:
 
 
 def test_the_kl_is_zero_where_posterior_and_prior_are_exponential() -> None:
-    rule = KeyBeliefRule(BeliefConfig(rho=1.0), ChainShape(1, 4, (0,))).double()
+    rule = KeyBeliefMethod(BeliefConfig(rho=1.0), ChainShape(1, 4, (0,))).double()
     with torch.no_grad():
         for parameter in rule.prior_nets.parameters():
             parameter.zero_()

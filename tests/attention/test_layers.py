@@ -25,7 +25,7 @@ from babn.errors import ConfigError
 def test_every_form_is_understood(given_: str | list[int], kept: str) -> None:
     config = babn.BeliefConfig.pairs(layers=given_)
     assert config.layers == kept
-    assert babn.RuleConfig.from_dict(config.to_dict()) == config
+    assert babn.MethodConfig.from_dict(config.to_dict()) == config
 
 
 WRONG = ("", ",", "last:0", "last:", "lst:4", "last4", "first-2", "0;2", "last:-1", [], ())

@@ -79,7 +79,7 @@ def test_a_recorded_step_is_taken_as_it_is_until_it_is_compiled(
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")  # torch.compile tells of what it does
 @pytest.mark.parametrize("rule", [None, babn.BeliefConfig.pairs(upward="heads")])
-def test_a_recorded_step_trains(rule: babn.RuleConfig | None) -> None:
+def test_a_recorded_step_trains(rule: babn.MethodConfig | None) -> None:
     device = torch.device("cuda")
     model = make_model(TINY, rule, device)
     step = training_step(model, make_batch(TINY, device), form="graphs")

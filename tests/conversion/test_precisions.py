@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 import transformers as hf
 from torch import Tensor, nn
 
 import babn
 from babn.conversion import recorder
-from babn.conversion.full_precision import WideProducts
 
 # What torch says on processors that have no bfloat16 of their own.
 pytestmark = [
@@ -167,32 +165,3 @@ def test_a_feature_of_small_effect_is_noticed_in_every_precision(
     with settings(device), pytest.raises(babn.errors.ConversionError, match="outputs move by"):
         babn.convert(model, babn.BeliefConfig.pairs(max_length=16), inputs)
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
-
-
-OPERATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "product": lambda a, b: a @ b,
-    "linear": lambda a, b: F.linear(a, b),
-    "einsum": lambda a, b: torch.einsum("ij,kj->ik", a, b),
-    "convolution": lambda a, b: F.conv1d(a[None], b[..., None]),
-    "attention": lambda a, b: F.scaled_dot_product_attention(
-        *(x.view(1, 4, 64, 64) for x in (a, b, a))
-    ),
-    "masked attention": lambda a, b: F.scaled_dot_product_attention(
-        *(x.view(1, 4, 64, 64) for x in (a, b, a)), attn_mask=a[:64, :64]
-    ),
-}
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_wide_products_are_rounded_once(operator: str, device: str) -> None:
-    generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(128, 128, generator=generator).to(device) for _ in range(2))
-    function = OPERATORS[operator]
-    exact = function(a.double(), b.double())
-
-    with matmul_precision("medium"), torch.no_grad(), WideProducts():
-        found = function(a, b)
-
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found.double(), exact, rtol=2e-7, atol=2e-7)

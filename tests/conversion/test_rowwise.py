@@ -4,7 +4,7 @@ import pytest
 import transformers as hf
 
 import babn
-from babn.attention.keys import KeyBeliefRule
+from babn.attention.keys import KeyBeliefMethod
 from babn.cli._outline import outline
 from models import CASES, Case, cases
 
@@ -72,7 +72,7 @@ def test_rules_are_built_with_what_was_found(case: Case) -> None:
     model = babn.convert(case.model())
 
     for chain, rule in zip(model.babn.chains, model.babn.rules, strict=True):
-        assert isinstance(rule, KeyBeliefRule)
+        assert isinstance(rule, KeyBeliefMethod)
         assert rule.rowwise is chain.calls[0].rowwise
 
 

@@ -19,7 +19,7 @@ RECIPE = Recipe(epochs=8, rate=3e-3, batch_size=4)
 Logs = list[dict[str, float]]
 
 
-def trained(seed: int, config: babn.RuleConfig | None) -> tuple[Logs, torch.nn.Module]:
+def trained(seed: int, config: babn.MethodConfig | None) -> tuple[Logs, torch.nn.Module]:
     """What training reports, and the trained model, converted if there is a configuration."""
     model, tokenizer = models.load(models.find_source("small"), TEXTS, 2, seed)
     if config is not None:

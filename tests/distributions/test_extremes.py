@@ -145,7 +145,7 @@ RULES = [
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("sizes", [(0, 3, 4), (2, 3, 0), (2, 0, 3), (0, 0, 0)], ids=str)
 def test_nothing_to_attend_to_has_no_divergence(
-    config: babn.RuleConfig, sizes: tuple[int, int, int], masked: bool
+    config: babn.MethodConfig, sizes: tuple[int, int, int], masked: bool
 ) -> None:
     batch, queries, keys = sizes
     layer = babn.BayesianAttention(heads=2, head_dim=4, config=config)

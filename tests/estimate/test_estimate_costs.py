@@ -35,7 +35,7 @@ RULES = {
 rules = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 
 
-def model_and_shape(name: str, rule: babn.RuleConfig | None = None) -> tuple[Any, Shape]:
+def model_and_shape(name: str, rule: babn.MethodConfig | None = None) -> tuple[Any, Shape]:
     model = CASES[name].model()
     model.config.architectures = [type(model).__name__]  # as save_pretrained writes it
     shape = shape_of(model.config, name)
@@ -43,7 +43,7 @@ def model_and_shape(name: str, rule: babn.RuleConfig | None = None) -> tuple[Any
     return (model if rule is None else babn.convert(model, rule)), shape
 
 
-def plan_of(shape: Shape, rule: babn.RuleConfig | None, **work: Any) -> Plan:
+def plan_of(shape: Shape, rule: babn.MethodConfig | None, **work: Any) -> Plan:
     chosen = tuple(range(shape.layers))
     if rule is not None and rule.layers == "last:2":
         chosen = chosen[-2:]
@@ -87,13 +87,13 @@ def expected(plan: Plan) -> float:
 
 @rules
 @pytest.mark.parametrize("name", ["llama", "gpt2", "qwen2"])
-def test_operations_of_a_pass(name: str, rule: babn.RuleConfig | None) -> None:
+def test_operations_of_a_pass(name: str, rule: babn.MethodConfig | None) -> None:
     model, shape = model_and_shape(name, rule)
     assert of_pass(model, tokens())[0] == expected(plan_of(shape, rule))
 
 
 @rules
-def test_operations_of_a_training_step(rule: babn.RuleConfig | None) -> None:
+def test_operations_of_a_training_step(rule: babn.MethodConfig | None) -> None:
     model, shape = model_and_shape("llama", rule)
     found = of_step(model.train())
     assert found == pytest.approx(expected(plan_of(shape, rule, train=True)), rel=0.01)
@@ -130,7 +130,9 @@ def test_operations_in_pieces_and_with_a_cache(name: str) -> None:
 
 @rules
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert"])
-def test_parameters_are_those_of_converted_models(name: str, rule: babn.RuleConfig | None) -> None:
+def test_parameters_are_those_of_converted_models(
+    name: str, rule: babn.MethodConfig | None
+) -> None:
     model, shape = model_and_shape(name, rule)
     added = 0
     if rule is not None:

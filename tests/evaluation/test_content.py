@@ -45,7 +45,7 @@ def test_agrees_with_a_plain_computation_where_pairs_are_masked() -> None:
     assert correlation_between(x, seen) == pytest.approx(corr[np.triu_indices(6, 1)].mean())
 
 
-def bert(config: babn.RuleConfig, seed: int) -> BertForSequenceClassification:
+def bert(config: babn.MethodConfig, seed: int) -> BertForSequenceClassification:
     """The same BERT each time, with other random numbers in what conversion adds."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32}
@@ -169,7 +169,7 @@ def test_a_single_input_is_refused() -> None:
 
 
 @pytest.mark.parametrize("config", [babn.BeliefConfig(), babn.BeliefConfig.pairs()])
-def test_no_noise_is_refused(config: babn.RuleConfig) -> None:
+def test_no_noise_is_refused(config: babn.MethodConfig) -> None:
     model = bert(config, 0)
     babn.set_noise_level(model, 0.0)
     with pytest.raises(ConfigError, match=r"noise level is 0.*set_noise_level"):

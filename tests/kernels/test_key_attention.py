@@ -12,12 +12,12 @@ from babn.attention.belief import BeliefConfig
 from babn.attention.fixed_noise import FixedNoise
 from babn.attention.inputs import Inputs
 from babn.attention.key_forms import attention_with_factors
-from babn.attention.keys import KeyBeliefRule
-from babn.attention.rule import ChainShape
+from babn.attention.keys import KeyBeliefMethod
+from babn.attention.method import ChainShape
 from babn.kernels import dispatch
 from babn.kernels.key_op import KeyAttention
 
-Case = tuple[KeyBeliefRule, Inputs]
+Case = tuple[KeyBeliefMethod, Inputs]
 
 NOISE = FixedNoise([7, 8]).at(layer=0, past=0, crossed=False)
 
@@ -28,15 +28,15 @@ def case(
 ) -> Case:  # fmt: skip
     torch.manual_seed(1)
     keys = queries if causal else keys
-    rule = BeliefConfig(prior_hidden=5, rho=3.0, **settings).build(
+    method = BeliefConfig(prior_hidden=5, rho=3.0, **settings).build(
         ChainShape(4, size, parameter_sets=(0,), rowwise=causal)
     )
-    assert isinstance(rule, KeyBeliefRule)
+    assert isinstance(method, KeyBeliefMethod)
     with torch.no_grad():
-        rule.log_shape.fill_(0.3)
-        rule.energies.copy_(torch.rand(1, 4).repeat_interleave(1, 1) * 10 + 10)
+        method.log_shape.fill_(0.3)
+        method.energies.copy_(torch.rand(1, 4).repeat_interleave(1, 1) * 10 + 10)
         if groups > 1:
-            rule.energies.copy_(rule.energies[:, ::groups].repeat_interleave(groups, 1))
+            method.energies.copy_(method.energies[:, ::groups].repeat_interleave(groups, 1))
     mask = None
     if masked:
         mask = torch.ones(2, 1, 1, keys, dtype=torch.bool, device=device)
@@ -46,44 +46,46 @@ def case(
         torch.randn(2, n, h, size, device=device, dtype=dtype).transpose(1, 2).requires_grad_()
         for n, h in ((queries, 4), (keys, 4 // groups), (keys, 4 // groups))
     )
-    return rule.to(device), Inputs(q, k, v, scale=size**-0.5, mask=mask, causal=causal)
+    return method.to(device), Inputs(q, k, v, scale=size**-0.5, mask=mask, causal=causal)
 
 
-def reference(rule: KeyBeliefRule, inputs: Inputs, level: float) -> tuple[Tensor, Tensor]:
+def reference(method: KeyBeliefMethod, inputs: Inputs, level: float) -> tuple[Tensor, Tensor]:
     scores = inputs.without_scores()
-    posterior = rule(0, scores, None)
+    posterior = method(0, scores, None)
     drawn = posterior if level == 1 else posterior.at_level(level)
     log_e = drawn.log_sample(NOISE)
     return attention_with_factors(inputs, log_e, form="bias"), posterior.kl()
 
 
 def by_kernel(
-    rule: KeyBeliefRule, inputs: Inputs, level: float, with_kl: bool
+    method: KeyBeliefMethod, inputs: Inputs, level: float, with_kl: bool
 ) -> tuple[Tensor, Tensor | None]:
     assert dispatch.takes_key_kernel(inputs, forced=True)
     request = dispatch.Request(True, with_kl, NOISE, level)
-    output, posterior = dispatch.attend_by_keys(rule, 0, inputs, request)
+    output, posterior = dispatch.attend_by_keys(method, 0, inputs, request)
     return output, posterior.kl() if with_kl else None
 
 
-def gradients(rule: KeyBeliefRule, inputs: Inputs, output: Tensor, kl: Tensor | None) -> list[Any]:
+def gradients(
+    method: KeyBeliefMethod, inputs: Inputs, output: Tensor, kl: Tensor | None
+) -> list[Any]:
     torch.manual_seed(2)
     loss = (output.float() * torch.randn(output.shape).to(output.device)).sum()
     if kl is not None:
         loss = loss + 0.3 * (kl * torch.rand(kl.shape).to(kl.device)).sum()
-    wanted = [inputs.query, inputs.key, inputs.value, *rule.parameters()]
+    wanted = [inputs.query, inputs.key, inputs.value, *method.parameters()]
     return list(torch.autograd.grad(loss, wanted, allow_unused=True))
 
 
-def compare(rule: KeyBeliefRule, inputs: Inputs, level: float = 1.0, tolerance: float = 1e-4):
-    expected, expected_kl = reference(rule, inputs, level)
-    found, kl = by_kernel(rule, inputs, level, True)
+def compare(method: KeyBeliefMethod, inputs: Inputs, level: float = 1.0, tolerance: float = 1e-4):
+    expected, expected_kl = reference(method, inputs, level)
+    found, kl = by_kernel(method, inputs, level, True)
     assert kl is not None
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(kl, expected_kl, atol=10 * tolerance, rtol=tolerance)
     pairs = zip(
-        gradients(rule, inputs, found, kl),
-        gradients(rule, inputs, expected, expected_kl),
+        gradients(method, inputs, found, kl),
+        gradients(method, inputs, expected, expected_kl),
         strict=True,
     )
     for one, other in pairs:
@@ -124,43 +126,43 @@ def test_noise_levels(device: torch.device) -> None:
 
 
 def test_equal_keys_have_the_shape_rho(device: torch.device) -> None:
-    rule, inputs = case(device)
+    method, inputs = case(device)
     same = inputs.key.detach()[:, :, :1].expand_as(inputs.key).clone().requires_grad_()
-    compare(rule, replace(inputs, key=same))
+    compare(method, replace(inputs, key=same))
 
 
 def test_without_the_kl_the_output_is_the_same(device: torch.device) -> None:
-    rule, inputs = case(device)
-    with_kl, _ = by_kernel(rule, inputs, 1.0, True)
-    without, _ = by_kernel(rule, inputs, 1.0, False)
+    method, inputs = case(device)
+    with_kl, _ = by_kernel(method, inputs, 1.0, True)
+    without, _ = by_kernel(method, inputs, 1.0, False)
     assert torch.equal(with_kl, without)
-    found = gradients(rule, inputs, without, None)
-    expected = gradients(rule, inputs, reference(rule, inputs, 1.0)[0], None)
+    found = gradients(method, inputs, without, None)
+    expected = gradients(method, inputs, reference(method, inputs, 1.0)[0], None)
     for one, other in zip(found, expected, strict=True):
         assert (one is None) == (other is None)
         assert one is None or (one - other).norm() <= 2e-3 * other.norm() + 1e-5
 
 
 def test_rows_without_keys_give_zeros(device: torch.device) -> None:
-    rule, inputs = case(device, masked=True)
+    method, inputs = case(device, masked=True)
     assert inputs.mask is not None
     inputs.mask[0] = False
-    output, kl = by_kernel(rule, inputs, 1.0, True)
+    output, kl = by_kernel(method, inputs, 1.0, True)
     assert not output[0].any()
-    assert all(each.isfinite().all() for each in gradients(rule, inputs, output, kl))
+    assert all(each.isfinite().all() for each in gradients(method, inputs, output, kl))
 
 
 def test_half_precision_is_near_the_reference_in_float32(device: torch.device) -> None:
     # The interpreter has no arithmetic for bfloat16.
     half = torch.bfloat16 if device.type == "cuda" else torch.float16
-    rule, inputs = case(device, dtype=half)
+    method, inputs = case(device, dtype=half)
     q, k, v = (
         x.detach().float().requires_grad_() for x in (inputs.query, inputs.key, inputs.value)
     )
     exact = replace(inputs, query=q, key=k, value=v)
-    found, expected = by_kernel(rule, inputs, 1.0, True), reference(rule, exact, 1.0)
+    found, expected = by_kernel(method, inputs, 1.0, True), reference(method, exact, 1.0)
     torch.testing.assert_close(found[0].float(), expected[0], atol=2e-2, rtol=2e-2)
-    pairs = zip(gradients(rule, inputs, *found), gradients(rule, exact, *expected), strict=True)
+    pairs = zip(gradients(method, inputs, *found), gradients(method, exact, *expected), strict=True)
     for one, other in pairs:
         assert (one.float() - other).norm() <= 2e-2 * other.norm() + 1e-5
 
@@ -175,15 +177,15 @@ def test_calls_that_need_pairs_are_left_to_torch(device: torch.device) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own
 def test_compiled_calls_give_the_same(device: torch.device) -> None:
-    rule, inputs = case(device, masked=True)
+    method, inputs = case(device, masked=True)
     assert inputs.mask is not None
     u = torch.rand(2, 4, 37, device=device)
-    network = rule.prior_nets[0]
+    network = method.prior_nets[0]
     seen = inputs.mask[:, 0, 0].contiguous().view(torch.uint8)
 
     def call(q: Tensor, k: Tensor, v: Tensor, log_shape: Tensor) -> tuple[Tensor, ...]:
         results: tuple[Tensor, ...] = KeyAttention.apply(
-            q, k, v, u, seen, log_shape, rule.energies[0], network.inner.weight,
+            q, k, v, u, seen, log_shape, method.energies[0], network.inner.weight,
             network.inner.bias, network.outer.weight, network.outer.bias,
             inputs.scale, False, 2.0, 1.0, False, False, True, True,
         )  # fmt: skip

@@ -47,7 +47,7 @@ def bart() -> BartForConditionalGeneration:
     return BartForConditionalGeneration(BartConfig(**sizes, **sides))
 
 
-def converted(config: babn.RuleConfig = DOUBTFUL, **settings: Any) -> PreTrainedModel:
+def converted(config: babn.MethodConfig = DOUBTFUL, **settings: Any) -> PreTrainedModel:
     return babn.convert(bert(**settings), config).eval()
 
 

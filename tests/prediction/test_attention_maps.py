@@ -30,7 +30,7 @@ def test_means_are_the_weights_that_evaluation_uses() -> None:
 
 
 @pytest.mark.parametrize("config", [DOUBTFUL, babn.BamConfig()], ids=lambda c: c.rule)
-def test_rows_sum_to_one_over_real_keys(config: babn.RuleConfig) -> None:
+def test_rows_sum_to_one_over_real_keys(config: babn.MethodConfig) -> None:
     real = real_keys(words())
     for one in babn.attention_maps(converted(config), words()):
         seen = real.expand_as(one.mean)

@@ -29,7 +29,7 @@ def warned(model: nn.Module, **settings: Any) -> list[str]:
 
 
 @rules
-def test_noise_that_shows_is_not_warned_of(config: babn.RuleConfig) -> None:
+def test_noise_that_shows_is_not_warned_of(config: babn.MethodConfig) -> None:
     assert warned(converted(config)) == []
 
 

@@ -27,7 +27,7 @@ def test_a_level_multiplies_the_rate_of_dropout() -> None:
 
 
 @noisy
-def test_spread_grows_with_the_level_and_zero_is_the_mean(config: babn.RuleConfig) -> None:
+def test_spread_grows_with_the_level_and_zero_is_the_mean(config: babn.MethodConfig) -> None:
     model = converted(config)
     spreads = []
     for level in (0.0, 0.25, 1.0):
@@ -41,7 +41,7 @@ def test_spread_grows_with_the_level_and_zero_is_the_mean(config: babn.RuleConfi
 
 
 @noisy
-def test_training_and_the_kl_do_not_follow_the_level(config: babn.RuleConfig) -> None:
+def test_training_and_the_kl_do_not_follow_the_level(config: babn.MethodConfig) -> None:
     model = converted(config).train()
     losses = []
     for level in (1.0, 0.0, 3.0):

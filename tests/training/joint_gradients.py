@@ -13,8 +13,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import babn
-from babn.attention.noise_source import RowNoiseSource
 from babn.conversion.override import overriding
+from babn_paper.models.row_noise import RowNoiseSource
 
 CONFIGS = {
     "softmax": babn.SoftmaxConfig(),

@@ -26,7 +26,7 @@ class TorchClassifier(nn.Module):
         return self.head((x + self.attention(x, x, x)[0]).mean(1))
 
 
-def converted_bert(config: babn.RuleConfig = BELIEF) -> nn.Module:
+def converted_bert(config: babn.MethodConfig = BELIEF) -> nn.Module:
     return babn.convert(bert(), config).train()
 
 
@@ -36,7 +36,7 @@ def converted_torch() -> tuple[nn.Module, Tensor]:
 
 
 @pytest.mark.parametrize("config", [BELIEF, babn.BamConfig()], ids=lambda c: c.rule)
-def test_plain_loop_lowers_the_loss(config: babn.RuleConfig) -> None:
+def test_plain_loop_lowers_the_loss(config: babn.MethodConfig) -> None:
     model = converted_bert(config)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     batch, losses, divergences = batch_of(texts(16)), [], []

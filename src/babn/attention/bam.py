@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.inputs import Scores
+from babn.attention.method import AttentionMethod, ChainShape, MethodConfig
 from babn.attention.prior import KeyNetwork
-from babn.attention.rule import AttentionRule, ChainShape, RuleConfig
 from babn.attention.stochastic import NormalizedPosterior, log_weights
 from babn.distributions import (
     Gamma,
@@ -29,7 +29,7 @@ from babn.validation import check_at_least, check_count
 
 
 @dataclass(frozen=True, kw_only=True)
-class BamConfig(RuleConfig):
+class BamConfig(MethodConfig):
     """Settings of Bayesian attention modules: one noise level for all query-key pairs.
 
     See [Fan et al. 2020](https://arxiv.org/abs/2010.10604).
@@ -75,12 +75,12 @@ class BamConfig(RuleConfig):
         """Whether a call is the posterior mean, which is softmax attention."""
         return not sample and not with_kl
 
-    def build(self, shape: ChainShape) -> "BamRule":
+    def build(self, shape: ChainShape) -> "BamMethod":
         """The method for a chain; only a contextual prior has parameters."""
-        return BamRule(self, shape)
+        return BamMethod(self, shape)
 
 
-class BamRule(AttentionRule):
+class BamMethod(AttentionMethod):
     r"""A posterior with mean $e^\Phi$ and one noise level.
 
     $$S \sim \mathrm{Weibull}(k,\ e^\Phi / m(k)), \quad \text{prior } \mathrm{Gamma}(\alpha, \beta),
@@ -95,9 +95,9 @@ class BamRule(AttentionRule):
         shape: Sizes of the chain.
 
     Example:
-        >>> rule = BamConfig(k=5.0).build(ChainShape(heads=1, head_dim=8, parameter_sets=(0,)))
+        >>> method = BamConfig(k=5.0).build(ChainShape(heads=1, head_dim=8, parameter_sets=(0,)))
         >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
-        >>> rule(0, scores, None).mean_weights()
+        >>> method(0, scores, None).mean_weights()
         tensor([[[[0.5000, 0.5000]]]])
     """
 

@@ -6,7 +6,6 @@ posterior.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
@@ -16,10 +15,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from babn.attention.inputs import Scores
-from babn.attention.keys import SMALLEST_K, KeyBeliefRule
+from babn.attention.keys import SMALLEST_K, KeyBeliefMethod
 from babn.attention.masking import Mask, from_ranks, in_rank_order, normalize
+from babn.attention.method import KL_WEIGHT, AttentionMethod, ChainShape, MethodConfig
 from babn.attention.prior import KeyNetwork
-from babn.attention.rule import KL_WEIGHT, AttentionRule, ChainShape, RuleConfig
 from babn.attention.stochastic import NormalizedPosterior, log_weights
 from babn.attention.upward import Axis, AxisMap, upward_path
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
@@ -29,10 +28,6 @@ from babn.validation import check_at_least, check_count
 
 LARGEST_PHI = 30.0
 """Ceiling of raw scores in the shape: above it the noise is below the resolution of float32."""
-
-
-Preset = Literal["default", "paper", "released"]
-"""Names of configurations: this library's, the published method's, the released code's."""
 
 PAIR_FIELDS = (
     "sigma",
@@ -56,7 +51,7 @@ PAIRS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeliefConfig(RuleConfig):
+class BeliefConfig(MethodConfig):
     r"""Settings of Bayesian attention belief networks.
 
     See [Zhang et al. 2021](https://arxiv.org/abs/2106.05251).
@@ -178,20 +173,6 @@ class BeliefConfig(RuleConfig):
         return cls.pairs(**{**released, **settings})
 
     @classmethod
-    def preset(cls, name: Preset, **settings: Any) -> "BeliefConfig":
-        """The configuration of a preset by name.
-
-        Args:
-            name: `"default"`, `"paper"` for `paper()` or `"released"` for `released_settings()`.
-            **settings: Fields that differ from the preset.
-        """
-        presets: dict[str, Callable[..., BeliefConfig]]
-        presets = {"default": cls, "paper": cls.paper, "released": cls.released_settings}
-        if name not in presets:
-            raise ConfigError(f"preset={name!r} is not known. Choose from {sorted(presets)}.")
-        return presets[name](**settings)
-
-    @classmethod
     def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:
         """Fills in the settings of `pairs`; files without `noise_over` have noise over pairs."""
         over = settings.get("noise_over", "pairs")
@@ -221,9 +202,9 @@ class BeliefConfig(RuleConfig):
         r"""Whether a call is the posterior mean with $\sigma = 0$."""
         return not sample and not with_kl and self.sigma == 0
 
-    def build(self, shape: ChainShape) -> AttentionRule:
+    def build(self, shape: ChainShape) -> AttentionMethod:
         """The method for a chain, with one posterior and one prior per parameter set."""
-        kind = KeyBeliefRule if self.noise_over == "keys" else BeliefRule
+        kind = KeyBeliefMethod if self.noise_over == "keys" else BeliefMethod
         return kind(self, shape)
 
 
@@ -312,7 +293,7 @@ class WeibullEncoder(nn.Module):
         return Weibull(k, log_lam, self.config.noise, log_mean)
 
 
-class BeliefRule(AttentionRule):
+class BeliefMethod(AttentionMethod):
     r"""A chain of Weibull posteriors with an upward path, and gamma priors from the keys.
 
     $$q(S) = \prod_{l=1}^L \mathrm{Weibull}(S^l \mid k^l, \lambda^l), \qquad
@@ -329,10 +310,10 @@ class BeliefRule(AttentionRule):
 
     Example:
         >>> config = BeliefConfig.pairs(max_length=4)
-        >>> rule = config.build(ChainShape(heads=2, head_dim=8, parameter_sets=(0, 1)))
+        >>> method = config.build(ChainShape(heads=2, head_dim=8, parameter_sets=(0, 1)))
         >>> scores = Scores(torch.zeros(1, 2, 3, 4), None, torch.zeros(1, 2, 4, 8))
-        >>> upward = rule.upward(scores)
-        >>> rule(1, scores, upward).mean_weights().shape
+        >>> upward = method.upward(scores)
+        >>> method(1, scores, upward).mean_weights().shape
         torch.Size([1, 2, 3, 4])
     """
 

@@ -50,6 +50,7 @@ class Inputs:
         windowed: Whether queries see a sliding window, according to the model.
         crossed: Whether keys come from another sequence than queries.
         needs_weights: Whether the caller needs the weights and not only the output.
+        phi: The scores, if the model has computed them itself.
 
     Example:
         >>> x = torch.ones(1, 1, 2, 4)
@@ -70,6 +71,7 @@ class Inputs:
     windowed: bool = False
     crossed: bool = False
     needs_weights: bool = False
+    phi: Float[Tensor, "batch head query key"] | None = None
 
     @property
     def pairs(self) -> tuple[int, int, int, int]:
@@ -101,6 +103,8 @@ class Inputs:
 
     def scores(self) -> Scores:
         """The scores in float32, or float64 for a float64 model."""
+        if self.phi is not None:
+            return Scores(self.phi, self.mask, self.key)
         dtype = torch.promote_types(self.query.dtype, torch.float32)
         key = repeat_heads(self.key, self.query.shape[1]).to(dtype)
         phi = self.query.to(dtype) @ key.transpose(-1, -2) * self.scale

@@ -18,9 +18,9 @@ from babn.attention.masking import (
     tokens_seen,
     zero_masked,
 )
+from babn.attention.method import AttentionMethod, ChainShape, Posterior
 from babn.attention.noise_source import NoiseLike
 from babn.attention.prior import KeyNetwork
-from babn.attention.rule import AttentionRule, ChainShape, Posterior
 from babn.distributions import Gamma, Weibull, weibull_gamma
 from babn.distributions.location_scale import LogLocationScale
 
@@ -148,7 +148,7 @@ class KeyPosterior(Posterior):
         return self.kl_parts().elementwise()
 
 
-class KeyBeliefRule(AttentionRule):
+class KeyBeliefMethod(AttentionMethod):
     r"""A Weibull variable with mean one and a gamma prior for each key and head.
 
     $$k_j = \rho\, e^{a} \frac{\lVert K_j - \bar K \rVert^2}{\nu}, \qquad
@@ -174,9 +174,9 @@ class KeyBeliefRule(AttentionRule):
 
     Example:
         >>> from babn.attention.belief import BeliefConfig
-        >>> rule = BeliefConfig(rho=2.0).build(ChainShape(1, 8, parameter_sets=(0,)))
+        >>> method = BeliefConfig(rho=2.0).build(ChainShape(1, 8, parameter_sets=(0,)))
         >>> scores = Scores(torch.zeros(1, 1, 3, 5), None, torch.zeros(1, 1, 5, 8))
-        >>> rule(0, scores, None).variables.k.detach()  # all keys are equal
+        >>> method(0, scores, None).variables.k.detach()  # all keys are equal
         tensor([[[[2., 2., 2., 2., 2.]]]])
     """
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from babn.attention.inputs import Scores
 from babn.attention.masking import zero_masked
+from babn.attention.method import AttentionMethod, ChainShape, MethodConfig
 from babn.attention.noise_source import NoiseLike
-from babn.attention.rule import AttentionRule, ChainShape, RuleConfig
 from babn.attention.softmax import PointMass
 from babn.errors import ConfigError
 
@@ -24,7 +24,7 @@ HIGHEST = 0.99
 
 
 @dataclass(frozen=True, kw_only=True)
-class McDropoutConfig(RuleConfig):
+class McDropoutConfig(MethodConfig):
     """Settings of dropout on attention weights, in training and whenever samples are drawn.
 
     Attributes:
@@ -49,9 +49,9 @@ class McDropoutConfig(RuleConfig):
         """Whether a call is the mean, in which no weight is dropped."""
         return not sample
 
-    def build(self, shape: ChainShape) -> "McDropoutRule":
+    def build(self, shape: ChainShape) -> "McDropoutMethod":
         """The method for a chain, without parameters."""
-        return McDropoutRule(self.p)
+        return McDropoutMethod(self.p)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class DroppedWeights(PointMass):
         return zero_masked(torch.full_like(self.scores.phi, spread), self.scores.mask)
 
 
-class McDropoutRule(AttentionRule):
+class McDropoutMethod(AttentionMethod):
     """Softmax attention with dropout whenever samples are drawn.
 
     [Gal & Ghahramani 2016](https://arxiv.org/abs/1506.02142).
@@ -100,7 +100,7 @@ class McDropoutRule(AttentionRule):
 
     Example:
         >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
-        >>> McDropoutRule(p=0.1)(0, scores, None).mean_weights()
+        >>> McDropoutMethod(p=0.1)(0, scores, None).mean_weights()
         tensor([[[[0.5000, 0.5000]]]])
     """
 

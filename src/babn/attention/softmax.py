@@ -10,12 +10,12 @@ from torch import Tensor
 
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.masking import normalize
+from babn.attention.method import AttentionMethod, ChainShape, MethodConfig, Posterior
 from babn.attention.noise_source import NoiseLike
-from babn.attention.rule import AttentionRule, ChainShape, Posterior, RuleConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftmaxConfig(RuleConfig):
+class SoftmaxConfig(MethodConfig):
     """Settings of softmax attention, which keeps the model's own attention dropout.
 
     Example:
@@ -31,9 +31,9 @@ class SoftmaxConfig(RuleConfig):
         """Whether a call is softmax attention: always."""
         return True
 
-    def build(self, shape: ChainShape) -> "SoftmaxRule":
+    def build(self, shape: ChainShape) -> "SoftmaxMethod":
         """The method for a chain, without parameters."""
-        return SoftmaxRule()
+        return SoftmaxMethod()
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class PointMass(Posterior):
         return torch.zeros_like(self.scores.phi)
 
 
-class SoftmaxRule(AttentionRule):
+class SoftmaxMethod(AttentionMethod):
     r"""Softmax attention, $W = \mathrm{softmax}(\Phi)$.
 
     [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762).
 
     Example:
         >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
-        >>> SoftmaxRule()(0, scores, None).mean_weights()
+        >>> SoftmaxMethod()(0, scores, None).mean_weights()
         tensor([[[[0.5000, 0.5000]]]])
     """
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from babn.attention.inputs import Scores
 from babn.attention.masking import Mask, log_normalize, normalize, zero_masked
+from babn.attention.method import Posterior
 from babn.attention.noise_source import NoiseLike
-from babn.attention.rule import Posterior
 from babn.distributions.location_scale import LogLocationScale
 
 

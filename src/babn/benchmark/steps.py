@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import babn
-from babn.attention.rule import RuleConfig
+from babn.attention.method import MethodConfig
 from babn.benchmark.timing import Step
 from babn.cuda_graphs import CudaRecorder, own_stream
 
@@ -62,7 +62,7 @@ def model_config(size: Size) -> Any:
     )
 
 
-def make_model(size: Size, rule: RuleConfig | None, device: torch.device) -> Any:
+def make_model(size: Size, rule: MethodConfig | None, device: torch.device) -> Any:
     """A converted model, or one with torch's softmax kernels if `rule` is `None`.
 
     The decoder has weights in half precision on a GPU, and no gradient checkpointing.

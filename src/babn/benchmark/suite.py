@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import babn
-from babn.attention.rule import RuleConfig
+from babn.attention.method import MethodConfig
 from babn.benchmark.gpu_processes import measured
 from babn.benchmark.steps import (
     Form,
@@ -28,7 +28,7 @@ Task = Literal["train", "mean", "sample", "generate"]
 SAMPLES = 20
 GENERATED = 32
 
-METHODS: dict[str, tuple[str, RuleConfig | None]] = {
+METHODS: dict[str, tuple[str, MethodConfig | None]] = {
     "softmax": ("softmax", None),
     "keys": ("BABN", babn.BeliefConfig()),
     "pairs": ("BABN pairs", babn.BeliefConfig.pairs()),

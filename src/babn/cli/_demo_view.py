@@ -61,8 +61,7 @@ def legend() -> Table:
     made = Table.grid(padding=(0, 2))
     made.add_column(no_wrap=True)
     for column in report.COLUMNS:
-        goal = f"; {column.goal}" if column.goal else ""
-        made.add_row(column.name, f"{column.meaning}{goal}", style="dim")
+        made.add_row(column.name, column.legend, style="dim")
     return made
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import babn
 from babn.attention.belief import BeliefConfig
-from babn.attention.rule import RuleConfig
+from babn.attention.method import MethodConfig
 from babn.cli._errors import CommandError
 from babn.cli._outline import outline
 from babn.conversion.inspection import Inspection
@@ -74,17 +74,17 @@ def converted(config: Any, described: dict[str, Any], model: str) -> Inspection:
     """The inspection of a model that was saved after conversion."""
     name = (config.architectures or [type(config).__name__])[0]
     try:
-        rule, chains = RuleConfig.from_dict(described["rule"]), from_list(described["chains"])
+        rule, chains = MethodConfig.from_dict(described["rule"]), from_list(described["chains"])
         kept = tuple(Call(**call) for call in described.get("kept", ()))
     except (KeyError, TypeError) as error:
         raise FormatError(f"{model}: its conversion cannot be read: {error!r}.") from error
     return Inspection(name, rule, chains, kept, {}, True)
 
 
-def rule_config(rule: str, settings: list[str]) -> RuleConfig:
+def rule_config(rule: str, settings: list[str]) -> MethodConfig:
     """The configuration of an attention method from its name and a list of NAME=VALUE."""
     values: dict[str, Any] = {}
-    kind = RuleConfig.known.get(rule)
+    kind = MethodConfig.known.get(rule)
     known = {field.name: field for field in fields(kind)} if kind else {}
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -93,7 +93,7 @@ def rule_config(rule: str, settings: list[str]) -> RuleConfig:
         values[name] = parse(known[name], text) if name in known else text
     if kind is BeliefConfig:
         values = {"noise_over": "keys", **values}
-    return RuleConfig.from_dict({"rule": rule, **values})
+    return MethodConfig.from_dict({"rule": rule, **values})
 
 
 def parse(field: Field, text: str) -> Any:

@@ -122,7 +122,6 @@ def _print(console: Any, rows: list[Any]) -> None:
 def _earlier(out: Path) -> list[Any]:
     """The rows of the file, if they are of the same versions and device."""
     from babn.benchmark.results import rows_of
-    from babn.cli.version import versions
     from babn.files import parse_json
 
     found = parse_json(out.read_bytes()) if out.exists() else {}
@@ -149,4 +148,6 @@ def _check_place(out: Path) -> None:
 
 def _versions() -> dict[str, str]:
     """The versions that matter to a result; the name of the operating system does not."""
+    from babn.cli.version import versions
+
     return {name: value for name, value in versions().items() if name != "platform"}

@@ -5,13 +5,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.inputs import Inputs, Scores, repeat_heads
+from babn.attention.inputs import Inputs, repeat_heads
 from babn.attention.masking import normalize
 from babn.attention.softmax import softmax_attention, takes_softmax
 from babn.conversion.context_stack import active_context, current_context
 from babn.conversion.forward_context import ForwardContext
 from babn.conversion.hooks import check_not_reentrant
-from babn.conversion.recorder import recorder
+from babn.conversion.recorder import active_recorder
 from babn.conversion.state import CallSite
 
 MASKED_BELOW = -5e3
@@ -23,47 +23,35 @@ CALL_SITE = "_babn_site"
 def attend(
     module: nn.Module, route: str, inputs: Inputs
 ) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head query key"] | None]:
-    """Output of an attention call of `module`, and its weights if they were computed."""
-    site = _call_site(module)
+    """Output of an attention call of `module`, and its weights if they were computed.
+
+    Calls that are in no chain keep their softmax.
+    """
+    recorder, site, dropout = active_recorder(), _call_site(module), inputs.dropout
     with torch.autocast(inputs.query.device.type, enabled=False):
-        if recorder.calls is None:
-            output = _by_torch(inputs) if site is None else _context_of(site).fused(site, inputs)
+        if recorder is not None:
+            weights = recorder.record(module, route, inputs)
+        elif site is None:
+            if not (inputs.needs_weights or _needs_weights()) and takes_softmax(inputs):
+                return softmax_attention(inputs, dropout), None
+            scores = inputs.scores()
+            weights = normalize(scores.phi, scores.mask)
+        else:
+            context = _context_of(site)
+            output, dropout = context.fused(site, inputs), context.dropout(inputs)
             if output is not None:
                 return output, None
-        scores = inputs.scores()
-    weights, dropout = _weights(module, site, route, scores, inputs)
+            posterior, noise = context.posterior(site, inputs.scores())
+            weights = posterior.mean_weights() if noise is None else posterior.sample_weights(noise)
     weights = weights.to(inputs.value.dtype)
     weights = F.dropout(weights, dropout) if dropout else weights
     return weights @ repeat_heads(inputs.value, weights.shape[1]), weights
 
 
-def attention_weights(
-    module: nn.Module, route: str, scores: Scores, inputs: Inputs
-) -> tuple[Float[Tensor, "batch head query key"], float]:
-    """Weights by the module's method, and the rate of the model's dropout to apply to them.
-
-    Calls that are in no chain keep their softmax.
-    """
-    return _weights(module, _call_site(module), route, scores, inputs)
-
-
-def _weights(
-    module: nn.Module, site: CallSite | None, route: str, scores: Scores, inputs: Inputs
-) -> tuple[Float[Tensor, "batch head query key"], float]:
-    with torch.autocast(scores.phi.device.type, enabled=False):
-        if recorder.calls is not None:
-            weights = recorder.record(module, route, scores, inputs.windowed, inputs.crossed)
-            return weights, inputs.dropout
-        if site is None:
-            return normalize(scores.phi, scores.mask), inputs.dropout
-        context = _context_of(site)
-        return context.weights(site, scores), context.dropout(inputs)
-
-
 def _call_site(module: nn.Module) -> CallSite | None:
     """The call site of a module; `None` if its next call keeps softmax."""
     site: CallSite | None = getattr(module, CALL_SITE, None)
-    if site is None or recorder.calls is not None or None not in site.places:
+    if site is None or active_recorder() is not None or None not in site.places:
         return site
     return None if _context_of(site).leaves_out(site) else site
 
@@ -73,21 +61,17 @@ def keeps_own_attention(module: nn.Module) -> bool:
 
     It is if the module is not converted, or at a posterior mean that is softmax attention.
     """
-    site, context = getattr(module, CALL_SITE, None), active_context()
-    if recorder.calls is not None or (context is not None and context.needs_weights):
+    if active_recorder() is not None or _needs_weights():
         return False
+    site, context = getattr(module, CALL_SITE, None), active_context()
     if site is None:
         return True
     return context is not None and not module.training and context.passes_softmax(site)
 
 
-def _by_torch(inputs: Inputs) -> Tensor | None:
-    """Attention of a layer that is not converted, by torch's kernels unless weights are needed."""
+def _needs_weights() -> bool:
     context = active_context()
-    needed = inputs.needs_weights or (context is not None and context.needs_weights)
-    if needed or not takes_softmax(inputs):
-        return None
-    return softmax_attention(inputs, inputs.dropout)
+    return context is not None and context.needs_weights
 
 
 def _context_of(site: CallSite) -> ForwardContext:

@@ -11,6 +11,8 @@ images and LayerDrop:
 """
 
 import re
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -23,57 +25,47 @@ from babn.conversion.transformers_route import NAME, NAME_LIKE_SDPA
 from babn.errors import ConversionError
 
 
-class CheckModule:
-    """Hook after an attention module's forward: checks that it made a call."""
-
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        """Raises if it made none."""
-        path = getattr(module, CALL_SITE).path
-        context = active_context()
-        if context is None or not context.has_new_call(path):
-            raise lost(f"{path or type(module).__name__} ran without an attention call", module)
+def check_module(module: nn.Module, args: Any, output: Any) -> None:
+    """Hook after an attention module's forward: raises if it made no call."""
+    path = getattr(module, CALL_SITE).path
+    context = active_context()
+    if context is None or not context.has_new_call(path):
+        raise lost(f"{path or type(module).__name__} ran without an attention call", module)
 
 
-class CheckStack:
+def check_stack(
+    root: nn.Module,
+    paths: tuple[str, ...],
+    crossed: frozenset[str],
+    module: nn.Module,
+    args: Any,
+    output: Any,
+) -> None:
     """Hook after the forward of a module that holds attention modules: checks their calls.
+
+    Raises if none was made, or if modules without a call are not in the model any more.
 
     Args:
         root: The converted model.
         paths: Paths of the attention modules.
         crossed: Those among them that may all be skipped: cross-attention.
+        module: The module.
+        args: Its arguments.
+        output: Its output.
     """
-
-    def __init__(self, root: nn.Module, paths: tuple[str, ...], crossed: frozenset[str]) -> None:
-        self.root = root
-        self.paths = paths
-        self.crossed = crossed
-
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        """Raises if none was made, or if modules without a call are not in the model any more."""
-        context = active_context()
-        counts = {} if context is None else context.counts
-        missing = [path for path in self.paths if path not in counts]
-        if not missing:
-            return
-        own = [path for path in self.paths if path not in self.crossed]
-        if own and all(path in missing for path in own) and not drops_layers(module):
-            raise lost(f"{type(module).__name__} ran without an attention call", module)
-        check_parts(self.root, missing)
+    context = active_context()
+    counts = {} if context is None else context.counts
+    missing = [path for path in paths if path not in counts]
+    if not missing:
+        return
+    own = [path for path in paths if path not in crossed]
+    if own and all(path in missing for path in own) and not drops_layers(module):
+        raise lost(f"{type(module).__name__} ran without an attention call", module)
+    check_parts(missing, root)
 
 
-class CheckParts:
-    """Hook before the root's forward: checks that the stacks are still parts of the model."""
-
-    def __init__(self, paths: tuple[str, ...]) -> None:
-        self.paths = paths
-
-    def __call__(self, module: nn.Module, args: Any) -> None:
-        """Raises if one is not."""
-        check_parts(module, self.paths)
-
-
-def check_parts(root: nn.Module, paths: Any) -> None:
-    """Raises if there is no converted attention left at or below a path."""
+def check_parts(paths: Iterable[str], root: nn.Module, args: Any = ()) -> None:
+    """Raises if there is no converted attention left at or below a path; a hook of the root."""
     for path in paths:
         if not _is_part(root, path):
             raise lost(f"{path or type(root).__name__} is no longer the module that it was", root)
@@ -120,12 +112,13 @@ def attach_checks(model: nn.Module, state: BeliefState) -> list[Undo]:
         paths = list(dict.fromkeys(call.path for call in chain.calls))
         stacks.setdefault(stack_of(model, paths), []).extend(paths)
     undos: list[Undo] = [
-        model.get_submodule(path).register_forward_hook(CheckModule()).remove for path in modules
+        model.get_submodule(path).register_forward_hook(check_module).remove for path in modules
     ]
     for path, inner in stacks.items():
-        hook = CheckStack(model, tuple(dict.fromkeys(inner)), crossed)
+        # A partial and not a closure, so that a copy of the model checks itself.
+        hook = partial(check_stack, model, tuple(dict.fromkeys(inner)), crossed)
         undos.append(model.get_submodule(path).register_forward_hook(hook).remove)
-    undos.append(model.register_forward_pre_hook(CheckParts(tuple(stacks))).remove)
+    undos.append(model.register_forward_pre_hook(partial(check_parts, tuple(stacks))).remove)
     return undos
 
 

@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from babn.attention.belief import BeliefConfig
-from babn.attention.rule import AttentionRule, RuleConfig
+from babn.attention.method import AttentionMethod, MethodConfig
 from babn.conversion.attend import CALL_SITE
 from babn.conversion.call_checks import attach_checks
 from babn.conversion.discover import discover, install_everywhere
 from babn.conversion.forwards import Undo
 from babn.conversion.functional_route import install_functional
-from babn.conversion.hooks import Enter, Leave, unwrap_checkpoints
+from babn.conversion.hooks import Enter, leave, unwrap_checkpoints
 from babn.conversion.inspection import Inspection, likely_device
-from babn.conversion.plan import Call, Chain, to_list
+from babn.conversion.plan import Call, Chain
 from babn.conversion.recorder import RECURRENT
 from babn.conversion.state import (
     ATTRIBUTE,
@@ -46,7 +46,7 @@ _UNDOS = "_babn_undos"
 
 
 def inspect(
-    model: nn.Module, example_inputs: Any = None, config: RuleConfig | None = None
+    model: nn.Module, example_inputs: Any = None, config: MethodConfig | None = None
 ) -> Inspection:
     """Reports what conversion would do, without changing the model.
 
@@ -76,7 +76,7 @@ def inspect(
 
 def convert(
     model: Model,
-    config: RuleConfig | None = None,
+    config: MethodConfig | None = None,
     example_inputs: Any = None,
 ) -> Model:
     """Replaces the attention of `model` by an attention method, in place.
@@ -95,17 +95,17 @@ def convert(
     check_convertible(model, config)
     found = discover(model, example_inputs, config.layers)
     state = BeliefState(config, found.chains, found.kept)
-    for chain, rule in zip(state.chains, state.rules, strict=True):
-        cast(AttentionRule, rule).observe([found.keys[call.order] for call in chain.calls])
+    for chain, method in zip(state.chains, state.rules, strict=True):
+        cast(AttentionMethod, method).observe([found.keys[call.order] for call in chain.calls])
     return apply_plan(model, state)
 
 
-def check_convertible(model: nn.Module, config: RuleConfig) -> None:
+def check_convertible(model: nn.Module, config: MethodConfig) -> None:
     """Validates that a model can be converted."""
-    if not isinstance(config, RuleConfig):
+    if not isinstance(config, MethodConfig):
         raise ConfigError(
             f"config={config!r} is not a method's configuration. Pass babn.BeliefConfig(...), "
-            "babn.BamConfig(...) or another RuleConfig."
+            "babn.BamConfig(...) or another MethodConfig."
         )
     check_whole(model)
     for path, module in model.named_modules():
@@ -167,7 +167,7 @@ def describe(state: BeliefState) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "rule": state.config.to_dict(),
-        "chains": to_list(state.chains),
+        "chains": [asdict(chain) for chain in state.chains],
         "kept": [asdict(call) for call in state.kept],
         **({"modules_to_save": list(state.saved_modules)} if state.saved_modules else {}),
     }
@@ -193,7 +193,7 @@ def revert(model: Model) -> Model:
     return model
 
 
-def _check_lengths(config: RuleConfig, chains: tuple[Chain, ...]) -> None:
+def _check_lengths(config: MethodConfig, chains: tuple[Chain, ...]) -> None:
     longest = max(call.keys for chain in chains for call in chain.calls)
     if config.max_keys is not None and longest > config.max_keys:
         raise KeyLengthError(
@@ -232,6 +232,6 @@ def _attach_hooks(model: nn.Module) -> list[Undo]:
     for module in dict.fromkeys(entries):
         if any(hasattr(inner, CALL_SITE) for inner in module.modules()):
             enter = module.register_forward_pre_hook(Enter(model), with_kwargs=True)
-            leave = module.register_forward_hook(Leave(), with_kwargs=True, always_call=True)
-            undos += [enter.remove, leave.remove]
+            closing = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
+            undos += [enter.remove, closing.remove]
     return undos

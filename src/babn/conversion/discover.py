@@ -7,7 +7,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from babn.attention.layers import normalized_layers
@@ -22,12 +21,18 @@ from babn.conversion.dry_run import (
 )
 from babn.conversion.example_inputs import example_call, without_padding
 from babn.conversion.forwards import Undo
-from babn.conversion.full_precision import full_precision, widened
 from babn.conversion.functional_route import FunctionalMode
 from babn.conversion.multihead_route import install_multihead
-from babn.conversion.output_gap import FULL, largest_gap, tolerance
+from babn.conversion.output_gap import (
+    FULL,
+    can_be_widened,
+    full_precision,
+    largest_gap,
+    tolerance,
+    widened,
+)
 from babn.conversion.plan import Call, Chain, choose, group
-from babn.conversion.recorder import ModuleStack, recording
+from babn.conversion.recorder import ModuleStack, Recorder, recording
 from babn.conversion.softmax_route import install_softmax
 from babn.conversion.transformers_route import install_transformers
 from babn.errors import (
@@ -65,7 +70,7 @@ def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int])
     Args:
         model: The model.
         example_inputs: As for `convert`.
-        layers: The layers to convert, as in `RuleConfig`.
+        layers: The layers to convert, as in `MethodConfig`.
     """
     check_does_not_switch(model)
     call = example_call(model, example_inputs)
@@ -77,13 +82,13 @@ def discover(model: nn.Module, example_inputs: Any, layers: str | Sequence[int])
     return Discovery(group(chosen), kept, _skipped(model, record.calls), record.keys)
 
 
-def _faithful_calls(model: nn.Module, call: Arguments) -> "_Record":
+def _faithful_calls(model: nn.Module, call: Arguments) -> Recorder:
     """The attention calls of a model, if softmax in their place reproduces its outputs.
 
-    Repeats the comparison in full precision where rounding may hide other differences.
+    Repeats the comparison in float64 where rounding may hide other differences.
     """
     gap, most, record = _compared(model, call)
-    if not gap < FULL:
+    if not gap < FULL and can_be_widened(model):
         with suppress(ExampleInputsError), full_precision(model):  # not every model runs in it
             gap, most, record = _compared(model, widened(call))
     if not gap < most:
@@ -91,29 +96,21 @@ def _faithful_calls(model: nn.Module, call: Arguments) -> "_Record":
     return record
 
 
-def _compared(model: nn.Module, call: Arguments) -> tuple[float, float, "_Record"]:
+def _compared(model: nn.Module, call: Arguments) -> tuple[float, float, Recorder]:
     """The gap between outputs with and without softmax in place of attention, and its tolerance."""
     with unchanged(model), SlowPath():
         before = run_example(model, call)
     after, record = _recorded(model, call)
-    gap, most = largest_gap(before, after), tolerance(model, record.dtypes, before)
+    gap, most = largest_gap(before, after), tolerance(model, record.keys, before)
     if record.lone_queries and not gap < most:
         moved, _ = _recorded(model, call, lone_uniform=True)
         gap = largest_gap(before, after, moved, most)
     return gap, most, record
 
 
-@dataclass(frozen=True)
-class _Record:
-    """The recorded calls of a run."""
-
-    calls: list[Call]
-    keys: list[Tensor]
-    dtypes: set[torch.dtype]
-    lone_queries: bool
-
-
-def _recorded(model: nn.Module, call: Arguments, lone_uniform: bool = False) -> tuple[Any, _Record]:
+def _recorded(
+    model: nn.Module, call: Arguments, lone_uniform: bool = False
+) -> tuple[Any, Recorder]:
     """The output with softmax in place of the model's attention calls, and these calls."""
     stack = ModuleStack(model)
     with unchanged(model), ExitStack() as installed:
@@ -123,13 +120,10 @@ def _recorded(model: nn.Module, call: Arguments, lone_uniform: bool = False) -> 
         installed.enter_context(stack.tracking(model))
         installed.enter_context(FunctionalMode(stack.stack))
         output = run_example(model, call)
-        record = _Record(
-            list(recorder.calls or ()), recorder.keys, recorder.dtypes, recorder.lone_queries
-        )
-    _check_multihead(model, stack.entered, record.calls)
-    if not record.calls:
+    _check_multihead(model, stack.entered, recorder.calls)
+    if not recorder.calls:
         raise NothingToConvertError(_nothing_found(model))
-    return output, record
+    return output, recorder
 
 
 def _check_multihead(model: nn.Module, entered: set[nn.Module], calls: list[Call]) -> None:

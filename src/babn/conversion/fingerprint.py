@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from babn.conversion.state import ATTRIBUTE
+from babn.conversion.state import ATTRIBUTE, active_copy
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -167,7 +167,7 @@ def _tensors(root: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 def _walk(module: Any, prefix: str, adapted: bool) -> Iterator[tuple[str, Tensor, bool]]:
     """Parameters, persistent buffers and quantisation states, named as without PEFT's wrappers."""
     if hasattr(module, "modules_to_save") and hasattr(module, "original_module"):
-        yield from _walk(_active_copy(module), prefix, adapted)
+        yield from _walk(active_copy(module), prefix, adapted)
         return
     tuned = hasattr(module, "base_layer") and hasattr(module, "adapter_layer_names")
     own: dict[str, Any] = {}
@@ -180,10 +180,3 @@ def _walk(module: Any, prefix: str, adapted: bool) -> Iterator[tuple[str, Tensor
             yield from _walk(child, prefix, adapted)
         elif child is not None:
             yield from _walk(child, f"{prefix}{name}.", adapted or tuned)
-
-
-def _active_copy(wrapper: Any) -> nn.Module:
-    """The module that a wrapper of PEFT's `modules_to_save` uses."""
-    enabled = [name for name in wrapper.active_adapters if name in wrapper.modules_to_save]
-    off = wrapper.disable_adapters or not enabled
-    return wrapper.original_module if off else wrapper.modules_to_save[enabled[0]]

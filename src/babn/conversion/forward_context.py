@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -11,8 +11,8 @@ from torch import Tensor
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.key_forms import attention_with_factors
 from babn.attention.keys import KeyPosterior
+from babn.attention.method import AttentionMethod, Posterior
 from babn.attention.noise_source import NoiseLike
-from babn.attention.rule import AttentionRule, Posterior
 from babn.attention.softmax import softmax_attention, takes_softmax
 from babn.conversion.layer_kl import LayerKL
 from babn.conversion.override import Mode, Override
@@ -68,29 +68,26 @@ class ForwardContext:
             self.mode == "sample", self.with_kl
         )
 
-    def weights(self, site: CallSite, scores: Scores) -> Tensor:
-        """The attention weights of the next call at `site`; keeps its KL."""
-        place = self._next_place(site)
-        self._note_memory(scores.phi.numel(), BYTES_PER_PAIR)
-        posterior = self._posterior(place, scores)
-        if self.mode == "mean":
-            return posterior.mean_weights()
-        return posterior.sample_weights(self._noise(place))
+    def posterior(
+        self, site: CallSite, scores: Scores, bytes_per_pair: int = BYTES_PER_PAIR
+    ) -> tuple[Posterior, NoiseLike | None]:
+        """The posterior of the next call at `site`, and its noise source; `None` for the mean.
 
-    def _posterior(self, place: tuple[int, int], scores: Scores) -> Posterior:
-        """The posterior of a call at the noise level; keeps its KL."""
-        chain, step = place
-        rule = self._rule(chain)
+        Keeps the KL.
+        """
+        chain, step = place = self._next_place(site)
+        self._note_memory(scores.phi.numel(), bytes_per_pair)
+        method = self._method(chain)
         queries, keys = scores.phi.shape[-2:]
-        states = self._upward(place, lambda: rule.upward(scores), (queries, keys))
-        posterior: Posterior = rule(step, scores, states)
+        states = self._upward(place, lambda: method.upward(scores), (queries, keys))
+        posterior: Posterior = method(step, scores, states)
         if self.with_kl:
             self.layer_kl.keep(place, posterior, scores)
         if self.level != 1:
             posterior = posterior.at_level(self.level)
         if self.override.posteriors is not None:
             self.override.posteriors.append((self.state.layer_name(place), posterior))
-        return posterior
+        return posterior, self._noise(place) if self.mode == "sample" else None
 
     def _noise(self, place: tuple[int, int]) -> NoiseLike:
         """The noise source of a call."""
@@ -117,27 +114,26 @@ class ForwardContext:
         inputs = inputs.with_causal_mask()
         chain, step = place = self._next_place(site)
         self._note_memory(pairs, BYTES_PER_FUSED_PAIR)
-        rule = self._rule(chain)
+        method = self._method(chain)
         queries, keys = inputs.pairs[-2:]
-        states = self._upward(place, lambda: dispatch.upward_states(rule, inputs), (queries, keys))
+        states = self._upward(
+            place, lambda: dispatch.upward_states(method, inputs), (queries, keys)
+        )
         request = dispatch.Request(sample, self.with_kl, self.override.noise_source, self.level)
-        output, kl_rows = dispatch.attend(rule, step, inputs, states, request)
+        output, kl_rows = dispatch.attend(method, step, inputs, states, request)
         if kl_rows is not None:
             self.layer_kl.keep_rows(place, kl_rows, inputs)
         return output
 
     def _with_factors(self, site: CallSite, inputs: Inputs) -> Tensor:
-        """Torch's attention with a sample of the keys' variables as factors of the weights."""
-        place = self._next_place(site)
-        self._note_memory(math.prod(inputs.pairs), 1)
+        """Attention with a sample of the keys' variables as factors of the weights."""
         if not site.recurrent and self._takes_key_kernel(inputs):
-            return self._by_key_kernel(place, inputs)
-        posterior = self._posterior(place, inputs.without_scores())
-        assert isinstance(posterior, KeyPosterior)
-        if self.mode == "mean":
+            return self._by_key_kernel(site, inputs)
+        posterior, noise = self.posterior(site, inputs.without_scores(), bytes_per_pair=1)
+        if noise is None:
             return softmax_attention(inputs, self.dropout(inputs))
-        log_e = posterior.log_sample(self._noise(place))
-        return attention_with_factors(inputs, log_e, self.dropout(inputs))
+        assert isinstance(posterior, KeyPosterior)
+        return attention_with_factors(inputs, posterior.log_sample(noise), self.dropout(inputs))
 
     def _takes_key_kernel(self, inputs: Inputs) -> bool:
         """Whether the kernel for one variable per key applies to a call."""
@@ -145,12 +141,12 @@ class ForwardContext:
             return False
         return dispatch.takes_key_kernel(inputs, self.state.config.kernel == "triton")
 
-    def _by_key_kernel(self, place: tuple[int, int], inputs: Inputs) -> Tensor:
+    def _by_key_kernel(self, site: CallSite, inputs: Inputs) -> Tensor:
         """A sample's output by the kernel; keeps the KL of the call."""
-        chain, step = place
-        rule = self._rule(chain)
+        chain, step = place = self._next_place(site)
+        self._note_memory(math.prod(inputs.pairs), 1)
         request = dispatch.Request(True, self.with_kl, self._noise(place), self.level)
-        output, posterior = dispatch.attend_by_keys(rule, step, inputs, request)
+        output, posterior = dispatch.attend_by_keys(self._method(chain), step, inputs, request)
         if posterior is not None:
             self.layer_kl.keep(place, posterior, posterior.scores)
         return output
@@ -205,10 +201,8 @@ class ForwardContext:
         """Whether the kernels support noise levels other than 1; they then compute no KL."""
         return dispatch.supports_levels(self.state.config) and not self.with_kl
 
-    def _rule(self, chain: int) -> AttentionRule:
-        rule = self.state.rules[chain]
-        assert isinstance(rule, AttentionRule)
-        return rule
+    def _method(self, chain: int) -> AttentionMethod:
+        return cast(AttentionMethod, self.state.rules[chain])
 
     def _note_memory(self, pairs: int, each: int) -> None:
         if self.override.memory is not None:

@@ -23,11 +23,15 @@ class FunctionalMode(TorchFunctionMode):
 
     Args:
         modules: The modules whose forward is running, the innermost last.
+        route: How their calls are intercepted.
+        crossed: Whether multi-head calls are cross-attention; by default inferred from each call.
     """
 
-    def __init__(self, modules: list[nn.Module]) -> None:
+    def __init__(
+        self, modules: list[nn.Module], route: str = "sdpa", crossed: bool | None = None
+    ) -> None:
         super().__init__()
-        self.modules = modules
+        self.modules, self.route, self.crossed = modules, route, crossed
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -36,7 +40,8 @@ class FunctionalMode(TorchFunctionMode):
         if func is F.scaled_dot_product_attention:
             return sdpa(self.modules[-1], *args, **(kwargs or {}))[0]
         if func is F.multi_head_attention_forward:
-            return multi_head_attention(self.modules[-1], *args, **(kwargs or {}))
+            settings = {**(kwargs or {}), "route": self.route, "crossed": self.crossed}
+            return multi_head_attention(self.modules[-1], *args, **settings)
         return call_original(func, args, kwargs)
 
 

@@ -59,39 +59,37 @@ def wants_weights(module: nn.Module, kwargs: dict[str, Any]) -> bool:
     return bool(getattr(config, "output_attentions", False) if given is None else given)
 
 
-class Leave:
-    """Closes a forward context after a module's forward, and attaches the KL to the output."""
+def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    """Closes a forward context after a module's forward.
 
-    def __call__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-    ) -> Any:
-        """Adds the weighted KL to the loss in training, and attaches it to the output."""
-        finished = end(module)
-        if finished is None or not finished.with_kl:
-            return output
-        per_layer = finished.layer_kl.per_layer()
-        per_example = finished.state.config.kl_reduction == "sum"
-        inputs = named_inputs(module, args, kwargs) if per_example else {}
-        if (rows := rows_per_example(inputs)) > 1:
-            per_layer = {name: rows * kl for name, kl in per_layer.items()}
-        finished.state.last_kl = per_layer
-        if not per_layer:
-            return output
-        if finished.training:
-            follow_kl(finished.state, output, per_layer)
-        kl = torch.stack(list(per_layer.values())).sum()
-        if finished.training and finished.override.add_kl:
-            factor = nll_factor(module, inputs) if per_example else 1.0
-            output = add_to_loss(output, finished.state.kl_weight * kl, factor)
-        elif finished.training and torch.distributed.is_initialized():
-            output = tied(output, kl)
-        if not isinstance(output, Tensor):
-            # Attributes, not dictionary entries, which a Trainer would treat as logits. Outputs
-            # without attributes (tuples, frozen classes) are left unchanged.
-            with suppress(AttributeError):
-                output.belief_kl = kl
-                output.belief_kl_per_layer = per_layer
+    Adds the weighted KL to the loss in training, and attaches the KL to the output.
+    """
+    finished = end(module)
+    if finished is None or not finished.with_kl:
         return output
+    per_layer = finished.layer_kl.per_layer()
+    per_example = finished.state.config.kl_reduction == "sum"
+    inputs = named_inputs(module, args, kwargs) if per_example else {}
+    if (rows := rows_per_example(inputs)) > 1:
+        per_layer = {name: rows * kl for name, kl in per_layer.items()}
+    finished.state.last_kl = per_layer
+    if not per_layer:
+        return output
+    if finished.training:
+        follow_kl(finished.state, output, per_layer)
+    kl = torch.stack(list(per_layer.values())).sum()
+    if finished.training and finished.override.add_kl:
+        factor = nll_factor(module, inputs) if per_example else 1.0
+        output = add_to_loss(output, finished.state.kl_weight * kl, factor)
+    elif finished.training and torch.distributed.is_initialized():
+        output = tied(output, kl)
+    if not isinstance(output, Tensor):
+        # Attributes, not dictionary entries, which a Trainer would treat as logits. Outputs
+        # without attributes (tuples, frozen classes) are left unchanged.
+        with suppress(AttributeError):
+            output.belief_kl = kl
+            output.belief_kl_per_layer = per_layer
+    return output
 
 
 def named_inputs(

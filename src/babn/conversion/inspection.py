@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from babn.attention.rule import RuleConfig
+from babn.attention.method import MethodConfig
 from babn.conversion.plan import Call, Chain
 from babn.kernels.dispatch import has_kernels, why_no_kernels
 
@@ -30,7 +30,7 @@ class Inspection:
     """
 
     model: str
-    config: RuleConfig
+    config: MethodConfig
     chains: tuple[Chain, ...]
     kept: tuple[Call, ...]
     skipped: dict[str, str]

@@ -1,7 +1,6 @@
 """Detects training steps whose loss lacks the KL."""
 
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -12,40 +11,22 @@ from babn.conversion.state import BeliefState
 from babn.errors import BabnWarning
 
 
-class KLUse:
-    """Which parts of a forward pass a backward pass has reached.
-
-    Attributes:
-        output: Whether gradients reached an output.
-        kl: Whether gradients reached the KL of a layer.
-    """
-
-    def __init__(self) -> None:
-        self.output = False
-        self.kl = False
-
-    def follow(self, output: Any, layers: Iterable[Tensor]) -> None:
-        """Registers hooks on an output and on the KL of its layers."""
-        for node in {x.grad_fn for x in layers if x.grad_fn is not None}:
-            node.register_prehook(self._note_kl)
-        for x in pytree.tree_leaves(output):
-            if isinstance(x, Tensor) and x.grad_fn is not None:
-                x.grad_fn.register_prehook(self._note_output)
-
-    def _note_kl(self, _: Any) -> None:
-        self.kl = True
-
-    def _note_output(self, _: Any) -> None:
-        self.output = True
-
-
 def follow_kl(state: BeliefState, output: Any, layers: dict[str, Tensor]) -> None:
-    """Tracks the use of the KL of a training forward; compiled ones are not tracked."""
-    if torch.compiler.is_compiling() or state.kl_use is WARNED:
+    """Records which parts of a training forward a backward pass reaches: outputs, KL or both.
+
+    Compiled forwards are not tracked.
+    """
+    if torch.compiler.is_compiling() or state.kl_warned:
         return
-    if any(x.requires_grad for x in layers.values()):
-        state.kl_use = KLUse()
-        state.kl_use.follow(output, layers.values())
+    if not any(x.requires_grad for x in layers.values()):
+        return
+    reached: set[str] = set()
+    state.kl_use = reached
+    for node in {x.grad_fn for x in layers.values() if x.grad_fn is not None}:
+        node.register_prehook(lambda _: reached.add("kl"))
+    for x in pytree.tree_leaves(output):
+        if isinstance(x, Tensor) and x.grad_fn is not None:
+            x.grad_fn.register_prehook(lambda _: reached.add("output"))
 
 
 def warn_of_unused_kl(state: BeliefState) -> None:
@@ -53,11 +34,11 @@ def warn_of_unused_kl(state: BeliefState) -> None:
 
     Called at the next forward, since until then a second backward may reach the KL.
     """
-    if torch.compiler.is_compiling() or state.kl_use is None or state.kl_use is WARNED:
+    if torch.compiler.is_compiling() or state.kl_use is None:
         return
-    unused = state.kl_use.output and not state.kl_use.kl and float(state.kl_weight) > 0
-    state.kl_use = WARNED if unused else None
-    if unused:
+    reached, state.kl_use = state.kl_use, None
+    if reached == {"output"} and float(state.kl_weight) > 0:
+        state.kl_warned = True
         warnings.warn(
             "The last training step left out the KL: its loss was computed from the model's "
             "outputs, as by transformers' Trainer with label smoothing or compute_loss_func. Use "
@@ -66,7 +47,3 @@ def warn_of_unused_kl(state: BeliefState) -> None:
             BabnWarning,
             stacklevel=2,
         )
-
-
-WARNED = KLUse()
-"""Marks a state whose user has been warned."""

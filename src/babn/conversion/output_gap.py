@@ -1,30 +1,38 @@
-"""Compares the outputs of two runs of a model."""
+"""Compares the outputs of two runs of a model, if need be in float64."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from babn.conversion.dry_run import unchanged
 
 FULL, HALF = 1e-4, 5e-2
-"""Relative tolerance for rounding in float32, and in any coarser dtype."""
+"""Relative tolerance for rounding in float32, and in coarser or unknown precision."""
+
+LARGEST = 2**30
+"""Larger models are not cast to float64, to save memory."""
 
 
-def tolerance(model: nn.Module, calls: set[torch.dtype], output: Any) -> float:
+def tolerance(model: nn.Module, keys: list[Tensor], output: Any) -> float:
     """The relative tolerance for rounding in the outputs of a model.
 
     Args:
         model: The model.
-        calls: The dtypes of its attention calls.
+        keys: The keys of its attention calls.
         output: Its output.
     """
     parameters = list(model.parameters())
     made = {x.dtype for x in numbers(output).values() if x.is_floating_point()}
-    coarse = (made | calls | {p.dtype for p in parameters}) - {torch.float32, torch.float64}
+    computed = {x.dtype for x in (*parameters, *keys)}
+    coarse = (made | computed) - {torch.float32, torch.float64}
     devices = {p.device.type for p in parameters} | {"cpu"}
     cast = any(torch.is_autocast_enabled(device) for device in devices - {"meta"})
-    return HALF if coarse or cast else FULL
+    return HALF if coarse or cast or not can_be_widened(model) else FULL
 
 
 def largest_gap(before: Any, after: Any, moved: Any = None, most: float = FULL) -> float:
@@ -92,3 +100,39 @@ def _tensors(output: Any, deep: bool, path: str, seen: set[int]) -> dict[str, Te
         for name, value in items
         for inner, tensor in _tensors(value, deep, f"{path}.{name}", seen).items()
     }
+
+
+def can_be_widened(model: nn.Module) -> bool:
+    """Whether a model may be cast to float64: it is not too large, and its devices have it."""
+    parameters = list(model.parameters())
+    wide = all(parameter.device.type != "mps" for parameter in parameters)
+    return wide and sum(parameter.numel() for parameter in parameters) <= LARGEST
+
+
+@contextmanager
+def full_precision(model: nn.Module) -> Iterator[None]:
+    """Runs a model in float64 without autocast, whatever torch rounds products of float32 to."""
+    devices = {parameter.device.type for parameter in model.parameters()} | {"cpu"}
+    with unchanged(model), ExitStack() as entered:
+        for device in devices - {"meta"}:
+            entered.enter_context(torch.autocast(device, enabled=False))
+        _widen_weights(model)
+        yield
+
+
+def widened(values: Any) -> Any:
+    """Arguments with floating-point tensors in float64."""
+    return pytree.tree_map_only(
+        Tensor, lambda x: x.double() if x.is_floating_point() else x, values
+    )
+
+
+def _widen_weights(model: nn.Module) -> None:
+    wide: dict[int, Tensor] = {}  # keeps tied weights tied
+    for module in model.modules():
+        tables: list[dict[str, Any]] = [module._parameters, module._buffers]
+        for table in tables:
+            for name, x in table.items():
+                if type(x) in (Tensor, nn.Parameter) and x.is_floating_point():
+                    made = wide.setdefault(id(x), x.detach().double())
+                    table[name] = nn.Parameter(made) if isinstance(x, nn.Parameter) else made

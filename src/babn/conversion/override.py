@@ -9,8 +9,8 @@ from typing import Any, Literal
 from torch import nn
 
 from babn.attention.fixed_noise import FixedNoise
+from babn.attention.method import Posterior
 from babn.attention.noise_source import GLOBAL_NOISE, NoiseSource
-from babn.attention.rule import Posterior
 from babn.conversion.state import BeliefState, belief_states
 from babn.elbo import Counted
 

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, get_type_hints
 
 import torch
 
 from babn.attention.layers import ALL, COUNTED, FORMS, NUMBER, terms_of
-from babn.attention.rule import ChainShape, RuleConfig
+from babn.attention.method import ChainShape, MethodConfig
 from babn.errors import ConfigError
 from babn.validation import MOST, shown
 
@@ -76,7 +76,7 @@ class Chain:
     name: str
     calls: tuple[Call, ...]
 
-    def shape(self, config: RuleConfig) -> ChainShape:
+    def shape(self, config: MethodConfig) -> ChainShape:
         """The sizes that the method needs, with parameters shared as configured."""
         if config.share == "all":
             sets = [0] * len(self.calls)
@@ -88,7 +88,7 @@ class Chain:
         first = self.calls[0]
         return ChainShape(first.heads, first.head_dim, tuple(sets), first.rowwise)
 
-    def parameters(self, config: RuleConfig) -> int:
+    def parameters(self, config: MethodConfig) -> int:
         """Number of parameters that the method adds for this chain."""
         with torch.device("meta"):
             return sum(p.numel() for p in config.build(self.shape(config)).parameters())
@@ -106,13 +106,8 @@ def group(calls: Iterable[Call]) -> tuple[Chain, ...]:
     )
 
 
-def to_list(chains: Sequence[Chain]) -> list[dict[str, Any]]:
-    """JSON values of chains."""
-    return [asdict(chain) for chain in chains]
-
-
 def from_list(values: Iterable[dict[str, Any]]) -> tuple[Chain, ...]:
-    """The inverse of `to_list`."""
+    """Chains from JSON values."""
     return tuple(
         Chain(str(chain["name"]), tuple(map(Call.from_dict, chain["calls"]))) for chain in values
     )
@@ -127,7 +122,7 @@ def choose(calls: Sequence[Call], layers: str) -> tuple[tuple[Call, ...], tuple[
 
     Args:
         calls: All calls, in call order.
-        layers: The chosen layers, as in `RuleConfig.layers`.
+        layers: The chosen layers, as in `MethodConfig.layers`.
     """
     stacks = list(stacks_of(calls).values())
     taken: set[int] = set()

@@ -4,13 +4,13 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.inputs import Scores
+from babn.attention.inputs import Inputs
 from babn.attention.masking import Mask, normalize
 from babn.conversion.plan import Call
 
@@ -19,37 +19,35 @@ RECURRENT = "recurrent_attention"
 and their KLs are reduced together."""
 
 
-class Recorder(threading.local):
-    """While `calls` is a list, attention calls are appended to it and computed by softmax.
+@dataclass
+class Recorder:
+    """Records the attention calls of a run, which are computed by softmax.
 
     Attributes:
-        calls: The recorded calls.
         paths: Path of each module in the model.
+        lone_uniform: Whether a query whose keys are all masked attends to all of them equally
+            instead of none.
+        calls: The recorded calls.
         keys: The keys of each call.
-        dtypes: The dtypes of the keys.
-        lone_queries: Whether all keys were masked for some query.
-        lone_uniform: Whether such a query attends to all keys equally instead of none.
+        lone_queries: Whether there was such a query.
     """
 
-    def __init__(self) -> None:
-        self.calls: list[Call] | None = None
-        self.paths: dict[nn.Module, str] = {}
-        self.keys: list[Tensor] = []
-        self.dtypes: set[torch.dtype] = set()
-        self.lone_queries = False
-        self.lone_uniform = False
+    paths: dict[nn.Module, str]
+    lone_uniform: bool = False
+    calls: list[Call] = field(default_factory=list)
+    keys: list[Tensor] = field(default_factory=list)
+    lone_queries: bool = False
 
     def record(
-        self, module: nn.Module, route: str, scores: Scores, windowed: bool, crossed: bool
+        self, module: nn.Module, route: str, inputs: Inputs
     ) -> Float[Tensor, "batch head query key"]:
         """Records one call and returns its softmax weights."""
-        assert self.calls is not None
-        path = self.paths.get(module, "")
+        path, scores = self.paths.get(module, ""), inputs.scores()
         if getattr(module, RECURRENT, False) and any(call.path == path for call in self.calls):
             return normalize(scores.phi, scores.mask)
         phi = scores.phi
         named = re.search(r"cross|encoder_attn|encdec", f"{path} {type(module).__name__}".lower())
-        crossed = crossed or phi.shape[-2] != phi.shape[-1] or named is not None
+        crossed = inputs.crossed or phi.shape[-2] != phi.shape[-1] or named is not None
         self.calls.append(
             Call(
                 path=path,
@@ -59,14 +57,13 @@ class Recorder(threading.local):
                 head_dim=scores.key.shape[-1],
                 queries=phi.shape[-2],
                 keys=phi.shape[-1],
-                windowed=windowed,
+                windowed=inputs.windowed,
                 crossed=crossed,
                 rowwise=_is_rowwise(scores.mask),
                 order=len(self.calls),
             )
         )
         self.keys.append(scores.key)
-        self.dtypes.add(scores.key.dtype)
         weights = normalize(phi, scores.mask)
         if scores.mask is None or route == "softmax":  # there the model decides
             return weights
@@ -83,19 +80,29 @@ def _is_rowwise(mask: Mask | None) -> bool:
     return bool((unlike & mask.any(-1, keepdim=True)).any())
 
 
-recorder = Recorder()
+class _Local(threading.local):
+    """The recorder of each thread, while it records."""
+
+    recorder: Recorder | None = None
+
+
+_local = _Local()
+
+
+def active_recorder() -> Recorder | None:
+    """The recorder of this thread, if it records."""
+    return _local.recorder
 
 
 @contextmanager
 def recording(model: nn.Module, lone_uniform: bool = False) -> Iterator[Recorder]:
     """Records the attention calls of `model` instead of applying a method."""
-    recorder.calls, recorder.keys, recorder.dtypes, recorder.lone_queries = [], [], set(), False
-    recorder.lone_uniform = lone_uniform
-    recorder.paths = {module: path for path, module in model.named_modules()}
+    paths = {module: path for path, module in model.named_modules()}
+    _local.recorder = Recorder(paths, lone_uniform)
     try:
-        yield recorder
+        yield _local.recorder
     finally:
-        recorder.calls, recorder.paths, recorder.keys = None, {}, []
+        _local.recorder = None
 
 
 class ModuleStack:

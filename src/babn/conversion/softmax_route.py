@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from babn.attention.inputs import Inputs, Scores
-from babn.conversion.attend import MASKED_BELOW, attention_weights
+from babn.attention.inputs import Inputs
+from babn.conversion.attend import MASKED_BELOW, attend
 from babn.conversion.forwards import Undo, call_original, override_forward, own_forward
 from babn.errors import ConfigError
 
@@ -95,13 +95,12 @@ class SoftmaxMode(TorchFunctionMode):
         phi = scores.to(dtype).masked_fill(~mask, 0.0)
         flat = _taps.keys.pop(self.path)
         key = flat.unflatten(-1, (scores.shape[1], -1)).transpose(1, 2)
-        inputs = Inputs(key, key, key, scale=1.0)
-        weights, _ = attention_weights(self.module, "softmax", Scores(phi, mask, key), inputs)
+        no_values = phi.new_empty(*key.shape[:-1], 0)  # only the weights are needed
+        inputs = Inputs(key, key, no_values, 1.0, mask, needs_weights=True, phi=phi)
+        _, weights = attend(self.module, "softmax", inputs)
+        assert weights is not None
         # Fully masked queries, such as padding in DeBERTa, keep the weights of the model.
-        weights = torch.where(
-            mask.any(-1, keepdim=True), weights.to(scores.dtype), scores.softmax(-1)
-        )
-        return weights
+        return torch.where(mask.any(-1, keepdim=True), weights.to(scores.dtype), scores.softmax(-1))
 
 
 def softmax_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:

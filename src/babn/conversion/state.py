@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from babn.attention.rule import RuleConfig
+from babn.attention.method import MethodConfig
 from babn.conversion.plan import Call, Chain
 from babn.errors import NotConvertedError
 
@@ -49,7 +49,7 @@ class BeliefState(nn.Module):
     noise_level: Tensor
 
     def __init__(
-        self, config: RuleConfig, chains: tuple[Chain, ...], kept: tuple[Call, ...] = ()
+        self, config: MethodConfig, chains: tuple[Chain, ...], kept: tuple[Call, ...] = ()
     ) -> None:
         super().__init__()
         self.config = config
@@ -62,7 +62,8 @@ class BeliefState(nn.Module):
         self.saved_modules: tuple[str, ...] = ()  # of the base, set by `freeze_base`
         self.level = 1.0  # the same number, without a device synchronisation
         self.last_kl: dict[str, Tensor] | None = None
-        self.kl_use: Any = None
+        self.kl_use: set[str] | None = None
+        self.kl_warned = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles do not hold the graph of the last forward."""
@@ -101,16 +102,19 @@ class BeliefState(nn.Module):
 
 
 def own_state(module: nn.Module) -> BeliefState | None:
-    """The state of this module, if it is the root of a converted model.
-
-    PEFT's `modules_to_save` replaces it by a wrapper with a trained copy for each adapter.
-    """
+    """The state of this module, if it is the root of a converted model."""
     found: Any = module._modules.get(ATTRIBUTE)
-    if found is not None and hasattr(found, "modules_to_save"):
-        enabled = [a for a in found.active_adapters if a in found.modules_to_save]
-        off = found.disable_adapters or not enabled
-        found = found.original_module if off else found.modules_to_save[enabled[0]]
+    if hasattr(found, "modules_to_save"):
+        found = active_copy(found)
     return found if isinstance(found, BeliefState) else None
+
+
+def active_copy(wrapper: Any) -> nn.Module:
+    """The module that a wrapper of PEFT's `modules_to_save` uses: one copy for each adapter."""
+    enabled = [name for name in wrapper.active_adapters if name in wrapper.modules_to_save]
+    off = wrapper.disable_adapters or not enabled
+    found: nn.Module = wrapper.original_module if off else wrapper.modules_to_save[enabled[0]]
+    return found
 
 
 def converted_roots(model: nn.Module) -> list[nn.Module]:

@@ -57,11 +57,23 @@ def attention(
     position_bias: Tensor | None = None,
     softcap: float | None = None,
     sliding_window: Any = None,
+    like_sdpa: bool = False,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The attention function that converted models dispatch to."""
+    """The attention function that converted models dispatch to.
+
+    With `like_sdpa` modules without a mask are causal by default, as in transformers' SDPA, and
+    layers that are not converted use that.
+    """
     check_keywords(module, kwargs)
-    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
+    if like_sdpa and softcap is None and keeps_own_attention(module):
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        kwargs |= {"is_causal": is_causal, "position_bias": position_bias}
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout, scaling, **kwargs
+        )
+    causal = getattr(module, "is_causal", like_sdpa) if is_causal is None else is_causal
     mask, bias = read_mask(attention_mask, query, key)
     if position_bias is not None:
         position_bias = position_bias[..., : key.shape[2]]
@@ -103,28 +115,6 @@ _UNKNOWN = (
 )
 
 
-def attention_like_sdpa(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """`attention` for models that used SDPA of transformers, as layers that stay do.
-
-    Without a mask, modules are causal by default, as in transformers.
-    """
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-    check_keywords(module, kwargs)
-    if kwargs.get("softcap") is None and keeps_own_attention(module):
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    if kwargs.get("is_causal") is None:
-        kwargs["is_causal"] = getattr(module, "is_causal", True)
-    return attention(module, query, key, value, attention_mask, **kwargs)
-
-
 def mask(*args: Any, **kwargs: Any) -> Tensor | None:
     """Boolean masks that always include causality, which transformers would omit by default."""
     return mask_like_sdpa(*args, **{**kwargs, "allow_is_causal_skip": False})
@@ -158,7 +148,7 @@ def install_transformers(model: nn.Module) -> list[Undo]:
 
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
-    AttentionInterface.register(NAME_LIKE_SDPA, attention_like_sdpa)
+    AttentionInterface.register(NAME_LIKE_SDPA, partial(attention, like_sdpa=True))
     AttentionMaskInterface.register(NAME_LIKE_SDPA, mask_like_sdpa)
     undos: list[Undo] = []
     for config in dispatching_configurations(model):

@@ -1,1 +1,1 @@
-"""A fine-tuned classifier learns what it is unsure of, with and without training for it."""
+"""`babn demo`: the uncertainty of a fine-tuned classifier, with and without training as BABN."""

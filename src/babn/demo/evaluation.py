@@ -1,4 +1,4 @@
-"""Predictions for the test texts, and how good their uncertainty is."""
+"""Predictions for the test texts, and their measures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from babn.data.intents import Ambiguous, Labelled
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts that models are judged by.
+    """The test texts.
 
     Attributes:
         clear: Texts with one right intent.

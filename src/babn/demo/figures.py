@@ -1,6 +1,4 @@
-"""The page's figures with their headings and captions."""
-
-import math
+"""The page's figures with their captions, and a section for each example."""
 
 import torch
 from matplotlib.figure import Figure
@@ -19,39 +17,20 @@ CLASSES = 5
 """Intents that are shown for a sentence."""
 
 
-def reliability_section(outcome: Outcome) -> Markup:
+def reliability_figure(outcome: Outcome) -> Markup:
     """Reliability diagrams side by side."""
     labels = torch.tensor(outcome.texts.clear.labels)
     predictions = {row.name: row.predictions.clear for row in outcome.rows}
     drawn = plots.reliability_diagram(predictions, labels, bins=BINS, size=WIDE)
-    return join(
-        element("h2", "Is it as good as it says?"),
-        element(
-            "p",
-            "Texts are grouped by the confidence that the model states. In a calibrated model "
-            "the bars reach the dashed line: of the texts it is 80 % sure of, 80 % are right. Bars "
-            "below the line mean overconfidence. The small bars say how many texts are in a group.",
-        ),
-        _figure("", drawn, "Accuracy against confidence, and the expected calibration error."),
-    )
+    return _figure("", drawn, "Accuracy against confidence, and the expected calibration error.")
 
 
-def entropy_section(outcome: Outcome) -> Markup:
+def entropy_figure(outcome: Outcome) -> Markup:
     """Entropy histograms side by side."""
     found = {row.name: row.predictions for row in outcome.rows}
     pairs = {name: (each.clear.entropy, each.outside.entropy) for name, each in found.items()}
-    return join(
-        element("h2", "Does it notice what it cannot know?"),
-        element(
-            "p",
-            "Entropy measures how undecided a prediction is: 0 is certainty, "
-            f"{math.log(len(outcome.intents)):.2f} is knowing nothing. Out-of-scope texts, which "
-            "have none of the intents, should lie further to the right.",
-        ),
-        _figure(
-            "", plots.entropy_histogram(pairs, size=WIDE), "Entropy of clear and out-of-scope texts"
-        ),
-    )
+    drawn = plots.entropy_histogram(pairs, size=WIDE)
+    return _figure("", drawn, "Entropy of clear and out-of-scope texts")
 
 
 TITLES = {"sure": "A sentence BABN is sure of", "unsure": "A sentence BABN is unsure of"}

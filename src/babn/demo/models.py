@@ -21,8 +21,8 @@ MAX_TOKENS = 64
 class MeanPooledClassifier(nn.Module):
     """Any encoder of transformers, with a linear layer over the mean of its outputs.
 
-    MiniLM was trained with this mean, and an encoder that starts from nothing learns more by it
-    than by its first token.
+    MiniLM was trained with this mean, and an encoder with random weights learns more from it than
+    from its first token.
     """
 
     def __init__(self, encoder: Any, labels: int) -> None:
@@ -54,8 +54,8 @@ class Source:
 
     Attributes:
         name: What to call it.
-        folder: Its folder, or `None` for the small model made on the spot.
-        remark: What the user should know about the choice, if anything.
+        folder: Its folder, or `None` for the small model with random weights.
+        remark: A remark for the user about the choice, if any.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What goes into the demo and what comes out of it."""
+"""Settings and results of the demo."""
 
 from dataclasses import dataclass
 
@@ -14,13 +14,13 @@ LARGEST_SEED = 2**32
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user may choose.
+    """The options of the demo.
 
     Attributes:
         model: `auto`, `small`, or the folder of an encoder.
-        seed: Decides the order of the texts, the first weights and the samples.
+        seed: Seed of the order of the texts, the initial weights and the samples.
         epochs: Passes over the training texts, in place of the recipe's.
-        quick: Whether to train the small model, and only for a moment.
+        quick: Whether to train the small model for a few seconds only.
     """
 
     model: str = "auto"

@@ -1,16 +1,12 @@
-"""The demo's words: the table's columns, comparisons, examples and next steps."""
+"""Texts of the demo: columns of the table, comparisons, examples and next steps."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from babn.demo.evaluation import Scores
 from babn.demo.examples import SAMPLES, Example
 from babn.demo.models import Source
 from babn.demo.outcome import Outcome, Row
 from babn.demo.training import Recipe
 from babn.evaluation.comparison import Difference
-
-MISSING = "-"
 
 
 @dataclass(frozen=True)
@@ -19,75 +15,52 @@ class Column:
 
     Attributes:
         name: Its heading.
-        meaning: Its meaning, for someone new to it.
+        field: The field of `Scores`, or `"level"` of the row.
         goal: Which way is better, if there is one.
-        show: A row's number as text.
+        meaning: Its meaning, for someone new to it.
     """
 
     name: str
-    meaning: str
+    field: str
     goal: str
-    show: Callable[[Row], str]
+    meaning: str
+
+    @property
+    def legend(self) -> str:
+        """Meaning and goal."""
+        return f"{self.meaning}; {self.goal}" if self.goal else self.meaning
+
+    def show(self, row: Row) -> str:
+        """A row's number as text."""
+        value = row.level if self.field == "level" else getattr(row.scores, self.field)
+        if value is None:
+            return "-"
+        decimals = {"level": 2, "nll": 3}
+        return f"{value:.{decimals[self.field]}f}" if self.field in decimals else percent(value)
 
 
-def percent(value: float | None) -> str:
+def percent(value: float) -> str:
     """A share in per cent."""
-    return MISSING if value is None else f"{100 * value:.1f}"
+    return f"{100 * value:.1f}"
 
 
-def _percent_of(measure: Callable[[Scores], float | None]) -> Callable[[Row], str]:
-    return lambda row: percent(measure(row.scores))
-
+HIGHER, LOWER = "higher is better", "lower is better"
+ENTROPY = "how well the entropy H detects out-of-scope texts (AUROC, in %; 50 is chance)"
+INFORMATION = "the same by mutual information: the part of H on which the samples disagree"
+AMBIGUOUS = "how well the entropy detects ambiguous texts, which two intents fit (AUROC, in %)"
+ERROR = "gap between confidence and accuracy (expected calibration error), in %"
+SURPRISE = "surprise at the right intent (negative log likelihood, in nats)"
+LEVEL = "factor of the attention noise that babn.tune_noise found on development texts"
 
 COLUMNS = (
-    Column(
-        "accuracy",
-        "clear texts whose intent is found, in %",
-        "higher is better",
-        _percent_of(lambda scores: scores.accuracy),
-    ),
-    Column(
-        "NLL",
-        "surprise at the right intent (negative log likelihood, in nats)",
-        "lower is better",
-        lambda row: f"{row.scores.nll:.3f}",
-    ),
-    Column(
-        "ECE",
-        "gap between confidence and accuracy (expected calibration error), in %",
-        "lower is better",
-        _percent_of(lambda scores: scores.ece),
-    ),
-    Column(
-        "OOS by H",
-        "how well the entropy H detects out-of-scope texts (AUROC, in %; 50 is chance)",
-        "higher is better",
-        _percent_of(lambda scores: scores.outside_entropy),
-    ),
-    Column(
-        "OOS by MI",
-        "the same by mutual information: the part of H on which the samples disagree",
-        "higher is better",
-        _percent_of(lambda scores: scores.outside_information),
-    ),
-    Column(
-        "amb. by H",
-        "how well the entropy detects ambiguous texts, which two intents fit (AUROC, in %)",
-        "higher is better",
-        _percent_of(lambda scores: scores.ambiguous_entropy),
-    ),
-    Column(
-        "amb. by MI",
-        "the same by mutual information",
-        "higher is better",
-        _percent_of(lambda scores: scores.ambiguous_information),
-    ),
-    Column(
-        "noise level",
-        "factor of the attention noise that babn.tune_noise found on development texts",
-        "",
-        lambda row: MISSING if row.level is None else f"{row.level:.2f}",
-    ),
+    Column("accuracy", "accuracy", HIGHER, "clear texts whose intent is found, in %"),
+    Column("NLL", "nll", LOWER, SURPRISE),
+    Column("ECE", "ece", LOWER, ERROR),
+    Column("OOS by H", "outside_entropy", HIGHER, ENTROPY),
+    Column("OOS by MI", "outside_information", HIGHER, INFORMATION),
+    Column("amb. by H", "ambiguous_entropy", HIGHER, AMBIGUOUS),
+    Column("amb. by MI", "ambiguous_information", HIGHER, "the same by mutual information"),
+    Column("noise level", "level", "", LEVEL),
 )
 
 

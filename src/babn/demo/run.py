@@ -60,12 +60,12 @@ def texts_to_test() -> Texts:
 
 
 def find_source(settings: Settings) -> models.Source:
-    """The model to use; a quick run makes do with the small one."""
+    """The model to use; the small one in a quick run."""
     return models.find_source("small" if settings.quick else settings.model)
 
 
 def pick_recipe(settings: Settings, source: models.Source) -> Recipe:
-    """How to train it, with the user's number of epochs if there is one."""
+    """The recipe of a model, with the user's number of epochs if given."""
     recipe = choices.SMALL if source.folder is None else choices.PRETRAINED
     recipe = choices.QUICK if settings.quick else recipe
     return replace(recipe, epochs=settings.epochs or recipe.epochs)
@@ -73,7 +73,7 @@ def pick_recipe(settings: Settings, source: models.Source) -> Recipe:
 
 @dataclass(frozen=True)
 class Trials:
-    """What all models have in common."""
+    """Trains and tests models with the same data and settings."""
 
     tokenizer: Any
     texts: Texts

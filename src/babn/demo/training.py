@@ -80,7 +80,7 @@ def _arguments(folder: str, recipe: Recipe, seed: int) -> TrainingArguments:
 
 
 class _Reporter(TrainerCallback):
-    """Passes the logs of training steps on."""
+    """Forwards the logs of training steps."""
 
     def __init__(self, report: Callable[[dict[str, float]], None]) -> None:
         self.report = report

@@ -28,7 +28,7 @@ import torch
 
 from babn.attention.belief import BeliefConfig
 from babn.attention.key_forms import ALIGNED
-from babn.attention.rule import ChainShape, RuleConfig
+from babn.attention.method import ChainShape, MethodConfig
 from babn.estimate.shapes import Shape
 from babn.estimate.workload import Workload
 
@@ -86,7 +86,7 @@ class Plan:
 
     shape: Shape
     work: Workload
-    config: RuleConfig | None
+    config: MethodConfig | None
     chosen: tuple[int, ...]
 
     @property
@@ -113,7 +113,7 @@ class Plan:
         """Number of upward states."""
         if not isinstance(self.config, BeliefConfig) or not self.maps:
             return 0
-        return _states(self.config, len(self.chosen))
+        return math.ceil(len(self.chosen) / self.config.upward_share)
 
     @property
     def one_query(self) -> bool:
@@ -141,16 +141,11 @@ class Plan:
 
 
 @cache
-def belief_parameters(config: RuleConfig, shape: Shape, layers: int) -> int:
+def belief_parameters(config: MethodConfig, shape: Shape, layers: int) -> int:
     """Parameters of a method in a chain of `layers` layers, counted on the meta device."""
     with torch.device("meta"):
-        rule = config.build(ChainShape(shape.heads, shape.head_dim, tuple(range(layers))))
-    return sum(parameter.numel() for parameter in rule.parameters())
-
-
-def _states(config: BeliefConfig, layers: int) -> int:
-    """Upward states in a chain of `layers` layers."""
-    return math.ceil(layers / config.upward_share)
+        method = config.build(ChainShape(shape.heads, shape.head_dim, tuple(range(layers))))
+    return sum(parameter.numel() for parameter in method.parameters())
 
 
 def parts(plan: Plan) -> list[Part]:

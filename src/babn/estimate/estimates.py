@@ -6,7 +6,7 @@ from typing import Any
 from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.attention.layers import normalized_layers
-from babn.attention.rule import RuleConfig
+from babn.attention.method import MethodConfig
 from babn.conversion.plan import Call, choose
 from babn.estimate.costs import Part, Plan, parts
 from babn.estimate.memory import Memory, memory
@@ -89,25 +89,25 @@ def estimates(
     Args:
         shape: The model.
         work: The workload.
-        layers: The converted layers, as in `RuleConfig`.
+        layers: The converted layers, as in `MethodConfig`.
         upward: The axes of the upward maps of noise per pair to compare.
         machine: The machine.
         kernels: Whether fused kernels are used.
     """
     machine = machine or Machine()
     chosen = chosen_layers(shape, layers)
-    rules: dict[str, RuleConfig | None] = {
+    methods: dict[str, MethodConfig | None] = {
         "softmax": None,
         "BAM": BamConfig(),
         "BABN per key": BeliefConfig(),
     }
     for axis in upward:
-        rules[f"BABN per pair, {axis}"] = BeliefConfig.pairs(upward=axis, max_length=work.length)
+        methods[f"BABN per pair, {axis}"] = BeliefConfig.pairs(upward=axis, max_length=work.length)
     found = []
-    for name, rule in rules.items():
+    for name, config in methods.items():
         # Softmax has no belief parameters, so its base is trained.
-        done = work if rule else replace(work, frozen=False)
-        plan = Plan(shape, done, rule, chosen)
+        done = work if config else replace(work, frozen=False)
+        plan = Plan(shape, done, config, chosen)
         listed = parts(plan)
         peaks = machine.bandwidth, machine.tflops, machine.tips
         seconds = sum(part.seconds(*peaks) for part in listed)

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from babn.conversion.example_inputs import as_call
+from babn.elbo import IGNORED
 from babn.errors import ConfigError
 from babn.evaluation.temperature_scaling import fit_temperature
 from babn.prediction.batches import (
@@ -39,9 +39,6 @@ LOWEST, HIGHEST = 2.0**-4, 2.0**8
 
 REFINEMENTS = (2**0.5, 2**0.25)
 """Ratio of the best level to the neighbours that each refinement round tries."""
-
-IGNORED = -100
-"""Label of tokens that are ignored."""
 
 
 @dataclass(frozen=True)
@@ -139,91 +136,81 @@ def tune_noise(
         batches = _text_batches(model, tokenizer, data, labels, batch_size)
     else:
         batches = _batches(data, None if labels is None else torch.as_tensor(labels))
-    search = _Search(model, batches, samples, settings, temperature, progress)
-    before = get_noise_level(model), get_temperature(model)
+    shown = bar("noise levels", len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
+    limits = max_accuracy_drop, max_nll_rise
+    search = _Search(model, batches, samples, settings, temperature, *limits, shown)
+    level, scaling = get_noise_level(model), get_temperature(model)
     try:
-        search.run(partial(_admitted, max_accuracy_drop=max_accuracy_drop, rise=max_nll_rise))
-    except BaseException:
-        set_noise_level(model, before[0])
-        set_temperature(model, before[1])
-        raise
+        best = search.run()
+        level, scaling = best.level, best.temperature
     finally:
-        if search.bar is not None:
-            search.bar.close()
-    set_noise_level(model, search.best.level)
-    set_temperature(model, search.best.temperature)
-    return NoiseTuning(search.best.level, tuple(search.tried[at] for at in sorted(search.tried)))
+        shown.close()
+        set_noise_level(model, level)
+        set_temperature(model, scaling)
+    return NoiseTuning(level, tuple(search.tried[at] for at in sorted(search.tried)))
 
 
-def _admitted(
-    trial: Trial, without: Trial, max_accuracy_drop: float, rise: float | None
-) -> tuple[bool, float]:
-    """Whether a level may be chosen, and the value that the chosen one minimises."""
-    accurate = True
-    if trial.accuracy is not None and without.accuracy is not None:
-        accurate = trial.accuracy >= without.accuracy - max_accuracy_drop - 1e-9
-    if rise is None:
-        return accurate, trial.nll
-    return accurate and trial.nll <= without.nll * (1 + rise), -trial.level
-
-
+@dataclass
 class _Search:
     """Tries levels and keeps their results."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        batches: list["_Batch"],
-        samples: int,
-        settings: dict[str, Any],
-        fits_temperature: bool,
-        progress: bool,
-    ) -> None:
-        self.model, self.batches = model, batches
-        self.fits_temperature = fits_temperature
-        self.samples, self.settings = samples, settings
-        self.tried: dict[float, Trial] = {}
-        self.bar = bar("noise levels", len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
+    model: nn.Module
+    batches: list["_Batch"]
+    samples: int
+    settings: dict[str, Any]
+    fits_temperature: bool
+    max_accuracy_drop: float
+    max_nll_rise: float | None
+    bar: Any
+    tried: dict[float, Trial] = field(default_factory=dict)
 
-    def run(self, admitted: Any) -> None:
+    def run(self) -> Trial:
         """Tries the first levels, extends the range while the best is at its end, and refines."""
-        self.best = without = self.trial(0.0)
-
-        def choose() -> None:
-            rated = [(admitted(trial, without), trial) for trial in self.tried.values()]
-            self.best = min((r[1], t.level, t) for r, t in rated if r[0])[-1]
-
-        for level in FIRST_LEVELS:
+        for level in (0.0, *FIRST_LEVELS):
             self.trial(level)
-        choose()
-        while (further := self._beyond()) is not None:
+        while (further := self._beyond(self.best)) is not None:
             self.trial(further)
-            choose()
         for factor in REFINEMENTS if self.best.level else ():
             centre = self.best.level
             for level in (centre / factor, centre * factor):
                 self.trial(level)
-            choose()
+        return self.best
 
-    def _beyond(self) -> float | None:
+    @property
+    def best(self) -> Trial:
+        """The best of the trials so far; the largest level if a rise of the NLL is allowed."""
+        admitted = filter(self._is_admitted, self.tried.values())
+        if self.max_nll_rise is not None:
+            return max(admitted, key=lambda trial: trial.level)
+        return min(admitted, key=lambda trial: (trial.nll, trial.level))
+
+    def _is_admitted(self, trial: Trial) -> bool:
+        """Whether accuracy and, if it is limited, NLL are close enough to those without noise."""
+        without = self.tried[0.0]
+        accurate = True
+        if trial.accuracy is not None and without.accuracy is not None:
+            accurate = trial.accuracy >= without.accuracy - self.max_accuracy_drop - 1e-9
+        rise = self.max_nll_rise
+        return accurate and (rise is None or trial.nll <= without.nll * (1 + rise))
+
+    def _beyond(self, best: Trial) -> float | None:
         """The next level outside the range, if the best one is at its end."""
         lowest, highest = min(level for level in self.tried if level), max(self.tried)
-        if self.best.level <= lowest and lowest > LOWEST:
+        if best.level <= lowest and lowest > LOWEST:
             return lowest / 2
-        return highest * 2 if self.best.level == highest < HIGHEST else None
+        return highest * 2 if best.level == highest < HIGHEST else None
 
-    def trial(self, level: float) -> Trial:
-        """The result of a level, which is computed once."""
-        if level not in self.tried:
-            set_noise_level(self.model, level)
-            if self.fits_temperature and self.batches[0].labels.ndim == 1:
-                set_temperature(self.model, 1.0)
-            counts = 1 if level == 0 else self.samples
-            of_kind = self._of_tokens if self.batches[0].labels.ndim > 1 else self._of_classes
-            self.tried[level] = of_kind(level, counts)
-            if self.bar is not None:
-                self.bar.update()
-        return self.tried[level]
+    def trial(self, level: float) -> None:
+        """Computes the result of a level, once."""
+        if level in self.tried:
+            return
+        set_noise_level(self.model, level)
+        of_tokens = self.batches[0].labels.ndim > 1
+        if self.fits_temperature and not of_tokens:
+            set_temperature(self.model, 1.0)
+        of_kind = self._of_tokens if of_tokens else self._of_classes
+        self.tried[level] = of_kind(level, 1 if level == 0 else self.samples)
+        self.bar.update()
 
     def _of_classes(self, level: float, samples: int) -> Trial:
         """The result of a classifier at its level."""

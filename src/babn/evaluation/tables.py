@@ -55,9 +55,9 @@ class Table:
         cells = self._marked("**{}**", lambda text: _one_line(text).replace("|", "\\|"))
         columns = zip(self.columns, *cells, strict=True)
         widths = [max(3, *map(len, column)) for column in columns]
-        rule = ["-" * width for width in widths]
-        rule = [rule[0], *(f"{dashes[:-1]}:" for dashes in rule[1:])]
-        lines = [self.columns, rule, *cells]
+        dashes = ["-" * width for width in widths]
+        dashes = [dashes[0], *(f"{each[:-1]}:" for each in dashes[1:])]
+        lines = [self.columns, dashes, *cells]
         padded = [
             [cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines
         ]

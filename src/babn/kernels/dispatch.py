@@ -17,14 +17,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.bam import BamConfig, BamRule
-from babn.attention.belief import BeliefConfig, BeliefRule, UpwardStates, WeibullEncoder
+from babn.attention.bam import BamConfig, BamMethod
+from babn.attention.belief import BeliefConfig, BeliefMethod, UpwardStates, WeibullEncoder
 from babn.attention.inputs import Inputs
-from babn.attention.keys import KeyBeliefRule, KeyPosterior
+from babn.attention.keys import KeyBeliefMethod, KeyPosterior
 from babn.attention.masking import from_ranks, is_rowwise, normalize
+from babn.attention.method import AttentionMethod, MethodConfig
 from babn.attention.noise_source import NoiseLike, NoiseSource
 from babn.attention.prior import KeyNetwork
-from babn.attention.rule import AttentionRule, RuleConfig
 from babn.attention.upward import AxisMap, upward_path
 from babn.kernels.settings import Settings
 
@@ -49,14 +49,14 @@ class Request:
     level: float = 1.0
 
 
-def has_kernels(config: RuleConfig) -> bool:
+def has_kernels(config: MethodConfig) -> bool:
     """Whether there are kernels for a method."""
     if isinstance(config, BeliefConfig):
         return config.noise_over == "pairs"
     return isinstance(config, BamConfig) and config.family == "weibull"
 
 
-def supports_levels(config: RuleConfig) -> bool:
+def supports_levels(config: MethodConfig) -> bool:
     """Whether the kernels of a method support noise levels other than 1."""
     return isinstance(config, BamConfig)
 
@@ -126,21 +126,21 @@ def takes_key_kernel(inputs: Inputs, forced: bool) -> bool:
 
 
 def attend_by_keys(
-    rule: AttentionRule, step: int, inputs: Inputs, request: Request
+    method: AttentionMethod, step: int, inputs: Inputs, request: Request
 ) -> tuple[Float[Tensor, "batch head query dim"], KeyPosterior | None]:
     """A sample's output of a call with one variable per key, and the posterior if it has a KL.
 
     Args:
-        rule: The method.
+        method: The method.
         step: Index of the call in its chain.
         inputs: A call for which `takes_key_kernel` holds.
         request: What to compute.
     """
     from babn.kernels.key_op import KeyAttention
 
-    assert isinstance(rule, KeyBeliefRule)
+    assert isinstance(method, KeyBeliefMethod)
     batch, heads, queries, keys = inputs.pairs
-    config, own, scores = rule.config, rule.parameter_sets[step], inputs.without_scores()
+    config, own, scores = method.config, method.parameter_sets[step], inputs.without_scores()
     q, k, v = (
         x if x.stride(-1) == 1 else x.contiguous() for x in (inputs.query, inputs.key, inputs.value)
     )
@@ -150,18 +150,18 @@ def attend_by_keys(
     seen = None
     if inputs.mask is not None:
         seen = inputs.mask[:, 0, 0].expand(batch, keys).contiguous().view(torch.uint8)
-    network = cast(KeyNetwork, rule.prior_nets[own])
+    network = cast(KeyNetwork, method.prior_nets[own])
     output, scale, loc, logits = KeyAttention.apply(
-        q, k, v, u.view(batch, heads, keys), seen, rule.log_shape[own], rule.energies[own],
+        q, k, v, u.view(batch, heads, keys), seen, method.log_shape[own], method.energies[own],
         network.inner.weight, network.inner.bias, network.outer.weight, network.outer.bias,
         inputs.scale, inputs.causal, config.rho, request.level, config.noise != "exact",
-        config.noise == "truncated", not rule.is_rowwise(scores), request.with_kl,
+        config.noise == "truncated", not method.is_rowwise(scores), request.with_kl,
     )  # fmt: skip
-    return output, rule.posterior_of(scores, scale, loc, logits) if request.with_kl else None
+    return output, method.posterior_of(scores, scale, loc, logits) if request.with_kl else None
 
 
 def attend(
-    rule: AttentionRule,
+    method: AttentionMethod,
     step: int,
     inputs: Inputs,
     upward: UpwardStates | None,
@@ -170,7 +170,7 @@ def attend(
     """The output of a call by the fused kernel, and the KL of each query's row if requested.
 
     Args:
-        rule: The method; one for which `has_kernels` holds.
+        method: The method; one for which `has_kernels` holds.
         step: Index of the call in its chain.
         inputs: The call.
         upward: What `upward_states` returned for the chain.
@@ -178,17 +178,17 @@ def attend(
     """
     from babn.kernels.op import weibull_attention
 
-    assert isinstance(rule, BeliefRule | BamRule)
-    config = rule.config
-    if isinstance(rule, BeliefRule):
-        rho, fixed_k, sigma, alpha = rule.config.rho, 0.0, rule.config.sigma, 1.0
-        maps = _shape_and_scale(rule.encoder(step), step, upward)
+    assert isinstance(method, BeliefMethod | BamMethod)
+    config = method.config
+    if isinstance(method, BeliefMethod):
+        rho, fixed_k, sigma, alpha = method.config.rho, 0.0, method.config.sigma, 1.0
+        maps = _shape_and_scale(method.encoder(step), step, upward)
     else:
-        rho, fixed_k, sigma, alpha = 0.0, rule.config.k / request.level, 0.0, rule.config.alpha
+        rho, fixed_k, sigma, alpha = 0.0, method.config.k / request.level, 0.0, method.config.alpha
         maps = (None, None, None)
     network: tuple[Tensor | None, ...] = (None,) * 4
-    if request.with_kl and len(rule.prior_nets):
-        prior = rule.prior_net(step)
+    if request.with_kl and len(method.prior_nets):
+        prior = method.prior_net(step)
         network = (prior.inner.weight, prior.inner.bias, prior.outer.weight, prior.outer.bias)
     settings = Settings(
         scale=inputs.scale,
@@ -220,17 +220,17 @@ def attend(
     return output, kl_rows if request.with_kl else None
 
 
-def upward_states(rule: AttentionRule, first: Inputs) -> UpwardStates | None:
+def upward_states(method: AttentionMethod, first: Inputs) -> UpwardStates | None:
     """The upward states of a chain from its first call, in the precision of the queries.
 
     Args:
-        rule: The method.
+        method: The method.
         first: The first call of the chain.
     """
-    if not isinstance(rule, BeliefRule) or not (maps := rule.upward_maps()):
+    if not isinstance(method, BeliefMethod) or not (maps := method.upward_maps()):
         return None
-    config = rule.config
-    top, mask, rank = rule.top(softmax_weights(first), first.mask)
+    config = method.config
+    top, mask, rank = method.top(softmax_weights(first), first.mask)
     if config.upward == "heads" and (mask is None or mask.shape[1] == 1):
         # Maps over heads do not mix pairs, so the states of masked pairs are never used.
         return UpwardStates(_over_heads(maps, top), None, config.upward_share)

@@ -1,6 +1,6 @@
 """Variables of keys: their shapes, a sample, and logits of their prior, in one kernel each way.
 
-Computes what `babn.attention.keys.KeyBeliefRule` defines, with the keys read twice and nothing
+Computes what `babn.attention.keys.KeyBeliefMethod` defines, with the keys read twice and nothing
 stored that is as large as they are. A program has a share of the keys of one head of one example;
 with several shares, means over all keys take a kernel of their own.
 """

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from babn.errors import MissingExtraError
+from babn.metrics.calibration_error import mean_gap
 from babn.metrics.inputs import (
     Labels,
     Probs,
@@ -55,12 +56,12 @@ class Exact(Metric):
 class Mean(Exact):
     """Mean over examples of the values that `each` returns for a batch."""
 
+    each: Callable[[Tensor, Tensor], Tensor]
     total: Tensor
     count: Tensor
 
-    def __init__(self, each: Callable[[Tensor, Tensor], Tensor], **settings: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.each = each
         self.zeros("total")
         self.zeros("count")
 
@@ -79,26 +80,22 @@ class Bins(Exact):
     """Calibration error from sums over bins.
 
     Args:
-        add_up: Returns sums over bins from probabilities, labels and the number of bins.
-        gap: Returns the error from the sums.
         bins: Number of bins, per class if `num_classes` is given.
         num_classes: Number of classes with separate bins.
         settings: Arguments of `torchmetrics.Metric`.
+
+    Attributes:
+        add_up: Returns sums over bins from probabilities, labels and the number of bins.
+        gap: Returns the error from the sums.
     """
 
     higher_is_better = False
+    add_up: Callable[[Tensor, Tensor, int], Tensor]
+    gap: Callable[[Tensor], Tensor]
     sums: Tensor
 
-    def __init__(
-        self,
-        add_up: Callable[[Tensor, Tensor, int], Tensor],
-        gap: Callable[[Tensor], Tensor],
-        bins: int,
-        num_classes: int | None = None,
-        **settings: Any,
-    ) -> None:
+    def __init__(self, bins: int = 10, num_classes: int | None = None, **settings: Any) -> None:
         super().__init__(**settings)
-        self.add_up, self.gap = add_up, gap
         self.bins, self.num_classes = check_whole(bins, "bins"), num_classes
         groups = [] if num_classes is None else [check_whole(num_classes, "num_classes")]
         self.zeros("sums", *groups, self.bins, 3)
@@ -118,10 +115,20 @@ class Bins(Exact):
         return self.gap(self.sums)
 
 
+class BinsPerClass(Bins):
+    """Mean calibration error with separate bins for each class."""
+
+    gap = staticmethod(mean_gap)
+
+    def __init__(self, num_classes: int, bins: int = 10, **settings: Any) -> None:
+        super().__init__(bins, num_classes, **settings)
+
+
 class Counts(Exact):
-    """Counts predictions by accuracy and certainty."""
+    """Counts predictions by accuracy and certainty; `share` is the attribute of `Pavpu`."""
 
     higher_is_better = True
+    share: str
     counts: Tensor
 
     def __init__(self, alpha: float = 0.05, **settings: Any) -> None:
@@ -135,12 +142,8 @@ class Counts(Exact):
 
     def compute(self) -> Float[Tensor, ""]:
         """The metric of all examples so far."""
-        value = self.value(Pavpu(*self.counts.long().tolist()))
+        value = getattr(Pavpu(*self.counts.long().tolist()), self.share)
         return torch.tensor(value, dtype=torch.float64, device=self.device)
-
-    @abstractmethod
-    def value(self, counts: Pavpu) -> float:
-        """The metric, from all counts."""
 
 
 class Gathered(Exact):
@@ -173,9 +176,7 @@ class Gathered(Exact):
 class OutOfDistribution(Gathered):
     """Applies `contrast` to the scores of in-distribution and out-of-distribution examples."""
 
-    def __init__(self, contrast: Callable[[Tensor, Tensor], float], **settings: Any) -> None:
-        super().__init__(**settings)
-        self.contrast = contrast
+    contrast: Callable[[Tensor, Tensor], float]
 
     def update(self, scores: Float[Tensor, "*batch"], outside: Bool[Tensor, "*batch"]) -> None:
         """Adds a batch of scores, and flags of the out-of-distribution examples."""

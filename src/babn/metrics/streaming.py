@@ -12,70 +12,63 @@ from torch import Tensor
 from babn import metrics
 from babn.metrics import calibration_error as calibrated
 from babn.metrics import scores
-from babn.metrics.accumulators import Bins, Counts, Gathered, Mean, OutOfDistribution, Selective
+from babn.metrics.accumulators import (
+    Bins,
+    BinsPerClass,
+    Counts,
+    Gathered,
+    Mean,
+    OutOfDistribution,
+    Selective,
+)
 from babn.metrics.inputs import Labels, Probs, check_share, check_whole, scores_and_flags
-from babn.metrics.pavpu_counts import Pavpu
 
 
 class Accuracy(Mean):
     """Share of correct predictions, as `babn.metrics.accuracy`."""
 
     higher_is_better = True
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(scores.correctness, **settings)
+    each = staticmethod(scores.correctness)
 
 
 class NegativeLogLikelihood(Mean):
     """Mean negative log likelihood in nats, as `babn.metrics.nll`."""
 
     higher_is_better = False
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(scores.negative_log_probs, **settings)
+    each = staticmethod(scores.negative_log_probs)
 
 
 class BrierScore(Mean):
     """Multi-class Brier score, as `babn.metrics.brier`."""
 
     higher_is_better = False
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(scores.squared_errors, **settings)
+    each = staticmethod(scores.squared_errors)
 
 
 class CalibrationError(Bins):
     """Expected calibration error, as `babn.metrics.ece`."""
 
-    def __init__(self, bins: int = 10, **settings: Any) -> None:
-        super().__init__(calibrated.confidence_sums, calibrated.mean_gap, bins, **settings)
+    add_up = staticmethod(calibrated.confidence_sums)
+    gap = staticmethod(calibrated.mean_gap)
 
 
 class MaximumCalibrationError(Bins):
     """Maximum calibration error, as `babn.metrics.mce`."""
 
-    def __init__(self, bins: int = 10, **settings: Any) -> None:
-        super().__init__(calibrated.confidence_sums, calibrated.largest_gap, bins, **settings)
+    add_up = staticmethod(calibrated.confidence_sums)
+    gap = staticmethod(calibrated.largest_gap)
 
 
-class ClasswiseCalibrationError(Bins):
+class ClasswiseCalibrationError(BinsPerClass):
     """Classwise calibration error, as `babn.metrics.classwise_ece`."""
 
-    def __init__(self, num_classes: int, bins: int = 10, **settings: Any) -> None:
-        super().__init__(calibrated.class_sums, calibrated.mean_gap, bins, num_classes, **settings)
+    add_up = staticmethod(calibrated.class_sums)
 
 
-class TopLabelCalibrationError(Bins):
+class TopLabelCalibrationError(BinsPerClass):
     """Top-label calibration error, as `babn.metrics.top_label_ece`."""
 
-    def __init__(self, num_classes: int, bins: int = 10, **settings: Any) -> None:
-        super().__init__(
-            calibrated.top_label_sums,
-            calibrated.mean_gap,
-            bins,
-            num_classes,
-            **settings,
-        )
+    add_up = staticmethod(calibrated.top_label_sums)
 
 
 class AdaptiveCalibrationError(Gathered):
@@ -101,27 +94,21 @@ class OutOfDistributionAuroc(OutOfDistribution):
     """Probability that an out-of-distribution example scores higher, as `babn.metrics.auroc`."""
 
     higher_is_better = True
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(metrics.auroc, **settings)
+    contrast = staticmethod(metrics.auroc)
 
 
 class OutOfDistributionFpr95(OutOfDistribution):
     """False positive rate at a true positive rate of 95 %, as `babn.metrics.fpr95`."""
 
     higher_is_better = False
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(metrics.fpr95, **settings)
+    contrast = staticmethod(metrics.fpr95)
 
 
 class OutOfDistributionAveragePrecision(OutOfDistribution):
     """Average precision of out-of-distribution detection, as `babn.metrics.average_precision`."""
 
     higher_is_better = True
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(metrics.average_precision, **settings)
+    contrast = staticmethod(metrics.average_precision)
 
 
 class AreaUnderRiskCoverage(Selective):
@@ -161,22 +148,16 @@ class SelectiveAccuracy(Selective):
 class PavpuScore(Counts):
     """PAvPU: share of predictions certain and correct or uncertain and wrong."""
 
-    def value(self, counts: Pavpu) -> float:
-        """The share."""
-        return counts.value
+    share = "value"
 
 
 class AccurateGivenCertain(Counts):
     """Share of correct among certain predictions; NaN without any."""
 
-    def value(self, counts: Pavpu) -> float:
-        """The share."""
-        return counts.accurate_given_certain
+    share = "accurate_given_certain"
 
 
 class UncertainGivenInaccurate(Counts):
     """Share of uncertain among wrong predictions; NaN without any."""
 
-    def value(self, counts: Pavpu) -> float:
-        """The share."""
-        return counts.uncertain_given_inaccurate
+    share = "uncertain_given_inaccurate"

@@ -11,15 +11,13 @@ from babn.errors import MissingExtraError
 from babn.plots.sizes import DOUBLE, SINGLE
 
 if TYPE_CHECKING:
-    from babn.plots.curves import training_curves
+    from babn.plots.calibration import reliability_diagram, risk_coverage
     from babn.plots.entropies import entropy_histogram
     from babn.plots.heat_maps import attention_figure
-    from babn.plots.layer_kl_history import kl_history
+    from babn.plots.histories import kl_history, training_curves
     from babn.plots.output import as_svg, save
     from babn.plots.probabilities import class_probabilities
     from babn.plots.regions import attention_on_image
-    from babn.plots.reliability import reliability_diagram
-    from babn.plots.risk_curves import risk_coverage
 
 __all__ = [
     "DOUBLE",
@@ -42,11 +40,11 @@ _HOMES = {
     "attention_on_image": "regions",
     "class_probabilities": "probabilities",
     "entropy_histogram": "entropies",
-    "kl_history": "layer_kl_history",
-    "reliability_diagram": "reliability",
-    "risk_coverage": "risk_curves",
+    "kl_history": "histories",
+    "reliability_diagram": "calibration",
+    "risk_coverage": "calibration",
     "save": "output",
-    "training_curves": "curves",
+    "training_curves": "histories",
 }
 
 

@@ -18,7 +18,6 @@ from babn.plots.style import (
     SKY,
     VERMILION,
     arranged,
-    collected,
     drawing,
     in_percent,
     legend_above,
@@ -64,7 +63,7 @@ def entropy_histogram(
         _draw_pair(panel, pair, edges)
         panel_title(panel, name, columns)
     _finish(panels.tolist(), len(pairs), columns)
-    legend_above(figure, *collected(figure))
+    legend_above(figure)
     return arranged(figure)
 
 

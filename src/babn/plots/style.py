@@ -3,7 +3,8 @@
 import functools
 import textwrap
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
@@ -30,30 +31,6 @@ COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, BLACK, SKY)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (3, 3)))
 GREY, PALE = "0.45", "0.92"
 
-SANS = (
-    "DejaVu Sans",
-    "Noto Sans",
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans CJK KR",
-    "Noto Sans SC",
-    "Source Han Sans SC",
-    "WenQuanYi Zen Hei",
-    "Droid Sans Fallback",
-    "PingFang SC",
-    "Hiragino Sans",
-    "Apple SD Gothic Neo",
-    "Microsoft YaHei",
-    "Yu Gothic",
-    "Malgun Gothic",
-    "Noto Sans Arabic",
-    "Noto Sans Hebrew",
-    "Noto Sans Devanagari",
-    "Noto Sans Thai",
-    "Arial Unicode MS",
-)
-"""Fonts in the order of preference; the first comes with matplotlib."""
-
 LETTER = 0.07
 """Width of a letter of a title in inches, with some room."""
 
@@ -62,63 +39,12 @@ LOCK = threading.RLock()
 
 
 @functools.cache
-def families() -> list[str]:
-    """The installed fonts among `SANS`."""
-    installed = set(font_manager.get_font_names())
-    return [name for name in SANS if name in installed]
-
-
-@functools.cache
 def style() -> dict[Any, Any]:
-    """Settings of matplotlib for creating and saving figures."""
-    return {
-        "font.family": families(),
-        "font.size": 8,
-        "axes.titlesize": 8,
-        "axes.labelsize": 8,
-        "xtick.labelsize": 7,
-        "ytick.labelsize": 7,
-        "legend.fontsize": 7,
-        # Names of methods and tokens may contain dollar signs.
-        "text.parse_math": False,
-        "text.usetex": False,
-        "text.color": "black",
-        "axes.labelcolor": "black",
-        "axes.edgecolor": "0.2",
-        "xtick.color": "0.2",
-        "ytick.color": "0.2",
-        "axes.facecolor": "white",
-        "figure.facecolor": "white",
-        "axes.grid": False,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.linewidth": 0.6,
-        "axes.titlepad": 4,
-        "axes.labelpad": 2,
-        "axes.xmargin": 0.0,
-        "xtick.major.width": 0.6,
-        "ytick.major.width": 0.6,
-        "xtick.major.size": 2.5,
-        "ytick.major.size": 2.5,
-        "xtick.direction": "out",
-        "ytick.direction": "out",
-        "lines.linewidth": 1.2,
-        "hatch.linewidth": 0.6,
-        "legend.frameon": False,
-        "legend.handlelength": 2.2,
-        "legend.borderaxespad": 0.3,
-        "legend.columnspacing": 1.5,
-        "legend.title_fontsize": 7,
-        "figure.constrained_layout.w_pad": 0.03,
-        "figure.constrained_layout.h_pad": 0.03,
-        "figure.dpi": 100,
-        "pdf.fonttype": 42,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "babn",
-        "savefig.bbox": None,
-        "savefig.transparent": False,
-        "savefig.facecolor": "auto",
-    }
+    """Settings of matplotlib for creating and saving figures, with the fonts that are installed."""
+    path = Path(__file__).with_name("figures.mplstyle")
+    settings = dict(matplotlib.rc_params_from_file(path, use_default_template=False))
+    installed = set(font_manager.get_font_names())
+    return settings | {"font.family": [x for x in settings["font.sans-serif"] if x in installed]}
 
 
 def drawing(plot: Callable[P, Result]) -> Callable[P, Result]:
@@ -182,21 +108,28 @@ def panel_title(panel: Axes, name: str, columns: int) -> None:
 
 
 def legend_above(
-    figure: Figure, handles: Sequence[Any], labels: Sequence[str], title: str | None = None
+    figure: Figure, entries: Mapping[str, Any] | None = None, title: str | None = None
 ) -> None:
-    """Adds a legend above the panels, with as many columns as fit."""
-    for columns in range(len(labels), 0, -1):
+    """Adds a legend above the panels, with as many columns as fit.
+
+    Args:
+        figure: The figure.
+        entries: What the labels stand for; by default everything in the panels that has a label.
+        title: Title of the legend.
+    """
+    shown = _labelled(figure) if entries is None else entries
+    for columns in range(len(shown), 0, -1):
         place: dict[str, Any] = {"loc": "outside upper center", "ncols": columns}
-        legend = figure.legend(handles, labels, title=title, **place)
+        legend = figure.legend(list(shown.values()), list(shown), title=title, **place)
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             return
         legend.remove()
 
 
-def collected(figure: Figure) -> tuple[list[Any], list[str]]:
-    """Legend handles and labels of all panels, without duplicates."""
+def _labelled(figure: Figure) -> dict[str, Any]:
+    """The first artist with each label."""
     found: dict[str, Any] = {}
     for panel in figure.axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    return list(found.values()), list(found)
+    return found

@@ -9,7 +9,7 @@ from matplotlib import font_manager
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
-from babn.plots.style import families
+from babn.plots.style import style
 
 LETTERS, WIDEST = 12, 0.75
 """Length after which tokens are cut, in characters, and in inches at the largest size."""
@@ -101,6 +101,6 @@ def _escape(character: str) -> str:
 
 @functools.cache
 def _has_glyph(character: str) -> bool:
-    paths = [font_manager.findfont(name) for name in families()]
+    paths = [font_manager.findfont(name) for name in style()["font.family"]]
     found = any(font_manager.get_font(path).get_char_index(ord(character)) for path in paths)
     return found or character in JOINERS

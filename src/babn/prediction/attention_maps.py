@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.rule import Posterior
+from babn.attention.method import Posterior
 from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
 from babn.prediction.batches import are_texts, check_tokenizer, device_of, encode

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from babn.attention.method import Posterior
 from babn.attention.noise_source import NoiseSource, fold_in
-from babn.attention.rule import Posterior
 from babn.conversion.override import overriding
 from babn.conversion.plan import Chain
 from babn.conversion.state import belief_states

@@ -27,8 +27,8 @@ EXPLANATION = (
     "Failed attacks are a share of all attacks on texts that the model classifies correctly; texts "
     "that it misclassifies before any change are skipped. Accuracy under attack is over all texts "
     "except those that could not be attacked. Changed words are counted in successful attacks. A "
-    "success holds if the perturbed text fools the model in a second query, with new noise; asked "
-    "twice, an attack fails unless its success holds."
+    "success holds if the perturbed text fools the model in a second query, with new noise; with "
+    "two queries an attack fails unless its success holds."
 )
 
 SUBSTITUTED = (

@@ -172,7 +172,7 @@ def shown_numbers(summary: Summary) -> dict[str, str]:
         "words changed": _percent(summary["changed_share"]),
         "queries": _decimal(summary["queries"]),
         "success holds": _percent(summary["holds"]),
-        "failed, asked twice": _percent(failed_twice(summary)),
+        "failed, two queries": _percent(failed_twice(summary)),
     }
     counts = {name: str(summary[name]) for name in ("success", "failed", "skipped", "errors")}
     return {name: value for name, value in shown.items() if value} | counts

@@ -1,15 +1,22 @@
 """The configuration of an experiment, which determines its result."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from babn.attention.belief import BeliefConfig, Preset
-from babn.attention.rule import RuleConfig
+from babn.attention.belief import BeliefConfig
+from babn.attention.method import MethodConfig
 from babn.elbo import KLAnnealing
 from babn.errors import ConfigError, nearest
 from babn.validation import LARGEST, MOST, check_at_least, check_choices, check_count, shown
 from babn_paper.experiments.latent import LATENT_RULES, LatentConfig
+
+PRESETS: dict[str, Callable[[], BeliefConfig]] = {
+    "default": BeliefConfig,
+    "paper": BeliefConfig.paper,
+    "released": BeliefConfig.released_settings,
+}
+"""This library's configuration, the published method's and the released code's, by name."""
 
 PAIR_MODELS = ("decomposable", "esim")
 """Models of text pairs, built with random weights."""
@@ -183,23 +190,22 @@ class Experiment:
         self.rule_config()
         self.annealing()
 
-    def rule_config(self) -> RuleConfig | LatentConfig:
+    def rule_config(self) -> MethodConfig | LatentConfig:
         """The configuration of the attention method."""
         if self.preset:
             return self._of_preset(self.preset)
         values = {"rule": self.rule, **self.settings}
         if self.rule in LATENT_RULES:
             return LatentConfig.from_dict(values)
-        return RuleConfig.from_dict(values)
+        return MethodConfig.from_dict(values)
 
-    def _of_preset(self, preset: Preset) -> RuleConfig:
+    def _of_preset(self, preset: str) -> MethodConfig:
         if self.rule != BeliefConfig.rule:
             raise ConfigError(
                 f"preset={preset!r} is not possible with rule={self.rule!r}, only with "
                 f"rule={BeliefConfig.rule!r}. Leave it out."
             )
-        values = BeliefConfig.preset(preset).to_dict() | dict(self.settings)
-        return RuleConfig.from_dict(values)
+        return MethodConfig.from_dict(PRESETS[preset]().to_dict() | dict(self.settings))
 
     def annealing(self) -> KLAnnealing:
         """The schedule of the KL weight."""

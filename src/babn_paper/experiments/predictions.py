@@ -1,6 +1,5 @@
 """Predictions of a trained model: at the posterior mean, or averaged over samples."""
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from operator import itemgetter
 from typing import Any
@@ -63,34 +62,28 @@ def predict_part(
 
 
 def _outputs(task_model: TaskModel, data: Encoded, mode: Mode, progress: Progress) -> Outputs:
-    """Rows and model outputs of every batch.
+    """Rows and model outputs of every batch, each of examples of similar lengths.
 
     Several processes share the batches. The noise of a batch depends on its number only.
     """
     world = current_world()
-    found = _outputs_of_rank(task_model, data, mode, progress)
-    if world.size > 1:
-        on_cpu = [pytree.tree_map_only(Tensor, Tensor.cpu, each) for each in found]
-        found = iter(sorted(world.gather(on_cpu), key=itemgetter(0)))
-    for _, rows, outputs in found:
-        yield rows, outputs
-
-
-def _outputs_of_rank(
-    task_model: TaskModel, data: Encoded, mode: Mode, progress: Progress
-) -> Iterator[tuple[int, Tensor, Any]]:
-    """Number, rows and outputs of this rank's batches, of examples of similar lengths."""
-    world = current_world()
     order = data.lengths.argsort(descending=True, stable=True)
     moved, predictor = data.to(task_model.device), predictor_of(task_model, mode)
     batches = order.split(task_model.task.eval_batch_size)
+    own: list[tuple[int, Tensor, Any]] = []
     for number in range(world.rank, len(batches), world.size):
         rows = batches[number]
         batch = without_labels(moved.batch(rows, task_model.multiple))
         with torch.no_grad(), autocast(task_model.experiment, task_model.device):
             found = task_model.task.predict(predictor, batch, rows, number)
+        found = found.float() if isinstance(found, Tensor) else found
         progress.step(sum(map(len, batches[number : number + world.size])))
-        yield number, rows, found.float() if isinstance(found, Tensor) else found
+        if world.size == 1:
+            yield rows, found
+        else:
+            own.append(pytree.tree_map_only(Tensor, Tensor.cpu, (number, rows, found)))
+    for _, rows, found in sorted(world.gather(own), key=itemgetter(0)):
+        yield rows, found
 
 
 def predictor_of(task_model: TaskModel, mode: Mode) -> Predictor:

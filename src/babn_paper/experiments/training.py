@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from babn.cuda_graphs import own_stream
 from babn.errors import BabnError, BabnWarning
-from babn.interrupts import Interrupts
 from babn.progress import Progress
 from babn_paper.experiments.attention import (
     get_kl_weight,
@@ -32,6 +31,7 @@ from babn_paper.experiments.checkpoints import (
 )
 from babn_paper.experiments.distributed import World, current_world
 from babn_paper.experiments.graph_steps import GraphedStep, LossTerms, StepFunction
+from babn_paper.experiments.interrupts import Interrupts
 from babn_paper.experiments.log import Log, LossMeter
 from babn_paper.experiments.optimizer import set_rates
 from babn_paper.experiments.predictions import autocast, predict_part, read_part

@@ -9,12 +9,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from babn.attention.noise_source import NoiseSource, RowNoiseSource, fold_in
+from babn.attention.noise_source import NoiseSource, fold_in
 from babn.conversion.override import overriding
 from babn.errors import ConfigError
 from babn.prediction.modes import evaluating
 from babn.validation import check_count
 from babn_paper.models.beam import BeamSearch
+from babn_paper.models.row_noise import RowNoiseSource
 from babn_paper.models.translation import TranslationModel
 from babn_paper.models.translation_parts import Memory, State
 
@@ -138,7 +139,7 @@ def _run(
         if (kept := search.put_aside()) is not None:
             memory, words = memory.of(kept), words[kept]
             state = tuple(_kept(x, kept, search.beam) for x in state)
-            if noise_source is not None:
+            if isinstance(noise_source, RowNoiseSource):
                 noise_source.keep(kept)
 
 

@@ -14,7 +14,6 @@ from babn.plots.style import (
     COLOURS,
     GREY,
     arranged,
-    collected,
     drawing,
     in_percent,
     legend_above,
@@ -71,7 +70,7 @@ def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
         strict=True,
     ):
         panel.set_title(title)
-    legend_above(figure, *collected(figure))
+    legend_above(figure)
     return arranged(figure)
 
 
@@ -102,7 +101,7 @@ def posterior_checks(records: Records, *, size: Size = None) -> Figure:
     gap.margins(x=0.1)
     cover.set(xlabel="level of the interval (%)", ylabel="true weights held (%)")
     _draw_variances(variance, [g for r in records for g in r.get("gradients", [])])
-    legend_above(figure, *collected(figure))
+    legend_above(figure)
     return arranged(figure)
 
 

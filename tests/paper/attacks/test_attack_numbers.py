@@ -61,13 +61,13 @@ def test_numbers_that_are_not_defined_are_not_shown() -> None:
     assert math.isnan(found["failed_share"])
     assert found["accuracy"] == found["accuracy_under_attack"] == 0
     assert "failed attacks" not in shown_numbers(found)
-    assert "failed, asked twice" not in shown_numbers(found)
+    assert "failed, two queries" not in shown_numbers(found)
     assert shown_numbers(summarise(RECORDS))["failed attacks"] == "25.0%"
 
 
 def test_asked_twice_a_success_that_does_not_hold_is_a_failure() -> None:
-    assert shown_numbers(summarise(RECORDS))["failed, asked twice"] == "50.0%"
-    assert shown_numbers(summarise([record("failed")]))["failed, asked twice"] == "100.0%"
+    assert shown_numbers(summarise(RECORDS))["failed, two queries"] == "50.0%"
+    assert shown_numbers(summarise([record("failed")]))["failed, two queries"] == "100.0%"
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,11 @@ from translation_cases import (
 )
 
 import babn
-from babn.attention.noise_source import NoiseSource, RowNoiseSource
+from babn.attention.noise_source import NoiseSource
 from babn_paper.models import translate
 from babn_paper.models.alignments import drawn
 from babn_paper.models.assess import assess
+from babn_paper.models.row_noise import RowNoiseSource
 
 SAMPLED = (*STOCHASTIC, "va-enum")
 

@@ -69,10 +69,8 @@ def test_the_mean_is_softmax_without_scale_noise(rule: Any) -> None:
     torch.testing.assert_close(babn.convert(model, rule)(**batch()).logits, before)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_padding_changes_nothing(rule: str) -> None:
-    """Also not in the divergence, of which a batch has the mean over its sentences."""
-    model = converted(rule)
+def check_padding(model: Any, rule: str) -> None:
+    """Sentences alone and in padded batches have the same logits and the same KL."""
     singles = [model(**batch(rows=[i])).logits[0] for i in range(3)]
     kl = None if rule == "softmax" else [divergence(model, batch(rows=[i])) for i in range(3)]
     for together in (batch(), batch(extra=3), batch(extra=3, left=True)):
@@ -81,6 +79,12 @@ def test_padding_changes_nothing(rule: str) -> None:
             torch.testing.assert_close(logits[i, : len(TARGETS[i])], single)
         if kl is not None:
             torch.testing.assert_close(divergence(model, together), torch.stack(kl).mean())
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_padding_changes_nothing(rule: str) -> None:
+    """Also not in the divergence, of which a batch has the mean over its sentences."""
+    check_padding(converted(rule), rule)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -195,15 +199,7 @@ def test_padding_changes_nothing_with_input_feeding(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(RULES, "keys", babn.BeliefConfig(kl_reduction="sum"))
-    model = converted(rule, **FEEDING)
-    singles = [model(**batch(rows=[i])).logits[0] for i in range(3)]
-    kl = None if rule == "softmax" else [divergence(model, batch(rows=[i])) for i in range(3)]
-    for together in (batch(), batch(extra=3), batch(extra=3, left=True)):
-        logits = model(**together).logits
-        for i, single in enumerate(singles):
-            torch.testing.assert_close(logits[i, : len(TARGETS[i])], single)
-        if kl is not None:
-            torch.testing.assert_close(divergence(model, together), torch.stack(kl).mean())
+    check_padding(converted(rule, **FEEDING), rule)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

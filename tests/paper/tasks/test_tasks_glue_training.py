@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import babn
-from babn.attention.rule import RuleConfig
+from babn.attention.method import MethodConfig
 from babn.text.word_tokenizer import word_tokenizer
 from babn_paper.pretrained import small_sizes
 from babn_paper.tasks.encoded import Encoded
@@ -20,7 +20,7 @@ LENGTH = 48
 RULES = {"softmax": babn.SoftmaxConfig(), "belief": babn.BeliefConfig.pairs(max_length=LENGTH)}
 
 
-def prepared(task: GlueTask, rule: RuleConfig) -> tuple[nn.Module, Encoded, Encoded]:
+def prepared(task: GlueTask, rule: MethodConfig) -> tuple[nn.Module, Encoded, Encoded]:
     """A converted small model, and the encoded parts of the task."""
     train, dev = task.read("builtin", "train"), task.read("builtin", "dev")
     tokenizer = word_tokenizer(task.texts(train.examples))
@@ -52,7 +52,7 @@ def ask(encoded: Encoded, outputs: Callable[[dict[str, Tensor]], Tensor]) -> Ite
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_tasks_train_answer_and_measure(task: GlueTask, rule: RuleConfig, tmp_path: Path) -> None:
+def test_tasks_train_answer_and_measure(task: GlueTask, rule: MethodConfig, tmp_path: Path) -> None:
     model, train, dev = prepared(task, rule)
     assert all(loss < 20 for loss in losses(model.train(), train, 2, 1e-3))
     model.eval()

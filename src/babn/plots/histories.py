@@ -1,4 +1,4 @@
-"""The KL of each layer over training."""
+"""Losses, metrics and the KL of each layer over training."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,9 +12,20 @@ from matplotlib.colors import BoundaryNorm, Colormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from babn.plots.plot_data import STEP, Series, as_series, check_some, from_records, step_numbers
-from babn.plots.sizes import SINGLE, Size, figure_size
-from babn.plots.style import DASHES, arranged, drawing, legend_above, new_figure
+from babn.plots.plot_data import (
+    STEP,
+    Series,
+    as_runs,
+    as_series,
+    check_some,
+    from_records,
+    step_numbers,
+)
+from babn.plots.sizes import DOUBLE, SINGLE, Size, figure_size, given_width, grid
+from babn.plots.style import DASHES, arranged, drawing, legend_above, line_look, new_figure
+
+PANEL = 1.6
+"""Minimum width of a panel in inches."""
 
 WIDE_RANGE = 50
 """Ratio of the largest to the smallest KL from which on the scale is logarithmic."""
@@ -24,6 +35,66 @@ NAMED = 6
 
 LOGGED = "kl/"
 """Prefix of layer names in a trainer's log."""
+
+
+@drawing
+def training_curves(
+    history: Mapping[str, Series] | Mapping[str, Mapping[str, Series]],
+    steps: Series | None = None,
+    *,
+    label: str = "loss",
+    size: Size = None,
+) -> Figure:
+    """Losses, KLs or metrics over training steps.
+
+    For several seeds the line is their mean and the band one standard deviation to either side.
+
+    Args:
+        history: For each method one value per step, or a row of them for each seed. For several
+            panels, a mapping from panel labels to such mappings.
+        steps: Step numbers; by default counted from 1.
+        label: Label of the panel, if there is only one.
+        size: Width in inches, or width and height.
+    """
+    panels = _by_panel(history, label)
+    width = given_width(size, SINGLE if len(panels) == 1 else DOUBLE)
+    rows, columns = grid(len(panels), width, PANEL)
+    tall = rows * max(0.45 * min(width / columns, SINGLE) + 0.5, 1.75) + 0.35
+    figure = new_figure(figure_size(size, width, lambda _: tall))
+    names = list(dict.fromkeys(name for methods in panels.values() for name in methods))
+    for i, (measure, methods) in enumerate(panels.items()):
+        panel = figure.add_subplot(rows, columns, i + 1)
+        for name, runs in methods.items():
+            place = f"history[{measure!r}][{name!r}]" if len(panels) > 1 else f"history[{name!r}]"
+            _draw_runs(panel, names.index(name), name, runs, steps, place)
+        panel.set_ylabel(measure)
+        panel.set_xlabel("training step" if i + columns >= len(panels) else "")
+    legend_above(figure)
+    return arranged(figure)
+
+
+def _by_panel(history: Any, label: str) -> dict[str, dict[str, Series]]:
+    """Series by panel and method."""
+    check_some(history, "history", "a mapping from names of methods to numbers over steps")
+    nested = isinstance(next(iter(history.values())), Mapping)
+    panels = history if nested else {label: history}
+    for measure, methods in panels.items():
+        check_some(methods, f"history[{measure!r}]", "at least one method")
+    return panels
+
+
+def _draw_runs(
+    panel: Axes, index: int, name: str, runs: Series, steps: Series | None, argument: str
+) -> None:
+    """Draws the mean over seeds, with a band of one standard deviation."""
+    values = as_runs(argument, runs)
+    at = step_numbers(steps, values.shape[1], argument)
+    mean = values.mean(0)
+    panel.plot(at, mean, label=name, **line_look(index))
+    if len(values) > 1:
+        spread = np.std(values, axis=0, ddof=1)
+        colour = line_look(index)["color"]
+        panel.fill_between(at, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
 
 
 @drawing
@@ -131,6 +202,10 @@ def _colour_bar(panel: Axes, palette: Colormap) -> None:
 def _chain_legend(figure: Figure, chains: list[str]) -> None:
     """Adds a legend of the chains' dashes."""
     panel = figure.axes[0]
-    looks = [DASHES[i % len(DASHES)] for i in range(len(chains))]
-    lines = [panel.plot([], [], color="0.3", linestyle=look)[0] for look in looks]
-    legend_above(figure, lines, [chain or "other" for chain in chains])
+    legend_above(
+        figure,
+        {
+            chain or "other": panel.plot([], [], color="0.3", linestyle=DASHES[i % len(DASHES)])[0]
+            for i, chain in enumerate(chains)
+        },
+    )

@@ -1,7 +1,8 @@
 """The protocol of attention methods: how scores become a distribution over weights.
 
-A rule implements a method for one chain of attention calls, such as the self-attention layers of an
-encoder. To add a method, add one file to this folder with a configuration and a rule class.
+An `AttentionMethod` is the method for one chain of attention calls, such as the self-attention
+layers of an encoder. To add a method, add one file to this folder with a configuration and such a
+class.
 """
 
 from abc import ABC, abstractmethod
@@ -125,14 +126,14 @@ class Posterior(ABC):
         return rows.unsqueeze(-1) if mask is None else mask & rows.unsqueeze(-1)
 
 
-class AttentionRule(nn.Module, ABC):
+class AttentionMethod(nn.Module, ABC):
     r"""The method for one chain: a posterior over $W^l$ for each step $l$, from scores $\Phi^l$.
 
     Example:
         >>> from babn.attention.softmax import SoftmaxConfig
-        >>> rule = SoftmaxConfig().build(ChainShape(heads=1, head_dim=8, parameter_sets=(0,)))
+        >>> method = SoftmaxConfig().build(ChainShape(heads=1, head_dim=8, parameter_sets=(0,)))
         >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
-        >>> rule(0, scores, rule.upward(scores)).mean_weights()
+        >>> method(0, scores, method.upward(scores)).mean_weights()
         tensor([[[[0.5000, 0.5000]]]])
     """
 
@@ -155,7 +156,7 @@ class AttentionRule(nn.Module, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuleConfig(ABC):
+class MethodConfig(ABC):
     """Settings of every method; methods without parameters or without a prior ignore some.
 
     Attributes:
@@ -173,12 +174,12 @@ class RuleConfig(ABC):
 
     Example:
         >>> from babn.attention.softmax import SoftmaxConfig
-        >>> RuleConfig.from_dict(SoftmaxConfig(layers=[0, 2]).to_dict()).layers
+        >>> MethodConfig.from_dict(SoftmaxConfig(layers=[0, 2]).to_dict()).layers
         '0,2'
     """
 
     rule: ClassVar[str]
-    known: ClassVar[dict[str, type["RuleConfig"]]] = {}
+    known: ClassVar[dict[str, type["MethodConfig"]]] = {}
 
     layers: str | Sequence[int] = ALL
     share: Literal["auto", "none", "all"] = "auto"
@@ -225,7 +226,7 @@ class RuleConfig(ABC):
         return False
 
     @abstractmethod
-    def build(self, shape: ChainShape) -> AttentionRule:
+    def build(self, shape: ChainShape) -> AttentionMethod:
         """The method for a chain."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -238,13 +239,13 @@ class RuleConfig(ABC):
         return settings
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "RuleConfig":
+    def from_dict(cls, values: dict[str, Any]) -> "MethodConfig":
         """The inverse of `to_dict`."""
         settings = dict(values)
         name = settings.pop("rule", None)
         if name not in cls.known:
             raise ConfigError(
-                f"rule={name!r} is not known. Known rules: {sorted(cls.known)}. "
+                f"rule={name!r} is not known. Known methods: {sorted(cls.known)}. "
                 "Import the module that defines it first."
             )
         kind = cls.known[name]

@@ -12,9 +12,9 @@ from attention_cases import CONFIGS, make_rule, make_scores, posterior_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from babn import BamConfig, BeliefConfig, McDropoutConfig, RuleConfig, SoftmaxConfig
+from babn import BamConfig, BeliefConfig, McDropoutConfig, MethodConfig, SoftmaxConfig
+from babn.attention.method import AttentionMethod, ChainShape
 from babn.attention.noise_source import NoiseSource
-from babn.attention.rule import AttentionRule, ChainShape
 from babn.attention.softmax import PointMass
 from babn.distributions.noise import noise_for
 from babn.errors import BabnError, ConfigError
@@ -103,39 +103,39 @@ def test_whole_numbers_serve_as_numbers():
 def test_dictionaries_bring_the_configuration_back(config):
     values = json.loads(json.dumps(config.to_dict()))
     assert values["rule"] == config.rule
-    restored = RuleConfig.from_dict(values)
+    restored = MethodConfig.from_dict(values)
     assert restored == config and type(restored) is type(config)
 
 
 def test_dictionaries_are_not_changed_by_reading():
     values = BeliefConfig().to_dict()
     before = dict(values)
-    RuleConfig.from_dict(values)
+    MethodConfig.from_dict(values)
     assert values == before
 
 
 def test_unknown_rules_and_fields_are_refused():
     with pytest.raises(ConfigError, match=r"rule='nonsense'.*belief.*Import the module"):
-        RuleConfig.from_dict({"rule": "nonsense"})
+        MethodConfig.from_dict({"rule": "nonsense"})
     with pytest.raises(ConfigError, match="rule=None"):
-        RuleConfig.from_dict({})
+        MethodConfig.from_dict({})
     with pytest.raises(ConfigError, match="BeliefConfig has no field colour, size"):
-        RuleConfig.from_dict({**BeliefConfig().to_dict(), "size": 1, "colour": 2})
+        MethodConfig.from_dict({**BeliefConfig().to_dict(), "size": 1, "colour": 2})
 
 
 def test_dictionaries_without_noise_over_are_of_pairs():
-    assert RuleConfig.from_dict({"rule": "belief"}) == BeliefConfig.pairs()
+    assert MethodConfig.from_dict({"rule": "belief"}) == BeliefConfig.pairs()
     values = {"rule": "belief", "rho": 5.0, "upward": "heads", "kl_weight": 0.5}
     expected = BeliefConfig.pairs(rho=5.0, upward="heads", kl_weight=0.5)
-    assert RuleConfig.from_dict(values) == expected
+    assert MethodConfig.from_dict(values) == expected
     assert "noise_over" not in values
-    assert RuleConfig.from_dict({**values, "noise_over": "pairs"}) == expected
-    assert RuleConfig.from_dict({"rule": "belief", "noise_over": "keys"}) == BeliefConfig()
+    assert MethodConfig.from_dict({**values, "noise_over": "pairs"}) == expected
+    assert MethodConfig.from_dict({"rule": "belief", "noise_over": "keys"}) == BeliefConfig()
 
 
 def test_bad_values_in_dictionaries_are_refused():
     with pytest.raises(ConfigError, match="rho=-1"):
-        RuleConfig.from_dict({"rule": "belief", "rho": -1.0})
+        MethodConfig.from_dict({"rule": "belief", "rho": -1.0})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,20 +147,20 @@ def test_configurations_cannot_be_changed_in_place(kind):
 @pytest.fixture
 def registry():
     """Takes test rules off the list again."""
-    before = dict(RuleConfig.known)
-    yield RuleConfig.known
-    RuleConfig.known.clear()
-    RuleConfig.known.update(before)
+    before = dict(MethodConfig.known)
+    yield MethodConfig.known
+    MethodConfig.known.clear()
+    MethodConfig.known.update(before)
 
 
 @unchecked_types
 def test_a_rule_of_ones_own_is_registered_by_subclassing(registry):
-    class Uniform(AttentionRule):
+    class Uniform(AttentionMethod):
         def forward(self, step, scores, upward):
             return PointMass(dataclasses.replace(scores, phi=torch.zeros_like(scores.phi)))
 
     @dataclass(frozen=True, kw_only=True)
-    class UniformConfig(RuleConfig):
+    class UniformConfig(MethodConfig):
         rule: ClassVar[str] = "uniform"
         flavour: Literal["plain", "fancy"] = "plain"
 
@@ -168,7 +168,7 @@ def test_a_rule_of_ones_own_is_registered_by_subclassing(registry):
             return Uniform()
 
     assert registry["uniform"] is UniformConfig
-    config = RuleConfig.from_dict(UniformConfig(flavour="fancy").to_dict())
+    config = MethodConfig.from_dict(UniformConfig(flavour="fancy").to_dict())
     assert config == UniformConfig(flavour="fancy")
     weights = posterior_of(make_rule(config), make_scores()).mean_weights()
     torch.testing.assert_close(weights, torch.full_like(weights, 0.2))
@@ -190,7 +190,7 @@ def test_choices_of_postponed_annotations_are_checked_too(registry):
 
 
 def test_all_rules_of_the_package_are_known():
-    assert {"softmax", "mc-dropout", "bam", "belief"} <= set(RuleConfig.known)
+    assert {"softmax", "mc-dropout", "bam", "belief"} <= set(MethodConfig.known)
 
 
 def test_a_variant_of_a_rule_does_not_take_its_name(registry):
@@ -198,7 +198,7 @@ def test_a_variant_of_a_rule_does_not_take_its_name(registry):
     class Variant(BeliefConfig):
         extra: float = 1.0
 
-    assert type(RuleConfig.from_dict(BeliefConfig().to_dict())) is BeliefConfig
+    assert type(MethodConfig.from_dict(BeliefConfig().to_dict())) is BeliefConfig
 
 
 def test_steps_of_a_chain():
