@@ -95,7 +95,7 @@ def test_the_page_has_tables_ranks_and_advice(found: dict[str, Any], tmp_path: P
     assert path == "docs/choosing.md"
     lines = text.splitlines()
     assert lines[0] == "# Choosing a method"
-    assert lines[2].startswith("The best by mean rank: **")
+    assert lines[2].startswith("The best with temperature scaling (TS), by mean rank: **")
     for method in METHODS:
         assert f"| {method}" in text or f"| **{method}" in text
     for title in ("You have a trained model", "Your texts are long", "You need a guarantee"):
@@ -136,7 +136,9 @@ def test_ranks_are_means_over_cells_of_means_over_seeds() -> None:
     names = [method.name for method in GROUPS["post-hoc"]][:3]
     first = [*runs(names[0], [1, 3]), *runs(names[1], [2.5, 2.5]), *runs(names[2], [4, 4])]
     second = [*runs(names[0], [3, 3]), *runs(names[1], [1, 1]), *runs(names[2], [3, 3])]
-    ranks, blocks = choosing_results.mean_ranks({("m", "a"): first, ("m", "b"): second}, "NLL")
+    ranks, blocks = choosing_results.mean_ranks(
+        {("m", "a"): first, ("m", "b"): second}, "NLL", names
+    )
     assert blocks == 2
     assert ranks == {names[0]: (1 + 2.5) / 2, names[1]: (2 + 1) / 2, names[2]: (3 + 2.5) / 2}
 
