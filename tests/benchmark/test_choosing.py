@@ -145,7 +145,7 @@ def test_stored_features_give_laplace(found: dict[str, Any], data: Path, tmp_pat
     folders = sorted({p.parent for p in data.parents[0].rglob("features-0.safetensors")})
     choosing.laplace(folders[:1])
     written = {path.name for path in folders[0].glob("Laplace*.json")}
-    assert "Laplace-0.json" in written and "Laplace-+-TS-0.json" in written
+    assert "Laplace-0.json" in written and "Laplace-TS-0.json" in written
 
 
 def runs(method: str, values: list[float]) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ def test_stored_features_are_a_problem_with_the_same_predictions(
     models: Models, stored: Path
 ) -> None:
     problem, tests = load_features(stored)
-    assert list(tests) == ["test", "outside"]
+    assert list(tests) == ["outside", "test"]
     torch.testing.assert_close(labels_of(tests["test"]), labels_of(TEST))
     found = Deterministic("plain").fit(Models(problem), 0).predict(tests["test"])
     expected = Deterministic("plain").fit(models, 0).predict(TEST)

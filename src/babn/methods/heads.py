@@ -72,7 +72,7 @@ def load_features(path: Path) -> tuple[Problem, dict[str, Batches]]:
     classes, width = weights["weight"].shape
     parts: dict[str, Batches] = {
         name: [{"input": tensors[f"{name}/input"].float(), "labels": tensors[f"{name}/labels"]}]
-        for name in dict.fromkeys(key.rpartition("/")[0] for key in tensors)
+        for name in sorted({key.rpartition("/")[0] for key in tensors})
     }
 
     def train(model: nn.Module, *_: object) -> None:

@@ -1,5 +1,6 @@
 """A classification problem, and the models trained on it, each of them once."""
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,5 +118,9 @@ class Models:
             replace_file(path, lambda partial: torch.save(kept, partial))
 
     def _path(self, variant: Variant, seed: int) -> Path | None:
-        name = variant.name.replace(" ", "-").replace("/", "-")
-        return None if self.folder is None else self.folder / f"{name}-{seed}.pt"
+        return None if self.folder is None else self.folder / f"{plain(variant.name)}-{seed}.pt"
+
+
+def plain(name: str) -> str:
+    """A name in letters, digits and hyphens, for files."""
+    return re.sub("[^A-Za-z0-9]+", "-", name).strip("-")

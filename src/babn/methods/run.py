@@ -15,7 +15,7 @@ from babn import metrics
 from babn.errors import BabnWarning
 from babn.files import make_folder, read_object, replace_text
 from babn.methods.interface import Fitted, Method
-from babn.methods.models import SOFTMAX, Batches, Models
+from babn.methods.models import SOFTMAX, Batches, Models, plain
 from babn.methods.scores import Scores
 from babn.prediction.result import Prediction
 from babn.progress import NoProgress, Progress
@@ -136,7 +136,7 @@ def compare_methods(
     progress.begin("methods", len(pairs))
     results = []
     for method, seed in pairs:
-        path = folder / f"{method.name.replace(' ', '-').replace(',', '')}-{seed}.json"
+        path = folder / f"{plain(method.name)}-{seed}.json"
         if not path.is_file():
             save(evaluate(method, models, seed, tests), path)
         results.append(load(path))
@@ -148,7 +148,7 @@ def save(result: Result, path: Path) -> None:
     """Writes a JSON file with the record, and a safetensors file with the scores beside it."""
     make_folder(path.parent)
     tensors = {
-        f"{part}/{name}": value
+        f"{part}/{name}": value.float()
         for part, scores in result.scores.items()
         for name, value in vars(scores).items()
     }
@@ -162,7 +162,8 @@ def load(path: Path) -> Result:
     tensors, _ = read_tensors(path.with_suffix(".safetensors"))
     fields = [field.name for field in dataclasses.fields(Scores)]
     scores = {
-        part: Scores(*(tensors[f"{part}/{name}"] for name in fields)) for part in record["measures"]
+        part: Scores(*(tensors[f"{part}/{name}"].double() for name in fields))
+        for part in record["measures"]
     }
     measures = record.pop("measures")
     return Result(record.pop("method"), record.pop("seed"), measures, scores, record)
