@@ -55,6 +55,7 @@ class Task:
         classes: Index of each label; without it labels are numbered in alphabetical order.
         texts: Training texts, at most.
         recipe: How encoders are fine-tuned.
+        tested: Texts of a test set, at most.
     """
 
     train: Source
@@ -65,6 +66,7 @@ class Task:
     classes: dict[str, int] | None
     texts: int
     recipe: Recipe
+    tested: int = 2000
 
 
 _PAIR = ("sentence1", "sentence2")
@@ -80,7 +82,8 @@ TASKS = {
         ("clinc150/oos_test", ("sentence",)),
         None,
         15_000,
-        Recipe(epochs=5, rate=3e-4, batch_size=64),
+        Recipe(epochs=4, rate=3e-4, batch_size=64),
+        tested=4500,
     ),
     "sst2": Task(
         ("sst2/train", ("sentence",)),
@@ -116,8 +119,8 @@ TASKS = {
         Recipe(epochs=3, rate=1e-4, batch_size=32),
     ),
 }
-HELD_OUT, DEVELOPMENT, TESTED, FOREIGN = 600, 1500, 4500, 1000
-"""Texts that are held out for development, of development data, of a test set, and from outside."""
+DEVELOPMENT, FOREIGN = 600, 1000
+"""Texts of development data and from outside, at most."""
 
 TOKENS = 128
 MEMORY = 2.0
@@ -129,13 +132,13 @@ def load_data(folder: Path, task: Task, limit: int) -> dict[str, Texts]:
     classes = task.classes or _found_classes(folder, task.train)
     rows = {
         "train": _rows(folder, task.train, classes),
-        "test": _rows(folder, task.test, classes)[:TESTED],
-        **{name: _rows(folder, each, classes)[:TESTED] for name, each in task.shift.items()},
+        "test": _rows(folder, task.test, classes)[: task.tested],
+        **{name: _rows(folder, each, classes)[: task.tested] for name, each in task.shift.items()},
         OUTSIDE: _rows(folder, task.outside, None)[:FOREIGN],
     }
     if task.development is None:
-        rows["development"] = rows["train"][:HELD_OUT]
-        rows["train"] = rows["train"][HELD_OUT:]
+        rows["development"] = rows["train"][:DEVELOPMENT]
+        rows["train"] = rows["train"][DEVELOPMENT:]
     else:
         rows["development"] = _rows(folder, task.development, classes)[:DEVELOPMENT]
     rows["train"] = rows["train"][: task.texts]
