@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from babn.plots.histories import kl_history, training_curves
     from babn.plots.output import as_svg, save
     from babn.plots.probabilities import class_probabilities
+    from babn.plots.ranks import critical_difference
     from babn.plots.regions import attention_on_image
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "attention_figure",
     "attention_on_image",
     "class_probabilities",
+    "critical_difference",
     "entropy_histogram",
     "kl_history",
     "reliability_diagram",
@@ -39,6 +41,7 @@ _HOMES = {
     "attention_figure": "heat_maps",
     "attention_on_image": "regions",
     "class_probabilities": "probabilities",
+    "critical_difference": "ranks",
     "entropy_histogram": "entropies",
     "kl_history": "histories",
     "reliability_diagram": "calibration",
