@@ -1,0 +1,17 @@
+"""Methods of uncertainty behind one interface, for comparisons on the same data and budget."""
+
+from babn.methods.basic import Deterministic, McDropout
+from babn.methods.interface import Fitted, Method, Problem, TunedMethod
+from babn.methods.models import SOFTMAX, Models, Variant
+
+__all__ = [
+    "SOFTMAX",
+    "Deterministic",
+    "Fitted",
+    "McDropout",
+    "Method",
+    "Models",
+    "Problem",
+    "TunedMethod",
+    "Variant",
+]

@@ -1,0 +1,118 @@
+"""A classification problem, and the models trained on it, each of them once."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from babn.files import make_folder, replace_file
+
+Batch = Mapping[str, Tensor]
+"""Keyword arguments of a model; `labels` holds the classes."""
+
+Batches = Sequence[Batch]
+
+
+def unchanged(model: nn.Module) -> nn.Module:
+    """The model itself."""
+    return model
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kind of training of a problem's model.
+
+    Attributes:
+        name: Identifies the variant among the trained models.
+        prepare: Changes a fresh model before training, such as `babn.convert`.
+        label_smoothing: Share of label smoothing.
+        rate: Factor of the learning rate, which adapters need larger.
+    """
+
+    name: str
+    prepare: Callable[[nn.Module], nn.Module] = unchanged
+    label_smoothing: float = 0.0
+    rate: float = 1.0
+
+
+SOFTMAX = Variant("softmax")
+"""The deterministic model, which serves all methods that need no training of their own."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A classification problem: how to build and train a model, and the data to fit methods to.
+
+    The model takes the tensors of a batch as keyword arguments and returns logits, or an output
+    with `logits`, with one row for each label. Batches need not be on the model's device.
+
+    Attributes:
+        build: Makes a model on its device, with weights from torch's global random state.
+        train: Trains a model in place, for a variant and a seed.
+        training: Labelled batches of the training data, for methods that need their features.
+        development: Labelled batches that settings are chosen on.
+        memory: Gigabytes for one forward pass with repeated inputs, as for `babn.predict`.
+    """
+
+    build: Callable[[], nn.Module]
+    train: Callable[[nn.Module, Variant, int], None]
+    training: Batches
+    development: Batches
+    memory: float | None = None
+
+
+class Models:
+    """Trains each variant of a problem's model once for each seed.
+
+    Args:
+        problem: The problem.
+        folder: Where trained weights are kept, so that an interrupted comparison resumes; by
+            default only in memory.
+    """
+
+    def __init__(self, problem: Problem, folder: Path | None = None) -> None:
+        self.problem, self.folder = problem, folder
+        self._kept: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def get(self, variant: Variant, seed: int) -> nn.Module:
+        """A new copy of the trained model, in evaluation mode."""
+        torch.manual_seed(seed)
+        model = variant.prepare(self.problem.build())
+        kept = self._find(variant, seed)
+        if kept is None:
+            began = time.perf_counter()
+            self.problem.train(model, variant, seed)
+            self._keep(variant, seed, model, time.perf_counter() - began)
+        else:
+            model.load_state_dict(kept["weights"])
+        return model.eval()
+
+    def seconds(self, variant: Variant, seed: int) -> float:
+        """Duration of the training."""
+        kept = self._find(variant, seed)
+        if kept is None:
+            self.get(variant, seed)
+            kept = self._kept[variant.name, seed]
+        return float(kept["seconds"])
+
+    def _find(self, variant: Variant, seed: int) -> dict[str, Any] | None:
+        path = self._path(variant, seed)
+        if (variant.name, seed) not in self._kept and path is not None and path.is_file():
+            self._kept[variant.name, seed] = torch.load(path, "cpu", weights_only=True)
+        return self._kept.get((variant.name, seed))
+
+    def _keep(self, variant: Variant, seed: int, model: nn.Module, seconds: float) -> None:
+        weights = {name: x.detach().cpu().clone() for name, x in model.state_dict().items()}
+        kept = self._kept[variant.name, seed] = {"weights": weights, "seconds": seconds}
+        path = self._path(variant, seed)
+        if path is not None:
+            make_folder(path.parent)
+            replace_file(path, lambda partial: torch.save(kept, partial))
+
+    def _path(self, variant: Variant, seed: int) -> Path | None:
+        name = variant.name.replace(" ", "-").replace("/", "-")
+        return None if self.folder is None else self.folder / f"{name}-{seed}.pt"
