@@ -53,12 +53,19 @@ class Images:
         return Images(self.pixels.to(device), self.labels.to(device))
 
 
+def joined(parts: list[Images]) -> Images:
+    """All images of several sets."""
+    return Images(
+        *(torch.cat(each) for each in zip(*((p.pixels, p.labels) for p in parts), strict=True))
+    )
+
+
 def read_cifar(folder: Path) -> tuple[Images, Images]:
     """Training and test images of CIFAR-10, from a folder in any of the three forms."""
     if (folder / "cifar-10-batches-py").is_dir():
         folder = folder / "cifar-10-batches-py"
         names = [f"data_batch_{i}" for i in range(1, 6)]
-        return _joined([_pickled(folder / name) for name in names]), _pickled(folder / "test_batch")
+        return joined([_pickled(folder / name) for name in names]), _pickled(folder / "test_batch")
     if (folder / "test_lables.json").is_file():
         names = [f"data_batch_{i}.png" for i in range(1, 6)]
         return _npm(folder, names, "train"), _npm(folder, ["test_batch.png"], "test")
@@ -149,11 +156,6 @@ def _opened(path: Path) -> np.ndarray:
 
 def _channels_first(pixels: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
-
-
-def _joined(parts: list[Images]) -> Images:
-    pixels, labels = zip(*((part.pixels, part.labels) for part in parts), strict=True)
-    return Images(torch.cat(pixels), torch.cat(labels))
 
 
 def pack(train: Images, test: Images, mnist: Images, folder: Path) -> None:
