@@ -38,7 +38,7 @@ def batches(count: int, seed: int, noise: float = 0.4) -> list[dict[str, Tensor]
     return [default_collate(rows[16 * i : 16 * i + 16]) for i in range(count)]
 
 
-TRAINING, DEVELOPMENT, TEST = batches(8, 0), batches(3, 1), batches(3, 2)
+TRAINING, DEVELOPMENT, TEST = batches(8, 0), batches(2, 1), batches(3, 2)
 OUTSIDE = batches(2, 3, noise=1.0)
 
 trained: list[tuple[str, int]] = []

@@ -31,12 +31,15 @@ class Variant:
         prepare: Changes a fresh model before training, such as `babn.convert`.
         label_smoothing: Share of label smoothing.
         rate: Factor of the learning rate, which adapters need larger.
+        trainer: Returns a mixin of transformers' Trainer that the training needs, such as one that
+            adds a term to the loss.
     """
 
     name: str
     prepare: Callable[[nn.Module], nn.Module] = unchanged
     label_smoothing: float = 0.0
     rate: float = 1.0
+    trainer: Callable[[], type[Any]] | None = None
 
 
 SOFTMAX = Variant("softmax")

@@ -1,0 +1,106 @@
+"""The methods that are compared, in groups by what they train."""
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+from babn.attention.bam import BamConfig
+from babn.attention.belief import BeliefConfig
+from babn.conversion.convert import convert
+from babn.errors import ConfigError, nearest
+from babn.methods.adapters import (
+    LORA,
+    MONTECLORA,
+    PVERA,
+    RANDOM_LORA,
+    RandomAdapter,
+    merge_and_convert,
+)
+from babn.methods.attention import RandomAttention, attention
+from babn.methods.basic import Deterministic, McDropout
+from babn.methods.ensembles import Ensemble
+from babn.methods.interface import Method
+from babn.methods.laplace import LastLayerLaplace
+from babn.methods.models import Variant
+from babn.methods.sngp import Sngp
+
+SMOOTHED = Variant("label smoothing", label_smoothing=0.1)
+BAM = attention("BAM", BamConfig())
+PAPER = attention("BABN as published", BeliefConfig.paper())
+PAIRS = attention("BABN pairs", BeliefConfig.pairs())
+KEYS = attention("BABN", BeliefConfig())
+
+TS = " + TS"
+"""Suffix of methods with temperature scaling."""
+
+_FEW = 4
+"""Samples of each member of an ensemble of random models, 20 in all."""
+
+_GROUPS: dict[str, tuple[Method, ...]] = {
+    "post-hoc": (
+        Deterministic("deterministic"),
+        McDropout("MC dropout"),
+        LastLayerLaplace("Laplace"),
+        RandomAttention("BABN, not trained", after=convert),
+    ),
+    "ensembles": (
+        Ensemble("ensemble", Deterministic("member")),
+        Ensemble(
+            "ensemble, BABN noise",
+            RandomAttention("member", after=convert, samples=_FEW),
+        ),
+    ),
+    "trained": (
+        Deterministic("label smoothing", variant=SMOOTHED),
+        Sngp("SNGP"),
+        RandomAttention("BAM", BAM, tuned=False),
+        RandomAttention("BABN as published", PAPER, tuned=False),
+        RandomAttention("BABN pairs", PAIRS),
+        RandomAttention("BABN", KEYS),
+    ),
+    "adapters": (
+        Deterministic("LoRA", variant=LORA),
+        Ensemble("LoRA ensemble", Deterministic("member", variant=LORA)),
+        RandomAdapter("PVeRA", variant=PVERA),
+        RandomAdapter("MonteCLoRA", variant=MONTECLORA),
+        RandomAttention("LoRA, BABN not trained", LORA, after=merge_and_convert),
+        RandomAttention("LoRA, BABN", RANDOM_LORA),
+    ),
+}
+
+GROUPS: dict[str, tuple[Method, ...]] = {
+    group: tuple(
+        made
+        for method in methods
+        for made in (method, replace(method, name=method.name + TS, temperature=True))  # type: ignore[type-var]
+    )
+    for group, methods in _GROUPS.items()
+}
+"""Every method without and with temperature scaling, by what it trains: nothing beside the
+deterministic model, several of it, another model, or adapters."""
+
+
+def is_installed(method: Method) -> bool:
+    """Whether the packages are installed that a method needs."""
+    if isinstance(method, LastLayerLaplace):
+        return find_spec("laplace") is not None
+    if method in GROUPS["adapters"]:
+        if find_spec("peft") is None:
+            return False
+        import peft
+
+        needs = {"PVeRA": "PveraConfig", "MonteCLoRA": "MontecloraConfig"}
+        return hasattr(peft, needs.get(method.name.removesuffix(TS), "LoraConfig"))
+    return True
+
+
+def find_methods(names: list[str]) -> list[Method]:
+    """The methods with these names, or of the groups with these names."""
+    known = {method.name: method for methods in GROUPS.values() for method in methods}
+    found: dict[str, Method] = {}
+    for name in names:
+        if name not in known and name not in GROUPS:
+            every = [*GROUPS, *known]
+            hint = nearest(name, every, f"Choose from {', '.join(every)}.")
+            raise ConfigError(f"method {name!r} is not known. {hint}")
+        found |= {each.name: each for each in GROUPS.get(name, ()) or (known[name],)}
+    return list(found.values())

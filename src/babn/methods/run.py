@@ -1,0 +1,167 @@
+"""Fits methods one after another, and writes the results of each."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from babn.files import make_folder, read_object, replace_text
+from babn.methods.interface import Fitted, Method
+from babn.methods.models import SOFTMAX, Batches, Models
+from babn.methods.scores import Scores
+from babn.prediction.result import Prediction
+from babn.progress import NoProgress, Progress
+from babn.tensor_files import read_tensors, write_tensors
+
+OUTSIDE = "outside"
+"""Name of the test set of out-of-domain examples, whose labels are ignored."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A method with one seed.
+
+    Attributes:
+        method: Name of the method.
+        seed: Seed of the training.
+        measures: By test set.
+        scores: Numbers for each example, by test set.
+        details: Settings, number of settings tried, and costs.
+    """
+
+    method: str
+    seed: int
+    measures: Mapping[str, Mapping[str, float]]
+    scores: Mapping[str, Scores]
+    details: Mapping[str, Any]
+
+    def record(self) -> dict[str, Any]:
+        """Everything but the scores, for a JSON file."""
+        measures = {
+            part: {name: None if x != x else x for name, x in found.items()}
+            for part, found in self.measures.items()
+        }
+        return {"method": self.method, "seed": self.seed, **self.details, "measures": measures}
+
+
+def evaluate(method: Method, models: Models, seed: int, tests: Mapping[str, Batches]) -> Result:
+    """Fits a method and predicts all test sets.
+
+    Args:
+        method: The method.
+        models: The models that it is fitted to.
+        seed: Seed of the training.
+        tests: Labelled batches by the name of the test set; `"outside"` has no labels.
+    """
+    fitted = method.fit(models, seed)
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
+    found = {name: fitted.predict(batches) for name, batches in tests.items()}
+    seconds = time.perf_counter() - began
+    memory = torch.cuda.max_memory_allocated() if cuda else None
+    outside = found.pop(OUTSIDE, None)
+    scores = {name: Scores.of(each, tests[name], outside) for name, each in found.items()}
+    measures = {name: each.measures() for name, each in scores.items()}
+    for name, each in found.items():
+        measures[name] |= _of_samples(each, scores[name], outside)
+    details = {
+        "settings": dict(fitted.settings),
+        "tried": fitted.tried,
+        "cost": _cost(fitted, models, seed)
+        | {"seconds": seconds, "memory": memory, "lines": len(method.code.splitlines())},
+    }
+    return Result(method.name, seed, measures, scores, details)
+
+
+def _cost(fitted: Fitted, models: Models, seed: int) -> dict[str, float]:
+    """Trainings, their time in units of the deterministic one, and forward passes."""
+    each = [models.seconds(*training) for training in fitted.trainings]
+    factor = sum(each) / models.seconds(SOFTMAX, seed)
+    return {"trainings": len(each), "training": factor, "passes": fitted.passes}
+
+
+def _of_samples(found: Prediction, scores: Scores, outside: Prediction | None) -> dict[str, float]:
+    """Detection of errors and of outside examples by the mutual information of samples."""
+    from babn import metrics
+
+    if len(found.sample_logits) < 2:
+        return {}
+    own, wrong = found.mutual_information.double(), scores.correct == 0
+    measured = {}
+    if wrong.any() and not wrong.all():
+        measured["error AUROC by MI"] = metrics.auroc(own[~wrong], own[wrong])
+    if outside is not None:
+        others = outside.mutual_information.double()
+        measured["outside AUROC by MI"] = metrics.auroc(own, others)
+    return measured
+
+
+def compare_methods(
+    models: Models,
+    methods: Sequence[Method],
+    seeds: Sequence[int],
+    tests: Mapping[str, Batches],
+    folder: Path,
+    progress: Progress | None = None,
+) -> list[Result]:
+    """Evaluates every method with every seed; results in the folder are not computed again.
+
+    Args:
+        models: The models that methods are fitted to.
+        methods: The methods.
+        seeds: Seeds of the trainings.
+        tests: Labelled batches by the name of the test set; `"outside"` has no labels.
+        folder: Gets two files for each method and seed.
+        progress: Shows how far it is.
+    """
+    progress = progress or NoProgress()
+    pairs = [(method, seed) for seed in seeds for method in methods]
+    progress.begin("methods", len(pairs))
+    results = []
+    for method, seed in pairs:
+        path = folder / f"{method.name.replace(' ', '-').replace(',', '')}-{seed}.json"
+        if not path.is_file():
+            save(evaluate(method, models, seed, tests), path)
+        results.append(load(path))
+        progress.step(1, method.name)
+    return results
+
+
+def save(result: Result, path: Path) -> None:
+    """Writes a JSON file with the record, and a safetensors file with the scores beside it."""
+    make_folder(path.parent)
+    tensors = {
+        f"{part}/{name}": value
+        for part, scores in result.scores.items()
+        for name, value in vars(scores).items()
+    }
+    write_tensors(path.with_suffix(".safetensors"), tensors)
+    replace_text(path, json.dumps(result.record(), indent=2) + "\n")
+
+
+def load(path: Path) -> Result:
+    """Reads what `save` wrote."""
+    record = read_object(path, "Delete it to compute it again.")
+    tensors, _ = read_tensors(path.with_suffix(".safetensors"))
+    parts = list(dict.fromkeys(name.rpartition("/")[0] for name in tensors))
+    scores = {
+        part: Scores.read({name: tensors[f"{part}/{name}"] for name in _names(tensors, part)})
+        for part in parts
+    }
+    measures = {
+        part: {name: torch.nan if x is None else x for name, x in found.items()}
+        for part, found in record.pop("measures").items()
+    }
+    return Result(record.pop("method"), record.pop("seed"), measures, scores, record)
+
+
+def _names(tensors: Mapping[str, Any], part: str) -> Iterator[str]:
+    for name in tensors:
+        if name.startswith(f"{part}/"):
+            yield name.rpartition("/")[2]

@@ -1,0 +1,88 @@
+"""What tables need of a prediction: a few numbers for each example, and measures of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from babn import metrics
+from babn.methods.interface import labels_of
+from babn.methods.models import Batches
+from babn.metrics.calibration_error import bin_index, cell_sums, mean_gap
+from babn.metrics.inputs import examples
+from babn.metrics.scores import correctness, negative_log_probs
+from babn.prediction.result import Prediction
+
+BINS = 10
+"""Bins of the calibration error."""
+
+LOWER_IS_BETTER = {
+    "accuracy": False,
+    "NLL": True,
+    "ECE": True,
+    "error AUROC": False,
+    "outside AUROC": False,
+    "outside FPR95": True,
+}
+"""The measures; outside examples and errors are detected by the entropy."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Numbers for each example of a test set, in float64.
+
+    Attributes:
+        correct: 1 for a correct prediction, 0 for a wrong one.
+        nll: Negative log likelihood of the label.
+        confidence: Probability of the most probable class.
+        entropy: Entropy of the predictive distribution.
+        outside: Entropies of out-of-domain examples; empty if there are none.
+    """
+
+    correct: Float[Tensor, "example"]
+    nll: Float[Tensor, "example"]
+    confidence: Float[Tensor, "example"]
+    entropy: Float[Tensor, "example"]
+    outside: Float[Tensor, "other"]
+
+    @classmethod
+    def of(cls, found: Prediction, batches: Batches, outside: Prediction | None = None) -> "Scores":
+        """The scores of a prediction for labelled batches."""
+        p, y = examples(found.probs.double(), labels_of(batches))
+        others = p.new_zeros(0) if outside is None else outside.entropy.double()
+        entropy = found.entropy.double()
+        return cls(correctness(p, y), negative_log_probs(p, y), p.amax(-1), entropy, others)
+
+    @classmethod
+    def read(cls, tensors: Mapping[str, Tensor]) -> "Scores":
+        """Scores from the tensors of a file."""
+        return cls(**{name: tensors[name].double() for name in cls.__dataclass_fields__})
+
+    def drawn(
+        self, rows: Int[Tensor, "drawn"], others: Int[Tensor, "drawn_too"] | None
+    ) -> "Scores":
+        """The scores of some examples."""
+        return Scores(
+            self.correct[rows],
+            self.nll[rows],
+            self.confidence[rows],
+            self.entropy[rows],
+            self.outside if others is None else self.outside[others],
+        )
+
+    def measures(self) -> dict[str, float]:
+        """All measures; NaN where there is nothing to detect."""
+        sums = cell_sums(bin_index(self.confidence, BINS), self.confidence, self.correct, BINS)
+        right, wrong = self.entropy[self.correct == 1], self.entropy[self.correct == 0]
+        found = {
+            "accuracy": float(self.correct.mean()),
+            "NLL": float(self.nll.mean()),
+            "ECE": float(mean_gap(sums)),
+            "error AUROC": metrics.auroc(right, wrong) if len(right) and len(wrong) else torch.nan,
+        }
+        if len(self.outside):
+            found["outside AUROC"] = metrics.auroc(self.entropy, self.outside)
+            found["outside FPR95"] = metrics.fpr95(self.entropy, self.outside)
+        return found

@@ -1,0 +1,77 @@
+"""Classification of texts as a problem for methods."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import DataCollatorWithPadding
+
+from babn.methods.models import Batches, Problem, Variant
+from babn.prediction.batches import Text, text_batches
+from babn.training.fine_tuning import Recipe, fine_tune
+
+UNKNOWN = 0
+"""Label of out-of-domain texts, which have none."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts or pairs of texts with their classes.
+
+    Attributes:
+        texts: The texts.
+        labels: The index of each one's class; by default none is known.
+    """
+
+    texts: Sequence[Text]
+    labels: Sequence[int] = ()
+
+    def batches(self, tokenizer: Any, size: int = 128) -> Batches:
+        """Batches of texts of similar lengths, on the CPU."""
+        encoded, order = text_batches(tokenizer, self.texts, size, torch.device("cpu"))
+        labels = torch.tensor(self.labels or [UNKNOWN] * len(self.texts))[order.argsort()]
+        parts = labels.split(size)
+        return [{**batch, "labels": y} for batch, y in zip(encoded, parts, strict=True)]
+
+
+def text_problem(
+    build: Callable[[], nn.Module],
+    tokenizer: Any,
+    train: Texts,
+    development: Texts,
+    recipe: Recipe,
+    memory: float | None = None,
+) -> Problem:
+    """The problem of fine-tuning an encoder, in bfloat16 on a GPU.
+
+    Args:
+        build: Makes a classifier of transformers with a new head.
+        tokenizer: Its tokenizer, whose `model_max_length` truncates texts.
+        train: Training data.
+        development: Development data.
+        recipe: How it is trained.
+        memory: Gigabytes for one forward pass of a prediction.
+    """
+    pad = DataCollatorWithPadding(tokenizer)
+    columns = (
+        zip(*train.texts, strict=True) if not isinstance(train.texts[0], str) else [train.texts]
+    )
+    encoded = tokenizer(*(list(column) for column in columns), truncation=True)
+    named = {**encoded, "labels": train.labels}
+    rows = [{name: column[i] for name, column in named.items()} for i in range(len(train.labels))]
+
+    def trained(model: nn.Module, variant: Variant, seed: int) -> None:
+        fine_tune(
+            model,
+            rows,
+            lambda batch: dict(pad(batch)),
+            replace(recipe, rate=recipe.rate * variant.rate),
+            seed,
+            mixin=None if variant.trainer is None else variant.trainer(),
+            label_smoothing_factor=variant.label_smoothing,
+            bf16=torch.cuda.is_available(),
+        )
+
+    return Problem(build, trained, train.batches(tokenizer), development.batches(tokenizer), memory)

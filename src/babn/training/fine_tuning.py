@@ -1,0 +1,100 @@
+"""Fine-tuning by transformers' Trainer, or by `babn.BeliefTrainer` if attention is random."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from torch import nn
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+
+from babn.conversion.state import converted_roots
+from babn.training.trainer import BeliefTrainer
+
+Report = Callable[[dict[str, float]], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is fine-tuned, with softmax attention and with BABN alike.
+
+    Attributes:
+        epochs: Passes over the training data.
+        rate: Highest learning rate, after which it falls linearly to zero.
+        batch_size: Examples in one step.
+        warmup: Share of the steps over which the rate grows.
+    """
+
+    epochs: int
+    rate: float
+    batch_size: int = 16
+    warmup: float = 0.1
+
+
+def fine_tune(
+    model: nn.Module,
+    rows: Sequence[Mapping[str, Any]],
+    collate: Callable[[list[Any]], dict[str, Any]],
+    recipe: Recipe,
+    seed: int,
+    report: Report | None = None,
+    mixin: type[Any] | None = None,
+    **settings: Any,
+) -> None:
+    """Trains in place.
+
+    Args:
+        model: The model, which returns a loss.
+        rows: The training examples.
+        collate: Makes a batch of examples.
+        recipe: Epochs, learning rate and batch size.
+        seed: Seed of the order and of dropout.
+        report: Gets the terms of the loss after each step.
+        mixin: A further base class of the Trainer.
+        **settings: Further `TrainingArguments`.
+    """
+    base = BeliefTrainer if converted_roots(model) else Trainer
+    kind = base if mixin is None else type(base.__name__, (mixin, base), {})
+    if "input_ids" in rows[0]:
+        settings = {"train_sampling_strategy": "group_by_length", **settings}
+    with TemporaryDirectory() as folder:
+        trainer = kind(
+            model=model,
+            args=_arguments(folder, recipe, seed, 1 if report else 10**6, settings),
+            train_dataset=rows,
+            data_collator=collate,
+            callbacks=[] if report is None else [_Reporter(report)],
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+
+
+def _arguments(
+    folder: str, recipe: Recipe, seed: int, logging_steps: int, settings: dict[str, Any]
+) -> TrainingArguments:
+    return TrainingArguments(
+        folder,
+        num_train_epochs=recipe.epochs,
+        learning_rate=recipe.rate,
+        per_device_train_batch_size=recipe.batch_size,
+        warmup_steps=recipe.warmup,
+        seed=seed,
+        logging_steps=logging_steps,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        **settings,
+    )
+
+
+class _Reporter(TrainerCallback):
+    """Passes the logs of training steps on."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Reports every step; the summary at the end has no loss of its own."""
+        if "loss" in kwargs["logs"]:
+            self.report(kwargs["logs"])
