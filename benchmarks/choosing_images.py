@@ -32,13 +32,13 @@ from image_data import (
     read_mnist,
     synthetic,
 )
-from noise_table import MEMORY, environment
+from noise_table import environment
 from torch import Tensor, nn
 from transformers import ViTConfig, ViTForImageClassification
 
 import babn
 from babn.methods.attention import attention
-from babn.methods.catalogue import find_methods, is_installed
+from babn.methods.catalogue import TS, find_methods, is_installed
 from babn.methods.interface import Method
 from babn.methods.models import Models, Problem, Variant
 from babn.methods.run import OUTSIDE, compare_methods
@@ -50,6 +50,9 @@ STRENGTHS = (1, 2, 3, 4, 5)
 SAMPLES, AT_ONCE = 10, 500
 PATCHES = 64
 
+MEMORY = 2.0
+"""Gigabytes for one pass, since several of these run beside each other."""
+
 GROUPS = {
     "post-hoc": ["deterministic", "MC dropout", "Laplace", "BABN, not trained", "ensemble"],
     "keys": ["BABN", "BAM", "label smoothing", "SNGP"],
@@ -58,28 +61,25 @@ GROUPS = {
 """Methods that one process compares, in its order; all take about equally long."""
 
 
-def methods(group: str) -> list[Method]:
+def methods(group: str, samples: int) -> list[Method]:
     """The methods of a group, without and with temperature scaling."""
-    names = [each for name in GROUPS[group] for each in (name, f"{name} + TS")]
-    found = [_adapted(method) for method in find_methods(names)]
-    return [method for method in found if is_installed(method)]
+    names = [each for name in GROUPS[group] for each in (name, name + TS)]
+    return [_adapted(each, samples) for each in find_methods(names) if is_installed(each)]
 
 
-def _adapted(method: Method) -> Method:
+def _adapted(method: Method, samples: int) -> Method:
     """A method with fewer samples, and maps over as many keys as there are patches."""
-    changes: dict[str, Any] = {}
-    if hasattr(method, "samples"):
-        changes["samples"] = SAMPLES
+    changes: dict[str, Any] = {"samples": samples} if hasattr(method, "samples") else {}
     if method.name.startswith(("BABN pairs", "BABN as published")):
         preset = babn.BeliefConfig.pairs if "pairs" in method.name else babn.BeliefConfig.paper
-        name = method.name.removesuffix(" + TS")
+        name = method.name.removesuffix(TS)
         changes["variant"] = attention(name, preset(max_length=PATCHES + 1))
     return replace(method, **changes)  # type: ignore[type-var]
 
 
 def build(quick: bool, device: str) -> nn.Module:
     """The vision transformer; a smaller one for trials."""
-    width, layers, patch = (32, 2, 8) if quick else (128, 5, 4)
+    width, layers, patch = (16, 2, 8) if quick else (128, 5, 4)
     config = ViTConfig(
         image_size=32,
         patch_size=patch,
@@ -114,14 +114,14 @@ def epoch(images: Images, size: int, augment: bool) -> Iterator[dict[str, Tensor
 def load(args: Any) -> tuple[Images, Images, Images]:
     """Training, test and out-of-domain images."""
     if args.quick:
-        return synthetic(160, 0), synthetic(40, 1), synthetic(20, 2)
+        return synthetic(80, 0), synthetic(20, 1), synthetic(10, 2)
     return *read_cifar(args.data), read_mnist(args.data)
 
 
 def problem(images: Images, args: Any) -> Problem:
     """The training images without those held out, on which settings are chosen."""
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(42))
-    held_out = 40 if args.quick else HELD_OUT
+    held_out = 20 if args.quick else HELD_OUT
     kept = images[order[held_out:]].to(args.device)
     total = args.epochs * (len(kept) // args.batch)
 
@@ -161,7 +161,8 @@ def run(args: Any) -> None:
     (args.out / "about.json").write_text(json.dumps(about, indent=2) + "\n")
     models = Models(problem(train_images, args), args.weights)
     data = tests(test, foreign, args)
-    compare_methods(models, methods(args.group), [args.seed], data, args.out)
+    found = methods(args.group, 2 if args.quick else SAMPLES)
+    compare_methods(models, found, [args.seed], data, args.out)
 
 
 def arguments() -> argparse.ArgumentParser:

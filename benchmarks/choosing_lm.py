@@ -30,6 +30,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import babn
 from babn.methods.attention import RandomAttention, attention
 from babn.methods.basic import RATES, Deterministic, McDropout
+from babn.methods.catalogue import TS
 from babn.methods.ensembles import APART, Ensemble
 from babn.methods.models import SOFTMAX, Models, Problem, Variant
 from babn.methods.run import Result, save
@@ -128,7 +129,7 @@ class Comparison:
     def run(self) -> None:
         """All methods of the group whose results are not there yet."""
         for name, fit in self.methods().items():
-            paths = {each: self.path(each) for each in (name, f"{name} + TS")}
+            paths = {each: self.path(each) for each in (name, name + TS)}
             if all(path.is_file() for path in paths.values()):
                 continue
             fitted = fit()
@@ -204,7 +205,7 @@ class Comparison:
 
     def evaluate(self, name: str, fitted: Fitted) -> Result:
         """Measures of a method on all texts, and its costs."""
-        scaled = name.endswith(" + TS")
+        scaled = name.endswith(TS)
         temperature = best_temperature(fitted.draw, self.development) if scaled else 1.0
         began = time.perf_counter()
         found = {
