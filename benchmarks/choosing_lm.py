@@ -184,24 +184,27 @@ class Comparison:
         return Fitted(draw_at(rate), McDropout.code, trainings, passes, settings, len(RATES))
 
     def random_attention(self, variant: Variant = SOFTMAX) -> Fitted:
-        """Samples of attention at the noise level that `tune_noise` fits."""
+        """Samples of attention at the noise level that `tune_noise` fits; BAM has its own."""
         model = self.models.get(variant, self.seed)
         if variant is SOFTMAX:
             babn.convert(model)
+        tried = 1 if variant is NOISE["BAM"] else self.tune(model)
+        level = babn.get_noise_level(model)
+        passes = self.samples if level else 1
+        trainings = [(variant, self.seed)]
+        settings = {"level": level}
+        return Fitted(
+            draws(model, passes), RandomAttention.code, trainings, passes, settings, tried
+        )
+
+    def tune(self, model: nn.Module) -> int:
+        """Fits a noise level, and returns the number of levels tried."""
         data = [{"input_ids": ids} for ids in self.development.split(AT_ONCE)]
         with half_precision(self.development), quiet():
             found = babn.tune_noise(
                 model, data, samples=self.samples, memory=MEMORY, progress=False
             )
-        passes = self.samples if found.level else 1
-        return Fitted(
-            draws(model, passes),
-            RandomAttention.code,
-            [(variant, self.seed)],
-            passes,
-            {"level": found.level},
-            len(found.trials),
-        )
+        return len(found.trials)
 
     def evaluate(self, name: str, fitted: Fitted) -> Result:
         """Measures of a method on all texts, and its costs."""

@@ -34,7 +34,7 @@ COLUMNS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         },
     },
 }
-"""Headings by task, with the measure and the start of the names of the test sets it is a mean of."""
+"""Headings by task, with the test sets (by the start of their names) and the measure averaged."""
 
 PUBLISHED = {
     "maximum likelihood": (0.715, 0.837, 0.065),

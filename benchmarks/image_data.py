@@ -127,11 +127,14 @@ def _npm(folder: Path, names: list[str], part: str) -> Images:
 
 def _packed(folder: Path, names: list[str], part: str) -> Images:
     """Images of the mosaics that are present."""
-    pixels = np.concatenate([_from_mosaic(_opened(folder / name)) for name in names])
     labels = torch.from_numpy(np.load(folder / "labels.npz")[part]).long()
-    starts = [int("".join(filter(str.isdigit, name)) or 0) * PER_FILE for name in names]
-    kept = torch.cat([labels[start : start + PER_FILE] for start in starts])
-    return Images(_channels_first(pixels)[: len(kept)], kept)
+    found = []
+    for name in names:
+        start = int("".join(filter(str.isdigit, name)) or 0) * PER_FILE
+        own = labels[start : start + PER_FILE]
+        pixels = _from_mosaic(_opened(folder / name))[: len(own)]
+        found.append(Images(_channels_first(pixels), own))
+    return joined(found)
 
 
 def _idx(path: Path) -> np.ndarray | None:
