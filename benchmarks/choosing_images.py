@@ -12,7 +12,6 @@ and a class token pools.
 """
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from from_scratch import train
+from from_scratch import train, write_about
 from image_data import (
     CORRUPTIONS,
     Images,
@@ -32,7 +31,6 @@ from image_data import (
     read_mnist,
     synthetic,
 )
-from noise_table import environment
 from torch import Tensor, nn
 from transformers import ViTConfig, ViTForImageClassification
 
@@ -121,8 +119,8 @@ def load(args: Any) -> tuple[Images, Images, Images]:
 def problem(images: Images, args: Any) -> Problem:
     """The training images without those held out, on which settings are chosen."""
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(42))
-    held_out = 20 if args.quick else HELD_OUT
-    kept = images[order[held_out:]].to(args.device)
+    out = held_out(args)
+    kept = images[order[out:]].to(args.device)
     total = args.epochs * (len(kept) // args.batch)
 
     def trained(model: nn.Module, variant: Variant, seed: int) -> None:
@@ -134,7 +132,7 @@ def problem(images: Images, args: Any) -> Problem:
         partial(build, args.quick, args.device),
         trained,
         batches(kept),
-        batches(images[order[:held_out]].to(args.device)),
+        batches(images[order[:out]].to(args.device)),
         MEMORY,
     )
 
@@ -153,16 +151,25 @@ def tests(test: Images, foreign: Images, args: Any) -> dict[str, list[dict[str, 
 def run(args: Any) -> None:
     """One group of methods with one seed."""
     torch.set_float32_matmul_precision("high")
-    train_images, test, foreign = load(args)
-    names = ("epochs", "batch", "lr", "plain")
-    settings = {name: getattr(args, name) for name in names} | {"images": len(train_images)}
-    args.out.mkdir(parents=True, exist_ok=True)
-    about = {"task": "CIFAR-10", "settings": settings, **environment(args.device)}
-    (args.out / "about.json").write_text(json.dumps(about, indent=2) + "\n")
-    models = Models(problem(train_images, args), args.weights)
-    data = tests(test, foreign, args)
-    found = methods(args.group, 2 if args.quick else SAMPLES)
-    compare_methods(models, found, [args.seed], data, args.out)
+    images, test, foreign = load(args)
+    settings = {name: getattr(args, name) for name in ("epochs", "batch", "lr", "plain")}
+    settings |= {"images": len(images) - held_out(args), "samples": samples(args)}
+    folder = args.out / "vit-cifar10"
+    write_about(folder, "cifar10", "vit", settings, args.device)
+    models = Models(problem(images, args), args.weights)
+    chosen = methods(args.group, samples(args))
+    for result in compare_methods(models, chosen, [args.seed], tests(test, foreign, args), folder):
+        print(args.seed, result.method, f"{result.measures['test']['NLL']:.3f}", flush=True)
+
+
+def held_out(args: Any) -> int:
+    """How many training images are held out."""
+    return 20 if args.quick else HELD_OUT
+
+
+def samples(args: Any) -> int:
+    """How many samples methods draw."""
+    return 2 if args.quick else SAMPLES
 
 
 def arguments() -> argparse.ArgumentParser:

@@ -9,7 +9,6 @@ how well scores detect shuffled words and German text. Settings are chosen on de
 
 import argparse
 import contextlib
-import json
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -20,8 +19,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from from_scratch import train
-from noise_table import MEMORY, environment, half_precision, set_dropout
+from from_scratch import train, write_about
+from noise_table import MEMORY, half_precision, set_dropout
 from text_data import CONTEXT, Tokens, shuffled, synthetic, windows
 from token_scores import AT_ONCE, Draw, as_examples, best_temperature, detection, token_scores
 from torch import Tensor, nn
@@ -125,6 +124,7 @@ class Comparison:
         self.seed, self.development = self.args.seed, texts.development
         self.models = Models(texts.problem(), self.args.weights)
         self.samples = 2 if self.args.quick else SAMPLES
+        self.folder = self.args.out / "gpt2-lm_text"
 
     def run(self) -> None:
         """All methods of the group whose results are not there yet."""
@@ -153,7 +153,7 @@ class Comparison:
 
     def path(self, name: str) -> Path:
         """The file of a method's result."""
-        return self.args.out / f"{name.replace(' ', '-').replace(',', '')}-{self.seed}.json"
+        return self.folder / f"{name.replace(' ', '-').replace(',', '')}-{self.seed}.json"
 
     def deterministic(self) -> Fitted:
         """One pass of the model."""
@@ -271,11 +271,10 @@ def together(members: list[nn.Module]) -> Draw:
 
 def run(args: Any) -> None:
     """One group of methods with one seed."""
-    args.out.mkdir(parents=True, exist_ok=True)
     settings = {"steps": args.steps, "lr": args.lr, "batch": BATCH, "context": CONTEXT}
-    about = {"task": "language model", "settings": settings, **environment(args.device)}
-    (args.out / "about.json").write_text(json.dumps(about, indent=2) + "\n")
-    Comparison(Texts(args)).run()
+    comparison = Comparison(Texts(args))
+    write_about(comparison.folder, "lm_text", "gpt2", settings, args.device)
+    comparison.run()
 
 
 def arguments() -> argparse.ArgumentParser:

@@ -1,9 +1,13 @@
 """Trains small models from scratch, for comparisons of methods."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from noise_table import environment
 from torch import Tensor, nn
 
 import babn
@@ -68,3 +72,10 @@ def _steps(epoch: Callable[[], Iterable[Batch]], total: int) -> Iterable[Batch]:
                 return
             yield batch
             done += 1
+
+
+def write_about(folder: Path, task: str, model: str, settings: dict[str, Any], device: str) -> None:
+    """Writes what the results of a folder were measured with."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {"task": task, "model": model, "settings": settings, **environment(device)}
+    (folder / "about.json").write_text(json.dumps(about, indent=2) + "\n")

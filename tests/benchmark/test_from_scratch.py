@@ -9,7 +9,7 @@ from typing import Any
 
 import choosing_images
 import choosing_lm
-import choosing_results
+import from_scratch_results
 import numpy as np
 import pytest
 import text_data
@@ -52,19 +52,19 @@ def test_images_quick(
     monkeypatch.setitem(choosing_images.GROUPS, "keys", ["deterministic", "label smoothing"])
     run_images("keys", tmp_path)
     run_images("keys", tmp_path, seed=1)
-    results = choosing_results.collect([tmp_path])
-    assert results["task"] == "CIFAR-10"
-    assert results["settings"]["images"] == 80
+    results = from_scratch_results.collect([tmp_path / "vit-cifar10"])
+    assert results["task"] == "cifar10"
+    assert results["settings"]["images"] == 60
     assert len(results["results"]) == 8
     parts = results["results"][0]["measures"]
     assert list(parts) == ["test", "corrupted 1"]
     assert {"accuracy", "NLL", "ECE", "MCE", "outside AUROC", "outside FPR95"} <= set(parts["test"])
-    shown = choosing_results.shown([results])
+    shown = from_scratch_results.shown([results])
     assert "| label smoothing + TS" in shown
     assert "SNGP (published)" in shown
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*-0.json")}
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*-0.json")}
     run_images("keys", tmp_path)
-    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*-0.json")}
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*-0.json")}
 
 
 @pytest.mark.thorough
@@ -72,7 +72,7 @@ def test_images_quick(
 @pytest.mark.parametrize("group", choosing_images.GROUPS)
 def test_every_method_on_images(tmp_path: Path, group: str) -> None:
     run_images(group, tmp_path)
-    found = choosing_results.by_method(choosing_results.collect([tmp_path]))
+    found = from_scratch_results.by_method(from_scratch_results.collect([tmp_path / "vit-cifar10"]))
     assert len(found) == len(choosing_images.methods(group, 2))
 
 
@@ -100,7 +100,7 @@ def test_maximum_calibration_error() -> None:
     gaps = [
         abs(float((confidence - correct)[torch.from_numpy(cells == i)].mean())) for i in range(10)
     ]
-    assert choosing_results.mce(scores) == pytest.approx(max(gaps))
+    assert from_scratch_results.mce(scores) == pytest.approx(max(gaps))
 
 
 WORDS = 11
@@ -196,7 +196,7 @@ def run_lm(group: str, folder: Path) -> dict[str, Any]:
     args = choosing_lm.arguments().parse_args([*command.split(), "--out", str(folder)])
     args.weights = folder / "weights"
     choosing_lm.run(args)
-    return choosing_results.collect([folder])
+    return from_scratch_results.collect([folder / "gpt2-lm_text"])
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,6 @@ def test_lm_quick(tmp_path: Path, group: str, count: int) -> None:
         assert set(record["measures"]) == {"test", "shift", "shuffled", "German"}
         assert 0 <= record["measures"]["German"]["AUROC by NLL"] <= 1
         assert record["cost"]["training"] > 0
-    assert "German by MI" in choosing_results.shown([results])
+    assert "German by MI" in from_scratch_results.shown([results])
     before = json.dumps(results)
     assert json.dumps(run_lm(group, tmp_path)) == before

@@ -1,7 +1,7 @@
 """Collects the results of `choosing_images.py` or `choosing_lm.py`, and prints their tables.
 
-python benchmarks/choosing_results.py FOLDER... --out benchmarks/results/choosing-images.json
-python benchmarks/choosing_results.py --show benchmarks/results/choosing-*.json
+python benchmarks/from_scratch_results.py FOLDER --out benchmarks/results/choosing-cifar10.json
+python benchmarks/from_scratch_results.py --show benchmarks/results/choosing-*.json
 """
 
 import json
@@ -19,12 +19,12 @@ from babn.methods.scores import BINS, Scores
 from babn.metrics.calibration_error import bin_index, cell_sums, largest_gap
 
 COLUMNS: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "CIFAR-10": {
+    "cifar10": {
         **{name: ("test", name) for name in ("accuracy", "NLL", "ECE", "MCE", "error AUROC")},
         **{f"corrupted {name}": ("corrupted", name) for name in ("accuracy", "NLL", "ECE")},
         **{f"MNIST {name}": ("test", f"outside {name}") for name in ("AUROC", "FPR95")},
     },
-    "language model": {
+    "lm_text": {
         **{name: ("test", name) for name in ("accuracy", "NLL", "ECE", "error AUROC")},
         **{f"talks {name}": ("shift", name) for name in ("NLL", "ECE")},
         **{
@@ -87,7 +87,7 @@ def table(results: Results) -> str:
         [method, *(_spread(records, *column) for column in columns.values())]
         for method, records in by_method(results).items()
     ]
-    if results["task"] == "CIFAR-10":
+    if results["task"] == "cifar10":
         for method, values in PUBLISHED.items():
             cells = [f"{value:.3f}" for value in values]
             rows.append([f"{method} (published)", *cells, *["-"] * (len(columns) - len(cells))])
