@@ -4,7 +4,8 @@
 
 Prose is written by hand in the pages; the tables stand between `<!-- NAME -->` and
 `<!-- /NAME -->` and are replaced. `benchmarks/cost_pages.py` makes the tables of the library,
-`paper/paper_pages.py` those of the paper's experiments.
+`paper/paper_pages.py` those of the paper's experiments. `benchmarks/choosing_page.py` makes a whole
+page and its figures, if there are results for it.
 """
 
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / folder) for folder in ("benchmarks", "paper", "tools")]
 
+import choosing_page  # noqa: E402
 import cost_pages  # noqa: E402
 import paper_pages  # noqa: E402
 
@@ -47,6 +49,9 @@ def main() -> None:
     """Writes the tables."""
     for page, name, text in blocks():
         put(ROOT / page, name, text)
+    for page, text in choosing_page.pages():
+        (ROOT / page).write_text(text, encoding="utf-8")
+        choosing_page.draw(choosing_page.files(), ROOT / "docs" / "figures")
 
 
 if __name__ == "__main__":

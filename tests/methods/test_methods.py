@@ -12,22 +12,10 @@ from small_problem import DEVELOPMENT, OUTSIDE, TEST
 from babn import metrics
 from babn.errors import ConfigError
 from babn.methods import SOFTMAX, Deterministic, McDropout, Method, Models
-from babn.methods.catalogue import GROUPS, TS, find_methods, is_installed
+from babn.methods.catalogue import GROUPS, TS, find_methods, is_installed, shortened
 from babn.methods.ensembles import Ensemble
 from babn.methods.interface import choose, labels_of
 from babn.prediction.result import Prediction
-
-SHORT: dict[str, Any] = {"samples": 4, "size": 2}
-"""Settings that make methods cheap."""
-
-
-def shortened(method: Any) -> Method:
-    """The method with few samples and members."""
-    fields = {name: value for name, value in SHORT.items() if hasattr(method, name)}
-    if isinstance(method, Ensemble):
-        fields["member"] = shortened(method.member)
-    return replace(method, **fields)
-
 
 METHODS = [
     pytest.param(

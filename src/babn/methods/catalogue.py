@@ -1,7 +1,9 @@
 """The methods that are compared, in groups by what they train."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
@@ -83,7 +85,7 @@ def is_installed(method: Method) -> bool:
     """Whether the packages are installed that a method needs."""
     if isinstance(method, LastLayerLaplace):
         return find_spec("laplace") is not None
-    if method in GROUPS["adapters"]:
+    if method.name in {each.name for each in GROUPS["adapters"]}:
         if find_spec("peft") is None:
             return False
         import peft
@@ -93,7 +95,17 @@ def is_installed(method: Method) -> bool:
     return True
 
 
-def find_methods(names: list[str]) -> list[Method]:
+def shortened(method: Any) -> Method:
+    """The method with few samples and members, for a trial."""
+    short = {"samples": 4, "size": 2}
+    fields: dict[str, Any] = {n: v for n, v in short.items() if hasattr(method, n)}
+    if isinstance(method, Ensemble):
+        fields["member"] = shortened(method.member)
+    found: Method = replace(method, **fields)
+    return found
+
+
+def find_methods(names: Sequence[str]) -> list[Method]:
     """The methods with these names, or of the groups with these names."""
     known = {method.name: method for methods in GROUPS.values() for method in methods}
     found: dict[str, Method] = {}

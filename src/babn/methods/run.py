@@ -2,6 +2,7 @@
 
 import json
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import torch
 
+from babn import metrics
+from babn.errors import BabnWarning
 from babn.files import make_folder, read_object, replace_text
 from babn.methods.interface import Fitted, Method
 from babn.methods.models import SOFTMAX, Batches, Models
@@ -57,6 +60,12 @@ def evaluate(method: Method, models: Models, seed: int, tests: Mapping[str, Batc
         seed: Seed of the training.
         tests: Labelled batches by the name of the test set; `"outside"` has no labels.
     """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All samples give nearly", BabnWarning)
+        return _evaluate(method, models, seed, tests)
+
+
+def _evaluate(method: Method, models: Models, seed: int, tests: Mapping[str, Batches]) -> Result:
     fitted = method.fit(models, seed)
     cuda = torch.cuda.is_available()
     if cuda:
@@ -88,8 +97,6 @@ def _cost(fitted: Fitted, models: Models, seed: int) -> dict[str, float]:
 
 def _of_samples(found: Prediction, scores: Scores, outside: Prediction | None) -> dict[str, float]:
     """Detection of errors and of outside examples by the mutual information of samples."""
-    from babn import metrics
-
     if len(found.sample_logits) < 2:
         return {}
     own, wrong = found.mutual_information.double(), scores.correct == 0

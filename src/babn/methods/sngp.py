@@ -50,7 +50,7 @@ class RandomFeatureGP(nn.Module):
 
     frequencies: Tensor
     phases: Tensor
-    covariance: Tensor
+    covariance: Tensor | None
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class RandomFeatureGP(nn.Module):
         self.normalize = nn.LayerNorm(inputs, elementwise_affine=False)
         self.register_buffer("frequencies", torch.randn(width, inputs) / scale)
         self.register_buffer("phases", 2 * math.pi * torch.rand(width))
-        self.register_buffer("covariance", torch.eye(width), persistent=False)
+        self.register_buffer("covariance", None, persistent=False)
         self.outputs = nn.Linear(width, classes, bias=False)
 
     def random_features(self, x: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch width"]:
@@ -83,7 +83,7 @@ class RandomFeatureGP(nn.Module):
     def variance(self, x: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch"]:
         """The posterior variance, between 0 near the training data and 1 far from it."""
         phi = self.random_features(x)
-        return ((phi @ self.covariance) * phi).sum(-1)
+        return ((phi if self.covariance is None else phi @ self.covariance) * phi).sum(-1)
 
     def forward(self, x: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch class"]:
         """Logits; in evaluation the mean-field approximation of their expected softmax."""

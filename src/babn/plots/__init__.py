@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from babn.plots.layer_kl_history import kl_history
     from babn.plots.output import as_svg, save
     from babn.plots.probabilities import class_probabilities
+    from babn.plots.ranks import critical_difference
     from babn.plots.regions import attention_on_image
     from babn.plots.reliability import reliability_diagram
     from babn.plots.risk_curves import risk_coverage
@@ -28,6 +29,7 @@ __all__ = [
     "attention_figure",
     "attention_on_image",
     "class_probabilities",
+    "critical_difference",
     "entropy_histogram",
     "kl_history",
     "reliability_diagram",
@@ -41,6 +43,7 @@ _HOMES = {
     "attention_figure": "heat_maps",
     "attention_on_image": "regions",
     "class_probabilities": "probabilities",
+    "critical_difference": "ranks",
     "entropy_histogram": "entropies",
     "kl_history": "layer_kl_history",
     "reliability_diagram": "reliability",

@@ -1,0 +1,215 @@
+"""Collects the runs of `choosing.py` into one file, and makes tables and ranks of such files.
+
+python benchmarks/choosing_results.py DIR/minilm-* --out benchmarks/results/choosing-minilm.json
+"""
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from noise_results import _rounded as rounded
+
+from babn.evaluation.tables import Table
+from babn.methods.catalogue import GROUPS
+from babn.methods.scores import LOWER_IS_BETTER
+from babn.methods.table import NEAR
+from babn.prediction.welch import paired_p_value
+
+Run = dict[str, Any]
+Cell = tuple[str, str]
+"""A model and a task."""
+
+LEVEL = 0.05
+"""Significance level of all tests."""
+
+SHIFTED = "shift "
+"""Prefix of measures under a shift."""
+
+DIGITS: dict[str, tuple[float, int]] = {
+    "accuracy": (100, 1),
+    "NLL": (1, 3),
+    "ECE": (100, 1),
+    "error AUROC": (100, 1),
+    "outside AUROC": (100, 1),
+    "outside FPR95": (100, 1),
+}
+"""Factor and digits of each measure in tables."""
+
+COSTS: dict[str, Callable[[Run], float | None]] = {
+    "training": lambda run: run["cost"]["training"],
+    "passes": lambda run: run["cost"]["passes"],
+    "seconds": lambda run: run["cost"]["seconds"],
+    "memory": lambda run: run["cost"]["memory"],
+    "lines": lambda run: run["cost"]["lines"],
+    "tried": lambda run: run["tried"],
+}
+RELATIVE = ("seconds", "memory")
+"""Costs that tables show in units of those of the deterministic model."""
+
+
+def collect(folders: Iterable[Path]) -> dict[str, Any]:
+    """The runs of all tasks of one model."""
+    tasks: dict[str, Any] = {}
+    for folder in folders:
+        about = json.loads((folder / "about.json").read_text())
+        paths = sorted(set(folder.glob("*.json")) - {folder / "about.json"})
+        runs = [json.loads(path.read_text()) for path in paths]
+        tasks[about["task"]] = {"settings": about["settings"], "runs": rounded(runs)}
+    shared = {name: about[name] for name in ("model", "versions", "machine")}
+    return {**shared, "tasks": tasks}
+
+
+def cells(files: Sequence[dict[str, Any]]) -> dict[Cell, list[Run]]:
+    """Runs by model and task."""
+    return {
+        (found["model"], task): each["runs"]
+        for found in files
+        for task, each in found["tasks"].items()
+    }
+
+
+def methods(found: Mapping[Cell, list[Run]]) -> list[str]:
+    """The methods that all cells have, in the order of the catalogue."""
+    order = [method.name for group in GROUPS.values() for method in group]
+    shared = set.intersection(*({run["method"] for run in runs} for runs in found.values()))
+    return sorted(shared, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def values(runs: Sequence[Run], method: str, name: str) -> dict[int, float]:
+    """A measure by seed; with `SHIFTED` the mean over the test sets under a shift."""
+    own = {run["seed"]: run["measures"] for run in runs if run["method"] == method}
+    measure = name.removeprefix(SHIFTED)
+    found = {}
+    for seed, measures in own.items():
+        parts = [each for part, each in measures.items() if (part != "test") == (measure != name)]
+        known = [each[measure] for each in parts if each.get(measure) is not None]
+        if known:
+            found[seed] = statistics.fmean(known)
+    return found
+
+
+def over_cells(found: Mapping[Cell, list[Run]], method: str, name: str) -> dict[int, float]:
+    """A measure by seed, as mean over the cells that have it."""
+    each = [values(runs, method, name) for runs in found.values()]
+    known = [by_seed for by_seed in each if by_seed]
+    seeds = set.intersection(*map(set, known)) if known else set()
+    return {seed: statistics.fmean(by_seed[seed] for by_seed in known) for seed in sorted(seeds)}
+
+
+def half_width(numbers: Sequence[float]) -> float:
+    """Half the width of the 95 % t-interval of a mean; NaN for one number."""
+    from scipy import stats
+
+    if len(numbers) < 2:
+        return math.nan
+    scale = float(stats.t.ppf(1 - LEVEL / 2, len(numbers) - 1))
+    return scale * statistics.stdev(numbers) / math.sqrt(len(numbers))
+
+
+def is_within_noise(own: Mapping[int, float], best: Mapping[int, float]) -> bool:
+    """Whether a paired t-test over the shared seeds finds no difference."""
+    shared = sorted(own.keys() & best.keys())
+    difference = torch.tensor([own[seed] - best[seed] for seed in shared], dtype=torch.float64)
+    if len(difference) < 2:
+        return True
+    p_value = float(paired_p_value(difference))
+    return not p_value < LEVEL
+
+
+def table(found: Mapping[Cell, list[Run]], names: Sequence[str], chosen: Sequence[str]) -> Table:
+    """Means over cells with intervals over seeds, and costs.
+
+    Args:
+        found: Runs by cell.
+        names: The measures.
+        chosen: The methods.
+    """
+    columns, best, heads = [], set(), []
+    for name in names:
+        by_method = {method: over_cells(found, method, name) for method in chosen}
+        if not all(by_method.values()):
+            continue
+        heads.append(name)
+        cells_, row = _column(by_method, name)
+        columns.append(cells_)
+        best.add((row, len(heads)))
+    costs = {name: _costs(found, chosen, name) for name in COSTS}
+    costs = {name: each for name, each in costs.items() if each is not None}
+    for name, each in costs.items():
+        unit = "x" if name in ("training", *RELATIVE) else ""
+        columns.append([f"{x:.1f}{unit}" if unit else f"{x:.0f}" for x in each])
+    rows = [list(row) for row in zip(chosen, *columns, strict=True)]
+    return Table(["method", *heads, *costs], rows, best=frozenset(best))
+
+
+def _column(by_method: Mapping[str, dict[int, float]], name: str) -> tuple[list[str], int]:
+    measure = name.removeprefix(SHIFTED)
+    factor, digits = DIGITS[measure]
+    means = {method: statistics.fmean(own.values()) for method, own in by_method.items()}
+    sign = 1 if LOWER_IS_BETTER[measure] else -1
+    best = min(means, key=lambda method: sign * means[method])
+    shown = []
+    for method, own in by_method.items():
+        width = half_width([*own.values()]) * factor
+        text = f"{means[method] * factor:.{digits}f}"
+        text += "" if width != width else f" ± {width:.{digits}f}"
+        near = method != best and is_within_noise(own, by_method[best])
+        shown.append(f"{text} {NEAR}" if near else text)
+    return shown, list(by_method).index(best)
+
+
+def _costs(found: Mapping[Cell, list[Run]], chosen: Sequence[str], name: str) -> list[float] | None:
+    """A cost of each method, as mean over runs; nothing if it was not measured."""
+    means = {}
+    for method in (*chosen, "deterministic"):
+        runs = [run for each in found.values() for run in each if run["method"] == method]
+        known = [COSTS[name](run) for run in runs]
+        if not known or any(x is None for x in known):
+            return None
+        means[method] = statistics.fmean(x for x in known if x is not None)
+    unit = means["deterministic"] if name in RELATIVE else 1.0
+    return [means[method] / unit for method in chosen]
+
+
+def mean_ranks(found: Mapping[Cell, list[Run]], name: str) -> tuple[dict[str, float], int]:
+    """Mean rank of every method over the cells that have a measure, and their number.
+
+    A cell ranks the means over seeds, since the seeds of a task are no independent problems. Equal
+    values share their mean rank.
+    """
+    from scipy import stats
+
+    chosen, rows = methods(found), []
+    sign = 1 if LOWER_IS_BETTER[name.removeprefix(SHIFTED)] else -1
+    for runs in found.values():
+        each = [values(runs, method, name) for method in chosen]
+        if all(each):
+            rows.append(stats.rankdata([sign * statistics.fmean(x.values()) for x in each]))
+    means = [statistics.fmean(column) for column in zip(*rows, strict=True)]
+    return dict(zip(chosen, means, strict=bool(rows))), len(rows)
+
+
+def nemenyi(count: int, blocks: int) -> float:
+    r"""The critical difference of mean ranks, $q \sqrt{k (k + 1) / 6 N}$ (Demšar 2006)."""
+    from scipy import stats
+
+    q = float(stats.studentized_range.ppf(1 - LEVEL, count, math.inf)) / math.sqrt(2)
+    return q * math.sqrt(count * (count + 1) / (6 * blocks))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    args.out.write_text(json.dumps(collect(args.folders), separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Results of methods: scores, files, resumption and the table."""
+
+import json
+from pathlib import Path
+
+import pytest
+import small_problem
+import torch
+from small_problem import OUTSIDE, TEST
+
+from babn import metrics
+from babn.methods import Deterministic, McDropout, Method, Models
+from babn.methods.interface import labels_of
+from babn.methods.run import Result, compare_methods, evaluate
+from babn.methods.scores import Scores
+from babn.methods.table import NEAR, comparison_table
+from babn.prediction.result import Prediction
+
+TESTS = {"test": TEST, "outside": OUTSIDE}
+METHODS: list[Method] = [
+    Deterministic("deterministic"),
+    McDropout("MC dropout", samples=4, candidates=(0.0, 0.3)),
+]
+
+
+@pytest.fixture(scope="module")
+def models() -> Models:
+    return Models(small_problem.problem())
+
+
+def test_measures_are_those_of_the_metrics(models: Models) -> None:
+    fitted = METHODS[0].fit(models, 0)
+    found, outside = fitted.predict(TEST), fitted.predict(OUTSIDE)
+    measures = Scores.of(found, TEST, outside).measures()
+    probs, labels = found.probs, labels_of(TEST)
+    wrong = probs.argmax(-1) != labels
+    assert measures == pytest.approx(
+        {
+            "accuracy": metrics.accuracy(probs, labels),
+            "NLL": metrics.nll(probs, labels),
+            "ECE": metrics.ece(probs, labels),
+            "error AUROC": metrics.auroc(found.entropy[~wrong], found.entropy[wrong]),
+            "outside AUROC": metrics.auroc(found.entropy, outside.entropy),
+            "outside FPR95": metrics.fpr95(found.entropy, outside.entropy),
+        },
+        rel=1e-5,
+    )
+
+
+def test_errors_cannot_be_detected_where_there_are_none() -> None:
+    labels = labels_of(TEST)
+    sure = Prediction(9.0 * torch.nn.functional.one_hot(labels).float()[None])
+    measures = Scores.of(sure, TEST).measures()
+    assert measures["accuracy"] == 1 and measures["error AUROC"] != measures["error AUROC"]
+    assert "outside AUROC" not in measures
+
+
+def test_results_hold_settings_and_costs(models: Models) -> None:
+    found = evaluate(METHODS[1], models, 0, TESTS)
+    cost = found.details["cost"]
+    assert cost["training"] == 1 and cost["trainings"] == 1 and cost["lines"] == 6
+    assert cost["passes"] in (1, 4) and cost["seconds"] > 0
+    assert found.details["tried"] == 2 and "rate" in found.details["settings"]
+    assert list(found.measures) == ["test"]
+
+
+def test_finished_methods_are_not_computed_again(models: Models, tmp_path: Path) -> None:
+    first = compare_methods(models, METHODS[:1], [0, 1], TESTS, tmp_path)
+    small_problem.trained.clear()
+    fresh = Models(small_problem.problem())
+    again = compare_methods(fresh, METHODS[:1], [0, 1], TESTS, tmp_path)
+    assert small_problem.trained == []
+    assert [each.record() for each in again] == [each.record() for each in first]
+    assert json.loads((tmp_path / "deterministic-0.json").read_text()) == first[0].record()
+
+
+def test_an_interrupted_comparison_resumes(models: Models, tmp_path: Path) -> None:
+    class Interrupted(Deterministic):
+        def fit(self, models: Models, seed: int) -> None:  # type: ignore[override]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare_methods(models, [METHODS[0], Interrupted("next")], [0], TESTS, tmp_path)
+    assert [path.name for path in tmp_path.glob("*.json")] == ["deterministic-0.json"]
+    found = compare_methods(models, [METHODS[0], Deterministic("next")], [0], TESTS, tmp_path)
+    assert [each.method for each in found] == ["deterministic", "next"]
+    assert found[0].measures == found[1].measures
+
+
+def result(method: str, seed: int, accuracy: float) -> Result:
+    """A result whose first examples are wrong."""
+    count = 200
+    correct = (torch.arange(count) >= round((1 - accuracy) * count)).double()
+    nll = torch.where(correct == 1, 0.1, 2.0).double()
+    noise = torch.rand(count, generator=torch.Generator().manual_seed(seed)).double()
+    scores = Scores(correct, nll, 0.5 + noise / 2, noise, torch.zeros(0).double())
+    cost = {"training": 1.0, "passes": 1, "lines": 1, "memory": None}
+    details = {"cost": cost, "tried": 3}
+    return Result(method, seed, {"test": scores.measures()}, {"test": scores}, details)
+
+
+def test_table_marks_what_is_within_the_noise() -> None:
+    accuracies = {"best": 0.9, "near": 0.895, "far": 0.6}
+    found = [result(name, seed, x) for name, x in accuracies.items() for seed in (0, 1)]
+    table = comparison_table(found, "test")
+    assert list(table.columns[:3]) == ["method", "accuracy", "NLL"]
+    assert list(table.columns[-4:]) == ["training", "passes", "lines", "tried"]
+    column = {row[0]: row[1] for row in table.rows}
+    assert column["best"].startswith("0.900 [0.8")
+    assert column["near"].endswith(NEAR) and not column["far"].endswith(NEAR)
+    assert (0, 1) in table.best
+    assert [row[-1] for row in table.rows] == ["3", "3", "3"]
