@@ -9,6 +9,7 @@ from typing import Any
 
 import choosing_images
 import choosing_lm
+import choosing_results
 import from_scratch_results
 import numpy as np
 import pytest
@@ -52,16 +53,18 @@ def test_images_quick(
     monkeypatch.setitem(choosing_images.GROUPS, "keys", ["deterministic", "label smoothing"])
     run_images("keys", tmp_path)
     run_images("keys", tmp_path, seed=1)
-    results = from_scratch_results.collect([tmp_path / "vit-cifar10"])
-    assert results["task"] == "cifar10"
-    assert results["settings"]["images"] == 60
-    assert len(results["results"]) == 8
-    parts = results["results"][0]["measures"]
+    results = choosing_results.collect([tmp_path / "vit-cifar10"])
+    task = results["tasks"]["cifar10"]
+    assert task["settings"]["images"] == 60
+    assert len(task["runs"]) == 8
+    parts = task["runs"][0]["measures"]
     assert list(parts) == ["test", "corrupted 1"]
     assert {"accuracy", "NLL", "ECE", "MCE", "outside AUROC", "outside FPR95"} <= set(parts["test"])
-    shown = from_scratch_results.shown([results])
-    assert "| label smoothing + TS" in shown
-    assert "SNGP (published)" in shown
+    monkeypatch.setitem(from_scratch_results.DETAILS, "cifar10", {"MCE": ("test", "MCE")})
+    shown = "".join(from_scratch_results.sections([results]))
+    assert shown.count("| label smoothing + TS") == 2
+    assert "shift NLL" in shown
+    assert "random-feature GP attention" in shown
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*-0.json")}
     run_images("keys", tmp_path)
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*-0.json")}
@@ -72,8 +75,9 @@ def test_images_quick(
 @pytest.mark.parametrize("group", choosing_images.GROUPS)
 def test_every_method_on_images(tmp_path: Path, group: str) -> None:
     run_images(group, tmp_path)
-    found = from_scratch_results.by_method(from_scratch_results.collect([tmp_path / "vit-cifar10"]))
-    assert len(found) == len(choosing_images.methods(group, 2))
+    found = choosing_results.collect([tmp_path / "vit-cifar10"])["tasks"]["cifar10"]["runs"]
+    wanted = [method.name for method in choosing_images.methods(group, 2)]
+    assert sorted(run["method"] for run in found) == sorted(wanted)
 
 
 def test_settings_are_not_chosen_on_test_images() -> None:
@@ -96,11 +100,9 @@ def test_maximum_calibration_error() -> None:
     confidence = torch.rand(500).double()
     correct = (torch.rand(500) < 0.6).double()
     scores = Scores(correct, confidence, confidence, confidence, confidence[:0])
-    cells = np.digitize(confidence.numpy(), np.arange(1, 10) / 10, right=True)
-    gaps = [
-        abs(float((confidence - correct)[torch.from_numpy(cells == i)].mean())) for i in range(10)
-    ]
-    assert from_scratch_results.mce(scores) == pytest.approx(max(gaps))
+    bins = np.digitize(confidence.numpy(), np.arange(1, 10) / 10, right=True)
+    gaps = [float((confidence - correct)[torch.from_numpy(bins == i)].mean()) for i in range(10)]
+    assert scores.measures()["MCE"] == pytest.approx(max(map(abs, gaps)))
 
 
 WORDS = 11
@@ -196,7 +198,7 @@ def run_lm(group: str, folder: Path) -> dict[str, Any]:
     args = choosing_lm.arguments().parse_args([*command.split(), "--out", str(folder)])
     args.weights = folder / "weights"
     choosing_lm.run(args)
-    return from_scratch_results.collect([folder / "gpt2-lm_text"])
+    return choosing_results.collect([folder / "gpt2-lm_text"])
 
 
 @pytest.mark.parametrize(
@@ -208,11 +210,13 @@ def run_lm(group: str, folder: Path) -> dict[str, Any]:
 )
 def test_lm_quick(tmp_path: Path, group: str, count: int) -> None:
     results = run_lm(group, tmp_path)
-    assert len(results["results"]) == count
-    for record in results["results"]:
+    runs = results["tasks"]["lm_text"]["runs"]
+    assert len(runs) == count
+    for record in runs:
         assert set(record["measures"]) == {"test", "shift", "shuffled", "German"}
         assert 0 <= record["measures"]["German"]["AUROC by NLL"] <= 1
         assert record["cost"]["training"] > 0
-    assert "German by MI" in from_scratch_results.shown([results])
-    before = json.dumps(results)
-    assert json.dumps(run_lm(group, tmp_path)) == before
+    runs += [{**runs[0], "method": "deterministic"}]  # whose costs are the unit
+    assert "German by MI" in "".join(from_scratch_results.sections([results]))
+    before = json.dumps(runs[:-1])
+    assert json.dumps(run_lm(group, tmp_path)["tasks"]["lm_text"]["runs"]) == before

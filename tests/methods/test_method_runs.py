@@ -39,6 +39,7 @@ def test_measures_are_those_of_the_metrics(models: Models) -> None:
             "accuracy": metrics.accuracy(probs, labels),
             "NLL": metrics.nll(probs, labels),
             "ECE": metrics.ece(probs, labels),
+            "MCE": metrics.mce(probs, labels),
             "error AUROC": metrics.auroc(found.entropy[~wrong], found.entropy[wrong]),
             "outside AUROC": metrics.auroc(found.entropy, outside.entropy),
             "outside FPR95": metrics.fpr95(found.entropy, outside.entropy),
