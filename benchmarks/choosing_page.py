@@ -74,7 +74,8 @@ mean ranks differ by less than the critical difference of the Nemenyi test (p 0.
 [Demšar 2006](https://www.jmlr.org/papers/v7/demsar06a.html))."""
 
 SCRIPTS = """`benchmarks/choosing.py` makes the runs on texts, `benchmarks/choosing_images.py` and
-`benchmarks/choosing_lm.py` those from scratch, `benchmarks/choosing_results.py` collects them, and `python tools/write_pages.py` writes this page."""
+`benchmarks/choosing_lm.py` those from scratch, `benchmarks/choosing_results.py` collects them, and
+`python tools/write_pages.py` writes this page."""
 
 
 def files(folder: Path = RESULTS) -> list[dict[str, Any]]:
