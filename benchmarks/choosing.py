@@ -6,7 +6,8 @@
 Fine-tunes an encoder for every method that needs it, chooses settings on development data, and
 writes `DIR/MODEL-TASK/METHOD-SEED.json` after each method; methods with a file are skipped. The
 second form computes the Laplace approximation from the features that a machine without
-laplace-torch has written. `choosing_results.py` collects the files.
+laplace-torch has written with `--features`. `choosing_results.py` collects the files. Several
+processes may share a folder: one for each seed and group of methods (`--methods trained`).
 """
 
 import argparse
@@ -29,6 +30,7 @@ from babn.methods.laplace import LastLayerLaplace
 from babn.methods.models import Batches
 from babn.methods.run import OUTSIDE, compare_methods
 from babn.methods.texts import Texts, text_problem
+from babn.progress import Progress
 from babn.text.pretrained import quiet
 from babn.training.fine_tuning import Recipe
 
@@ -178,6 +180,18 @@ def prepare(args: Any) -> tuple[Models, dict[str, Batches]]:
     return Models(problem), {name: part.batches(tokenizer) for name, part in parts.items()}
 
 
+class Lines(Progress):
+    """Prints the name of each finished method."""
+
+    def begin(self, task: str, total: int, done: int = 0) -> None:
+        """Prints the number of methods."""
+        print(total, task, flush=True)
+
+    def step(self, count: int, note: str = "") -> None:
+        """Prints the method."""
+        print(note, flush=True)
+
+
 def run(args: Any) -> None:
     """One task and seed."""
     models, tests = prepare(args)
@@ -188,8 +202,7 @@ def run(args: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         save_features(models, args.seed, tests, folder / f"features-{args.seed}.safetensors")
     chosen: Sequence[Method] = [shortened(each) for each in methods] if args.quick else methods
-    for result in compare_methods(models, chosen, [args.seed], tests, folder):
-        print(args.task, args.seed, result.method, f"{result.measures['test']['NLL']:.3f}")
+    compare_methods(models, chosen, [args.seed], tests, folder, Lines())
 
 
 def write_about(folder: Path, args: Any) -> None:

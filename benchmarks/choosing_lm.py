@@ -219,7 +219,8 @@ class Comparison:
         scores = {part: as_examples(found[part]) for part in ("test", "shift")}
         measures = {part: each.measures() for part, each in scores.items()}
         for part in ("shuffled", "German"):
-            measures[part] = detection(found["test"], found[part], fitted.passes > 1)
+            detected = detection(found["test"], found[part], fitted.passes > 1)
+            measures["test"] |= {f"{part} {name}": value for name, value in detected.items()}
         details = {
             "settings": {**fitted.settings, **({"temperature": temperature} if scaled else {})},
             "tried": fitted.tried,

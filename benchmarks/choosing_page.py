@@ -14,7 +14,7 @@ import from_scratch_results
 from choosing_results import SHIFTED, Cell, Run
 
 from babn import plots
-from babn.methods.catalogue import GROUPS
+from babn.methods.catalogue import GROUPS, TS
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -69,7 +69,8 @@ INTRODUCTION = """Every method was fitted to the same data with the same encoder
 settings on development data. [`babn compare-methods`](own_data.md#comparing-methods) does the same
 on your own texts."""
 
-RANKS = """Mean ranks over models and tasks, each by its mean over seeds. Bars join methods whose
+RANKS = """Mean ranks of methods with temperature scaling over models and tasks, each by its mean
+over seeds. Bars join methods whose
 mean ranks differ by less than the critical difference of the Nemenyi test (p 0.05;
 [Demšar 2006](https://www.jmlr.org/papers/v7/demsar06a.html))."""
 
@@ -114,7 +115,7 @@ def verdict(cells: Mapping[Cell, list[Run]]) -> str:
     """The best method of each measure by mean rank, rivals included."""
     winners, lines = [], []
     for name in (*RANKED, "accuracy"):
-        ranks, blocks = results.mean_ranks(cells, name)
+        ranks, blocks = results.mean_ranks(cells, name, ranked(cells))
         if not blocks:
             continue
         best = min(ranks, key=lambda method: ranks[method])
@@ -126,7 +127,18 @@ def verdict(cells: Mapping[Cell, list[Run]]) -> str:
             text += f"; the best with attention noise is {ours} with {ranks[ours]:.1f}, "
             text += "a significant difference" if clear else "which is no significant difference"
         lines.append(f"{text}.")
-    return "\n".join([f"The best by mean rank: {', '.join(winners)}.", "", *lines])
+    return "\n".join(
+        [f"The best with temperature scaling (TS), by mean rank: {', '.join(winners)}.", "", *lines]
+    )
+
+
+def ranked(cells: Mapping[Cell, list[Run]]) -> list[str]:
+    """The methods that are ranked: with temperature scaling and without adapters.
+
+    The critical difference grows with the number of methods, and temperature scaling is free.
+    """
+    adapters = {method.name for method in GROUPS["adapters"]}
+    return [m for m in results.methods(cells) if m.endswith(TS) and m not in adapters]
 
 
 def is_ours(method: str) -> bool:
@@ -187,7 +199,7 @@ def diagrams(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
     yield "## Which differences are significant"
     yield RANKS
     for name, end in RANKED.items():
-        _, blocks = results.mean_ranks(cells, name)
+        _, blocks = results.mean_ranks(cells, name, ranked(cells))
         if blocks > 1:
             yield f"![Mean ranks by {LABELS[name]}](figures/choosing_{end}.png)"
 
@@ -196,7 +208,7 @@ def draw(found: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     """Draws the diagrams of the page."""
     cells, drawn = results.cells(found), []
     for name, end in RANKED.items():
-        ranks, blocks = results.mean_ranks(cells, name)
+        ranks, blocks = results.mean_ranks(cells, name, ranked(cells))
         if blocks > 1:
             distance = results.nemenyi(len(ranks), blocks)
             figure = plots.critical_difference(ranks, distance, label=f"mean rank by {name}")

@@ -176,15 +176,17 @@ def _costs(found: Mapping[Cell, list[Run]], chosen: Sequence[str], name: str) ->
     return [means[method] / unit for method in chosen]
 
 
-def mean_ranks(found: Mapping[Cell, list[Run]], name: str) -> tuple[dict[str, float], int]:
-    """Mean rank of every method over the cells that have a measure, and their number.
+def mean_ranks(
+    found: Mapping[Cell, list[Run]], name: str, chosen: Sequence[str]
+) -> tuple[dict[str, float], int]:
+    """Mean rank of methods over the cells that have a measure, and the number of such cells.
 
     A cell ranks the means over seeds, since the seeds of a task are no independent problems. Equal
     values share their mean rank.
     """
     from scipy import stats
 
-    chosen, rows = methods(found), []
+    rows = []
     sign = 1 if LOWER_IS_BETTER[name.removeprefix(SHIFTED)] else -1
     for runs in found.values():
         each = [values(runs, method, name) for method in chosen]

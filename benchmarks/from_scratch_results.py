@@ -47,7 +47,7 @@ DETAILS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "MNIST AUROC by MI": ("test", "outside AUROC by MI"),
     },
     "lm_text": {
-        f"{part} by {name}": (part, f"AUROC by {name}")
+        f"{part} by {name}": ("test", f"{part} AUROC by {name}")
         for part in ("shuffled", "German")
         for name in ("NLL", "entropy", "MI")
     },

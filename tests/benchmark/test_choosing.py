@@ -13,7 +13,7 @@ import pytest
 import write_pages
 from transformers import BertConfig, BertModel
 
-from babn.methods.catalogue import GROUPS
+from babn.methods.catalogue import GROUPS, is_installed
 from babn.text.word_tokenizer import word_tokenizer
 
 METHODS = ["deterministic", "deterministic + TS", "BABN, not trained + TS"]
@@ -43,6 +43,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("yelp", "imdb", "ag"):
         path = folder / f"attack_resources/textfooler_{name}.tsv.gz"
         write(path, ["label", "text"], [[label, f"{text} room"] for label, text in rows])
+    pairs = [[label, text, sentence(i + 1, i % 2)] for i, (label, text) in enumerate(rows)]
+    for name in ("mrpc/train", "mrpc/dev", "rte/dev"):
+        write(folder / f"{name}.tsv.gz", ["label", "sentence1", "sentence2"], pairs * 12)
+    write(folder / "qqp/dev.tsv.gz", ["label", "question1", "question2"], pairs)
+    named = [[list(choosing.NLI)[i % 3], *texts] for i, (_, *texts) in enumerate(pairs)]
+    for name in ("snli/train_subset", "snli/dev", "snli/test", "mnli/dev_matched"):
+        write(folder / f"{name}.tsv.gz", ["label", "premise", "hypothesis"], named)
     return folder
 
 
@@ -57,26 +64,42 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def run(
+    data: Path, encoder: Path, out: Path, *more: str, task: str, methods: list[str], seed: str = "0"
+) -> None:
+    """The benchmark with few texts and samples."""
+    where = ["--model", str(encoder), "--data", str(data), "--out", str(out), "--device", "cpu"]
+    few = ["--quick", "--limit", "40", "--epochs", "2", "--lr", "3e-3"]
+    choosing.main([*where, *few, *more, "--task", task, "--seed", seed, "--methods", *methods])
+
+
 @pytest.fixture(scope="module")
 def found(data: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The collected results of two tasks and seeds."""
     out = tmp_path_factory.mktemp("runs")
     for task in ("clinc150", "sst2"):
         for seed in ("0", "1"):
-            common = ["--model", str(encoder), "--data", str(data), "--out", str(out), "--quick"]
-            few = [
-                "--limit",
-                "40",
-                "--epochs",
-                "2",
-                "--lr",
-                "3e-3",
-                "--features",
-                "--device",
-                "cpu",
-            ]
-            choosing.main([*common, *few, "--task", task, "--seed", seed, "--methods", *METHODS])
+            run(data, encoder, out, "--features", task=task, seed=seed, methods=METHODS)
     return choosing_results.collect(sorted(out.iterdir()))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("task", ["mrpc", "snli"])
+def test_other_tasks_run(task: str, data: Path, encoder: Path, tmp_path: Path) -> None:
+    run(data, encoder, tmp_path, task=task, methods=METHODS[:2])
+    record = json.loads((tmp_path / f"tiny-{task}/deterministic-0.json").read_text())
+    assert list(record["measures"]) == ["test", {"mrpc": "QQP", "snli": "MNLI"}[task]]
+    assert 0 <= record["measures"]["test"]["outside AUROC"] <= 1
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("group", list(GROUPS))
+def test_every_method_runs(group: str, data: Path, encoder: Path, tmp_path: Path) -> None:
+    run(data, encoder, tmp_path, task="clinc150", methods=[group])
+    written = {
+        json.loads(p.read_text())["method"] for p in (tmp_path / "tiny-clinc150").glob("*-0.json")
+    }
+    assert written == {method.name for method in GROUPS[group] if is_installed(method)}
 
 
 def test_runs_are_collected_with_settings_and_versions(found: dict[str, Any]) -> None:
@@ -95,7 +118,7 @@ def test_the_page_has_tables_ranks_and_advice(found: dict[str, Any], tmp_path: P
     assert path == "docs/choosing.md"
     lines = text.splitlines()
     assert lines[0] == "# Choosing a method"
-    assert lines[2].startswith("The best by mean rank: **")
+    assert lines[2].startswith("The best with temperature scaling (TS), by mean rank: **")
     for method in METHODS:
         assert f"| {method}" in text or f"| **{method}" in text
     for title in ("You have a trained model", "Your texts are long", "You need a guarantee"):
@@ -136,7 +159,9 @@ def test_ranks_are_means_over_cells_of_means_over_seeds() -> None:
     names = [method.name for method in GROUPS["post-hoc"]][:3]
     first = [*runs(names[0], [1, 3]), *runs(names[1], [2.5, 2.5]), *runs(names[2], [4, 4])]
     second = [*runs(names[0], [3, 3]), *runs(names[1], [1, 1]), *runs(names[2], [3, 3])]
-    ranks, blocks = choosing_results.mean_ranks({("m", "a"): first, ("m", "b"): second}, "NLL")
+    ranks, blocks = choosing_results.mean_ranks(
+        {("m", "a"): first, ("m", "b"): second}, "NLL", names
+    )
     assert blocks == 2
     assert ranks == {names[0]: (1 + 2.5) / 2, names[1]: (2 + 1) / 2, names[2]: (3 + 2.5) / 2}
 

@@ -14,6 +14,7 @@ from babn.cli._app import app, commands, split_docstring
 COMMANDS = (
     "attack",
     "bench",
+    "compare-methods",
     "demo",
     "estimate",
     "evaluate",

@@ -26,7 +26,7 @@ def test_diagram_names_every_method_and_joins_groups() -> None:
     figure = plots.critical_difference({"b": 2.0, "a": 1.0, "c": 2.5}, 0.6)
     (panel,) = figure.axes
     assert [text.get_text() for text in panel.texts] == ["a", "b", "c"]
-    assert len(panel.lines) == 2 * 3 + 1
+    assert len(panel.lines) == 3 + 1
     assert "0.60" in panel.get_xlabel()
 
 

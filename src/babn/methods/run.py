@@ -1,9 +1,10 @@
 """Fits methods one after another, and writes the results of each."""
 
+import dataclasses
 import json
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,11 +45,12 @@ class Result:
 
     def record(self) -> dict[str, Any]:
         """Everything but the scores, for a JSON file."""
-        measures = {
-            part: {name: None if x != x else x for name, x in found.items()}
-            for part, found in self.measures.items()
+        return {
+            "method": self.method,
+            "seed": self.seed,
+            **self.details,
+            "measures": self.measures,
         }
-        return {"method": self.method, "seed": self.seed, **self.details, "measures": measures}
 
 
 def evaluate(method: Method, models: Models, seed: int, tests: Mapping[str, Batches]) -> Result:
@@ -156,19 +158,9 @@ def load(path: Path) -> Result:
     """Reads what `save` wrote."""
     record = read_object(path, "Delete it to compute it again.")
     tensors, _ = read_tensors(path.with_suffix(".safetensors"))
-    parts = list(dict.fromkeys(name.rpartition("/")[0] for name in tensors))
+    fields = [field.name for field in dataclasses.fields(Scores)]
     scores = {
-        part: Scores.read({name: tensors[f"{part}/{name}"] for name in _names(tensors, part)})
-        for part in parts
+        part: Scores(*(tensors[f"{part}/{name}"] for name in fields)) for part in record["measures"]
     }
-    measures = {
-        part: {name: torch.nan if x is None else x for name, x in found.items()}
-        for part, found in record.pop("measures").items()
-    }
+    measures = record.pop("measures")
     return Result(record.pop("method"), record.pop("seed"), measures, scores, record)
-
-
-def _names(tensors: Mapping[str, Any], part: str) -> Iterator[str]:
-    for name in tensors:
-        if name.startswith(f"{part}/"):
-            yield name.rpartition("/")[2]

@@ -1,9 +1,7 @@
 """What tables need of a prediction: a few numbers for each example, and measures of them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -55,11 +53,6 @@ class Scores:
         entropy = found.entropy.double()
         return cls(correctness(p, y), negative_log_probs(p, y), p.amax(-1), entropy, others)
 
-    @classmethod
-    def read(cls, tensors: Mapping[str, Tensor]) -> "Scores":
-        """Scores from the tensors of a file."""
-        return cls(**{name: tensors[name].double() for name in cls.__dataclass_fields__})
-
     def drawn(
         self, rows: Int[Tensor, "drawn"], others: Int[Tensor, "drawn_too"] | None
     ) -> "Scores":
@@ -73,7 +66,7 @@ class Scores:
         )
 
     def measures(self) -> dict[str, float]:
-        """All measures; NaN where there is nothing to detect."""
+        """The measures, without those that have nothing to detect."""
         sums = cell_sums(bin_index(self.confidence, BINS), self.confidence, self.correct, BINS)
         right, wrong = self.entropy[self.correct == 1], self.entropy[self.correct == 0]
         found = {
@@ -81,8 +74,9 @@ class Scores:
             "NLL": float(self.nll.mean()),
             "ECE": float(mean_gap(sums)),
             "MCE": float(largest_gap(sums)),
-            "error AUROC": metrics.auroc(right, wrong) if len(right) and len(wrong) else torch.nan,
         }
+        if len(right) and len(wrong):
+            found["error AUROC"] = metrics.auroc(right, wrong)
         if len(self.outside):
             found["outside AUROC"] = metrics.auroc(self.entropy, self.outside)
             found["outside FPR95"] = metrics.fpr95(self.entropy, self.outside)

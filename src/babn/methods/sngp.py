@@ -71,7 +71,9 @@ class RandomFeatureGP(nn.Module):
 
     def random_features(self, x: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch width"]:
         r"""The features $\phi(x)$, whose inner products approximate the kernel."""
-        angles = nn.functional.linear(self.normalize(x), self.frequencies, self.phases)
+        with torch.autocast(x.device.type, enabled=False):  # angles need the digits
+            normalized = self.normalize(x.to(self.phases))
+            angles = nn.functional.linear(normalized, self.frequencies, self.phases)
         return math.sqrt(2 / len(self.phases)) * angles.cos()
 
     def fit(self, phi: Float[Tensor, "example width"]) -> None:

@@ -42,8 +42,8 @@ def comparison_table(results: Sequence[Result], part: str, caption: str = "") ->
     """
     methods = list(dict.fromkeys(result.method for result in results))
     groups = {name: [r for r in results if r.method == name] for name in methods}
-    names = [n for n in LOWER_IS_BETTER if n in results[0].measures[part]]
     values = resampled(groups, part)
+    names = [name for name in LOWER_IS_BETTER if len(values.get(name, ())) == len(methods)]
     columns, best = [], set()
     for place, name in enumerate(names, 1):
         cells, row = _cells(values[name], LOWER_IS_BETTER[name])
@@ -88,8 +88,9 @@ def _drawn(
         for i, chosen in enumerate(rows)
     ]
     return {
-        name: torch.tensor([measures[name] for measures in each], dtype=torch.float64)
-        for name in each[0]
+        name: torch.tensor([m.get(name, torch.nan) for m in each], dtype=torch.float64)
+        for name in LOWER_IS_BETTER
+        if any(name in m for m in each)
     }
 
 

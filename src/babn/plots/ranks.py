@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from babn.plots.plot_data import check_some
 from babn.plots.sizes import DOUBLE, Size, figure_size
-from babn.plots.style import BLACK, GREY, arranged, drawing, new_figure
+from babn.plots.style import BLACK, PALE, arranged, drawing, new_figure
 from babn.validation import check_at_least
 
 ROW = 0.16
@@ -33,8 +33,7 @@ def critical_difference(
     figure = new_figure(figure_size(size, DOUBLE, lambda _: tall))
     panel = figure.subplots()
     for row, (name, rank) in enumerate(ordered):
-        panel.plot([rank, rank], [0, -row - 1], color=GREY, linewidth=0.5)
-        panel.plot([rank], [-row - 1], "o", color=BLACK, markersize=3)
+        panel.plot([rank], [-row - 1], "o", color=BLACK, markersize=3, clip_on=False)
         panel.annotate(
             name, (rank, -row - 1), (5, 0), textcoords="offset points", va="center", fontsize=7
         )
@@ -45,7 +44,11 @@ def critical_difference(
     panel.xaxis.tick_top()
     panel.xaxis.set_label_position("top")
     panel.set_xlabel(f"{label} (critical difference {distance:.2f})")
-    panel.set_xlim(0.8, len(ordered) + 0.2 + 0.25 * len(ordered))
+    panel.set_xlim(1.0, 1.3 * len(ordered))  # room for the name of the last method
+    panel.set_xticks(range(1, len(ordered) + 1))
+    panel.set_ylim(-len(ordered) - 1.5 - 0.6 * len(bars), 0)
+    panel.grid(axis="x", color=PALE, linewidth=0.6)
+    panel.set_axisbelow(True)
     panel.set_yticks([])
     panel.spines[["left", "bottom"]].set_visible(False)
     panel.spines["top"].set_visible(True)

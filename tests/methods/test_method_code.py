@@ -1,0 +1,45 @@
+"""The lines that tables count run as they are printed."""
+
+from typing import Any
+
+import pytest
+import small_problem
+import torch
+from small_problem import DEVELOPMENT, TEST, TRAINING
+from torch import nn
+
+import babn
+from babn.methods import Deterministic, McDropout
+from babn.methods.adapters import PVERA, RandomAdapter
+from babn.methods.attention import RandomAttention
+from babn.methods.ensembles import Ensemble
+from babn.methods.sngp import SNGP, Sngp, add_sngp, fit_gp
+
+
+@pytest.mark.parametrize(
+    "method", [Deterministic, McDropout, RandomAttention, Ensemble, Sngp, RandomAdapter]
+)
+def test_code_gives_probabilities(method: Any) -> None:
+    torch.manual_seed(0)
+    inputs = {name: x for name, x in TEST[0].items() if name != "labels"}
+    known = {
+        "babn": babn,
+        "nn": nn,
+        "torch": torch,
+        "model": small_problem.bert().eval(),
+        "batch": inputs,
+        "rate": 0.1,
+        "factor": 1.0,
+        "train": lambda seed: small_problem.bert().eval(),
+        "development_batches": DEVELOPMENT,
+        "training_batches": TRAINING,
+        "add_sngp": add_sngp,
+        "fit_gp": fit_gp,
+    }
+    code = method.code
+    if method is RandomAdapter:  # the configuration is the adapter's own
+        known["model"] = PVERA.prepare(known["model"])
+        code = code.partition("\n")[2]
+    exec(code, known)
+    torch.testing.assert_close(known["probs"].sum(-1), torch.ones(16))
+    assert SNGP.prepare is add_sngp
