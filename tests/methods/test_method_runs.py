@@ -52,7 +52,7 @@ def test_errors_cannot_be_detected_where_there_are_none() -> None:
     labels = labels_of(TEST)
     sure = Prediction(9.0 * torch.nn.functional.one_hot(labels).float()[None])
     measures = Scores.of(sure, TEST).measures()
-    assert list(measures) == ["accuracy", "NLL", "ECE"] and measures["accuracy"] == 1
+    assert list(measures) == ["accuracy", "NLL", "ECE", "MCE"] and measures["accuracy"] == 1
 
 
 def test_results_hold_settings_and_costs(models: Models) -> None:
