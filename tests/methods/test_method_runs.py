@@ -110,3 +110,10 @@ def test_table_marks_what_is_within_the_noise() -> None:
     assert column["near"].endswith(NEAR) and not column["far"].endswith(NEAR)
     assert (0, 1) in table.best
     assert [row[-1] for row in table.rows] == ["3", "3", "3"]
+
+
+def test_table_has_a_dash_where_there_is_nothing_to_detect() -> None:
+    table = comparison_table([result("perfect", 0, 1.0), result("other", 0, 0.8)], "test")
+    place = list(table.columns).index("error AUROC")
+    assert table.rows[0][place] == "-" and (1, place) in table.best
+    assert "outside AUROC" not in table.columns

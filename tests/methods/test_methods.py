@@ -12,16 +12,19 @@ from small_problem import DEVELOPMENT, OUTSIDE, TEST
 from babn import metrics
 from babn.errors import ConfigError
 from babn.methods import SOFTMAX, Deterministic, McDropout, Method, Models
-from babn.methods.catalogue import GROUPS, TS, find_methods, is_installed, shortened
+from babn.methods.catalogue import GROUPS, find_methods, is_installed, shortened
 from babn.methods.ensembles import Ensemble
 from babn.methods.interface import choose, labels_of
 from babn.prediction.result import Prediction
+
+QUICK = ("deterministic", "MC dropout", "Laplace", "BABN, not trained", "ensemble", "SNGP", "PVeRA")
+"""Methods that the quick tests fit; the thorough ones fit all."""
 
 METHODS = [
     pytest.param(
         shortened(method),
         id=method.name,
-        marks=[pytest.mark.thorough] if method.name.endswith(TS) else [],
+        marks=[] if method.name in QUICK else [pytest.mark.thorough],
     )
     for methods in GROUPS.values()
     for method in methods

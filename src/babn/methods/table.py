@@ -43,12 +43,12 @@ def comparison_table(results: Sequence[Result], part: str, caption: str = "") ->
     methods = list(dict.fromkeys(result.method for result in results))
     groups = {name: [r for r in results if r.method == name] for name in methods}
     values = resampled(groups, part)
-    names = [name for name in LOWER_IS_BETTER if len(values.get(name, ())) == len(methods)]
+    names = [n for n, each in values.items() if not all(x[0].isnan() for x in each.values())]
     columns, best = [], set()
     for place, name in enumerate(names, 1):
         cells, row = _cells(values[name], LOWER_IS_BETTER[name])
         columns.append(cells)
-        best |= set() if row is None else {(row, place)}
+        best.add((row, place))
     memory = _memory(groups)
     costs = [key for key in COSTS if key != "memory" or memory]
     for key in costs:
@@ -90,24 +90,21 @@ def _drawn(
     return {
         name: torch.tensor([m.get(name, torch.nan) for m in each], dtype=torch.float64)
         for name in LOWER_IS_BETTER
-        if any(name in m for m in each)
     }
 
 
-def _cells(values: Values, lower_is_better: bool) -> tuple[list[str], int | None]:
+def _cells(values: Values, lower_is_better: bool) -> tuple[list[str], int]:
     """The cells of a column, and the row of the best value."""
     known = [method for method, drawn in values.items() if not drawn[0].isnan()]
-    if not known:
-        return ["-"] * len(values), None
     sign = 1 if lower_is_better else -1
     best = min(known, key=lambda method: float(sign * values[method][0]))
-    cells = []
-    for method, drawn in values.items():
-        low, high = interval(drawn)
-        near = method != best and holds_zero(drawn - values[best])
-        text = f"{float(drawn[0]):.3f} [{low:.3f}, {high:.3f}]" if method in known else "-"
-        cells.append(f"{text} {NEAR}" if near and method in known else text)
-    return cells, list(values).index(best)
+    cells = dict.fromkeys(values, "-")
+    for method in known:
+        low, high = interval(values[method])
+        cells[method] = f"{float(values[method][0]):.3f} [{low:.3f}, {high:.3f}]"
+        if method != best and holds_zero(values[method] - values[best]):
+            cells[method] += f" {NEAR}"
+    return list(cells.values()), list(values).index(best)
 
 
 def interval(drawn: Float[Tensor, "draw"]) -> tuple[float, float]:
