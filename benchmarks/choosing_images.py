@@ -52,7 +52,10 @@ MEMORY = 2.0
 """Gigabytes for one pass, since several of these run beside each other."""
 
 GROUPS = {
-    "post-hoc": ["deterministic", "MC dropout", "Laplace", "BABN, not trained", "ensemble"],
+    "post-hoc": [
+        *("deterministic", "MC dropout", "Laplace", "BABN, not trained"),
+        *("ensemble", "ensemble, BABN noise"),
+    ],
     "keys": ["BABN", "BAM", "label smoothing", "SNGP"],
     "pairs": ["BABN pairs", "BABN as published"],
 }

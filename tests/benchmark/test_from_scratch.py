@@ -16,9 +16,12 @@ import pytest
 import text_data
 import token_scores
 import torch
+from from_scratch import train
+from image_data import Images, normalized, synthetic
 from sklearn.metrics import log_loss, roc_auc_score
-from torch import Tensor
+from torch import Tensor, nn
 
+import babn
 from babn.methods.scores import Scores
 
 IMAGE_NAMES = [name for names in choosing_images.GROUPS.values() for name in names]
@@ -32,8 +35,37 @@ def test_vision_transformer() -> None:
     assert sum(p.numel() for p in model.parameters()) == layers * layer + ends == 514_186
 
 
+def test_training_learns_and_anneals_the_kl() -> None:
+    torch.manual_seed(0)
+    images, config = synthetic(200, 0), babn.BeliefConfig()
+    model = babn.convert(choosing_images.build(True, "cpu"), config)
+    weights = []
+    model.register_forward_pre_hook(lambda *_: weights.append(babn.get_kl_weight(model)))
+    train(model, lambda: choosing_images.epoch(images, 50, False), 60, 1e-2)
+    assert weights[0] == 0
+    assert weights == sorted(weights)
+    assert weights[-1] == pytest.approx(config.kl_weight)
+    probs = predicted(model, synthetic(100, 1))
+    assert (probs.argmax(-1) == synthetic(100, 1).labels).double().mean() > 0.6
+
+
+def predicted(model: nn.Module, images: Images) -> Tensor:
+    with torch.no_grad():
+        return model.eval()(pixel_values=normalized(images.pixels)).logits.softmax(-1)
+
+
+def test_label_smoothing_lowers_confidence() -> None:
+    images, confidence = synthetic(200, 0), []
+    for smoothing in (0.0, 0.3):
+        torch.manual_seed(0)
+        model = choosing_images.build(True, "cpu")
+        train(model, lambda: choosing_images.epoch(images, 50, False), 60, 1e-2, smoothing)
+        confidence.append(float(predicted(model, images).amax(-1).mean()))
+    assert confidence[1] < confidence[0] - 0.1
+
+
 def test_all_methods_are_compared_once() -> None:
-    assert len(IMAGE_NAMES) == len(set(IMAGE_NAMES)) == 11
+    assert len(IMAGE_NAMES) == len(set(IMAGE_NAMES)) == 12
     found = [m.name for group in choosing_images.GROUPS for m in choosing_images.methods(group, 3)]
     missing = {"Laplace"} if find_spec("laplace") is None else set()
     wanted = {each for name in set(IMAGE_NAMES) - missing for each in (name, f"{name} + TS")}
