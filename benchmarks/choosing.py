@@ -30,6 +30,7 @@ from babn.methods.laplace import LastLayerLaplace
 from babn.methods.models import Batches
 from babn.methods.run import OUTSIDE, compare_methods
 from babn.methods.texts import Texts, text_problem
+from babn.prediction.batches import device_of, placed_batches
 from babn.progress import Progress
 from babn.text.pretrained import quiet
 from babn.training.fine_tuning import Recipe
@@ -192,9 +193,17 @@ class Lines(Progress):
         print(note, flush=True)
 
 
+def warm_up(models: Models) -> None:
+    """One step without timing, since the first one loads libraries."""
+    model = models.problem.build()
+    [batch] = placed_batches(models.problem.training[:1], device_of(model))
+    model(**batch).loss.backward()
+
+
 def run(args: Any) -> None:
     """One task and seed."""
     models, tests = prepare(args)
+    warm_up(models)
     folder = args.out / f"{args.model.name}-{args.task}"
     methods = [each for each in find_methods(args.methods) if is_installed(each)]
     write_about(folder, args)

@@ -15,6 +15,7 @@ from choosing_results import SHIFTED, Cell, Run
 
 from babn import plots
 from babn.methods.catalogue import GROUPS, TS
+from babn.methods.table import NEAR
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -167,18 +168,37 @@ def advice(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
 def _advice(cells: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> str:
     sentences = []
     for name, purpose in (
-        ("NLL", "For calibrated probabilities take"),
-        (f"{SHIFTED}NLL", "If the data will shift,"),
-        ("outside AUROC", "To detect out-of-domain inputs,"),
+        ("NLL", "For calibrated probabilities"),
+        (f"{SHIFTED}NLL", "If the data will shift"),
+        ("outside AUROC", "To detect out-of-domain inputs"),
     ):
         by_method = {method: results.over_cells(cells, method, name) for method in chosen}
-        if not all(by_method.values()):
-            continue
-        column, row = results._column(by_method, name)
-        near = [m for m, text in zip(by_method, column, strict=True) if text.endswith("≈")]
-        also = f"; within the noise of it: {', '.join(near)}" if near else ""
-        sentences.append(f"{purpose} **{chosen[row]}** ({name} {column[row]}{also}).")
+        if all(by_method.values()):
+            sentences.append(f"{purpose}, {_best(cells, by_method, name)}.")
     return " ".join(sentences)
+
+
+def _best(
+    cells: Mapping[Cell, list[Run]], by_method: Mapping[str, dict[int, float]], name: str
+) -> str:
+    """The best method, and the cheapest one within the noise of it."""
+    column, row = results.column(by_method, name)
+    best = list(by_method)[row]
+    text = f"**{best}** is best ({name} {column[row]})"
+    alike = [best] + [m for m, x in zip(by_method, column, strict=True) if x.endswith(NEAR)]
+    costs = {
+        method: (
+            *results.costs(cells, [method], "training"),
+            *results.costs(cells, [method], "passes"),
+        )
+        for method in alike
+    }
+    cheapest = min(alike, key=lambda method: costs[method])
+    if costs[cheapest] == costs[best]:
+        return text
+    training, passes = costs[cheapest]
+    spent = f"{training:.1f}x the training and {passes:.0f} passes"
+    return f"{text}; **{cheapest}** is within its noise at {spent}"
 
 
 def tables(found: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -135,19 +135,19 @@ def table(found: Mapping[Cell, list[Run]], names: Sequence[str], chosen: Sequenc
         if not all(by_method.values()):
             continue
         heads.append(name)
-        cells_, row = _column(by_method, name)
+        cells_, row = column(by_method, name)
         columns.append(cells_)
         best.add((row, len(heads)))
-    costs = {name: _costs(found, chosen, name) for name in COSTS}
-    costs = {name: each for name, each in costs.items() if each is not None}
-    for name, each in costs.items():
+    known = {name: each for name in COSTS if (each := costs(found, chosen, name))}
+    for name, each in known.items():
         unit = "x" if name in ("training", *RELATIVE) else ""
         columns.append([f"{x:.1f}{unit}" if unit else f"{x:.0f}" for x in each])
     rows = [list(row) for row in zip(chosen, *columns, strict=True)]
-    return Table(["method", *heads, *costs], rows, best=frozenset(best))
+    return Table(["method", *heads, *known], rows, best=frozenset(best))
 
 
-def _column(by_method: Mapping[str, dict[int, float]], name: str) -> tuple[list[str], int]:
+def column(by_method: Mapping[str, dict[int, float]], name: str) -> tuple[list[str], int]:
+    """The cells of a measure, and the row of the best."""
     measure = name.removeprefix(SHIFTED)
     factor, digits = DIGITS[measure]
     means = {method: statistics.fmean(own.values()) for method, own in by_method.items()}
@@ -163,14 +163,14 @@ def _column(by_method: Mapping[str, dict[int, float]], name: str) -> tuple[list[
     return shown, list(by_method).index(best)
 
 
-def _costs(found: Mapping[Cell, list[Run]], chosen: Sequence[str], name: str) -> list[float] | None:
-    """A cost of each method, as mean over runs; nothing if it was not measured."""
+def costs(found: Mapping[Cell, list[Run]], chosen: Sequence[str], name: str) -> list[float]:
+    """A cost of each method, as mean over runs; empty if it was not measured."""
     means = {}
     for method in (*chosen, "deterministic"):
         runs = [run for each in found.values() for run in each if run["method"] == method]
         known = [COSTS[name](run) for run in runs]
-        if not known or any(x is None for x in known):
-            return None
+        if not known or None in known:
+            return []
         means[method] = statistics.fmean(x for x in known if x is not None)
     unit = means["deterministic"] if name in RELATIVE else 1.0
     return [means[method] / unit for method in chosen]

@@ -1,7 +1,7 @@
 """The interface of a method: fit it, predict with it, and what it costs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -89,7 +89,7 @@ class TunedMethod(Method):
     def fit(self, models: Models, seed: int) -> Fitted:
         """Tries the candidates on development data."""
         predict, data = self.predictor(models, seed), models.problem.development
-        trials = {each: predict(each, data) for each in self.candidates}
+        trials = ((each, predict(each, data)) for each in self.candidates)
         chosen, temperature = choose(trials, labels_of(data), self.temperature)
         settings = {self.setting: chosen} if len(self.candidates) > 1 else {}
         settings |= {"temperature": temperature} if self.temperature else {}
@@ -103,29 +103,28 @@ class TunedMethod(Method):
 
 
 def choose(
-    trials: Mapping[float, Prediction], labels: Int[Tensor, "example"], temperature: bool
+    trials: Mapping[float, Prediction] | Iterable[tuple[float, Prediction]],
+    labels: Int[Tensor, "example"],
+    temperature: bool,
 ) -> tuple[float, float]:
     """The setting with the lowest NLL that costs no accuracy, and its temperature.
 
     Accuracy may drop by `MAX_ACCURACY_DROP` from that of the first setting.
 
     Args:
-        trials: Predictions on development data by setting.
+        trials: Settings and predictions on development data, of which one is kept at a time.
         labels: The correct classes.
         temperature: Whether predictions are divided by a fitted temperature; otherwise it is 1.
     """
-    temperatures = {
-        setting: _temperature(found, labels) if temperature else 1.0
-        for setting, found in trials.items()
-    }
-    scaled = {setting: found.tempered(temperatures[setting]) for setting, found in trials.items()}
-    accuracies = {
-        setting: metrics.accuracy(found.probs, labels) for setting, found in scaled.items()
-    }
-    least = next(iter(accuracies.values())) - MAX_ACCURACY_DROP - 1e-9
-    allowed = [setting for setting, accuracy in accuracies.items() if accuracy >= least]
-    best = min(allowed, key=lambda setting: metrics.nll(scaled[setting].probs, labels))
-    return best, temperatures[best]
+    found: list[tuple[float, float, float, float]] = []  # NLL, accuracy, setting, temperature
+    for setting, prediction in trials.items() if isinstance(trials, Mapping) else trials:
+        fitted = _temperature(prediction, labels) if temperature else 1.0
+        probs = prediction.tempered(fitted).probs
+        measured = metrics.nll(probs, labels), metrics.accuracy(probs, labels)
+        found.append((*measured, setting, fitted))
+    least = found[0][1] - MAX_ACCURACY_DROP - 1e-9
+    _, _, best, fitted = min(each for each in found if each[1] >= least)
+    return best, fitted
 
 
 def _temperature(found: Prediction, labels: Int[Tensor, "example"]) -> float:

@@ -1,7 +1,8 @@
 r"""Spectral-normalised neural Gaussian process.
 
 Liu et al., *Simple and Principled Uncertainty Estimation with Deterministic Deep Learning via
-Distance Awareness*, NeurIPS 2020, <https://arxiv.org/abs/2006.10108>.
+Distance Awareness*, NeurIPS 2020, <https://arxiv.org/abs/2006.10108>. It is written out here since
+laplace-torch, torch-uncertainty and GPyTorch do not have it.
 """
 
 import math

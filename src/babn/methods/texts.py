@@ -28,7 +28,7 @@ class Texts:
     texts: Sequence[Text]
     labels: Sequence[int] = ()
 
-    def batches(self, tokenizer: Any, size: int = 128) -> Batches:
+    def batches(self, tokenizer: Any, size: int = 256) -> Batches:
         """Batches of texts of similar lengths, on the CPU."""
         encoded, order = text_batches(tokenizer, self.texts, size, torch.device("cpu"))
         labels = torch.tensor(self.labels or [UNKNOWN] * len(self.texts))[order.argsort()]
