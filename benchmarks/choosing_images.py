@@ -160,8 +160,9 @@ def run(args: Any) -> None:
     folder = args.out / "vit-cifar10"
     write_about(folder, "cifar10", "vit", settings, args.device)
     models = Models(problem(images, args), args.weights)
-    chosen = methods(args.group, samples(args))
-    for result in compare_methods(models, chosen, [args.seed], tests(test, foreign, args), folder):
+    data = tests(test, foreign, args)
+    for method in methods(args.group, samples(args)):
+        (result,) = compare_methods(models, [method], [args.seed], data, folder)
         print(args.seed, result.method, f"{result.measures['test']['NLL']:.3f}", flush=True)
 
 
