@@ -66,9 +66,9 @@ PUBLISHED = {
 
 TEXTS = {
     "cifar10": """A vision transformer of 5 layers, width 128 and 4 heads, trained from scratch on
-CIFAR-10. The shift is the mean over 8 corruptions at 5 strengths, made by
-`benchmarks/image_data.py` after the model of CIFAR-10-C; MNIST is out of domain. In the second
-table, measures at a strength are over all corruptions.""",
+CIFAR-10. The shift is the mean over 5 strengths of 8 corruptions of our own
+(`benchmarks/image_data.py`), in the manner of CIFAR-10-C but not its images; MNIST is out of domain.
+In the second table, measures at a strength are over all corruptions.""",
     "lm_text": """A GPT-2 of 6 layers and width 256, trained from scratch on encyclopedia articles.
 Every token is an example; the shift is to talks. The second table has the AUROC of detecting
 segments of 16 tokens of shuffled words and of German text by their mean score.""",
