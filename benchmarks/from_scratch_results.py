@@ -67,7 +67,7 @@ PUBLISHED = {
 TEXTS = {
     "cifar10": """A vision transformer of 5 layers, width 128 and 4 heads, trained from scratch on
 CIFAR-10. The shift is the mean over 5 strengths of 8 corruptions of our own
-(`benchmarks/image_data.py`), in the manner of CIFAR-10-C but not its images; MNIST is out of domain.
+(`benchmarks/image_data.py`), in the manner of CIFAR-10-C but not its images. MNIST is outside.
 In the second table, measures at a strength are over all corruptions.""",
     "lm_text": """A GPT-2 of 6 layers and width 256, trained from scratch on encyclopedia articles.
 Every token is an example; the shift is to talks. The second table has the AUROC of detecting
