@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import choosing_results as results
+import from_scratch_results
 from choosing_results import SHIFTED, Cell, Run
 
 from babn import plots
@@ -74,8 +75,9 @@ over seeds. Bars join methods whose
 mean ranks differ by less than the critical difference of the Nemenyi test (p 0.05;
 [Demšar 2006](https://www.jmlr.org/papers/v7/demsar06a.html))."""
 
-SCRIPTS = """`benchmarks/choosing.py` makes the runs on texts, `benchmarks/choosing_results.py`
-collects them, and `python tools/write_pages.py` writes this page."""
+SCRIPTS = """`benchmarks/choosing.py` makes the runs on texts, `benchmarks/choosing_images.py` and
+`benchmarks/choosing_lm.py` those from scratch, `benchmarks/choosing_results.py` collects them, and
+`python tools/write_pages.py` writes this page."""
 
 
 def files(folder: Path = RESULTS) -> list[dict[str, Any]]:
@@ -102,6 +104,7 @@ def page(found: Sequence[dict[str, Any]]) -> str:
         "## All methods",
         NOTES,
         *tables(found),
+        *from_scratch_results.sections(),
         *diagrams(cells),
         "## Where the numbers come from",
         provenance(found),

@@ -39,6 +39,7 @@ def test_measures_are_those_of_the_metrics(models: Models) -> None:
             "accuracy": metrics.accuracy(probs, labels),
             "NLL": metrics.nll(probs, labels),
             "ECE": metrics.ece(probs, labels),
+            "MCE": metrics.mce(probs, labels),
             "error AUROC": metrics.auroc(found.entropy[~wrong], found.entropy[wrong]),
             "outside AUROC": metrics.auroc(found.entropy, outside.entropy),
             "outside FPR95": metrics.fpr95(found.entropy, outside.entropy),
@@ -51,7 +52,7 @@ def test_errors_cannot_be_detected_where_there_are_none() -> None:
     labels = labels_of(TEST)
     sure = Prediction(9.0 * torch.nn.functional.one_hot(labels).float()[None])
     measures = Scores.of(sure, TEST).measures()
-    assert list(measures) == ["accuracy", "NLL", "ECE"] and measures["accuracy"] == 1
+    assert list(measures) == ["accuracy", "NLL", "ECE", "MCE"] and measures["accuracy"] == 1
 
 
 def test_results_hold_settings_and_costs(models: Models) -> None:

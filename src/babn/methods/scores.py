@@ -8,7 +8,7 @@ from torch import Tensor
 from babn import metrics
 from babn.methods.interface import labels_of
 from babn.methods.models import Batches
-from babn.metrics.calibration_error import bin_index, cell_sums, mean_gap
+from babn.metrics.calibration_error import bin_index, cell_sums, largest_gap, mean_gap
 from babn.metrics.inputs import examples
 from babn.metrics.scores import correctness, negative_log_probs
 from babn.prediction.result import Prediction
@@ -73,6 +73,7 @@ class Scores:
             "accuracy": float(self.correct.mean()),
             "NLL": float(self.nll.mean()),
             "ECE": float(mean_gap(sums)),
+            "MCE": float(largest_gap(sums)),
         }
         if len(right) and len(wrong):
             found["error AUROC"] = metrics.auroc(right, wrong)

@@ -1,0 +1,197 @@
+"""Compares methods of uncertainty on CIFAR-10 with a small vision transformer.
+
+    python benchmarks/choosing_images.py --data FOLDER --group post-hoc --seed 0 --out DIR
+
+The model is that of the papers on Gaussian-process attention (Chen and Li 2023,
+<https://arxiv.org/abs/2303.02444>): 5 layers of width 128 with 4 heads over patches of 4x4 pixels,
+trained from scratch, with 5,000 training images held out. Settings are chosen on the held-out
+images; the test images, corrupted copies of them and MNIST are only evaluated on. The papers'
+released code trains for 500 epochs in batches of 128 without augmentation and pools by the mean;
+here epochs are fewer and batches larger, images are cropped and flipped at random unless `--plain`,
+and a class token pools.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from from_scratch import train, write_about
+from image_data import (
+    CORRUPTIONS,
+    Images,
+    augmented,
+    corrupted,
+    joined,
+    normalized,
+    read_cifar,
+    read_mnist,
+    synthetic,
+)
+from torch import Tensor, nn
+from transformers import ViTConfig, ViTForImageClassification
+
+import babn
+from babn.methods.attention import attention
+from babn.methods.catalogue import TS, find_methods, is_installed
+from babn.methods.interface import Method
+from babn.methods.models import Models, Problem, Variant
+from babn.methods.run import OUTSIDE, compare_methods
+
+HELD_OUT, CORRUPTED, FOREIGN = 5000, 500, 2000
+"""Images that settings are chosen on, that each corruption changes, and of MNIST."""
+
+STRENGTHS = (1, 2, 3, 4, 5)
+SAMPLES, AT_ONCE = 10, 500
+PATCHES = 64
+
+MEMORY = 2.0
+"""Gigabytes for one pass, since several of these run beside each other."""
+
+GROUPS = {
+    "post-hoc": [
+        *("deterministic", "MC dropout", "Laplace", "BABN, not trained"),
+        *("ensemble", "ensemble, BABN noise"),
+    ],
+    "keys": ["BABN", "BAM", "label smoothing", "SNGP"],
+    "pairs": ["BABN pairs", "BABN as published"],
+}
+"""Methods that one process compares, in its order; all take about equally long."""
+
+
+def methods(group: str, samples: int) -> list[Method]:
+    """The methods of a group, without and with temperature scaling."""
+    names = [each for name in GROUPS[group] for each in (name, name + TS)]
+    return [_adapted(each, samples) for each in find_methods(names) if is_installed(each)]
+
+
+def _adapted(method: Method, samples: int) -> Method:
+    """A method with fewer samples, and maps over as many keys as there are patches."""
+    changes: dict[str, Any] = {"samples": samples} if hasattr(method, "samples") else {}
+    if method.name.startswith(("BABN pairs", "BABN as published")):
+        preset = babn.BeliefConfig.pairs if "pairs" in method.name else babn.BeliefConfig.paper
+        name = method.name.removesuffix(TS)
+        changes["variant"] = attention(name, preset(max_length=PATCHES + 1))
+    return replace(method, **changes)  # type: ignore[type-var]
+
+
+def build(quick: bool, device: str) -> nn.Module:
+    """The vision transformer; a smaller one for trials."""
+    width, layers, patch = (16, 2, 8) if quick else (128, 5, 4)
+    config = ViTConfig(
+        image_size=32,
+        patch_size=patch,
+        hidden_size=width,
+        intermediate_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1,
+        num_labels=10,
+    )
+    return ViTForImageClassification(config).to(device)
+
+
+def batches(images: Images) -> list[dict[str, Tensor]]:
+    """Images in the order given, as the model takes them."""
+    return [
+        {"pixel_values": normalized(part.pixels), "labels": part.labels}
+        for part in (images[i : i + AT_ONCE] for i in range(0, len(images), AT_ONCE))
+    ]
+
+
+def epoch(images: Images, size: int, augment: bool) -> Iterator[dict[str, Tensor]]:
+    """The training images in random order."""
+    order = torch.randperm(len(images), device=images.labels.device)
+    for rows in order[: len(order) // size * size].split(size):
+        pixels = images.pixels[rows]
+        pixels = augmented(pixels) if augment else pixels
+        yield {"pixel_values": normalized(pixels), "labels": images.labels[rows]}
+
+
+def load(args: Any) -> tuple[Images, Images, Images]:
+    """Training, test and out-of-domain images."""
+    if args.quick:
+        return synthetic(80, 0), synthetic(20, 1), synthetic(10, 2)
+    return *read_cifar(args.data), read_mnist(args.data)
+
+
+def problem(images: Images, args: Any) -> Problem:
+    """The training images without those held out, on which settings are chosen."""
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(42))
+    out = held_out(args)
+    kept = images[order[out:]].to(args.device)
+    total = args.epochs * (len(kept) // args.batch)
+
+    def trained(model: nn.Module, variant: Variant, seed: int) -> None:
+        torch.manual_seed(seed)
+        draw = partial(epoch, kept, args.batch, not args.plain)
+        train(model, draw, total, args.lr, variant.label_smoothing)
+
+    return Problem(
+        partial(build, args.quick, args.device),
+        trained,
+        batches(kept),
+        batches(images[order[:out]].to(args.device)),
+        MEMORY,
+    )
+
+
+def tests(test: Images, foreign: Images, args: Any) -> dict[str, list[dict[str, Tensor]]]:
+    """The test images, copies of some of them by strength of corruption, and MNIST."""
+    few, strengths = test[:CORRUPTED], STRENGTHS[:1] if args.quick else STRENGTHS
+    parts = {"test": test}
+    for strength in strengths:
+        copies = [corrupted(few, kind, strength) for kind in CORRUPTIONS]
+        parts[f"corrupted {strength}"] = joined(copies)
+    parts[OUTSIDE] = foreign[:FOREIGN]
+    return {name: batches(part.to(args.device)) for name, part in parts.items()}
+
+
+def run(args: Any) -> None:
+    """One group of methods with one seed."""
+    torch.set_float32_matmul_precision("high")
+    images, test, foreign = load(args)
+    settings = {name: getattr(args, name) for name in ("epochs", "batch", "lr", "plain")}
+    settings |= {"images": len(images) - held_out(args), "samples": samples(args)}
+    folder = args.out / "vit-cifar10"
+    write_about(folder, "cifar10", "vit", settings, args.device)
+    models = Models(problem(images, args), args.weights)
+    data = tests(test, foreign, args)
+    for method in methods(args.group, samples(args)):
+        (result,) = compare_methods(models, [method], [args.seed], data, folder)
+        print(args.seed, result.method, f"{result.measures['test']['NLL']:.3f}", flush=True)
+
+
+def held_out(args: Any) -> int:
+    """How many training images are held out."""
+    return 20 if args.quick else HELD_OUT
+
+
+def samples(args: Any) -> int:
+    """How many samples methods draw."""
+    return 2 if args.quick else SAMPLES
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line of one group and seed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, help="folder of images; see image_data.py")
+    parser.add_argument("--group", choices=list(GROUPS), required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, help="folder of trained models, to share them")
+    parser.add_argument("--epochs", type=int, default=24)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--plain", action="store_true", help="without crops and flips")
+    parser.add_argument("--quick", action="store_true", help="synthetic images and a tiny model")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    return parser
+
+
+if __name__ == "__main__":
+    run(arguments().parse_args())

@@ -1,0 +1,134 @@
+"""Tables of the models trained from scratch, from `benchmarks/results/scratch-*.json`.
+
+    python benchmarks/from_scratch_results.py
+
+`choosing_results.py` collects the runs of `choosing_images.py` and `choosing_lm.py` into such
+files. Their tables stand beside those of texts, since they have other methods and measures.
+"""
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import choosing_results as results
+
+from babn.evaluation.tables import Table
+
+RESULTS = Path(__file__).parent / "results"
+
+MEASURES = {
+    "cifar10": (
+        *("accuracy", "NLL", "ECE", "error AUROC"),
+        *(f"{results.SHIFTED}{name}" for name in ("accuracy", "NLL", "ECE")),
+        *("outside AUROC", "outside FPR95"),
+    ),
+    "lm_text": (
+        "accuracy",
+        "NLL",
+        "ECE",
+        "error AUROC",
+        "shift accuracy",
+        "shift NLL",
+        "shift ECE",
+    ),
+}
+"""Measures of the first table of each task."""
+
+DETAILS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "cifar10": {
+        "MCE": ("test", "MCE"),
+        **{
+            f"{name} at {strength}": (f"corrupted {strength}", name)
+            for name in ("accuracy", "ECE")
+            for strength in (1, 3, 5)
+        },
+        "MNIST AUROC by MI": ("test", "outside AUROC by MI"),
+    },
+    "lm_text": {
+        f"{part} by {name}": ("test", f"{part} AUROC by {name}")
+        for part in ("shuffled", "German")
+        for name in ("NLL", "entropy", "MI")
+    },
+}
+"""Columns of the second table of each task: the test set and the measure."""
+
+PUBLISHED = {
+    "maximum likelihood": (71.5, 0.837, 6.5),
+    "maximum likelihood + TS": (71.5, 0.814, 6.2),
+    "MC dropout": (71.3, 0.819, 6.4),
+    "SNGP": (72.7, 0.807, 6.3),
+    "sparse GP attention": (66.5, 0.948, 2.5),
+    "random-feature GP attention": (75.9, 0.713, 4.6),
+}
+"""Accuracy, NLL and ECE on CIFAR-10 in the paper on random-feature Gaussian-process attention."""
+
+TEXTS = {
+    "cifar10": """A vision transformer of 5 layers, width 128 and 4 heads, trained from scratch on
+CIFAR-10. The shift is the mean over 5 strengths of 8 corruptions of our own
+(`benchmarks/image_data.py`), in the manner of CIFAR-10-C but not its images. MNIST is outside.
+In the second table, measures at a strength are over all corruptions.""",
+    "lm_text": """A GPT-2 of 6 layers and width 256, trained from scratch on encyclopedia articles.
+Every token is an example; the shift is to talks. The second table has the AUROC of detecting
+segments of 16 tokens of shuffled words and of German text by their mean score.""",
+}
+PAPER = """The numbers of the paper on random-feature Gaussian-process attention for the same
+architecture, with other training:"""
+
+
+def files(folder: Path = RESULTS) -> list[dict[str, Any]]:
+    """The committed results."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("scratch-*.json"))]
+
+
+def sections(found: Sequence[dict[str, Any]] | None = None) -> Iterator[str]:
+    """Heading, text and tables of every task."""
+    for each in files() if found is None else found:
+        for cell, runs in results.cells([each]).items():
+            own, task = {cell: runs}, cell[1]
+            yield f"### {each['model']}, {task}"
+            yield f"{TEXTS[task]} {provenance(each, task)}"
+            yield results.table(own, MEASURES[task], results.methods(own)).markdown()
+            yield details(runs, DETAILS[task], results.methods(own)).markdown()
+            if task == "cifar10":
+                yield PAPER
+                yield published().markdown()
+
+
+def provenance(found: Mapping[str, Any], task: str) -> str:
+    """Seeds, settings and machine."""
+    own = found["tasks"][task]
+    seeds = len({run["seed"] for run in own["runs"]})
+    settings = ", ".join(f"{name} {value}" for name, value in own["settings"].items())
+    return f"{seeds} seeds; {settings}; {found['machine']}, torch {found['versions']['torch']}."
+
+
+def details(
+    runs: list[results.Run], columns: Mapping[str, tuple[str, str]], methods: Sequence[str]
+) -> Table:
+    """Means over seeds with 95 % intervals, in per cent."""
+    rows = []
+    for method in methods:
+        own = [run["measures"] for run in runs if run["method"] == method]
+        values = ([m[part].get(name) for m in own] for part, name in columns.values())
+        rows.append([method, *map(_cell, values)])
+    return Table(["method", *columns], rows)
+
+
+def _cell(values: list[float | None]) -> str:
+    known = [100 * value for value in values if value is not None]
+    if not known:
+        return "-"
+    width = results.half_width(known)
+    return f"{statistics.fmean(known):.1f}" + ("" if width != width else f" ± {width:.1f}")
+
+
+def published() -> Table:
+    """The paper's numbers."""
+    rows = [[name, f"{a:.1f}", f"{b:.3f}", f"{c:.1f}"] for name, (a, b, c) in PUBLISHED.items()]
+    return Table(["published", "accuracy", "NLL", "ECE"], rows)
+
+
+if __name__ == "__main__":
+    print("\n\n".join(sections()))
