@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from babn.attention.method import RuleConfig
+from babn.attention.method import MethodConfig
 from babn.conversion.convert import convert
 from babn.evaluation.noise_tuning import tune_noise
 from babn.evaluation.temperature_scaling import fit_temperature
@@ -20,7 +20,7 @@ from babn.prediction.result import Prediction
 from babn.prediction.temperature import get_noise_level, get_temperature, set_temperature
 
 
-def attention(name: str, config: RuleConfig) -> Variant:
+def attention(name: str, config: MethodConfig) -> Variant:
     """The variant that is trained with an attention method."""
     return Variant(name, partial(convert, config=config))
 
