@@ -27,6 +27,7 @@ from babn.evaluation.noise_tuning import NoiseTuning, tune_noise
 from babn.evaluation.predictions import Evaluation, ensemble
 from babn.evaluation.resampling import compare
 from babn.evaluation.temperature_scaling import calibrate, fit_temperature
+from babn.hub import model_card, push_to_hub
 from babn.persistence import load, load_adapter, save_adapter
 from babn.prediction.attention_maps import AttentionMap, attention_maps
 from babn.prediction.generate import generate
@@ -96,9 +97,11 @@ __all__ = [
     "load_adapter",
     "map_content",
     "metrics",
+    "model_card",
     "plots",
     "posterior_mean",
     "predict",
+    "push_to_hub",
     "recording_kl",
     "register_family",
     "report",
