@@ -25,10 +25,11 @@ def intent_classifier(model: str = "auto") -> tuple[MeanPooledClassifier, Any]:
         model: `"auto"` for the pretrained MiniLM if its package is installed and else an encoder
             with random weights, `"small"` for the latter, or the folder of an encoder.
     """
-    train = intents.in_scope("train")
-    labels = torch.tensor(train.labels)
-    found, tokenizer = load(find_source(model), train.texts, len(intents.intent_names()), seed=0)
-    _fit_linear(found.classifier, _features(found, tokenizer, train.texts), labels)
+    train, names = intents.in_scope("train"), intents.intent_names()
+    found, tokenizer = load(find_source(model), train.texts, len(names), seed=0)
+    found.config.id2label = dict(enumerate(names))
+    features = _features(found, tokenizer, train.texts)
+    _fit_linear(found.classifier, features, torch.tensor(train.labels))
     return found.eval(), tokenizer
 
 
