@@ -83,7 +83,7 @@ def test_the_readme_has_two_screens_and_a_small_picture() -> None:
     assert len(lines) <= 120
     picture = next(line for line in lines if line.startswith("!["))
     assert (ROOT / picture.rpartition("(")[2].rstrip(")")).stat().st_size < 100_000
-    first, second, *_ = (i for i, line in enumerate(lines) if line.startswith("```python"))
+    first, *_ = (i for i, line in enumerate(lines) if line.startswith("```python"))
     code = lines[first + 1 : lines.index("```", first)]
     assert len([line for line in code if line and "import" not in line]) <= 10
     assert lines.index(picture) < first < next(i for i, x in enumerate(lines) if x.startswith("|"))

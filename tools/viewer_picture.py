@@ -16,8 +16,8 @@ import babn
 from babn.demo.classifier import intent_classifier
 
 TARGET = Path(__file__).parents[1] / "docs/figures/viewer.png"
-TEXT = "I left my wallet on the plane"
-COLOURS = 64
+TEXT = "can I spare 300 for my brother"
+COLOURS = 128
 """Size of the palette, which keeps the file small."""
 
 
