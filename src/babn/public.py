@@ -29,7 +29,7 @@ from babn.evaluation.resampling import compare
 from babn.evaluation.temperature_scaling import calibrate, fit_temperature
 from babn.hub import model_card, push_to_hub
 from babn.persistence import load, load_adapter, save_adapter
-from babn.prediction.attention_maps import AttentionMap, attention_maps
+from babn.prediction.attention_maps import AttentionMap, attention_maps, attention_uncertainty
 from babn.prediction.generate import generate
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
@@ -75,6 +75,7 @@ __all__ = [
     "View",
     "across_processes",
     "attention_maps",
+    "attention_uncertainty",
     "belief_kl",
     "calibrate",
     "checkpoint",

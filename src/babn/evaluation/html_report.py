@@ -7,6 +7,7 @@ from typing import Any
 from babn import plots
 from babn.errors import ConfigError
 from babn.evaluation.comparison import Comparison
+from babn.evaluation.decision_tables import decision_table, outside_table
 from babn.evaluation.html_pages import Markup, check_target, document, element, join
 from babn.evaluation.predictions import DESCRIPTION, Evaluation
 from babn.evaluation.resampling import compare, grouped
@@ -46,7 +47,13 @@ def report(
     evaluations = of_part(collect(runs), part)
     comparison = compare(evaluations, baseline, bins=bins)
     make_folder(folder)
-    tables = {"numbers": comparison.table(), "differences": comparison.difference_table()}
+    tables = {
+        "numbers": comparison.table(),
+        "differences": comparison.difference_table(),
+        "decisions": decision_table(evaluations),
+    }
+    if (outside := outside_table(evaluations)) is not None:
+        tables["outside"] = outside
     figures = _figures(evaluations, bins)
     for name, table in tables.items():
         _write_table(table, folder / name)

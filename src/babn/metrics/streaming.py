@@ -4,7 +4,7 @@ States are in float64: sums and counts where they suffice, otherwise two numbers
 Metrics that take probabilities also take a `Prediction`.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -12,9 +12,21 @@ from torch import Tensor
 from babn import metrics
 from babn.metrics import calibration_error as calibrated
 from babn.metrics import scores
-from babn.metrics.accumulators import Bins, Counts, Gathered, Mean, OutOfDistribution, Selective
+from babn.metrics.accumulators import (
+    Bins,
+    Counts,
+    Decisions,
+    Gathered,
+    Mean,
+    OutOfDistribution,
+    Selective,
+)
 from babn.metrics.inputs import Labels, Probs, check_share, check_whole, scores_and_flags
 from babn.metrics.pavpu_counts import Pavpu
+from babn.prediction.result import Prediction
+
+if TYPE_CHECKING:
+    from babn.evaluation.decisions import Abstention, ConformalSets
 
 
 class Accuracy(Mean):
@@ -102,8 +114,8 @@ class OutOfDistributionAuroc(OutOfDistribution):
 
     higher_is_better = True
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(metrics.auroc, **settings)
+    def __init__(self, score: str = "entropy", **settings: Any) -> None:
+        super().__init__(metrics.auroc, score, **settings)
 
 
 class OutOfDistributionFpr95(OutOfDistribution):
@@ -111,8 +123,8 @@ class OutOfDistributionFpr95(OutOfDistribution):
 
     higher_is_better = False
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(metrics.fpr95, **settings)
+    def __init__(self, score: str = "entropy", **settings: Any) -> None:
+        super().__init__(metrics.fpr95, score, **settings)
 
 
 class OutOfDistributionAveragePrecision(OutOfDistribution):
@@ -120,8 +132,8 @@ class OutOfDistributionAveragePrecision(OutOfDistribution):
 
     higher_is_better = True
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(metrics.average_precision, **settings)
+    def __init__(self, score: str = "entropy", **settings: Any) -> None:
+        super().__init__(metrics.average_precision, score, **settings)
 
 
 class AreaUnderRiskCoverage(Selective):
@@ -180,3 +192,59 @@ class UncertainGivenInaccurate(Counts):
     def value(self, counts: Pavpu) -> float:
         """The share."""
         return counts.uncertain_given_inaccurate
+
+
+class AnsweredShare(Decisions):
+    """Share of examples that an abstention answers: its coverage."""
+
+    higher_is_better = True
+
+    def __init__(self, abstention: "Abstention", **settings: Any) -> None:
+        super().__init__(**settings)
+        self.abstention = abstention
+
+    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
+        """Whether each example is answered."""
+        return self.abstention.answers(prediction)
+
+
+class AnsweredRisk(Decisions):
+    """Share of errors among the examples that an abstention answers; NaN if none is."""
+
+    higher_is_better = False
+
+    def __init__(self, abstention: "Abstention", **settings: Any) -> None:
+        super().__init__(**settings)
+        self.abstention = abstention
+
+    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
+        """Whether each answer is wrong."""
+        return (prediction.probs.argmax(-1) != labels)[self.abstention.answers(prediction)]
+
+
+class ConformalCoverage(Decisions):
+    """Share of prediction sets that hold the right class."""
+
+    higher_is_better = True
+
+    def __init__(self, sets: "ConformalSets", **settings: Any) -> None:
+        super().__init__(**settings)
+        self.sets = sets
+
+    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
+        """Whether each set holds the right class."""
+        return self.sets.sets(prediction).gather(-1, labels.unsqueeze(-1)).flatten()
+
+
+class ConformalSetSize(Decisions):
+    """Mean number of classes in a prediction set."""
+
+    higher_is_better = False
+
+    def __init__(self, sets: "ConformalSets", **settings: Any) -> None:
+        super().__init__(**settings)
+        self.sets = sets
+
+    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
+        """The size of each set."""
+        return self.sets.sets(prediction).sum(-1)
