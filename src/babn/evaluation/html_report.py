@@ -50,11 +50,13 @@ def report(
     tables = {
         "numbers": comparison.table(),
         "differences": comparison.difference_table(),
-        "decisions": decision_table(evaluations),
     }
+    classes = evaluations[0].prediction.activation == "softmax"
+    if classes:
+        tables["decisions"] = decision_table(evaluations)
     if (outside := outside_table(evaluations)) is not None:
         tables["outside"] = outside
-    figures = _figures(evaluations, bins)
+    figures = _figures(evaluations, bins) if classes else {}
     for name, table in tables.items():
         _write_table(table, folder / name)
     for name, figure in figures.items():
