@@ -1,6 +1,7 @@
 """Fits the noise level and the temperature of a converted model to development data."""
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -226,7 +227,9 @@ class _Search:
             if self.fits_temperature and self.batches[0].labels.ndim == 1:
                 set_temperature(self.model, 1.0)
             counts = 1 if level == 0 else self.samples
-            self.tried[level] = self._of_kind()(level, counts)
+            with warnings.catch_warnings():  # low levels are among those that are tried
+                warnings.filterwarnings("ignore", "All samples give nearly the same prediction")
+                self.tried[level] = self._of_kind()(level, counts)
             if self.bar is not None:
                 self.bar.update()
         return self.tried[level]
