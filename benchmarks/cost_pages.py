@@ -26,7 +26,7 @@ RESULTS = Path(__file__).parent / "results"
 def blocks() -> Iterator[tuple[str, str, str]]:
     """The page, the name and the text of every table."""
     yield "README.md", "gains", noise_in_short("noise-minilm").without("model").markdown()
-    yield "README.md", "costs", costs_in_short()
+    yield "docs/kernels.md", "costs", costs_in_short()
     yield "RESULTS.md", "noise", noise_of_both()
     yield "docs/uncertainty.md", "noise", noise()
     yield "docs/uncertainty.md", "structures", noise_results.table(results("noise-ablation"))

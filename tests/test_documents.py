@@ -68,10 +68,25 @@ def test_the_code_of_a_page_runs(
     document: str, tiny_albert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("babn.demo.models.minilm_folder", lambda: tiny_albert)
     code = python_code(document).replace("albert/albert-base-v2", str(tiny_albert))
-    exec(compile(code, document, "exec"), {})
+    names: dict[str, object] = {}
+    exec(compile(code, document, "exec"), names)
     if document == "README.md":
-        assert Path("runs/belief/belief.safetensors").exists()
+        assert code == python_code(document)  # only the encoder is a smaller one
+        assert names["prediction"].probs.shape == (2, 16)  # type: ignore[attr-defined]
+        assert Path("view.html").exists() and Path("runs/belief/belief.safetensors").exists()
+
+
+def test_the_readme_has_two_screens_and_a_small_picture() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 120
+    picture = next(line for line in lines if line.startswith("!["))
+    assert (ROOT / picture.rpartition("(")[2].rstrip(")")).stat().st_size < 100_000
+    first, *_ = (i for i, line in enumerate(lines) if line.startswith("```python"))
+    code = lines[first + 1 : lines.index("```", first)]
+    assert len([line for line in code if line and "import" not in line]) <= 10
+    assert lines.index(picture) < first < next(i for i, x in enumerate(lines) if x.startswith("|"))
 
 
 @pytest.mark.slow

@@ -5,7 +5,8 @@ describe a model that is larger than the weights in the folder.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -153,3 +154,29 @@ def opened(path: Path) -> Iterator[Any]:
             yield file
     except (OSError, SafetensorError) as error:
         raise FormatError(f"{path} is damaged: {one_line(error)}. Save the model again.") from error
+
+
+def is_hub_name(name: str | Path) -> bool:
+    """Whether a name has the form of one on the hub, such as `me/reviews`."""
+    return isinstance(name, str) and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) is not None
+
+
+def find_folder(name: str | Path, patterns: Sequence[str], **settings: Any) -> Path:
+    """The folder of a model: the one that is named, or a copy of that on the hub.
+
+    Args:
+        name: A folder; if there is none of this name, a name on the hub such as `me/reviews`.
+        patterns: Files to fetch.
+        **settings: Arguments of `huggingface_hub.snapshot_download`, such as `revision`.
+    """
+    if Path(name).exists() or not is_hub_name(name):
+        return Path(name)
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(str(name), allow_patterns=list(patterns), **settings))
+    except Exception as error:  # of many kinds: no network, no access, no such model
+        raise FormatError(
+            f"{name} does not exist as a folder, and cannot be fetched from the hub "
+            f"({one_line(error)[:200]}). Check the name."
+        ) from error

@@ -45,7 +45,14 @@ from babn.files import (
     read_object,
     replace_text,
 )
-from babn.model_folders import LOCAL, check_local, check_size, opened, weight_files
+from babn.model_folders import (
+    LOCAL,
+    check_local,
+    check_size,
+    find_folder,
+    opened,
+    weight_files,
+)
 from babn.plugins import find_model_class
 from babn.tensor_files import CHECKSUM, checksum, read_tensors, write_tensors
 from babn.validation import shown
@@ -56,6 +63,9 @@ DESCRIPTION, WEIGHTS = "belief.json", "belief.safetensors"
 
 OPTIONAL = {"temperature", "noise_level"}
 """Tensors that files of earlier versions may lack."""
+
+MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+"""Files of a model and its tokenizer that are fetched from the hub."""
 
 AGAIN = "Save the model again."
 
@@ -72,17 +82,19 @@ def load(
     example_inputs: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """Loads a converted model from a folder that `save_pretrained` wrote.
+    """Loads a converted model from a folder that `save_pretrained` wrote, or from the hub.
 
     Args:
-        folder: The folder.
+        folder: The folder, or a name on the hub such as `"me/reviews"`.
         model_class: Class of the model, if neither transformers nor an installed package has it.
         example_inputs: As for `convert`; needed to verify the attention calls if no example can be
             built.
-        **kwargs: Passed on to `from_pretrained`. By default nothing is fetched and no code from the
-            folder is run; `local_files_only=False` and `trust_remote_code=True` allow it.
+        **kwargs: Passed on to `from_pretrained`, and `revision` and `token` to the hub. Only
+            weights, configuration and tokenizer are fetched, and no code is run unless
+            `trust_remote_code=True`.
     """
-    folder = Path(folder)
+    hub = {name: kwargs.pop(name) for name in ("revision", "token") if name in kwargs}
+    folder = find_folder(folder, MODEL_FILES, **hub)
     check_regular_files(folder)
     check_files(folder)
     config = read_object(folder / "config.json", AGAIN)
@@ -134,21 +146,27 @@ def save_adapter(model: nn.Module, folder: str | Path) -> Path:
 
 
 def load_adapter(
-    model: Model, folder: str | Path, example_inputs: Any = None, *, check_base: bool = True
+    model: Model,
+    folder: str | Path,
+    example_inputs: Any = None,
+    *,
+    check_base: bool = True,
+    **hub: Any,
 ) -> Model:
     """Converts a base and loads the parameters that `save_adapter` wrote.
 
     Args:
         model: The base, of the architecture that the parameters were trained with. Modules that the
             adapter holds, such as a classifier, are replaced; they may have any values.
-        folder: The folder.
+        folder: The folder, or a name on the hub such as `"me/reviews"`.
         example_inputs: As for `convert`.
         check_base: Whether all other weights of the base must equal those that the adapter was
             saved with, up to rounding to float32, bfloat16 or float16. Warns about
             tensors that cannot be compared (quantised on one side, sharded or offloaded). `False`
             allows any base of the same architecture, for example one that was trained further.
+        **hub: `revision` and `token` on the hub.
     """
-    folder = Path(folder)
+    folder = find_folder(folder, (DESCRIPTION, WEIGHTS), **hub)
     tensors, about = read_tensors(folder / WEIGHTS, AGAIN)
     description = _read_description(folder / DESCRIPTION, tensors, about)
     heads = {n.removeprefix(SAVED): x for n, x in tensors.items() if n.startswith(SAVED)}

@@ -27,8 +27,9 @@ from babn.evaluation.noise_tuning import NoiseTuning, tune_noise
 from babn.evaluation.predictions import Evaluation, ensemble
 from babn.evaluation.resampling import compare
 from babn.evaluation.temperature_scaling import calibrate, fit_temperature
+from babn.hub import model_card, push_to_hub
 from babn.persistence import load, load_adapter, save_adapter
-from babn.prediction.attention_maps import AttentionMap, attention_maps
+from babn.prediction.attention_maps import AttentionMap, attention_maps, attention_uncertainty
 from babn.prediction.generate import generate
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
@@ -78,6 +79,7 @@ __all__ = [
     "View",
     "across_processes",
     "attention_maps",
+    "attention_uncertainty",
     "belief_kl",
     "calibrate",
     "checkpoint",
@@ -100,9 +102,11 @@ __all__ = [
     "load_adapter",
     "map_content",
     "metrics",
+    "model_card",
     "plots",
     "posterior_mean",
     "predict",
+    "push_to_hub",
     "recording_kl",
     "register_family",
     "report",

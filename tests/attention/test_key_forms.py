@@ -68,6 +68,19 @@ def test_one_query_with_a_cache(key_heads: int, form: Form) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", [3, 40])
+def test_values_may_be_narrower_or_wider_than_keys(size: int, form: Form) -> None:
+    inputs, log_e = made()
+    inputs = replace(inputs, value=torch.randn(2, 4, 6, size))
+    torch.testing.assert_close(
+        attention_with_factors(inputs, log_e, form=form),
+        expected(inputs, log_e),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_half_precision_is_about_as_exact_as_attention_itself(form: Form) -> None:
     inputs, log_e = made(keys=200, queries=50)
     half = replace(

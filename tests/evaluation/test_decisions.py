@@ -1,6 +1,8 @@
 """Abstention and prediction sets: their guarantees, by simulation and against scipy."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from small_evaluations import evaluation
 from torch import Tensor
 
 import babn
 from babn import Prediction
 from babn.errors import ConfigError
+from babn.evaluation.decision_tables import decision_table, outside_table
 from babn.evaluation.decisions import conformal_scores, risk_bound
 
 
@@ -120,3 +124,37 @@ def test_predictions_and_labels_are_checked() -> None:
         babn.fit_conformal(Prediction(found.sample_logits, "sigmoid"), labels)
     with pytest.raises(ConfigError, match="coverage=2"):
         babn.fit_conformal(found, labels, coverage=2.0)
+
+
+def test_the_table_of_decisions_keeps_its_promises() -> None:
+    runs = [evaluation("sure", seed, scale=1.0, signal=2.5) for seed in range(3)]
+    table = decision_table(runs)
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    numbers = {name: float(text.split()[0]) for name, text in row.items() if name != "method"}
+    assert 0 < numbers["answered"] <= 1 and numbers["risk of answers"] <= 0.05
+    for method in ("split", "adaptive"):
+        assert numbers[f"{method} sets: coverage"] >= 0.87
+        assert 1 <= numbers[f"{method} sets: size"] <= 3
+
+
+def test_the_table_of_foreign_examples_has_every_score() -> None:
+    known = evaluation("BABN", samples=4, outside=True)
+    with_attention = replace(
+        known, method="maps", attention=torch.zeros(400), outside_attention=torch.ones(150)
+    )
+    table = outside_table([evaluation("softmax", outside=True), known, with_attention])
+    assert table is not None
+    row = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert row["softmax"]["AUROC, mutual information"] == row["BABN"]["AUROC, attention"] == "-"
+    assert row["maps"]["AUROC, attention"] == "1.000" and row["maps"]["FPR95, attention"] == "0.000"
+    assert known.outside is not None
+    expected = babn.metrics.auroc(known.prediction.entropy, known.outside.entropy)
+    assert row["BABN"]["AUROC, entropy"] == f"{expected:.3f}"
+    assert outside_table([evaluation("softmax")]) is None
+
+
+def test_scores_of_attention_are_saved(tmp_path: Path) -> None:
+    known = replace(evaluation("maps"), attention=torch.arange(400.0))
+    again = babn.Evaluation.load(known.save(tmp_path / "one"))
+    assert again.attention is not None and torch.equal(again.attention, torch.arange(400.0))
+    assert again.outside_attention is None

@@ -1,12 +1,16 @@
 """Finding the amount of noise on development data."""
 
+import math
+
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 import babn
 from babn.errors import ConfigError
+from babn.evaluation.regression import mixture_nll
 
 PER_KEY = babn.BeliefConfig()
 
@@ -159,8 +163,31 @@ def test_bad_arguments_are_refused(data, settings, match) -> None:
     assert babn.get_noise_level(model) == 1
 
 
-def test_regression_is_refused() -> None:
+def test_regression_is_tuned_by_the_density_of_its_labels() -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = BertConfig(
+        vocab_size=40, intermediate_size=32, num_labels=1, initializer_range=0.5, **sizes
+    )
+    model = babn.convert(BertForSequenceClassification(config), PER_KEY).eval()
+    ids = torch.randint(3, 40, (60, 9), generator=torch.Generator().manual_seed(1))
+    babn.set_noise_level(model, 1.0)
+    labels = babn.predict(model, {"input_ids": ids}, 1, seed=7).sample_logits[0, :, 0]
+    found = babn.tune_noise(model, {"input_ids": ids, "labels": labels}, progress=False)
+    assert found.level > 0 and found.chosen.accuracy is None
+    assert found.chosen.nll == min(trial.nll for trial in found.trials)
+    assert "residual" in str(found) and found.chosen.residual < found.trials[0].residual
+    values = babn.predict(model, {"input_ids": ids}, 20).sample_logits.squeeze(-1)
+    again = mixture_nll(values[:, :3], labels[:3], found.chosen.residual)
+    for at in range(3):
+        density = stats.norm(values[:, at], found.chosen.residual).pdf(labels[at]).mean()
+        assert float(again[at]) == pytest.approx(-math.log(density), rel=1e-4)
+
+
+def test_classes_of_a_regression_are_refused() -> None:
     model, data = overconfident()
+    with pytest.raises(ConfigError, match="labels are floats"):
+        babn.tune_noise(model, {**data, "labels": data["labels"].float()}, progress=False)
     model.config.problem_type = "regression"
     with pytest.raises(ConfigError, match="classes or tokens"):
         babn.tune_noise(model, data, progress=False)

@@ -43,7 +43,11 @@ def test_a_report_holds_tables_figures_and_details(page: Path) -> None:
     assert "<b>" not in text and text.count("<svg") == 3 and "http-equiv" not in text
     assert "task: toy" in text and "no clear difference" in text
     names = {path.name for path in page.parent.iterdir()}
-    tables = {f"{n}.{s}" for n in ("numbers", "differences") for s in ("md", "tex", "csv")}
+    tables = {
+        f"{n}.{s}"
+        for n in ("numbers", "differences", "decisions", "outside")
+        for s in ("md", "tex", "csv")
+    }
     figures = {"reliability.pdf", "risk-coverage.pdf", "entropy.pdf"}
     assert names == {"report.html"} | tables | figures
 

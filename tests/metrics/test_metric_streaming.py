@@ -118,10 +118,12 @@ def test_direction_is_known(case: Case) -> None:
 @every_case
 def test_numbers_on_a_gpu_are_those_on_a_cpu(case: Case) -> None:
     metric = case.make().to("cuda")
-    metric.update(*(x.cuda() for x in case.data()))
+    metric.update(*(x.to("cuda") for x in case.data()))
     assert metric.compute().device.type == "cuda"
     assert metric.compute().item() == pytest.approx(case.expected(), rel=1e-10)
-    assert float(case.function(*(x.cuda() for x in case.data()))) == pytest.approx(case.expected())
+    assert float(case.function(*(x.to("cuda") for x in case.data()))) == pytest.approx(
+        case.expected()
+    )
 
 
 def test_a_collection_takes_predictions() -> None:
@@ -180,6 +182,18 @@ def test_impossible_batches_are_refused() -> None:
         streaming.OutOfDistributionAuroc().update(probs[:, 0], labels)
     with pytest.raises(MetricInputError, match="labels has the shape"):
         streaming.CalibrationError().update(probs, labels[1:])
+
+
+@pytest.mark.parametrize("score", ["entropy", "mutual_information", "disagreement"])
+def test_predictions_are_scored_by_their_uncertainty(score: str) -> None:
+    prediction, outside = Prediction(samples()[0].log()), samples()[1] > 1
+    metric = streaming.OutOfDistributionAuroc(score)
+    metric.update(prediction, outside)
+    values = getattr(prediction, score)
+    expected = metrics.auroc(values[~outside], values[outside])
+    assert metric.compute().item() == pytest.approx(expected)
+    with pytest.raises(MetricInputError, match=r"score='p_value'.*Choose one of"):
+        streaming.OutOfDistributionAuroc("p_value")
 
 
 def test_one_kind_of_example_is_not_enough() -> None:

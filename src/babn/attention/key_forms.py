@@ -79,8 +79,8 @@ def by_columns(inputs: Inputs, log_e: LogFactors, dropout: float) -> Tensor:
     """Adds columns to queries and keys whose products are the log factors.
 
     A head reads its own column of the keys, which the queries of a group share. The part of a log
-    factor that half precision rounds off has a second column. Values get columns of zeros, since
-    flash attention needs values that are as wide as queries and keys.
+    factor that half precision rounds off has a second column. Values that are narrower get
+    columns of zeros, since flash attention needs them as wide as queries and keys.
     """
     query, key, value = inputs.query, inputs.key, inputs.value
     heads, key_heads, keys = query.shape[1], key.shape[1], key.shape[2]
@@ -98,7 +98,7 @@ def by_columns(inputs: Inputs, log_e: LogFactors, dropout: float) -> Tensor:
     query = torch.cat([query, chosen], -1)
     key = torch.cat([key, F.pad(columns, (0, padding))], -1)
     size = value.shape[-1]
-    value = F.pad(value, (0, key.shape[-1] - size))
+    value = F.pad(value, (0, max(key.shape[-1] - size, 0)))
     output = softmax_attention(replace(inputs, query=query, key=key, value=value), dropout)
     return output[..., :size]
 

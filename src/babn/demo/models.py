@@ -25,9 +25,11 @@ class MeanPooledClassifier(nn.Module):
     from its first token.
     """
 
+    main_input_name = "input_ids"
+
     def __init__(self, encoder: Any, labels: int) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.config = encoder, encoder.config
         self.dropout = nn.Dropout(0.1)
         self.classifier = nn.Linear(encoder.config.hidden_size, labels)
 

@@ -59,6 +59,12 @@ class Abstention:
         """Which examples to answer; the model abstains from the others."""
         return uncertainty(prediction, self.score) <= self.threshold
 
+    def evaluate(self, prediction: Prediction, labels: Int[Tensor, "example"]) -> dict[str, float]:
+        """Coverage and risk on other data: share of answered examples, and of errors among them."""
+        wrong, answered = _wrong(prediction, labels), self.answers(prediction).cpu()
+        risk = wrong[answered].double().mean()  # NaN if none is answered
+        return {"coverage": float(answered.double().mean()), "risk": float(risk)}
+
 
 def fit_abstention(
     prediction: Prediction,
@@ -199,6 +205,13 @@ class ConformalSets:
         chosen = conformal_scores(prediction.probs, self.method) <= self.threshold
         top = torch.nn.functional.one_hot(prediction.probs.argmax(-1), prediction.probs.shape[-1])
         return chosen | top.bool()
+
+    def evaluate(self, prediction: Prediction, labels: Int[Tensor, "example"]) -> dict[str, float]:
+        """Coverage and size on other data: share of sets with the right class, and their size."""
+        _wrong(prediction, labels)
+        sets = self.sets(prediction).cpu()
+        right = sets.gather(-1, labels.cpu().unsqueeze(-1)).double().mean()
+        return {"coverage": float(right), "size": float(sets.sum(-1).double().mean())}
 
 
 def fit_conformal(

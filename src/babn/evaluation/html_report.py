@@ -7,6 +7,7 @@ from typing import Any
 from babn import plots
 from babn.errors import ConfigError
 from babn.evaluation.comparison import Comparison
+from babn.evaluation.decision_tables import decision_table, outside_table
 from babn.evaluation.html_pages import Markup, check_target, document, element, join
 from babn.evaluation.predictions import DESCRIPTION, Evaluation
 from babn.evaluation.resampling import compare, grouped
@@ -46,8 +47,16 @@ def report(
     evaluations = of_part(collect(runs), part)
     comparison = compare(evaluations, baseline, bins=bins)
     make_folder(folder)
-    tables = {"numbers": comparison.table(), "differences": comparison.difference_table()}
-    figures = _figures(evaluations, bins)
+    tables = {
+        "numbers": comparison.table(),
+        "differences": comparison.difference_table(),
+    }
+    classes = evaluations[0].prediction.activation == "softmax"
+    if classes:
+        tables["decisions"] = decision_table(evaluations)
+    if (outside := outside_table(evaluations)) is not None:
+        tables["outside"] = outside
+    figures = _figures(evaluations, bins) if classes else {}
     for name, table in tables.items():
         _write_table(table, folder / name)
     for name, figure in figures.items():

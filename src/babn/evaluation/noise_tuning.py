@@ -1,17 +1,19 @@
 """Fits the noise level and the temperature of a converted model to development data."""
 
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 from babn.conversion.example_inputs import as_call
 from babn.elbo import IGNORED
 from babn.errors import ConfigError
+from babn.evaluation.regression import fit_residual, mixture_nll
 from babn.evaluation.temperature_scaling import fit_temperature
 from babn.prediction.batches import (
     are_texts,
@@ -49,13 +51,15 @@ class Trial:
         level: The noise level.
         temperature: The temperature at this level.
         nll: Mean negative log likelihood of the sampled prediction.
-        accuracy: Share of correct predictions; `None` for language models.
+        accuracy: Share of correct predictions; `None` for language models and regression.
+        residual: For regression, the standard deviation of what the samples do not explain.
     """
 
     level: float
     temperature: float
     nll: float
     accuracy: float | None
+    residual: float | None = None
 
 
 @dataclass(frozen=True)
@@ -77,19 +81,21 @@ class NoiseTuning:
 
     def __str__(self) -> str:
         """A table of the trials, with the chosen level marked."""
+        numbers = self.trials[0].residual is not None
         rows = [
-            f"{trial.level:8.3f} {trial.temperature:12.3f} {trial.nll:8.4f} "
+            f"{trial.level:8.3f} {(trial.residual or trial.temperature):12.3f} {trial.nll:8.4f} "
             + ("        -" if trial.accuracy is None else f"{trial.accuracy:9.1%}")
             + ("  <- chosen" if trial.level == self.level else "")
             for trial in self.trials
         ]
-        return "\n".join(["   level  temperature      NLL  accuracy", *rows])
+        fitted = "   residual" if numbers else "temperature"
+        return "\n".join([f"   level  {fitted}      NLL  accuracy", *rows])
 
 
 def tune_noise(
     model: nn.Module,
     data: Any,
-    labels: Int[Tensor, "*example"] | Sequence[int] | None = None,
+    labels: Real[Tensor, "*example"] | Sequence[float] | None = None,
     *,
     samples: int = 20,
     seed: int = 0,
@@ -113,7 +119,9 @@ def tune_noise(
             changed, and saved with it.
         data: A batch, an iterable of batches or a list of texts, as for `predict`. Language models
             are fitted to the tokens of their texts.
-        labels: The correct classes, for texts or one batch that does not hold them as `labels`.
+        labels: The correct classes, for texts or one batch that does not hold them as `labels`; or
+            the numbers of a regression, as floats, for which the level is fitted together with the
+            variance of what the samples do not explain.
         samples: Number of attention samples.
         seed: Seed of the samples.
         tokenizer: The model's tokenizer, for texts.
@@ -205,12 +213,28 @@ class _Search:
         if level in self.tried:
             return
         set_noise_level(self.model, level)
-        of_tokens = self.batches[0].labels.ndim > 1
-        if self.fits_temperature and not of_tokens:
+        if self.fits_temperature and self.batches[0].labels.ndim == 1:
             set_temperature(self.model, 1.0)
-        of_kind = self._of_tokens if of_tokens else self._of_classes
-        self.tried[level] = of_kind(level, 1 if level == 0 else self.samples)
+        with warnings.catch_warnings():  # low levels are among those that are tried
+            warnings.filterwarnings("ignore", "All samples give nearly the same prediction")
+            self.tried[level] = self._of_kind()(level, 1 if level == 0 else self.samples)
         self.bar.update()
+
+    def _of_kind(self) -> Callable[[float, int], Trial]:
+        """How a level is rated, by the kind of the labels."""
+        labels = self.batches[0].labels
+        if labels.is_floating_point():
+            return self._of_numbers
+        return self._of_tokens if labels.ndim > 1 else self._of_classes
+
+    def _of_numbers(self, level: float, samples: int) -> Trial:
+        """The result of a regression at its level."""
+        found = [_numbers(self.model, batch, samples, self.settings) for batch in self.batches]
+        values = torch.cat(found, dim=1)
+        labels = torch.cat([batch.labels.flatten().cpu() for batch in self.batches])
+        residual = fit_residual(values, labels)
+        nll = float(mixture_nll(values, labels, residual).mean())
+        return Trial(level, get_temperature(self.model), nll, None, residual)
 
     def _of_classes(self, level: float, samples: int) -> Trial:
         """The result of a classifier at its level."""
@@ -245,7 +269,7 @@ class _Batch:
     """Inputs of a model and their labels."""
 
     inputs: Any
-    labels: Int[Tensor, "row *token"]
+    labels: Real[Tensor, "row *token"]
 
 
 def _text_batches(
@@ -282,6 +306,19 @@ def _labels_in(batch: Any) -> Tensor:
     raise ConfigError(
         'data has a batch without "labels". Give dictionaries with labels, or one batch and labels.'
     )
+
+
+def _numbers(
+    model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]
+) -> Float[Tensor, "sample example"]:
+    """Samples of the one number that a regression predicts for each example."""
+    found = predict(model, _without_labels(batch.inputs), samples, **settings).sample_logits
+    if found.ndim != 3 or found.shape[-1] != 1:
+        raise ConfigError(
+            f"labels are floats, and the model's output has shape {tuple(found.shape[1:])}. Give "
+            "classes as integers, or a model with one output."
+        )
+    return found.squeeze(-1).cpu()
 
 
 def _classes(model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]) -> Prediction:

@@ -30,6 +30,8 @@ class Evaluation:
         seed: The training seed, by which methods are paired.
         outside: Predictions for out-of-distribution examples.
         details: Anything that tables or reports should mention: task, settings, versions.
+        attention: `babn.attention_uncertainty` of the examples.
+        outside_attention: The same of the out-of-distribution examples.
     """
 
     method: str
@@ -38,6 +40,8 @@ class Evaluation:
     seed: int = 0
     outside: Prediction | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    attention: Float[Tensor, "example"] | None = None
+    outside_attention: Float[Tensor, "outside"] | None = None
 
     def __post_init__(self) -> None:
         """Validates that there is one label for each prediction."""
@@ -62,8 +66,12 @@ class Evaluation:
             raise FormatError(f"{folder} holds an evaluation. Pass overwrite=True to replace it.")
         make_folder(folder)
         tensors = {"sample_logits": self.prediction.sample_logits, "labels": self.labels}
-        if self.outside is not None:
-            tensors["outside"] = self.outside.sample_logits
+        others = {
+            "outside": None if self.outside is None else self.outside.sample_logits,
+            "attention": self.attention,
+            "outside_attention": self.outside_attention,
+        }
+        tensors |= {name: value for name, value in others.items() if value is not None}
         write_tensors(folder / TENSORS, tensors)
         description = {
             "format": FORMAT,
@@ -97,6 +105,8 @@ class Evaluation:
                 found["seed"],
                 None if outside is None else Prediction(outside, activation),
                 found["details"],
+                tensors.get("attention"),
+                tensors.get("outside_attention"),
             )
         except (KeyError, AttributeError, TypeError, ValueError) as error:
             if isinstance(error, FormatError | ConfigError):

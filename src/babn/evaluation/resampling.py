@@ -10,6 +10,7 @@ from babn import metrics
 from babn.errors import ConfigError
 from babn.evaluation.comparison import Comparison, Difference, Estimate
 from babn.evaluation.predictions import Evaluation
+from babn.evaluation.regression import cross_fitted_nll
 from babn.metrics.inputs import examples, sampled_examples
 from babn.metrics.pavpu_counts import accurate_and_certain
 from babn.metrics.scores import correctness, negative_log_probs, squared_errors
@@ -135,8 +136,10 @@ def _values(
     evaluation: Evaluation, draws: Draws, bins: int, seed: int
 ) -> dict[str, tuple[Float[Tensor, "draw"], bool]]:
     """Each metric of an evaluation for all draws, and whether higher is better."""
-    known = metrics.metrics_for(bins, ALPHA)
     prediction = evaluation.prediction
+    if prediction.activation == "identity":
+        return _of_numbers(evaluation, draws)
+    known = metrics.metrics_for(bins, ALPHA)
     p, y = (x.cpu() for x in examples(prediction, evaluation.labels))
     each = {name: function(p, y) for name, function in PER_EXAMPLE.items()}
     if len(prediction.sample_logits) > 1:
@@ -151,6 +154,21 @@ def _values(
     if evaluation.outside is not None:
         found[OUTSIDE] = _outside(prediction, evaluation.outside, draws, seed), True
     return found
+
+
+def _of_numbers(
+    evaluation: Evaluation, draws: Draws
+) -> dict[str, tuple[Float[Tensor, "draw"], bool]]:
+    """The metrics of a regression, all of which are better if lower."""
+    values = evaluation.prediction.sample_logits.squeeze(-1).cpu().double()
+    labels = evaluation.labels.cpu().double()
+    errors = (values.mean(0) - labels).abs()
+    nll = cross_fitted_nll(values, labels)
+    return {
+        "RMSE": (errors.square()[draws].mean(1).sqrt(), False),
+        "MAE": (errors[draws].mean(1), False),
+        "NLL": (nll[draws].mean(1), False),
+    }
 
 
 def _outside(

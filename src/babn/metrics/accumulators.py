@@ -22,6 +22,7 @@ from babn.metrics.inputs import (
     scores_and_flags,
 )
 from babn.metrics.pavpu_counts import Pavpu, pavpu_counts
+from babn.prediction.result import Prediction
 
 try:
     from torchmetrics import Metric
@@ -29,6 +30,10 @@ except ImportError as error:
     raise MissingExtraError(
         "babn.metrics.streaming needs torchmetrics: pip install 'babn[metrics]'"
     ) from error
+
+
+SCORES = ("entropy", "mutual_information", "disagreement")
+"""Attributes of a prediction that are larger for less certain examples."""
 
 
 class Exact(Metric):
@@ -74,6 +79,33 @@ class Mean(Exact):
     def compute(self) -> Float[Tensor, ""]:
         """The mean over all examples so far."""
         return self.total / self.count
+
+
+class Decisions(Exact):
+    """Mean of the values that `each` returns for a batch of predictions, of any number."""
+
+    total: Tensor
+    count: Tensor
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.zeros("total")
+        self.zeros("count")
+
+    def update(self, prediction: Prediction, labels: Labels) -> None:
+        """Adds a batch of predictions and its labels."""
+        _, right = examples(prediction, labels)
+        values = self.each(prediction, right)
+        self.total += values.double().sum()
+        self.count += len(values)
+
+    def compute(self) -> Float[Tensor, ""]:
+        """The mean over all values so far; NaN if there are none."""
+        return self.total / self.count
+
+    @abstractmethod
+    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
+        """The values of a batch."""
 
 
 class Bins(Exact):
@@ -174,13 +206,27 @@ class Gathered(Exact):
 
 
 class OutOfDistribution(Gathered):
-    """Applies `contrast` to the scores of in-distribution and out-of-distribution examples."""
+    """Applies `contrast` to the scores of in-distribution and out-of-distribution examples.
+
+    Args:
+        score: Score of predictions: `"entropy"`, `"mutual_information"` or `"disagreement"`.
+        settings: Arguments of `torchmetrics.Metric`.
+    """
 
     contrast: Callable[[Tensor, Tensor], float]
 
-    def update(self, scores: Float[Tensor, "*batch"], outside: Bool[Tensor, "*batch"]) -> None:
-        """Adds a batch of scores, and flags of the out-of-distribution examples."""
-        self.keep(*scores_and_flags(scores, outside, ("scores", "outside")))
+    def __init__(self, score: str = "entropy", **settings: Any) -> None:
+        super().__init__(**settings)
+        if score not in SCORES:
+            fail(f"score={score!r} is not possible", f"Choose one of {list(SCORES)}.")
+        self.score = score
+
+    def update(
+        self, scores: Prediction | Float[Tensor, "*batch"], outside: Bool[Tensor, "*batch"]
+    ) -> None:
+        """Adds a batch of predictions or scores, and flags of the out-of-distribution examples."""
+        values = getattr(scores, self.score) if isinstance(scores, Prediction) else scores
+        self.keep(*scores_and_flags(values, outside, ("scores", "outside")))
 
     def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
         """The metric, from all examples."""

@@ -4,7 +4,7 @@ States are in float64: sums and counts where they suffice, otherwise two numbers
 Metrics that take probabilities also take a `Prediction`.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -16,12 +16,17 @@ from babn.metrics.accumulators import (
     Bins,
     BinsPerClass,
     Counts,
+    Decisions,
     Gathered,
     Mean,
     OutOfDistribution,
     Selective,
 )
 from babn.metrics.inputs import Labels, Probs, check_share, check_whole, scores_and_flags
+from babn.prediction.result import Prediction
+
+if TYPE_CHECKING:
+    from babn.evaluation.decisions import Abstention, ConformalSets
 
 
 class Accuracy(Mean):
@@ -161,3 +166,59 @@ class UncertainGivenInaccurate(Counts):
     """Share of uncertain among wrong predictions; NaN without any."""
 
     share = "uncertain_given_inaccurate"
+
+
+class AnsweredShare(Decisions):
+    """Share of examples that an abstention answers: its coverage."""
+
+    higher_is_better = True
+
+    def __init__(self, abstention: "Abstention", **settings: Any) -> None:
+        super().__init__(**settings)
+        self.abstention = abstention
+
+    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
+        """Whether each example is answered."""
+        return self.abstention.answers(prediction)
+
+
+class AnsweredRisk(Decisions):
+    """Share of errors among the examples that an abstention answers; NaN if none is."""
+
+    higher_is_better = False
+
+    def __init__(self, abstention: "Abstention", **settings: Any) -> None:
+        super().__init__(**settings)
+        self.abstention = abstention
+
+    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
+        """Whether each answer is wrong."""
+        return (prediction.probs.argmax(-1) != labels)[self.abstention.answers(prediction)]
+
+
+class ConformalCoverage(Decisions):
+    """Share of prediction sets that hold the right class."""
+
+    higher_is_better = True
+
+    def __init__(self, sets: "ConformalSets", **settings: Any) -> None:
+        super().__init__(**settings)
+        self.sets = sets
+
+    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
+        """Whether each set holds the right class."""
+        return self.sets.sets(prediction).gather(-1, labels.unsqueeze(-1)).flatten()
+
+
+class ConformalSetSize(Decisions):
+    """Mean number of classes in a prediction set."""
+
+    higher_is_better = False
+
+    def __init__(self, sets: "ConformalSets", **settings: Any) -> None:
+        super().__init__(**settings)
+        self.sets = sets
+
+    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
+        """The size of each set."""
+        return self.sets.sets(prediction).sum(-1)

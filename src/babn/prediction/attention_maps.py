@@ -1,5 +1,6 @@
 """Maps of attention weights and of their uncertainty."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,14 @@ from torch import Tensor, nn
 from babn.attention.method import Posterior
 from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
-from babn.prediction.batches import are_texts, check_tokenizer, device_of, encode
+from babn.prediction.batches import (
+    are_texts,
+    check_tokenizer,
+    device_of,
+    encode,
+    is_single,
+    text_batches,
+)
 from babn.prediction.modes import evaluating
 
 
@@ -61,3 +69,37 @@ def attention_maps(model: nn.Module, batch: Any, *, tokenizer: Any = None) -> li
             )
             for name, posterior in posteriors
         ]
+
+
+def attention_uncertainty(
+    model: nn.Module, data: Any, *, tokenizer: Any = None, batch_size: int = 32
+) -> Float[Tensor, "example"]:
+    r"""Returns how uncertain the attention to each example is, as a score of unusual inputs.
+
+    The mean over attention calls, heads and queries of $\sum_j \mathrm{std}(W_{ij})$, where a query
+    counts unless `attention_mask` hides it.
+
+    Args:
+        model: A converted model.
+        data: A batch, an iterable of batches, or a list of texts, as for `babn.predict`.
+        tokenizer: The model's tokenizer, for texts.
+        batch_size: Texts in one batch.
+    """
+    if are_texts(data):
+        check_tokenizer(tokenizer)
+        batches, order = text_batches(tokenizer, data, batch_size, device_of(model))
+        return torch.cat([_spread(model, batch) for batch in batches])[order]
+    return torch.cat([_spread(model, batch) for batch in ([data] if is_single(data) else data)])
+
+
+def _spread(model: nn.Module, batch: Any) -> Float[Tensor, "example"]:
+    """The score of each example of a batch."""
+    mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
+    scores = []
+    for each in attention_maps(model, batch):
+        by_query = (each.mean * each.relative_std).sum(-1).mean(1).cpu()
+        seen = torch.ones_like(by_query)
+        if mask is not None and mask.shape == seen.shape:
+            seen = mask.cpu().to(seen)
+        scores.append((by_query * seen).sum(-1) / seen.sum(-1))
+    return torch.stack(scores).mean(0)

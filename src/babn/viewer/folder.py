@@ -7,7 +7,8 @@ import torch
 
 from babn.errors import FormatError, MissingExtraError
 from babn.evaluation.html_pages import TargetError, written_by
-from babn.persistence import load
+from babn.model_folders import find_folder
+from babn.persistence import MODEL_FILES, load
 from babn.text.pretrained import quiet
 from babn.viewer.document import AUTHOR
 from babn.viewer.text_inputs import Tokenizer
@@ -20,10 +21,10 @@ def open_model(folder: str | Path) -> tuple[Any, Tokenizer]:
     """Loads a converted model in single precision and its tokenizer.
 
     Args:
-        folder: A folder that `save_pretrained` wrote, or the folder of a run, whose model is in its
-            subfolder `model`.
+        folder: A folder that `save_pretrained` wrote, the folder of a run, whose model is in its
+            subfolder `model`, or a name on the hub.
     """
-    folder = Path(folder)
+    folder = find_folder(folder, MODEL_FILES)
     if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
         folder = folder / "model"
     if not folder.is_dir():

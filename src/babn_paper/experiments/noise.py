@@ -1,23 +1,41 @@
-"""Fits the noise level of a run's model to development data."""
+"""Fits the noise of a run to development data, and gives noise to models trained without."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import babn
 from babn.errors import ConfigError
 from babn.evaluation.noise_tuning import NoiseTuning
+from babn.text.pretrained import model_source, quiet
+from babn_paper.experiments.attention import with_attention
+from babn_paper.experiments.environment import environment
+from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.models import load_tokenizer
+from babn_paper.experiments.own_data import own_experiment
 from babn_paper.experiments.predictions import autocast, read_part
 from babn_paper.experiments.run import save_model
-from babn_paper.experiments.run_folder import RunFolder
-from babn_paper.experiments.training_state import TaskModel, load_task_model
+from babn_paper.experiments.run_folder import RunFolder, write_json
+from babn_paper.experiments.training_state import TaskModel, default_device, load_task_model
+from babn_paper.tasks.catalogue import find_task
+from babn_paper.tasks.own.texts import OwnTexts
 from babn_paper.tasks.predictor import MEMORY
-from babn_paper.tasks.targets import Classes
 from babn_paper.tasks.text_task import TextTask
+
+NOISE = {"rule": "belief", "preset": "", "settings": {"noise_over": "keys"}}
+"""Fields of an experiment with the default of the library."""
 
 
 def tune_run(
-    folder: str | Path, *, part: str = "dev", samples: int | None = None, progress: bool = True
+    folder: str | Path,
+    *,
+    out: str | Path | None = None,
+    part: str = "dev",
+    samples: int | None = None,
+    progress: bool = True,
 ) -> tuple[NoiseTuning, int]:
     """Fits the noise level of a finished run and saves it with the run's model.
 
@@ -25,6 +43,8 @@ def tune_run(
 
     Args:
         folder: The run's folder.
+        out: Folder of a new run with the tuned model; a softmax run needs one, for its converted
+            model.
         part: The part of the data to fit to.
         samples: Samples of attention; by default as in the run.
         progress: Whether to show a progress bar.
@@ -34,35 +54,157 @@ def tune_run(
     """
     place = RunFolder(folder)
     experiment, model = place.experiment(), place.trained_model()
+    softmax = experiment.rule == "softmax"
+    if softmax and out is None:
+        raise ConfigError(
+            "rule='softmax' has no noise to tune. Name the folder of a converted copy with --out."
+        )
+    new = None if out is None else RunFolder(out)
+    if new is not None:
+        new.check_free()
     with place.locked():
         task_model = load_task_model(experiment, model)
         _check(task_model)
-        _, data = read_part(task_model, part)
-        moved = data.to(task_model.device)
-        order = data.lengths.argsort(descending=True, stable=True)
-        rows = order.split(task_model.task.eval_batch_size)
-        with autocast(experiment, task_model.device), torch.no_grad():
-            found = babn.tune_noise(
-                task_model.model,
-                [moved.batch(each, task_model.multiple) for each in rows],
-                samples=samples or experiment.samples,
-                seed=experiment.seed,
-                memory=MEMORY if task_model.device.type == "cuda" else None,
-                progress=progress,
-            )
-        save_model(task_model, place.model)
+        if softmax:
+            task_model = _converted(_with_noise(task_model, babn.revert(task_model.model)))
+        found = _tune(task_model, part, samples, progress)
+        if new is not None:
+            _begin(new, task_model, str(folder))
+        save_model(task_model, (new or place).model)
+    return found
+
+
+def tune_model(
+    model: str,
+    out: str | Path,
+    task: str,
+    flags: Mapping[str, str | None],
+    *,
+    samples: int | None = None,
+    progress: bool = True,
+) -> tuple[NoiseTuning, int]:
+    """Converts a fine-tuned model, fits its noise to your own data, and makes a run of it.
+
+    Args:
+        model: A folder that `save_pretrained` wrote, or a name on the hub.
+        out: Folder of the new run.
+        task: Kind of task, as for `babn train --task`.
+        flags: Columns and files by the names of the flags of `babn train`; `dev` is needed.
+        samples: Samples of attention.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The levels tried, and the number of examples.
+    """
+    place = RunFolder(out)
+    place.check_free()
+    if not flags.get("dev"):
+        raise ConfigError("--dev is missing. Name the development data that noise is fitted to.")
+    source = model_source(model)
+    loaded, names = _load_tuned(source, task)
+    experiment = own_experiment(task, {**flags, "train": flags["dev"], "model": model}, {})
+    described = find_task(task, _with_names(experiment, names))
+    experiment = replace(experiment, options=_with_names(experiment, names))
+    task_model = TaskModel(
+        experiment=experiment,
+        task=described,
+        model=loaded.to(default_device()),
+        tokenizer=load_tokenizer(source),
+        max_length=experiment.max_length or described.max_length,
+    )
+    _check(task_model)
+    task_model = _converted(task_model)
+    found = _tune(task_model, "dev", samples, progress)
+    _begin(place, task_model, model)
+    save_model(task_model, place.model)
+    return found
+
+
+def _with_noise(task_model: TaskModel, model: Any) -> TaskModel:
+    """The same with an unconverted model and noise in its experiment."""
+    experiment = Experiment.from_dict({**task_model.experiment.to_dict(), **NOISE})
+    return replace(task_model, model=model, experiment=experiment)
+
+
+def _load_tuned(source: str, task: str) -> tuple[Any, list[str]]:
+    """A fine-tuned model, and the names of its classes."""
+    kind = find_task(task)
+    if not isinstance(kind, OwnTexts):
+        raise ConfigError(
+            f"--task {task} is not possible for a model of transformers. Give classification, "
+            "regression or multiple-choice."
+        )
+    with quiet():
+        try:
+            loaded, about = kind.auto_class.from_pretrained(source, output_loading_info=True)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{source} cannot be loaded: {error}") from error
+    if missing := sorted(about["missing_keys"]):
+        raise ConfigError(
+            f"{source} has no trained head: {', '.join(missing[:3])} are missing. Give a model "
+            "that was fine-tuned for the task, or train it with babn train."
+        )
+    labels = loaded.config.id2label
+    return loaded.eval(), [str(labels[i]) for i in range(len(labels))]
+
+
+def _with_names(experiment: Experiment, names: list[str]) -> dict[str, Any]:
+    """Options with the classes of the model: its names if the data has them, else numbers."""
+    if experiment.task == "regression":  # the model predicts in the units of the data
+        return {**experiment.options, "mean": 0.0, "scale": 1.0}
+    if experiment.task != "classification":
+        return dict(experiment.options)
+    found, numbers = experiment.options["classes"], [str(i) for i in range(len(names))]
+    for classes in (names, numbers):
+        if set(found) <= set(classes):
+            return {**experiment.options, "classes": classes}
+    raise ConfigError(
+        f"The data has the classes {found}, the model {names}. Give labels of the model, by name "
+        f"or from 0 to {len(names) - 1}."
+    )
+
+
+def _converted(task_model: TaskModel) -> TaskModel:
+    """The same with random attention."""
+    experiment, task = task_model.experiment, task_model.task
+    part = task.tested_parts(experiment.data)[0]
+    _, data = read_part(task_model, part)
+    example = task.dry_run(data.to(task_model.device))
+    model = with_attention(task_model.model, experiment, example, task_model.max_length)
+    return replace(task_model, model=model)
+
+
+def _begin(place: RunFolder, task_model: TaskModel, source: str) -> None:
+    """Writes configuration and environment of a new run."""
+    place.begin(task_model.experiment, f"babn tune-noise {source}")
+    write_json(place.environment, environment())
+
+
+def _tune(
+    task_model: TaskModel, part: str, samples: int | None, progress: bool
+) -> tuple[NoiseTuning, int]:
+    experiment = task_model.experiment
+    _, data = read_part(task_model, part)
+    moved = data.to(task_model.device)
+    order = data.lengths.argsort(descending=True, stable=True)
+    rows = order.split(task_model.task.eval_batch_size)
+    with autocast(experiment, task_model.device), torch.no_grad():
+        found = babn.tune_noise(
+            task_model.model,
+            [moved.batch(each, task_model.multiple) for each in rows],
+            samples=samples or experiment.samples,
+            seed=experiment.seed,
+            memory=MEMORY if task_model.device.type == "cuda" else None,
+            progress=progress,
+        )
     return found, len(data)
 
 
 def _check(task_model: TaskModel) -> None:
-    """Raises unless the model is a classifier with random attention."""
-    experiment, task = task_model.experiment, task_model.task
-    if experiment.rule == "softmax":
-        raise ConfigError(
-            "rule='softmax' has no noise to tune. Train the run with rule=belief or rule=bam."
-        )
-    if not isinstance(task, TextTask) or not isinstance(task.target, Classes):
+    """Raises unless the model predicts classes or numbers for texts."""
+    task = task_model.task
+    if not isinstance(task, TextTask):
         raise ConfigError(
             f"The noise of task={task.name!r} cannot be tuned: it is fitted to the likelihood of "
-            "classes. Give a run of classification or multiple choice."
+            "classes or numbers. Give a run of classification, regression or multiple choice."
         )

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import transformers
 from own_cases import FAST, prices, questions, quiz, reviews, translations
 from small_experiments import same_weights
 from typer.testing import CliRunner
@@ -144,9 +145,81 @@ def test_other_texts_train_and_evaluate(task: str, tmp_path: Path) -> None:
     output = train("--task", task, *words, "--model", "small", "--out", run)
     assert ("Pearson" if task == "regression" else "accuracy") in output
     invoke("evaluate", run)
-    refused = task == "regression"
-    output = invoke("tune-noise", run, code=2 if refused else 0)
-    assert ("cannot be tuned" if refused else "<- chosen") in output
+    assert "<- chosen" in invoke("tune-noise", run)
+    report = tmp_path / "report"
+    invoke("report", f"{run}/answers", "--out", str(report))
+    assert ("RMSE" if task == "regression" else "ECE-10") in (report / "numbers.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def softmax(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "softmax"
+    train(*flags, "--out", str(folder), settings=[*FAST, "rule=softmax"])
+    return folder
+
+
+def test_a_run_without_noise_is_converted_into_another(softmax: Path, tmp_path: Path) -> None:
+    assert "with --out" in invoke("tune-noise", str(softmax), code=2)
+    new = tmp_path / "noisy"
+    output = invoke("tune-noise", str(softmax), "--out", str(new), "--samples", "3")
+    assert "<- chosen" in output and f"saved in {new / 'model'}" in output.replace("\n", "")
+    experiment = RunFolder(new).experiment()
+    assert experiment.rule == "belief" and experiment.settings == {"noise_over": "keys"}
+    assert RunFolder(softmax).experiment().rule == "softmax"
+    check_usable(new, tmp_path)
+    assert "holds other files" in invoke("tune-noise", str(softmax), "--out", str(new), code=2)
+
+
+def check_usable(run: Path, tmp_path: Path) -> None:
+    """Every command that takes a run takes this one."""
+    invoke("evaluate", str(run))
+    invoke("report", str(run / "answers"), "--out", str(tmp_path / "report"))
+    page = tmp_path / "view.html"
+    invoke("view", str(run), "--text", "the soup was lovely", "--samples", "2", "--out", str(page))
+    assert page.exists()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_model_of_transformers_is_converted_into_a_run(
+    named: bool, softmax: Path, flags: list[str], tmp_path: Path
+) -> None:
+    plain = tmp_path / "plain"
+    model = babn.revert(babn.load(softmax / "model"))
+    classes = ["leave, it", "love it", "so-so"]
+    if not named:
+        model.config.id2label = {i: f"LABEL_{i}" for i in range(3)}
+    model.save_pretrained(plain)
+    transformers.AutoTokenizer.from_pretrained(softmax / "model").save_pretrained(plain)
+    dev = tmp_path / "dev.csv"
+    rows = zip(["lovely soup", "grim soup", "soup"] * 3, range(9), strict=True)
+    lines = [f'{text},"{classes[i % 3] if named else i % 3}"' for text, i in rows]
+    dev.write_text("\n".join(["review,verdict", *lines]))
+    new = tmp_path / "run"
+    words = ["--task", "classification", "--dev", str(dev), "--text", "review", "--label"]
+    given = [str(plain), *words, "verdict", "--samples", "3"]
+    assert "--out is missing" in invoke("tune-noise", *given, code=2)
+    output = invoke("tune-noise", *given, "--out", str(new))
+    assert "fitted to 9 examples of dev" in output
+    check_usable(new, tmp_path)
+    assert babn.get_noise_level(babn.load(new / "model")) >= 0
+
+
+def test_models_and_data_that_do_not_fit_are_refused(
+    softmax: Path, flags: list[str], tmp_path: Path
+) -> None:
+    headless = tmp_path / "headless"
+    model = babn.revert(babn.load(softmax / "model"))
+    model.albert.save_pretrained(headless)
+    words = ["--task", "classification", "--dev", flags[3], "--text", "review", "--label"]
+    given = [*words, "verdict", "--out", str(tmp_path / "new")]
+    assert "has no trained head" in invoke("tune-noise", str(headless), *given, code=2)
+    model.config.id2label = {0: "a", 1: "b", 2: "c"}
+    model.save_pretrained(tmp_path / "other")
+    assert "the model ['a', 'b', 'c']" in invoke(
+        "tune-noise", str(tmp_path / "other"), *given, code=2
+    )
+    assert "--dev needs --task" in invoke("tune-noise", str(softmax), "--dev", "x.csv", code=2)
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.thorough

@@ -1,0 +1,113 @@
+"""Tables of what decisions cost and guarantee, and of out-of-distribution scores."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from babn import metrics
+from babn.evaluation.comparison import Estimate
+from babn.evaluation.decisions import fit_abstention, fit_conformal
+from babn.evaluation.predictions import Evaluation
+from babn.evaluation.resampling import grouped
+from babn.evaluation.tables import Table
+
+RISK, COVERAGE = 0.05, 0.9
+"""Largest risk of answered examples, and coverage of prediction sets."""
+
+SCORES = {"entropy": "entropy", "mutual information": "mutual_information"}
+"""Names of out-of-distribution scores, and the attributes of predictions."""
+
+
+def decision_table(evaluations: Sequence[Evaluation], seed: int = 0) -> Table:
+    """Abstention and prediction sets of each method.
+
+    Thresholds are fitted to one half of the examples and evaluated on the other, both ways, since
+    their guarantees are for data that they were not fitted to.
+    """
+    order = torch.randperm(
+        len(evaluations[0].labels), generator=torch.Generator().manual_seed(seed)
+    )
+    caption = (
+        f"Abstention with a risk of at most {RISK:.0%}, and prediction sets with a coverage of "
+        f"{COVERAGE:.0%}; fitted to one half of the examples and evaluated on the other, both ways."
+    )
+    return _table(evaluations, lambda each: _decisions(each, order), caption)
+
+
+def _decisions(evaluation: Evaluation, order: Tensor) -> dict[str, float]:
+    half = len(order) // 2
+    found = [
+        _fitted(evaluation, first, second)
+        for first, second in ((order[:half], order[half:]), (order[half:], order[:half]))
+    ]
+    return {name: _mean([each[name] for each in found]) for name in found[0]}
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean of the values that are defined: no example answered means no risk."""
+    known = [value for value in values if not math.isnan(value)]
+    return fmean(known) if known else math.nan
+
+
+def _fitted(evaluation: Evaluation, fit: Tensor, test: Tensor) -> dict[str, float]:
+    prediction, labels = evaluation.prediction.to("cpu"), evaluation.labels.cpu()
+    abstention = fit_abstention(prediction[fit], labels[fit], risk=RISK)
+    answered = abstention.evaluate(prediction[test], labels[test])
+    found = {"answered": answered["coverage"], "risk of answers": answered["risk"]}
+    for method in ("split", "adaptive"):
+        sets = fit_conformal(prediction[fit], labels[fit], coverage=COVERAGE, method=method)
+        measured = sets.evaluate(prediction[test], labels[test])
+        found |= {f"{method} sets: {name}": value for name, value in measured.items()}
+    return found
+
+
+def outside_table(evaluations: Sequence[Evaluation]) -> Table | None:
+    """AUROC and FPR95 of out-of-distribution examples; `None` if there are none."""
+    known = [each for each in evaluations if each.outside is not None]
+    if not known:
+        return None
+    caption = (
+        "Detection of out-of-distribution examples by scores: AUROC (higher is better), and false "
+        "positive rate where 95 % of them are found (lower is better)."
+    )
+    return _table(known, lambda each: dict(_outside(each)), caption)
+
+
+def _outside(evaluation: Evaluation) -> Iterator[tuple[str, float]]:
+    inside, outside = evaluation.prediction, evaluation.outside
+    assert outside is not None
+    pairs = {}
+    for name, attribute in SCORES.items():
+        if name == "entropy" or len(inside.sample_logits) > 1:
+            pairs[name] = getattr(inside, attribute), getattr(outside, attribute)
+    if evaluation.attention is not None and evaluation.outside_attention is not None:
+        pairs["attention"] = evaluation.attention, evaluation.outside_attention
+    for name, (low, high) in pairs.items():
+        yield f"AUROC, {name}", metrics.auroc(low, high)
+        yield f"FPR95, {name}", metrics.fpr95(low, high)
+
+
+def _table(
+    evaluations: Sequence[Evaluation],
+    measure: Callable[[Evaluation], dict[str, float]],
+    caption: str,
+) -> Table:
+    """Means and standard deviations over seeds, by method."""
+    found = {
+        method: [measure(each) for each in group.values()]
+        for method, group in grouped(evaluations).items()
+    }
+    names = list(dict.fromkeys(name for each in found.values() for name in each[0]))
+    rows = [
+        [method, *(_cell([each.get(name, math.nan) for each in values]) for name in names)]
+        for method, values in found.items()
+    ]
+    return Table(["method", *names], rows, caption)
+
+
+def _cell(values: Sequence[float]) -> str:
+    known = tuple(value for value in values if not math.isnan(value))
+    return str(Estimate(known, 0.0, 0.0)) if known else "-"
