@@ -65,14 +65,24 @@ def read_tensors(path: Path, remedy: str = "") -> tuple[dict[str, Tensor], dict[
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata; opens the file once, since a writer may replace it meanwhile."""
+    """Tensors and metadata; reads again if a writer has replaced the file meanwhile."""
     with open_regular(path) as small:
         if os.fstat(small.fileno()).st_size <= SMALL:
             content = small.read()
             return load(content), _metadata(content)
-    with safe_open(path, "pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return tensors, dict(file.metadata() or {})
+    while True:  # safetensors opens the file twice
+        before = _version(path)
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            about = dict(file.metadata() or {})
+        if _version(path) == before:
+            return tensors, about
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """What changes when a file is replaced."""
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns
 
 
 def _metadata(content: bytes) -> dict[str, str]:

@@ -102,6 +102,7 @@ def test_every_method_runs(group: str, data: Path, encoder: Path, tmp_path: Path
     assert written == {method.name for method in GROUPS[group] if is_installed(method)}
 
 
+@pytest.mark.thorough
 def test_runs_are_collected_with_settings_and_versions(found: dict[str, Any]) -> None:
     assert found["model"] == "tiny" and "torch" in found["versions"]
     assert list(found["tasks"]) == ["clinc150", "sst2"]
@@ -112,6 +113,7 @@ def test_runs_are_collected_with_settings_and_versions(found: dict[str, Any]) ->
     json.dumps(found)
 
 
+@pytest.mark.thorough
 def test_the_page_has_tables_ranks_and_advice(found: dict[str, Any], tmp_path: Path) -> None:
     assert choosing_results.methods(choosing_results.cells([found])) == METHODS
     [(path, text)] = choosing_page.pages([found])
@@ -138,6 +140,7 @@ def test_committed_page_is_what_its_script_writes() -> None:
         assert (write_pages.ROOT / page).read_text() == text
 
 
+@pytest.mark.thorough
 def test_stored_features_give_laplace(found: dict[str, Any], data: Path, tmp_path: Path) -> None:
     """With the features of another machine, where laplace-torch was missing."""
     pytest.importorskip("laplace")

@@ -35,6 +35,7 @@ def test_vision_transformer() -> None:
     assert sum(p.numel() for p in model.parameters()) == layers * layer + ends == 514_186
 
 
+@pytest.mark.thorough
 def test_training_learns_and_anneals_the_kl() -> None:
     torch.manual_seed(0)
     images, config = synthetic(200, 0), babn.BeliefConfig()
@@ -54,6 +55,7 @@ def predicted(model: nn.Module, images: Images) -> Tensor:
         return model.eval()(pixel_values=normalized(images.pixels)).logits.softmax(-1)
 
 
+@pytest.mark.thorough
 def test_label_smoothing_lowers_confidence() -> None:
     images, confidence = synthetic(200, 0), []
     for smoothing in (0.0, 0.3):

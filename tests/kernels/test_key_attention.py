@@ -109,16 +109,16 @@ def test_groups_of_queries_masks_and_causality(
     compare(*case(device, groups=groups, masked=masked, causal=causal))
 
 
-@pytest.mark.parametrize(("queries", "keys", "size"), [(2, 1, 8), (64, 128, 64), (33, 600, 24)])
+@pytest.mark.parametrize(("queries", "keys", "size"), [(2, 1, 8), (64, 128, 64), (5, 600, 24)])
 def test_sizes(device: torch.device, queries: int, keys: int, size: int) -> None:
     compare(*case(device, queries, keys, size=size))
 
 
-@pytest.mark.parametrize(("groups", "masked", "causal"), [(2, True, False), (1, False, True)])
-def test_several_shares_of_keys(
-    device: torch.device, groups: int, masked: bool, causal: bool
-) -> None:
-    compare(*case(device, 300, 300, groups=groups, masked=masked, causal=causal))
+@pytest.mark.parametrize(
+    ("queries", "causal"), [(9, False), pytest.param(300, True, marks=pytest.mark.thorough)]
+)
+def test_several_shares_of_keys(device: torch.device, queries: int, causal: bool) -> None:
+    compare(*case(device, queries, 300, groups=2, masked=not causal, causal=causal))
 
 
 def test_noise_levels(device: torch.device) -> None:
