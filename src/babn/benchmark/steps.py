@@ -1,5 +1,6 @@
 """The steps that are timed: training and prediction of models with random weights."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import babn
 from babn.attention.method import MethodConfig
 from babn.benchmark.timing import Step
 from babn.cuda_graphs import CudaRecorder, own_stream
+from babn.errors import BabnWarning
 
 Form = Literal["eager", "compiled", "graphs", "pass", "batched"]
 """How a model is run: eagerly, compiled, or compiled and captured as a CUDA graph, which avoids
@@ -184,7 +186,8 @@ def sampled(model: nn.Module, batch: dict[str, Tensor], samples: int, form: Form
         return inference(model, inputs, "eager")
 
     def step() -> None:
-        with half_precision(inputs["input_ids"].device):
+        with half_precision(inputs["input_ids"].device), warnings.catch_warnings():
+            warnings.simplefilter("ignore", BabnWarning)  # random weights predict nothing
             babn.predict(model, inputs, samples=samples)
 
     return step
