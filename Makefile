@@ -32,6 +32,8 @@ test-all: $(INSTALLED)  ## run the thorough tests, which `make test` leaves out
 
 test-slow: $(INSTALLED)  ## run the slow tests
 	@$(call install,-c constraints.txt -e '.[ray]' -e '.[quantised]' lightning)
+	@# Not its dependency torchvision, which only its examples import.
+	@$(call install,--no-deps laplace-torch==0.3 asdfghjkl==0.1a5 asdl==0.1.5 backpack-for-pytorch==1.7.1 curvlinops-for-pytorch==3.0.1 einconv==0.1.0 einops==0.8.2 linear-operator==0.6.1 opt-einsum==3.4.0 unfoldnd==0.2.3)
 	$(BIN)/pytest -m slow $(PYTEST_ARGS)
 
 test-gpu: $(INSTALLED)  ## run the kernels' tests on a CUDA device

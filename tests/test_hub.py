@@ -108,6 +108,7 @@ def test_the_card_has_the_users_numbers_and_loads_the_model(hub: Path, model: An
     assert f'babn.load("{NAME}")' in text
 
 
+@pytest.mark.thorough
 def test_evaluations_come_from_folders_too(hub: Path, model: Any, tmp_path: Path) -> None:
     for each in evaluations():
         each.save(tmp_path / "answers" / each.details["part"] / each.method)

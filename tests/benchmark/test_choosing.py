@@ -140,10 +140,9 @@ def test_committed_page_is_what_its_script_writes() -> None:
         assert (write_pages.ROOT / page).read_text() == text
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # needs laplace-torch
 def test_stored_features_give_laplace(found: dict[str, Any], data: Path, tmp_path: Path) -> None:
     """With the features of another machine, where laplace-torch was missing."""
-    pytest.importorskip("laplace")
     assert found
     folders = sorted({p.parent for p in data.parents[0].rglob("features-0.safetensors")})
     choosing.laplace(folders[:1])

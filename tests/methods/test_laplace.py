@@ -61,8 +61,8 @@ def test_missing_package_is_named(models: Models, monkeypatch: pytest.MonkeyPatc
         LastLayerLaplace("Laplace").fit(models, 0)
 
 
+@pytest.mark.slow  # needs laplace-torch
 def test_laplace_from_stored_features_is_that_of_the_model(models: Models, stored: Path) -> None:
-    pytest.importorskip("laplace")
     problem, tests = load_features(stored)
     method = LastLayerLaplace("Laplace", candidates=(0.0, 1.0), samples=50)
     own = method.predictor(models, 0)(1.0, TEST)
@@ -70,9 +70,9 @@ def test_laplace_from_stored_features_is_that_of_the_model(models: Models, store
     torch.testing.assert_close(own.probs, again.probs, rtol=0, atol=2e-2)
 
 
+@pytest.mark.slow  # needs laplace-torch
 def test_variance_of_samples_is_that_of_the_kronecker_posterior() -> None:
     """For the weights of a layer on wide data, where the prior hardly matters."""
-    pytest.importorskip("laplace")
     torch.manual_seed(0)
     x, last = torch.randn(4000, 4), nn.Linear(4, 2)
     with torch.no_grad():

@@ -47,6 +47,7 @@ def test_texts_without_labels_have_batches() -> None:
     assert len(labels_of(Texts([("a", "b"), ("c", "d")]).batches(TOKENIZER))) == 2
 
 
+@pytest.mark.thorough
 def test_training_learns_and_repeats() -> None:
     first, second = (Models(problem(30)).get(SOFTMAX, 0) for _ in range(2))
     batch = DATA.batches(TOKENIZER)[0]
@@ -71,6 +72,7 @@ def test_variants_reach_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert called[0]["label_smoothing_factor"] == 0.1 and called[0]["mixin"] is int
 
 
+@pytest.mark.thorough
 def test_label_smoothing_lowers_confidence() -> None:
     models, batch = Models(problem(30)), DATA.batches(TOKENIZER)[0]
     sharp, smooth = (

@@ -52,6 +52,7 @@ def test_methods_predict_distributions_that_repeat(method: Method, models: Model
     assert method.code.strip()
 
 
+@pytest.mark.thorough
 def test_one_training_serves_all_methods_without_their_own(tmp_path: Path) -> None:
     small_problem.trained.clear()
     models = Models(small_problem.problem(), tmp_path)

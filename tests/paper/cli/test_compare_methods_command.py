@@ -39,6 +39,7 @@ def run(folder: Path, *more: str, methods: tuple[str, ...] = METHODS, code: int 
     return result.output
 
 
+@pytest.mark.thorough
 def test_one_table_of_all_methods_is_written(tmp_path: Path) -> None:
     output = run(tmp_path)
     with (tmp_path / "out/methods.csv").open() as file:
