@@ -95,7 +95,7 @@ def test_so_do_other_rules(
     tile = TILES[tile_of(kernel, options)]
     options |= {"BLOCK_M": tile.queries, "BLOCK_N": tile.keys}
     found = compile_kernel(*KERNELS[kernel], options, "bf16", tile.warps, tile.registers)
-    assert found["stack"] <= 128, found
+    assert found["stack"] <= 192, found
 
 
 @pytest.mark.parametrize(
