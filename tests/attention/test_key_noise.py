@@ -25,7 +25,8 @@ from babn.attention.keys import LARGEST_K, SMALLEST_K, KeyBeliefMethod
 from babn.attention.method import ChainShape
 from babn.attention.noise_source import NoiseSource
 from babn.attention.softmax import softmax_attention
-from babn.errors import ConfigError
+from babn.errors import ConfigError, UnsupportedAttentionError
+from models import CASES, without_dropout
 
 CONFIG = BeliefConfig(rho=1.3)
 PAIRS_ONLY = {
@@ -308,3 +309,10 @@ def test_settings_of_pairs_are_refused_with_a_remedy(name: str, value: object) -
 def test_noise_without_end_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"rho=0\.0.*greater than 0"):
         BeliefConfig(rho=0.0)
+
+
+def test_required_kernels_that_cannot_run_are_an_error() -> None:
+    model = CASES["bert"].with_key_noise(kernel="triton").train()
+    without_dropout(model)
+    with pytest.raises(UnsupportedAttentionError, match=r'kernel="triton".*on cpu.*kernel="auto"'):
+        model(**CASES["bert"].batch())

@@ -34,7 +34,7 @@ def case(
     assert isinstance(method, KeyBeliefMethod)
     with torch.no_grad():
         method.log_shape.fill_(0.3)
-        method.energies.copy_(torch.rand(1, 4).repeat_interleave(1, 1) * 10 + 10)
+        method.energies.copy_(torch.rand(1, 4) * 10 + 10)
         if groups > 1:
             method.energies.copy_(method.energies[:, ::groups].repeat_interleave(groups, 1))
     mask = None
@@ -60,7 +60,7 @@ def reference(method: KeyBeliefMethod, inputs: Inputs, level: float) -> tuple[Te
 def by_kernel(
     method: KeyBeliefMethod, inputs: Inputs, level: float, with_kl: bool
 ) -> tuple[Tensor, Tensor | None]:
-    assert dispatch.takes_key_kernel(inputs, forced=True)
+    assert dispatch.takes_key_kernel(inputs)
     request = dispatch.Request(True, with_kl, NOISE, level)
     output, posterior = dispatch.attend_by_keys(method, 0, inputs, request)
     return output, posterior.kl() if with_kl else None
@@ -170,9 +170,9 @@ def test_half_precision_is_near_the_reference_in_float32(device: torch.device) -
 def test_calls_that_need_pairs_are_left_to_torch(device: torch.device) -> None:
     _, inputs = case(device)
     pairs = torch.zeros(1, 1, 20, 37, device=device)
-    assert not dispatch.takes_key_kernel(replace(inputs, bias=pairs), forced=True)
-    assert not dispatch.takes_key_kernel(replace(inputs, mask=pairs == 0), forced=True)
-    assert not dispatch.takes_key_kernel(replace(inputs, query=inputs.query[:, :, :1]), forced=True)
+    assert not dispatch.takes_key_kernel(replace(inputs, bias=pairs))
+    assert not dispatch.takes_key_kernel(replace(inputs, mask=pairs == 0))
+    assert not dispatch.takes_key_kernel(replace(inputs, query=inputs.query[:, :, :1]))
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own

@@ -103,7 +103,7 @@ def test_draws_fit_their_registers(
     kernel: str, half: str, size: int, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     network = key_noise.Network(torch.empty(10, size), *(torch.empty(10) for _ in range(3)))
-    noise = key_noise.Noise(2.0, 1.0, False, False, True, True)
+    noise = key_noise.DrawSettings(2.0, 1.0, False, False, True, True)
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
     key = torch.empty(1, 1, 512, size, dtype=kinds[half])
     options = key_noise.options_of(key, network, True, noise)

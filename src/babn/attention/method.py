@@ -169,8 +169,8 @@ class MethodConfig(ABC):
         kl_reduction: `"mean"` over query-key pairs, or `"sum"` per example (the true ELBO).
         kl_weight: Weight of the KL in the loss, until a schedule changes it.
         kernel: `"auto"` uses torch's attention where a call is softmax, fused kernels on NVIDIA
-            GPUs, and the reference elsewhere; `"triton"` raises an error for calls without a
-            kernel; `"reference"` uses the reference always.
+            GPUs, and the reference elsewhere; `"triton"` raises an error where kernels
+            cannot run; `"reference"` uses the reference always.
 
     Example:
         >>> from babn.attention.softmax import SoftmaxConfig

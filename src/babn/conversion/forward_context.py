@@ -137,9 +137,10 @@ class ForwardContext:
 
     def _takes_key_kernel(self, inputs: Inputs) -> bool:
         """Whether the kernel for one variable per key applies to a call."""
-        if self.mode == "mean" or self.dropout(inputs):
+        if self.mode == "mean" or self.dropout(inputs) or not dispatch.takes_key_kernel(inputs):
             return False
-        return dispatch.takes_key_kernel(inputs, self.state.config.kernel == "triton")
+        forced = self.state.config.kernel == "triton"
+        return self._has_kernel(dispatch.why_not_triton(inputs, forced))
 
     def _by_key_kernel(self, site: CallSite, inputs: Inputs) -> Tensor:
         """A sample's output by the kernel; keeps the KL of the call."""
@@ -191,9 +192,13 @@ class ForwardContext:
             reason = f"kernels draw noise at level 1, and the level is {self.level:g}"
         elif self.dropout(inputs):
             reason = "the model drops attention weights"
-        if reason is not None and forced:
+        return self._has_kernel(reason)
+
+    def _has_kernel(self, reason: str | None) -> bool:
+        """Whether there is no reason against a kernel; raises if kernels are required."""
+        if reason is not None and self.state.config.kernel == "triton":
             raise UnsupportedAttentionError(
-                f'kernel="triton", but {reason}. Use kernel="auto" to fall back to the reference.'
+                f'kernel="triton", but {reason}. Use kernel="auto" to do without it.'
             )
         return reason is None
 

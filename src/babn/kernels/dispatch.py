@@ -113,7 +113,7 @@ def why_not_triton(inputs: Inputs, forced: bool) -> str | None:
     return why_no_kernels(inputs.query.device, forced)
 
 
-def takes_key_kernel(inputs: Inputs, forced: bool) -> bool:
+def takes_key_kernel(inputs: Inputs) -> bool:
     """Whether the kernel for one variable per key applies: several queries, and no pair mask."""
     sizes = inputs.query.shape[-1], inputs.key.shape[-1], inputs.value.shape[-1]
     return (
@@ -121,7 +121,6 @@ def takes_key_kernel(inputs: Inputs, forced: bool) -> bool:
         and inputs.pairs[-2] > 1
         and len({*sizes}) == 1
         and not is_rowwise(inputs.mask)
-        and why_not_triton(inputs, forced) is None
     )
 
 

@@ -392,7 +392,7 @@ launch_slopes = Launcher(sum_slopes)
 launch_backward = Launcher(draw_backward)
 
 
-class Noise(NamedTuple):
+class DrawSettings(NamedTuple):
     """Settings of a draw.
 
     Attributes:
@@ -412,7 +412,7 @@ class Noise(NamedTuple):
     with_kl: bool
 
 
-def options_of(key: Tensor, network: Network, masked: bool, noise: Noise) -> dict[str, Any]:
+def options_of(key: Tensor, network: Network, masked: bool, noise: DrawSettings) -> dict[str, Any]:
     """Constants and compile options."""
     highest = torch.get_float32_matmul_precision() == "highest"
     hidden, size = network.w1.shape
@@ -421,7 +421,7 @@ def options_of(key: Tensor, network: Network, masked: bool, noise: Noise) -> dic
 
 @lru_cache(CACHED_LAUNCHES)
 def _options(
-    m: int, size: int, width: int, hidden: int, masked: bool, noise: Noise, highest: bool
+    m: int, size: int, width: int, hidden: int, masked: bool, noise: DrawSettings, highest: bool
 ) -> dict[str, Any]:
     keys = max(16, KEYS * 128 // max(block(size) * width, 128))
     return {
@@ -458,7 +458,7 @@ def _launch_sums(
 
 def draw(
     key: Tensor, u: Tensor, seen: Tensor | None, log_shape: Tensor, typical: Tensor,
-    network: Network, noise: Noise,
+    network: Network, noise: DrawSettings,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Log factors to base 2, scales, locations, logits, and what backward needs of the keys.
 
@@ -493,7 +493,7 @@ def draw(
 def draw_backward_into(
     dk: Tensor, key: Tensor, u: Tensor, seen: Tensor | None, log_shape: Tensor, network: Network,
     scale: Tensor, stats: Tensor, dbias: Tensor, others: tuple[Tensor, Tensor, Tensor],
-    noise: Noise,
+    noise: DrawSettings,
 ) -> Tensor:  # fmt: skip
     """Adds to the gradient of keys; returns the gradients of log shape and network in one vector.
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from babn.kernels.key_attention import attend, attend_backward
-from babn.kernels.key_noise import SHARE, Network, Noise, draw, draw_backward_into
-from babn.kernels.launch import VERSION, token_by_token
+from babn.kernels.key_noise import SHARE, DrawSettings, Network, draw, draw_backward_into
+from babn.kernels.launch import VERSION, block, token_by_token
 
 
 def key_attention(
@@ -23,7 +23,7 @@ def key_attention(
 
     Locations and logits are empty unless the KL is needed.
     """
-    noise = Noise(rho, level, truncated, own_moment, centred, with_kl)
+    noise = DrawSettings(rho, level, truncated, own_moment, centred, with_kl)
     network = Network(w1, b1, w2, b2)
     bias, scales, loc, logits, stats = draw(k, u, seen, log_shape, typical, network, noise)
     out, lse = attend(q, k, v, bias, scale, causal)
@@ -38,7 +38,7 @@ def key_attention_backward(
     centred: bool, with_kl: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of queries, keys and values, and parts of those of the parameters."""
-    noise = Noise(rho, level, truncated, own_moment, centred, with_kl)
+    noise = DrawSettings(rho, level, truncated, own_moment, centred, with_kl)
     dq, dk, dv, dbias = attend_backward(q, k, v, bias, out, lse, dout, scale, causal)
     parts = draw_backward_into(
         dk, k, u, seen, log_shape, Network(w1, b1, w2, b2), scales, stats, dbias,
@@ -64,7 +64,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, u: Tensor, *rest: Any) -> tuple[Tensor, .
     with_kl = rest[-1]
     scales = u.new_empty(k.shape[:3])
     loc, logits = (torch.empty_like(scales if with_kl else scales[:0]) for _ in range(2))
-    stats = u.new_empty(*k.shape[:2], _padded(k.shape[-1]) + 2)
+    stats = u.new_empty(*k.shape[:2], block(k.shape[-1]) + 2)
     out = token_by_token(q, q.shape[2], v.shape[-1])
     return out, scales, loc, logits, torch.empty_like(u), u.new_empty(q.shape[:3]), stats
 
@@ -78,10 +78,6 @@ def _(
     size = sum(x.numel() for x in network) + 1 if with_kl else 1
     dq, dk, dv = (token_by_token(x, x.shape[2], x.shape[3]) for x in (q, k, v))
     return dq, dk, dv, u.new_empty(k.shape[0] * k.shape[1] * -(-k.shape[2] // SHARE), size)
-
-
-def _padded(size: int) -> int:
-    return max(16, 1 << (size - 1).bit_length())
 
 
 class KeyAttention(torch.autograd.Function):
