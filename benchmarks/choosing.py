@@ -1,13 +1,13 @@
 """Compares methods of uncertainty on texts: in domain, under a shift, and out of domain.
 
-    python benchmarks/choosing.py --model FOLDER --data FOLDER --task clinc150 --seed 0 --out DIR
+    python benchmarks/choosing.py --model FOLDER --data FOLDER --out DIR
     python benchmarks/choosing.py --laplace DIR...
 
 Fine-tunes an encoder for every method that needs it, chooses settings on development data, and
-writes `DIR/MODEL-TASK/METHOD-SEED.json` after each method; methods with a file are skipped. The
-second form computes the Laplace approximation from the features that a machine without
-laplace-torch has written with `--features`. `choosing_results.py` collects the files. Several
-processes may share a folder: one for each seed and group of methods (`--methods trained`).
+writes `DIR/MODEL-TASK/METHOD-SEED.json` after each method; methods with a file are skipped. Several
+processes with the same arguments divide the work (`sharing.py`). The second form computes the
+Laplace approximation from the features that a machine without laplace-torch has written with
+`--features`. `choosing_results.py` collects the files.
 """
 
 import argparse
@@ -20,18 +20,18 @@ from typing import Any
 
 import torch
 from noise_table import environment, read
+from sharing import SharedModels, schedule, work
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from babn.methods import Method, Models
-from babn.methods.catalogue import GROUPS, find_methods, is_installed, shortened
+from babn.methods.catalogue import GROUPS, TS, find_methods, is_installed, shortened
 from babn.methods.heads import load_features, save_features
 from babn.methods.laplace import LastLayerLaplace
 from babn.methods.models import Batches
 from babn.methods.run import OUTSIDE, compare_methods
 from babn.methods.texts import Texts, text_problem
 from babn.prediction.batches import device_of, placed_batches
-from babn.progress import Progress
 from babn.text.pretrained import quiet
 from babn.training.fine_tuning import Recipe
 
@@ -96,7 +96,7 @@ TASKS = {
         ("attack_resources/textfooler_ag", ("text",)),
         BINARY,
         8000,
-        Recipe(epochs=3, rate=1e-4, batch_size=32),
+        Recipe(epochs=3, rate=1.5e-4, batch_size=64),
     ),
     "mrpc": Task(
         ("mrpc/train", _PAIR),
@@ -106,7 +106,7 @@ TASKS = {
         ("rte/dev", _PAIR),
         BINARY,
         4000,
-        Recipe(epochs=4, rate=1e-4, batch_size=32),
+        Recipe(epochs=4, rate=1.5e-4, batch_size=64),
     ),
     "snli": Task(
         ("snli/train_subset", _NLI),
@@ -116,20 +116,30 @@ TASKS = {
         ("qqp/dev", _QUESTIONS),
         NLI,
         10_000,
-        Recipe(epochs=3, rate=1e-4, batch_size=32),
+        Recipe(epochs=3, rate=1.5e-4, batch_size=64),
     ),
 }
+ORDER = (
+    *("deterministic", "BABN", "SNGP", "MC dropout", "Laplace", "BABN, not trained"),
+    *("ensemble", "label smoothing", "ensemble, BABN noise", "BABN pairs", "BAM"),
+    *("BABN as published", "LoRA", "LoRA, BABN not trained", "LoRA, BABN", "PVeRA", "MonteCLoRA"),
+    "LoRA ensemble",
+)
+"""Methods by importance, in which order they are compared."""
+
 DEVELOPMENT, FOREIGN = 600, 1000
 """Texts of development data and from outside, at most."""
 
-TOKENS = 128
+TOKENS, AT_ONCE = 128, 512
+"""Tokens of a text, and texts in a batch of a prediction, at most."""
+
 MEMORY = 2.0
 """Gigabytes for one pass, since several of these run beside each other."""
 
 
 def load_data(folder: Path, task: Task, limit: int) -> dict[str, Texts]:
     """All texts by part, the same for every seed."""
-    classes = task.classes or _found_classes(folder, task.train)
+    classes = classes_of(folder, task)
     rows = {
         "train": _rows(folder, task.train, classes),
         "test": _rows(folder, task.test, classes)[: task.tested],
@@ -151,8 +161,11 @@ def _rows(folder: Path, source: Source, classes: dict[str, int] | None) -> list[
     return rows
 
 
-def _found_classes(folder: Path, source: Source) -> dict[str, int]:
-    names = {texts[0] for texts, _ in read(folder / f"{source[0]}.tsv.gz", ("label",), None)}
+def classes_of(folder: Path, task: Task) -> dict[str, int]:
+    """The index of each label."""
+    if task.classes is not None:
+        return task.classes
+    names = {text for (text,), _ in read(folder / f"{task.train[0]}.tsv.gz", ("label",), None)}
     return {name: number for number, name in enumerate(sorted(names))}
 
 
@@ -161,13 +174,13 @@ def _texts(rows: list[tuple]) -> Texts:
     return Texts(texts, [label for _, label in rows])
 
 
-def prepare(args: Any) -> tuple[Models, dict[str, Batches]]:
+def prepare(args: Any, name: str) -> tuple[Models, dict[str, Batches]]:
     """The problem of a task, and its test sets."""
-    task = TASKS[args.task]
+    task = TASKS[name]
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     tokenizer.model_max_length = TOKENS
     parts = load_data(args.data, task, args.limit)
-    labels = max(max(parts["train"].labels) + 1, 2)
+    labels = len(classes_of(args.data, task))
 
     def build() -> nn.Module:
         with quiet():
@@ -180,20 +193,10 @@ def prepare(args: Any) -> tuple[Models, dict[str, Batches]]:
         args.epochs or task.recipe.epochs, args.lr or task.recipe.rate, task.recipe.batch_size
     )
     train, development = parts.pop("train"), parts.pop("development")
-    problem = text_problem(build, tokenizer, train, development, recipe, MEMORY)
-    return Models(problem), {name: part.batches(tokenizer) for name, part in parts.items()}
-
-
-class Lines(Progress):
-    """Prints the name of each finished method."""
-
-    def begin(self, task: str, total: int, done: int = 0) -> None:
-        """Prints the number of methods."""
-        print(total, task, flush=True)
-
-    def step(self, count: int, note: str = "") -> None:
-        """Prints the method."""
-        print(note, flush=True)
+    problem = text_problem(build, tokenizer, train, development, recipe, MEMORY, AT_ONCE)
+    tests = {name: part.batches(tokenizer, AT_ONCE) for name, part in parts.items()}
+    weights = None if args.weights is None else args.weights / f"{args.model.name}-{name}"
+    return SharedModels(problem, weights), tests
 
 
 def warm_up(models: Models) -> None:
@@ -204,31 +207,37 @@ def warm_up(models: Models) -> None:
 
 
 def run(args: Any) -> None:
-    """One task and seed."""
-    models, tests = prepare(args)
-    warm_up(models)
-    folder = args.out / f"{args.model.name}-{args.task}"
-    methods = [each for each in find_methods(args.methods) if is_installed(each)]
-    write_about(folder, args)
-    if args.features:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_features(models, args.seed, tests, folder / f"features-{args.seed}.safetensors")
-    chosen: Sequence[Method] = [shortened(each) for each in methods] if args.quick else methods
-    compare_methods(models, chosen, [args.seed], tests, folder, Lines())
+    """All tasks."""
+    for task in args.tasks:
+        models, tests = prepare(args, task)
+        warm_up(models)
+        folder = args.out / f"{args.model.name}-{task}"
+        write_about(folder, args, task)
+        if args.features:
+            for seed in args.seeds:
+                save_features(models, seed, tests, folder / f"features-{seed}.safetensors")
+        work(schedule(models, methods(args), args.seeds, tests, folder), folder)
 
 
-def write_about(folder: Path, args: Any) -> None:
+def methods(args: Any) -> list[Method]:
+    """The methods to compare, by importance."""
+    found: Sequence[Method] = [each for each in find_methods(args.methods) if is_installed(each)]
+    found = [shortened(each) for each in found] if args.quick else found
+    return sorted(found, key=lambda each: ORDER.index(each.name.removesuffix(TS)))
+
+
+def write_about(folder: Path, args: Any, task: str) -> None:
     """Writes what the files of a folder were measured with."""
     folder.mkdir(parents=True, exist_ok=True)
-    recipe = TASKS[args.task].recipe
+    recipe = TASKS[task].recipe
     about = {
-        "task": args.task,
+        "task": task,
         "model": args.model.name,
         "settings": {
             "lr": args.lr or recipe.rate,
             "epochs": args.epochs or recipe.epochs,
             "batch_size": recipe.batch_size,
-            "texts": min(TASKS[args.task].texts, args.limit),
+            "texts": min(TASKS[task].texts, args.limit),
         },
         **environment(args.device),
     }
@@ -237,11 +246,11 @@ def write_about(folder: Path, args: Any) -> None:
 
 def laplace(folders: Sequence[Path]) -> None:
     """The Laplace approximation of all stored features."""
-    methods = [m for m in GROUPS["post-hoc"] if isinstance(m, LastLayerLaplace)]
+    found = [m for m in GROUPS["post-hoc"] if isinstance(m, LastLayerLaplace)]
     for path in sorted(path for folder in folders for path in folder.glob("features-*")):
         problem, tests = load_features(path)
         seed = int(path.stem.rpartition("-")[2])
-        compare_methods(Models(problem), methods, [seed], tests, path.parent)
+        compare_methods(Models(problem), found, [seed], tests, path.parent)
         print(path)
 
 
@@ -250,9 +259,10 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, help="folder of an encoder")
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--task", choices=list(TASKS))
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tasks", choices=list(TASKS), nargs="+", default=list(TASKS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--weights", type=Path, help="folder of trained models, to share them")
     parser.add_argument("--methods", nargs="+", default=list(GROUPS), help="methods or groups")
     parser.add_argument("--features", action="store_true", help="write features, for --laplace")
     parser.add_argument("--laplace", type=Path, nargs="+", help="folders with features")

@@ -48,6 +48,10 @@ class RandomAttention(Method):
 babn.tune_noise(model, development_batches)
 probs = babn.predict(model, batch).probs"""
 
+    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
+        """One model."""
+        return [(self.variant, seed)]
+
     def fit(self, models: Models, seed: int) -> Fitted:
         """Fits noise level and temperature, as far as they are to be fitted."""
         model = models.get(self.variant, seed)
@@ -73,4 +77,4 @@ probs = babn.predict(model, batch).probs"""
         if self.temperature and not self.tuned:
             set_temperature(model, fit_temperature(predicted(data), labels_of(data)))
         chosen = {"level": get_noise_level(model), "temperature": get_temperature(model)}
-        return Fitted(predicted, [(self.variant, seed)], samples, chosen, tried)
+        return Fitted(predicted, self.trainings(seed), samples, chosen, tried)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from babn.evaluation.predictions import ensemble
 from babn.methods.interface import Fitted, Method, choose, labels_of
-from babn.methods.models import Batches, Models
+from babn.methods.models import Batches, Models, Variant
 from babn.prediction.result import Prediction
 
 APART = 1000
@@ -33,9 +33,17 @@ class Ensemble(Method):
     code: ClassVar[str] = """models = [train(seed) for seed in range(5)]
 probs = torch.stack([model(**batch).logits.softmax(-1) for model in models]).mean(0)"""
 
+    def seeds(self, seed: int) -> list[int]:
+        """The seeds of the members."""
+        return [seed + APART * i for i in range(self.size)]
+
+    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
+        """The models of all members."""
+        return [each for own in self.seeds(seed) for each in self.member.trainings(own)]
+
     def fit(self, models: Models, seed: int) -> Fitted:
         """Fits every member, and then the temperature."""
-        members = [self.member.fit(models, seed + APART * i) for i in range(self.size)]
+        members = [self.member.fit(models, own) for own in self.seeds(seed)]
 
         def joined(batches: Batches) -> Prediction:
             return ensemble(_equal_samples([member.predict(batches) for member in members]))
@@ -45,7 +53,7 @@ probs = torch.stack([model(**batch).logits.softmax(-1) for model in models]).mea
             _, temperature = choose({0.0: joined(data)}, labels_of(data), True)
         return Fitted(
             lambda batches: joined(batches).tempered(temperature),
-            [training for member in members for training in member.trainings],
+            self.trainings(seed),
             sum(member.passes for member in members),
             {"temperature": temperature} if self.temperature else {},
             sum(member.tried for member in members),

@@ -53,6 +53,10 @@ class Method(ABC):
     code: ClassVar[str] = ""
 
     @abstractmethod
+    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
+        """Variants and seeds of the models that the method uses."""
+
+    @abstractmethod
     def fit(self, models: Models, seed: int) -> Fitted:
         """Trains or gets the models of a seed, and chooses settings on development data."""
 
@@ -77,10 +81,6 @@ class TunedMethod(Method):
     @abstractmethod
     def predictor(self, models: Models, seed: int) -> Callable[[float, Batches], Prediction]:
         """A function that predicts with a setting."""
-
-    @abstractmethod
-    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
-        """The models that the method uses."""
 
     def passes(self, setting: float) -> int:
         """Forward passes for one prediction with a setting."""

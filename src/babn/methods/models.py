@@ -84,24 +84,24 @@ class Models:
 
     def get(self, variant: Variant, seed: int) -> nn.Module:
         """A new copy of the trained model, in evaluation mode."""
+        kept = self._find(variant, seed) or self._train(variant, seed)
+        model = variant.prepare(self.problem.build())
+        model.load_state_dict(kept["weights"])
+        return model.eval()
+
+    def _train(self, variant: Variant, seed: int) -> dict[str, Any]:
+        """Trains a model and keeps its weights, since a trainer may leave the model wrapped."""
         torch.manual_seed(seed)
         model = variant.prepare(self.problem.build())
-        kept = self._find(variant, seed)
-        if kept is None:
-            began = time.perf_counter()
-            self.problem.train(model, variant, seed)
-            self._keep(variant, seed, model, time.perf_counter() - began)
-        else:
-            model.load_state_dict(kept["weights"])
-        return model.eval()
+        began = time.perf_counter()
+        self.problem.train(model, variant, seed)
+        return self._keep(variant, seed, model, time.perf_counter() - began)
 
     def seconds(self, variant: Variant, seed: int) -> float:
         """Duration of the training."""
-        kept = self._find(variant, seed)
-        if kept is None:
+        if self._find(variant, seed) is None:
             self.get(variant, seed)
-            kept = self._kept[variant.name, seed]
-        return float(kept["seconds"])
+        return float(self._kept[variant.name, seed]["seconds"])
 
     def _find(self, variant: Variant, seed: int) -> dict[str, Any] | None:
         path = self._path(variant, seed)
@@ -109,13 +109,16 @@ class Models:
             self._kept[variant.name, seed] = torch.load(path, "cpu", weights_only=True)
         return self._kept.get((variant.name, seed))
 
-    def _keep(self, variant: Variant, seed: int, model: nn.Module, seconds: float) -> None:
+    def _keep(
+        self, variant: Variant, seed: int, model: nn.Module, seconds: float
+    ) -> dict[str, Any]:
         weights = {name: x.detach().cpu().clone() for name, x in model.state_dict().items()}
         kept = self._kept[variant.name, seed] = {"weights": weights, "seconds": seconds}
         path = self._path(variant, seed)
         if path is not None:
             make_folder(path.parent)
             replace_file(path, lambda partial: torch.save(kept, partial))
+        return kept
 
     def _path(self, variant: Variant, seed: int) -> Path | None:
         return None if self.folder is None else self.folder / f"{plain(variant.name)}-{seed}.pt"

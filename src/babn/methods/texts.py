@@ -43,6 +43,7 @@ def text_problem(
     development: Texts,
     recipe: Recipe,
     memory: float | None = None,
+    size: int = 256,
 ) -> Problem:
     """The problem of fine-tuning an encoder, in bfloat16 on a GPU.
 
@@ -53,6 +54,7 @@ def text_problem(
         development: Development data.
         recipe: How it is trained.
         memory: Gigabytes for one forward pass of a prediction.
+        size: Texts in a batch of a prediction.
     """
     pad = DataCollatorWithPadding(tokenizer)
     columns = (
@@ -74,4 +76,5 @@ def text_problem(
             bf16=torch.cuda.is_available(),
         )
 
-    return Problem(build, trained, train.batches(tokenizer), development.batches(tokenizer), memory)
+    training, tuning = (part.batches(tokenizer, size) for part in (train, development))
+    return Problem(build, trained, training, tuning, memory)

@@ -80,6 +80,7 @@ def _arguments(
         warmup_steps=recipe.warmup,
         seed=seed,
         logging_steps=logging_steps,
+        logging_nan_inf_filter=False,  # which waits for the GPU after each step
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,

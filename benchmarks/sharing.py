@@ -1,0 +1,124 @@
+"""Divides the work of a comparison among processes that share a folder.
+
+Every process goes through the same list of units in the same order, and does those that no other
+process has claimed. Trained models are shared in a folder of weights.
+"""
+
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from torch import nn
+
+from babn.methods.catalogue import TS
+from babn.methods.interface import Method
+from babn.methods.models import Batches, Models, Variant, plain
+from babn.methods.run import compare_methods
+
+Unit = tuple[str, Callable[[], object]]
+"""A name, by which it is claimed, and what is to be done."""
+
+LAG = 16
+"""Trainings that are begun after those of a method before it is evaluated, so that no process waits
+for another as long as there are no more of them than this."""
+
+
+def claim(path: Path) -> bool:
+    """Creates a file; false if it exists."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.open("x").close()
+    except FileExistsError:
+        return False
+    return True
+
+
+class SharedModels(Models):
+    """Models in a folder of weights; each is trained by one process, for which others wait."""
+
+    def get(self, variant: Variant, seed: int) -> nn.Module:
+        """A new copy of the trained model, in evaluation mode."""
+        path = self._path(variant, seed)
+        if path is None:
+            return super().get(variant, seed)
+        claimed = path.with_suffix(".claim")
+        while not path.is_file() and not claim(claimed):
+            time.sleep(0.2)
+        try:
+            return super().get(variant, seed)
+        finally:
+            if not path.is_file():  # so that others try it
+                claimed.unlink(missing_ok=True)
+
+
+def work(units: Iterable[Unit], folder: Path) -> None:
+    """Does every unit that no other process has claimed; a failure is reported, not raised.
+
+    Args:
+        units: The units.
+        folder: Where they are claimed, and `errors.txt` gets the tracebacks of failures.
+    """
+    for name, do in units:
+        if not claim(folder / "claims" / plain(name)):
+            continue
+        began = time.perf_counter()
+        try:
+            do()
+        except Exception as error:
+            with (folder / "errors.txt").open("a") as file:
+                file.write(f"{name}\n{traceback.format_exc()}\n")
+            print(f"FAILED {name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+        else:
+            print(f"{name}: {time.perf_counter() - began:.1f} s", flush=True)
+
+
+def schedule(
+    models: Models,
+    methods: Sequence[Method],
+    seeds: Sequence[int],
+    tests: Mapping[str, Batches],
+    folder: Path,
+) -> Iterator[Unit]:
+    """Units of trainings and of evaluations, the first methods first.
+
+    A method and the same with temperature scaling are one unit.
+
+    Args:
+        models: The models that methods are fitted to.
+        methods: The methods, the most important ones first.
+        seeds: Seeds of the trainings.
+        tests: Batches by the name of the test set.
+        folder: Gets the results.
+    """
+    trainings: dict[tuple[str, int], Variant] = {}
+    due: list[tuple[int, str, list[Method], int]] = []
+    for name, own in _pairs(methods).items():
+        for seed in seeds:
+            if _is_done(own, seed, folder):
+                continue
+            for variant, number in own[0].trainings(seed):
+                trainings.setdefault((variant.name, number), variant)
+            due.append((len(trainings) + LAG, name, own, seed))
+
+    def evaluation(name: str, own: list[Method], seed: int) -> Unit:
+        return f"{name} {seed}", partial(compare_methods, models, own, [seed], tests, folder)
+
+    for begun, ((name, seed), variant) in enumerate(trainings.items()):
+        while due and due[0][0] <= begun:
+            yield evaluation(*due.pop(0)[1:])
+        yield f"train {name} {seed}", partial(models.get, variant, seed)
+    yield from (evaluation(*each[1:]) for each in due)
+
+
+def _pairs(methods: Sequence[Method]) -> dict[str, list[Method]]:
+    """Methods without and with temperature scaling, by name."""
+    found: dict[str, list[Method]] = {}
+    for method in methods:
+        found.setdefault(method.name.removesuffix(TS), []).append(method)
+    return found
+
+
+def _is_done(methods: Sequence[Method], seed: int, folder: Path) -> bool:
+    return all((folder / f"{plain(each.name)}-{seed}.json").is_file() for each in methods)
