@@ -50,7 +50,7 @@ def shared_gpu() -> Iterator[None]:
 def sweep(grids: Sequence[Path], args: argparse.Namespace, *more: str) -> list[str]:
     """The command for some grids."""
     settings = [word for each in args.set for word in ("--set", each)]
-    start = [sys.executable, "-W", "ignore", "-m", "babn", "sweep", *map(str, grids)]
+    start = [sys.executable, "-W", "ignore", "-m", "babn_paper", "sweep", *map(str, grids)]
     return [*start, "--data", args.data, *settings, *more]
 
 

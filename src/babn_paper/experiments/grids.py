@@ -117,8 +117,8 @@ def read_grid(path: Path) -> Grid:
     `[every]` holds fields of every experiment, `[tasks.NAME]` and `[rules.NAME]` fields of a task
     and of an attention method, `[cells.TASK.RULE]` fields of a combination. `[search]` lists the
     values to try of each field, `[search.RULE]` those of one method; `[[search.RULE]]` lists
-    combinations of fields instead. `seeds` is a list; a task, a method or a combination may have
-    its own.
+    combinations of fields instead. `seeds` is a list; a task, a method, `[cells.TASK.RULE]` or an
+    entry of `[[search.RULE]]` may have its own.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -152,6 +152,8 @@ def _check(values: Mapping[str, Any], path: Path) -> None:
             raise ConfigError(
                 f"{path}: search.{rule}={together!r} is not possible. Give a list of tables."
             )
+        for fields in together if isinstance(together, list) else []:
+            _check_seeds(fields.get("seeds", [0]), path)
 
 
 def _is_table(value: Any) -> bool:
@@ -185,10 +187,12 @@ def _cells(values: Mapping[str, Any]) -> Iterator[Cell]:
         fields: dict[str, Any] = {"task": task, "rule": rule}
         for each in (values.get("every", {}), of_task, of_rule, of_both):
             fields = merged(fields, each)
-        seeds = fields.pop("seeds", None)
         for choice in _choices(values.get("search", {}), rule, values["rules"]):
-            name = "+".join(filter(None, [f"{task}-{rule}", label(choice)]))
-            yield Cell(name, merged(fields, choice), seeds)
+            chosen = merged(fields, choice)
+            seeds = chosen.pop("seeds", None)
+            tried = {name: value for name, value in choice.items() if name != "seeds"}
+            name = "+".join(filter(None, [f"{task}-{rule}", label(tried)]))
+            yield Cell(name, chosen, seeds)
 
 
 def _choices(

@@ -51,6 +51,18 @@ def test_a_rule_may_have_seeds_of_its_own(tmp_path: Path) -> None:
     assert seeds == {"softmax": {5, 6, 7}, "belief": {0, 1}}
 
 
+def test_fields_tried_together_may_have_seeds_of_their_own(tmp_path: Path) -> None:
+    together = "[{ steps = 9 }, { steps = 7, seeds = [3] }]"
+    text = GRID.replace("[search.belief]\nsettings.rho = [4, 12]", f"belief = {together}")
+    jobs = grid_of(text, tmp_path).jobs({})
+    tried = {job.folder.parent.name: set() for job in jobs if "steps=" in str(job.folder)}
+    for job in jobs:
+        if job.folder.parent.name in tried:
+            tried[job.folder.parent.name].add(job.experiment.seed)
+    assert tried["mrpc-belief+learning_rate=0.001+steps=9"] == {0, 1}
+    assert tried["mrpc-belief+learning_rate=0.001+steps=7"] == {3}
+
+
 def test_a_grid_is_tasks_by_rules_by_values_to_try(tmp_path: Path) -> None:
     grid = grid_of(GRID, tmp_path)
     cells = {cell.label: cell.values for cell in grid.cells}
@@ -90,6 +102,7 @@ def test_fields_can_be_tried_together(tmp_path: Path) -> None:
         ("[tasks", "cannot be read"),
         ("seeds = 3\n[tasks.mrpc]\n[rules.bam]", "seeds=3"),
         ("[tasks.mrpc]\n[rules.bam]\nseeds = 3", "seeds=3"),
+        ("[tasks.mrpc]\n[rules.bam]\n[search]\nbam = [{ seeds = 3 }]", "seeds=3"),
         ("tasks.mrpc = 3\n[rules.bam]", "tasks.mrpc is not a table"),
         ("[tasks.mrpc]\n[rules.bam]\n[search]\nsteps = 3", "search steps=3"),
         ("[tasks.mrpc]\n[rules.bam]\n[search.bam]\nmodel = 'ab'", "search model='ab'"),
