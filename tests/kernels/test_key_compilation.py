@@ -12,56 +12,36 @@ import triton
 from ahead_of_time import HOPPER, resources
 from triton.compiler import ASTSource
 
-from babn.kernels import key_attention, key_noise
+from babn.attention.belief import BeliefConfig
+from babn.attention.inputs import Inputs
+from babn.attention.method import ChainShape
+from babn.attention.noise_source import NoiseSource
+from babn.kernels import dispatch, key_attention, key_draw
 
 pytestmark = pytest.mark.slow
 
 
-def types_of(kernel: str, half: str) -> dict[str, Any]:
-    """The types of a kernel's arguments, without its constants."""
-    x, f, i = f"*{half}", "*fp32", "i32"
-    network = {"NET": (f, f, f, f)}
-    qkv = {"Q": x, "K": x, "V": x, "BIAS": f}
-    backward = {**qkv, "LSE": f, "DELTA": f, "DOUT": x}
-    sizes, slopes = {"sizes": (i,) * 4}, {"scale": "fp32", "slope": "fp32"}
-    drawn = {"K": x, "U": f, "SEEN": "*u8", "LOG_SHAPE": f, **network}
-    numbers = {"sizes": (i,) * 3, "numbers": ("fp32", "fp32")}
-    return {
-        "attend_forward": {**qkv, "OUT": x, "LSE": f, **_strides(4), **sizes, "scale": "fp32"},
-        "attend_backward_keys": {
-            **backward, "DK": x, "DV": x, "DBIAS": f, **_strides(6), **sizes, **slopes,
-        },
-        "attend_backward_queries": {
-            **backward, "OUT": x, "DQ": x, **_strides(6), **sizes, **slopes,
-        },
-        "draw_forward": {
-            **drawn, "TYPICAL": f, "SUMS": f, "BIAS": f, "SCALE": f, "LOC": f, "LOGITS": f,
-            "STATS": f, **numbers, "strides": (i, i, i),
-        },
-        "sum_keys": {"K": x, "SEEN": "*u8", "SUMS": f, "sizes": (i,) * 3, "strides": (i,) * 3},
-        "sum_slopes": {
-            "K": x, "U": f, "SEEN": "*u8", "SCALE": f, "STATS": f, "DBIAS": f, "DSCALE": f,
-            "DLOC": f, "SUMS": f, "sizes": (i,) * 3, "strides": (i,) * 3, "level": "fp32",
-        },
-        "draw_backward": {
-            **drawn, "SCALE": f, "STATS": f, "DBIAS": f, "DSCALE": f, "DLOC": f, "DLOGITS": f,
-            "SUMS": f, "DK": x, "PARTS": f, **numbers, **_strides(2),
-        },
-    }[kernel]  # fmt: skip
+IN_HALF = {"Q", "K", "V", "OUT", "DOUT", "DQ", "DK", "DV"}
+REAL = {"scale", "slope", "rho", "level"}
 
 
-def _strides(tensors: int) -> dict[str, Any]:
-    return {"strides": (("i32",) * 3,) * tensors}
+def type_of(name: str, half: str) -> str:
+    """The type of a kernel's argument, by its name."""
+    if name == "SEEN":
+        return "*u8"
+    if name.isupper():
+        return f"*{half}" if name in IN_HALF else "*fp32"
+    return "fp32" if name in REAL else "i32"
 
 
 def compiled(module: str, name: str, half: str, options: dict[str, Any]) -> dict[str, int]:
     """Registers, spilled bytes and shared memory of a kernel; run where nothing is interpreted."""
     kernel = getattr(importlib.import_module(f"babn.kernels.{module}"), name)
-    types, how = types_of(name, half), {}
-    for option in ("num_warps", "num_stages"):
-        how[option] = options.get(option, {"num_warps": 4, "num_stages": 3}[option])
+    how = {"num_warps": options["num_warps"], "num_stages": options.get("num_stages", 3)}
     constants = {key: value for key, value in options.items() if key in kernel.arg_names}
-    signature = {key: types.get(key, "constexpr") for key in kernel.arg_names}
+    signature = {
+        key: "constexpr" if key in constants else type_of(key, half) for key in kernel.arg_names
+    }
     aligned = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(signature)
                if str(signature[n]).startswith("*")}  # fmt: skip
     source = ASTSource(kernel, signature, constants, aligned)
@@ -95,17 +75,84 @@ def test_attention_fits_its_registers(
     assert found["shared"] <= 227 * 1024, found
 
 
+DRAWS = {
+    "sum_keys": "key_draw",
+    "draw_forward": "key_draw",
+    "sum_slopes": "key_draw_backward",
+    "draw_backward": "key_draw_backward",
+}
+
+
 @pytest.mark.parametrize(
     ("half", "size"), [("bf16", 64), ("fp16", 32), ("fp32", 64), ("bf16", 256)]
 )
-@pytest.mark.parametrize("kernel", ["sum_keys", "draw_forward", "sum_slopes", "draw_backward"])
+@pytest.mark.parametrize("kernel", DRAWS)
 def test_draws_fit_their_registers(
     kernel: str, half: str, size: int, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
-    network = key_noise.Network(torch.empty(10, size), *(torch.empty(10) for _ in range(3)))
-    noise = key_noise.DrawSettings(2.0, 1.0, False, False, True, True)
+    network = key_draw.Network(torch.empty(10, size), *(torch.empty(10) for _ in range(3)))
+    noise = key_draw.DrawSettings(2.0, 1.0, False, False, True, True)
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
     key = torch.empty(1, 1, 512, size, dtype=kinds[half])
-    options = key_noise.options_of(key, network, True, noise)
-    found = compile_kernel("key_noise", kernel, half, options)
+    options = key_draw.options_of(key, network, True, noise)
+    found = compile_kernel(DRAWS[kernel], kernel, half, options)
     assert found["stack"] <= 64, found
+
+
+class Hopper:
+    """What torch's compiler asks Triton's driver for, without a GPU."""
+
+    def get_current_target(self) -> Any:
+        return HOPPER
+
+
+def captured(tokens: int) -> list[tuple[str, list[str]]]:
+    """Kernels in the graphs of a call and its gradient, and the arguments that each one writes."""
+    import torch.utils._triton as torch_triton
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    torch_triton.has_triton = lambda: True
+    triton.runtime.driver.set_active(Hopper())
+    method = BeliefConfig().build(ChainShape(4, 16, parameter_sets=(0,)))
+    found = []
+
+    def compile_nothing(graph: Any, _: Any) -> Any:
+        for node in graph.graph.nodes:
+            if "kernel_idx" in node.kwargs:
+                kernel = kernel_side_table.get_kernel(node.kwargs["kernel_idx"])
+                name = getattr(kernel, "fn", kernel).fn.__name__
+                found.append((name, sorted(node.kwargs["tensors_to_clone"])))
+        results = next(node for node in graph.graph.nodes if node.op == "output").args[0]
+        values = [None if each is None else each.meta["val"] for each in results]
+        return make_boxed_func(
+            lambda *_: [None if x is None else torch.zeros(x.shape, dtype=x.dtype) for x in values]
+        )
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        request = dispatch.Request(True, True, NoiseSource())
+        output, parts = dispatch.attend_by_keys(method, 0, Inputs(q, k, v, 0.25), request)
+        assert parts is not None
+        return output.sum() + parts.elementwise().sum()
+
+    backend = aot_autograd(fw_compiler=compile_nothing, bw_compiler=compile_nothing)
+    tensors = [torch.randn(2, 4, tokens, 16, requires_grad=True) for _ in range(3)]
+    torch.compile(call, backend=backend, fullgraph=True)(*tensors).backward()
+    return found
+
+
+@pytest.mark.parametrize(("tokens", "shares"), [(40, False), (300, True)])
+def test_compilers_see_the_kernels_and_what_they_write(tokens: int, shares: bool) -> None:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        found = pool.submit(captured, tokens).result()
+    expected = [
+        ("sum_keys", ["SUMS"]),
+        ("draw_forward", ["BIAS", "NUMBERS", "STATS"]),
+        ("attend_forward", ["LSE", "OUT"]),
+        ("attend_backward_queries", ["DELTA", "DQ"]),
+        ("attend_backward_keys", ["DBIAS", "DK", "DV"]),
+        ("sum_slopes", ["SUMS"]),
+        ("draw_backward", ["DK", "PARTS"]),
+    ]
+    assert found == [each for each in expected if shares or not each[0].startswith("sum")]

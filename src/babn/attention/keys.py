@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from babn.attention.inputs import Scores, repeat_heads
+from babn.attention.inputs import Inputs, Scores, repeat_heads
 from babn.attention.masking import (
     Mask,
     is_rowwise,
@@ -23,6 +23,7 @@ from babn.attention.noise_source import NoiseLike
 from babn.attention.prior import KeyNetwork
 from babn.distributions import Gamma, Weibull, weibull_gamma
 from babn.distributions.location_scale import LogLocationScale
+from babn.distributions.noise import NoiseName
 
 if TYPE_CHECKING:
     from babn.attention.belief import BeliefConfig
@@ -43,46 +44,48 @@ LARGEST_K = 1e4
 
 @dataclass(frozen=True)
 class KeyKL:
-    """The numbers of a call that its KL is computed from, one for each key.
+    """The numbers of a call that its KL is computed from, three for each key.
 
     Args:
-        variables: The posterior.
-        logits: Logits of the prior's shapes.
+        numbers: Scales and locations of the posterior, and logits of the prior's shapes.
+        noise: The noise of the posterior.
         seen: The keys that any query sees.
         beta: Rate of the prior.
 
     Example:
         >>> zero = torch.zeros(1, 1, 1, 4)
-        >>> KeyKL(Weibull(zero + 1, zero), zero, None, 1.0).elementwise()  # both exponential
+        >>> numbers = torch.stack([zero + 1, zero, zero])  # both distributions exponential
+        >>> KeyKL(numbers, "exact", None, 1.0).elementwise()
         tensor([[[[0., 0., 0., 0.]]]])
     """
 
-    variables: Weibull
-    logits: Float[Tensor, "batch head 1 key"]
+    numbers: Float[Tensor, "3 batch head 1 key"]
+    noise: NoiseName
     seen: Mask | None
     beta: float
 
     def elementwise(self) -> Float[Tensor, "batch head 1 key"]:
         """The KL of each variable; zero at keys that no query sees."""
-        log_alpha = log_normalize(self.logits, self.seen) + _log_count(self.seen, self.logits)
-        return zero_masked(weibull_gamma(self.variables, Gamma(log_alpha, self.beta)), self.seen)
+        scale, loc, logits = self.numbers.unbind()
+        q = Weibull.with_mean_one(scale, self.noise, loc)
+        log_alpha = log_normalize(logits, self.seen) + _log_count(self.seen, logits)
+        return zero_masked(weibull_gamma(q, Gamma(log_alpha, self.beta)), self.seen)
 
     @property
     def size(self) -> tuple[Any, ...]:
         """What calls must have in common to be joined."""
         seen = None if self.seen is None else self.seen.shape
-        return self.logits.shape, self.logits.device, seen, self.beta
+        return self.numbers.shape, self.numbers.device, self.noise, seen, self.beta
 
     @staticmethod
     def joined(calls: Sequence["KeyKL"]) -> "KeyKL":
         """Calls of one size as one batch, which takes no more operations than a single call."""
         seen = [each.seen for each in calls if each.seen is not None]
-        batch = len(calls[0].logits)
-        return KeyKL(
-            Weibull.joined([each.variables for each in calls]),
-            torch.cat([each.logits for each in calls]),
-            torch.cat([each.expand(batch, -1, -1, -1) for each in seen]) if seen else None,
-            calls[0].beta,
+        batch = calls[0].numbers.shape[1]
+        return replace(
+            calls[0],
+            numbers=torch.cat([each.numbers for each in calls], 1),
+            seen=torch.cat([each.expand(batch, -1, -1, -1) for each in seen]) if seen else None,
         )
 
 
@@ -100,8 +103,8 @@ class KeyPosterior(Posterior):
     Example:
         >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
         >>> zero = torch.zeros(1, 1, 1, 2)
-        >>> variables = Weibull(zero + 1, zero)
-        >>> posterior = KeyPosterior(scores, variables, lambda: KeyKL(variables, zero, None, 1.0))
+        >>> parts = KeyKL(torch.stack([zero + 1, zero, zero]), "exact", None, 1.0)
+        >>> posterior = KeyPosterior(scores, Weibull(zero + 1, zero), lambda: parts)
         >>> posterior.relative_std()
         tensor([[[[1., 1.]]]])
     """
@@ -136,12 +139,7 @@ class KeyPosterior(Posterior):
         self, mask: Mask | None, rows: Bool[Tensor, "#batch #head query"] | None
     ) -> Bool[Tensor, "#batch #head 1 #key"] | None:
         """The keys that any query sees which counts."""
-        if rows is None:
-            return keys_seen(mask)
-        if mask is not None and mask.shape[-2] > 1:
-            return keys_seen(mask & rows.unsqueeze(-1))
-        any_row = rows.any(-1)[..., None, None]
-        return any_row if mask is None else mask & any_row
+        return keys_that_count(mask, rows)
 
     def kl(self) -> Float[Tensor, "batch head 1 key"]:
         """KL of each key's variable from its prior."""
@@ -225,31 +223,18 @@ class KeyBeliefMethod(AttentionMethod):
         scale = repeat_heads(scale.unsqueeze(2), scores.phi.shape[1]).to(scores.phi.dtype)
         return Weibull.with_mean_one(scale, self.config.noise)
 
-    def is_rowwise(self, scores: Scores) -> bool:
+    def is_rowwise(self, call: Scores | Inputs) -> bool:
         """Whether queries see different keys, so that shapes are relative to the dry run's."""
         if self.rowwise is not None:
             return self.rowwise
-        return scores.causal or is_rowwise(scores.mask)
-
-    def posterior_of(
-        self,
-        scores: Scores,
-        scale: Float[Tensor, "batch keyhead key"],
-        loc: Float[Tensor, "batch keyhead key"],
-        logits: Float[Tensor, "batch keyhead key"],
-    ) -> KeyPosterior:
-        """The posterior of a call whose numbers a kernel has computed."""
-        heads = scores.phi.shape[1]
-        scale, loc, logits = (repeat_heads(x.unsqueeze(2), heads) for x in (scale, loc, logits))
-        q = Weibull.with_mean_one(scale, self.config.noise, loc)
-        seen, beta = keys_seen(scores.mask), self.config.beta
-        return KeyPosterior(scores, q, lambda: KeyKL(q, logits, seen, beta))
+        return call.causal or is_rowwise(call.mask)
 
     def _kl_parts(self, step: int, scores: Scores, q: Weibull) -> KeyKL:
         prior_net = cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])
         logits = prior_net(scores.key).to(scores.phi.dtype).unsqueeze(2)
         logits = repeat_heads(logits, scores.phi.shape[1])
-        return KeyKL(q, logits, keys_seen(scores.mask), self.config.beta)
+        numbers = torch.stack([q.scale, q.loc, logits])
+        return KeyKL(numbers, self.config.noise, keys_seen(scores.mask), self.config.beta)
 
 
 class _Scale(torch.autograd.Function):
@@ -317,6 +302,23 @@ def _mean(
         return x.mean(-2, keepdim=True, dtype=dtype)
     count = seen.sum(-1, keepdim=True).clamp(min=1).unsqueeze(-1)
     return _shown(x, seen).sum(-2, keepdim=True, dtype=dtype) / count
+
+
+def keys_that_count(
+    mask: Mask | None, rows: Bool[Tensor, "#batch #head query"] | None
+) -> Bool[Tensor, "#batch #head 1 #key"] | None:
+    """The keys that any query sees which counts, as a mask of one row.
+
+    Args:
+        mask: The mask of the call.
+        rows: The queries that count; all by default.
+    """
+    if rows is None:
+        return keys_seen(mask)
+    if mask is not None and mask.shape[-2] > 1:
+        return keys_seen(mask & rows.unsqueeze(-1))
+    any_row = rows.any(-1)[..., None, None]
+    return any_row if mask is None else mask & any_row
 
 
 def keys_seen(mask: Mask | None) -> Mask | None:

@@ -147,9 +147,9 @@ class ForwardContext:
         chain, step = place = self._next_place(site)
         self._note_memory(math.prod(inputs.pairs), 1)
         request = dispatch.Request(True, self.with_kl, self._noise(place), self.level)
-        output, posterior = dispatch.attend_by_keys(self._method(chain), step, inputs, request)
-        if posterior is not None:
-            self.layer_kl.keep(place, posterior, posterior.scores)
+        output, parts = dispatch.attend_by_keys(self._method(chain), step, inputs, request)
+        if parts is not None:
+            self.layer_kl.keep_keys(place, parts, inputs)
         return output
 
     def _upward(

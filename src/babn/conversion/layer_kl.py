@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from babn.attention.inputs import Inputs, Scores
-from babn.attention.keys import KeyKL, KeyPosterior
+from babn.attention.keys import KeyKL, KeyPosterior, keys_that_count
 from babn.attention.masking import tokens_seen
 from babn.attention.method import Posterior
 from babn.conversion.state import BeliefState
@@ -44,13 +44,20 @@ class LayerKL:
                 self.recurrent[place].append((kl, posterior.kl_mask(scores.mask, rows)))
             return
         if isinstance(posterior, KeyPosterior):
-            parts = posterior.kl_parts()
-            if not self.finished:  # recomputation under checkpointing comes later
-                self.waiting[place] = parts, posterior.kl_mask(scores.mask, rows)
+            self._wait(place, posterior.kl_parts(), keys_that_count(scores.mask, rows))
             return
         kl = posterior.kl()
         if kl is not None:  # in recomputation the same value again
             self._reduce([place], kl, posterior.kl_mask(scores.mask, rows))
+
+    def keep_keys(self, place: Place, parts: KeyKL, inputs: Inputs) -> None:
+        """Keeps the KL of a call whose kernel has computed its numbers."""
+        rows = self._rows_that_count(place, inputs.mask, *inputs.pairs[-2:])
+        self._wait(place, parts, keys_that_count(inputs.mask, rows))
+
+    def _wait(self, place: Place, parts: KeyKL, mask: Tensor | None) -> None:
+        if not self.finished:  # recomputation under checkpointing comes later
+            self.waiting[place] = parts, mask
 
     def _reduce(self, places: list[Place], kl: Tensor, mask: Tensor | None) -> None:
         """Reduces the KL of a call, or of several along a first axis."""

@@ -39,6 +39,7 @@ from babn.kernels.tiles import (
     store_logits,
     store_pairs,
     store_rows,
+    tile_and_plane,
     visible,
     where_seen,
 )
@@ -63,7 +64,7 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
     row_sum = tl.zeros([BLOCK_M], tl.float32)
     prior_sum = tl.zeros([BLOCK_M], tl.float32)
     dquery = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    parts = parts_of_block(C.BLOCK_M)
+    parts = parts_of_block(n, C.BLOCK_M)
     for start in range(0, end, C.BLOCK_N):
         keys = start + tl.arange(0, C.BLOCK_N)
         seen = visible(MASK, mask_strides, rows, keys, n, m, C)
@@ -168,7 +169,7 @@ def complete_rows(call, sums, C: tl.constexpr):
     row_sum, prior_sum, dquery = sums
     rows, in_rows, columns, _ = tile
     ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
-    parts = parts_of_block(C.BLOCK_M)
+    parts = parts_of_block(n, C.BLOCK_M)
     for start in range(0, end, C.BLOCK_N):
         keys = start + tl.arange(0, C.BLOCK_N)
         seen = visible(MASK, mask_strides, rows, keys, n, m, C)
@@ -189,10 +190,11 @@ def complete_rows(call, sums, C: tl.constexpr):
 
 
 @triton.jit
-def parts_of_block(BLOCK_M: tl.constexpr):
+def parts_of_block(n, BLOCK_M: tl.constexpr):
     """The parts into which the prior's gradients of a block of rows are summed."""
     PARTS: tl.constexpr = BLOCK_M // ROWS_OF_A_PART
-    return tl.program_id(0) * PARTS + tl.arange(0, PARTS)
+    tile, _ = tile_and_plane(n, BLOCK_M)
+    return tile * PARTS + tl.arange(0, PARTS)
 
 
 @triton.jit
@@ -223,9 +225,9 @@ def attend_backward_rows(
      mask_strides, bias_strides) = strides  # fmt: skip
     heads, groups, n, m, prior_parts, rows_per_seed = sizes
     factor = numbers[0]
-    plane = tl.program_id(1)
+    tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
-    rows = tl.program_id(0) * C.BLOCK_M + tl.arange(0, C.BLOCK_M)
+    rows = tile * BLOCK_M + tl.arange(0, C.BLOCK_M)
     in_rows = rows < n
     row_places = plane.to(tl.int64) * n + rows
     columns, value_columns = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_DV)
@@ -289,7 +291,7 @@ def attend_backward_rows(
     if C.MASK_TYPE:
         # Zeros for keys that no query of the block sees.
         nothing = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-        parts = parts_of_block(C.BLOCK_M)
+        parts = parts_of_block(n, C.BLOCK_M)
         for start in range(end, m, C.BLOCK_N):
             keys = start + tl.arange(0, C.BLOCK_N)
             inside = in_rows[:, None] & (keys < m)[None, :]
@@ -320,9 +322,9 @@ def attend_backward_columns(inputs, outputs, strides, sizes, factor, C: tl.const
     DK, DVALUE = outputs
     q_strides, dout_strides, dk_strides, dv_strides = strides
     heads, n, m = sizes
-    plane = tl.program_id(1)
+    tile, plane = tile_and_plane(m, BLOCK_N)
     batch, head = plane // heads, plane % heads
-    keys = tl.program_id(0) * C.BLOCK_N + tl.arange(0, C.BLOCK_N)
+    keys = tile * BLOCK_N + tl.arange(0, C.BLOCK_N)
     columns, value_columns = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_DV)
     Q = at_head(Q, q_strides, batch, head)
     DOUT = at_head(DOUT, dout_strides, batch, head)
@@ -335,7 +337,7 @@ def attend_backward_columns(inputs, outputs, strides, sizes, factor, C: tl.const
         is_seen = True
         if C.MASK_TYPE:
             ends = tl.load(ROW_END + plane.to(tl.int64) * n + rows, mask=rows < n, other=0)
-            is_seen = tl.max(ends) > tl.program_id(0) * C.BLOCK_N
+            is_seen = tl.max(ends) > tile * BLOCK_N
         if is_seen:
             inside = (rows[:, None] < n) & (keys[None, :] < m)
             at = pair_offsets(rows, keys, m, 1)

@@ -20,7 +20,7 @@ from torch import Tensor
 from babn.attention.bam import BamConfig, BamMethod
 from babn.attention.belief import BeliefConfig, BeliefMethod, UpwardStates, WeibullEncoder
 from babn.attention.inputs import Inputs
-from babn.attention.keys import KeyBeliefMethod, KeyPosterior
+from babn.attention.keys import KeyBeliefMethod, KeyKL, keys_seen
 from babn.attention.masking import from_ranks, is_rowwise, normalize
 from babn.attention.method import AttentionMethod, MethodConfig
 from babn.attention.noise_source import NoiseLike, NoiseSource
@@ -114,7 +114,12 @@ def why_not_triton(inputs: Inputs, forced: bool) -> str | None:
 
 
 def takes_key_kernel(inputs: Inputs) -> bool:
-    """Whether the kernel for one variable per key applies: several queries, and no pair mask."""
+    """Whether the kernel for one variable per key applies: several queries, and no pair mask.
+
+    Compilers take kernels only for GPUs, and not those of the interpreter.
+    """
+    if torch.compiler.is_compiling() and not inputs.query.is_cuda:
+        return False
     sizes = inputs.query.shape[-1], inputs.key.shape[-1], inputs.value.shape[-1]
     return (
         inputs.bias is None
@@ -126,8 +131,8 @@ def takes_key_kernel(inputs: Inputs) -> bool:
 
 def attend_by_keys(
     method: AttentionMethod, step: int, inputs: Inputs, request: Request
-) -> tuple[Float[Tensor, "batch head query dim"], KeyPosterior | None]:
-    """A sample's output of a call with one variable per key, and the posterior if it has a KL.
+) -> tuple[Float[Tensor, "batch head query dim"], KeyKL | None]:
+    """A sample's output of a call with one variable per key, and what its KL is computed from.
 
     Args:
         method: The method.
@@ -135,28 +140,39 @@ def attend_by_keys(
         inputs: A call for which `takes_key_kernel` holds.
         request: What to compute.
     """
-    from babn.kernels.key_op import KeyAttention
+    from babn.kernels.key_draw import DrawSettings
+    from babn.kernels.key_op import Call, KeyAttention
 
     assert isinstance(method, KeyBeliefMethod)
     batch, heads, queries, keys = inputs.pairs
-    config, own, scores = method.config, method.parameter_sets[step], inputs.without_scores()
+    config, own = method.config, method.parameter_sets[step]
     q, k, v = (
         x if x.stride(-1) == 1 else x.contiguous() for x in (inputs.query, inputs.key, inputs.value)
     )
-    u = request.noise_source.key_uniform(
-        q.new_empty(batch, heads, 1, keys, dtype=torch.float32), queries
-    )
+    like = q.new_empty((batch, heads, 1, keys), dtype=torch.float32)
     seen = None
     if inputs.mask is not None:
         seen = inputs.mask[:, 0, 0].expand(batch, keys).contiguous().view(torch.uint8)
     network = cast(KeyNetwork, method.prior_nets[own])
-    output, scale, loc, logits = KeyAttention.apply(
-        q, k, v, u.view(batch, heads, keys), seen, method.log_shape[own], method.energies[own],
-        network.inner.weight, network.inner.bias, network.outer.weight, network.outer.bias,
-        inputs.scale, inputs.causal, config.rho, request.level, config.noise != "exact",
-        config.noise == "truncated", not method.is_rowwise(scores), request.with_kl,
+    inner, outer = network.inner, network.outer
+    noise = DrawSettings(
+        config.rho,
+        request.level,
+        config.noise != "exact",
+        config.noise == "truncated",
+        not method.is_rowwise(inputs),
+        request.with_kl,
+    )
+    output, numbers = KeyAttention.apply(
+        q, k, v, request.noise_source.key_uniform(like, queries), seen, method.log_shape,
+        method.energies, inner.weight, inner.bias, outer.weight, outer.bias,
+        Call(own, inputs.scale, inputs.causal, noise),
     )  # fmt: skip
-    return output, method.posterior_of(scores, scale, loc, logits) if request.with_kl else None
+    if not request.with_kl:
+        return output, None
+    if (groups := heads // k.shape[1]) > 1:
+        numbers = numbers.repeat_interleave(groups, 2)
+    return output, KeyKL(numbers, config.noise, keys_seen(inputs.mask), config.beta)
 
 
 def attend(

@@ -32,6 +32,7 @@ from babn.kernels.tiles import (
     log_shape_of_rows,
     scores,
     store_rows,
+    tile_and_plane,
     visible,
     where_seen,
 )
@@ -181,9 +182,9 @@ def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
      bias_strides) = strides  # fmt: skip
     heads, groups, n, m, rows_per_seed = sizes
     factor = numbers[0]
-    plane = tl.program_id(1)
+    tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
-    rows = tl.program_id(0) * C.BLOCK_M + tl.arange(0, C.BLOCK_M)
+    rows = tile * BLOCK_M + tl.arange(0, C.BLOCK_M)
     in_rows = rows < n
     row_places = plane.to(tl.int64) * n + rows
     columns, value_columns = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_DV)

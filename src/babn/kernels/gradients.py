@@ -135,7 +135,7 @@ def _gradients(
         NUM_LOGITS=kinds, IS_COMPLETE=settings.complete(prior),
     )  # fmt: skip
     launch_rows(
-        (triton.cdiv(n, flags.BLOCK_M), batch * heads),
+        (triton.cdiv(n, flags.BLOCK_M) * batch * heads, 1),
         ((q, k, v, logits, prior_or_any, pairs.mask, pairs.bias,
           q if seeds is None else seeds),
          (saved.out, saved.lse, saved.score_lse, saved.prior_lse, saved.smallest, saved.row_end,
@@ -150,7 +150,7 @@ def _gradients(
     )  # fmt: skip
     flags, options = compiled_for("columns", q, v, m, mask, bias)
     launch_columns(
-        (triton.cdiv(m, flags.BLOCK_N), batch * heads),
+        (triton.cdiv(m, flags.BLOCK_N) * batch * heads, 1),
         ((q, saved.dout, weights, dscores, saved.row_end), (outputs.k, outputs.v)),
         ((q.stride(), saved.dout.stride(), outputs.k.stride(), outputs.v.stride()),
          (heads, n, m), numbers[0]),

@@ -15,7 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, token_by_token
+from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, float32_products, token_by_token
+from babn.kernels.tiles import tile_and_plane
 
 LOWEST = tl.constexpr(-1e30)
 """Start of a row's maximum; finite, so that rows without keys give zeros and not NaN."""
@@ -25,9 +26,15 @@ TILES = {"forward": (128, 64, 4), "keys": (64, 64, 4), "queries": (128, 64, 4)}
 
 
 @triton.jit
-def _at(X, strides, batch, head):
+def _at(X, batch_stride, head_stride, batch, head):
     """The plane of one example and head."""
-    return X + batch.to(tl.int64) * strides[0] + head.to(tl.int64) * strides[1]
+    return X + batch.to(tl.int64) * batch_stride + head.to(tl.int64) * head_stride
+
+
+@triton.jit
+def _token_by_token(X, batch, head, heads, tokens, HEAD_DIM: tl.constexpr):
+    """The plane of one example and head in a result, in which the heads of a token are adjacent."""
+    return X + (batch.to(tl.int64) * tokens * heads + head) * HEAD_DIM
 
 
 @triton.jit
@@ -54,28 +61,27 @@ def _store(X, x, rows, columns, stride, end, HEAD_DIM: tl.constexpr, EVEN: tl.co
 
 @triton.jit
 def attend_forward(
-    Q, K, V, BIAS, OUT, LSE, strides, sizes, scale,
+    Q, K, V, BIAS, OUT, LSE, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
+    heads, groups, n, m, scale,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """The output of a block of queries, and the logarithm of their normalisers to base 2."""
-    q_strides, k_strides, v_strides, out_strides = strides
-    heads, groups, n, m = sizes
-    plane = tl.program_id(1)
+    tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.arange(0, BLOCK_D)
-    K = _at(K, k_strides, batch, head // groups)
-    V = _at(V, v_strides, batch, head // groups)
+    K = _at(K, k_batch, k_head, batch, head // groups)
+    V = _at(V, v_batch, v_head, batch, head // groups)
     BIAS += plane.to(tl.int64) * m
-    q = _load(_at(Q, q_strides, batch, head), rows, columns, q_strides[2], n, HEAD_DIM, EVEN_M)
+    q = _load(_at(Q, q_batch, q_head, batch, head), rows, columns, q_row, n, HEAD_DIM, EVEN_M)
     top = tl.full([BLOCK_M], LOWEST, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     out = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    end = tl.minimum(m, (tl.program_id(0) + 1) * BLOCK_M) if CAUSAL else m
+    end = tl.minimum(m, (tile + 1) * BLOCK_M) if CAUSAL else m
     for start in range(0, end, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
-        k = _load(K, keys, columns, k_strides[2], m, HEAD_DIM, EVEN_N)
+        k = _load(K, keys, columns, k_row, m, HEAD_DIM, EVEN_N)
         bias = tl.load(BIAS + keys, mask=keys < m, other=float("-inf"))
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale + bias[None, :]
         if CAUSAL:
@@ -84,49 +90,52 @@ def attend_forward(
         p = tl.exp2(s - higher[:, None])
         shrink = tl.exp2(top - higher)
         total = total * shrink + tl.sum(p, 1)
-        v = _load(V, keys, columns, v_strides[2], m, HEAD_DIM, EVEN_N)
+        v = _load(V, keys, columns, v_row, m, HEAD_DIM, EVEN_N)
         out = tl.dot(p.to(v.dtype), v, out * shrink[:, None], input_precision=PRECISION)
         top = higher
     lse = tl.where(total > 0, top + tl.log2(total), -LOWEST)
     out = out / tl.where(total > 0, total, 1.0)[:, None]
     tl.store(LSE + plane.to(tl.int64) * n + rows, lse, mask=rows < n)
-    OUT = _at(OUT, out_strides, batch, head)
-    _store(OUT, out, rows, columns, out_strides[2], n, HEAD_DIM, EVEN_M)
+    OUT = _token_by_token(OUT, batch, head, heads, n, HEAD_DIM)
+    _store(OUT, out, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
 
 
 @triton.jit
 def attend_backward_keys(
-    Q, K, V, BIAS, LSE, DELTA, DOUT, DK, DV, DBIAS, strides, sizes, scale, slope,
+    Q, K, V, BIAS, LSE, DELTA, DOUT, DK, DV, DBIAS, q_batch, q_head, q_row, k_batch, k_head, k_row,
+    v_batch, v_head, v_row, dout_batch, dout_head, dout_row, heads, groups, n, m, scale, slope,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a block of keys with their values and log factors, over all their queries."""
-    q_strides, k_strides, v_strides, dout_strides, dk_strides, dv_strides = strides
-    heads, groups, n, m = sizes
     key_heads = heads // groups
-    batch, key_head = tl.program_id(1) // key_heads, tl.program_id(1) % key_heads
-    keys = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    tile, key_plane = tile_and_plane(m, BLOCK_N)
+    batch, key_head = key_plane // key_heads, key_plane % key_heads
+    keys = tile * BLOCK_N + tl.arange(0, BLOCK_N)
     columns = tl.arange(0, BLOCK_D)
-    k = _load(_at(K, k_strides, batch, key_head), keys, columns, k_strides[2], m, HEAD_DIM, EVEN_N)
-    v = _load(_at(V, v_strides, batch, key_head), keys, columns, v_strides[2], m, HEAD_DIM, EVEN_N)
+    k = _load(_at(K, k_batch, k_head, batch, key_head), keys, columns, k_row, m, HEAD_DIM, EVEN_N)
+    v = _load(_at(V, v_batch, v_head, batch, key_head), keys, columns, v_row, m, HEAD_DIM, EVEN_N)
     dk = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
-    first = (tl.program_id(0) * BLOCK_N) // BLOCK_M * BLOCK_M if CAUSAL else 0
+    first = tile * BLOCK_N // BLOCK_M * BLOCK_M if CAUSAL else 0
     for group in range(groups):
         head = key_head * groups + group
         plane = (batch * heads + head).to(tl.int64)
-        QH, DOUTH = _at(Q, q_strides, batch, head), _at(DOUT, dout_strides, batch, head)
+        QH, DOUTH = (
+            _at(Q, q_batch, q_head, batch, head),
+            _at(DOUT, dout_batch, dout_head, batch, head),
+        )
         bias = tl.load(BIAS + plane * m + keys, mask=keys < m, other=float("-inf"))
         dbias = tl.zeros([BLOCK_N], tl.float32)
         for start in range(first, n, BLOCK_M):
             rows = start + tl.arange(0, BLOCK_M)
-            q = _load(QH, rows, columns, q_strides[2], n, HEAD_DIM, EVEN_M)
+            q = _load(QH, rows, columns, q_row, n, HEAD_DIM, EVEN_M)
             lse = tl.load(LSE + plane * n + rows, mask=rows < n, other=-LOWEST)
             s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale + bias[:, None]
             p = tl.exp2(s - lse[None, :])
             if CAUSAL:
                 p = tl.where(rows[None, :] >= keys[:, None], p, 0.0)
-            dout = _load(DOUTH, rows, columns, dout_strides[2], n, HEAD_DIM, EVEN_M)
+            dout = _load(DOUTH, rows, columns, dout_row, n, HEAD_DIM, EVEN_M)
             dv = tl.dot(p.to(dout.dtype), dout, dv, input_precision=PRECISION)
             delta = tl.load(DELTA + plane * n + rows, mask=rows < n, other=0.0)
             dp = tl.dot(v, tl.trans(dout), input_precision=PRECISION)
@@ -134,41 +143,41 @@ def attend_backward_keys(
             dbias += tl.sum(ds, 1)
             dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
         tl.store(DBIAS + plane * m + keys, dbias, mask=keys < m)
-    DK, DV = _at(DK, dk_strides, batch, key_head), _at(DV, dv_strides, batch, key_head)
-    _store(DK, dk * slope, keys, columns, dk_strides[2], m, HEAD_DIM, EVEN_N)
-    _store(DV, dv, keys, columns, dv_strides[2], m, HEAD_DIM, EVEN_N)
+    DK = _token_by_token(DK, batch, key_head, key_heads, m, HEAD_DIM)
+    DV = _token_by_token(DV, batch, key_head, key_heads, m, HEAD_DIM)
+    _store(DK, dk * slope, keys, columns, key_heads * HEAD_DIM, m, HEAD_DIM, EVEN_N)
+    _store(DV, dv, keys, columns, key_heads * HEAD_DIM, m, HEAD_DIM, EVEN_N)
 
 
 @triton.jit
 def attend_backward_queries(
-    Q, K, V, BIAS, LSE, OUT, DOUT, DQ, DELTA, strides, sizes, scale, slope,
+    Q, K, V, BIAS, LSE, OUT, DOUT, DQ, DELTA, q_batch, q_head, q_row, k_batch, k_head, k_row,
+    v_batch, v_head, v_row, dout_batch, dout_head, dout_row, heads, groups, n, m, scale, slope,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a block of queries over all their keys, and products of output and gradient."""
-    q_strides, k_strides, v_strides, out_strides, dout_strides, dq_strides = strides
-    heads, groups, n, m = sizes
-    plane = tl.program_id(1)
+    tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.arange(0, BLOCK_D)
-    K = _at(K, k_strides, batch, head // groups)
-    V = _at(V, v_strides, batch, head // groups)
+    K = _at(K, k_batch, k_head, batch, head // groups)
+    V = _at(V, v_batch, v_head, batch, head // groups)
     BIAS += plane.to(tl.int64) * m
-    q = _load(_at(Q, q_strides, batch, head), rows, columns, q_strides[2], n, HEAD_DIM, EVEN_M)
-    DOUT = _at(DOUT, dout_strides, batch, head)
-    dout = _load(DOUT, rows, columns, dout_strides[2], n, HEAD_DIM, EVEN_M)
-    OUT = _at(OUT, out_strides, batch, head)
-    out = _load(OUT, rows, columns, out_strides[2], n, HEAD_DIM, EVEN_M)
+    q = _load(_at(Q, q_batch, q_head, batch, head), rows, columns, q_row, n, HEAD_DIM, EVEN_M)
+    DOUT = _at(DOUT, dout_batch, dout_head, batch, head)
+    dout = _load(DOUT, rows, columns, dout_row, n, HEAD_DIM, EVEN_M)
+    OUT = _token_by_token(OUT, batch, head, heads, n, HEAD_DIM)
+    out = _load(OUT, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
     delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
     tl.store(DELTA + plane.to(tl.int64) * n + rows, delta, mask=rows < n)
     lse = tl.load(LSE + plane.to(tl.int64) * n + rows, mask=rows < n, other=-LOWEST)
     dq = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    end = tl.minimum(m, (tl.program_id(0) + 1) * BLOCK_M) if CAUSAL else m
+    end = tl.minimum(m, (tile + 1) * BLOCK_M) if CAUSAL else m
     for start in range(0, end, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
-        k = _load(K, keys, columns, k_strides[2], m, HEAD_DIM, EVEN_N)
-        v = _load(V, keys, columns, v_strides[2], m, HEAD_DIM, EVEN_N)
+        k = _load(K, keys, columns, k_row, m, HEAD_DIM, EVEN_N)
+        v = _load(V, keys, columns, v_row, m, HEAD_DIM, EVEN_N)
         bias = tl.load(BIAS + keys, mask=keys < m, other=float("-inf"))
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale + bias[None, :]
         p = tl.exp2(s - lse[:, None])
@@ -177,8 +186,8 @@ def attend_backward_queries(
         dp = tl.dot(dout, tl.trans(v), input_precision=PRECISION)
         ds = p * (dp - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
-    DQ = _at(DQ, dq_strides, batch, head)
-    _store(DQ, dq * slope, rows, columns, dq_strides[2], n, HEAD_DIM, EVEN_M)
+    DQ = _token_by_token(DQ, batch, head, heads, n, HEAD_DIM)
+    _store(DQ, dq * slope, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
 
 
 launch_forward = Launcher(attend_forward)
@@ -188,18 +197,18 @@ launch_queries = Launcher(attend_backward_queries)
 
 def options_of(name: str, q: Tensor, m: int, causal: bool) -> dict[str, Any]:
     """Constants and compile options of a kernel; large heads and short texts get smaller tiles."""
-    highest = torch.get_float32_matmul_precision() == "highest"
-    return _options(name, q.shape[2], m, q.shape[-1], q.element_size(), causal, highest)
+    make = _options if torch.compiler.is_compiling() else _cached_options
+    return make(name, q.shape[2], m, q.shape[-1], q.element_size(), causal, float32_products())
 
 
-@lru_cache(CACHED_LAUNCHES)
 def _options(
-    name: str, n: int, m: int, size: int, width: int, causal: bool, highest: bool
+    name: str, n: int, m: int, size: int, width: int, causal: bool, products: str
 ) -> dict[str, Any]:
     queries, keys, warps = TILES[name]
     parts = max(1, block(size) * width // 128)
     rows, columns = (
-        max(16, min(each // parts, block(count))) for each, count in ((queries, n), (keys, m))
+        max(16, each // parts if count >= each // parts else block(count))
+        for each, count in ((queries, n), (keys, m))
     )
     return {
         "HEAD_DIM": size,
@@ -207,12 +216,15 @@ def _options(
         "CAUSAL": causal,
         "EVEN_M": n % rows == 0 and size == block(size),
         "EVEN_N": m % columns == 0 and size == block(size),
-        "PRECISION": "ieee" if highest else "tf32",
+        "PRECISION": products,
         "BLOCK_M": rows,
         "BLOCK_N": columns,
         "num_warps": warps,
         "num_stages": 3,
     }
+
+
+_cached_options = lru_cache(CACHED_LAUNCHES)(_options)
 
 
 def attend(
@@ -224,19 +236,19 @@ def attend(
         q: Queries, whose last axis is contiguous, as that of keys and values.
         k: Keys; several heads of queries may share a head.
         v: Values, as wide as keys.
-        bias: Log factors to base 2 of shape (batch, head, key), contiguous.
+        bias: Log factors to base 2, one for each example, head and key in this order, contiguous.
         scale: Factor of the dot products.
         causal: Whether a query sees only keys up to its own index.
     """
     batch, heads, n, _ = q.shape
     m = k.shape[2]
-    out = token_by_token(q, n, v.shape[-1])
+    out = token_by_token(q)
     lse = bias.new_empty(batch, heads, n)
     options = options_of("forward", q, m, causal)
     launch_forward(
-        (-(-n // options["BLOCK_M"]), batch * heads),
+        (-(-n // options["BLOCK_M"]) * batch * heads, 1),
         (q, k, v, bias, out, lse),
-        (_strides(q, k, v, out), (heads, heads // k.shape[1], n, m), scale / math.log(2)),
+        (*_strides(q, k, v), heads, heads // k.shape[1], n, m, scale / math.log(2)),
         **options,
     )
     return out, lse
@@ -250,24 +262,26 @@ def attend_backward(
     batch, heads, n, _ = q.shape
     key_heads, m = k.shape[1], k.shape[2]
     delta, dbias = torch.empty_like(lse), torch.empty_like(bias)
-    dq, dk, dv = (token_by_token(x, x.shape[2], x.shape[3]) for x in (q, k, v))
-    sizes, log_scale = (heads, heads // key_heads, n, m), scale / math.log(2)
+    dq, dk, dv = token_by_token(q), token_by_token(k), token_by_token(v)
+    numbers = (
+        *_strides(q, k, v, dout), heads, heads // key_heads, n, m, scale / math.log(2), scale,
+    )  # fmt: skip
     options = options_of("queries", q, m, causal)
     launch_queries(
-        (-(-n // options["BLOCK_M"]), batch * heads),
+        (-(-n // options["BLOCK_M"]) * batch * heads, 1),
         (q, k, v, bias, lse, out, dout, dq, delta),
-        (_strides(q, k, v, out, dout, dq), sizes, log_scale, scale),
+        numbers,
         **options,
     )
     options = options_of("keys", q, m, causal)
     launch_keys(
-        (-(-m // options["BLOCK_N"]), batch * key_heads),
+        (-(-m // options["BLOCK_N"]) * batch * key_heads, 1),
         (q, k, v, bias, lse, delta, dout, dk, dv, dbias),
-        (_strides(q, k, v, dout, dk, dv), sizes, log_scale, scale),
+        numbers,
         **options,
     )
     return dq, dk, dv, dbias
 
 
-def _strides(*tensors: Tensor) -> tuple[tuple[int, ...], ...]:
-    return tuple([x.stride()[:3] for x in tensors])
+def _strides(*tensors: Tensor) -> tuple[int, ...]:
+    return tuple([stride for x in tensors for stride in x.stride()[:3]])

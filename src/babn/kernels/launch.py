@@ -4,12 +4,15 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import attrgetter, or_
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
+from babn.kernels.dispatch import constant_under_compile
 from babn.kernels.settings import (
     LARGE_RHO,
     Precision,
@@ -37,8 +40,13 @@ def precision(dtype: torch.dtype) -> int:
     """How products of matrices are computed; those of float32 follow torch's setting."""
     if dtype != torch.float32:
         return Precision.HALF.value
-    highest = torch.get_float32_matmul_precision() == "highest"
-    return Precision.IEEE.value if highest else Precision.TF32.value
+    return Precision.IEEE.value if float32_products() == "ieee" else Precision.TF32.value
+
+
+@constant_under_compile
+def float32_products() -> str:
+    """How products of float32 matrices are computed, as Triton calls it, by torch's setting."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def numbers_of(settings: Settings) -> tuple[float, ...]:
@@ -153,7 +161,10 @@ LARGE_HEAD = 1024
 
 def block(size: int) -> int:
     """The smallest block that holds so many numbers and that products of matrices accept."""
-    return max(16, 1 << (size - 1).bit_length())
+    found = 16
+    while found < size:
+        found *= 2
+    return found
 
 
 def head_bytes(q: Tensor, v: Tensor) -> int:
@@ -225,15 +236,18 @@ class Pairs(NamedTuple):
         return cls(*masks, *biases)
 
 
-def token_by_token(x: Tensor, tokens: int, size: int) -> Tensor:
+def token_by_token(x: Tensor, tokens: int | None = None, size: int | None = None) -> Tensor:
     """An empty tensor in which the heads of a token are adjacent, as linear layers take it.
 
     Args:
         x: A tensor with as many examples and heads.
-        tokens: Number of tokens.
-        size: Size of a head.
+        tokens: Number of tokens; that of `x` by default.
+        size: Size of a head; that of `x` by default.
     """
-    return x.new_empty(x.shape[0], tokens, x.shape[1], size).transpose(1, 2)
+    batch, heads, rows, width = x.shape
+    rows, width = rows if tokens is None else tokens, width if size is None else size
+    strides = rows * heads * width, width, heads * width, 1
+    return x.new_empty_strided((batch, heads, rows, width), strides)
 
 
 Argument: TypeAlias = Tensor | tuple["Argument", ...]
@@ -255,7 +269,13 @@ class Launcher:
         self, grid: tuple[int, int], tensors: tuple[Argument, ...],
         numbers: tuple[Any, ...], **options: Any,
     ) -> None:  # fmt: skip
-        """Arguments in the kernel's order; `options` are its constants and compile options."""
+        """Arguments in the kernel's order; `options` are its constants and compile options.
+
+        Compilers get the kernel itself, which takes no arguments that are tuples then.
+        """
+        if torch.compiler.is_compiling():
+            self.kernel[grid](*tensors, *numbers, **options)
+            return
         device = _device(tensors[0])
         if device.type != "cuda":  # through the interpreter
             self.kernel[grid](*tensors, *numbers, **options)
@@ -263,8 +283,7 @@ class Launcher:
         if device.index != torch.cuda.current_device():
             with torch.cuda.device(device):
                 return self(grid, tensors, numbers, **options)
-        kinds = tuple([_kind(each) for each in tensors])
-        kind = device.index, kinds, numbers, tuple(options.items())
+        kind = device.index, _kinds(tensors), numbers, *options.values()
         found = self.compiled.get(kind)
         if found is None:
             compiled = fitted(lambda given: self.kernel[grid](*tensors, *numbers, **given), options)
@@ -300,8 +319,14 @@ def _device(argument: Argument) -> torch.device:
     return argument.device
 
 
-def _kind(argument: Argument) -> Any:
-    """What Triton specialises a kernel for."""
-    if isinstance(argument, tuple):
-        return tuple([_kind(each) for each in argument])
-    return argument.dtype, argument.data_ptr() % 16 == 0
+def _kinds(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:
+    """What Triton specialises a kernel for: types, and which tensors do not begin at 16 bytes."""
+    flat: Any = sum(arguments, ()) if isinstance(arguments[0], tuple) else arguments
+    pointers = tuple(map(Tensor.data_ptr, flat))
+    types = tuple(map(_DTYPE, flat))
+    if reduce(or_, pointers) % 16 == 0:
+        return types
+    return types, tuple([each % 16 == 0 for each in pointers])
+
+
+_DTYPE = attrgetter("dtype")

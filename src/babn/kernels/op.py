@@ -82,7 +82,7 @@ def weibull_attention(
         q if x is None else x for x in (log_alpha, rest, seeds)
     )
     launch_forward(
-        (triton.cdiv(n, flags.BLOCK_M), batch * heads),
+        (triton.cdiv(n, flags.BLOCK_M) * batch * heads, 1),
         ((q, k, v, logits, prior_or_any, rest_or_any, pairs.mask, pairs.bias,
           seeds_or_any),
          (out, *normalizers, row_end, kl)),

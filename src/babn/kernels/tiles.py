@@ -21,6 +21,16 @@ BOTTOM = tl.constexpr(-5e29)
 
 
 @triton.jit
+def tile_and_plane(size, BLOCK: tl.constexpr):
+    """Tile of this program, and the plane of an example and head that it is in.
+
+    Programs have one index, since the others end at 65535; those of a plane are adjacent.
+    """
+    tiles = tl.cdiv(size, BLOCK)
+    return tl.program_id(0) % tiles, tl.program_id(0) // tiles
+
+
+@triton.jit
 def at_head(X, strides, batch, head):
     """Address of a head of an example."""
     return X + batch.to(tl.int64) * strides[0] + head.to(tl.int64) * strides[1]
