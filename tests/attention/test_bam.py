@@ -133,3 +133,21 @@ def test_extreme_scores_stay_finite(family, scores):
         assert torch.isfinite(value).all()
         (gradient,) = torch.autograd.grad(value[0, 0, 0, 0], phi, retain_graph=True)
         assert torch.isfinite(gradient).all()
+
+
+@families
+@pytest.mark.parametrize("kind", ["contextual", "constant"])
+def test_a_step_copies_no_number_to_the_device(
+    family: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Such copies cannot be captured in CUDA graphs.
+    rule, call = make_rule(BamConfig(family=family, prior=kind)), make_scores()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a number was copied")
+
+    monkeypatch.setattr(torch.Tensor, "new_tensor", refuse)
+    monkeypatch.setattr(torch, "tensor", refuse)
+    posterior = posterior_of(rule, call)
+    assert posterior.sample_weights(NoiseSource([0])).isfinite().all()
+    assert posterior.kl().isfinite().all()

@@ -122,7 +122,7 @@ class BamMethod(AttentionMethod):
         return family(step, scores, phi)
 
     def _weibull(self, step: int, scores: Scores, phi: Tensor) -> NormalizedPosterior:
-        k = phi.new_tensor(self.config.k)
+        k = phi.new_full((), self.config.k)
         q = Weibull(k, phi - self.log_moment, self.config.noise, log_mean=phi)
         return NormalizedPosterior(
             q,
@@ -131,7 +131,9 @@ class BamMethod(AttentionMethod):
         )
 
     def _lognormal(self, step: int, scores: Scores, phi: Tensor) -> NormalizedPosterior:
-        sigma, prior_sigma = map(phi.new_tensor, (self.config.sigma, self.config.prior_sigma))
+        sigma, prior_sigma = (
+            phi.new_full((), each) for each in (self.config.sigma, self.config.prior_sigma)
+        )
         q = LogNormal(phi - self.log_moment, sigma, self.config.noise, log_mean=phi)
         return NormalizedPosterior(
             q,
@@ -141,7 +143,7 @@ class BamMethod(AttentionMethod):
 
     def _log_alpha(self, step: int, scores: Scores) -> Float[Tensor, "..."]:
         if self.config.prior == "constant":
-            return scores.phi.new_tensor(math.log(self.config.alpha))
+            return scores.phi.new_full((), math.log(self.config.alpha))
         return self.prior_net(step).log_alpha(scores)
 
     def prior_net(self, step: int) -> KeyNetwork:
