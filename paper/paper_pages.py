@@ -203,8 +203,8 @@ WRITTEN: dict[str, tuple[str, str, dict[str, str]]] = {
     ),
     "written-tatoeba": (
         "Tatoeba",
-        "The LSTM with its parallel decoder from random weights, 4 epochs, tested on the first 2000 "
-        "sentences of the test set:",
+        "The LSTM with its parallel decoder from random weights, 4 epochs, tested on the first "
+        "2000 sentences of the test set:",
         {**SHOWN, **{n: n for n in ("BLEU", "chrF", "chrF ~ NLL", "seeds")}},
     ),
     "written-nli": (
