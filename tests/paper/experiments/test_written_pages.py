@@ -9,6 +9,7 @@ import paper_results
 import pytest
 from result_files import save_runs
 
+from babn.attention.belief import SMALLEST_K, BeliefConfig
 from babn_paper.experiments.grids import read_grid
 
 SWEEPS = Path(__file__).parents[3] / "paper/sweeps"
@@ -53,6 +54,24 @@ def test_tasks_appear_with_every_method_once_they_were_run(
     assert every | weights | {"BABN (paper), kl_weight=1e-08": "3"} == {
         method: count for method, count in seeds.items() if count.isdigit()
     }
+
+
+def test_the_page_describes_the_presets() -> None:
+    page = (SWEEPS.parents[1] / "docs/paper_as_written.md").read_text()
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    rows = {line[0]: line[1:] for line in lines if len(line) == 4}
+    presets = BeliefConfig.paper(), BeliefConfig(), BeliefConfig.pairs()
+    assert rows["rho"] == [f"{each.rho:g}" for each in presets]
+    assert rows["KL weight after annealing"] == [f"{each.kl_weight:g}" for each in presets]
+    over = {"pairs": "query and key", "keys": "key"}
+    assert rows["one variable for each"] == [over[each.noise_over] for each in presets]
+    reduced = [cell.partition(" ")[0] for cell in rows["KL of an example"]]
+    assert reduced == [each.kl_reduction for each in presets]
+    noises = [each.noise for each in presets]
+    assert noises == ["truncated-paper", "exact", "truncated"]
+    assert presets[0].scores == "raw"
+    assert presets[2].scores == "normalized"
+    assert presets[0].smallest_k == SMALLEST_K
 
 
 def run_with(tokens: int, accuracy: float, collapsed: bool) -> dict[str, Any]:
