@@ -33,6 +33,7 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "docs/uncertainty.md", "content", content()
     yield "docs/kernels.md", "forms", costs("bench-forms") if has_forms() else ""
     yield "docs/paper_as_written.md", "runs", as_written()
+    yield "docs/paper_as_written.md", "lengths", lengths()
     yield "docs/paper_as_written.md", "floor", floor_of_k()
     yield "docs/kernels.md", "bench", costs("bench")
     yield "docs/kernels.md", "cpu", costs("bench-cpu")
@@ -108,6 +109,12 @@ def _content_of_runs(found: Mapping[str, Any], stage: str) -> list[str]:
 def as_written() -> str:
     """BABN as published beside ours, for every model that was run."""
     return paper_results.page([results(path.stem) for path in sorted(RESULTS.glob("paper-*.json"))])
+
+
+def lengths() -> str:
+    """At which KL weights the method as published trains, by length of the texts."""
+    found = sorted(RESULTS.glob("lengths-*.json"))
+    return paper_results.page([results(path.stem) for path in found])
 
 
 def floor_of_k() -> str:

@@ -11,6 +11,7 @@ to the file of the same task and seed.
 
 import json
 import random
+import statistics
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -294,6 +295,7 @@ def run(args: Any) -> None:
     """One task and seed; writes after every method."""
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     data = load_data(args, tokenizer)
+    args.length = statistics.mean(map(len, data["train"]["tokens"]["input_ids"]))
     parts = batches(data["dev"], sorted_rows(data["dev"]), 64, tokenizer, args.device)
     path = args.out / f"{args.model.name}-{args.task}-{args.seed}.json"
     for name in args.methods or METHODS:
@@ -317,6 +319,7 @@ def write(path: Path, args: Any, name: str, found: dict[str, Any]) -> None:
             "task": args.task,
             "seed": args.seed,
             "model": args.model.name,
+            "length": args.length,
             "settings": {n: getattr(args, n) for n in ("lr", "epochs", "batch", "tokens", "limit")},
             **noise_table.environment(args.device),
             "methods": {},

@@ -1,5 +1,7 @@
 """Collects the runs of `paper_as_written.py` into one small file, and prints their tables.
 
+Runs with different `--tokens` in one file are shown by length.
+
 python benchmarks/paper_results.py RUNS.json... --out benchmarks/results/paper-minilm.json
 python benchmarks/paper_results.py --show benchmarks/results/paper-*.json
 """
@@ -25,7 +27,13 @@ def collect(paths: list[Path]) -> dict[str, Any]:
     shared = {name: first[name] for name in ("model", "settings", "versions", "machine")}
     return shared | {
         "runs": [
-            {"task": run["task"], "seed": run["seed"], "methods": _shortened(run["methods"])}
+            {
+                "task": run["task"],
+                "seed": run["seed"],
+                "tokens": run["settings"]["tokens"],
+                "length": round(run.get("length", 0.0), 1),
+                "methods": _shortened(run["methods"]),
+            }
             for run in runs
         ]
     }
@@ -72,8 +80,13 @@ def _cell(found: list[dict[str, Any]]) -> str:
 
 def _methods(results: dict[str, Any]) -> list[str]:
     """The methods that ran, and the main ones in any case."""
-    ran = {name for run in results["runs"] for name in run["methods"]}
+    ran = _ran(results)
     return [name for name in METHODS if name in ran or name in MAIN]
+
+
+def _ran(results: dict[str, Any]) -> list[str]:
+    ran = {name for run in results["runs"] for name in run["methods"]}
+    return [name for name in METHODS if name in ran]
 
 
 def posteriors(results: dict[str, Any]) -> str:
@@ -96,10 +109,38 @@ def posteriors(results: dict[str, Any]) -> str:
     return Table([*heads, "runs collapsed"], rows).markdown().strip()
 
 
+def by_length(results: dict[str, Any]) -> str:
+    """Accuracy of every method at every length of the texts, as Markdown."""
+    runs = results["runs"]
+    cases = sorted({(run["task"], run["tokens"]) for run in runs})
+    methods = _ran(results)
+    rows = []
+    for task, tokens in cases:
+        own = [run for run in runs if (run["task"], run["tokens"]) == (task, tokens)]
+        mean_length = statistics.mean(run["length"] for run in own)
+        found = {"runs": own}
+        cells = [_cell(of(found, name, task, "mean")) for name in methods]
+        rows.append([task, str(tokens), f"{mean_length:.0f}", *cells])
+    heads = [name.removeprefix("paper, KL ") for name in methods]
+    return Table(["task", "tokens at most", "on average", *heads], rows).markdown().strip()
+
+
+def lengths_page(results: dict[str, Any]) -> str:
+    """The table of lengths with what it was run with."""
+    kept = {name: value for name, value in results["settings"].items() if name != "tokens"}
+    settings = ", ".join(f"{name} {value}" for name, value in kept.items())
+    ran = f"{results['model']}, {seeds(results)} seeds, {settings}; {results['machine']}."
+    about = "The method as published at several KL weights, posterior mean, accuracy / NLL / ECE:"
+    return "\n\n".join([ran, about, by_length(results)])
+
+
 def page(all_results: list[dict[str, Any]]) -> str:
     """All tables of all models."""
     parts = []
     for results in all_results:
+        if len({run.get("tokens") for run in results["runs"]}) > 1:
+            parts.append(lengths_page(results))
+            continue
         settings = ", ".join(f"{name} {value}" for name, value in results["settings"].items())
         parts += [
             f"### {results['model']}, {seeds(results)} seeds",

@@ -57,6 +57,7 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "docs/attacks.md", "attacked", attacked()
     for name in IMAGES:
         yield "docs/vqa.md", name, with_command(name, ABOUT_IMAGES)
+    yield "docs/paper_as_written.md", "written", written()
     for name in PAPER:
         yield "docs/reproduce.md", name, of_paper(name)
     yield "docs/reproduce.md", "table3", attack_table([], caption="").markdown()
@@ -164,6 +165,16 @@ def with_command(name: str, columns: Mapping[str, str]) -> str:
     return "\n\n".join([f"`{command}`:", shown, *circumstances(records)])
 
 
+def written() -> str:
+    """The method as published beside the default on each task that was run, under a heading."""
+    parts = [
+        f"### {title}\n\n{about}\n\n{with_command(name, columns)}"
+        for name, (title, about, columns) in WRITTEN.items()
+        if file_of(name).exists()
+    ]
+    return "\n\n".join(parts) or "No run is committed."
+
+
 LARGE = {
     name: name
     for name in ("task", "attention", "score, mean", "score, sampled", "NLL, mean", "NLL, sampled")
@@ -182,6 +193,32 @@ ABOUT_IMAGES = {
     **{name: name for name in ("accuracy", "PAvPU", "ECE", "NLL", "error AUROC")},
 }
 """Columns of a table, and their names in the shorter one."""
+
+SHOWN = {name: name for name in ("attention", "prediction")}
+WRITTEN: dict[str, tuple[str, str, dict[str, str]]] = {
+    "written-easy-vqa": (
+        "easy-VQA",
+        "A small MCAN from random weights, 8 epochs. Original / noisy images:",
+        {**ABOUT_IMAGES, "seeds": "seeds"},
+    ),
+    "written-tatoeba": (
+        "Tatoeba",
+        "The LSTM with its parallel decoder from random weights, 4 epochs, tested on the first "
+        "2000 sentences of the test set:",
+        {**SHOWN, **{n: n for n in ("BLEU", "chrF", "chrF ~ NLL", "seeds")}},
+    ),
+    "written-nli": (
+        "SNLI to MNLI",
+        "A pretrained MiniLM, one epoch of 100,000 pairs. SNLI / MNLI:",
+        {
+            **SHOWN,
+            **{n: n for n in ("accuracy", "ECE", "NLL", "AURC")},
+            "OOD AUROC, entropy": "OOD AUROC",
+            "seeds": "seeds",
+        },
+    ),
+}
+"""Grids of the method as published: heading, what they train, and the columns that are shown."""
 
 SMALL = {
     ("minilm-glue", "little noise"): (

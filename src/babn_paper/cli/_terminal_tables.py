@@ -1,6 +1,6 @@
 """Tables in the terminal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rich.box import SIMPLE_HEAD
@@ -68,12 +68,11 @@ def fitted(table: Table, width: int) -> TerminalTable:
     cells = {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
     kept = [name for name in table.columns if _is_shown(name, cells[name])]
     widths = {name: _widths(name, cells[name]) for name in kept}
-    while sum(least + GAP for least, _ in widths.values()) > width and len(
-        numbers := [name for name in kept if name not in TEXTS]
+    while sum(least + GAP for least, _ in widths.values()) > width and (
+        dropped := _least_needed(kept, cells)
     ):
-        last = numbers[-2] if numbers[-1] == "seeds" and len(numbers) > 1 else numbers[-1]
-        kept.remove(last)
-        del widths[last]
+        kept.remove(dropped)
+        del widths[dropped]
     given = _distributed(widths, width)
     made = empty_table()
     for name in kept:
@@ -84,6 +83,16 @@ def fitted(table: Table, width: int) -> TerminalTable:
     for i in range(len(rows)):
         made.add_row(*(cells[name][i] for name in kept))
     return made
+
+
+def _least_needed(kept: Sequence[str], cells: Mapping[str, Sequence[str]]) -> str | None:
+    """The column to leave out next: the mode if all rows share it, then numbers from the right."""
+    if MODE in kept and len(set(cells[MODE])) == 1:
+        return MODE
+    numbers = [name for name in kept if name not in TEXTS]
+    if len(numbers) > 1 and numbers[-1] == "seeds":
+        return numbers[-2]
+    return numbers[-1] if numbers else None
 
 
 def _distributed(widths: dict[str, tuple[int, int]], width: int) -> dict[str, int]:

@@ -108,9 +108,9 @@ def by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def tried(label: str) -> str:
-    """The settings in a cell's label, after task and method."""
-    _, plus, settings = label.partition("+")
-    return f", {settings.replace('+', ', ')}" if plus else ""
+    """The settings in a cell's label, after task and method; the method's name has the preset."""
+    settings = [each for each in label.split("+")[1:] if not each.startswith("preset=")]
+    return "".join(f", {each}" for each in settings)
 
 
 def mean_and_deviation(values: Sequence[float], percent: bool) -> str:

@@ -7,6 +7,9 @@ from rich.console import Console
 
 from babn.evaluation.tables import Table
 from babn_paper.cli._terminal_tables import fitted
+from babn_paper.experiments.grids import table_grid
+from babn_paper.experiments.records import Record
+from babn_paper.experiments.results_page import main_table
 
 WIDE = "100.0 ± 0.1 / 83.1 ± 2.9"
 
@@ -66,3 +69,14 @@ def test_columns_without_numbers_are_left_out() -> None:
 
 def test_a_table_without_rows_is_its_head() -> None:
     assert shown(Table(["task", "attention", "score"], []), 80).split()[:2] == ["task", "attention"]
+
+
+@pytest.mark.parametrize("name", ["table1", "table2", "table4", "table5", "ablation", "efficiency"])
+def test_tables_that_were_not_run_show_the_papers_numbers_in_80_columns(name: str) -> None:
+    jobs = table_grid(name, [0]).jobs({})
+    records = [Record(job.folder.parent.name, job.experiment.to_dict(), {}, {}) for job in jobs]
+    text = shown(main_table(records), 80).replace(" ", "").replace("±", " ± ")
+    first = [next(iter(job.experiment.paper.values()), "") for job in jobs]
+    # Cells with label smoothing have the calibration alone, which is further to the right.
+    wanted = [n for n, job in zip(first, jobs, strict=True) if not job.experiment.label_smoothing]
+    assert [number for number in wanted if number not in text] == []

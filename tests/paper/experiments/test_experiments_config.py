@@ -63,6 +63,30 @@ def test_all_methods_of_a_task_and_model_treat_attention_dropout_alike(table: st
     assert all(len(ways) == 1 for ways in found.values())
 
 
+PUBLISHED = [name for name in built_in() if name.endswith("-belief") and "efficiency" not in name]
+"""Cells that train the method as published; those of the efficiency table are only timed."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_cells_name_what_the_paper_leaves_open(name: str) -> None:
+    path = find_config(name)
+    experiment, text = read_experiment(path), " ".join(path.read_text().split("\n# "))
+    config = experiment.rule_config()
+    assert isinstance(config, babn.BeliefConfig)
+    assert "Ours, since the paper is silent" in text
+    assert (config.beta, config.prior_hidden, config.kl_weight) == (1.0, 10, 1.0)
+    assert "beta 1, a prior of width 10" in text
+    assert (experiment.kl_schedule, experiment.kl_warmup) == ("linear", 0.5)
+    assert "the KL annealed linearly from 0 over the first half of training" in text
+    if experiment.weight_decay and "table1" in name:
+        assert f"weight decay {experiment.weight_decay:g}" in text
+    if experiment.task == "iwslt14":
+        assert f"{experiment.epochs:g} epochs" in text
+    if experiment.model == "mcan":
+        assert not experiment.vectors
+        assert "word vectors that start at random" in text
+
+
 METHODS = ("softmax", "bam", "belief", "default")
 
 

@@ -127,6 +127,17 @@ def test_built_in_grids_have_every_task_of_table_1(name: str) -> None:
     grid, table = read_grid(path), table_grid("table1", [0])
     assert {cell.label for cell in grid.cells} == {cell.label for cell in table.cells}
     assert len(grid.jobs({})) == 40 * 5
+    assert all(job.experiment.rule_config().attention_dropout for job in grid.jobs({}))
+
+
+@pytest.mark.parametrize(("model", "grid"), [("bert", "glue-bert"), ("roberta", "glue-roberta")])
+def test_built_in_grids_have_the_settings_of_table_2(model: str, grid: str) -> None:
+    cells = {cell.label: cell.values for cell in read_grid(find_grid(grid)).cells}
+    table = {cell.label: cell.values for cell in table_grid("table2", [0]).cells}
+    named = ("model", "learning_rate", "batch_size", "epochs", "warmup", "weight_decay")
+    for method in ("softmax", "bam", "belief", "default"):
+        ours, papers = cells[f"mrpc-{method}"], table[f"nli-{model}-{method}"]
+        assert {n: ours[n] for n in named} == {n: papers[n] for n in named}
 
 
 def test_tables_are_in_the_papers_order() -> None:
