@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from noise_table import environment, read
-from sharing import SharedModels, schedule, work
+from sharing import SharedModels, evaluations, schedule, work
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -216,7 +216,8 @@ def run(args: Any) -> None:
         if args.features:
             for seed in args.seeds:
                 save_features(models, seed, tests, folder / f"features-{seed}.safetensors")
-        work(schedule(models, methods(args), args.seeds, tests, folder), folder)
+        due = evaluations(models, methods(args), args.seeds, tests, folder)
+        work(schedule(models, due), folder)
 
 
 def methods(args: Any) -> list[Method]:
