@@ -82,7 +82,7 @@ TASKS = {
         ("clinc150/oos_test", ("sentence",)),
         None,
         15_000,
-        Recipe(epochs=4, rate=3e-4, batch_size=64),
+        Recipe(epochs=4, rate=4e-4, batch_size=64),
         tested=4500,
     ),
     "sst2": Task(

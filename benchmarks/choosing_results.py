@@ -37,8 +37,12 @@ DIGITS: dict[str, tuple[float, int]] = {
     "error AUROC": (100, 1),
     "outside AUROC": (100, 1),
     "outside FPR95": (100, 1),
+    "set size": (1, 2),
 }
 """Factor and digits of each measure in tables."""
+
+LOWER = {**LOWER_IS_BETTER, "set size": True}
+"""Whether lower values of a measure are better."""
 
 COSTS: dict[str, Callable[[Run], float | None]] = {
     "training": lambda run: run["cost"]["training"],
@@ -132,7 +136,7 @@ def difference(
 ) -> tuple[int, int, int]:
     """In how many cells a method is significantly better than another, worse, and all cells."""
     better = worse = count = 0
-    sign = 1 if LOWER_IS_BETTER[name.removeprefix(SHIFTED)] else -1
+    sign = 1 if LOWER[name.removeprefix(SHIFTED)] else -1
     for runs in found.values():
         own, others = values(runs, one, name), values(runs, other, name)
         if own and others:
@@ -183,7 +187,7 @@ def column(by_method: Mapping[str, dict[int, float]], name: str) -> tuple[list[s
     measure = name.removeprefix(SHIFTED)
     factor, digits = DIGITS[measure]
     means = {method: statistics.fmean(own.values()) for method, own in by_method.items()}
-    sign = 1 if LOWER_IS_BETTER[measure] else -1
+    sign = 1 if LOWER[measure] else -1
     best = min(means, key=lambda method: sign * means[method])
     shown = []
     for method, own in by_method.items():
@@ -219,7 +223,7 @@ def mean_ranks(
     from scipy import stats
 
     rows = []
-    sign = 1 if LOWER_IS_BETTER[name.removeprefix(SHIFTED)] else -1
+    sign = 1 if LOWER[name.removeprefix(SHIFTED)] else -1
     for runs in found.values():
         each = [values(runs, method, name) for method in chosen]
         if all(each):

@@ -28,13 +28,15 @@ def run(method: str, seed: int, shifts: list[str], gain: float, noise: float) ->
         "error AUROC": 0.8,
         "outside AUROC": 0.8 + good / 10,
         "outside FPR95": 0.3,
+        "set size": 2 - good,
     }
     cost = dict(COST)
     if "ensemble" in method:
         cost |= {"training": 5.0, "passes": 5}
     elif "BABN" in method or "dropout" in method:
         cost |= {"passes": 20}
-    measures = {name: part for name in ["test", *shifts]}
+    measures = {name: {**part, "coverage": 0.85} for name in ["test", *shifts]}
+    measures["test"]["coverage"] = 0.951
     return {"method": method, "seed": seed, "tried": 10, "cost": cost, "measures": measures}
 
 
@@ -114,6 +116,14 @@ def test_adapters_are_compared_on_the_tasks_that_have_them() -> None:
     assert text.splitlines()[2].startswith("Other methods are ahead of attention noise: **SNGP")
     advice = section(text, "You train adapters")
     assert "**LoRA ensemble" in advice and advice.strip().startswith("Only clinc150. For")
+
+
+def test_advice_for_a_guarantee_has_sizes_and_coverage() -> None:
+    text = section(
+        choosing_page.page([fabricated({"ensemble": 0.1}, 0.0005)]), "You need a guarantee"
+    )
+    assert "**ensemble" in text and "(set size 1.86 ±" in text
+    assert "95.1% of test data, but in 85.0% under a shift" in text
 
 
 def test_one_task_has_a_page_without_diagrams(tmp_path: Path) -> None:
