@@ -74,9 +74,8 @@ settings on development data. [`babn compare-methods`](own_data.md#comparing-met
 on your own texts."""
 
 RANKS = """Mean ranks of methods with temperature scaling over models and tasks, each by its mean
-over seeds. Bars join methods whose
-mean ranks differ by less than the critical difference of the Nemenyi test (p 0.05;
-[Demšar 2006](https://www.jmlr.org/papers/v7/demsar06a.html))."""
+over seeds. Bars join methods whose mean ranks differ by less than the critical difference of the
+Nemenyi test (p 0.05; [Demšar 2006](https://www.jmlr.org/papers/v7/demsar06a.html))."""
 
 INCOMPLETE = "Not all methods have run on this task; it is not in means and ranks."
 
@@ -150,6 +149,11 @@ class Standing:
         return results.is_ours(self.best)
 
     @property
+    def tied(self) -> bool:
+        """Whether both have the same mean rank."""
+        return self.ranks[self.best] == self.ranks[self.second]
+
+    @property
     def clear(self) -> bool:
         """Whether the best method is significantly better in more tasks than it is worse."""
         return self.better > self.worse
@@ -161,7 +165,7 @@ class Standing:
             f"- {self.label}: {self.best} has mean rank {self.ranks[self.best]:.1f} of "
             f"{len(self.ranks)}. The best {kind} attention noise is {self.second} with "
             f"{self.ranks[self.second]:.1f}; it is significantly worse in {self.better} and better "
-            f"in {self.worse} of {self.tasks} tasks."
+            f"in {self.worse} of {self.tasks} task{'s' if self.tasks > 1 else ''}."
         )
 
 
@@ -188,14 +192,18 @@ def verdict(cells: Mapping[Cell, list[Run]]) -> str:
 
 def _first_line(found: Sequence[Standing]) -> str:
     """Names the winners: other methods, then ours, then ours that are only nominally ahead."""
+    ahead = [x for x in found if not x.tied]
     kinds = {
-        "Other methods are ahead of attention noise:": [x for x in found if not x.mine],
-        "Attention noise is ahead of other methods:": [x for x in found if x.mine and x.clear],
+        "Other methods are ahead of attention noise:": [x for x in ahead if not x.mine],
+        "Attention noise is ahead of other methods:": [x for x in ahead if x.mine and x.clear],
         "Attention noise ranks first, but its lead is within the noise of seeds:": [
-            x for x in found if x.mine and not x.clear
+            x for x in ahead if x.mine and not x.clear
         ],
     }
-    return " ".join(f"{text} {_winners(own)}." for text, own in kinds.items() if own)
+    lines = [f"{text} {_winners(own)}." for text, own in kinds.items() if own]
+    if tied := [x.label for x in found if x.tied]:
+        lines.append(f"Attention noise and other methods tie in {_listed(tied)}.")
+    return " ".join(lines)
 
 
 def _winners(found: Sequence[Standing]) -> str:
@@ -223,14 +231,14 @@ def advice(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
     groups = {group: {method.name for method in methods} for group, methods in GROUPS.items()}
     once = groups["post-hoc"] | groups["trained"]
     situations = {
-        "You have a trained model": groups["post-hoc"],
-        "You can train once": once,
-        "You can train five times": once | groups["ensembles"],
-        "You train adapters": groups["adapters"],
+        "You have a trained model": (groups["post-hoc"], groups["post-hoc"]),
+        "You can train once": (once, groups["trained"]),
+        "You can train five times": (once | groups["ensembles"], groups["ensembles"]),
+        "You train adapters": (groups["adapters"], groups["adapters"]),
     }
-    for title, names in situations.items():
+    for title, (names, needed) in situations.items():
         own = {
-            cell: runs for cell, runs in cells.items() if names & {run["method"] for run in runs}
+            cell: runs for cell, runs in cells.items() if needed & {run["method"] for run in runs}
         }
         chosen = [method for method in results.methods(own) if method in names] if own else []
         if chosen:
@@ -312,12 +320,13 @@ def tables(found: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def diagrams(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
-    """The critical difference diagrams, which `draw` draws."""
-    yield "## Which differences are significant"
-    yield RANKS
+    """The critical difference diagrams, which `draw` draws; none for a single task."""
+    blocks = {name: results.mean_ranks(cells, name, ranked(cells))[1] for name in RANKED}
+    if max(blocks.values()) > 1:
+        yield "## Which differences are significant"
+        yield RANKS
     for name, end in RANKED.items():
-        _, blocks = results.mean_ranks(cells, name, ranked(cells))
-        if blocks > 1:
+        if blocks[name] > 1:
             yield f"![Mean ranks by {LABELS[name]}](figures/choosing_{end}.png)"
 
 

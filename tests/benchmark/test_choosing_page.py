@@ -92,6 +92,13 @@ def test_a_difference_within_the_noise_is_no_difference() -> None:
     assert "**deterministic + TS** is within its noise at 1.0x the training and 1 pass." in advice
 
 
+def test_a_tie_is_said_to_be_one() -> None:
+    names = ["deterministic", "deterministic + TS", "BABN + TS"]
+    text = choosing_page.page([fabricated({}, noise=0.0, names=names)])
+    assert text.splitlines()[2].startswith("Attention noise and other methods tie in NLL of test")
+    assert "You can train five times" not in text
+
+
 def test_noise_that_seeds_share_does_not_hide_a_difference() -> None:
     """Seeds shift all methods by 0.02 each, methods differ by 0.01 without other noise."""
     found = results.cells([fabricated({"ensemble": 0.01}, noise=0.0005)])
@@ -129,7 +136,8 @@ def test_advice_for_a_guarantee_has_sizes_and_coverage() -> None:
 def test_one_task_has_a_page_without_diagrams(tmp_path: Path) -> None:
     found = fabricated({"SNGP": 0.1}, tasks={"clinc150": []})
     text = choosing_page.page([found])
-    assert "![" not in text and "96.9" in text
+    assert "![" not in text and "Which differences" not in text
+    assert "of 1 task." in text and "96.9" in text
     assert choosing_page.draw([found], tmp_path) == []
 
 
