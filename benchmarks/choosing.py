@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from noise_table import environment, read
-from sharing import SharedModels, schedule, work
+from sharing import SharedModels, evaluations, schedule, work
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -82,7 +82,7 @@ TASKS = {
         ("clinc150/oos_test", ("sentence",)),
         None,
         15_000,
-        Recipe(epochs=4, rate=3e-4, batch_size=64),
+        Recipe(epochs=4, rate=4e-4, batch_size=64),
         tested=4500,
     ),
     "sst2": Task(
@@ -216,7 +216,8 @@ def run(args: Any) -> None:
         if args.features:
             for seed in args.seeds:
                 save_features(models, seed, tests, folder / f"features-{seed}.safetensors")
-        work(schedule(models, methods(args), args.seeds, tests, folder), folder)
+        due = evaluations(models, methods(args), args.seeds, tests, folder)
+        work(schedule(models, due), folder)
 
 
 def methods(args: Any) -> list[Method]:

@@ -1,6 +1,6 @@
 """Compares methods of uncertainty on CIFAR-10 with a small vision transformer.
 
-    python benchmarks/choosing_images.py --data FOLDER --group post-hoc --seed 0 --out DIR
+    python benchmarks/choosing_images.py --data FOLDER --out DIR
 
 The model is that of the papers on Gaussian-process attention (Chen and Li 2023,
 <https://arxiv.org/abs/2303.02444>): 5 layers of width 128 with 4 heads over patches of 4x4 pixels,
@@ -8,11 +8,12 @@ trained from scratch, with 5,000 training images held out. Settings are chosen o
 images; the test images, corrupted copies of them and MNIST are only evaluated on. The papers'
 released code trains for 500 epochs in batches of 128 without augmentation and pools by the mean;
 here epochs are fewer and batches larger, images are cropped and flipped at random unless `--plain`,
-and a class token pools.
+and a class token pools. The model has no pooler, so that SNGP has its Gaussian process but bounds
+no spectral norm. Several processes with the same arguments divide the work (`sharing.py`).
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from image_data import (
     read_mnist,
     synthetic,
 )
+from sharing import SharedModels, evaluations, schedule, work
 from torch import Tensor, nn
 from transformers import ViTConfig, ViTForImageClassification
 
@@ -38,8 +40,8 @@ import babn
 from babn.methods.attention import attention
 from babn.methods.catalogue import TS, find_methods, is_installed
 from babn.methods.interface import Method
-from babn.methods.models import Models, Problem, Variant
-from babn.methods.run import OUTSIDE, compare_methods
+from babn.methods.models import Problem, Variant
+from babn.methods.run import OUTSIDE
 
 HELD_OUT, CORRUPTED, FOREIGN = 5000, 500, 2000
 """Images that settings are chosen on, that each corruption changes, and of MNIST."""
@@ -51,21 +53,18 @@ PATCHES = 64
 MEMORY = 2.0
 """Gigabytes for one pass, since several of these run beside each other."""
 
-GROUPS = {
-    "post-hoc": [
-        *("deterministic", "MC dropout", "Laplace", "BABN, not trained"),
-        *("ensemble", "ensemble, BABN noise"),
-    ],
-    "keys": ["BABN", "BAM", "label smoothing", "SNGP"],
-    "pairs": ["BABN pairs", "BABN as published"],
-}
-"""Methods that one process compares, in its order; all take about equally long."""
+NAMES = (
+    *("deterministic", "BABN", "SNGP", "MC dropout", "Laplace", "BABN, not trained"),
+    *("ensemble", "BABN pairs", "label smoothing", "BAM", "BABN as published"),
+    "ensemble, BABN noise",
+)
+"""Methods by importance, in which order they are compared."""
 
 
-def methods(group: str, samples: int) -> list[Method]:
-    """The methods of a group, without and with temperature scaling."""
-    names = [each for name in GROUPS[group] for each in (name, name + TS)]
-    return [_adapted(each, samples) for each in find_methods(names) if is_installed(each)]
+def methods(names: Sequence[str], samples: int) -> list[Method]:
+    """Methods without and with temperature scaling."""
+    both = [each for name in names for each in (name, name + TS)]
+    return [_adapted(each, samples) for each in find_methods(both) if is_installed(each)]
 
 
 def _adapted(method: Method, samples: int) -> Method:
@@ -152,18 +151,16 @@ def tests(test: Images, foreign: Images, args: Any) -> dict[str, list[dict[str, 
 
 
 def run(args: Any) -> None:
-    """One group of methods with one seed."""
+    """All methods and seeds."""
     torch.set_float32_matmul_precision("high")
     images, test, foreign = load(args)
     settings = {name: getattr(args, name) for name in ("epochs", "batch", "lr", "plain")}
     settings |= {"images": len(images) - held_out(args), "samples": samples(args)}
     folder = args.out / "vit-cifar10"
     write_about(folder, "cifar10", "vit", settings, args.device)
-    models = Models(problem(images, args), args.weights)
-    data = tests(test, foreign, args)
-    for method in methods(args.group, samples(args)):
-        (result,) = compare_methods(models, [method], [args.seed], data, folder)
-        print(args.seed, result.method, f"{result.measures['test']['NLL']:.3f}", flush=True)
+    models, data = SharedModels(problem(images, args), args.weights), tests(test, foreign, args)
+    chosen = methods(args.methods, samples(args))
+    work(schedule(models, evaluations(models, chosen, args.seeds, data, folder)), folder)
 
 
 def held_out(args: Any) -> int:
@@ -177,16 +174,16 @@ def samples(args: Any) -> int:
 
 
 def arguments() -> argparse.ArgumentParser:
-    """The command line of one group and seed."""
+    """The command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, help="folder of images; see image_data.py")
-    parser.add_argument("--group", choices=list(GROUPS), required=True)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--methods", nargs="+", default=NAMES, choices=NAMES)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--weights", type=Path, help="folder of trained models, to share them")
-    parser.add_argument("--epochs", type=int, default=24)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--plain", action="store_true", help="without crops and flips")
     parser.add_argument("--quick", action="store_true", help="synthetic images and a tiny model")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -194,4 +191,5 @@ def arguments() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     run(arguments().parse_args())

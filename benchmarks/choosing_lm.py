@@ -1,17 +1,18 @@
 """Compares methods of uncertainty on a small language model trained from scratch.
 
-    python benchmarks/choosing_lm.py --data FOLDER --group post-hoc --seed 0 --out DIR
+    python benchmarks/choosing_lm.py --data FOLDER --out DIR
 
 The model is a GPT-2 of 6 layers of width 256 on tokens that `text_data.py` has written. Reports the
 calibration of next-token probabilities on test articles and on talks (a shift of the domain), and
 how well scores detect shuffled words and German text. Settings are chosen on development articles.
+Several processes with the same arguments divide the work (`sharing.py`).
 """
 
 import argparse
 import contextlib
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from from_scratch import train, write_about
 from noise_table import MEMORY, half_precision, set_dropout
+from sharing import Evaluation, SharedModels, schedule, work
 from text_data import CONTEXT, Tokens, shuffled, synthetic, windows
 from token_scores import AT_ONCE, Draw, as_examples, best_temperature, detection, token_scores
 from torch import Tensor, nn
@@ -34,6 +36,7 @@ from babn.methods.ensembles import APART, Ensemble
 from babn.methods.models import SOFTMAX, Models, Problem, Variant
 from babn.methods.run import Result, save
 
+FOLDER = "gpt2-lm_text"
 SAMPLES, MEMBERS = 10, 5
 BATCH, TUNED, TESTED = 64, 64, 200
 """Windows in a training batch, for choosing settings, and of each test set."""
@@ -43,8 +46,11 @@ NOISE = {
     "BAM": attention("BAM", babn.BamConfig()),
     "BABN pairs": attention("BABN pairs", babn.BeliefConfig.pairs(max_length=CONTEXT)),
 }
-GROUPS = {"post-hoc": (), "keys": ("BABN", "BAM"), "pairs": ("BABN pairs",)}
-"""Trainings with random attention of one process; `post-hoc` trains with softmax attention."""
+NAMES = (
+    *("deterministic", "BABN", "MC dropout", "BABN, not trained"),
+    *("ensemble", "BABN pairs", "BAM"),
+)
+"""Methods by importance, in which order they are compared."""
 
 
 @dataclass(frozen=True)
@@ -117,39 +123,47 @@ class Texts:
 
 
 class Comparison:
-    """Fits methods and writes the results of each, without and with temperature scaling (TS)."""
+    """Fits methods and writes the results of each, without and with temperature scaling (TS).
 
-    def __init__(self, texts: Texts) -> None:
-        self.texts, self.args = texts, texts.args
-        self.seed, self.development = self.args.seed, texts.development
-        self.models = Models(texts.problem(), self.args.weights)
-        self.samples = 2 if self.args.quick else SAMPLES
-        self.folder = self.args.out / "gpt2-lm_text"
+    Args:
+        texts: The data.
+        models: The models, which all seeds share.
+        seed: Seed of the trainings.
+    """
 
-    def run(self) -> None:
-        """All methods of the group whose results are not there yet."""
-        for name, fit in self.methods().items():
-            paths = {each: self.path(each) for each in (name, name + TS)}
-            if all(path.is_file() for path in paths.values()):
-                continue
-            fitted = fit()
-            for each, path in paths.items():
-                save(self.evaluate(each, fitted), path)
-                print(path.stem, flush=True)
+    def __init__(self, texts: Texts, models: Models, seed: int) -> None:
+        self.texts, self.models, self.seed = texts, models, seed
+        self.development = texts.development
+        self.samples = 2 if texts.args.quick else SAMPLES
+        self.folder = texts.args.out / FOLDER
 
-    def methods(self) -> dict[str, Any]:
-        """Functions that fit the methods of the group."""
-        if self.args.group != "post-hoc":
-            return {
-                name: partial(self.random_attention, NOISE[name])
-                for name in GROUPS[self.args.group]
-            }
-        return {
+    def is_done(self, name: str) -> bool:
+        """Whether the results are there."""
+        return all(self.path(each).is_file() for each in (name, name + TS))
+
+    def compare(self, name: str) -> None:
+        """Fits a method and writes its results."""
+        fitted = self.fit(name)
+        for each in (name, name + TS):
+            save(self.evaluate(each, fitted), self.path(each))
+
+    def fit(self, name: str) -> Fitted:
+        """A method with its settings chosen."""
+        if name in NOISE:
+            return self.random_attention(NOISE[name])
+        fits = {
             "deterministic": self.deterministic,
             "MC dropout": self.mc_dropout,
             "BABN, not trained": self.random_attention,
             "ensemble": self.ensemble,
         }
+        return fits[name]()
+
+    def trainings(self, name: str) -> list[tuple[Variant, int]]:
+        """The models of a method."""
+        if name == "ensemble":
+            return [(SOFTMAX, self.seed + APART * i) for i in range(MEMBERS)]
+        return [(NOISE.get(name, SOFTMAX), self.seed)]
 
     def path(self, name: str) -> Path:
         """The file of a method's result."""
@@ -162,7 +176,7 @@ class Comparison:
 
     def ensemble(self) -> Fitted:
         """One pass of each of several models."""
-        trainings = [(SOFTMAX, self.seed + APART * i) for i in range(MEMBERS)]
+        trainings = self.trainings("ensemble")
         members = [self.models.get(*training) for training in trainings]
         return Fitted(together(members), Ensemble.code, trainings, MEMBERS)
 
@@ -270,23 +284,34 @@ def together(members: list[nn.Module]) -> Draw:
     return draw
 
 
+def evaluations(comparisons: Sequence[Comparison], names: Sequence[str]) -> Iterator[Evaluation]:
+    """The evaluations whose results are not there yet."""
+    for name in names:
+        for each in comparisons:
+            if not each.is_done(name):
+                do = partial(each.compare, name)
+                yield Evaluation(name, each.seed, each.trainings(name), do)
+
+
 def run(args: Any) -> None:
-    """One group of methods with one seed."""
+    """All methods and seeds."""
     settings = {"steps": args.steps, "lr": args.lr, "batch": BATCH, "context": CONTEXT}
-    comparison = Comparison(Texts(args))
-    write_about(comparison.folder, "lm_text", "gpt2", settings, args.device)
-    comparison.run()
+    folder, texts = args.out / FOLDER, Texts(args)
+    write_about(folder, "lm_text", "gpt2", settings, args.device)
+    models = SharedModels(texts.problem(), args.weights)
+    comparisons = [Comparison(texts, models, seed) for seed in args.seeds]
+    work(schedule(models, evaluations(comparisons, args.methods)), folder)
 
 
 def arguments() -> argparse.ArgumentParser:
-    """The command line of one group and seed."""
+    """The command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, help="folder that text_data.py has written")
-    parser.add_argument("--group", choices=list(GROUPS), required=True)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--methods", nargs="+", default=NAMES, choices=NAMES)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--weights", type=Path, help="folder of trained models, to share them")
-    parser.add_argument("--steps", type=int, default=1700, help="steps of 64 windows")
+    parser.add_argument("--steps", type=int, default=1200, help="steps of 64 windows")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--quick", action="store_true", help="synthetic text and a tiny model")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -294,4 +319,5 @@ def arguments() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     run(arguments().parse_args())

@@ -37,8 +37,12 @@ DIGITS: dict[str, tuple[float, int]] = {
     "error AUROC": (100, 1),
     "outside AUROC": (100, 1),
     "outside FPR95": (100, 1),
+    "set size": (1, 2),
 }
 """Factor and digits of each measure in tables."""
+
+LOWER = {**LOWER_IS_BETTER, "set size": True}
+"""Whether lower values of a measure are better."""
 
 COSTS: dict[str, Callable[[Run], float | None]] = {
     "training": lambda run: run["cost"]["training"],
@@ -48,6 +52,10 @@ COSTS: dict[str, Callable[[Run], float | None]] = {
     "lines": lambda run: run["cost"]["lines"],
     "tried": lambda run: run["tried"],
 }
+OURS = "BABN"
+ADAPTERS = {method.name for method in GROUPS["adapters"]}
+MOST = 0.75
+
 RELATIVE = ("seconds", "memory")
 """Costs that tables show in units of those of the deterministic model."""
 
@@ -80,6 +88,18 @@ def methods(found: Mapping[Cell, list[Run]]) -> list[str]:
     return sorted(shared, key=lambda name: order.index(name) if name in order else len(order))
 
 
+def comparable(found: Mapping[Cell, list[Run]]) -> dict[Cell, list[Run]]:
+    """The cells with at least `MOST` of all methods, so that a cut run does not hide methods."""
+    own = {cell: {run["method"] for run in runs} - ADAPTERS for cell, runs in found.items()}
+    every = set().union(*own.values())
+    return {cell: found[cell] for cell, some in own.items() if len(some) >= MOST * len(every)}
+
+
+def is_ours(method: str) -> bool:
+    """Whether a method has the attention noise of this library."""
+    return OURS in method
+
+
 def values(runs: Sequence[Run], method: str, name: str) -> dict[int, float]:
     """A measure by seed; with `SHIFTED` the mean over the test sets under a shift."""
     own = {run["seed"]: run["measures"] for run in runs if run["method"] == method}
@@ -109,6 +129,22 @@ def half_width(numbers: Sequence[float]) -> float:
         return math.nan
     scale = float(stats.t.ppf(1 - LEVEL / 2, len(numbers) - 1))
     return scale * statistics.stdev(numbers) / math.sqrt(len(numbers))
+
+
+def difference(
+    found: Mapping[Cell, list[Run]], name: str, one: str, other: str
+) -> tuple[int, int, int]:
+    """In how many cells a method is significantly better than another, worse, and all cells."""
+    better = worse = count = 0
+    sign = 1 if LOWER[name.removeprefix(SHIFTED)] else -1
+    for runs in found.values():
+        own, others = values(runs, one, name), values(runs, other, name)
+        if own and others:
+            count += 1
+            if not is_within_noise(own, others):
+                ahead = statistics.fmean(sign * (others[s] - own[s]) for s in own if s in others)
+                better, worse = better + (ahead > 0), worse + (ahead < 0)
+    return better, worse, count
 
 
 def is_within_noise(own: Mapping[int, float], best: Mapping[int, float]) -> bool:
@@ -151,7 +187,7 @@ def column(by_method: Mapping[str, dict[int, float]], name: str) -> tuple[list[s
     measure = name.removeprefix(SHIFTED)
     factor, digits = DIGITS[measure]
     means = {method: statistics.fmean(own.values()) for method, own in by_method.items()}
-    sign = 1 if LOWER_IS_BETTER[measure] else -1
+    sign = 1 if LOWER[measure] else -1
     best = min(means, key=lambda method: sign * means[method])
     shown = []
     for method, own in by_method.items():
@@ -187,7 +223,7 @@ def mean_ranks(
     from scipy import stats
 
     rows = []
-    sign = 1 if LOWER_IS_BETTER[name.removeprefix(SHIFTED)] else -1
+    sign = 1 if LOWER[name.removeprefix(SHIFTED)] else -1
     for runs in found.values():
         each = [values(runs, method, name) for method in chosen]
         if all(each):

@@ -15,6 +15,7 @@ from typing import Any
 import choosing_results as results
 
 from babn.evaluation.tables import Table
+from babn.methods.catalogue import TS
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -64,6 +65,10 @@ PUBLISHED = {
 }
 """Accuracy, NLL and ECE on CIFAR-10 in the paper on random-feature Gaussian-process attention."""
 
+NAMES = {
+    "cifar10": "On CIFAR-10 with a small vision transformer",
+    "lm_text": "For a small language model",
+}
 TEXTS = {
     "cifar10": """A vision transformer of 5 layers, width 128 and 4 heads, trained from scratch on
 CIFAR-10. The shift is the mean over 5 strengths of 8 corruptions of our own
@@ -94,6 +99,25 @@ def sections(found: Sequence[dict[str, Any]] | None = None) -> Iterator[str]:
             if task == "cifar10":
                 yield PAPER
                 yield published().markdown()
+
+
+def verdicts(found: Sequence[dict[str, Any]] | None = None) -> Iterator[str]:
+    """The lowest NLL of every task, and the lowest one of the other side."""
+    for each in files() if found is None else found:
+        for cell, runs in results.cells([each]).items():
+            own = {cell: runs}
+            chosen = [m for m in results.methods(own) if m.endswith(TS)]
+            by_method = {m: results.values(runs, m, "NLL") for m in chosen}
+            column, row = results.column(by_method, "NLL")
+            shown, best = dict(zip(chosen, column, strict=True)), chosen[row]
+            mine = results.is_ours(best)
+            others = [m for m in chosen if results.is_ours(m) != mine]
+            text = f"{NAMES[cell[1]]}: the lowest NLL is that of **{best}** ({shown[best]})"
+            if others:
+                second = min(others, key=lambda m: statistics.fmean(by_method[m].values()))
+                kind = "without" if mine else "with"
+                text += f"; the lowest {kind} attention noise is {second} ({shown[second]})"
+            yield f"{text}."
 
 
 def provenance(found: Mapping[str, Any], task: str) -> str:

@@ -6,7 +6,9 @@ process has claimed. Trained models are shared in a folder of weights.
 
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +21,24 @@ from babn.methods.run import compare_methods
 
 Unit = tuple[str, Callable[[], object]]
 """A name, by which it is claimed, and what is to be done."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The evaluation of a method with a seed.
+
+    Attributes:
+        name: The method.
+        seed: The seed.
+        trainings: Variants and seeds of the models that it uses.
+        do: Fits, evaluates and writes results.
+    """
+
+    name: str
+    seed: int
+    trainings: Sequence[tuple[Variant, int]]
+    do: Callable[[], object]
+
 
 LAG = 16
 """Trainings that are begun after those of a method before it is evaluated, so that no process waits
@@ -74,16 +94,16 @@ def work(units: Iterable[Unit], folder: Path) -> None:
             print(f"{name}: {time.perf_counter() - began:.1f} s", flush=True)
 
 
-def schedule(
+def evaluations(
     models: Models,
     methods: Sequence[Method],
     seeds: Sequence[int],
     tests: Mapping[str, Batches],
     folder: Path,
-) -> Iterator[Unit]:
-    """Units of trainings and of evaluations, the first methods first.
+) -> Iterator[Evaluation]:
+    """The evaluations whose results are not there yet.
 
-    A method and the same with temperature scaling are one unit.
+    A method and the same with temperature scaling are one evaluation.
 
     Args:
         models: The models that methods are fitted to.
@@ -92,24 +112,25 @@ def schedule(
         tests: Batches by the name of the test set.
         folder: Gets the results.
     """
-    trainings: dict[tuple[str, int], Variant] = {}
-    due: list[tuple[int, str, list[Method], int]] = []
     for name, own in _pairs(methods).items():
         for seed in seeds:
-            if _is_done(own, seed, folder):
-                continue
-            for variant, number in own[0].trainings(seed):
-                trainings.setdefault((variant.name, number), variant)
-            due.append((len(trainings) + LAG, name, own, seed))
+            if not all((folder / f"{plain(each.name)}-{seed}.json").is_file() for each in own):
+                do = partial(compare_methods, models, own, [seed], tests, folder)
+                yield Evaluation(name, seed, own[0].trainings(seed), do)
 
-    def evaluation(name: str, own: list[Method], seed: int) -> Unit:
-        return f"{name} {seed}", partial(compare_methods, models, own, [seed], tests, folder)
 
+def schedule(models: Models, due: Iterable[Evaluation]) -> Iterator[Unit]:
+    """Units of trainings and of evaluations, the first evaluations first."""
+    waiting = deque[tuple[int, Unit]]()
+    trainings: dict[tuple[str, int], Variant] = {}
+    for each in due:
+        trainings |= {(variant.name, seed): variant for variant, seed in each.trainings}
+        waiting.append((len(trainings) + LAG, (f"{each.name} {each.seed}", each.do)))
     for begun, ((name, seed), variant) in enumerate(trainings.items()):
-        while due and due[0][0] <= begun:
-            yield evaluation(*due.pop(0)[1:])
+        while waiting[0][0] <= begun:
+            yield waiting.popleft()[1]
         yield f"train {name} {seed}", partial(models.get, variant, seed)
-    yield from (evaluation(*each[1:]) for each in due)
+    yield from (unit for _, unit in waiting)
 
 
 def _pairs(methods: Sequence[Method]) -> dict[str, list[Method]]:
@@ -118,7 +139,3 @@ def _pairs(methods: Sequence[Method]) -> dict[str, list[Method]]:
     for method in methods:
         found.setdefault(method.name.removesuffix(TS), []).append(method)
     return found
-
-
-def _is_done(methods: Sequence[Method], seed: int, folder: Path) -> bool:
-    return all((folder / f"{plain(each.name)}-{seed}.json").is_file() for each in methods)

@@ -45,6 +45,17 @@ def put(file: Path, name: str, text: str) -> None:
     file.write_text(whole, encoding="utf-8")
 
 
+def add_to_navigation(page: str, title: str, after: str) -> None:
+    """Adds a page to the site's navigation, if it is not there."""
+    file = ROOT / "mkdocs.yml"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    if not any(line.endswith(f": {page}") for line in lines):
+        place = next(i for i, line in enumerate(lines) if line.endswith(f": {after}"))
+        indent = lines[place].partition("-")[0]
+        lines.insert(place + 1, f"{indent}- {title}: {page}")
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Writes the tables."""
     for page, name, text in blocks():
@@ -52,6 +63,7 @@ def main() -> None:
     for page, text in choosing_page.pages():
         (ROOT / page).write_text(text, encoding="utf-8")
         choosing_page.draw(choosing_page.files(), ROOT / "docs" / "figures")
+        add_to_navigation("choosing.md", "Choose a method", "uncertainty.md")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from small_problem import OUTSIDE, TEST
 from babn import metrics
 from babn.methods import Deterministic, McDropout, Method, Models
 from babn.methods.interface import labels_of
-from babn.methods.run import Result, compare_methods, evaluate
+from babn.methods.run import Result, _of_sets, compare_methods, evaluate
 from babn.methods.scores import Scores
 from babn.methods.table import NEAR, comparison_table
 from babn.prediction.result import Prediction
@@ -46,6 +46,20 @@ def test_measures_are_those_of_the_metrics(models: Models) -> None:
         },
         rel=1e-5,
     )
+
+
+def test_conformal_sets_hold_the_right_class() -> None:
+    """Drawn from known probabilities, so that sets of two of three classes cover 0.95."""
+    torch.manual_seed(0)
+    probs = torch.tensor([[0.5, 0.46, 0.04], [0.04, 0.46, 0.5]]).repeat(2000, 1)
+    labels = probs.multinomial(1).flatten()
+    found = {"test": Prediction(probs.log()[None]), "same": Prediction(probs.log()[None])}
+    tests = {name: [{"labels": labels}] for name in found}
+    for measured in _of_sets(found, tests).values():
+        assert measured["set size"] == 2
+        assert measured["coverage"] == pytest.approx(0.96, abs=0.02)
+    one = {"test": Prediction(torch.zeros(1, 1, 3))}
+    assert _of_sets(one, {"test": [{"labels": torch.tensor([0])}]}) == {}
 
 
 def test_errors_cannot_be_detected_where_there_are_none() -> None:

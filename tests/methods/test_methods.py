@@ -11,7 +11,7 @@ from small_problem import DEVELOPMENT, OUTSIDE, TEST
 
 from babn import metrics
 from babn.errors import ConfigError
-from babn.methods import SOFTMAX, Deterministic, McDropout, Method, Models
+from babn.methods import SOFTMAX, Deterministic, McDropout, Method, Models, Variant
 from babn.methods.catalogue import GROUPS, find_methods, is_installed, shortened
 from babn.methods.ensembles import Ensemble
 from babn.methods.interface import choose, labels_of
@@ -110,6 +110,9 @@ def test_ensembles_join_members_with_and_without_samples(models: Models) -> None
 
     class Fixed(Method):
         name = "fixed"
+
+        def trainings(self, seed: int) -> list[tuple[Variant, int]]:
+            return []
 
         def fit(self, models: Models, seed: int) -> Any:
             member = Deterministic("member").fit(models, 0)

@@ -10,16 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
 
 from babn import metrics
 from babn.errors import BabnWarning
+from babn.evaluation.decisions import fit_conformal
 from babn.files import make_folder, read_object, replace_text
-from babn.methods.interface import Fitted, Method
+from babn.methods.interface import Fitted, Method, labels_of
 from babn.methods.models import SOFTMAX, Batches, Models, plain
 from babn.methods.scores import Scores
 from babn.prediction.result import Prediction
 from babn.progress import NoProgress, Progress
 from babn.tensor_files import read_tensors, write_tensors
+
+COVERAGE = 0.95
+"""Probability with which conformal sets hold the right class."""
 
 OUTSIDE = "outside"
 """Name of the test set of out-of-domain examples, whose labels are ignored."""
@@ -83,6 +89,8 @@ def _evaluate(method: Method, models: Models, seed: int, tests: Mapping[str, Bat
     measures = {name: each.measures() for name, each in scores.items()}
     for name, each in found.items():
         measures[name] |= _of_samples(each, scores[name], outside)
+    for name, measured in _of_sets(found, tests).items():
+        measures[name] |= measured
     details = {
         "settings": dict(fitted.settings),
         "tried": fitted.tried,
@@ -111,6 +119,36 @@ def _of_samples(found: Prediction, scores: Scores, outside: Prediction | None) -
         others = outside.mutual_information.double()
         measured["outside AUROC by MI"] = metrics.auroc(own, others)
     return measured
+
+
+def _of_sets(
+    found: Mapping[str, Prediction], tests: Mapping[str, Batches]
+) -> dict[str, dict[str, float]]:
+    """Size and coverage of conformal sets, fitted to half of the first test set.
+
+    The first set is measured on its other half. Empty if it has a single example.
+    """
+    labels = {name: labels_of(tests[name]) for name in found}
+    first = next(iter(found))
+    if len(labels[first]) < 2:
+        return {}
+    order = torch.randperm(len(labels[first]), generator=torch.Generator().manual_seed(0))
+    fitted, rest = order.chunk(2)
+    conformal = fit_conformal(_rows(found[first], fitted), labels[first][fitted], coverage=COVERAGE)
+    parts = {**found, first: _rows(found[first], rest)}
+    labels[first] = labels[first][rest]
+    return {name: _set_measures(conformal.sets(parts[name]), labels[name]) for name in parts}
+
+
+def _rows(found: Prediction, rows: Int[Tensor, "row"]) -> Prediction:
+    return Prediction(found.sample_logits[:, rows])
+
+
+def _set_measures(
+    sets: Bool[Tensor, "example label"], labels: Int[Tensor, "example"]
+) -> dict[str, float]:
+    held = sets.gather(-1, labels[:, None]).double()
+    return {"set size": float(sets.sum(-1).double().mean()), "coverage": float(held.mean())}
 
 
 def compare_methods(

@@ -1,0 +1,149 @@
+"""What the page on choosing a method says of fabricated results."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import choosing_page
+import choosing_results as results
+import from_scratch_results
+import pytest
+
+from babn.methods.catalogue import GROUPS, TS
+
+COST = {"training": 1.0, "passes": 1, "seconds": 1.0, "memory": 1e9, "lines": 3}
+TASKS = {"clinc150": [], "sst2": ["restaurants"], "mrpc": ["QQP"], "snli": ["MNLI"]}
+METHODS = [m.name for group in ("post-hoc", "trained", "ensembles") for m in GROUPS[group]]
+ADAPTERS = [m.name for m in GROUPS["adapters"]]
+
+
+def run(method: str, seed: int, shifts: list[str], gain: float, noise: float) -> dict[str, Any]:
+    """A run that is better than others by `gain`; seeds shift all methods alike."""
+    chance = random.Random(f"{method}{seed}{shifts}")
+    good = gain + noise * chance.gauss(0, 1) + 0.02 * seed
+    part = {
+        "accuracy": 0.8 + good / 10,
+        "NLL": 0.5 - good,
+        "ECE": 0.1,
+        "error AUROC": 0.8,
+        "outside AUROC": 0.8 + good / 10,
+        "outside FPR95": 0.3,
+        "set size": 2 - good,
+    }
+    cost = dict(COST)
+    if "ensemble" in method:
+        cost |= {"training": 5.0, "passes": 5}
+    elif "BABN" in method or "dropout" in method:
+        cost |= {"passes": 20}
+    measures = {name: {**part, "coverage": 0.85} for name in ["test", *shifts]}
+    measures["test"]["coverage"] = 0.951
+    return {"method": method, "seed": seed, "tried": 10, "cost": cost, "measures": measures}
+
+
+def fabricated(
+    gains: dict[str, float], noise: float = 0.001, names: list[str] = METHODS, tasks: Any = TASKS
+) -> dict[str, Any]:
+    """Results in which some methods are better than the others."""
+    found = {
+        task: {
+            "settings": {"lr": 1e-4},
+            "runs": [
+                run(name, seed, shifts, gains.get(name.removesuffix(TS), 0.0), noise)
+                for name in names
+                for seed in range(5)
+            ],
+        }
+        for task, shifts in tasks.items()
+    }
+    return {"model": "minilm", "versions": {"torch": "2"}, "machine": "a GPU", "tasks": found}
+
+
+def section(text: str, title: str) -> str:
+    return text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_a_rival_that_wins_is_in_the_first_line_and_in_the_advice() -> None:
+    text = choosing_page.page([fabricated({"ensemble": 0.1, "SNGP": 0.05, "BABN": 0.02})])
+    first = text.splitlines()[2]
+    assert first.startswith("Other methods are ahead of attention noise: **ensemble + TS** in NLL")
+    assert "BABN" not in first
+    assert "BABN + TS with 3" in text and "significantly worse in 4 and better in 0 of 4" in text
+    assert "**SNGP" in section(text, "You can train once")
+    assert "**ensemble" in section(text, "You can train five times")
+    assert "BABN" not in section(text, "You can train five times")
+
+
+def test_attention_noise_is_named_where_it_wins() -> None:
+    text = choosing_page.page([fabricated({"BABN": 0.1, "SNGP": 0.05})])
+    first = text.splitlines()[2]
+    assert first.startswith("Attention noise is ahead of other methods: **BABN + TS** in NLL of")
+    assert "Other methods" not in first and "ranks first" not in first
+    assert "The best without attention noise is SNGP + TS" in text
+
+
+def test_a_difference_within_the_noise_is_no_difference() -> None:
+    """Seeds vary by 0.02, and noise leads by 0.01."""
+    names = ["deterministic", "deterministic + TS", "BABN", "BABN + TS"]
+    text = choosing_page.page([fabricated({"BABN": 0.01}, noise=0.02, names=names)])
+    first = text.splitlines()[2]
+    assert first.startswith("Attention noise ranks first, but its lead is within the noise of seed")
+    assert "significantly worse in 0 and better in 0 of 4 tasks" in text
+    advice = section(text, "You can train once")
+    assert "**deterministic + TS** is within its noise at 1.0x the training and 1 pass." in advice
+
+
+def test_a_tie_is_said_to_be_one() -> None:
+    names = ["deterministic", "deterministic + TS", "BABN + TS"]
+    text = choosing_page.page([fabricated({}, noise=0.0, names=names)])
+    assert text.splitlines()[2].startswith("Attention noise and other methods tie in NLL of test")
+    assert "You can train five times" not in text
+
+
+def test_noise_that_seeds_share_does_not_hide_a_difference() -> None:
+    """Seeds shift all methods by 0.02 each, methods differ by 0.01 without other noise."""
+    found = results.cells([fabricated({"ensemble": 0.01}, noise=0.0005)])
+    assert results.difference(found, "NLL", "deterministic + TS", "ensemble + TS") == (0, 4, 4)
+
+
+def test_unfinished_tasks_are_shown_but_do_not_hide_methods() -> None:
+    found = fabricated({"ensemble": 0.1})
+    cut = fabricated({}, names=METHODS[:4], tasks={"snli": ["MNLI"]})
+    found["tasks"]["snli"] = cut["tasks"]["snli"]
+    text = choosing_page.page([found])
+    assert text.splitlines()[2].startswith("Other methods are ahead")
+    assert "mean over clinc150, sst2 and mrpc" in text
+    assert choosing_page.INCOMPLETE in text
+
+
+def test_adapters_are_compared_on_the_tasks_that_have_them() -> None:
+    found = fabricated({"SNGP": 0.1})
+    own = fabricated({"LoRA ensemble": 0.2}, names=ADAPTERS, tasks={"clinc150": []})
+    found["tasks"]["clinc150"]["runs"] += own["tasks"]["clinc150"]["runs"]
+    text = choosing_page.page([found])
+    assert text.splitlines()[2].startswith("Other methods are ahead of attention noise: **SNGP")
+    advice = section(text, "You train adapters")
+    assert "**LoRA ensemble" in advice and advice.strip().startswith("Only clinc150. For")
+
+
+def test_advice_for_a_guarantee_has_sizes_and_coverage() -> None:
+    text = section(
+        choosing_page.page([fabricated({"ensemble": 0.1}, 0.0005)]), "You need a guarantee"
+    )
+    assert "**ensemble" in text and "(set size 1.86 ±" in text
+    assert "95.1% of test data, but in 85.0% under a shift" in text
+
+
+def test_one_task_has_a_page_without_diagrams(tmp_path: Path) -> None:
+    found = fabricated({"SNGP": 0.1}, tasks={"clinc150": []})
+    text = choosing_page.page([found])
+    assert "![" not in text and "Which differences" not in text
+    assert "of 1 task." in text and "96.9" in text
+    assert choosing_page.draw([found], tmp_path) == []
+
+
+@pytest.mark.parametrize(("winner", "words"), [("SNGP", "with"), ("BABN", "without")])
+def test_models_from_scratch_have_a_verdict(winner: str, words: str) -> None:
+    found = fabricated({winner: 0.1}, tasks={"cifar10": ["corrupted 1"]})
+    [text] = from_scratch_results.verdicts([found])
+    assert f"the lowest NLL is that of **{winner} + TS** (0.36" in text
+    assert f"the lowest {words} attention noise is" in text
