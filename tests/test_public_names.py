@@ -68,7 +68,7 @@ def test_unknown_names_are_refused() -> None:
         (babn.set_kl_weight, {"model": REQUIRED, "weight": REQUIRED}),
         (babn.kl_per_layer, {"source": REQUIRED}),
         (babn.predict, {"model": REQUIRED, "data": REQUIRED, "samples": 20, "seed": 0}),
-        (babn.attention_maps, {"model": REQUIRED, "batch": REQUIRED}),
+        (babn.attention_maps, {"model": REQUIRED, "data": REQUIRED}),
         (babn.sampling, {"model": REQUIRED, "seed": None}),
         (babn.load, {"folder": REQUIRED}),
         (babn.save_adapter, {"model": REQUIRED, "folder": REQUIRED}),

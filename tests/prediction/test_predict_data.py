@@ -8,7 +8,6 @@ import pytest
 import torch
 from small_prediction import TorchClassifier, bert, converted, words
 from torch.utils.data import DataLoader
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import babn
 from babn import Prediction
@@ -92,19 +91,6 @@ def test_maps_and_noise_levels_of_texts(reader: Any, tokenizer: Any) -> None:
     babn.set_noise_level(reader, 1.0)
     with pytest.raises(ConfigError, match="labels has 2 entries for 5 texts"):
         babn.tune_noise(reader, TEXTS, [0, 1], tokenizer=tokenizer)
-
-
-def test_language_models_take_texts(tokenizer: Any) -> None:
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-    config = LlamaConfig(vocab_size=len(tokenizer), num_attention_heads=4, **sizes)
-    model = babn.convert(LlamaForCausalLM(config))
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    settings = {"samples": 2, "max_new_tokens": 3, "eos_token_id": None}
-    found = babn.generate(model, ["play", "wake me at six"], tokenizer=tokenizer, **settings)
-    assert found.new_tokens.shape == (2, 3)
-    alone = babn.generate(model, ["play"], tokenizer=tokenizer, **settings)
-    assert torch.equal(found.new_tokens[:1], alone.new_tokens)
 
 
 def test_what_cannot_be_predicted_is_refused(reader: Any) -> None:

@@ -16,13 +16,14 @@ from babn.errors import ConfigError
 from babn.evaluation.regression import fit_residual, mixture_nll
 from babn.evaluation.temperature_scaling import fit_temperature
 from babn.prediction.batches import (
+    TARGETS,
     are_texts,
     check_tokenizer,
     device_of,
     is_single,
     text_batches,
 )
-from babn.prediction.predict import TARGETS, check_samples, find_logits, predict
+from babn.prediction.predict import check_samples, find_logits, predict
 from babn.prediction.result import Prediction
 from babn.prediction.temperature import (
     get_noise_level,

@@ -1,7 +1,7 @@
 """Predictions from samples of attention, drawn in one or a few forward passes."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -16,21 +16,10 @@ from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import BabnWarning, SamplesError
-from babn.prediction.batches import (
-    are_texts,
-    check_tokenizer,
-    device_of,
-    is_single,
-    placed_batches,
-    text_batches,
-)
+from babn.prediction.batches import TARGETS, Batches
 from babn.prediction.modes import evaluating
 from babn.prediction.result import Activation, Prediction
 from babn.prediction.temperature import get_noise_level, get_temperature
-from babn.progress import bar
-
-TARGETS = {"labels", "label", "label_ids", "start_positions", "end_positions", "mc_labels"}
-"""Arguments that hold targets, with which models return a loss before their logits."""
 
 
 def predict(
@@ -71,18 +60,11 @@ def predict(
     for state in belief_states(model):
         check_finite(dict(state.named_parameters()))
     settings = _Settings(samples, seed, dropout, memory, output or find_logits)
-    order = None
-    if is_single(data):
-        batches: Iterable[Any] = [data]
-    elif are_texts(data):
-        check_tokenizer(tokenizer)
-        batches, order = text_batches(tokenizer, data, batch_size, device_of(model))
-    else:
-        batches = placed_batches(data, device_of(model))
-    found = _over_batches(model, batches, settings, progress and not is_single(data))
+    batches = Batches.of(model, data, tokenizer, batch_size)
+    found = _over_batches(model, batches.shown("predicting", progress), settings)
     if samples > 1 and is_random(model) and not dropout and get_noise_level(model):
         _warn_of_agreement(found)
-    found = found if order is None else found[order]
+    found = found if batches.order is None else found[batches.order]
     return found.tempered(get_temperature(model))
 
 
@@ -97,24 +79,14 @@ class _Settings:
     output: Callable[[Any], Tensor]
 
 
-def _over_batches(
-    model: nn.Module, batches: Iterable[Any], settings: _Settings, progress: bool
-) -> Prediction:
+def _over_batches(model: nn.Module, batches: Iterable[Any], settings: _Settings) -> Prediction:
     """The predictions for all batches; the first has the seed itself, the others derived ones."""
-    total = len(batches) if isinstance(batches, Sized) else None
-    shown = bar("predicting", total, progress)
     found = []
-    try:
-        for number, batch in enumerate(batches):
-            seed = settings.seed
-            if seed is not None and number:
-                seed = fold_in(seed, number)
-            found.append(_sampled(model, batch, replace(settings, seed=seed)))
-            shown.update()
-    finally:
-        shown.close()
-    if not found:
-        raise SamplesError("data has no batches. Pass at least one example.")
+    for number, batch in enumerate(batches):
+        seed = settings.seed
+        if seed is not None and number:
+            seed = fold_in(seed, number)
+        found.append(_sampled(model, batch, replace(settings, seed=seed)))
     return Prediction.cat(found)
 
 

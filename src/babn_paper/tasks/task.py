@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from babn.errors import ConfigError, FormatError
 from babn.files import parse_json, replace_text
-from babn.prediction.predict import TARGETS
+from babn.prediction.batches import TARGETS
 from babn_paper.tasks.encoded import Batch, Encoded
 from babn_paper.tasks.predictor import Predictor
 
