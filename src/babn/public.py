@@ -37,8 +37,10 @@ from babn.prediction.result import Prediction
 from babn.prediction.sampling import posterior_mean, recording_kl, sampling
 from babn.prediction.temperature import (
     get_noise_level,
+    get_residual,
     get_temperature,
     set_noise_level,
+    set_residual,
     set_temperature,
 )
 from babn.prediction.texts import SampledTexts, TokenUncertainty
@@ -96,6 +98,7 @@ __all__ = [
     "generate",
     "get_kl_weight",
     "get_noise_level",
+    "get_residual",
     "get_temperature",
     "inspect",
     "kl_per_layer",
@@ -116,6 +119,7 @@ __all__ = [
     "save_adapter",
     "set_kl_weight",
     "set_noise_level",
+    "set_residual",
     "set_temperature",
     "tune_noise",
     "view",

@@ -125,6 +125,9 @@ def test_parts_of_a_prediction() -> None:
 
 
 def test_predictions_are_saved_and_loaded(tmp_path: Path) -> None:
+    numbers = Prediction(torch.randn(6, 5, 1), "identity", 0.1)
+    numbers.save(tmp_path / "numbers.safetensors")
+    assert Prediction.load(tmp_path / "numbers.safetensors").residual == 0.1
     found = Prediction(torch.randn(6, 5, 3), "sigmoid")
     found.save(tmp_path / "found.safetensors")
     again = Prediction.load(tmp_path / "found.safetensors")
@@ -145,6 +148,9 @@ def test_a_data_frame_has_a_row_for_each_example() -> None:
     np.testing.assert_allclose(frame["entropy"], found.entropy)
     np.testing.assert_allclose(frame[["low", "high"]], found.interval())
     assert found.to_pandas()["label"].tolist() == chosen
+    numbers = Prediction(torch.randn(20, 5, 1), "identity", 0.5)
+    np.testing.assert_allclose(numbers.to_pandas()["std"], numbers.std[:, 0])
+    assert numbers.to_pandas().columns.tolist() == ["value", "std", "low", "high"]
     with pytest.raises(ConfigError, match="one distribution over classes"):
         Prediction(torch.randn(20, 5, 4, 3)).to_pandas()
 

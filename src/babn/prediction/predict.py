@@ -19,7 +19,7 @@ from babn.errors import BabnWarning, SamplesError
 from babn.prediction.batches import TARGETS, Batches
 from babn.prediction.modes import evaluating
 from babn.prediction.result import Activation, Prediction
-from babn.prediction.temperature import get_noise_level, get_temperature
+from babn.prediction.temperature import get_noise_level, get_residual, get_temperature
 
 
 def predict(
@@ -38,7 +38,8 @@ def predict(
     """Samples the model's output for one batch, many batches, or texts.
 
     The predictive distribution is the mean over samples, as in the paper. Logits are divided by the
-    model's temperature, which is 1 until `babn.tune_noise` or `babn.calibrate` fits it.
+    model's temperature, which is 1 until `babn.tune_noise` or `babn.calibrate` fits it. For
+    regression the model's residual, which is 0 until `tune_noise` fits it, widens the prediction.
 
     Args:
         model: A converted model; its training mode is restored afterwards.
@@ -65,6 +66,8 @@ def predict(
     if samples > 1 and is_random(model) and not dropout and get_noise_level(model):
         _warn_of_agreement(found)
     found = found if batches.order is None else found[batches.order]
+    if found.activation == "identity":
+        return replace(found, residual=get_residual(model))
     return found.tempered(get_temperature(model))
 
 

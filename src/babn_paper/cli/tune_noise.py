@@ -70,7 +70,7 @@ def tune_noise(
     console.print(str(found), markup=False)
     fitted = f"noise level {found.level:.3g} and temperature {found.chosen.temperature:.3g}"
     if found.chosen.residual is not None:
-        fitted = f"noise level {found.level:.3g}"
+        fitted = f"noise level {found.level:.3g} and residual {found.chosen.residual:.3g}"
     console.print(
         f"{fitted}, fitted to {examples} examples of {part}; saved in {RunFolder(run).model}",
         markup=False,
