@@ -65,6 +65,18 @@ def test_labels_of_an_encoder_decoder_are_its_inputs() -> None:
     assert {m.mean.shape[-2:] for m in maps} == {(7, 7), (3, 3), (3, 7)}
 
 
+def test_a_bar_is_shown_for_several_batches_only(
+    reader: Any, tokenizer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for function in (babn.attention_maps, babn.predict):
+        function(reader, TEXTS, tokenizer=tokenizer)
+        assert capsys.readouterr().err == ""
+        function(reader, TEXTS, tokenizer=tokenizer, batch_size=2)
+        assert "3/3" in capsys.readouterr().err
+        function(reader, TEXTS, tokenizer=tokenizer, batch_size=2, progress=False)
+        assert capsys.readouterr().err == ""
+
+
 def test_empty_data_is_refused(reader: Any) -> None:
     for function in (babn.attention_maps, babn.attention_uncertainty):
         with pytest.raises(SamplesError, match="no batches"):

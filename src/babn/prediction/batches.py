@@ -49,7 +49,7 @@ class Batches:
     def shown(self, task: str, progress: bool) -> Iterator[Any]:
         """Yields the batches, with a progress bar unless there is only one."""
         total = len(self.batches) if isinstance(self.batches, Sized) else None
-        shown = bar(task, total, progress and not self.single)
+        shown = bar(task, total, progress and total != 1)
         empty = True
         try:
             for batch in self.batches:

@@ -63,12 +63,13 @@ def predict(
     settings = _Settings(samples, seed, dropout, memory, output or find_logits)
     batches = Batches.of(model, data, tokenizer, batch_size)
     found = _over_batches(model, batches.shown("predicting", progress), settings)
-    if samples > 1 and is_random(model) and not dropout and get_noise_level(model):
-        _warn_of_agreement(found)
     found = found if batches.order is None else found[batches.order]
     if found.activation == "identity":
         return replace(found, residual=get_residual(model))
-    return found.tempered(get_temperature(model))
+    found = found.tempered(get_temperature(model))
+    if samples > 1 and is_random(model) and not dropout and get_noise_level(model):
+        _warn_of_agreement(found)
+    return found
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,9 @@ def _warn_of_agreement(found: Prediction) -> None:
     if found.activation == "softmax" and found.probs.shape[-1] > 1 and not found.is_spread():
         warnings.warn(
             "All samples give nearly the same prediction: the attention noise is too small to show "
-            "uncertainty. Fit its level with babn.tune_noise(model, data), or call the model "
-            "itself in evaluation mode, which gives the posterior mean in one pass.",
+            "uncertainty. Fit its level with babn.tune_noise(model, data), or with babn tune-noise "
+            "for a run; or call the model itself in evaluation mode, which gives the posterior "
+            "mean in one pass.",
             BabnWarning,
             stacklevel=3,
         )

@@ -6,6 +6,9 @@ from typing import Annotated
 Column = Annotated[str | None, "COLUMN"]
 File = Annotated[str | None, "FILE"]
 
+FEW = 50
+"""Number of examples below which the fit is rough."""
+
 
 def tune_noise(
     model: str,
@@ -76,6 +79,10 @@ def tune_noise(
         markup=False,
         soft_wrap=True,
     )
+    if examples < FEW:
+        console.print(
+            f"{examples} examples determine them poorly; give more development data.", style="dim"
+        )
     with Bars(console) as bars:
         results = evaluate(run, progress=bars)
     print_results(console, results, RunFolder(run).experiment())
