@@ -72,7 +72,7 @@ def test_a_bar_is_shown_for_several_batches_only(
         function(reader, TEXTS, tokenizer=tokenizer)
         assert capsys.readouterr().err == ""
         function(reader, TEXTS, tokenizer=tokenizer, batch_size=2)
-        assert "3/3" in capsys.readouterr().err
+        assert "0/3" in capsys.readouterr().err
         function(reader, TEXTS, tokenizer=tokenizer, batch_size=2, progress=False)
         assert capsys.readouterr().err == ""
 
