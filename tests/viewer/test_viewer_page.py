@@ -15,6 +15,7 @@ import torch
 from tiny import (
     TEXT,
     batch_of,
+    chooser,
     classifier,
     data_of,
     html_of,
@@ -196,6 +197,12 @@ def test_values_have_a_spread_but_no_entropy() -> None:
     assert answer["kind"] == "identity"
     assert "entropy" not in answer
     assert all(std > 0 for std in answer["std"])
+
+
+def test_one_choice_of_a_multiple_choice_model_has_a_score() -> None:
+    found = data_of(html_of(chooser(), [("the river", "bank")]))["columns"][0]
+    assert found["prediction"]["labels"] == ["score of the choice"]
+    assert found["prediction"]["kind"] == "identity"
 
 
 class Scripts(HTMLParser):

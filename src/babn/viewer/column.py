@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from babn.attention.method import Posterior
 from babn.attention.noise_source import NoiseSource, fold_in
+from babn.conversion.example_inputs import is_multiple_choice
 from babn.conversion.override import overriding
 from babn.conversion.plan import Chain
 from babn.conversion.state import belief_states
@@ -64,6 +65,8 @@ def predicted(model: nn.Module, example: Example, samples: int, seed: int) -> di
     memory = 0.0 if getattr(config, "pad_token_id", None) is None else None
     found = predict(model, example.batch, samples, seed, memory=memory)
     names = getattr(config, "id2label", None) or {}
+    if is_multiple_choice(model):
+        names = {0: "score of the choice"}
     return {
         "labels": [str(names.get(i, f"class {i}")) for i in range(found.probs.shape[-1])],
         "kind": found.activation,
