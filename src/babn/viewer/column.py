@@ -1,6 +1,7 @@
 """The data of one column of the page: a model's prediction and attention for one text."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -76,6 +77,7 @@ def predicted(model: nn.Module, example: Example, samples: int, seed: int) -> di
 
 def _numbers(found: Prediction) -> dict[str, Any]:
     """Samples, mean and standard deviation, and the entropies of probabilities."""
+    found = replace(found, residual=0.0)  # the page shows the spread of the samples
     values = {"samples": found.sample_probs[:, 0], "mean": found.probs[0], "std": found.std[0]}
     if found.activation != "identity":
         values["entropy"] = found.entropy[0]
