@@ -1,8 +1,10 @@
 """The names that users write, and how they call them."""
 
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,9 +51,24 @@ def test_every_exported_name_exists() -> None:
     assert all(hasattr(babn, name) for name in babn.__all__)
 
 
-def test_dir_lists_every_public_name() -> None:
-    assert set(babn.__all__) <= set(dir(babn))
-    assert set(babn.plots.__all__) <= set(dir(babn.plots))
+def listed(module: Any) -> set[str]:
+    """What `dir` lists, without what every module has."""
+    return {name for name in dir(module) if not name.startswith("__")}
+
+
+def test_dir_lists_every_public_name_and_nothing_else() -> None:
+    assert listed(babn) == {*babn.__all__, "methods"} and "__version__" in dir(babn)
+    assert listed(babn.plots) == set(babn.plots.__all__)
+    assert listed(babn.metrics) == {*babn.metrics.__all__, "streaming"}
+    for module in (babn, babn.plots, babn.metrics):
+        assert all(hasattr(module, name) for name in dir(module))
+
+
+def test_every_plot_of_the_library_is_public() -> None:
+    (folder,) = babn.plots.__path__
+    text = "\n".join(file.read_text() for file in Path(folder).glob("*.py"))
+    drawn = set(re.findall(r"^@drawing\ndef (\w+)", text, re.MULTILINE))
+    assert drawn == set(babn.plots.__all__) - {"SINGLE", "DOUBLE"}
 
 
 def test_unknown_names_are_refused() -> None:
@@ -68,7 +85,7 @@ def test_unknown_names_are_refused() -> None:
         (babn.set_kl_weight, {"model": REQUIRED, "weight": REQUIRED}),
         (babn.kl_per_layer, {"source": REQUIRED}),
         (babn.predict, {"model": REQUIRED, "data": REQUIRED, "samples": 20, "seed": 0}),
-        (babn.attention_maps, {"model": REQUIRED, "batch": REQUIRED}),
+        (babn.attention_maps, {"model": REQUIRED, "data": REQUIRED}),
         (babn.sampling, {"model": REQUIRED, "seed": None}),
         (babn.load, {"folder": REQUIRED}),
         (babn.save_adapter, {"model": REQUIRED, "folder": REQUIRED}),

@@ -10,12 +10,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_PACKAGES = ("distributions", "errors", "metrics", "plots")
+_PACKAGES = ("distributions", "errors", "methods", "metrics", "plots")
 
 
 def __dir__() -> list[str]:
-    """All public names."""
-    return sorted({*globals(), *import_module("babn.public").__all__})
+    """All public names, those that are loaded on first use included."""
+    own = {name for name in globals() if name.startswith("__")}
+    return sorted({*own, *_PACKAGES, *import_module("babn.public").__all__})
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ from babn.evaluation.predictions import Evaluation
 from babn.evaluation.resampling import compare
 from babn.model_folders import is_hub_name
 from babn.persistence import save_adapter
-from babn.prediction.temperature import get_noise_level, get_temperature
+from babn.prediction.temperature import get_noise_level, get_residual, get_temperature
 
 CARD = "README.md"
 
@@ -33,7 +33,7 @@ TEXT = """\
 # {title}
 
 {kind} with random attention weights, made with [babn](https://arxiv.org/abs/2106.05251):
-{method}, noise level {level:.3g}, temperature {temperature:.3g}.
+{method}, noise level {level:.3g}, {fitted}.
 
 ## Use
 
@@ -146,12 +146,13 @@ def model_card(
         architecture=type(model).__name__,
         labels=f", num_labels={labels}" if labels is not None and adapter else "",
     )
+    residual, temperature = get_residual(model), get_temperature(model)
     text = TEXT.format(
         title=name.rpartition("/")[2],
         kind="An adapter" if adapter else "A model",
         method=type(state.config).__name__,
         level=get_noise_level(model),
-        temperature=get_temperature(model),
+        fitted=f"residual {residual:.3g}" if residual else f"temperature {temperature:.3g}",
         loading=loading,
         evaluation=_measured(evaluations, part),
     )

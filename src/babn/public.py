@@ -31,16 +31,19 @@ from babn.hub import model_card, push_to_hub
 from babn.persistence import load, load_adapter, save_adapter
 from babn.prediction.attention_maps import AttentionMap, attention_maps, attention_uncertainty
 from babn.prediction.generate import generate
+from babn.prediction.generation import Generation
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
 from babn.prediction.sampling import posterior_mean, recording_kl, sampling
 from babn.prediction.temperature import (
     get_noise_level,
+    get_residual,
     get_temperature,
     set_noise_level,
+    set_residual,
     set_temperature,
 )
-from babn.prediction.texts import Generation, SampledTexts, TokenUncertainty
+from babn.prediction.texts import SampledTexts, TokenUncertainty
 from babn.standalone import AttentionInfo, BayesianAttention
 from babn.training.freezing import freeze_base
 from babn.training.processes import across_processes
@@ -95,6 +98,7 @@ __all__ = [
     "generate",
     "get_kl_weight",
     "get_noise_level",
+    "get_residual",
     "get_temperature",
     "inspect",
     "kl_per_layer",
@@ -115,6 +119,7 @@ __all__ = [
     "save_adapter",
     "set_kl_weight",
     "set_noise_level",
+    "set_residual",
     "set_temperature",
     "tune_noise",
     "view",

@@ -1,6 +1,8 @@
 """Finding the amount of noise on development data."""
 
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification, GPT2Config, 
 
 import babn
 from babn.errors import ConfigError
-from babn.evaluation.regression import mixture_nll
+from babn.prediction.regression import mixture_nll
 
 PER_KEY = babn.BeliefConfig()
 
@@ -163,15 +165,21 @@ def test_bad_arguments_are_refused(data, settings, match) -> None:
     assert babn.get_noise_level(model) == 1
 
 
-def test_regression_is_tuned_by_the_density_of_its_labels() -> None:
+def of_numbers(examples: int) -> tuple[Any, Tensor]:
+    """A random model of one number, and its inputs."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = BertConfig(
         vocab_size=40, intermediate_size=32, num_labels=1, initializer_range=0.5, **sizes
     )
     model = babn.convert(BertForSequenceClassification(config), PER_KEY).eval()
-    ids = torch.randint(3, 40, (60, 9), generator=torch.Generator().manual_seed(1))
     babn.set_noise_level(model, 1.0)
+    ids = torch.randint(3, 40, (examples, 9), generator=torch.Generator().manual_seed(1))
+    return model, ids
+
+
+def test_regression_is_tuned_by_the_density_of_its_labels() -> None:
+    model, ids = of_numbers(60)
     labels = babn.predict(model, {"input_ids": ids}, 1, seed=7).sample_logits[0, :, 0]
     found = babn.tune_noise(model, {"input_ids": ids, "labels": labels}, progress=False)
     assert found.level > 0 and found.chosen.accuracy is None
@@ -182,6 +190,45 @@ def test_regression_is_tuned_by_the_density_of_its_labels() -> None:
     for at in range(3):
         density = stats.norm(values[:, at], found.chosen.residual).pdf(labels[at]).mean()
         assert float(again[at]) == pytest.approx(-math.log(density), rel=1e-4)
+
+
+def test_the_residual_of_a_regression_is_saved_and_used(tmp_path: Path) -> None:
+    """Labels with noise of their own: only intervals with the residual cover them."""
+    model, ids = of_numbers(400)
+    values = babn.predict(model, {"input_ids": ids}, 1, seed=7).sample_logits[0, :, 0]
+    labels = values + 1.5 * torch.randn(400, generator=torch.Generator().manual_seed(2))
+    narrow = babn.predict(model, {"input_ids": ids[200:]}).interval(0.9)
+    data = {"input_ids": ids[:200], "labels": labels[:200]}
+    found = babn.tune_noise(model, data, progress=False)
+    assert babn.get_residual(model) == pytest.approx(found.chosen.residual)
+
+    model.save_pretrained(tmp_path / "model")
+    babn.save_adapter(model, tmp_path / "adapter")
+    base = BertForSequenceClassification.from_pretrained(tmp_path / "model")
+    for loaded in (
+        babn.load(tmp_path / "model"),
+        babn.load_adapter(base, tmp_path / "adapter", check_base=False),
+    ):
+        assert babn.get_residual(loaded) == pytest.approx(found.chosen.residual)
+        prediction = babn.predict(loaded, {"input_ids": ids[200:]})
+        assert prediction.residual == babn.get_residual(loaded)
+        assert 0.83 < covered(prediction.interval(0.9), labels[200:]) < 0.97
+        assert 0.4 < covered(prediction.interval(0.5), labels[200:]) < 0.6
+    assert covered(narrow, labels[200:]) < 0.7
+
+
+def covered(interval: Tensor, labels: Tensor) -> float:
+    low, high = interval.unbind(-1)
+    return float(((low <= labels) & (labels <= high)).double().mean())
+
+
+def test_classes_have_no_residual() -> None:
+    model, data = overconfident()
+    babn.set_residual(model, 1.0)
+    babn.tune_noise(model, data, samples=3, progress=False)
+    assert babn.get_residual(model) == 0
+    with pytest.raises(ConfigError, match="residual=-1"):
+        babn.set_residual(model, -1)
 
 
 def test_classes_of_a_regression_are_refused() -> None:

@@ -40,6 +40,13 @@ def test_negligible_noise_is_warned_of() -> None:
     assert message.startswith(NEGLIGIBLE) and "babn.tune_noise(model, data)" in message
 
 
+def test_a_temperature_can_make_noise_visible() -> None:
+    model = converted(babn.BeliefConfig())
+    babn.set_noise_level(model, 1e-4)
+    babn.set_temperature(model, 1e-6)
+    assert warned(model) == []
+
+
 def test_nothing_is_warned_of_where_no_noise_is_wanted() -> None:
     assert warned(converted(babn.SoftmaxConfig())) == []
     model = converted(babn.BeliefConfig())

@@ -8,7 +8,6 @@ import pytest
 import torch
 from small_prediction import TorchClassifier, bert, converted, words
 from torch.utils.data import DataLoader
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import babn
 from babn import Prediction
@@ -94,19 +93,6 @@ def test_maps_and_noise_levels_of_texts(reader: Any, tokenizer: Any) -> None:
         babn.tune_noise(reader, TEXTS, [0, 1], tokenizer=tokenizer)
 
 
-def test_language_models_take_texts(tokenizer: Any) -> None:
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-    config = LlamaConfig(vocab_size=len(tokenizer), num_attention_heads=4, **sizes)
-    model = babn.convert(LlamaForCausalLM(config))
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    settings = {"samples": 2, "max_new_tokens": 3, "eos_token_id": None}
-    found = babn.generate(model, ["play", "wake me at six"], tokenizer=tokenizer, **settings)
-    assert found.new_tokens.shape == (2, 3)
-    alone = babn.generate(model, ["play"], tokenizer=tokenizer, **settings)
-    assert torch.equal(found.new_tokens[:1], alone.new_tokens)
-
-
 def test_what_cannot_be_predicted_is_refused(reader: Any) -> None:
     with pytest.raises(ConfigError, match="tokenizer=None"):
         babn.predict(reader, TEXTS)
@@ -139,6 +125,9 @@ def test_parts_of_a_prediction() -> None:
 
 
 def test_predictions_are_saved_and_loaded(tmp_path: Path) -> None:
+    numbers = Prediction(torch.randn(6, 5, 1), "identity", 0.1)
+    numbers.save(tmp_path / "numbers.safetensors")
+    assert Prediction.load(tmp_path / "numbers.safetensors").residual == 0.1
     found = Prediction(torch.randn(6, 5, 3), "sigmoid")
     found.save(tmp_path / "found.safetensors")
     again = Prediction.load(tmp_path / "found.safetensors")
@@ -159,6 +148,9 @@ def test_a_data_frame_has_a_row_for_each_example() -> None:
     np.testing.assert_allclose(frame["entropy"], found.entropy)
     np.testing.assert_allclose(frame[["low", "high"]], found.interval())
     assert found.to_pandas()["label"].tolist() == chosen
+    numbers = Prediction(torch.randn(20, 5, 1), "identity", 0.5)
+    np.testing.assert_allclose(numbers.to_pandas()["std"], numbers.std[:, 0])
+    assert numbers.to_pandas().columns.tolist() == ["value", "std", "low", "high"]
     with pytest.raises(ConfigError, match="one distribution over classes"):
         Prediction(torch.randn(20, 5, 4, 3)).to_pandas()
 

@@ -1,5 +1,7 @@
 """What follows from samples, against numpy and scipy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 from babn import Prediction
-from babn.errors import ConfigError
+from babn.errors import ConfigError, SamplesError
 
 
 def logits_of(probs: list[list[float]]) -> Tensor:
@@ -40,6 +42,21 @@ def test_statistics_are_those_of_numpy(shape: tuple[int, ...], seed: int, scale:
     }.items():
         np.testing.assert_allclose(getattr(found, name), expected, atol=1e-12, err_msg=name)
     assert (found.mutual_information >= 0).all()
+
+
+def test_a_residual_widens_the_values_of_a_regression() -> None:
+    samples = torch.tensor([-1.0, 1.0]).expand(3, 2).T[..., None]
+    found = Prediction(samples, "identity", 2.0)
+    torch.testing.assert_close(found.std, torch.full((3, 1), 6.0).sqrt())
+    low, high = found.interval(0.9).unbind(-1)
+    for end, share in ((low, 0.05), (high, 0.95)):
+        below = (stats.norm(-1, 2).cdf(end) + stats.norm(1, 2).cdf(end)) / 2
+        np.testing.assert_allclose(below, share, atol=1e-6)
+    alone = replace(found, residual=0.0)
+    torch.testing.assert_close(alone.interval(0.5), torch.tensor([[-0.5, 0.5]]).expand(3, 2))
+    assert found[:2].residual == found.to("cpu").residual == 2.0
+    with pytest.raises(SamplesError, match="cannot be joined"):
+        Prediction.cat([found, alone])
 
 
 def test_entropies_of_several_labels_add_up() -> None:

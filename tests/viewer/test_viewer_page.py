@@ -15,6 +15,7 @@ import torch
 from tiny import (
     TEXT,
     batch_of,
+    chooser,
     classifier,
     data_of,
     html_of,
@@ -192,10 +193,18 @@ def test_words_of_other_tokenizers(before: Any, decoder: Any) -> None:
 
 
 def test_values_have_a_spread_but_no_entropy() -> None:
-    answer = column(classifier(problem_type="regression"))["prediction"]
-    assert answer["kind"] == "identity"
+    model = classifier(problem_type="regression")
+    babn.set_residual(model, 100.0)
+    answer = column(model)["prediction"]
+    assert answer["kind"] == "identity" and max(answer["std"]) < 100
     assert "entropy" not in answer
     assert all(std > 0 for std in answer["std"])
+
+
+def test_one_choice_of_a_multiple_choice_model_has_a_score() -> None:
+    found = data_of(html_of(chooser(), [("the river", "bank")]))["columns"][0]
+    assert found["prediction"]["labels"] == ["score of the choice"]
+    assert found["prediction"]["kind"] == "identity"
 
 
 class Scripts(HTMLParser):

@@ -54,6 +54,12 @@ def classifier(layers: int = 3, **settings: Any) -> Any:
     return converted(hf.BertForSequenceClassification(config))
 
 
+def chooser() -> Any:
+    """A BERT that scores each of several choices."""
+    sizes = {**SIZES, "num_hidden_layers": 2, "vocab_size": 64, "pad_token_id": 0}
+    return converted(hf.BertForMultipleChoice(hf.BertConfig(**sizes)))
+
+
 def language_model() -> Any:
     """A GPT-2, which has no classes."""
     config = hf.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=64)

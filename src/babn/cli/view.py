@@ -21,8 +21,9 @@ def view(
         model: A run of babn train, or a folder with a converted model and its tokenizer, both saved
             by save_pretrained.
         text: The text to show; give the option twice to see two texts side by side.
-        pair: The second text of a pair, such as the hypothesis after a premise, or the decoder's
-            text of an encoder-decoder; as many times as --text.
+        pair: The second text of a pair, such as the hypothesis after a premise, one choice of a
+            multiple-choice model, or the decoder's text of an encoder-decoder; as many times as
+            --text.
         compare: The folder of a second model, to see beside the first one on the same text.
         samples: Samples of attention for the class probabilities.
         seed: Another number draws other samples.

@@ -60,7 +60,7 @@ def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[s
     ):
         if ids not in made:
             made.pop(mask, None)
-    if type(model).__name__.endswith("ForMultipleChoice"):
+    if is_multiple_choice(model):
         made = {name: value.unsqueeze(1).repeat(1, 2, 1) for name, value in made.items()}
     needed = str(model.main_input_name)
     if needed not in made:
@@ -69,6 +69,11 @@ def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[s
             "Pass example_inputs: a dictionary of keyword arguments, as small as you like."
         )
     return (), _without_alternatives(made, needed)
+
+
+def is_multiple_choice(model: nn.Module) -> bool:
+    """Whether inputs have a dimension of choices after that of the batch."""
+    return type(model).__name__.endswith("ForMultipleChoice")
 
 
 def _placed(value: Tensor, model: nn.Module) -> Tensor:

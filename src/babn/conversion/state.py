@@ -47,6 +47,7 @@ class BeliefState(nn.Module):
     kl_weight: Tensor
     temperature: Tensor
     noise_level: Tensor
+    residual: Tensor
 
     def __init__(
         self, config: MethodConfig, chains: tuple[Chain, ...], kept: tuple[Call, ...] = ()
@@ -59,6 +60,7 @@ class BeliefState(nn.Module):
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
         self.register_buffer("temperature", torch.tensor(1.0))
         self.register_buffer("noise_level", torch.tensor(1.0))
+        self.register_buffer("residual", torch.tensor(0.0))  # of regression
         self.saved_modules: tuple[str, ...] = ()  # of the base, set by `freeze_base`
         self.level = 1.0  # the same number, without a device synchronisation
         self.last_kl: dict[str, Tensor] | None = None
@@ -85,8 +87,11 @@ class BeliefState(nn.Module):
         self.noise_level.fill_(level)
         self.level = level
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        state_dict.setdefault(f"{prefix}residual", self.residual)  # not in earlier files
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         if not self.noise_level.is_meta:
             self.level = float(self.noise_level)
 

@@ -88,8 +88,8 @@ def of_part(evaluations: list[Evaluation], part: str | None) -> list[Evaluation]
         return evaluations
     if part not in parts:
         raise ConfigError(
-            f"part={part!r} is not possible: the runs have predictions for {parts}. Give one of "
-            "them."
+            f"part={part!r} is not possible: the runs have predictions for {parts}. Choose one of "
+            "them with part=, or with --part on the command line."
         )
     return [each for each in evaluations if each.details.get("part") == part]
 

@@ -13,21 +13,24 @@ from torch import Tensor, nn
 from babn.conversion.example_inputs import as_call
 from babn.elbo import IGNORED
 from babn.errors import ConfigError
-from babn.evaluation.regression import fit_residual, mixture_nll
 from babn.evaluation.temperature_scaling import fit_temperature
 from babn.prediction.batches import (
+    TARGETS,
     are_texts,
     check_tokenizer,
     device_of,
     is_single,
     text_batches,
 )
-from babn.prediction.predict import TARGETS, check_samples, find_logits, predict
+from babn.prediction.predict import check_samples, find_logits, predict
+from babn.prediction.regression import fit_residual, mixture_nll
 from babn.prediction.result import Prediction
 from babn.prediction.temperature import (
     get_noise_level,
+    get_residual,
     get_temperature,
     set_noise_level,
+    set_residual,
     set_temperature,
 )
 from babn.progress import bar
@@ -121,7 +124,7 @@ def tune_noise(
             are fitted to the tokens of their texts.
         labels: The correct classes, for texts or one batch that does not hold them as `labels`; or
             the numbers of a regression, as floats, for which the level is fitted together with the
-            variance of what the samples do not explain.
+            standard deviation of what the samples do not explain (`babn.get_residual`).
         samples: Number of attention samples.
         seed: Seed of the samples.
         tokenizer: The model's tokenizer, for texts.
@@ -147,14 +150,15 @@ def tune_noise(
     shown = bar("noise levels", len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
     limits = max_accuracy_drop, max_nll_rise
     search = _Search(model, batches, samples, settings, temperature, *limits, shown)
-    level, scaling = get_noise_level(model), get_temperature(model)
+    level, scaling, residual = get_noise_level(model), get_temperature(model), get_residual(model)
     try:
         best = search.run()
-        level, scaling = best.level, best.temperature
+        level, scaling, residual = best.level, best.temperature, best.residual or 0.0
     finally:
         shown.close()
         set_noise_level(model, level)
         set_temperature(model, scaling)
+        set_residual(model, residual)
     return NoiseTuning(level, tuple(search.tried[at] for at in sorted(search.tried)))
 
 

@@ -78,6 +78,7 @@ class Evaluation:
             "method": self.method,
             "seed": self.seed,
             "activation": self.prediction.activation,
+            "residual": self.prediction.residual,
             "details": dict(self.details),
         }
         text = json.dumps(description, indent=2) + "\n"
@@ -97,10 +98,11 @@ class Evaluation:
                 )
             tensors, _ = read_tensors(folder / TENSORS, "Save it again.")
             activation = found["activation"]
+            residual = float(found.get("residual", 0.0))
             outside = tensors.get("outside")
             return cls(
                 found["method"],
-                Prediction(tensors["sample_logits"], activation),
+                Prediction(tensors["sample_logits"], activation, residual),
                 tensors["labels"],
                 found["seed"],
                 None if outside is None else Prediction(outside, activation),

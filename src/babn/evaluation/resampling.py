@@ -10,10 +10,10 @@ from babn import metrics
 from babn.errors import ConfigError
 from babn.evaluation.comparison import Comparison, Difference, Estimate
 from babn.evaluation.predictions import Evaluation
-from babn.evaluation.regression import cross_fitted_nll
 from babn.metrics.inputs import examples, sampled_examples
 from babn.metrics.pavpu_counts import accurate_and_certain
 from babn.metrics.scores import correctness, negative_log_probs, squared_errors
+from babn.prediction.regression import cross_fitted_nll, mixture_nll
 from babn.prediction.result import Prediction
 from babn.prediction.welch import paired_p_value
 
@@ -159,15 +159,20 @@ def _values(
 def _of_numbers(
     evaluation: Evaluation, draws: Draws
 ) -> dict[str, tuple[Float[Tensor, "draw"], bool]]:
-    """The metrics of a regression, all of which are better if lower."""
+    """The metrics of a regression, all of which are better if lower.
+
+    The NLL uses the residual of the prediction; without one it is fitted to the other half of the
+    examples.
+    """
     values = evaluation.prediction.sample_logits.squeeze(-1).cpu().double()
     labels = evaluation.labels.cpu().double()
     errors = (values.mean(0) - labels).abs()
-    nll = cross_fitted_nll(values, labels)
+    residual = evaluation.prediction.residual
+    fitted = mixture_nll(values, labels, residual) if residual else cross_fitted_nll(values, labels)
     return {
         "RMSE": (errors.square()[draws].mean(1).sqrt(), False),
         "MAE": (errors[draws].mean(1), False),
-        "NLL": (nll[draws].mean(1), False),
+        "NLL": (fitted[draws].mean(1), False),
     }
 
 

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from babn.errors import ConfigError
 from babn.methods.interface import labels_of
 from babn.methods.models import SOFTMAX, Batches, Models, Problem
-from babn.prediction.batches import device_of, placed_batches
+from babn.prediction.batches import TARGETS, device_of, placed_batches
 from babn.prediction.modes import evaluating
-from babn.prediction.predict import TARGETS
 from babn.tensor_files import read_tensors, write_tensors
 from babn.training.freezing import HEADS
 

@@ -56,6 +56,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """All public names, the package of torchmetrics included."""
+    return sorted({*__all__, "streaming", *(name for name in globals() if name.startswith("__"))})
+
+
 def __getattr__(name: str) -> Any:
     """Imports what needs torchmetrics on first access."""
     if name == "streaming":

@@ -53,7 +53,7 @@ _HOMES = {
 
 def __dir__() -> list[str]:
     """All public names, those that are imported on first access included."""
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 def __getattr__(name: str) -> Any:

@@ -1,30 +1,30 @@
 """Maps of attention weights and of their uncertainty."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.method import Posterior
 from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
-from babn.prediction.batches import (
-    are_texts,
-    check_tokenizer,
-    device_of,
-    encode,
-    is_single,
-    text_batches,
-)
+from babn.errors import ConfigError, FormatError, MissingExtraError
+from babn.prediction.batches import TARGETS, Batches, rows_at
 from babn.prediction.modes import evaluating
+from babn.tensor_files import read_tensors, write_tensors
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """The posterior of one attention call.
+    """The posterior of one attention call for every example.
+
+    Indexing selects examples and keeps the batch dimension, so that `map[3]` is the map of one
+    example. All values are zero where a shorter example was padded.
 
     Attributes:
         name: The call's chain and step.
@@ -40,19 +40,148 @@ class AttentionMap:
     relative_std: Float[Tensor, "batch head query key"]
     variable_relative_std: Float[Tensor, "batch head query key"] | None = None
 
+    def __len__(self) -> int:
+        """The number of examples."""
+        return len(self.mean)
 
-def attention_maps(model: nn.Module, batch: Any, *, tokenizer: Any = None) -> list[AttentionMap]:
+    def __getitem__(self, index: Any) -> "AttentionMap":
+        """The map of some examples: an integer, a slice, a list, or a mask."""
+        rows = rows_at(index, len(self))
+        return AttentionMap(self.name, **{name: x[rows] for name, x in self._tensors.items()})
+
+    def __repr__(self) -> str:
+        """One line with the sizes and the mean uncertainty."""
+        examples, heads, queries, keys = self.mean.shape
+        spread = float((self.mean * self.relative_std).sum() / self.mean.sum().clamp(min=1e-9))
+        return (
+            f"AttentionMap({self.name}, {examples} examples, {heads} heads, {queries} queries, "
+            f"{keys} keys, mean relative std {spread:.3f})"
+        )
+
+    @staticmethod
+    def cat(maps: Sequence["AttentionMap"]) -> "AttentionMap":
+        """Joins the maps of one call for several batches, padded with zeros to the longest."""
+        kinds = {(m.name, m.mean.shape[1], m.variable_relative_std is None) for m in maps}
+        if len(kinds) != 1:
+            found = sorted(f"{name} with {heads} heads" for name, heads, _ in kinds)
+            raise ConfigError(f"Maps of different calls cannot be joined: {', '.join(found)}.")
+        parts = [m._tensors for m in maps]
+        queries, keys = (max(m.mean.shape[axis] for m in maps) for axis in (2, 3))
+        joined = {
+            name: torch.cat([_padded(part[name], queries, keys) for part in parts])
+            for name in parts[0]
+        }
+        return AttentionMap(maps[0].name, **joined)
+
+    def to(self, device: torch.device | str) -> "AttentionMap":
+        """The map on another device."""
+        return AttentionMap(self.name, **{name: x.to(device) for name, x in self._tensors.items()})
+
+    def save(self, path: Path | str) -> None:
+        """Writes the map to a safetensors file, which `AttentionMap.load` reads."""
+        write_tensors(Path(path), self._tensors, {"name": self.name})
+
+    @staticmethod
+    def load(path: Path | str) -> "AttentionMap":
+        """Reads what `save` wrote."""
+        tensors, about = read_tensors(Path(path))
+        try:
+            return AttentionMap(about["name"], **tensors)
+        except (KeyError, TypeError) as error:
+            raise FormatError(f"{path} holds no attention map.") from error
+
+    def to_pandas(self) -> Any:
+        """A data frame with one row for each weight that is not zero.
+
+        Columns: `example`, `head`, `query`, `key`, `mean`, `relative_std`.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingExtraError("to_pandas needs pandas: pip install pandas") from error
+        seen = self.mean.cpu() > 0
+        names = ("example", "head", "query", "key")
+        columns = dict(zip(names, seen.nonzero().T.numpy(), strict=True))
+        values = {"mean": self.mean, "relative_std": self.relative_std}
+        return pd.DataFrame(columns | {n: x.cpu()[seen].numpy() for n, x in values.items()})
+
+    @property
+    def _tensors(self) -> dict[str, Tensor]:
+        """The tensors by name, without one that is missing."""
+        found = {"mean": self.mean, "relative_std": self.relative_std}
+        if self.variable_relative_std is not None:
+            found["variable_relative_std"] = self.variable_relative_std
+        return found
+
+
+def attention_maps(
+    model: nn.Module,
+    data: Any,
+    *,
+    tokenizer: Any = None,
+    batch_size: int = 32,
+    progress: bool = True,
+) -> list[AttentionMap]:
     """Returns the posterior mean and relative std of every attention call, in call order.
+
+    Maps of an iterable or of texts are joined on the CPU, padded with zeros to the longest. They
+    take 12 bytes for each call, example, head, query and key.
 
     Args:
         model: A converted model; its training mode is restored afterwards.
-        batch: A dictionary of keyword arguments, a tuple or a tensor; or a list of texts.
+        data: A batch, an iterable of batches, or a list of texts or of pairs of texts, as for
+            `babn.predict`.
         tokenizer: The model's tokenizer, for texts.
+        batch_size: Texts in one batch.
+        progress: Whether to show a progress bar over several batches, if tqdm is installed.
     """
-    if are_texts(batch):
-        check_tokenizer(tokenizer)
-        batch = encode(tokenizer, batch, device_of(model))
+    batches = Batches.of(model, data, tokenizer, batch_size)
+    found = _by_batch(model, batches, progress)
+    if batches.single:
+        return next(found)[1]
+    on_cpu = [[each.to("cpu") for each in maps] for _, maps in found]
+    joined = [AttentionMap.cat(of_call) for of_call in zip(*on_cpu, strict=True)]
+    return joined if batches.order is None else [each[batches.order] for each in joined]
+
+
+def attention_uncertainty(
+    model: nn.Module,
+    data: Any,
+    *,
+    tokenizer: Any = None,
+    batch_size: int = 32,
+    progress: bool = True,
+) -> Float[Tensor, "example"]:
+    r"""Returns how uncertain the attention to each example is, as a score of unusual inputs.
+
+    The mean over attention calls, heads and queries of $\sum_j \mathrm{std}(W_{ij})$, where a query
+    counts unless `attention_mask` hides it.
+
+    Args:
+        model: A converted model.
+        data: A batch, an iterable of batches, or a list of texts, as for `babn.predict`.
+        tokenizer: The model's tokenizer, for texts.
+        batch_size: Texts in one batch.
+        progress: Whether to show a progress bar over several batches, if tqdm is installed.
+    """
+    batches = Batches.of(model, data, tokenizer, batch_size)
+    found = torch.cat([_spread(*each) for each in _by_batch(model, batches, progress)])
+    return found if batches.order is None else found[batches.order]
+
+
+def _by_batch(
+    model: nn.Module, batches: Batches, progress: bool
+) -> Iterator[tuple[Any, list[AttentionMap]]]:
+    """Each batch with its maps."""
+    for batch in batches.shown("attention maps", progress):
+        yield batch, _maps(model, batch)
+
+
+def _maps(model: nn.Module, batch: Any) -> list[AttentionMap]:
+    """The maps of one batch."""
     args, kwargs = as_call(batch)
+    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        kwargs = {name: value for name, value in kwargs.items() if name not in TARGETS}
     posteriors: list[tuple[str, Posterior]] = []
     with (
         torch.no_grad(),
@@ -71,35 +200,19 @@ def attention_maps(model: nn.Module, batch: Any, *, tokenizer: Any = None) -> li
         ]
 
 
-def attention_uncertainty(
-    model: nn.Module, data: Any, *, tokenizer: Any = None, batch_size: int = 32
-) -> Float[Tensor, "example"]:
-    r"""Returns how uncertain the attention to each example is, as a score of unusual inputs.
-
-    The mean over attention calls, heads and queries of $\sum_j \mathrm{std}(W_{ij})$, where a query
-    counts unless `attention_mask` hides it.
-
-    Args:
-        model: A converted model.
-        data: A batch, an iterable of batches, or a list of texts, as for `babn.predict`.
-        tokenizer: The model's tokenizer, for texts.
-        batch_size: Texts in one batch.
-    """
-    if are_texts(data):
-        check_tokenizer(tokenizer)
-        batches, order = text_batches(tokenizer, data, batch_size, device_of(model))
-        return torch.cat([_spread(model, batch) for batch in batches])[order]
-    return torch.cat([_spread(model, batch) for batch in ([data] if is_single(data) else data)])
-
-
-def _spread(model: nn.Module, batch: Any) -> Float[Tensor, "example"]:
+def _spread(batch: Any, maps: list[AttentionMap]) -> Float[Tensor, "example"]:
     """The score of each example of a batch."""
     mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
     scores = []
-    for each in attention_maps(model, batch):
+    for each in maps:
         by_query = (each.mean * each.relative_std).sum(-1).mean(1).cpu()
         seen = torch.ones_like(by_query)
         if mask is not None and mask.shape == seen.shape:
             seen = mask.cpu().to(seen)
         scores.append((by_query * seen).sum(-1) / seen.sum(-1))
     return torch.stack(scores).mean(0)
+
+
+def _padded(x: Tensor, queries: int, keys: int) -> Tensor:
+    """A map with zeros at its end, up to a number of queries and keys."""
+    return F.pad(x, (0, keys - x.shape[-1], 0, queries - x.shape[-2]))

@@ -1,16 +1,75 @@
-"""Inputs of `predict` and `tune_noise`: one batch, an iterable of batches, or texts."""
+"""Inputs of `predict`, `attention_maps`, `generate` and `tune_noise`: batches or texts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from babn.errors import ConfigError
+from babn.errors import ConfigError, SamplesError
+from babn.progress import bar
 from babn.validation import check_count
 
 Text = str | tuple[str, str] | list[str]
 """A text, or a pair of texts."""
+
+TARGETS = {"labels", "label", "label_ids", "start_positions", "end_positions", "mc_labels"}
+"""Arguments that hold targets, with which models return a loss before their logits."""
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches of what a user passes as data.
+
+    Attributes:
+        batches: The batches, on the model's device unless there is only one.
+        order: The index that restores the order of texts, which are sorted by length.
+        single: Whether the data is one batch.
+    """
+
+    batches: Iterable[Any]
+    order: Tensor | None = None
+    single: bool = False
+
+    @staticmethod
+    def of(
+        model: nn.Module, data: Any, tokenizer: Any, batch_size: int, **encoding: Any
+    ) -> "Batches":
+        """Batches of one batch, of an iterable of batches, or of texts."""
+        if is_single(data):
+            return Batches([data], single=True)
+        if are_texts(data):
+            check_tokenizer(tokenizer)
+            device = device_of(model)
+            return Batches(*text_batches(tokenizer, data, batch_size, device, **encoding))
+        return Batches(placed_batches(data, device_of(model)))
+
+    def shown(self, task: str, progress: bool) -> Iterator[Any]:
+        """Yields the batches, with a progress bar unless there is only one."""
+        total = len(self.batches) if isinstance(self.batches, Sized) else None
+        shown = bar(task, total, progress and total != 1)
+        empty = True
+        try:
+            for batch in self.batches:
+                empty = False
+                yield batch
+                shown.update()
+        finally:
+            shown.close()
+        if empty:
+            raise SamplesError("data has no batches. Pass at least one example.")
+
+
+def rows_at(index: Any, count: int) -> Any:
+    """An index that keeps the batch dimension: an integer becomes a slice of one row."""
+    if not isinstance(index, Integral):
+        return index
+    row = int(index) + count if int(index) < 0 else int(index)
+    if not 0 <= row < count:
+        raise IndexError(f"index {index} is out of range for {count} examples")
+    return slice(row, row + 1)
 
 
 def is_single(data: Any) -> bool:
@@ -51,14 +110,14 @@ def encode(tokenizer: Any, texts: Sequence[Text], device: torch.device, **settin
 
 
 def text_batches(
-    tokenizer: Any, texts: Sequence[Text], size: int, device: torch.device
+    tokenizer: Any, texts: Sequence[Text], size: int, device: torch.device, **settings: Any
 ) -> tuple[list[Any], Tensor]:
     """Batches of texts of similar lengths, and the index that restores the order of the texts."""
     check_count("batch_size", size)
     lengths = [len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts]
     order = sorted(range(len(texts)), key=lengths.__getitem__)
     parts = [order[start : start + size] for start in range(0, len(order), size)]
-    batches = [encode(tokenizer, [texts[i] for i in part], device) for part in parts]
+    batches = [encode(tokenizer, [texts[i] for i in part], device, **settings) for part in parts]
     return batches, torch.tensor(order).argsort()
 
 

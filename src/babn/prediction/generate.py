@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from babn.attention.fixed_noise import FixedNoise
@@ -12,11 +11,12 @@ from babn.attention.noise_source import fold_in
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError
-from babn.prediction.batches import are_texts, check_tokenizer, device_of, encode
+from babn.prediction.batches import TARGETS, Batches
+from babn.prediction.generation import Generation, cat_padded
 from babn.prediction.modes import evaluating
 from babn.prediction.predict import check_samples, following_seed
 from babn.prediction.scoring import Prompt, TokenStatistics, log_probs_of, up_to_the_end
-from babn.prediction.texts import Generation, SampledTexts
+from babn.prediction.texts import SampledTexts
 
 OWN = ("num_return_sequences", "return_dict_in_generate", "output_scores", "output_logits")
 """Arguments of transformers' `generate` that `babn.generate` sets itself."""
@@ -31,57 +31,69 @@ def generate(
     tokenizer: Any = None,
     texts: bool = True,
     samples_per_pass: int = 4,
+    batch_size: int = 8,
+    progress: bool = True,
     **generate_kwargs: Any,
 ) -> Generation:
     """Generates text with the posterior mean, and measures its uncertainty.
 
     The text is scored under samples of attention, token by token, and `samples` further texts are
-    generated, each under its own sample. The noise of a sample depends on the seed, the number of
-    the sample, the row of the batch, layer, head and positions alone, so that a cache, padding and
-    `samples_per_pass` do not change it. Beams of one search share a sample.
+    generated, each under its own sample. The noise of a sample depends on the seed, the numbers of
+    the sample and of the prompt, layer, head and positions alone, so that a cache, padding, the
+    size of batches and `samples_per_pass` do not change it. Beams of one search share a sample.
 
     Args:
         model: A converted generative model of transformers; its training mode is restored.
-        inputs: Token ids, a dictionary of arguments of `generate`, or a list of texts. Prompts of
-            different lengths must be padded on the left and need an `attention_mask`; texts are.
+        inputs: Token ids or a dictionary of arguments of `generate`; an iterable of these, for
+            example a `DataLoader`; or a list of texts. Prompts of different lengths in one batch
+            must be padded on the left and need an `attention_mask`; texts are.
         samples: How many samples of attention to draw.
         seed: Makes samples of attention and of tokens (`do_sample=True`) reproducible; `None` uses
             torch's global state.
         tokenizer: The model's tokenizer, for texts.
         texts: Whether to generate texts under the samples too, which costs one generation each.
         samples_per_pass: How many samples share a forward pass; fewer take less memory.
+        batch_size: Texts in one batch.
+        progress: Whether to show a progress bar over several batches, if tqdm is installed.
         **generate_kwargs: Passed on to the model's `generate`, e.g. `max_new_tokens=20`.
     """
     check_samples(samples)
     check_samples(samples_per_pass, "samples_per_pass")
     belief_states(model)
     _check_generates(model, generate_kwargs)
-    if are_texts(inputs):
-        check_tokenizer(tokenizer)
-        side = {"padding_side": "left", "return_token_type_ids": False}
-        inputs = encode(tokenizer, inputs, device_of(model), **side)
-    prompt = Prompt(model, _with_mask(inputs))
+    side = {"padding_side": "left", "return_token_type_ids": False}
+    batches = Batches.of(model, inputs, tokenizer, batch_size, **side)
     seed = int(torch.randint(2**62, ())) if seed is None else seed
-    writer = _Writer(prompt, seed, generate_kwargs)
+    order = None if batches.order is None else batches.order.argsort().tolist()
+    found: list[Generation] = []
     with torch.no_grad(), evaluating(model), following_seed(seed, model):
-        with overriding(model, mode="mean", fixed_noise=None):
-            sequences = writer.write(1)
-        tokens = TokenStatistics()
-        words = sequences[:, prompt.length :]
-        passes = list(_parts(samples, samples_per_pass))
-        for part in passes:
-            tokens.add(writer.score(sequences.repeat(len(part), 1), part), words)
-        written = [writer.sampled(part) for part in passes] if texts else []
-    found = _joined(written, writer.blank) if texts else None
-    return Generation(sequences, prompt.length, tokens.result(writer.seen(words)), found)
+        for batch in batches.shown("generating", progress):
+            prompt = Prompt(model, _with_mask(batch))
+            first = sum(map(len, found))
+            rows = range(first, first + prompt.rows)
+            numbers = list(rows) if order is None else [order[row] for row in rows]
+            writer = _Writer(prompt, seed, numbers, generate_kwargs)
+            found.append(writer.generation(list(_parts(samples, samples_per_pass)), texts))
+    joined = found[0] if len(found) == 1 else Generation.cat(found)
+    return joined if batches.order is None else joined[batches.order]
 
 
 class _Writer:
-    """Generates and scores texts for one prompt."""
+    """Generates and scores texts for one batch of prompts.
 
-    def __init__(self, prompt: Prompt, seed: int, settings: dict[str, Any]) -> None:
+    Args:
+        prompt: The prompts.
+        seed: The seed of all batches.
+        rows: The number of each prompt among those of all batches, on which its noise depends.
+        settings: Arguments of the model's `generate`.
+    """
+
+    def __init__(
+        self, prompt: Prompt, seed: int, rows: list[int], settings: dict[str, Any]
+    ) -> None:
         self.prompt = prompt
         self.seed = seed
+        self.rows = rows
         self.settings = settings
         own = settings.get("generation_config", prompt.model.generation_config)
         ends = settings.get("eos_token_id", own.eos_token_id)
@@ -89,6 +101,17 @@ class _Writer:
         self.ends = [ends] if isinstance(ends, int) else list(torch.as_tensor(ends).tolist())
         blank = settings.get("pad_token_id", own.pad_token_id)
         self.blank = int(blank) if blank is not None else (self.ends or [0])[0]
+
+    def generation(self, passes: list[range], texts: bool) -> Generation:
+        """Text of the posterior mean, scored under samples, and texts of the samples."""
+        with overriding(self.prompt.model, mode="mean", fixed_noise=None):
+            sequences = self.write(1)
+        tokens, words = TokenStatistics(), sequences[:, self.prompt.length :]
+        for part in passes:
+            tokens.add(self.score(sequences.repeat(len(part), 1), part), words)
+        found = _joined([self.sampled(part) for part in passes], self.blank) if texts else None
+        scored = tokens.result(self.seen(words))
+        return Generation(sequences, self.prompt.length, scored, found, self.blank)
 
     def write(self, copies: int) -> Tensor:
         """Sequences for `copies` copies of the prompt."""
@@ -112,8 +135,7 @@ class _Writer:
 
     def noise(self, part: range) -> FixedNoise:
         """The noise of the samples in `part`, one block of rows for each."""
-        rows = range(self.prompt.rows)
-        seeds = [fold_in(fold_in(self.seed, sample), row) for sample in part for row in rows]
+        seeds = [fold_in(fold_in(self.seed, sample), row) for sample in part for row in self.rows]
         return FixedNoise(seeds, self.prompt.padding * len(part))
 
     def seen(self, words: Tensor) -> Tensor:
@@ -128,19 +150,17 @@ def _parts(samples: int, size: int) -> Iterator[range]:
 
 def _joined(parts: list[SampledTexts], blank: int) -> SampledTexts:
     """Texts of several passes, padded to the longest."""
-    longest = max(part.sequences.shape[-1] for part in parts)
-    room = [longest - part.sequences.shape[-1] for part in parts]
-    padded = [
-        (F.pad(p.sequences, (0, n), value=blank), F.pad(p.log_probs, (0, n)), F.pad(p.seen, (0, n)))
-        for p, n in zip(parts, room, strict=True)
-    ]
-    sequences, log_probs, seen = (torch.cat(values) for values in zip(*padded, strict=True))
-    return SampledTexts(sequences, log_probs, seen)
+    sequences = cat_padded([part.sequences for part in parts], 0, blank)
+    log_probs = cat_padded([part.log_probs for part in parts], 0)
+    return SampledTexts(sequences, log_probs, cat_padded([part.seen for part in parts], 0))
 
 
 def _with_mask(inputs: Any) -> dict[str, Any]:
-    """Arguments of `generate`, with an attention mask if there are token ids."""
+    """Arguments of `generate` without targets, with an attention mask if there are token ids."""
+    if isinstance(inputs, tuple | list) and len(inputs) == 1:
+        inputs = inputs[0]
     given = dict(inputs) if isinstance(inputs, Mapping) else {"input_ids": inputs}
+    given = {name: value for name, value in given.items() if name not in TARGETS}
     ids = given.get("input_ids")
     if isinstance(ids, Tensor) and given.get("attention_mask") is None:
         given["attention_mask"] = torch.ones_like(ids)

@@ -1,7 +1,7 @@
 """Predictions from samples of attention, drawn in one or a few forward passes."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -16,21 +16,10 @@ from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import BabnWarning, SamplesError
-from babn.prediction.batches import (
-    are_texts,
-    check_tokenizer,
-    device_of,
-    is_single,
-    placed_batches,
-    text_batches,
-)
+from babn.prediction.batches import TARGETS, Batches
 from babn.prediction.modes import evaluating
 from babn.prediction.result import Activation, Prediction
-from babn.prediction.temperature import get_noise_level, get_temperature
-from babn.progress import bar
-
-TARGETS = {"labels", "label", "label_ids", "start_positions", "end_positions", "mc_labels"}
-"""Arguments that hold targets, with which models return a loss before their logits."""
+from babn.prediction.temperature import get_noise_level, get_residual, get_temperature
 
 
 def predict(
@@ -49,7 +38,8 @@ def predict(
     """Samples the model's output for one batch, many batches, or texts.
 
     The predictive distribution is the mean over samples, as in the paper. Logits are divided by the
-    model's temperature, which is 1 until `babn.tune_noise` or `babn.calibrate` fits it.
+    model's temperature, which is 1 until `babn.tune_noise` or `babn.calibrate` fits it. For
+    regression the model's residual, which is 0 until `tune_noise` fits it, widens the prediction.
 
     Args:
         model: A converted model; its training mode is restored afterwards.
@@ -71,19 +61,15 @@ def predict(
     for state in belief_states(model):
         check_finite(dict(state.named_parameters()))
     settings = _Settings(samples, seed, dropout, memory, output or find_logits)
-    order = None
-    if is_single(data):
-        batches: Iterable[Any] = [data]
-    elif are_texts(data):
-        check_tokenizer(tokenizer)
-        batches, order = text_batches(tokenizer, data, batch_size, device_of(model))
-    else:
-        batches = placed_batches(data, device_of(model))
-    found = _over_batches(model, batches, settings, progress and not is_single(data))
+    batches = Batches.of(model, data, tokenizer, batch_size)
+    found = _over_batches(model, batches.shown("predicting", progress), settings)
+    found = found if batches.order is None else found[batches.order]
+    if found.activation == "identity":
+        return replace(found, residual=get_residual(model))
+    found = found.tempered(get_temperature(model))
     if samples > 1 and is_random(model) and not dropout and get_noise_level(model):
         _warn_of_agreement(found)
-    found = found if order is None else found[order]
-    return found.tempered(get_temperature(model))
+    return found
 
 
 @dataclass(frozen=True)
@@ -97,24 +83,14 @@ class _Settings:
     output: Callable[[Any], Tensor]
 
 
-def _over_batches(
-    model: nn.Module, batches: Iterable[Any], settings: _Settings, progress: bool
-) -> Prediction:
+def _over_batches(model: nn.Module, batches: Iterable[Any], settings: _Settings) -> Prediction:
     """The predictions for all batches; the first has the seed itself, the others derived ones."""
-    total = len(batches) if isinstance(batches, Sized) else None
-    shown = bar("predicting", total, progress)
     found = []
-    try:
-        for number, batch in enumerate(batches):
-            seed = settings.seed
-            if seed is not None and number:
-                seed = fold_in(seed, number)
-            found.append(_sampled(model, batch, replace(settings, seed=seed)))
-            shown.update()
-    finally:
-        shown.close()
-    if not found:
-        raise SamplesError("data has no batches. Pass at least one example.")
+    for number, batch in enumerate(batches):
+        seed = settings.seed
+        if seed is not None and number:
+            seed = fold_in(seed, number)
+        found.append(_sampled(model, batch, replace(settings, seed=seed)))
     return Prediction.cat(found)
 
 
@@ -145,8 +121,9 @@ def _warn_of_agreement(found: Prediction) -> None:
     if found.activation == "softmax" and found.probs.shape[-1] > 1 and not found.is_spread():
         warnings.warn(
             "All samples give nearly the same prediction: the attention noise is too small to show "
-            "uncertainty. Fit its level with babn.tune_noise(model, data), or call the model "
-            "itself in evaluation mode, which gives the posterior mean in one pass.",
+            "uncertainty. Fit its level with babn.tune_noise(model, data), or with babn tune-noise "
+            "for a run; or call the model itself in evaluation mode, which gives the posterior "
+            "mean in one pass.",
             BabnWarning,
             stacklevel=3,
         )

@@ -1,7 +1,7 @@
 """The result of `babn.predict`: samples of a model's output and what follows from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from babn.errors import ConfigError, FormatError, MissingExtraError, SamplesError
+from babn.prediction.regression import mixture_quantile
 from babn.prediction.welch import welch_p_value
 from babn.tensor_files import read_tensors, write_tensors
 
@@ -29,6 +30,8 @@ class Prediction:
         sample_logits: The model's outputs, one for each sample of attention.
         activation: How outputs become probabilities. With `"identity"`, for regression, `probs` and
             `std` are the mean and standard deviation of the values, and entropies are meaningless.
+        residual: For regression, the standard deviation of what the samples do not explain, as
+            `babn.tune_noise` fits it: each sample is the mean of a normal distribution.
 
     Example:
         >>> prediction = Prediction(torch.tensor([[[2.0, 0.0]], [[-1.0, 0.0]]]))
@@ -40,6 +43,7 @@ class Prediction:
 
     sample_logits: Float[Tensor, "sample *batch label"]
     activation: Activation = "softmax"
+    residual: float = 0.0
 
     def __len__(self) -> int:
         """The number of examples."""
@@ -49,7 +53,7 @@ class Prediction:
 
     def __getitem__(self, index: Any) -> "Prediction":
         """The prediction for some examples: an integer, a slice, a list, or a mask."""
-        return Prediction(self.sample_logits[:, index], self.activation)
+        return replace(self, sample_logits=self.sample_logits[:, index])
 
     def __repr__(self) -> str:
         """One line with the sizes and the mean uncertainty."""
@@ -65,7 +69,8 @@ class Prediction:
     def cat(predictions: Sequence["Prediction"]) -> "Prediction":
         """Joins predictions for several batches."""
         shapes = {
-            (len(p.sample_logits), *p.sample_logits.shape[2:], p.activation) for p in predictions
+            (len(p.sample_logits), *p.sample_logits.shape[2:], p.activation, p.residual)
+            for p in predictions
         }
         if len(shapes) != 1:
             raise SamplesError(
@@ -73,15 +78,15 @@ class Prediction:
                 "Predict batches with one output shape, or keep their predictions apart."
             )
         joined = torch.cat([p.sample_logits for p in predictions], dim=1)
-        return Prediction(joined, predictions[0].activation)
+        return replace(predictions[0], sample_logits=joined)
 
     def to(self, device: torch.device | str) -> "Prediction":
         """The prediction on another device."""
-        return Prediction(self.sample_logits.to(device), self.activation)
+        return replace(self, sample_logits=self.sample_logits.to(device))
 
     def save(self, path: Path | str) -> None:
         """Writes the samples to a safetensors file, which `Prediction.load` reads."""
-        about = {"activation": self.activation}
+        about = {"activation": self.activation, "residual": repr(self.residual)}
         write_tensors(Path(path), {"sample_logits": self.sample_logits}, about)
 
     @staticmethod
@@ -89,7 +94,9 @@ class Prediction:
         """Reads what `save` wrote."""
         tensors, about = read_tensors(Path(path))
         try:
-            return Prediction(tensors["sample_logits"], cast(Activation, about["activation"]))
+            activation = cast(Activation, about["activation"])
+            residual = float(about.get("residual", 0.0))
+            return Prediction(tensors["sample_logits"], activation, residual)
         except KeyError as error:
             raise FormatError(f"{path} holds no prediction: {error} is missing.") from error
 
@@ -97,19 +104,23 @@ class Prediction:
         """A data frame with one row for each example.
 
         Args:
-            names: Names of the classes, to show instead of their numbers.
+            names: Names of the classes, to show instead of their numbers; not for regression.
         """
         try:
             import pandas as pd
         except ImportError as error:
             raise MissingExtraError("to_pandas needs pandas: pip install pandas") from error
-        if self.probs.ndim != 2 or self.activation != "softmax":
+        number = self.activation == "identity" and self.probs.shape[-1] == 1
+        if self.probs.ndim != 2 or not (number or self.activation == "softmax"):
             raise ConfigError(
                 f"probs has shape {tuple(self.probs.shape)} and activation {self.activation!r}; "
-                "to_pandas needs one distribution over classes for each example."
+                "to_pandas needs one distribution over classes, or one number, for each example."
             )
-        chosen = self.probs.argmax(-1).tolist()
         low, high = self.interval().unbind(-1)
+        if number:
+            columns = {"value": self.probs[:, 0], "std": self.std[:, 0], "low": low, "high": high}
+            return pd.DataFrame({name: value.cpu().numpy() for name, value in columns.items()})
+        chosen = self.probs.argmax(-1).tolist()
         columns = {
             "probability": self.probs.amax(-1),
             "low": low,
@@ -137,8 +148,12 @@ class Prediction:
 
     @cached_property
     def std(self) -> Float[Tensor, "*batch label"]:
-        """Standard deviation of the probabilities over samples; zero for one sample."""
-        return self.sample_probs.std(0, correction=min(1, len(self.sample_probs) - 1))
+        """Standard deviation of the probabilities over samples; zero for one sample.
+
+        For regression that of the values, which includes the residual.
+        """
+        found = self.sample_probs.std(0, correction=min(1, len(self.sample_probs) - 1))
+        return (found.square() + self.residual**2).sqrt() if self.residual else found
 
     @cached_property
     def entropy(self) -> Float[Tensor, "*batch"]:
@@ -177,14 +192,22 @@ class Prediction:
     def interval(self, coverage: float = 0.9) -> Float[Tensor, "*batch 2"]:
         """Central interval over the samples of the probability of the predicted class.
 
+        For regression the interval in which the value lies with the given probability, if the model
+        has a residual (see `babn.tune_noise`); without, that of the samples alone, which is too
+        narrow.
+
         Args:
-            coverage: Share of samples inside.
+            coverage: Share of the samples inside.
         """
         if not 0 < coverage < 1:
             raise ConfigError(f"coverage={coverage!r} is not possible. Give one between 0 and 1.")
         chosen = self.probs.argmax(-1, keepdim=True).expand(*self.sample_probs.shape[:-1], 1)
-        ends = self.probs.new_tensor([(1 - coverage) / 2, (1 + coverage) / 2])
         of_chosen = self.sample_probs.gather(-1, chosen).squeeze(-1)
+        low, high = (1 - coverage) / 2, (1 + coverage) / 2
+        if self.residual:
+            found = [mixture_quantile(of_chosen, self.residual, each) for each in (low, high)]
+            return torch.stack(found, -1).to(of_chosen.dtype)
+        ends = self.probs.new_tensor([low, high])
         return torch.quantile(of_chosen, ends, dim=0).movedim(0, -1)
 
     def _top_two(self, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -202,7 +225,7 @@ class Prediction:
         """Divides all logits by a temperature; regression values are unchanged."""
         if self.activation == "identity" or temperature == 1:
             return self
-        return Prediction(self.sample_logits / temperature, self.activation)
+        return replace(self, sample_logits=self.sample_logits / temperature)
 
     def _entropy(self, probs: Tensor) -> Tensor:
         if self.activation == "sigmoid":

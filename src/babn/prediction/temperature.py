@@ -1,4 +1,4 @@
-"""The temperature and the noise level that are stored in a converted model."""
+"""The noise level, temperature and residual that are stored in a converted model."""
 
 import math
 from numbers import Real
@@ -40,3 +40,20 @@ def set_noise_level(model: nn.Module, level: float) -> None:
 def get_noise_level(model: nn.Module) -> float:
     """The multiplier of the noise in predictions."""
     return belief_states(model)[0].level
+
+
+def set_residual(model: nn.Module, residual: float) -> None:
+    """Sets the standard deviation of what the samples of a regression do not explain.
+
+    It is in the units of the model's output. `predict` passes it on to the prediction, whose `std`
+    and `interval` include it. `babn.tune_noise` fits it to development data; 0 ignores it.
+    """
+    if not 0 <= residual < math.inf:
+        raise ConfigError(f"residual={residual!r} is not possible. Give a number from 0 on.")
+    for state in belief_states(model):
+        state.residual.fill_(residual)
+
+
+def get_residual(model: nn.Module) -> float:
+    """The standard deviation of what the samples of a regression do not explain."""
+    return float(belief_states(model)[0].residual)

@@ -120,28 +120,6 @@ class SampledTexts:
         return (numbers[:, None] > numbers)[..., None]
 
 
-@dataclass(frozen=True)
-class Generation:
-    """The result of `babn.generate`.
-
-    Attributes:
-        sequences: Texts of the posterior mean, as the model's `generate` returns them.
-        prompt_length: The number of prompt tokens at their beginning.
-        tokens: The uncertainty of each of their tokens.
-        texts: Texts generated under samples of attention, or `None` with `texts=False`.
-    """
-
-    sequences: Int[Tensor, "batch length"]
-    prompt_length: int
-    tokens: TokenUncertainty
-    texts: SampledTexts | None
-
-    @property
-    def new_tokens(self) -> Int[Tensor, "batch token"]:
-        """The generated tokens without the prompt."""
-        return self.sequences[:, self.prompt_length :]
-
-
 def log_mean_exp(x: Float[Tensor, "sample ..."]) -> Float[Tensor, "..."]:
     """Log of the mean over samples, from logs."""
     return x.logsumexp(0) - math.log(len(x))

@@ -1,6 +1,7 @@
 """The data of one column of the page: a model's prediction and attention for one text."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from babn.attention.method import Posterior
 from babn.attention.noise_source import NoiseSource, fold_in
+from babn.conversion.example_inputs import is_multiple_choice
 from babn.conversion.override import overriding
 from babn.conversion.plan import Chain
 from babn.conversion.state import belief_states
@@ -64,6 +66,8 @@ def predicted(model: nn.Module, example: Example, samples: int, seed: int) -> di
     memory = 0.0 if getattr(config, "pad_token_id", None) is None else None
     found = predict(model, example.batch, samples, seed, memory=memory)
     names = getattr(config, "id2label", None) or {}
+    if is_multiple_choice(model):
+        names = {0: "score of the choice"}
     return {
         "labels": [str(names.get(i, f"class {i}")) for i in range(found.probs.shape[-1])],
         "kind": found.activation,
@@ -73,6 +77,7 @@ def predicted(model: nn.Module, example: Example, samples: int, seed: int) -> di
 
 def _numbers(found: Prediction) -> dict[str, Any]:
     """Samples, mean and standard deviation, and the entropies of probabilities."""
+    found = replace(found, residual=0.0)  # the page shows the spread of the samples
     values = {"samples": found.sample_probs[:, 0], "mean": found.probs[0], "std": found.std[0]}
     if found.activation != "identity":
         values["entropy"] = found.entropy[0]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from babn.conversion.example_inputs import is_multiple_choice
 from babn.conversion.state import belief_states
 from babn.errors import BabnError
 from babn.prediction.modes import evaluating
@@ -74,7 +75,8 @@ def prepare(model: nn.Module, tokenizer: Tokenizer, text: Text, most: int = MOST
     """The model inputs of a text.
 
     The decoder of a generating encoder-decoder gets the second text of a pair, or the text that the
-    model generates; that of a classifier gets the input, as in training.
+    model generates; that of a classifier gets the input, as in training. A multiple-choice model
+    gets a single choice.
     """
     text = clean(text)
     writes = bool(getattr(_config(model), "is_encoder_decoder", False))
@@ -89,6 +91,8 @@ def prepare(model: nn.Module, tokenizer: Tokenizer, text: Text, most: int = MOST
         batch["decoder_input_ids"] = _shifted(model, batch["input_ids"])
     output = batch.get("decoder_input_ids", torch.empty(1, 0, dtype=torch.long))
     words = [words_of(tokenizer, ids[0].tolist()) for ids in (batch["input_ids"], output)]
+    if is_multiple_choice(model):
+        batch = {name: x.unsqueeze(1) for name, x in batch.items()}
     return Example(text, batch, *words)
 
 

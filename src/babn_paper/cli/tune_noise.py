@@ -6,6 +6,9 @@ from typing import Annotated
 Column = Annotated[str | None, "COLUMN"]
 File = Annotated[str | None, "FILE"]
 
+FEW = 50
+"""Number of examples below which the fit is rough."""
+
 
 def tune_noise(
     model: str,
@@ -70,12 +73,16 @@ def tune_noise(
     console.print(str(found), markup=False)
     fitted = f"noise level {found.level:.3g} and temperature {found.chosen.temperature:.3g}"
     if found.chosen.residual is not None:
-        fitted = f"noise level {found.level:.3g}"
+        fitted = f"noise level {found.level:.3g} and residual {found.chosen.residual:.3g}"
     console.print(
         f"{fitted}, fitted to {examples} examples of {part}; saved in {RunFolder(run).model}",
         markup=False,
         soft_wrap=True,
     )
+    if examples < FEW:
+        console.print(
+            f"{examples} examples determine them poorly; give more development data.", style="dim"
+        )
     with Bars(console) as bars:
         results = evaluate(run, progress=bars)
     print_results(console, results, RunFolder(run).experiment())

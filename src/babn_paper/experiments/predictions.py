@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from babn.prediction.temperature import get_residual
 from babn.progress import NoProgress, Progress
 from babn_paper.experiments.cache import encoded
 from babn_paper.experiments.distributed import current_world
@@ -58,7 +59,11 @@ def predict_part(
     """
     progress = progress or NoProgress()
     progress.begin(f"{part.name}, {mode}", len(data))
-    return task_model.task.predictions(part, data, _outputs(task_model, data, mode, progress))
+    task, outputs = task_model.task, _outputs(task_model, data, mode, progress)
+    found = task.predictions(part, data, outputs)
+    if mode == "sampled":  # the residual of tune-noise is that of samples
+        return found.with_residual(get_residual(task_model.model) * task.unit)
+    return found
 
 
 def _outputs(task_model: TaskModel, data: Encoded, mode: Mode, progress: Progress) -> Outputs:

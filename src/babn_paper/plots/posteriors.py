@@ -11,7 +11,6 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from babn.plots.plot_data import check_some
 from babn.plots.sizes import DOUBLE, Size, figure_size, given_width
 from babn.plots.style import (
-    COLOURS,
     GREY,
     arranged,
     drawing,
@@ -121,7 +120,7 @@ def _draw_variances(panel: Axes, gradients: Sequence[Mapping[str, Any]]) -> None
     stages = list(dict.fromkeys(each["stage"] for each in gradients))
     places = [stages.index(each["stage"]) for each in gradients]
     ratios = [each["monte_carlo"]["variance"] / each["analytic"]["variance"] for each in gradients]
-    panel.plot(places, ratios, "o", color=COLOURS[0], markersize=3.5)
+    panel.plot(places, ratios, "o", color=GREY, markersize=3.5)  # of no posterior in the legend
     panel.axhline(1, color=GREY, linewidth=0.6)
     panel.set(xticks=range(len(stages)), xticklabels=stages, xlim=(-0.6, len(stages) - 0.4))
     panel.set_ylim(0, 1.15 * max([1, *ratios]))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from babn.errors import ConfigError, FormatError
 from babn.files import parse_json, replace_text
-from babn.prediction.predict import TARGETS
+from babn.prediction.batches import TARGETS
 from babn_paper.tasks.encoded import Batch, Encoded
 from babn_paper.tasks.predictor import Predictor
 
@@ -74,6 +74,10 @@ class Predictions(ABC):
         """Returns the predictions with a method name and a seed, for comparisons and reports."""
         return self
 
+    def with_residual(self, residual: float) -> "Predictions":
+        """Returns the predictions with the residual of a regression."""
+        return self
+
     def ensembled(self, others: "Sequence[Predictions]") -> "Predictions | None":
         """Returns the predictions of an ensemble; `None` if the task does not support ensembles.
 
@@ -95,6 +99,7 @@ class Task(ABC, Generic[Example]):
         multiple: Batches are padded to a multiple of this length; 0 for the device's default.
         eval_batch_size: Examples per batch in evaluation.
         cached: Whether encoded data is cached on disk.
+        unit: For regression, what 1 in the model's output is in the units of the data.
     """
 
     name: str
@@ -105,6 +110,7 @@ class Task(ABC, Generic[Example]):
     multiple: int = 0
     eval_batch_size: int = 64
     cached: bool = True
+    unit: float = 1.0
 
     def configured(self, options: Mapping[str, Any]) -> "Task[Example]":
         """Returns the task with options of a configuration; most tasks have none.

@@ -12,6 +12,7 @@ from babn.errors import DataError
 from babn.evaluation import Evaluation
 from babn.evaluation.predictions import ensemble
 from babn.metrics import METRICS, Metric
+from babn.prediction.regression import mixture_nll
 from babn_paper.tasks.scores import SCORES, cross_tempered
 from babn_paper.tasks.task import Outputs, Predictions
 
@@ -61,7 +62,7 @@ class TextPredictions(Predictions):
         found = self._each({name: SCORES[name] for name in self.scores})
         prediction, labels = self.evaluation.prediction, self.evaluation.labels
         if prediction.activation == "identity":
-            return found
+            return found | (self._of_residual() if prediction.residual else {})
         found |= self._each({name: METRICS[name] for name in CERTAINTY})
         tempered = cross_tempered(prediction, labels)
         return found | {
@@ -72,11 +73,29 @@ class TextPredictions(Predictions):
         """Returns the predictions with another method name and seed."""
         return replace(self, evaluation=replace(self.evaluation, method=method, seed=seed))
 
+    def with_residual(self, residual: float) -> "TextPredictions":
+        """Returns the predictions with the residual of a regression; classes have none."""
+        prediction = self.evaluation.prediction
+        if prediction.activation != "identity":
+            return self
+        changed = replace(prediction, residual=residual)
+        return replace(self, evaluation=replace(self.evaluation, prediction=changed))
+
     def ensembled(self, others: Sequence[Predictions]) -> "TextPredictions":
         """Averages the members' probabilities."""
         members = [self, *(each for each in others if isinstance(each, TextPredictions))]
         joined = ensemble([member.evaluation.prediction for member in members])
         return replace(self, evaluation=replace(self.evaluation, prediction=joined))
+
+    def _of_residual(self) -> dict[str, float]:
+        """The density of the labels, and how many lie in the 90 % intervals."""
+        prediction, labels = self.evaluation.prediction, self.evaluation.labels
+        values = prediction.sample_logits.squeeze(-1)
+        low, high = prediction.interval(0.9).unbind(-1)
+        return {
+            "NLL": float(mixture_nll(values, labels, prediction.residual).mean()),
+            "in 90 % interval": float(((low <= labels) & (labels <= high)).double().mean()),
+        }
 
     def _each(self, metrics: Mapping[str, Metric]) -> dict[str, float]:
         prediction = self.evaluation.prediction

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import babn
 from babn.cli._app import app
+from babn.evaluation import Evaluation
 from babn_paper.experiments.run_folder import RunFolder
 
 RUNNER = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"})
@@ -146,9 +147,22 @@ def test_other_texts_train_and_evaluate(task: str, tmp_path: Path) -> None:
     assert ("Pearson" if task == "regression" else "accuracy") in output
     invoke("evaluate", run)
     assert "<- chosen" in invoke("tune-noise", run)
+    if task == "regression":
+        check_residual(Path(run))
     report = tmp_path / "report"
     invoke("report", f"{run}/answers", "--out", str(report))
     assert ("RMSE" if task == "regression" else "ECE-10") in (report / "numbers.md").read_text()
+
+
+def check_residual(run: Path) -> None:
+    """The residual of tune-noise is in the model, and in the predictions in units of the data."""
+    residual = babn.get_residual(babn.load(run / "model"))
+    scale = RunFolder(run).experiment().options["scale"]
+    found = Evaluation.load(run / "answers" / "dev-sampled").prediction
+    assert residual > 0 and found.residual == pytest.approx(residual * scale)
+    measures = RunFolder(run).read_results()["measures"]["dev"]
+    assert {"NLL", "in 90 % interval"} <= set(measures["sampled"])
+    assert "NLL" not in measures["mean"]
 
 
 @pytest.fixture(scope="module")

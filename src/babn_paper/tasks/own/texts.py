@@ -149,6 +149,11 @@ class OwnRegression(OwnTexts):
     target = ANY_NUMBER
 
     @property
+    def unit(self) -> float:  # type: ignore[override]
+        """The standard deviation of the training labels."""
+        return self.scale
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """Names of all scores."""
         return ("Pearson", "Spearman", "MSE")

@@ -13,6 +13,9 @@ from torch import Tensor
 GRID = 41
 """Values of the residual that each round of the search tries."""
 
+BISECTIONS = 50
+"""Steps of the search for a quantile, enough for double precision."""
+
 
 def mixture_nll(
     values: Float[Tensor, "sample example"], labels: Float[Tensor, "example"], residual: float
@@ -21,6 +24,24 @@ def mixture_nll(
     z = (labels.double() - values.double()) / residual
     log_density = -0.5 * z.square() - math.log(residual) - 0.5 * math.log(2 * math.pi)
     return math.log(len(values)) - log_density.logsumexp(0)
+
+
+def mixture_quantile(
+    values: Float[Tensor, "sample *batch"], residual: float, share: float
+) -> Float[Tensor, "*batch"]:
+    """The value below which a share of the predictive distribution lies, by bisection.
+
+    Example:
+        >>> mixture_quantile(torch.zeros(2, 1), 1.0, 0.975)
+        tensor([1.9600], dtype=torch.float64)
+    """
+    wide = values.double()
+    low, high = wide.amin(0) - 10 * residual, wide.amax(0) + 10 * residual
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        below = torch.special.ndtr((middle - wide) / residual).mean(0) < share
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return (low + high) / 2
 
 
 def fit_residual(

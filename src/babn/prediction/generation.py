@@ -1,0 +1,175 @@
+"""The result of `babn.generate`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int
+from torch import Tensor
+
+from babn.errors import FormatError, MissingExtraError, SamplesError
+from babn.prediction.batches import rows_at
+from babn.prediction.texts import SampledTexts, TokenUncertainty
+from babn.tensor_files import read_tensors, write_tensors
+
+BATCH_AXES = {
+    "sequences": 0,
+    "tokens.log_probs": 1,
+    "tokens.entropy": 0,
+    "tokens.expected_entropy": 0,
+    "tokens.seen": 0,
+    "texts.sequences": 1,
+    "texts.log_probs": 1,
+    "texts.seen": 1,
+}
+"""The tensors of a generation, and the dimension of each that counts prompts."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Generated texts and their uncertainty.
+
+    Indexing selects prompts and keeps the batch dimension, so that `generation[3]` is the
+    generation for one prompt.
+
+    Attributes:
+        sequences: Texts of the posterior mean, as the model's `generate` returns them.
+        prompt_length: The number of prompt tokens at their beginning.
+        tokens: The uncertainty of each of their tokens.
+        texts: Texts generated under samples of attention, or `None` with `texts=False`.
+        pad_token_id: The token before shorter prompts and after shorter texts.
+    """
+
+    sequences: Int[Tensor, "batch length"]
+    prompt_length: int
+    tokens: TokenUncertainty
+    texts: SampledTexts | None
+    pad_token_id: int = 0
+
+    @property
+    def new_tokens(self) -> Int[Tensor, "batch token"]:
+        """The generated tokens without the prompt."""
+        return self.sequences[:, self.prompt_length :]
+
+    def __len__(self) -> int:
+        """The number of prompts."""
+        return len(self.sequences)
+
+    def __getitem__(self, index: Any) -> "Generation":
+        """The generation for some prompts: an integer, a slice, a list, or a mask."""
+        rows = rows_at(index, len(self))
+        return self._with(lambda name, x: x[(slice(None),) * BATCH_AXES[name] + (rows,)])
+
+    def __repr__(self) -> str:
+        """One line with the sizes and the mean uncertainty."""
+        samples, prompts, tokens = self.tokens.log_probs.shape
+        entropy = float(self.tokens.sequence_entropy.mean())
+        information = float(self.tokens.sequence_mutual_information.mean())
+        return (
+            f"Generation({samples} samples, {prompts} prompts, up to {tokens} new tokens, "
+            f"mean entropy {entropy:.3f}, mean mutual information {information:.3f})"
+        )
+
+    @staticmethod
+    def cat(generations: Sequence["Generation"]) -> "Generation":
+        """Joins generations for several batches: prompts padded on the left, texts on the right."""
+        kinds = {(len(g.tokens.log_probs), g.texts is None) for g in generations}
+        if len(kinds) != 1:
+            raise SamplesError(
+                f"Generations with {sorted(count for count, _ in kinds)} samples, with and without "
+                "texts, cannot be joined. Generate all with the same samples= and texts=."
+            )
+        blank = generations[0].pad_token_id
+        prompt = max(g.prompt_length for g in generations)
+        joined = {}
+        for name in generations[0]._tensors:
+            whole = name.endswith("sequences")
+            parts = [
+                F.pad(x, (prompt - g.prompt_length if whole else 0, 0), value=blank)
+                for g in generations
+                for x in [g._tensors[name]]
+            ]
+            joined[name] = cat_padded(parts, BATCH_AXES[name], blank if whole else 0)
+        return _from_tensors(joined, prompt, blank)
+
+    def to(self, device: torch.device | str) -> "Generation":
+        """The generation on another device."""
+        return self._with(lambda _, x: x.to(device))
+
+    def save(self, path: Path | str) -> None:
+        """Writes the generation to a safetensors file, which `Generation.load` reads."""
+        numbers = {"prompt_length": self.prompt_length, "pad_token_id": self.pad_token_id}
+        about = {name: str(value) for name, value in numbers.items()}
+        write_tensors(Path(path), self._tensors, about)
+
+    @staticmethod
+    def load(path: Path | str) -> "Generation":
+        """Reads what `save` wrote."""
+        tensors, about = read_tensors(Path(path))
+        try:
+            return _from_tensors(tensors, int(about["prompt_length"]), int(about["pad_token_id"]))
+        except (KeyError, ValueError) as error:
+            raise FormatError(f"{path} holds no generation: {error} is missing.") from error
+
+    def decode(self, tokenizer: Any) -> list[str]:
+        """The generated texts without their prompts."""
+        new = self.new_tokens[:, : self.tokens.seen.shape[1]]
+        kept = [row[seen] for row, seen in zip(new, self.tokens.seen, strict=True)]
+        return [tokenizer.decode(row, skip_special_tokens=True) for row in kept]
+
+    def to_pandas(self, tokenizer: Any = None) -> Any:
+        """A data frame with one row for each prompt.
+
+        Args:
+            tokenizer: The model's tokenizer, for a column with the generated texts.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingExtraError("to_pandas needs pandas: pip install pandas") from error
+        columns = {
+            "tokens": self.tokens.seen.sum(-1),
+            "log_prob": self.tokens.sequence_log_prob,
+            "std": self.tokens.sequence_std,
+            "entropy": self.tokens.sequence_entropy,
+            "mutual_information": self.tokens.sequence_mutual_information,
+        }
+        if self.texts is not None:
+            columns["agreement"] = self.texts.agreement
+            columns["distinct"] = self.texts.distinct
+        frame = pd.DataFrame({name: value.cpu().numpy() for name, value in columns.items()})
+        if tokenizer is not None:
+            frame.insert(0, "text", self.decode(tokenizer))
+        return frame
+
+    @property
+    def _tensors(self) -> dict[str, Tensor]:
+        """All tensors by name."""
+        names = [n for n in BATCH_AXES if self.texts is not None or not n.startswith("texts.")]
+        return {name: attrgetter(name)(self) for name in names}
+
+    def _with(self, change: Callable[[str, Tensor], Tensor]) -> "Generation":
+        """The generation with changed tensors."""
+        changed = {name: change(name, x) for name, x in self._tensors.items()}
+        return _from_tensors(changed, self.prompt_length, self.pad_token_id)
+
+
+def _from_tensors(tensors: dict[str, Tensor], prompt_length: int, blank: int) -> Generation:
+    """The generation that `Generation._tensors` describes."""
+
+    def of(part: str) -> dict[str, Tensor]:
+        return {n.removeprefix(part): tensors[n] for n in BATCH_AXES if n.startswith(part)}
+
+    tokens = TokenUncertainty(**of("tokens."))
+    texts = SampledTexts(**of("texts.")) if "texts.seen" in tensors else None
+    return Generation(tensors["sequences"], prompt_length, tokens, texts, blank)
+
+
+def cat_padded(tensors: Sequence[Tensor], axis: int, blank: int = 0) -> Tensor:
+    """Joins tensors along an axis, their last dimension padded to the longest."""
+    longest = max(x.shape[-1] for x in tensors)
+    return torch.cat([F.pad(x, (0, longest - x.shape[-1]), value=blank) for x in tensors], axis)
