@@ -23,7 +23,7 @@ from result_files import load_records
 
 from babn.evaluation.tables import Table
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.naming import flat, rule_name
+from babn_paper.experiments.naming import attention_name, flat
 from babn_paper.experiments.records import Record
 from babn_paper.tasks.catalogue import find_task
 
@@ -109,7 +109,7 @@ def search_table(records: Sequence[Record]) -> Table:
             own = [f"{100 * score:.1f}" for score in map(each.scores.__getitem__, tasks)]
             name = ", ".join(line.replace(" = ", "=") for line in each.lines())
             numbers = [f"{100 * each.score:.2f}", f"{each.nll:.3f}"]
-            rows.append([rule_name(rule), name, *numbers, *own, str(each.runs)])
+            rows.append([attention_name(rule), name, *numbers, *own, str(each.runs)])
     titles = [find_task(task).title for task in tasks]
     columns = ["attention", "settings", "score", "NLL", *titles, "runs"]
     return Table(columns, rows, best=frozenset(best))

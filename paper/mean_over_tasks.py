@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from babn.evaluation.tables import Table
-from babn_paper.experiments.naming import method_name, rule_name
+from babn_paper.experiments.naming import attention_name, method_name
 from babn_paper.experiments.records import Record
 from babn_paper.experiments.result_tables import mean_and_deviation, tried
 from babn_paper.tasks.catalogue import find_task
@@ -40,6 +40,6 @@ def _lines(record: Record) -> Iterator[tuple[str, Numbers]]:
     rule, task = record.experiment["rule"], record.experiment["task"]
     for mode, found in record.measures.items():
         if "NLL" in found:
-            asked = rule_name(rule) if rule == "ensemble" else method_name(rule, mode)
+            asked = attention_name(rule) if rule == "ensemble" else method_name(rule, mode)
             numbers = found[find_task(task).scores[-1]], found["NLL"], found["ECE-10"]
             yield f"{asked}{tried(record.label)}", numbers

@@ -22,7 +22,7 @@ import babn
 from babn.benchmark.timing import Cost, free, measure, measure_in_turns, warm_up
 from babn.evaluation.tables import Table
 from babn_paper.experiments.environment import machine, versions
-from babn_paper.experiments.naming import rule_name
+from babn_paper.experiments.naming import attention_name
 from babn_paper.models import TranslationConfig, TranslationModel, translate
 
 SIZES: dict[str, dict[str, int]] = {
@@ -157,7 +157,7 @@ def table(costs: Mapping[str, Cost], sizes: Mapping[str, int], count: int) -> Ta
     first = next(iter(costs.values())).seconds
     rows = [
         [
-            rule_name(rule),
+            attention_name(rule),
             f"{sizes[rule] / 1e6:.1f}M",
             f"{cost.seconds * 1e3:.1f} ± {cost.spread * 1e3:.1f}",
             f"{count / cost.seconds:,.0f}",

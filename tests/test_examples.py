@@ -27,8 +27,8 @@ def test_uncertainty_of_a_language_model(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_sentiment_with_abstention(tmp_path: Path) -> None:
     told = story("sentiment_abstention.py", tmp_path)
-    for rule in ("softmax", "BABN"):
-        assert f"\n{rule}\n" in told
+    for method in ("softmax", "BABN"):
+        assert f"\n{method}\n" in told
     assert told.count("of reviews right") == 2 and "abstains from" in told
 
 

@@ -105,13 +105,13 @@ def test_conversion_is_refused_and_the_model_untouched(name: str) -> None:
     torch.testing.assert_close(after, weights, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("rule", [{"rho": 1.0}, babn.BeliefConfig, hf.BertConfig(), "belief"])
-def test_a_configuration_of_a_wrong_type(rule: Any, no_shape_checks: None) -> None:
+@pytest.mark.parametrize("method", [{"rho": 1.0}, babn.BeliefConfig, hf.BertConfig(), "belief"])
+def test_a_configuration_of_a_wrong_type(method: Any, as_installed: None) -> None:
     model = bert()
     before = surface(model)
 
     with pytest.raises(errors.ConfigError, match=r"(?s)config=.*babn\.BeliefConfig\(\.\.\.\)"):
-        babn.convert(model, rule)
+        babn.convert(model, method)
     assert surface(model) == before
 
 

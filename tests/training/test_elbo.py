@@ -131,7 +131,7 @@ def test_weighted_divergence_is_weight_times_divergence() -> None:
     torch.testing.assert_close(babn.weighted_kl(model), 0.25 * babn.belief_kl(model))
 
 
-def test_rules_without_a_prior_have_no_divergence() -> None:
+def test_methods_without_a_prior_have_no_divergence() -> None:
     model, batch = converted_bert(babn.SoftmaxConfig()), batch_of(texts())
     output = model(**batch)
     assert babn.belief_kl(model) == 0

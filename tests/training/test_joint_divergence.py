@@ -35,12 +35,12 @@ class Pretended:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("rows", [4, 5, 1])
-@pytest.mark.parametrize("rule", CONFIGS)
+@pytest.mark.parametrize("method", CONFIGS)
 def test_the_mean_over_processes_is_that_of_the_joined_batch(
-    rule: str, rows: int, monkeypatch: pytest.MonkeyPatch
+    method: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Texts have different lengths, and one process may have more of them, or all."""
-    model = model_with(rule)
+    model = model_with(method)
     alone = loss_of(model, joint_batch(rows), range(rows))
     alone.backward()
     expected = gradients_of(model)

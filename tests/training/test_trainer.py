@@ -54,7 +54,7 @@ def test_fine_tuning_learns_the_task_and_logs_the_divergence(tmp_path: Path) -> 
     assert trainer.evaluate()["eval_accuracy"] > 0.95
 
 
-def test_rules_without_a_prior_log_no_divergence(tmp_path: Path) -> None:
+def test_methods_without_a_prior_log_no_divergence(tmp_path: Path) -> None:
     model = babn.convert(bert(), babn.SoftmaxConfig())
     trainer = babn.BeliefTrainer(model, arguments(tmp_path, max_steps=1), train_dataset=texts())
     trainer.train()

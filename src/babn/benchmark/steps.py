@@ -64,8 +64,8 @@ def model_config(size: Size) -> Any:
     )
 
 
-def make_model(size: Size, rule: MethodConfig | None, device: torch.device) -> Any:
-    """A converted model, or one with torch's softmax kernels if `rule` is `None`.
+def make_model(size: Size, config: MethodConfig | None, device: torch.device) -> Any:
+    """A converted model, or one with torch's softmax kernels if `config` is `None`.
 
     The decoder has weights in half precision on a GPU, and no gradient checkpointing.
     """
@@ -80,11 +80,11 @@ def make_model(size: Size, rule: MethodConfig | None, device: torch.device) -> A
         model: Any = kind(model_config(size))
     if decoder and device.type == "cuda":
         model.to(torch.bfloat16)
-    if rule is None:
+    if config is None:
         return model if decoder else without_mask(model)
-    if isinstance(rule, babn.BeliefConfig) and rule.max_keys is not None:
-        rule = replace(rule, max_length=size.length)
-    return babn.convert(model, rule)
+    if isinstance(config, babn.BeliefConfig) and config.max_keys is not None:
+        config = replace(config, max_length=size.length)
+    return babn.convert(model, config)
 
 
 def without_mask(model: Any) -> Any:

@@ -28,13 +28,13 @@ HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """Names that the Hugging Face hub may know: `model` or `owner/model`."""
 
 
-def inspection(model: str, rule: str | None, settings: list[str]) -> Inspection:
+def inspection(model: str, method: str | None, settings: list[str]) -> Inspection:
     """The result of `babn.inspect` for the model in a folder or on the hub."""
     config = read_config(model)
     described = getattr(config, "babn", None)
     if described is None:
-        return babn.inspect(outline(config), config=rule_config(rule or "belief", settings))
-    if rule or settings:
+        return babn.inspect(outline(config), config=method_config(method or "belief", settings))
+    if method or settings:
         raise CommandError(
             f"{model} is converted already: --rule, --rho and --set do not apply. Leave them out."
         )
@@ -74,17 +74,17 @@ def converted(config: Any, described: dict[str, Any], model: str) -> Inspection:
     """The inspection of a model that was saved after conversion."""
     name = (config.architectures or [type(config).__name__])[0]
     try:
-        rule, chains = MethodConfig.from_dict(described["rule"]), from_list(described["chains"])
+        method, chains = MethodConfig.from_dict(described["rule"]), from_list(described["chains"])
         kept = tuple(Call(**call) for call in described.get("kept", ()))
     except (KeyError, TypeError) as error:
         raise FormatError(f"{model}: its conversion cannot be read: {error!r}.") from error
-    return Inspection(name, rule, chains, kept, {}, True)
+    return Inspection(name, method, chains, kept, {}, True)
 
 
-def rule_config(rule: str, settings: list[str]) -> MethodConfig:
+def method_config(method: str, settings: list[str]) -> MethodConfig:
     """The configuration of an attention method from its name and a list of NAME=VALUE."""
     values: dict[str, Any] = {}
-    kind = MethodConfig.known.get(rule)
+    kind = MethodConfig.known.get(method)
     known = {field.name: field for field in fields(kind)} if kind else {}
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -93,7 +93,7 @@ def rule_config(rule: str, settings: list[str]) -> MethodConfig:
         values[name] = parse(known[name], text) if name in known else text
     if kind is BeliefConfig:
         values = {"noise_over": "keys", **values}
-    return MethodConfig.from_dict({"rule": rule, **values})
+    return MethodConfig.from_dict({"rule": method, **values})
 
 
 def parse(field: Field, text: str) -> Any:

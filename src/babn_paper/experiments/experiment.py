@@ -9,7 +9,7 @@ from babn.attention.method import MethodConfig
 from babn.elbo import KLAnnealing
 from babn.errors import ConfigError, nearest
 from babn.validation import LARGEST, MOST, check_at_least, check_choices, check_count, shown
-from babn_paper.experiments.latent import LATENT_RULES, LatentConfig
+from babn_paper.experiments.latent import LATENT_METHODS, LatentConfig
 
 PRESETS: dict[str, Callable[[], BeliefConfig]] = {
     "default": BeliefConfig,
@@ -182,20 +182,20 @@ class Experiment:
                 f"sizes={dict(self.sizes)!r} does not apply to model={self.model!r}, only to "
                 f"{' or '.join([*VISUAL_MODELS, TRANSLATOR])}."
             )
-        if self.model != TRANSLATOR and self.rule in LATENT_RULES:
+        if self.model != TRANSLATOR and self.rule in LATENT_METHODS:
             raise ConfigError(
                 f"rule={self.rule!r} is not possible with model={self.model!r}. Variational "
                 f"attention is part of model={TRANSLATOR!r}."
             )
-        self.rule_config()
+        self.method_config()
         self.annealing()
 
-    def rule_config(self) -> MethodConfig | LatentConfig:
+    def method_config(self) -> MethodConfig | LatentConfig:
         """The configuration of the attention method."""
         if self.preset:
             return self._of_preset(self.preset)
         values = {"rule": self.rule, **self.settings}
-        if self.rule in LATENT_RULES:
+        if self.rule in LATENT_METHODS:
             return LatentConfig.from_dict(values)
         return MethodConfig.from_dict(values)
 
@@ -209,7 +209,7 @@ class Experiment:
 
     def annealing(self) -> KLAnnealing:
         """The schedule of the KL weight."""
-        weight = self.rule_config().kl_weight
+        weight = self.method_config().kl_weight
         return KLAnnealing(schedule=self.kl_schedule, weight=weight, warmup=self.kl_warmup)
 
     def to_dict(self) -> dict[str, Any]:

@@ -116,10 +116,10 @@ class NoValues(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("rule", ["softmax", "belief"])
+@pytest.mark.parametrize("method", ["softmax", "belief"])
 @pytest.mark.parametrize("fields", [{}, IMAGES], ids=["texts", "images"])
-def test_no_value_decides_what_a_recorded_step_does(fields: dict[str, Any], rule: str) -> None:
-    state = prepare_training(tiny(rule=rule, **fields))
+def test_no_value_decides_what_a_recorded_step_does(fields: dict[str, Any], method: str) -> None:
+    state = prepare_training(tiny(rule=method, **fields))
     state.model.train()
     (micro,) = state.micro_batches(0)
     with static_shapes(keys_in_order=True), NoValues():
