@@ -533,28 +533,13 @@ def test_another_head_is_refused(belief_folder: Path) -> None:
     assert hasattr(babn.load_adapter(base, belief_folder, check_base=False), "babn")
 
 
-SAMPLED = "bert.encoder.layer.0.attention.self.query.weight"
-
-
-def sampled_numbers(model: nn.Module) -> dict[str, list[float]]:
-    """What an earlier version kept of a base."""
-    weight = model.get_parameter(SAMPLED).detach().reshape(-1)
-    return {SAMPLED: weight[torch.linspace(0, len(weight) - 1, 8).long()].tolist()}
-
-
-@pytest.mark.parametrize("kept", [sampled_numbers(bert()), {}], ids=["samples", "nothing"])
-def test_beliefs_of_an_earlier_version_load_with_a_warning(belief_folder: Path, kept: Any) -> None:
+def test_an_adapter_without_checksums_of_its_base_loads_with_a_warning(belief_folder: Path) -> None:
     values = json.loads((belief_folder / "belief.json").read_text())
     del values["base_weights"]
-    (belief_folder / "belief.json").write_text(json.dumps(values | {"base": kept}))
+    (belief_folder / "belief.json").write_text(json.dumps(values))
     edit_tensors(belief_folder / "belief.safetensors", lambda tensors: None)
-    with pytest.warns(BabnWarning, match="could not be verified: an earlier version of babn"):
+    with pytest.warns(BabnWarning, match="could not be verified"):
         babn.load_adapter(bert(), belief_folder)
-    other = bert()
-    other.get_parameter(SAMPLED).data += 1.0
-    if kept:
-        with pytest.raises(MismatchError, match=SAMPLED):
-            babn.load_adapter(other, belief_folder)
 
 
 def without_key_noise(description: dict[str, Any]) -> None:

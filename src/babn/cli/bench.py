@@ -17,7 +17,7 @@ def bench(
 
     Uses random weights in the shape of ALBERT-base: on a GPU in bfloat16 for 128 to 8192 tokens, on
     a CPU fewer layers and shorter texts in float32. Compare the ratios: absolute times depend on
-    what else the machine does. If the file has results of the same versions and device, new ones
+    the other load of the machine. If the file has results of the same versions and device, new ones
     are added to it.
 
     Args:
@@ -29,7 +29,7 @@ def bench(
         lengths: Numbers of tokens, separated by commas; by default 128,512,2048,8192 on a GPU and
             128,256 on a CPU.
         decoder: Measure a decoder of one billion parameters instead, with generation.
-        quick: Measure one tiny size once, only to see that everything runs.
+        quick: Measure one tiny size once, as a smoke test.
     """
     chosen = {
         "forms": _chosen("forms", forms, ("eager", "compiled", "graphs")),

@@ -151,22 +151,15 @@ class Experiment:
             check_at_least(name, getattr(self, name), 0.0, strictly=True)
         for name in ("belief_rate", "weight_decay", "clip", "warmup", "test_every"):
             check_at_least(name, getattr(self, name), 0.0)
-        if not 0 <= self.label_smoothing < 1:
-            raise ConfigError(
-                f"label_smoothing={self.label_smoothing!r} is not possible. Give a rate below 1."
-            )
-        for name in ("dropout", "classifier_dropout"):
-            if getattr(self, name) != -1 and not 0 <= getattr(self, name) < 1:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)!r} is not possible. Give a rate below 1, or -1 "
-                    "for the model's default."
-                )
+        for name in ("label_smoothing", "beta2", "dropout", "classifier_dropout"):
+            rate, has_default = getattr(self, name), "dropout" in name
+            if not 0 <= rate < 1 and not (has_default and rate == -1):
+                other = ", or -1 for the model's default" if has_default else ""
+                raise ConfigError(f"{name}={rate!r} is not possible. Give a rate below 1{other}.")
         if self.batch_size % self.accumulation:
             raise ConfigError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}."
             )
-        if not 0 <= self.beta2 < 1:
-            raise ConfigError(f"beta2={self.beta2!r} is not possible. Give a rate below 1.")
         if self.vectors and self.model not in PAIR_MODELS + VISUAL_MODELS:
             raise ConfigError(
                 f"vectors={self.vectors!r} does not apply to model={self.model!r}, only to "
