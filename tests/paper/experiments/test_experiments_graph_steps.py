@@ -165,7 +165,7 @@ def test_recordings_of_a_gpu_train_as_steps_do(fields: dict[str, Any], tmp_path:
 
 
 @pytest.mark.gpu
-def test_noise_and_weight_of_the_divergence_change_from_replay_to_replay() -> None:
+def test_noise_and_weight_of_the_kl_change_from_replay_to_replay() -> None:
     state = prepare_training(tiny(graphs=True))
     state.model.train()
     with ExitStack() as stack:

@@ -150,7 +150,7 @@ def test_softmax_changes_nothing() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_padding_changes_nothing(method: str) -> None:
-    """Also not in the divergence, of which a batch has the mean over its examples."""
+    """Also not in the KL, of which a batch has the mean over its examples."""
     net = converted(method)
     singles = [batch([i]) for i in range(3)]
     logits, kls = [], []

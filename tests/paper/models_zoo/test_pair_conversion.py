@@ -17,7 +17,7 @@ STOCHASTIC = ("bam", "belief", "heads")
 LABELS = torch.tensor([0, 1, 2])
 
 
-def divergences(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+def kl_values(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     model(**batch)
     return babn.kl_per_layer(model)
 
@@ -69,16 +69,16 @@ def test_the_mean_is_softmax_without_scale_noise(kind: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_changes_nothing(kind: str, method: str) -> None:
-    """Also not in the divergence, of which a batch has the mean over its examples."""
+    """Also not in the KL, of which a batch has the mean over its examples."""
     model = converted(kind, method)
     singles = [encoded([pair]) for pair in PAIRS]
     logits = torch.cat([model(**single).logits for single in singles])
-    kl = [divergences(model, single) for single in singles]
+    kl = [kl_values(model, single) for single in singles]
     means = {name: torch.stack([each[name] for each in kl]).mean() for name in kl[0]}
 
     for batch in (encoded(PAIRS), encoded(PAIRS, extra=3), encoded(PAIRS, extra=3, left=True)):
         torch.testing.assert_close(model(**batch).logits, logits, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(divergences(model, batch), means, rtol=1e-4, atol=0)
+        torch.testing.assert_close(kl_values(model, batch), means, rtol=1e-4, atol=0)
     assert (len(means) > 0) == (method != "softmax")
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.thorough
 STOCHASTIC = ("bam", "belief", "heads")
 
 
-def divergence(model: Any, inputs: dict[str, Tensor]) -> Tensor:
+def kl_of(model: Any, inputs: dict[str, Tensor]) -> Tensor:
     model(**inputs)
     return babn.belief_kl(model)
 
@@ -72,18 +72,18 @@ def test_the_mean_is_softmax_without_scale_noise(method: Any) -> None:
 def check_padding(model: Any, method: str) -> None:
     """Sentences alone and in padded batches have the same logits and the same KL."""
     singles = [model(**batch(rows=[i])).logits[0] for i in range(3)]
-    kl = None if method == "softmax" else [divergence(model, batch(rows=[i])) for i in range(3)]
+    kl = None if method == "softmax" else [kl_of(model, batch(rows=[i])) for i in range(3)]
     for together in (batch(), batch(extra=3), batch(extra=3, left=True)):
         logits = model(**together).logits
         for i, single in enumerate(singles):
             torch.testing.assert_close(logits[i, : len(TARGETS[i])], single)
         if kl is not None:
-            torch.testing.assert_close(divergence(model, together), torch.stack(kl).mean())
+            torch.testing.assert_close(kl_of(model, together), torch.stack(kl).mean())
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_padding_changes_nothing(method: str) -> None:
-    """Also not in the divergence, of which a batch has the mean over its sentences."""
+    """Also not in the KL, of which a batch has the mean over its sentences."""
     check_padding(converted(method), method)
 
 
@@ -138,7 +138,7 @@ def test_gradients_reach_every_parameter(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", STOCHASTIC)
-def test_the_divergence_is_in_the_loss_of_training(method: str) -> None:
+def test_the_kl_is_in_the_loss_of_training(method: str) -> None:
     model = converted(method)
     words = sum(map(len, TARGETS)) / len(TARGETS)  # the sum is of an example
     plain = words * model(**batch()).loss
