@@ -5,7 +5,7 @@ import transformers as hf
 
 import babn
 from babn.attention.keys import KeyBeliefMethod
-from babn.cli._outline import outline
+from babn.cli._inspection import outline
 from models import CASES, Case, cases
 
 pytestmark = pytest.mark.thorough

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,12 @@ def describe(
     plan = Plan(recipe=recipe, threat=threat)
     place = AttackFolder.of(run, plan)
     place.path.mkdir(parents=True)
-    used = {kind: each.to_dict() for kind, each in Downloads().describe(recipe).items()}
+    used = {kind: asdict(each) for kind, each in Downloads().describe(recipe).items()}
     used["encoder"] |= {"substituted": substituted, "name": "MiniLM" if substituted else "USE"}
     description = {
         "format": FORMAT,
         "state": "done",
-        "identity": plan.to_dict() | {"resources": used, "model": "m0", "data": "d0"},
+        "identity": asdict(plan) | {"resources": used, "model": "m0", "data": "d0"},
         "task": task,
         "base": "albert",
         "rule": method,
