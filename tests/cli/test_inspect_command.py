@@ -11,7 +11,7 @@ from test_command_line import run
 from torch import nn
 
 import babn
-from babn.cli._outline import outline
+from babn.cli._inspection import outline
 from babn_paper import models
 
 TINY = {
