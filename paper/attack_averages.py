@@ -14,11 +14,11 @@ from babn_paper.experiments.result_tables import NONE
 def averages_table(found: Sequence[Description]) -> Table:
     """Rows are attention and threat; each recipe has failed attacks, once and repeated."""
     rows = []
-    for rule, threat in ((rule, threat) for rule in methods_of(found) for threat in THREATS):
-        own = [e for e in found if (e["rule"], e["identity"]["threat"]) == (rule, threat)]
+    for method, threat in ((method, threat) for method in methods_of(found) for threat in THREATS):
+        own = [e for e in found if (e["rule"], e["identity"]["threat"]) == (method, threat)]
         if own:
             cells = [_cell([e for e in own if e["identity"]["recipe"] == name]) for name in RECIPES]
-            rows.append([attention_name(rule), threat, *cells])
+            rows.append([attention_name(method), threat, *cells])
     return Table(["attention", "threat", *RECIPES.values()], rows)
 
 

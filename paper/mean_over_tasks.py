@@ -37,9 +37,9 @@ def mean_table(records: Sequence[Record]) -> Table:
 
 def _lines(record: Record) -> Iterator[tuple[str, Numbers]]:
     """Numbers of each kind of prediction."""
-    rule, task = record.experiment["rule"], record.experiment["task"]
+    method, task = record.experiment["rule"], record.experiment["task"]
     for mode, found in record.measures.items():
         if "NLL" in found:
-            asked = attention_name(rule) if rule == "ensemble" else method_name(rule, mode)
+            name = attention_name(method) if method == "ensemble" else method_name(method, mode)
             numbers = found[find_task(task).scores[-1]], found["NLL"], found["ECE-10"]
-            yield f"{asked}{tried(record.label)}", numbers
+            yield f"{name}{tried(record.label)}", numbers

@@ -291,7 +291,7 @@ def speeds() -> str:
     ]
     for kind, costs in found["costs"].items():
         count = found["target_words"] if kind == "training" else batch * length
-        own = {rule: Cost.of(cost) for rule, cost in costs.items()}
+        own = {method: Cost.of(cost) for method, cost in costs.items()}
         shown = speed_table(own, found["parameters"], count).markdown().strip()
         parts += [f"{SPEEDS[kind]}:", shown]
     return "\n\n".join(parts)
