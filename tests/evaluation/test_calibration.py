@@ -10,8 +10,14 @@ from small_evaluations import evaluation, labels, logits
 
 import babn
 from babn.errors import ConfigError
-from babn.evaluation import calibrate, fit_temperature
-from babn.evaluation.temperature_scaling import HIGHEST, UNIT, best_temperatures, nll_losses
+from babn.evaluation.temperature_scaling import (
+    HIGHEST,
+    UNIT,
+    best_temperatures,
+    calibrate,
+    fit_temperature,
+    nll_losses,
+)
 from babn.prediction.result import Prediction
 from babn.prediction.temperature import get_temperature, set_temperature
 from models import ALL

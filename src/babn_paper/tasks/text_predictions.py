@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.errors import DataError
-from babn.evaluation import Evaluation
-from babn.evaluation.predictions import ensemble
+from babn.evaluation.predictions import Evaluation, ensemble
 from babn.metrics import METRICS, Metric
 from babn_paper.tasks.scores import SCORES, cross_tempered
 from babn_paper.tasks.task import Outputs, Predictions
