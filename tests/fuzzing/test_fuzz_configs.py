@@ -61,7 +61,7 @@ def test_fields_of_any_value(changes: dict[str, Any], tmp_path: Path) -> None:
 
 @fuzzed
 @given(
-    rule=st.sampled_from(["softmax", "bam", "belief", "mc-dropout", "va-enum"]),
+    method=st.sampled_from(["softmax", "bam", "belief", "mc-dropout", "va-enum"]),
     name=st.one_of(st.sampled_from(SETTINGS), texts),
     value=values,
 )
