@@ -24,7 +24,7 @@ from babn.data.intents import out_of_scope
 from babn.demo.models import find_source, load
 from babn_paper.tasks.catalogue import find_task
 
-RULES = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig(max_length=64)}
+METHODS = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig(max_length=64)}
 
 ANSWERED = 0.9
 """Share of reviews that is to be answered; it sets the threshold of abstention."""
@@ -90,13 +90,13 @@ def main() -> None:
     print(f"{source.name}: {len(texts)} reviews to learn from, {len(held_out)} to be judged by,")
     print(f"and {len(requests)} requests that are no reviews")
 
-    for name, rule in RULES.items():
+    for name, config in METHODS.items():
         model, tokenizer = load(source, tuple(texts), labels=2, seed=options.seed)
         batch, known, unknown = (
             dict(tokenizer(some, padding=True, truncation=True, return_tensors="pt"))
             for some in (texts, held_out, requests)
         )
-        babn.convert(model, rule, example_inputs=batch)
+        babn.convert(model, config, example_inputs=batch)
         train(model, batch, labels, steps, rate)
         samples = 10 if name == "BABN" else 1  # softmax has nothing to draw
         inside = babn.predict(model, known, samples, options.seed)

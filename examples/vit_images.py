@@ -29,7 +29,7 @@ NOISE = (0.0, 0.2, 0.4, 0.8)
 KEYS = (SIDE // PATCH) ** 2 + 1
 """Patches and the class token: the longest that attention over keys has to be."""
 
-RULES = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig(max_length=KEYS)}
+METHODS = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig(max_length=KEYS)}
 
 
 def images(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -119,10 +119,10 @@ def main() -> None:
 
     pixels, labels = images(200 if options.quick else 2000, options.seed)
     tests, truth = images(16 if options.quick else 200, options.seed + 1)
-    for name, rule in RULES.items():
+    for name, config in METHODS.items():
         torch.manual_seed(options.seed)
         model = small_vit()
-        babn.convert(model, rule, example_inputs={"pixel_values": pixels[:1]})
+        babn.convert(model, config, example_inputs={"pixel_values": pixels[:1]})
         train(model, pixels, labels, steps=5 if options.quick else 400)
         tell(name, model, tests, truth)
     picture(model, tests, options.out)

@@ -2,7 +2,7 @@
 
 python paper/choose_settings.py paper/results/minilm-search.json ... [GRID.toml ...]
 
-Several searches count as one. With grids, the chosen settings are written into their rules.
+Several searches count as one. With grids, the chosen settings are written into their methods.
 
 The criterion was fixed before the first search was run: the score at the posterior mean, averaged
 over tasks and seeds; among settings within a fifth of a point of the best, the one with the
@@ -23,7 +23,7 @@ from result_files import load_records
 
 from babn.evaluation.tables import Table
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.naming import flat, rule_name
+from babn_paper.experiments.naming import attention_name, flat
 from babn_paper.experiments.records import Record
 from babn_paper.tasks.catalogue import find_task
 
@@ -60,34 +60,34 @@ class Tried:
 
 
 def main() -> None:
-    """Prints every setting, the chosen one of each rule marked, and writes it into grids."""
+    """Prints every setting, the chosen one of each method marked, and writes it into grids."""
     files = [Path(name) for name in sys.argv[1:]]
     records = [r for file in files if file.suffix == ".json" for r in load_records(file)[0]]
-    rules = []
-    for rule, settings in tried(records).items():
+    methods = []
+    for method, settings in tried(records).items():
         best = chosen(settings)
-        print(f"\n{rule}: {len(settings)} settings")
+        print(f"\n{method}: {len(settings)} settings")
         for each in settings:
             mark = "  <- chosen" if each is best else ""
             name = ", ".join(each.lines()) or "defaults"
             print(f"  {100 * each.score:6.2f}  NLL {each.nll:.3f}  {name}{mark}")
-        rules.append("\n".join([f"[rules.{rule}]", *best.lines()]) + "\n")
+        methods.append("\n".join([f"[rules.{method}]", *best.lines()]) + "\n")
     for file in (file for file in files if file.suffix == ".toml"):
         head = file.read_text(encoding="utf-8").partition("[rules.")[0]
-        file.write_text(head + "\n".join(rules), encoding="utf-8")
+        file.write_text(head + "\n".join(methods), encoding="utf-8")
 
 
 def tried(records: Sequence[Record]) -> dict[str, list[Tried]]:
-    """The settings of each rule, the best score first."""
-    by_rule: dict[str, list[Record]] = defaultdict(list)
+    """The settings of each method, the best score first."""
+    by_method: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         if record.results and record.experiment["rule"] != "ensemble":
-            by_rule[record.experiment["rule"]].append(record)
+            by_method[record.experiment["rule"]].append(record)
     return {
-        rule: sorted(
+        method: sorted(
             (_of_runs(*group) for group in _by_setting(runs)), key=lambda each: -each.score
         )
-        for rule, runs in by_rule.items()
+        for method, runs in by_method.items()
     }
 
 
@@ -99,17 +99,17 @@ def chosen(settings: Sequence[Tried]) -> Tried:
 
 
 def search_table(records: Sequence[Record]) -> Table:
-    """What was tried, with the chosen setting of each rule in bold."""
+    """What was tried, with the chosen setting of each method in bold."""
     tasks = list(dict.fromkeys(record.experiment["task"] for record in records))
     rows, best = [], set()
-    for rule, settings in tried(records).items():
+    for method, settings in tried(records).items():
         for each in settings:
             if each is chosen(settings):
                 best |= {(len(rows), column) for column in range(1, 4)}
             own = [f"{100 * score:.1f}" for score in map(each.scores.__getitem__, tasks)]
             name = ", ".join(line.replace(" = ", "=") for line in each.lines())
             numbers = [f"{100 * each.score:.2f}", f"{each.nll:.3f}"]
-            rows.append([rule_name(rule), name, *numbers, *own, str(each.runs)])
+            rows.append([attention_name(method), name, *numbers, *own, str(each.runs)])
     titles = [find_task(task).title for task in tasks]
     columns = ["attention", "settings", "score", "NLL", *titles, "runs"]
     return Table(columns, rows, best=frozenset(best))

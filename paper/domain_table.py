@@ -19,13 +19,13 @@ class Line:
 
     Attributes:
         name: Its name in the table.
-        rule: The attention method of its models.
+        method: The attention method of its models.
         mode: Posterior mean, samples or dropout.
         tempered: Whether a temperature of the training domain is applied.
     """
 
     name: str
-    rule: str
+    method: str
     mode: str
     tempered: bool = False
 
@@ -111,7 +111,7 @@ def task_table(records: Sequence[Record]) -> Table:
 
 def chosen(records: Sequence[Record], line: Line) -> list[Record]:
     """The runs of a line with its best setting; none if there is no such prediction."""
-    own = [r for r in records if r.experiment["rule"] == line.rule and r.of("dev", line.mode)]
+    own = [r for r in records if r.experiment["rule"] == line.method and r.of("dev", line.mode)]
     return min(by_label(own).values(), key=line.suits, default=[])
 
 

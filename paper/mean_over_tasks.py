@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from babn.evaluation.tables import Table
-from babn_paper.experiments.naming import method_name, rule_name
+from babn_paper.experiments.naming import attention_name, method_name
 from babn_paper.experiments.records import Record
 from babn_paper.experiments.result_tables import mean_and_deviation, tried
 from babn_paper.tasks.catalogue import find_task
@@ -37,9 +37,9 @@ def mean_table(records: Sequence[Record]) -> Table:
 
 def _lines(record: Record) -> Iterator[tuple[str, Numbers]]:
     """Numbers of each kind of prediction."""
-    rule, task = record.experiment["rule"], record.experiment["task"]
+    method, task = record.experiment["rule"], record.experiment["task"]
     for mode, found in record.measures.items():
         if "NLL" in found:
-            asked = rule_name(rule) if rule == "ensemble" else method_name(rule, mode)
+            name = attention_name(method) if method == "ensemble" else method_name(method, mode)
             numbers = found[find_task(task).scores[-1]], found["NLL"], found["ECE-10"]
-            yield f"{asked}{tried(record.label)}", numbers
+            yield f"{name}{tried(record.label)}", numbers

@@ -23,7 +23,7 @@ from babn_paper.attacks.attack_table import attack_table, numbers_table
 from babn_paper.attacks.attack_table import circumstances as attack_circumstances
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.grids import table_grid
-from babn_paper.experiments.naming import method_of, rule_name
+from babn_paper.experiments.naming import attention_name, method_of
 from babn_paper.experiments.records import Record
 from babn_paper.experiments.result_tables import NONE, NOT_RUN
 from babn_paper.experiments.results_page import circumstances, main_table
@@ -328,7 +328,7 @@ def speeds() -> str:
     ]
     for kind, costs in found["costs"].items():
         count = found["target_words"] if kind == "training" else batch * length
-        own = {rule: Cost.of(cost) for rule, cost in costs.items()}
+        own = {method: Cost.of(cost) for method, cost in costs.items()}
         shown = speed_table(own, found["parameters"], count).markdown().strip()
         parts += [f"{SPEEDS[kind]}:", shown]
     return "\n\n".join(parts)
@@ -365,7 +365,7 @@ def papers_numbers(name: str) -> Table:
         [
             find_task(cell["task"]).title,
             str(cell["model"]).rpartition("/")[2],
-            rule_name(method_of(cell)) + changed(cell),
+            attention_name(method_of(cell)) + changed(cell),
             *(cell.get("paper", {}).get(measure, NONE) for measure in measures),
             NOT_RUN,
         ]

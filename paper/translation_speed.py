@@ -22,7 +22,7 @@ import babn
 from babn.benchmark.timing import Cost, free, measure, measure_in_turns, warm_up
 from babn.evaluation.tables import Table
 from babn_paper.experiments.environment import machine, versions
-from babn_paper.experiments.naming import rule_name
+from babn_paper.experiments.naming import attention_name
 from babn_paper.models import TranslationConfig, TranslationModel, translate
 
 SIZES: dict[str, dict[str, int]] = {
@@ -35,21 +35,21 @@ SIZES: dict[str, dict[str, int]] = {
         "attention_size": 64,
     },
 }
-RULES = ("softmax", "va-enum", "va-sample", "bam", "belief")
+METHODS = ("softmax", "va-enum", "va-sample", "bam", "belief")
 
 Batch = dict[str, Tensor]
 
 
-def make(rule: str, size: str, length: int, device: torch.device) -> Any:
+def make(method: str, size: str, length: int, device: torch.device) -> Any:
     """A model with random weights."""
     torch.manual_seed(0)
-    latent = rule.startswith("va-")
-    config = TranslationConfig(**SIZES[size], attention=rule if latent else "softmax")
+    latent = method.startswith("va-")
+    config = TranslationConfig(**SIZES[size], attention=method if latent else "softmax")
     model = TranslationModel(config).to(device)
     if latent:
         return model
-    more = {"max_length": length} if rule == "belief" else {}
-    return babn.convert(model, babn.MethodConfig.from_dict({"rule": rule, **more}))
+    more = {"max_length": length} if method == "belief" else {}
+    return babn.convert(model, babn.MethodConfig.from_dict({"rule": method, **more}))
 
 
 def words(batch: int, length: int, size: str, device: torch.device) -> Batch:
@@ -123,8 +123,8 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     precision = chosen.precision or ("bfloat16" if device.type == "cuda" else "float32")
     batch = words(chosen.batch, chosen.length, chosen.size, device)
-    models = {rule: make(rule, chosen.size, chosen.length, device) for rule in RULES}
-    sizes = {rule: sum(p.numel() for p in m.parameters()) for rule, m in models.items()}
+    models = {method: make(method, chosen.size, chosen.length, device) for method in METHODS}
+    sizes = {method: sum(p.numel() for p in m.parameters()) for method, m in models.items()}
     training = {r: training_step(m, batch, precision) for r, m in models.items()}
     kinds = {"training": measure_all(training, chosen.repeats)}
     if chosen.decode:
@@ -143,7 +143,7 @@ def main() -> None:
     if chosen.out:
         settings = {k: str(v) for k, v in vars(chosen).items()} | {"precision": precision}
         numbers = {
-            kind: {rule: asdict(replace(cost, kernels=())) for rule, cost in costs.items()}
+            kind: {method: asdict(replace(cost, kernels=())) for method, cost in costs.items()}
             for kind, costs in kinds.items()
         }
         about = {"machine": machine(), "versions": versions(), "settings": settings}
@@ -157,13 +157,13 @@ def table(costs: Mapping[str, Cost], sizes: Mapping[str, int], count: int) -> Ta
     first = next(iter(costs.values())).seconds
     rows = [
         [
-            rule_name(rule),
-            f"{sizes[rule] / 1e6:.1f}M",
+            attention_name(method),
+            f"{sizes[method] / 1e6:.1f}M",
             f"{cost.seconds * 1e3:.1f} ± {cost.spread * 1e3:.1f}",
             f"{count / cost.seconds:,.0f}",
             f"{first / cost.seconds:.2f}",
         ]
-        for rule, cost in costs.items()
+        for method, cost in costs.items()
     ]
     return Table(["attention", "parameters", "ms", "words/s", "relative"], rows)
 

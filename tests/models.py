@@ -102,7 +102,7 @@ class Case:
         return batch | self.answers(batch) if self.answers else batch
 
     def loss(self, model: nn.Module) -> Tensor:
-        """A training loss, the divergence included."""
+        """A training loss, including the KL."""
         output = model(**self.with_answers())
         if self.answers:
             return output.loss

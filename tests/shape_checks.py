@@ -4,14 +4,12 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from types import FunctionType, ModuleType
-from typing import Any, get_args
-from unittest.mock import patch
+from types import FunctionType
+from typing import Any, get_args, get_type_hints
 
 import jaxtyping
+import transformers.trainer  # noqa: F401  (see `check_cheaply`)
 from beartype import BeartypeConf, beartype
-from jaxtyping._decorator import _destring_annotation
-from jaxtyping._import_hook import _JaxtypingLoader, _optimized_cache_from_source
 
 typechecker = beartype(conf=BeartypeConf(is_pep484_tower=True))
 """Takes an int for a float, as Python itself and its type checkers do."""
@@ -20,20 +18,12 @@ with_shapes = jaxtyping.jaxtyped
 
 
 def check_cheaply() -> None:
-    """Replaces parts of jaxtyping that would take a third of the time of the tests."""
-    jaxtyping.jaxtyped = checked
-    _JaxtypingLoader.exec_module = exec_module
+    """Makes the checks of jaxtyping cheaper, which would take a third of the time of the tests.
 
-
-def exec_module(loader: _JaxtypingLoader, module: ModuleType) -> None:
-    """Looks for bytecode with checks of this module only.
-
-    jaxtyping looks for it also while the module imports other libraries, and compiles those anew.
+    Libraries that a checked module is the first to import are compiled anew. Importing transformers
+    here, before any module of babn, avoids that for the large ones.
     """
-    cached = functools.partial(_optimized_cache_from_source, loader._typechecker.get_hash())
-    with patch("importlib._bootstrap_external.cache_from_source", cached):
-        code = loader.get_code(module.__name__)
-    exec(code, module.__dict__)
+    jaxtyping.jaxtyped = checked
 
 
 def checked(*, typechecker: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,10 +63,7 @@ def _check(typechecker: Callable[..., Any], function: FunctionType) -> Callable[
 
     Names that only type checkers import stand for any type, as jaxtyping has it.
     """
-    hints = {
-        name: _destring_annotation(hint, function.__globals__)
-        for name, hint in function.__annotations__.items()
-    }
+    hints = {name: _resolved(function, name) for name in function.__annotations__}
     copy = FunctionType(
         function.__code__,
         function.__globals__,
@@ -91,6 +78,16 @@ def _check(typechecker: Callable[..., Any], function: FunctionType) -> Callable[
     if inspect.isgeneratorfunction(function):
         return with_shapes(function, typechecker=typechecker)
     return with_shapes(typechecker(copy), typechecker=None)
+
+
+def _resolved(function: FunctionType, name: str) -> Any:
+    def annotated() -> None: ...
+
+    annotated.__annotations__ = {name: function.__annotations__[name]}
+    try:
+        return get_type_hints(annotated, function.__globals__, include_extras=True)[name]
+    except Exception:  # besides `NameError`, shapes that jaxtyping refuses raise `ValueError`
+        return Any
 
 
 def _has_shape(hint: Any) -> bool:

@@ -53,8 +53,8 @@ def test_both_files_have_the_version_and_render_on_an_index(built: Path) -> None
     names = {f"babn-{babn.__version__}-py3-none-any.whl", f"babn-{babn.__version__}.tar.gz"}
     assert {file.name for file in files} == names
     path = os.environ.get("PYTHONPATH", "")
-    told = run(sys.executable, "-m", "twine", "check", "--strict", *files, PYTHONPATH=path)
-    assert told.count("PASSED") == 2
+    output = run(sys.executable, "-m", "twine", "check", "--strict", *files, PYTHONPATH=path)
+    assert output.count("PASSED") == 2
 
 
 def test_links_of_the_description_are_absolute(built: Path) -> None:

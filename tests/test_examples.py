@@ -1,4 +1,4 @@
-"""The scripts in examples run and tell their story."""
+"""The scripts in `examples` run and print their results."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def story(script: str, folder: Path, *options: str) -> str:
+def run_example(script: str, folder: Path, *options: str) -> str:
     command = [sys.executable, "-W", "error::UserWarning", str(EXAMPLES / script), "--quick"]
     run = subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
@@ -18,22 +18,22 @@ def story(script: str, folder: Path, *options: str) -> str:
 
 @pytest.mark.slow
 def test_uncertainty_of_a_language_model(tmp_path: Path) -> None:
-    told = story("llm_uncertainty.py", tmp_path)
-    assert "characters shuffled" in told
-    assert "'last:1' takes 1 of 2 attention calls" in told
-    assert told.count("length-normalised entropy") == 3
+    output = run_example("llm_uncertainty.py", tmp_path)
+    assert "characters shuffled" in output
+    assert "'last:1' takes 1 of 2 attention calls" in output
+    assert output.count("length-normalised entropy") == 3
 
 
 @pytest.mark.slow
 def test_sentiment_with_abstention(tmp_path: Path) -> None:
-    told = story("sentiment_abstention.py", tmp_path)
-    for rule in ("softmax", "BABN"):
-        assert f"\n{rule}\n" in told
-    assert told.count("of reviews right") == 2 and "abstains from" in told
+    output = run_example("sentiment_abstention.py", tmp_path)
+    for method in ("softmax", "BABN"):
+        assert f"\n{method}\n" in output
+    assert output.count("of reviews right") == 2 and "abstains from" in output
 
 
 @pytest.mark.slow
 def test_a_vision_transformer_under_noise(tmp_path: Path) -> None:
-    told = story("vit_images.py", tmp_path, "--out", "pictures")
-    assert told.count("accuracy") == 2
+    output = run_example("vit_images.py", tmp_path, "--out", "pictures")
+    assert output.count("accuracy") == 2
     assert {path.name for path in (tmp_path / "pictures").iterdir()} == {"clean.png", "noisy.png"}

@@ -3,13 +3,12 @@
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import jaxtyping
 import pytest
 import torch
 import transformers as hf
@@ -70,14 +69,6 @@ def edit_tensors(path: Path, change: Callable[[dict[str, Tensor]], Any]) -> None
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path, metadata={"format": "pt"})
-
-
-@pytest.fixture
-def as_installed() -> Iterator[None]:
-    """Without the type checks of the test run, which would come before babn's own."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture
@@ -265,7 +256,7 @@ class WarmConfig(babn.MethodConfig):
 
 @pytest.mark.thorough
 @ways_to_load
-def test_rule_of_ones_own(
+def test_method_of_ones_own(
     save: Any, load: Any, weights: str, description: str, tmp_path: Path
 ) -> None:
     model = babn.convert(bert(), WarmConfig(temperature=3.0))
@@ -542,28 +533,13 @@ def test_another_head_is_refused(belief_folder: Path) -> None:
     assert hasattr(babn.load_adapter(base, belief_folder, check_base=False), "babn")
 
 
-SAMPLED = "bert.encoder.layer.0.attention.self.query.weight"
-
-
-def sampled_numbers(model: nn.Module) -> dict[str, list[float]]:
-    """What an earlier version kept of a base."""
-    weight = model.get_parameter(SAMPLED).detach().reshape(-1)
-    return {SAMPLED: weight[torch.linspace(0, len(weight) - 1, 8).long()].tolist()}
-
-
-@pytest.mark.parametrize("kept", [sampled_numbers(bert()), {}], ids=["samples", "nothing"])
-def test_beliefs_of_an_earlier_version_load_with_a_warning(belief_folder: Path, kept: Any) -> None:
+def test_an_adapter_without_checksums_of_its_base_loads_with_a_warning(belief_folder: Path) -> None:
     values = json.loads((belief_folder / "belief.json").read_text())
     del values["base_weights"]
-    (belief_folder / "belief.json").write_text(json.dumps(values | {"base": kept}))
+    (belief_folder / "belief.json").write_text(json.dumps(values))
     edit_tensors(belief_folder / "belief.safetensors", lambda tensors: None)
-    with pytest.warns(BabnWarning, match="could not be verified: an earlier version of babn"):
+    with pytest.warns(BabnWarning, match="could not be verified"):
         babn.load_adapter(bert(), belief_folder)
-    other = bert()
-    other.get_parameter(SAMPLED).data += 1.0
-    if kept:
-        with pytest.raises(MismatchError, match=SAMPLED):
-            babn.load_adapter(other, belief_folder)
 
 
 def without_key_noise(description: dict[str, Any]) -> None:
@@ -653,16 +629,16 @@ def test_loading_while_another_thread_saves(tmp_path: Path) -> None:
                 return
             babn.save_adapter(model, tmp_path)
 
-    rules = set()
+    methods = set()
     with ThreadPoolExecutor(1) as pool:
         saving = pool.submit(save)
         try:
             for _ in range(25):
-                rules.add(babn.load_adapter(bert(), tmp_path).babn.config.rule)
+                methods.add(babn.load_adapter(bert(), tmp_path).babn.config.rule)
         finally:
             stop.set()
         saving.result()
-    assert rules == {"belief", "bam"}
+    assert methods == {"belief", "bam"}
 
 
 def test_saving_again_replaces_what_was_there(belief_folder: Path) -> None:

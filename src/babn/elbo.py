@@ -43,7 +43,7 @@ from torch import Tensor, nn
 
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError, NoKLError
-from babn.validation import check_at_least, check_choices, check_count
+from babn.validation import check_at_least, check_choices, check_count, check_share
 
 IGNORED = -100
 """Marks labels that do not count, as in torch's cross-entropy."""
@@ -186,8 +186,7 @@ def set_kl_weight(model: nn.Module, weight: float) -> None:
 
     The weight is a buffer, so that changing it does not recompile a compiled model.
     """
-    if not weight >= 0 or weight == float("inf"):
-        raise ConfigError(f"weight={weight!r} is not possible. Give a number of at least 0.")
+    check_at_least("weight", weight, 0.0)
     for state in belief_states(model):
         state.kl_weight.fill_(weight)
 
@@ -275,8 +274,7 @@ class KLAnnealing:
             check_at_least("weight", self.weight, 0.0)
         check_at_least("start", self.start, 0.0)
         check_count("cycles", self.cycles)
-        if not 0 < self.warmup <= 1:
-            raise ConfigError(f"warmup={self.warmup!r} is not possible. Give a fraction in (0, 1].")
+        check_share("warmup", self.warmup, up_to_one=True)
 
     def at(self, step: int, total: int) -> float:
         """The weight at a step of `total` steps."""

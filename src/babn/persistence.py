@@ -8,7 +8,7 @@ import json
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from babn.conversion.convert import (
     describe,
 )
 from babn.conversion.discover import discover
-from babn.conversion.fingerprint import Fingerprint, compare, compare_samples, fingerprint
+from babn.conversion.fingerprint import Fingerprint, compare, fingerprint
 from babn.conversion.plan import Call, Chain, from_list
 from babn.conversion.state import ATTRIBUTE, BeliefState, belief_states, converted_roots
 from babn.errors import (
@@ -130,7 +130,7 @@ def save_adapter(model: nn.Module, folder: str | Path) -> Path:
     saved = states[0].saved_modules
     base = fingerprint(root)
     base = replace(base, weights={n: w for n, w in base.weights.items() if not _is_in(n, saved)})
-    described = {**describe(states[0]), BASE: base.to_dict()}
+    described = {**describe(states[0]), BASE: asdict(base)}
     heads = {
         f"{SAVED}{module}.{name}": x
         for module in saved
@@ -219,53 +219,38 @@ def _read_description(path: Path, tensors: dict[str, Tensor], about: dict[str, s
 def _check_base(
     description: Any, model: nn.Module, folder: Path, replaced: tuple[str, ...]
 ) -> None:
-    """Raises if the base has other weights; warns about those that cannot be compared."""
-    changed, unverified = _compare_base(description, model, folder, replaced)
-    if changed:
+    """Raises if the base has other weights; warns about those that cannot be compared.
+
+    Args:
+        description: The description of the adapter.
+        model: The base.
+        folder: The adapter's folder, for messages.
+        replaced: Modules that the adapter replaces, which may differ.
+    """
+    try:
+        saved = Fingerprint.from_dict(description[BASE]) if BASE in description else Fingerprint()
+        found = compare(saved, model)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(
+            f"{folder / DESCRIPTION} is damaged: {BASE} is no fingerprint of a base "
+            f"({one_line(error)}). Save the model again, or pass check_base=False."
+        ) from error
+    if changed := [name for name in found.changed if not _is_in(name, replaced)]:
         raise MismatchError(
             f"The belief weights in {folder} were saved from a base with other weights: "
             f"{_some(changed)} differ. Load them onto that base; if it was trained further on "
             "purpose, pass check_base=False; to keep a trained base use save_pretrained and "
             "babn.load."
         )
-    if unverified:
+    if unknown := [name for name in found.unverified if not _is_in(name, replaced)]:
         warnings.warn(
             f"Whether {type(model).__name__} is the base that the belief weights in {folder} were "
-            f"saved from could not be verified: {unverified}. If you know that it is, pass "
-            "check_base=False; otherwise save them again from this base.",
+            f"saved from could not be verified: {_some(unknown)} cannot be compared, since one of "
+            "the bases has them quantised, sharded, offloaded or not at all. If you know that it "
+            "is, pass check_base=False; otherwise save them again from this base.",
             BabnWarning,
             stacklevel=3,
         )
-
-
-def _compare_base(
-    description: Any, model: nn.Module, folder: Path, replaced: tuple[str, ...]
-) -> tuple[list[str], str]:
-    """The tensors that differ, and why the comparison is incomplete.
-
-    Args:
-        description: The description of the adapter.
-        model: The base.
-        folder: The adapter's folder, for error messages.
-        replaced: Modules that the adapter replaces, which may differ.
-    """
-    try:
-        if BASE in description:
-            found = compare(Fingerprint.from_dict(description[BASE]), model)
-            unknown = [name for name in found.unverified if not _is_in(name, replaced)]
-            reason = (
-                f"{_some(unknown)} cannot be compared, since one of the bases has them "
-                "quantised, sharded, offloaded or not at all"
-            )
-            changed = [name for name in found.changed if not _is_in(name, replaced)]
-            return changed, reason if unknown else ""
-        changed = compare_samples(description.get("base") or {}, model)
-        return changed, "an earlier version of babn saved only a few values of the base"
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(
-            f"{folder / DESCRIPTION} is damaged: {BASE} is no fingerprint of a base "
-            f"({one_line(error)}). Save the model again, or pass check_base=False."
-        ) from error
 
 
 def _some(names: list[str]) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
-from babn.errors import ConfigError
+from babn.errors import BabnError, ConfigError
 
 LARGEST = torch.finfo(torch.float32).max
 """The largest float32."""
@@ -36,12 +36,20 @@ def check_at_least(name: str, value: Any, least: float, strictly: bool = False) 
         )
 
 
-def check_count(name: str, value: Any) -> None:
+def check_count(name: str, value: Any, error: type[BabnError] = ConfigError) -> None:
     """Validates that `value` is a positive integer."""
     if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) <= MOST:
-        raise ConfigError(
-            f"{name}={shown(value)} is not possible. Give a whole number from 1 to {MOST}."
-        )
+        raise error(f"{name}={shown(value)} is not possible. Give a whole number from 1 to {MOST}.")
+
+
+def check_share(
+    name: str, value: Any, *, up_to_one: bool = False, error: type[BabnError] = ConfigError
+) -> None:
+    """Validates that `value` is a number above 0 and below 1, or up to 1."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not (0 < value < 1 or (up_to_one and value == 1)):
+        end = "up to 1" if up_to_one else "below 1"
+        raise error(f"{name}={shown(value)} is not possible. Give a number above 0 and {end}.")
 
 
 def shown(value: Any) -> str:

@@ -9,19 +9,16 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from babn.progress import NoProgress, Progress
 from babn.validation import check_at_least, check_count
 
 
 def maximise(
     bound: Callable[[], Tensor],
     parameters: Iterable[nn.Parameter],
-    title: str,
     *,
     steps: int,
     rate: float,
     seed: int,
-    progress: Progress | None = None,
     weight: float = 1.0,
     largest: float = 10.0,
 ) -> list[float]:
@@ -30,11 +27,9 @@ def maximise(
     Args:
         bound: Draws data and noise and returns the mean bound.
         parameters: The parameters to train.
-        title: Title of the progress bar.
         steps: Optimizer steps.
         rate: Initial learning rate.
         seed: Seed of data and noise; the global random state is restored.
-        progress: Receives the number of finished steps.
         weight: Factor of the gradients.
         largest: Gradient norm for clipping. Rare samples with small shapes have gradients that
             would undo many steps.
@@ -47,8 +42,6 @@ def maximise(
     trained = list(parameters)
     optimizer = torch.optim.Adam(trained, rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    progress = progress or NoProgress()
-    progress.begin(title, steps)
     history = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -60,5 +53,4 @@ def maximise(
             optimizer.step()
             schedule.step()
             history.append(value.item())
-            progress.step(1)
     return history

@@ -50,7 +50,7 @@ def test_steps_are_measured_in_turns() -> None:
     assert calls == ["a", "b"] * 3 and len(costs) == 2
 
 
-def test_a_training_step_changes_all_parameters_of_the_rule() -> None:
+def test_a_training_step_changes_all_parameters_of_the_method() -> None:
     model = make_model(TINY, babn.BeliefConfig.pairs(upward="heads"), CPU)
     before = {name: p.detach().clone() for name, p in model.babn.named_parameters()}
     training_step(model, make_batch(TINY, CPU), form="eager")()
@@ -78,10 +78,10 @@ def test_a_recorded_step_is_taken_as_it_is_until_it_is_compiled(
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")  # torch.compile tells of what it does
-@pytest.mark.parametrize("rule", [None, babn.BeliefConfig.pairs(upward="heads")])
-def test_a_recorded_step_trains(rule: babn.MethodConfig | None) -> None:
+@pytest.mark.parametrize("method", [None, babn.BeliefConfig.pairs(upward="heads")])
+def test_a_recorded_step_trains(method: babn.MethodConfig | None) -> None:
     device = torch.device("cuda")
-    model = make_model(TINY, rule, device)
+    model = make_model(TINY, method, device)
     step = training_step(model, make_batch(TINY, device), form="graphs")
     for _ in range(3):
         step()

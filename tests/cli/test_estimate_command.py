@@ -11,12 +11,12 @@ import babn
 from models import GROUPED
 
 
-def test_the_command_prints_a_line_for_each_rule() -> None:
+def test_the_command_prints_a_line_for_each_method() -> None:
     code, output = run("estimate", "llama-2-7b", "--length", "32768", "--layers", "last:4")
     assert code == 0
     assert "6.74B parameters" in output and "4 of 32 layers" in output
-    for rule in ("softmax", "BAM", "BABN per key", "BABN per pair, keys", "BABN per pair, heads"):
-        assert rule in output
+    for method in ("softmax", "BAM", "BABN per key", "BABN per pair, keys", "BABN per pair, heads"):
+        assert method in output
 
 
 def test_the_command_reads_a_model_or_its_sizes(tmp_path: Path) -> None:
@@ -30,11 +30,11 @@ def test_the_command_reads_a_model_or_its_sizes(tmp_path: Path) -> None:
     code, by_sizes = run("estimate", *sizes, *more, *given)
     assert code == 0
     assert json.loads(by_model) == json.loads(by_sizes)
-    found = {rule["rule"]: rule for rule in json.loads(by_model)}
+    found = {method["rule"]: method for method in json.loads(by_model)}
     heads, default = found["BABN per pair, heads"], found["BABN per key"]
-    rules = babn.BeliefConfig.pairs(upward="heads"), babn.BeliefConfig()
-    for estimated, rule in zip((heads, default), rules, strict=True):
-        model = babn.convert(hf.LlamaForCausalLM(config), rule)
+    methods = babn.BeliefConfig.pairs(upward="heads"), babn.BeliefConfig()
+    for estimated, method in zip((heads, default), methods, strict=True):
+        model = babn.convert(hf.LlamaForCausalLM(config), method)
         assert estimated["parameters_added"] == sum(p.numel() for p in model.babn.parameters())
     assert "upward path" not in {part["name"] for part in default["parts"]}
     assert {part["name"] for part in heads["parts"]} >= {"linear", "attention", "upward path"}

@@ -2,18 +2,16 @@
 
 import json
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import pytest
 import transformers
 from test_command_line import run
 from torch import nn
 
 import babn
-from babn.cli._outline import outline
+from babn.cli._inspection import outline
 from babn_paper import models
 
 TINY = {
@@ -44,14 +42,6 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def no_shape_checks() -> Iterator[None]:
-    """Lets values of wrong types reach the library's own checks."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 def test_prints_the_table_of_the_library(folder: Path) -> None:
     code, output = run("inspect", str(folder))
     assert code == 0
@@ -70,7 +60,7 @@ def test_prints_the_table_of_the_library(folder: Path) -> None:
     ],
     ids=["keys", "pairs"],
 )
-def test_rule_and_settings_are_used(
+def test_method_and_settings_are_used(
     more: tuple[str, ...], config: babn.BeliefConfig, folder: Path
 ) -> None:
     settings = ("--rho", "3", "--set", "attention_dropout=true", *more)
@@ -106,11 +96,11 @@ def test_settings_of_pairs_need_noise_over_pairs(folder: Path) -> None:
     assert "noise_over=pairs" in message
 
 
-@pytest.mark.parametrize("rule", ["belief", "bam", "softmax", "mc-dropout"])
-def test_every_rule(rule: str, folder: Path) -> None:
-    code, output = run("inspect", str(folder), "--rule", rule)
+@pytest.mark.parametrize("method", ["belief", "bam", "softmax", "mc-dropout"])
+def test_every_method(method: str, folder: Path) -> None:
+    code, output = run("inspect", str(folder), "--rule", method)
     assert code == 0
-    assert f"method '{rule}'" in output
+    assert f"method '{method}'" in output
 
 
 def test_converted_folder_says_so(converted: Path) -> None:
@@ -141,7 +131,7 @@ def test_only_the_configuration_is_read(folder: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_settings(
-    arguments: tuple[str, ...], message: str, folder: Path, no_shape_checks: None
+    arguments: tuple[str, ...], message: str, folder: Path, as_installed: None
 ) -> None:
     code, output = run("inspect", str(folder), *arguments)
     assert code == 2

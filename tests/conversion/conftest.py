@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-import jaxtyping
 import pytest
 
 
@@ -17,11 +16,3 @@ def unchecked() -> Iterator[Callable[..., Any]]:
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         yield lambda function, *args: pool.submit(function, *args).result()
-
-
-@pytest.fixture
-def no_shape_checks() -> Iterator[None]:
-    """Switches the checks off, so that values of wrong types reach the library's own."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)

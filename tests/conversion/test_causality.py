@@ -23,7 +23,7 @@ def with_another_end(batch: Batch) -> Batch:
 
 
 def run(model: nn.Module, batch: Batch, mode: str) -> tuple[Tensor, dict[str, Tensor]]:
-    """Outputs of the first tokens, and the divergence of their rows in every causal call."""
+    """Outputs of the first tokens, and the KL of their rows in every causal call."""
     posteriors: list[tuple[str, Posterior]] = []
     changes = {"mode": mode, "noise_source": NoiseSource([0]), "posteriors": posteriors}
     with torch.no_grad(), overriding(model, **changes):

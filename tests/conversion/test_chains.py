@@ -68,10 +68,10 @@ def test_encoders_with_decoders_have_three(name: str) -> None:
 )
 def test_parameters_are_shared_as_asked(name: str, share: str, expected: tuple[int, ...]) -> None:
     model = CASES[name].converted(share=share)
-    (rule,) = model.babn.rules
+    (method,) = model.babn.rules
 
-    assert rule.parameter_sets == expected
-    assert len(rule.posterior_nets) == len(rule.prior_nets) == max(expected) + 1
+    assert method.parameter_sets == expected
+    assert len(method.posterior_nets) == len(method.prior_nets) == max(expected) + 1
 
 
 def test_windowed_and_full_attention_are_apart() -> None:

@@ -1,4 +1,4 @@
-"""Models of which some layers follow a rule, and the others keep their own attention."""
+"""Models some of whose layers are converted while the others keep their own attention."""
 
 import copy
 import json

@@ -92,7 +92,7 @@ def test_compiled_training_has_the_gradients_of_eager_training(
     assert unchecked(gradient_gap, name, over) < (1e-2 if over == "keys" else 1e-4)
 
 
-def test_another_weight_of_the_divergence_does_not_compile_again(unchecked: Unchecked) -> None:
+def test_another_weight_of_the_kl_does_not_compile_again(unchecked: Unchecked) -> None:
     settings = (0.0, 0), (0.5, 0), (1.0, 0), (1.0, 1)
 
     (none, half, full, other), graphs = unchecked(losses_by_weight, *settings)

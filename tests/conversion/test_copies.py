@@ -51,7 +51,7 @@ def test_reverting_one_of_the_two_leaves_the_other(case: Case) -> None:
     assert same(sample(third, case), before)
 
 
-def test_a_copy_notes_its_own_divergence() -> None:
+def test_a_copy_notes_its_own_kl() -> None:
     case = CASES["bert"]
     model = case.converted()
     twin = copy.deepcopy(model)

@@ -32,7 +32,7 @@ def test_little_is_added_and_saved(tmp_path: Path) -> None:
     model = babn.convert(bert(vocab_size=50))  # words do not count in what is added
     added = parameters(model.babn)
 
-    assert all(isinstance(rule, KeyBeliefMethod) for rule in model.babn.rules)
+    assert all(isinstance(method, KeyBeliefMethod) for method in model.babn.rules)
     assert added == 6 * (1 + (32 + 1) * 10 + 10 + 1)  # shape, and the prior's two linear layers
     assert added <= 0.01 * whole
     folder = babn.save_adapter(model, tmp_path)

@@ -37,7 +37,7 @@ def test_an_unconverted_model_is_refused_everywhere(use: Callable[..., Any]) -> 
         use(CASES["bert"].model(), CASES["bert"].batch())
 
 
-def test_an_output_without_divergence_is_refused() -> None:
+def test_an_output_without_kl_is_refused() -> None:
     with pytest.raises(errors.NoKLError, match="recording_kl"):
         babn.kl_per_layer(CASES["bert"].model()(**CASES["bert"].batch()))
 

@@ -44,7 +44,7 @@ def test_attention_weights_are_given_when_asked_for(case: Case) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("config", [babn.SoftmaxConfig(), babn.BamConfig(), babn.McDropoutConfig()])
 @pytest.mark.parametrize("case", cases("bert", "t5", "multihead", "handmade"))
-def test_the_mean_of_every_rule_is_softmax(case: Case, config: babn.MethodConfig) -> None:
+def test_the_mean_of_every_method_is_softmax(case: Case, config: babn.MethodConfig) -> None:
     batch = case.batch()
     converted = babn.convert(case.model(), config, case.example)
 

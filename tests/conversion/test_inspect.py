@@ -52,7 +52,9 @@ def test_the_number_of_new_parameters_is_foretold(case: Case) -> None:
     ],
     ids=["no-scale", "no-upward", "heads", "bam", "bam-constant", "softmax", "mc-dropout"],
 )
-def test_the_number_of_new_parameters_is_foretold_for_every_rule(config: babn.MethodConfig) -> None:
+def test_the_number_of_new_parameters_is_predicted(
+    config: babn.MethodConfig,
+) -> None:
     model = CASES["bert"].model()
     before = sum(p.numel() for p in model.parameters())
 

@@ -1,4 +1,4 @@
-"""Padding takes no part: not in outputs, not in the upward path, not in the divergence."""
+"""Padding takes no part: not in outputs, not in the upward path, not in the KL."""
 
 from typing import Any
 
@@ -32,19 +32,17 @@ def longer(batch: Batch, name: str, extra: int = 3) -> Batch:
     return batch | more
 
 
-def divergences(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+def kl_values(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
     model(**batch)
     return babn.kl_per_layer(model)
 
 
 def assert_equal(model: nn.Module, short: Batch, long: Batch) -> None:
-    """Outputs agree where both have some, and all divergences agree."""
+    """Outputs agree where both have some, and all KLs agree."""
     expected, found = outputs(model, short), outputs(model, long)
     found = [x[tuple(map(slice, y.shape))] for x, y in zip(found, expected, strict=True)]
     assert gap(expected, found) < 1e-5
-    torch.testing.assert_close(
-        divergences(model, long), divergences(model, short), rtol=1e-4, atol=0
-    )
+    torch.testing.assert_close(kl_values(model, long), kl_values(model, short), rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("case", PADDED)
@@ -79,9 +77,7 @@ def test_padding_on_the_left_changes_nothing(case: Case) -> None:
     long = {"input_ids": ids, "attention_mask": seen, "position_ids": places}
 
     assert gap([model(**short).logits], [model(**long).logits[:, 3:]]) < 1e-5
-    torch.testing.assert_close(
-        divergences(model, long), divergences(model, short), rtol=1e-4, atol=0
-    )
+    torch.testing.assert_close(kl_values(model, long), kl_values(model, short), rtol=1e-4, atol=0)
 
 
 @pytest.mark.thorough
@@ -92,14 +88,14 @@ def test_padding_has_no_gradient(case: Case, reduction: str) -> None:
     gradients = []
     for inputs in (batch, longer(batch, "x" if "x" in batch else "input_ids")):
         model.zero_grad()
-        sum(divergences(model, inputs).values()).backward()
+        sum(kl_values(model, inputs).values()).backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.babn.parameters()]))
 
     assert gap(gradients[:1], gradients[1:]) < 1e-4
 
 
 @pytest.mark.parametrize("length", [5, 7])
-def test_the_divergence_of_cross_attention_counts_every_query(length: int) -> None:
+def test_the_kl_of_cross_attention_counts_every_query(length: int) -> None:
     """Whether source and target happen to be of one length in the dry run or not."""
     case = CASES["torch-transformer"]
     batch = case.batch() | {"target": torch.randn(2, 7, 16)}  # as long as the source

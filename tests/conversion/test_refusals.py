@@ -105,33 +105,33 @@ def test_conversion_is_refused_and_the_model_untouched(name: str) -> None:
     torch.testing.assert_close(after, weights, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("rule", [{"rho": 1.0}, babn.BeliefConfig, hf.BertConfig(), "belief"])
-def test_a_configuration_of_a_wrong_type(rule: Any, no_shape_checks: None) -> None:
+@pytest.mark.parametrize("method", [{"rho": 1.0}, babn.BeliefConfig, hf.BertConfig(), "belief"])
+def test_a_configuration_of_a_wrong_type(method: Any, as_installed: None) -> None:
     model = bert()
     before = surface(model)
 
     with pytest.raises(errors.ConfigError, match=r"(?s)config=.*babn\.BeliefConfig\(\.\.\.\)"):
-        babn.convert(model, rule)
+        babn.convert(model, method)
     assert surface(model) == before
 
 
 class Sideways(HandmadeAttention):
-    """Normalises over queries; padding sees nothing, as in DeBERTa, if `lone` is set."""
+    """Normalises over queries; padding sees nothing, as in DeBERTa, if `masked_rows` is set."""
 
-    lone = False
+    masked_rows = False
 
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
-        masked = padding[:, None, None] | (padding[:, None, :, None] & self.lone)
+        masked = padding[:, None, None] | (padding[:, None, :, None] & self.masked_rows)
         heads = self.key(x).view(*x.shape[:2], 4, 4).transpose(1, 2)
         scores = (heads @ heads.transpose(-1, -2)).masked_fill(masked, -1e9)
         return (torch.softmax(scores, dim=-2) @ heads).transpose(1, 2).flatten(2)
 
 
-@pytest.mark.parametrize("lone", [False, True])
-def test_attention_that_is_not_reproduced(lone: bool) -> None:
+@pytest.mark.parametrize("masked_rows", [False, True])
+def test_attention_that_is_not_reproduced(masked_rows: bool) -> None:
     babn.register_family("Sideways", babn.SoftmaxSpec(keys="key"))
     model = Sideways().eval()
-    model.lone = lone
+    model.masked_rows = masked_rows
 
     with pytest.raises(errors.ConversionError, match=r"Sideways.*outputs move by"):
         babn.convert(model, babn.BeliefConfig.pairs(max_length=64), vector_batch())

@@ -5,7 +5,7 @@ import transformers as hf
 
 import babn
 from babn.attention.keys import KeyBeliefMethod
-from babn.cli._outline import outline
+from babn.cli._inspection import outline
 from models import CASES, Case, cases
 
 pytestmark = pytest.mark.thorough
@@ -68,12 +68,12 @@ def test_the_local_layers_of_an_encoder_differ_from_the_global_ones() -> None:
 
 
 @pytest.mark.parametrize("case", cases("bert", "gpt2", "bart"))
-def test_rules_are_built_with_what_was_found(case: Case) -> None:
+def test_methods_are_built_with_what_was_found(case: Case) -> None:
     model = babn.convert(case.model())
 
-    for chain, rule in zip(model.babn.chains, model.babn.rules, strict=True):
-        assert isinstance(rule, KeyBeliefMethod)
-        assert rule.rowwise is chain.calls[0].rowwise
+    for chain, method in zip(model.babn.chains, model.babn.rules, strict=True):
+        assert isinstance(method, KeyBeliefMethod)
+        assert method.rowwise is chain.calls[0].rowwise
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from models import CASES, GROUPED, TEXT, VOCABULARY
 pytestmark = pytest.mark.thorough
 
 LENGTH, BATCH = 12, 2
-RULES = {
+METHODS = {
     "softmax": None,
     "BAM": babn.BamConfig(),
     "BAM without a network": babn.BamConfig(prior="constant"),
@@ -32,23 +32,23 @@ RULES = {
     "heads": babn.BeliefConfig.pairs(upward="heads"),
     "heads in the last two": babn.BeliefConfig.pairs(upward="heads", layers="last:2"),
 }
-rules = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+each_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
 
 
-def model_and_shape(name: str, rule: babn.MethodConfig | None = None) -> tuple[Any, Shape]:
+def model_and_shape(name: str, method: babn.MethodConfig | None = None) -> tuple[Any, Shape]:
     model = CASES[name].model()
     model.config.architectures = [type(model).__name__]  # as save_pretrained writes it
     shape = shape_of(model.config, name)
     model.set_attn_implementation("eager")
-    return (model if rule is None else babn.convert(model, rule)), shape
+    return (model if method is None else babn.convert(model, method)), shape
 
 
-def plan_of(shape: Shape, rule: babn.MethodConfig | None, **work: Any) -> Plan:
+def plan_of(shape: Shape, method: babn.MethodConfig | None, **work: Any) -> Plan:
     chosen = tuple(range(shape.layers))
-    if rule is not None and rule.layers == "last:2":
+    if method is not None and method.layers == "last:2":
         chosen = chosen[-2:]
     work = {"batch": BATCH, "length": LENGTH, **work}
-    return Plan(shape, Workload(**work), rule, chosen)
+    return Plan(shape, Workload(**work), method, chosen)
 
 
 def tokens() -> torch.Tensor:
@@ -85,36 +85,36 @@ def expected(plan: Plan) -> float:
     return sum(part.flops for part in parts(plan))
 
 
-@rules
+@each_method
 @pytest.mark.parametrize("name", ["llama", "gpt2", "qwen2"])
-def test_operations_of_a_pass(name: str, rule: babn.MethodConfig | None) -> None:
-    model, shape = model_and_shape(name, rule)
-    assert of_pass(model, tokens())[0] == expected(plan_of(shape, rule))
+def test_operations_of_a_pass(name: str, method: babn.MethodConfig | None) -> None:
+    model, shape = model_and_shape(name, method)
+    assert of_pass(model, tokens())[0] == expected(plan_of(shape, method))
 
 
-@rules
-def test_operations_of_a_training_step(rule: babn.MethodConfig | None) -> None:
-    model, shape = model_and_shape("llama", rule)
+@each_method
+def test_operations_of_a_training_step(method: babn.MethodConfig | None) -> None:
+    model, shape = model_and_shape("llama", method)
     found = of_step(model.train())
-    assert found == pytest.approx(expected(plan_of(shape, rule, train=True)), rel=0.01)
+    assert found == pytest.approx(expected(plan_of(shape, method, train=True)), rel=0.01)
 
 
 @pytest.mark.parametrize(
     "name", ["heads", "heads in the last two", "per key", "per key in the last two"]
 )
 def test_operations_of_a_step_with_a_frozen_base(name: str) -> None:
-    rule = RULES[name]
-    model, shape = model_and_shape("llama", rule)
+    method = METHODS[name]
+    model, shape = model_and_shape("llama", method)
     found = of_step(babn.freeze_base(model).train())
-    plan = plan_of(shape, rule, train=True, frozen=True)
+    plan = plan_of(shape, method, train=True, frozen=True)
     # The first chosen layer's own inputs need no gradients, which the formula leaves in.
     assert 0.8 * expected(plan) < found <= expected(plan)
 
 
 @pytest.mark.parametrize("name", ["per key", "keys", "heads"])
 def test_operations_in_pieces_and_with_a_cache(name: str) -> None:
-    rule = RULES[name]
-    model, shape = model_and_shape("llama", rule)
+    method = METHODS[name]
+    model, shape = model_and_shape("llama", method)
     cache, found = None, 0
     for piece in tokens().split(4, 1):
         count, output = of_pass(
@@ -122,22 +122,22 @@ def test_operations_in_pieces_and_with_a_cache(name: str) -> None:
         )
         cache, found = output.past_key_values, found + count
     heads_too_many = 2 * 2 * BATCH * shape.head_weights  # one runs after each piece
-    assert found - heads_too_many == expected(plan_of(shape, rule, queries=4))
+    assert found - heads_too_many == expected(plan_of(shape, method, queries=4))
 
     count, _ = of_pass(model, tokens()[:, :1], past_key_values=cache, logits_to_keep=1)
-    assert count == expected(plan_of(shape, rule, length=LENGTH + 1, cached=True))
+    assert count == expected(plan_of(shape, method, length=LENGTH + 1, cached=True))
 
 
-@rules
+@each_method
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert"])
 def test_parameters_are_those_of_converted_models(
-    name: str, rule: babn.MethodConfig | None
+    name: str, method: babn.MethodConfig | None
 ) -> None:
-    model, shape = model_and_shape(name, rule)
+    model, shape = model_and_shape(name, method)
     added = 0
-    if rule is not None:
+    if method is not None:
         added = sum(p.numel() for p in model.babn.parameters())
-        assert added == belief_parameters(rule, shape, len(plan_of(shape, rule).chosen))
+        assert added == belief_parameters(method, shape, len(plan_of(shape, method).chosen))
     assert shape.parameters == sum(p.numel() for p in model.parameters()) - added
 
 

@@ -15,10 +15,10 @@ from babn.estimate.workload import Workload
 pytestmark = pytest.mark.thorough
 
 FILE = Path(__file__).parents[2] / "benchmarks/results/bench.json"
-RULES = {"BAM": "BAM", "BABN heads": "BABN per pair, heads", "BABN pairs": "BABN per pair, keys"}
+METHODS = {"BAM": "BAM", "BABN heads": "BABN per pair, heads", "BABN pairs": "BABN per pair, keys"}
 STEPS = [row for row in rows_of(json.loads(FILE.read_text())) if row.task == "train" and row.cost]
 CASES = [(row, base) for row in STEPS for base in STEPS
-         if row.name in RULES and base.name == "softmax" and base.size == row.size
+         if row.name in METHODS and base.name == "softmax" and base.size == row.size
          and base.form == row.form == "graphs"]  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def estimated(row: Row) -> tuple[Estimate, Estimate]:
     found = {
         each.name: each for each in estimates(shape_of(model_config(row.size), "ALBERT"), work)
     }
-    return found[RULES[row.name]], found["softmax"]
+    return found[METHODS[row.name]], found["softmax"]
 
 
 def kept_then(row: Row) -> int:
@@ -40,7 +40,7 @@ def kept_then(row: Row) -> int:
 @pytest.mark.parametrize(
     ("row", "base"), CASES, ids=[f"{row.name}, {row.size.length}" for row, _ in CASES]
 )
-def test_what_a_rule_adds_is_about_what_was_measured(row: Row, base: Row) -> None:
+def test_what_a_method_adds_is_about_what_was_measured(row: Row, base: Row) -> None:
     assert row.cost is not None and base.cost is not None
     own, softmax = estimated(row)
     added = own.memory.total - softmax.memory.total

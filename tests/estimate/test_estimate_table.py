@@ -48,7 +48,7 @@ def test_instructions_are_those_that_were_counted() -> None:
     """
     file = Path(__file__).parents[2] / "tools/results/instructions.json"
     counted = json.loads(file.read_text())["kernels"]
-    for rule, name in (("belief", "BABN keys"), ("bam", "BAM")):
+    for method, name in (("belief", "BABN keys"), ("bam", "BAM")):
         loops = {
             kernel: [loop["instructions"] for loop in counted[f"{name}, {kernel}"]]
             for kernel in ("forward", "rows", "columns")
@@ -56,7 +56,7 @@ def test_instructions_are_those_that_were_counted() -> None:
         first, *rest = loops["forward"]
         rows = min(loops["rows"][:2]) + sum(loops["rows"][2:])
         found = first + min(rest), rows + loops["columns"][0]
-        assert INSTRUCTIONS[rule] == pytest.approx(found, abs=0.7)
+        assert INSTRUCTIONS[method] == pytest.approx(found, abs=0.7)
 
 
 def test_arithmetic_is_that_of_the_chosen_layers() -> None:

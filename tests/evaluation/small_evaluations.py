@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from babn.evaluation import Evaluation
+from babn.evaluation.predictions import Evaluation
 from babn.prediction.result import Prediction
 
 SIZE, CLASSES = 400, 3

@@ -7,7 +7,7 @@ import torch
 from small_evaluations import evaluation, labels, logits
 
 from babn.errors import ConfigError, FormatError
-from babn.evaluation import Evaluation
+from babn.evaluation.predictions import Evaluation
 from babn.prediction.result import Prediction
 
 

@@ -10,8 +10,14 @@ from small_evaluations import evaluation, labels, logits
 
 import babn
 from babn.errors import ConfigError
-from babn.evaluation import calibrate, fit_temperature
-from babn.evaluation.temperature_scaling import HIGHEST, UNIT, best_temperatures, nll_losses
+from babn.evaluation.temperature_scaling import (
+    HIGHEST,
+    UNIT,
+    best_temperatures,
+    calibrate,
+    fit_temperature,
+    nll_losses,
+)
 from babn.prediction.result import Prediction
 from babn.prediction.temperature import get_temperature, set_temperature
 from models import ALL
@@ -52,15 +58,15 @@ def test_sets_of_examples_have_temperatures_of_their_own() -> None:
 
 def test_sets_far_apart_cost_no_more_than_each_alone() -> None:
     best = torch.linspace(-3, 3, 10)
-    asked: list[float] = []
+    tried: list[float] = []
 
     def losses(temperature: float) -> torch.Tensor:
-        asked.append(temperature)
+        tried.append(temperature)
         return (math.log(temperature) - best) ** 2
 
     found = best_temperatures(losses, torch.eye(10, dtype=torch.bool))
     assert found == pytest.approx(best.exp().tolist(), rel=1e-6)
-    assert len(asked) < 33 + 10 * 2 * 33
+    assert len(tried) < 33 + 10 * 2 * 33
 
 
 @pytest.mark.parametrize(("sign", "end"), [(1, -HIGHEST * UNIT), (-1, HIGHEST * UNIT)])

@@ -52,25 +52,28 @@ def test_abstention_keeps_its_risk_with_its_confidence() -> None:
 
 def test_a_coverage_is_met_and_uncertain_examples_are_left_out() -> None:
     found, labels = simulated(500, 0)
-    rule = babn.fit_abstention(found, labels, coverage=0.6, score="confidence")
-    answered = rule.answers(found)
-    assert float(answered.double().mean()) == pytest.approx(rule.coverage) == 0.6
+    abstention = babn.fit_abstention(found, labels, coverage=0.6, score="confidence")
+    answered = abstention.answers(found)
+    assert float(answered.double().mean()) == pytest.approx(abstention.coverage) == 0.6
     confidence = found.probs.amax(-1)
     assert confidence[answered].min() >= confidence[~answered].max()
     expected = (found.probs.argmax(-1) != labels)[answered].double().mean()
-    assert rule.risk == pytest.approx(float(expected)) and rule.risk < rule.risk_bound
+    assert (
+        abstention.risk == pytest.approx(float(expected))
+        and abstention.risk < abstention.risk_bound
+    )
 
 
 def test_an_impossible_risk_answers_nothing() -> None:
     found, labels = simulated(50, 0)
-    rule = babn.fit_abstention(found, labels, risk=0.001)
-    assert rule.coverage == 0 and not rule.answers(found).any()
+    abstention = babn.fit_abstention(found, labels, risk=0.001)
+    assert abstention.coverage == 0 and not abstention.answers(found).any()
 
 
 def test_equal_uncertainties_are_answered_together() -> None:
     found = Prediction(torch.tensor([[[1.0, 0.0]] * 10]))
-    rule = babn.fit_abstention(found, torch.zeros(10, dtype=torch.long), coverage=0.3)
-    assert rule.coverage == 1.0 and rule.answers(found).all()
+    abstention = babn.fit_abstention(found, torch.zeros(10, dtype=torch.long), coverage=0.3)
+    assert abstention.coverage == 1.0 and abstention.answers(found).all()
 
 
 @pytest.mark.parametrize("method", ["split", "adaptive"])

@@ -6,7 +6,7 @@ from small_evaluations import labels, logits
 
 import babn
 from babn.errors import ConfigError
-from babn.evaluation import ensemble
+from babn.evaluation.predictions import ensemble
 from babn.prediction.result import Prediction
 
 

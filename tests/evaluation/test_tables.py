@@ -3,7 +3,7 @@
 import csv
 import io
 
-from babn.evaluation import Table
+from babn.evaluation.tables import Table
 
 TABLE = Table(
     ["method", "ECE_10 (%)"],

@@ -61,14 +61,14 @@ def test_fields_of_any_value(changes: dict[str, Any], tmp_path: Path) -> None:
 
 @fuzzed
 @given(
-    rule=st.sampled_from(["softmax", "bam", "belief", "mc-dropout", "va-enum"]),
+    method=st.sampled_from(["softmax", "bam", "belief", "mc-dropout", "va-enum"]),
     name=st.one_of(st.sampled_from(SETTINGS), texts),
     value=values,
 )
-def test_settings_of_any_value(rule: str, name: str, value: Any, tmp_path: Path) -> None:
+def test_settings_of_any_value(method: str, name: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    model = "lstm" if rule == "va-enum" else "small"
-    fields = TINY | {"rule": rule, "model": model, "settings": {name: value}}
+    model = "lstm" if method == "va-enum" else "small"
+    fields = TINY | {"rule": method, "model": model, "settings": {name: value}}
     path.write_text("\n".join(f"{n} = {toml(v)}" for n, v in fields.items()), encoding="utf-8")
     read(path)
 
@@ -174,7 +174,7 @@ def test_numbers_without_end_are_refused(field: dict[str, Any]) -> None:
 
 def test_whole_numbers_are_as_good_as_broken_ones() -> None:
     made = Experiment.from_dict(TINY | {"beta2": 0, "settings": {"rho": 2**63}})
-    assert type(made.rule_config().to_dict()["rho"]) is float
+    assert type(made.method_config().to_dict()["rho"]) is float
 
 
 def test_a_field_and_a_table_of_one_name() -> None:

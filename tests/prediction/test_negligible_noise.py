@@ -10,14 +10,14 @@ from torch import nn
 import babn
 from babn.errors import BabnWarning
 
-RULES = {
+METHODS = {
     "keys": babn.BeliefConfig(),
     "pairs": DOUBTFUL,
     "pairs with a scale": babn.BeliefConfig.pairs(rho=1.0, sigma=0.5, max_length=16),
     "bam": babn.BamConfig(k=2.0),
     "dropped weights": babn.McDropoutConfig(p=0.3),
 }
-rules = pytest.mark.parametrize("config", RULES.values(), ids=RULES)
+methods = pytest.mark.parametrize("config", METHODS.values(), ids=METHODS)
 NEGLIGIBLE = "All samples give nearly the same prediction"
 
 
@@ -28,7 +28,7 @@ def warned(model: nn.Module, **settings: Any) -> list[str]:
     return [str(each.message) for each in seen if issubclass(each.category, BabnWarning)]
 
 
-@rules
+@methods
 def test_noise_that_shows_is_not_warned_of(config: babn.MethodConfig) -> None:
     assert warned(converted(config)) == []
 

@@ -26,9 +26,9 @@ ROWS = 5
 LENGTHS = (3, 9, 5, 9, 7)
 
 
-def model_with(rule: str) -> Any:
+def model_with(method: str) -> Any:
     """A converted model in training; it has no dropout."""
-    return babn.convert(bert(), CONFIGS[rule]).train()
+    return babn.convert(bert(), CONFIGS[method]).train()
 
 
 def joint_batch(rows: int) -> dict[str, Tensor]:
@@ -73,11 +73,11 @@ def wrapped(model: Any, how: str) -> Any:
     return fully_shard(model)
 
 
-def in_this_process(rule: str, how: str) -> dict[str, Tensor]:
+def in_this_process(method: str, how: str) -> dict[str, Tensor]:
     """Loss and gradients, averaged over processes."""
     mine = list(range(ROWS))[dist.get_rank() :: dist.get_world_size()]
     weight = dist.get_world_size() * len(mine) / ROWS
-    model = wrapped(model_with(rule), how)
+    model = wrapped(model_with(method), how)
     assert how == "ddp" or all(hasattr(p, "full_tensor") for p in model.parameters())
     with babn.across_processes(model, weight):
         loss = loss_of(model, joint_batch(ROWS), mine) * weight
@@ -89,11 +89,11 @@ def in_this_process(rule: str, how: str) -> dict[str, Tensor]:
 
 def main(folder: Path) -> None:
     dist.init_process_group("gloo")
-    for rule in CONFIGS:
+    for method in CONFIGS:
         for how in ("ddp", "fsdp2"):
-            found = in_this_process(rule, how)
+            found = in_this_process(method, how)
             if dist.get_rank() == 0:
-                torch.save(found, folder / f"{rule}-{how}.pt")
+                torch.save(found, folder / f"{method}-{how}.pt")
     dist.destroy_process_group()
 
 

@@ -26,7 +26,7 @@ BELIEF = babn.BeliefConfig.pairs(kl_weight=0.1, max_length=16)
 
 
 def without_noise(**settings: Any) -> babn.BeliefConfig:
-    """A belief network whose noise is below float32's resolution, and whose divergence is not."""
+    """A belief network whose noise is below float32's resolution, and whose KL is not."""
     return babn.BeliefConfig.pairs(**{"rho": 1e9, "sigma": 0.0, "max_length": 16, **settings})
 
 
@@ -129,7 +129,7 @@ class InOrder:
 
 
 class BeliefTrainerInOrder(InOrder, babn.BeliefTrainer):
-    """Keeps the weight of the divergence as it is."""
+    """Keeps the weight of the KL as it is."""
 
     def __init__(self, model: nn.Module, *args: Any, **kwargs: Any) -> None:
         constant = babn.KLAnnealing(schedule="constant", weight=babn.get_kl_weight(model))

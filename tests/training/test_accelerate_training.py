@@ -17,7 +17,7 @@ pytestmark = pytest.mark.thorough
 
 @pytest.mark.parametrize("precision", ["no", pytest.param("bf16", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16
-def test_loop_trains_likelihood_and_divergence(tmp_path: Path, precision: str) -> None:
+def test_loop_trains_likelihood_and_kl(tmp_path: Path, precision: str) -> None:
     accelerator = Accelerator(cpu=True, mixed_precision=precision)
     model = babn.convert(bert(), BELIEF).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
@@ -42,7 +42,7 @@ def test_loop_trains_likelihood_and_divergence(tmp_path: Path, precision: str) -
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
-def test_divergence_is_computed_in_float32_under_autocast() -> None:
+def test_kl_is_computed_in_float32_under_autocast() -> None:
     model, batch = babn.convert(bert(), BELIEF).eval(), batch_of(texts())
     exact = model(**batch).belief_kl
     with torch.autocast("cpu", torch.bfloat16):

@@ -1,4 +1,4 @@
-"""Schedules of the divergence's weight."""
+"""Schedules of the KL's weight."""
 
 import math
 from dataclasses import replace

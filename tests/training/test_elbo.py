@@ -39,20 +39,20 @@ def converted_torch() -> tuple[nn.Module, Tensor]:
 def test_plain_loop_lowers_the_loss(config: babn.MethodConfig) -> None:
     model = converted_bert(config)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    batch, losses, divergences = batch_of(texts(16)), [], []
+    batch, losses, kl_values = batch_of(texts(16)), [], []
     for _ in range(40):
         output = model(**batch)
         output.loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(output.loss.item())
-        divergences.append(output.belief_kl.item())
-    assert torch.tensor(divergences).isfinite().all()
+        kl_values.append(output.belief_kl.item())
+    assert torch.tensor(kl_values).isfinite().all()
     assert losses[-1] < 0.5 * losses[0]
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3])
-def test_training_loss_is_likelihood_plus_weighted_divergence(weight: float) -> None:
+def test_training_loss_is_likelihood_plus_weighted_kl(weight: float) -> None:
     model, batch = converted_bert(), batch_of(texts())
     babn.set_kl_weight(model, weight)
     output = model(**batch)
@@ -61,7 +61,7 @@ def test_training_loss_is_likelihood_plus_weighted_divergence(weight: float) -> 
     torch.testing.assert_close(output.loss, likelihood + weight * output.belief_kl)
 
 
-def test_tuple_output_carries_the_divergence_in_its_loss() -> None:
+def test_tuple_output_carries_the_kl_in_its_loss() -> None:
     model, batch = converted_bert(), batch_of(texts())
     loss, logits = model(**batch, return_dict=False)
     likelihood = F.cross_entropy(logits, batch["labels"])
@@ -87,7 +87,7 @@ def test_weight_of_a_model_that_is_not_converted_is_refused() -> None:
         babn.set_kl_weight(bert(), 0.1)
 
 
-def test_divergence_per_layer_is_the_same_on_output_and_model() -> None:
+def test_kl_per_layer_is_the_same_on_output_and_model() -> None:
     model = converted_bert()
     output = model(**batch_of(texts()))
     layers = babn.kl_per_layer(output)
@@ -97,12 +97,12 @@ def test_divergence_per_layer_is_the_same_on_output_and_model() -> None:
 
 
 @pytest.mark.parametrize("output", [SimpleNamespace(logits=1), (1, 2), None])
-def test_an_output_without_divergence_says_so(output: Any) -> None:
+def test_an_output_without_kl_says_so(output: Any) -> None:
     with pytest.raises(NoKLError, match="carries no KL"):
         babn.kl_per_layer(output)
 
 
-def test_output_of_an_evaluation_without_gradients_has_no_divergence() -> None:
+def test_output_of_an_evaluation_without_gradients_has_no_kl() -> None:
     model, batch = converted_bert().eval(), batch_of(texts())
     with torch.no_grad():
         output = model(**batch)
@@ -115,7 +115,7 @@ def test_output_of_an_evaluation_without_gradients_has_no_divergence() -> None:
 
 
 @pytest.mark.parametrize("term", [babn.belief_kl, babn.weighted_kl])
-def test_divergence_of_a_torch_model_reaches_every_belief_parameter(term: Any) -> None:
+def test_kl_of_a_torch_model_reaches_every_belief_parameter(term: Any) -> None:
     model, x = converted_torch()
     model(x)
     term(model).backward()
@@ -124,14 +124,14 @@ def test_divergence_of_a_torch_model_reaches_every_belief_parameter(term: Any) -
     assert model.attention.in_proj_weight.grad.abs().sum() > 0
 
 
-def test_weighted_divergence_is_weight_times_divergence() -> None:
+def test_weighted_kl_is_weight_times_kl() -> None:
     model, x = converted_torch()
     babn.set_kl_weight(model, 0.25)
     model(x)
     torch.testing.assert_close(babn.weighted_kl(model), 0.25 * babn.belief_kl(model))
 
 
-def test_rules_without_a_prior_have_no_divergence() -> None:
+def test_methods_without_a_prior_have_no_kl() -> None:
     model, batch = converted_bert(babn.SoftmaxConfig()), batch_of(texts())
     output = model(**batch)
     assert babn.belief_kl(model) == 0

@@ -21,15 +21,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("how", ["ddp", "fsdp2"])
-@pytest.mark.parametrize("rule", CONFIGS)
-def test_two_processes_are_as_one(rule: str, how: str, folder: Path) -> None:
-    model = model_with(rule)
+@pytest.mark.parametrize("method", CONFIGS)
+def test_two_processes_are_as_one(method: str, how: str, folder: Path) -> None:
+    model = model_with(method)
     loss = loss_of(model, joint_batch(ROWS), range(ROWS))
     loss.backward()
-    found = torch.load(folder / f"{rule}-{how}.pt", weights_only=True)
+    found = torch.load(folder / f"{method}-{how}.pt", weights_only=True)
     torch.testing.assert_close(found.pop("loss"), loss.detach())
     expected = gradients_of(model)
     assert found.keys() == expected.keys()
-    assert any(name.startswith("babn") for name in found) == (rule != "softmax")
+    assert any(name.startswith("babn") for name in found) == (method != "softmax")
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=name)

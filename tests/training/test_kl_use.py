@@ -37,7 +37,7 @@ def smoothed(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Tenso
 
 
 @pytest.mark.parametrize("way", ["label smoothing", "compute_loss_func", "compute_loss"])
-def test_trainers_that_lose_the_divergence_are_noticed_once(way: str, tmp_path: Path) -> None:
+def test_trainers_that_lose_the_kl_are_noticed_once(way: str, tmp_path: Path) -> None:
     class OwnLoss(PlainTrainerInOrder):
         """Passes the labels, and takes no notice of the model's own loss."""
 
@@ -112,7 +112,7 @@ def test_other_loops_are_left_alone(step: Callable[[Any], None]) -> None:
     assert warnings_of(lambda: [step(model) for _ in range(2)]) == []
 
 
-def test_a_loop_without_the_divergence_is_noticed_once() -> None:
+def test_a_loop_without_the_kl_is_noticed_once() -> None:
     model = converted()
 
     def train() -> None:

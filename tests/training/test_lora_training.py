@@ -44,7 +44,7 @@ def trained_by(model: PeftModel, loss: Tensor) -> set[str]:
 
 
 @WAYS
-def test_output_carries_the_divergence(make: Any) -> None:
+def test_output_carries_the_kl(make: Any) -> None:
     model, batch = make(), batch_of(texts())
     output = model(**batch)
     likelihood = F.cross_entropy(output.logits, batch["labels"])
@@ -59,7 +59,7 @@ def test_adapters_and_beliefs_are_both_trained(make: Any) -> None:
 
 
 @WAYS
-def test_weight_of_the_divergence_can_be_set(make: Any) -> None:
+def test_weight_of_the_kl_can_be_set(make: Any) -> None:
     model, batch = make(), batch_of(texts())
     babn.set_kl_weight(model, 0.0)
     output = model(**batch)

@@ -32,7 +32,7 @@ def accuracy(prediction: EvalPrediction) -> dict[str, float]:
     return {"accuracy": float(np.mean(prediction.predictions.argmax(-1) == prediction.label_ids))}
 
 
-def test_fine_tuning_learns_the_task_and_logs_the_divergence(tmp_path: Path) -> None:
+def test_fine_tuning_learns_the_task_and_logs_the_kl(tmp_path: Path) -> None:
     trainer = babn.BeliefTrainer(
         babn.convert(bert(), BELIEF),
         arguments(tmp_path, max_steps=40, learning_rate=5e-3, per_device_train_batch_size=16),
@@ -54,7 +54,7 @@ def test_fine_tuning_learns_the_task_and_logs_the_divergence(tmp_path: Path) -> 
     assert trainer.evaluate()["eval_accuracy"] > 0.95
 
 
-def test_rules_without_a_prior_log_no_divergence(tmp_path: Path) -> None:
+def test_methods_without_a_prior_log_no_kl(tmp_path: Path) -> None:
     model = babn.convert(bert(), babn.SoftmaxConfig())
     trainer = babn.BeliefTrainer(model, arguments(tmp_path, max_steps=1), train_dataset=texts())
     trainer.train()
@@ -85,7 +85,7 @@ def test_weights_move_by_the_gradient_of_the_negative_elbo(tmp_path: Path) -> No
     assert largest_gap(trained, expected) < 1e-6
 
 
-def test_label_smoothing_keeps_the_divergence(tmp_path: Path) -> None:
+def test_label_smoothing_keeps_the_kl(tmp_path: Path) -> None:
     model = babn.convert(bert(), without_noise(kl_weight=0.5))
     settings = one_step_of_descent(tmp_path, label_smoothing_factor=0.2)
     batch = batch_of(texts())
@@ -102,7 +102,7 @@ def doubled_cross_entropy(outputs: Any, labels: Any, num_items_in_batch: Any = N
     return 2 * F.cross_entropy(outputs.logits, labels, reduction="sum") / num_items_in_batch
 
 
-def test_custom_loss_keeps_the_divergence(tmp_path: Path) -> None:
+def test_custom_loss_keeps_the_kl(tmp_path: Path) -> None:
     model = babn.convert(bert(), without_noise(kl_weight=0.5))
     batch = batch_of(texts())
     likelihood = F.cross_entropy(model.eval()(**batch).logits, batch["labels"]).item()
@@ -186,7 +186,7 @@ def test_a_model_that_is_not_converted_is_refused(tmp_path: Path) -> None:
         babn.BeliefTrainer(bert(), arguments(tmp_path))
 
 
-def test_plain_trainer_loses_the_divergence_under_label_smoothing(tmp_path: Path) -> None:
+def test_plain_trainer_loses_the_kl_under_label_smoothing(tmp_path: Path) -> None:
     """The trap that BeliefTrainer is there for."""
     settings = one_step_of_descent(tmp_path, label_smoothing_factor=0.2)
     heavy, light = (babn.convert(bert(), without_noise(kl_weight=w)) for w in (9.0, 0.0))

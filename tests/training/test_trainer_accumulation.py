@@ -125,8 +125,8 @@ def test_logged_terms_add_up_over_steps_of_different_numbers_of_batches(
     assert entry["loss"] == pytest.approx(entry["nll"] + 0.5 * entry["kl"], rel=1e-5)
 
 
-def test_plain_trainer_multiplies_the_divergence(tmp_path: Path) -> None:
-    """The trap that BeliefTrainer is there for: four times the divergence in four batches."""
+def test_plain_trainer_multiplies_the_kl(tmp_path: Path) -> None:
+    """The trap that BeliefTrainer is there for: four times the KL in four batches."""
     whole = train(tmp_path, "gpt2", 8, 1, PlainTrainerInOrder)
     parts = train(tmp_path, "gpt2", 2, 4, PlainTrainerInOrder)
     kl = training_logs(train(tmp_path, "gpt2", 8, 1))[0]["kl"]

@@ -64,8 +64,8 @@ def model_config(size: Size) -> Any:
     )
 
 
-def make_model(size: Size, rule: MethodConfig | None, device: torch.device) -> Any:
-    """A converted model, or one with torch's softmax kernels if `rule` is `None`.
+def make_model(size: Size, config: MethodConfig | None, device: torch.device) -> Any:
+    """A converted model, or one with torch's softmax kernels if `config` is `None`.
 
     The decoder has weights in half precision on a GPU, and no gradient checkpointing.
     """
@@ -80,11 +80,11 @@ def make_model(size: Size, rule: MethodConfig | None, device: torch.device) -> A
         model: Any = kind(model_config(size))
     if decoder and device.type == "cuda":
         model.to(torch.bfloat16)
-    if rule is None:
+    if config is None:
         return model if decoder else without_mask(model)
-    if isinstance(rule, babn.BeliefConfig) and rule.max_keys is not None:
-        rule = replace(rule, max_length=size.length)
-    return babn.convert(model, rule)
+    if isinstance(config, babn.BeliefConfig) and config.max_keys is not None:
+        config = replace(config, max_length=size.length)
+    return babn.convert(model, config)
 
 
 def without_mask(model: Any) -> Any:
@@ -122,26 +122,26 @@ class Recorded:
 
     def __init__(self, step: Step, device: torch.device) -> None:
         self.step, self.device = step, device
-        self.taken = 0
+        self.calls = 0
         self.replay: Step | None = None
 
     def __call__(self) -> None:
         """Runs the step."""
         if self.replay is None:
             with own_stream(self.device):
-                if self.taken < 2:
-                    self.taken += 1
+                if self.calls < 2:
+                    self.calls += 1
                     return self.step()
                 _, self.replay = CudaRecorder()(self.step)
         return self.replay()
 
 
-def called(model: nn.Module, form: Form) -> Callable[..., Any]:
+def compiled(model: nn.Module, form: Form) -> Callable[..., Any]:
     """The model, compiled if the form requires it."""
     return torch.compile(model, dynamic=False) if form in ("compiled", "graphs") else model
 
 
-def taken(step: Step, form: Form, device: torch.device) -> Step:
+def captured(step: Step, form: Form, device: torch.device) -> Step:
     """The step, captured if the form requires it."""
     return Recorded(step, device) if form == "graphs" else step
 
@@ -151,7 +151,7 @@ def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Ste
     model.train()
     recorded = form == "graphs"
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=recorded)
-    run = called(model, form)
+    run = compiled(model, form)
     device = batch["input_ids"].device
 
     def step() -> None:
@@ -161,13 +161,13 @@ def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Ste
         optimizer.step()
         optimizer.zero_grad()
 
-    return taken(step, form, device)
+    return captured(step, form, device)
 
 
 def inference(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
     """A forward pass at the posterior mean, without gradients."""
     model.eval()
-    run = called(model, form)
+    run = compiled(model, form)
     inputs = {"input_ids": batch["input_ids"]}
     device = batch["input_ids"].device
 
@@ -175,7 +175,7 @@ def inference(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
         with torch.no_grad(), half_precision(device):
             run(**inputs)
 
-    return taken(step, form, device)
+    return captured(step, form, device)
 
 
 def sampled(model: nn.Module, batch: dict[str, Tensor], samples: int, form: Form) -> Step:

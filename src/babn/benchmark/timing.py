@@ -11,6 +11,9 @@ import torch
 
 Step = Callable[[], None]
 
+WARM_UP = 5
+"""Number of steps before the measured ones."""
+
 LISTED = 40
 """Number of kernels that are listed by name."""
 
@@ -49,13 +52,13 @@ class Cost:
         return cls(**{**found, "kernels": kernels})
 
 
-def warm_up(step: Step, device: torch.device, steps: int = 5) -> None:
+def warm_up(step: Step, device: torch.device) -> None:
     """Runs steps until everything is compiled and captured.
 
     Memory is counted from the second step on: the first compiles, and CUDA graphs, which have their
     own memory pool, are captured after it.
     """
-    for index in range(steps):
+    for index in range(WARM_UP):
         if index == 1 and device.type == "cuda":
             free(device)
             torch.cuda.reset_peak_memory_stats(device)

@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line, or says what to install for it."""
+    """Runs the command line, or names the package that it needs."""
     try:
         from babn.cli._app import app
     except ModuleNotFoundError as error:

@@ -1,21 +1,25 @@
 """What `babn inspect` shows: the inspection of a model by its configuration, and its JSON form."""
 
 import logging
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import Field, asdict, fields
 from pathlib import Path
 from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
 
 import babn
 from babn.attention.belief import BeliefConfig
 from babn.attention.method import MethodConfig
 from babn.cli._errors import CommandError
-from babn.cli._outline import outline
 from babn.conversion.inspection import Inspection
 from babn.conversion.plan import Call, from_list
 from babn.errors import ConfigError, FormatError, MissingExtraError, one_line
-from babn.plugins import plugins
+from babn.plugins import find_model_class, plugins
 
 READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     bool: (lambda text: {"true": True, "false": False}[text.lower()], "true or false"),
@@ -28,13 +32,13 @@ HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """Names that the Hugging Face hub may know: `model` or `owner/model`."""
 
 
-def inspection(model: str, rule: str | None, settings: list[str]) -> Inspection:
+def inspection(model: str, method: str | None, settings: list[str]) -> Inspection:
     """The result of `babn.inspect` for the model in a folder or on the hub."""
     config = read_config(model)
     described = getattr(config, "babn", None)
     if described is None:
-        return babn.inspect(outline(config), config=rule_config(rule or "belief", settings))
-    if rule or settings:
+        return babn.inspect(outline(config), config=method_config(method or "belief", settings))
+    if method or settings:
         raise CommandError(
             f"{model} is converted already: --rule, --rho and --set do not apply. Leave them out."
         )
@@ -70,21 +74,61 @@ def _unreadable(model: str, error: Exception) -> str:
     return f"{model} is not a folder here, and the Hugging Face hub did not provide it either."
 
 
+def outline(config: Any) -> nn.Module:
+    """The model that a transformers configuration describes, with random weights."""
+    import transformers
+
+    model_class = find_model_class((getattr(config, "architectures", None) or [""])[0])
+    with _without_weights():
+        model = model_class(config) if model_class else transformers.AutoModel.from_config(config)
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                module._parameters[name] = nn.Parameter(_light(name, parameter), False)
+    return model.eval()
+
+
+@contextmanager
+def _without_weights() -> Iterator[None]:
+    """Creates parameters on the meta device inside the block; buffers stay real."""
+    register = nn.Module.register_parameter
+
+    def register_shape(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        shape = None if parameter is None else nn.Parameter(parameter.to("meta"), False)
+        register(module, name, shape)
+
+    nn.Module.register_parameter = register_shape  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
+
+
+def _light(name: str, shape: Tensor) -> Tensor:
+    """Zeros for a bias, ones for a scale; for a matrix, overlapping windows of random numbers."""
+    if shape.ndim < 2:
+        return torch.full(shape.shape, float(name != "bias"), dtype=shape.dtype)
+    length = sum(shape.shape) - shape.ndim + 1
+    numbers = torch.randn(length, generator=torch.Generator().manual_seed(len(name)))
+    numbers = (numbers / math.sqrt(shape.shape[-1])).to(shape.dtype)
+    return numbers.as_strided(shape.shape, [1] * shape.ndim)
+
+
 def converted(config: Any, described: dict[str, Any], model: str) -> Inspection:
     """The inspection of a model that was saved after conversion."""
     name = (config.architectures or [type(config).__name__])[0]
     try:
-        rule, chains = MethodConfig.from_dict(described["rule"]), from_list(described["chains"])
+        method, chains = MethodConfig.from_dict(described["rule"]), from_list(described["chains"])
         kept = tuple(Call(**call) for call in described.get("kept", ()))
     except (KeyError, TypeError) as error:
         raise FormatError(f"{model}: its conversion cannot be read: {error!r}.") from error
-    return Inspection(name, rule, chains, kept, {}, True)
+    return Inspection(name, method, chains, kept, {}, True)
 
 
-def rule_config(rule: str, settings: list[str]) -> MethodConfig:
+def method_config(method: str, settings: list[str]) -> MethodConfig:
     """The configuration of an attention method from its name and a list of NAME=VALUE."""
     values: dict[str, Any] = {}
-    kind = MethodConfig.known.get(rule)
+    kind = MethodConfig.known.get(method)
     known = {field.name: field for field in fields(kind)} if kind else {}
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -93,7 +137,7 @@ def rule_config(rule: str, settings: list[str]) -> MethodConfig:
         values[name] = parse(known[name], text) if name in known else text
     if kind is BeliefConfig:
         values = {"noise_over": "keys", **values}
-    return MethodConfig.from_dict({"rule": rule, **values})
+    return MethodConfig.from_dict({"rule": method, **values})
 
 
 def parse(field: Field, text: str) -> Any:

@@ -1,7 +1,6 @@
 """Progress bars for long commands; plain lines where the output is not a terminal."""
 
 import time
-from types import TracebackType
 
 from rich import progress as rich
 from rich.console import Console
@@ -34,12 +33,7 @@ class Bars(Progress):
         self.bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.bars.stop()
 
     def begin(self, task: str, total: int, done: int = 0) -> None:

@@ -17,7 +17,7 @@ def bench(
 
     Uses random weights in the shape of ALBERT-base: on a GPU in bfloat16 for 128 to 8192 tokens, on
     a CPU fewer layers and shorter texts in float32. Compare the ratios: absolute times depend on
-    what else the machine does. If the file has results of the same versions and device, new ones
+    the other load of the machine. If the file has results of the same versions and device, new ones
     are added to it.
 
     Args:
@@ -29,14 +29,14 @@ def bench(
         lengths: Numbers of tokens, separated by commas; by default 128,512,2048,8192 on a GPU and
             128,256 on a CPU.
         decoder: Measure a decoder of one billion parameters instead, with generation.
-        quick: Measure one tiny size once, only to see that everything runs.
+        quick: Measure one tiny size once, as a smoke test.
     """
     chosen = {
         "forms": _chosen("forms", forms, ("eager", "compiled", "graphs")),
         "methods": _chosen("methods", methods, ("softmax", "keys", "pairs", "heads", "bam")),
     }
     sizes = [int(each) for each in _chosen("lengths", lengths, None)]
-    _check_place(out)
+    earlier = _read_earlier(out)
 
     import json
 
@@ -51,7 +51,8 @@ def bench(
     plan = _plan(chosen, sizes, decoder, quick, device.type == "cuda")
     console = Console(highlight=False)
     console.print(f"Measuring on {versions()['device']} with torch {torch.__version__}.")
-    rows, partial = _earlier(out), out.with_name(f"{out.name}.partial")
+    rows = results.rows_of(earlier) if earlier.get("versions") == _versions() else []
+    partial = out.with_name(f"{out.name}.partial")
     with console.status("") as status:
         for row in suite.run(plan, device, status.update):
             rows = results.merged(rows, [row])
@@ -119,17 +120,8 @@ def _print(console: Any, rows: list[Any]) -> None:
         console.print(printed)
 
 
-def _earlier(out: Path) -> list[Any]:
-    """The rows of the file, if they are of the same versions and device."""
-    from babn.benchmark.results import rows_of
-    from babn.files import parse_json
-
-    found = parse_json(out.read_bytes()) if out.exists() else {}
-    return rows_of(found) if found.get("versions") == _versions() else []
-
-
-def _check_place(out: Path) -> None:
-    """Validates, before anything is measured, that results can be written to a file."""
+def _read_earlier(out: Path) -> dict[str, Any]:
+    """The content of the file; raises, before anything is measured, if it cannot be replaced."""
     from babn.errors import BabnError
     from babn.files import parse_json
 
@@ -137,13 +129,14 @@ def _check_place(out: Path) -> None:
         raise BabnError(f"--out {out} is a folder: name a file, such as {out / 'babn-bench.json'}")
     out.parent.mkdir(parents=True, exist_ok=True)
     if not out.exists():
-        return
+        return {}
     try:
         found = parse_json(out.read_bytes())
     except ValueError:
         found = None
     if not isinstance(found, dict) or not {"versions", "rows"} <= found.keys():
         raise BabnError(f"--out {out} exists, and was not written by babn bench: name another file")
+    return found
 
 
 def _versions() -> dict[str, str]:

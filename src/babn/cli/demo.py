@@ -21,11 +21,11 @@ def demo(
 
     Args:
         out: Folder to write the page and the numbers to.
-        seed: Another number gives another training run.
-        epochs: Passes over the training texts.
+        seed: Seed of training and samples.
+        epochs: Epochs of training.
         model: auto (the pretrained MiniLM if it is installed), small (a tiny model from scratch),
             or the folder of an encoder that save_pretrained wrote.
-        quick: Train a tiny model for a few seconds, only to see that everything runs.
+        quick: Train a tiny model for a few seconds, as a smoke test.
         force: Write into the folder even if it holds other files.
     """
     from babn.cli._demo_view import Terminal

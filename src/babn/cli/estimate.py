@@ -34,33 +34,33 @@ def estimate(
     """Estimate memory, work and time of softmax, BAM and BABN with a model, from formulas.
 
     BABN is shown with noise per key, the default, and with noise over pairs by maps over keys or
-    heads. Only the model's configuration is read. Passes are of samples. Time is the longest of
-    products, arithmetic and moving data, part by part, at the machine's peaks: a lower bound to
-    compare methods by, not a measurement. docs/scale.md has the formulas.
+    heads. Only the model's configuration is read. Forward passes draw samples. The time of each
+    part is the longest of its matrix products, arithmetic and memory traffic at the machine's peak
+    rates: a lower bound for comparing methods, not a measurement. docs/scale.md has the formulas.
 
     Args:
         model: A folder with a config.json, a name on the Hugging Face hub, or one of the shapes
-            llama-2-7b and llama-3-8b; leave it out and give --hidden and so on instead.
+            llama-2-7b and llama-3-8b; or none, with --hidden and the other sizes instead.
         batch: Texts in a batch.
-        length: Tokens of each.
+        length: Tokens in each text.
         samples: Samples of attention, all in one pass.
-        upward: Only this axis of the maps of noise over pairs, keys or heads; both by default.
-        layers: Which layers are stochastic, e.g. last:4.
-        queries: Read so many tokens in a pass, with the earlier ones in a cache; 0 for all at once.
-        cached: One more token, with all others in a cache.
-        train: A training step with Adam.
-        frozen: In training, the base is frozen and only belief parameters are trained.
-        reference: Memory without fused kernels.
+        upward: Axis of the maps of noise over pairs, keys or heads; both by default.
+        layers: The stochastic layers, e.g. last:4.
+        queries: Tokens per pass, with the earlier ones in a cache; 0 for all at once.
+        cached: Estimate one more token, with all others in a cache.
+        train: Estimate a training step with Adam.
+        frozen: In training, freeze the base and train only the belief parameters.
+        reference: Estimate the memory without fused kernels.
         bandwidth: Memory bandwidth in TB/s; 4.8 by default, an H200.
         tflops: Matrix products in TFLOP/s; 989 by default, an H200.
-        tips: Instructions for single numbers in trillions a second; 29.7 by default, an H200.
+        tips: Scalar instructions in trillions per second; 29.7 by default, an H200.
         hidden: Size of the hidden states, for a model of your own.
         heads: Attention heads.
-        kv_heads: Heads of keys and values; as many as heads by default.
+        kv_heads: Heads of keys and values; by default as many as heads.
         head_dim: Size of a head; hidden / heads by default.
         layers_count: Layers.
         intermediate: Inner size of the gated MLP.
-        vocab: Words.
+        vocab: Vocabulary size.
         json: Print JSON with all parts instead of a table.
     """
     from rich.box import SIMPLE_HEAD
@@ -118,7 +118,7 @@ def find_shape(model: str, sizes: dict[str, int]) -> Any:
     from babn.estimate.shapes import PRESETS, Shape, shape_of
 
     if model and sizes:
-        raise CommandError(f"{model} with --{next(iter(sizes))} is not possible. Give one of both.")
+        raise CommandError(f"{model} with --{next(iter(sizes))} is not possible. Give one of them.")
     if model in PRESETS:
         return PRESETS[model]
     if model:

@@ -17,11 +17,11 @@ def serve(
     Args:
         model: A run of babn train, or a folder with a converted model and its tokenizer, both saved
             by save_pretrained.
-        host: Address to listen on; any but the default lets other machines in.
-        port: Port to listen on; 0 takes a free one.
+        host: Address to listen on; any but the default accepts other machines.
+        port: Port to listen on; 0 for any free one.
         samples: Samples of attention for the class probabilities.
-        seed: Another number draws other samples.
-        max_tokens: Longer texts are refused.
+        seed: Seed of the samples.
+        max_tokens: Maximum number of tokens of a text.
     """
     from pathlib import Path
 

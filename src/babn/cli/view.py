@@ -1,6 +1,6 @@
 """`babn view`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 
 def view(
@@ -24,12 +24,15 @@ def view(
         pair: The second text of a pair, such as the hypothesis after a premise, one choice of a
             multiple-choice model, or the decoder's text of an encoder-decoder; as many times as
             --text.
-        compare: The folder of a second model, to see beside the first one on the same text.
+        compare: The folder of a second model, to show beside the first one on the same text.
         samples: Samples of attention for the class probabilities.
-        seed: Another number draws other samples.
+        seed: Seed of the samples.
         out: File to write.
     """
     from pathlib import Path
+
+    from rich.console import Console
+    from rich.markup import escape
 
     from babn.viewer import view as make_page
     from babn.viewer.document import check_columns
@@ -40,7 +43,8 @@ def view(
     check_columns(len(folders), len(texts))
     check_target(Path(out))
     first, *second = (open_model(folder) for folder in folders)
-    with _waiting(f"running {' and '.join(folders)}, {samples} samples for each text"):
+    waiting = f"running {' and '.join(folders)}, {samples} samples for each text"
+    with Console(stderr=True).status(escape(waiting)):
         page = make_page(
             first[0],
             texts,
@@ -52,25 +56,6 @@ def view(
         )
     page.save(out)
     print(f"Wrote {out} ({len(page.html) / 1e6:.1f} MB). Open it in a browser.")
-
-
-def _waiting(text: str) -> Any:
-    """A spinner with a text and the elapsed time; hidden where the output is no terminal."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    column = TextColumn("{task.description}", markup=False)
-    shown = Progress(
-        SpinnerColumn(),
-        column,
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    shown.add_task(text)
-    return shown
 
 
 def paired(texts: list[str], pairs: list[str]) -> list[str | tuple[str, str]]:

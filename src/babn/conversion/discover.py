@@ -102,21 +102,21 @@ def _compared(model: nn.Module, call: Arguments) -> tuple[float, float, Recorder
         before = run_example(model, call)
     after, record = _recorded(model, call)
     gap, most = largest_gap(before, after), tolerance(model, record.keys, before)
-    if record.lone_queries and not gap < most:
-        moved, _ = _recorded(model, call, lone_uniform=True)
+    if record.fully_masked and not gap < most:
+        moved, _ = _recorded(model, call, masked_uniform=True)
         gap = largest_gap(before, after, moved, most)
     return gap, most, record
 
 
 def _recorded(
-    model: nn.Module, call: Arguments, lone_uniform: bool = False
+    model: nn.Module, call: Arguments, masked_uniform: bool = False
 ) -> tuple[Any, Recorder]:
     """The output with softmax in place of the model's attention calls, and these calls."""
     stack = ModuleStack(model)
     with unchanged(model), ExitStack() as installed:
         for undo in install_everywhere(model):
             installed.callback(undo)
-        recorder = installed.enter_context(recording(model, lone_uniform))
+        recorder = installed.enter_context(recording(model, masked_uniform))
         installed.enter_context(stack.tracking(model))
         installed.enter_context(FunctionalMode(stack.stack))
         output = run_example(model, call)

@@ -6,8 +6,8 @@ was rounded to another precision is verified too.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,15 +33,11 @@ class Fingerprint:
 
     @classmethod
     def from_dict(cls, values: Any) -> "Fingerprint":
-        """The inverse of `to_dict`."""
+        """The fingerprint in JSON values, as `asdict` makes them."""
         words = [*values["weights"].values(), values["adapters"]]
         if not all(isinstance(word, str) for word in words):
-            raise TypeError("checksums are texts")
+            raise TypeError("checksums are strings")
         return cls(values["weights"], values["adapters"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -85,22 +81,6 @@ def compare(saved: Fingerprint, root: nn.Module) -> Difference:
     if saved.adapters != adapted:
         (changed if saved.adapters and adapted else unverified).append("the adapters")
     return Difference(changed, unverified)
-
-
-@torch.no_grad()
-def compare_samples(saved: Mapping[str, Sequence[float]], root: nn.Module) -> list[str]:
-    """Names of matrices that differ from the values in files without checksums."""
-    base, _ = _tensors(root)
-    return [n for n, values in saved.items() if n in base and not _is_like(base[n], values)]
-
-
-def _is_like(x: Tensor, values: Sequence[float]) -> bool:
-    if not values or not _is_here(x) or not x.is_floating_point():
-        return True
-    places = torch.linspace(0, x.numel() - 1, len(values), device=x.device).long()
-    expected = torch.tensor(values, device=x.device)
-    largest = 0.03 * (float(expected.abs().max()) + 1e-5)  # well above half precision's rounding
-    return bool((x.reshape(-1)[places].float() - expected).abs().max() <= largest)
 
 
 def _agrees(words: str | None, x: Tensor | None) -> bool | None:

@@ -25,18 +25,18 @@ class Recorder:
 
     Attributes:
         paths: Path of each module in the model.
-        lone_uniform: Whether a query whose keys are all masked attends to all of them equally
+        masked_uniform: Whether a query whose keys are all masked attends to all of them equally
             instead of none.
         calls: The recorded calls.
         keys: The keys of each call.
-        lone_queries: Whether there was such a query.
+        fully_masked: Whether there was such a query.
     """
 
     paths: dict[nn.Module, str]
-    lone_uniform: bool = False
+    masked_uniform: bool = False
     calls: list[Call] = field(default_factory=list)
     keys: list[Tensor] = field(default_factory=list)
-    lone_queries: bool = False
+    fully_masked: bool = False
 
     def record(
         self, module: nn.Module, route: str, inputs: Inputs
@@ -67,9 +67,9 @@ class Recorder:
         weights = normalize(phi, scores.mask)
         if scores.mask is None or route == "softmax":  # there the model decides
             return weights
-        lone = ~scores.mask.any(-1, keepdim=True)
-        self.lone_queries |= bool(lone.any())
-        return weights.masked_fill(lone, 1 / phi.shape[-1]) if self.lone_uniform else weights
+        hidden = ~scores.mask.any(-1, keepdim=True)
+        self.fully_masked |= bool(hidden.any())
+        return weights.masked_fill(hidden, 1 / phi.shape[-1]) if self.masked_uniform else weights
 
 
 def _is_rowwise(mask: Mask | None) -> bool:
@@ -95,10 +95,10 @@ def active_recorder() -> Recorder | None:
 
 
 @contextmanager
-def recording(model: nn.Module, lone_uniform: bool = False) -> Iterator[Recorder]:
+def recording(model: nn.Module, masked_uniform: bool = False) -> Iterator[Recorder]:
     """Records the attention calls of `model` instead of applying a method."""
     paths = {module: path for path, module in model.named_modules()}
-    _local.recorder = Recorder(paths, lone_uniform)
+    _local.recorder = Recorder(paths, masked_uniform)
     try:
         yield _local.recorder
     finally:

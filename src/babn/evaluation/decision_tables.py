@@ -21,15 +21,14 @@ SCORES = {"entropy": "entropy", "mutual information": "mutual_information"}
 """Names of out-of-distribution scores, and the attributes of predictions."""
 
 
-def decision_table(evaluations: Sequence[Evaluation], seed: int = 0) -> Table:
+def decision_table(evaluations: Sequence[Evaluation]) -> Table:
     """Abstention and prediction sets of each method.
 
     Thresholds are fitted to one half of the examples and evaluated on the other, both ways, since
     their guarantees are for data that they were not fitted to.
     """
-    order = torch.randperm(
-        len(evaluations[0].labels), generator=torch.Generator().manual_seed(seed)
-    )
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(evaluations[0].labels), generator=generator)
     caption = (
         f"Abstention with a risk of at most {RISK:.0%}, and prediction sets with a coverage of "
         f"{COVERAGE:.0%}; fitted to one half of the examples and evaluated on the other, both ways."

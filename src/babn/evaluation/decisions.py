@@ -13,7 +13,7 @@ from torch import Tensor
 
 from babn.errors import ConfigError
 from babn.prediction.result import Prediction
-from babn.validation import check_choices
+from babn.validation import check_choices, check_share
 
 Score = Literal["entropy", "mutual_information", "disagreement", "confidence"]
 
@@ -99,10 +99,8 @@ def fit_abstention(
     """
     if (risk is None) == (coverage is None):
         raise ConfigError(f"risk={risk} and coverage={coverage}. Give one of them.")
-    name, value = ("risk", risk) if coverage is None else ("coverage", coverage)
-    for label, share in ((name, value), ("confidence", confidence)):
-        if share is None or not 0 < share < 1:
-            raise ConfigError(f"{label}={share!r} is not possible. Give one between 0 and 1.")
+    check_share(*(("risk", risk) if coverage is None else ("coverage", coverage)))
+    check_share("confidence", confidence)
     wrong = _wrong(prediction, labels)
     values, order = uncertainty(prediction, score).double().cpu().sort(stable=True)
     errors = wrong[order].cumsum(0)
@@ -244,8 +242,7 @@ def fit_conformal(
         >>> fit_conformal(prediction, labels, coverage=0.9).sets(prediction).sum(-1).unique()
         tensor([1])
     """
-    if not 0 < coverage < 1:
-        raise ConfigError(f"coverage={coverage!r} is not possible. Give one between 0 and 1.")
+    check_share("coverage", coverage)
     _wrong(prediction, labels)
     scores = conformal_scores(prediction.probs, method)
     own = scores.gather(-1, labels.to(scores.device).unsqueeze(-1)).flatten().sort().values

@@ -14,6 +14,7 @@ from babn.conversion.example_inputs import as_call
 from babn.elbo import IGNORED
 from babn.errors import ConfigError
 from babn.evaluation.temperature_scaling import fit_temperature
+from babn.metrics.scores import accuracy, nll
 from babn.prediction.batches import (
     TARGETS,
     are_texts,
@@ -221,30 +222,32 @@ class _Search:
             set_temperature(self.model, 1.0)
         with warnings.catch_warnings():  # low levels are among those that are tried
             warnings.filterwarnings("ignore", "All samples give nearly the same prediction")
-            self.tried[level] = self._of_kind()(level, 1 if level == 0 else self.samples)
+            self.tried[level] = self._rated(level)
         self.bar.update()
 
-    def _of_kind(self) -> Callable[[float, int], Trial]:
-        """How a level is rated, by the kind of the labels."""
+    def _rated(self, level: float) -> Trial:
+        """The result of a level, by the kind of the labels: numbers, tokens or classes."""
         labels = self.batches[0].labels
         if labels.is_floating_point():
-            return self._of_numbers
-        return self._of_tokens if labels.ndim > 1 else self._of_classes
+            return self._of_numbers(level)
+        return self._of_tokens(level) if labels.ndim > 1 else self._of_classes(level)
 
-    def _of_numbers(self, level: float, samples: int) -> Trial:
-        """The result of a regression at its level."""
-        found = [_numbers(self.model, batch, samples, self.settings) for batch in self.batches]
-        values = torch.cat(found, dim=1)
+    def _predict(self, inputs: Any, output: Callable[[Any], Tensor] | None = None) -> Prediction:
+        samples = self.samples if get_noise_level(self.model) else 1
+        return predict(self.model, inputs, samples, **self.settings, output=output)
+
+    def _of_numbers(self, level: float) -> Trial:
+        """The result of a regression."""
+        found = [self._predict(_without_labels(batch.inputs)) for batch in self.batches]
+        values = torch.cat([_one_number(each) for each in found], dim=1)
         labels = torch.cat([batch.labels.flatten().cpu() for batch in self.batches])
         residual = fit_residual(values, labels)
-        nll = float(mixture_nll(values, labels, residual).mean())
-        return Trial(level, get_temperature(self.model), nll, None, residual)
+        loss = float(mixture_nll(values, labels, residual).mean())
+        return Trial(level, get_temperature(self.model), loss, None, residual)
 
-    def _of_classes(self, level: float, samples: int) -> Trial:
-        """The result of a classifier at its level."""
-        found = Prediction.cat(
-            [_classes(self.model, batch, samples, self.settings) for batch in self.batches]
-        )
+    def _of_classes(self, level: float) -> Trial:
+        """The result of a classifier."""
+        found = Prediction.cat([_of_classifier(self._predict(b.inputs)) for b in self.batches])
         labels = torch.cat([batch.labels.cpu() for batch in self.batches])
         temperature = get_temperature(self.model)
         if self.fits_temperature:
@@ -252,20 +255,31 @@ class _Search:
             if bool((found.probs.argmax(-1) == labels).all()):
                 temperature = max(temperature, 1.0)  # the likelihood has no maximum
             found = found.tempered(temperature)
-        scaled = found.probs.double()
-        chosen = scaled.gather(-1, labels[:, None])
-        nll = -chosen.clamp(min=torch.finfo(torch.float32).tiny).log().mean()
-        right = (scaled.argmax(-1) == labels).double().mean()
-        return Trial(level, temperature, float(nll), float(right))
+        return Trial(level, temperature, nll(found, labels), accuracy(found, labels))
 
-    def _of_tokens(self, level: float, samples: int) -> Trial:
-        """The result of a language model at its level, without accuracy."""
-        log_probs = torch.cat(
-            [_tokens(self.model, batch, samples, self.settings) for batch in self.batches]
-        )
+    def _of_tokens(self, level: float) -> Trial:
+        """The result of a language model, without accuracy."""
+        log_probs = torch.cat([self._log_probs(batch) for batch in self.batches])
         if not len(log_probs):
             raise ConfigError("data has no labels that count. Give labelled batches.")
         return Trial(level, get_temperature(self.model), -float(log_probs.mean()), None)
+
+    def _log_probs(self, batch: "_Batch") -> Float[Tensor, "token"]:
+        """Log probability of each token of a language model."""
+        ahead = _predicts_next(self.model)
+        labels = batch.labels[:, 1:] if ahead else batch.labels
+        temperature = get_temperature(self.model)
+
+        def log_probs(output: Any) -> Tensor:
+            logits = find_logits(output).float()
+            logits = (logits[:, :-1] if ahead else logits) / temperature
+            index = labels.clamp(min=0).to(logits.device)
+            index = index.repeat(len(logits) // len(index), 1)
+            return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)) * temperature
+
+        found = self._predict(_without_labels(batch.inputs), log_probs).sample_logits
+        mean = found.squeeze(-1).double().logsumexp(0).cpu() - math.log(len(found))
+        return mean[labels.cpu() != IGNORED]
 
 
 @dataclass(frozen=True)
@@ -312,11 +326,9 @@ def _labels_in(batch: Any) -> Tensor:
     )
 
 
-def _numbers(
-    model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]
-) -> Float[Tensor, "sample example"]:
+def _one_number(prediction: Prediction) -> Float[Tensor, "sample example"]:
     """Samples of the one number that a regression predicts for each example."""
-    found = predict(model, _without_labels(batch.inputs), samples, **settings).sample_logits
+    found = prediction.sample_logits
     if found.ndim != 3 or found.shape[-1] != 1:
         raise ConfigError(
             f"labels are floats, and the model's output has shape {tuple(found.shape[1:])}. Give "
@@ -325,38 +337,15 @@ def _numbers(
     return found.squeeze(-1).cpu()
 
 
-def _classes(model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]) -> Prediction:
-    """Samples of a classifier's logits."""
-    found = predict(model, batch.inputs, samples, **settings)
-    if found.activation != "softmax" or found.probs.ndim != 2:
+def _of_classifier(prediction: Prediction) -> Prediction:
+    """The prediction, if it is that of a classifier."""
+    if prediction.activation != "softmax" or prediction.probs.ndim != 2:
         raise ConfigError(
-            f"The model's output has shape {tuple(found.probs.shape)} and activation "
-            f"{found.activation!r}; noise is tuned by the likelihood of classes or tokens. Give a "
-            "classifier or a language model."
+            f"The model's output has shape {tuple(prediction.probs.shape)} and activation "
+            f"{prediction.activation!r}; noise is tuned by the likelihood of classes or tokens. "
+            "Give a classifier or a language model."
         )
-    return found.to("cpu")
-
-
-def _tokens(
-    model: nn.Module, batch: _Batch, samples: int, settings: dict[str, Any]
-) -> Float[Tensor, "token"]:
-    """Log probability of each token of a language model."""
-    labels = batch.labels
-    ahead = _predicts_next(model)
-    labels = labels[:, 1:] if ahead else labels
-    temperature = get_temperature(model)
-
-    def log_probs(output: Any) -> Tensor:
-        logits = find_logits(output).float()
-        logits = (logits[:, :-1] if ahead else logits) / temperature
-        index = labels.clamp(min=0).to(logits.device)
-        index = index.repeat(len(logits) // len(index), 1)
-        return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)) * temperature
-
-    inputs = _without_labels(batch.inputs)
-    found = predict(model, inputs, samples, **settings, output=log_probs).sample_logits
-    mean = found.squeeze(-1).double().logsumexp(0).cpu() - math.log(samples)
-    return mean[labels.cpu() != IGNORED]
+    return prediction.to("cpu")
 
 
 def _without_labels(batch: Any) -> Any:

@@ -117,9 +117,10 @@ class Evaluation:
 
 
 def ensemble(members: Sequence[Prediction]) -> Prediction:
-    """Deep ensemble (Lakshminarayanan et al. 2017): the members' samples as one prediction.
+    """Deep ensemble: the members' samples as one prediction.
 
-    Members have equal weight, so all need equally many samples: one for a deterministic model, as
+    The method of Lakshminarayanan et al. (2017, <https://arxiv.org/abs/1612.01474>). Members have
+    equal weight, so all need equally many samples: one for a deterministic model, as
     `Prediction(logits.unsqueeze(0))`. Mutual information is then the uncertainty due to the
     members' disagreement.
     """

@@ -16,6 +16,7 @@ from babn.metrics.scores import correctness, negative_log_probs, squared_errors
 from babn.prediction.regression import cross_fitted_nll, mixture_nll
 from babn.prediction.result import Prediction
 from babn.prediction.welch import paired_p_value
+from babn.validation import check_count, check_share
 
 ALPHA = 0.05
 """Significance level of PAvPU."""
@@ -55,10 +56,8 @@ def compare(
         level: Coverage of the intervals.
         seed: Seed of the bootstrap.
     """
-    if not 0 < level < 1:
-        raise ConfigError(f"level={level!r} is not possible. Give a number between 0 and 1.")
-    if resamples < 1:
-        raise ConfigError(f"resamples={resamples!r} is not possible. Give at least 1.")
+    check_share("level", level)
+    check_count("resamples", resamples)
     groups = grouped(evaluations, baseline)
     baseline = baseline or next(iter(groups))
     draws = draw(len(evaluations[0].labels), resamples, seed)

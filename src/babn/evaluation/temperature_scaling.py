@@ -1,4 +1,7 @@
-"""Temperature scaling (Guo et al. 2017) of deterministic or sampled predictions."""
+"""Temperature scaling of deterministic or sampled predictions.
+
+Guo et al. 2017, <https://arxiv.org/abs/1706.04599>.
+"""
 
 import math
 from collections.abc import Callable, Sequence

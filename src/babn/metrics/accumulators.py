@@ -58,31 +58,8 @@ class Exact(Metric):
         self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
 
 
-class Mean(Exact):
-    """Mean over examples of the values that `each` returns for a batch."""
-
-    each: Callable[[Tensor, Tensor], Tensor]
-    total: Tensor
-    count: Tensor
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.zeros("total")
-        self.zeros("count")
-
-    def update(self, probs: Probs, labels: Labels) -> None:
-        """Adds a batch of probabilities, or a prediction, and its labels."""
-        values = self.each(*examples(probs, labels))
-        self.total += values.sum()
-        self.count += len(values)
-
-    def compute(self) -> Float[Tensor, ""]:
-        """The mean over all examples so far."""
-        return self.total / self.count
-
-
-class Decisions(Exact):
-    """Mean of the values that `each` returns for a batch of predictions, of any number."""
+class Average(Exact):
+    """Mean of all values that were added."""
 
     total: Tensor
     count: Tensor
@@ -92,16 +69,33 @@ class Decisions(Exact):
         self.zeros("total")
         self.zeros("count")
 
-    def update(self, prediction: Prediction, labels: Labels) -> None:
-        """Adds a batch of predictions and its labels."""
-        _, right = examples(prediction, labels)
-        values = self.each(prediction, right)
+    def add(self, values: Tensor) -> None:
+        """Adds values."""
         self.total += values.double().sum()
         self.count += len(values)
 
     def compute(self) -> Float[Tensor, ""]:
         """The mean over all values so far; NaN if there are none."""
         return self.total / self.count
+
+
+class Mean(Average):
+    """Mean over examples of the values that `each` returns for a batch."""
+
+    each: Callable[[Tensor, Tensor], Tensor]
+
+    def update(self, probs: Probs, labels: Labels) -> None:
+        """Adds a batch of probabilities, or a prediction, and its labels."""
+        self.add(self.each(*examples(probs, labels)))
+
+
+class Decisions(Average):
+    """Mean of the values that `each` returns for a batch of predictions, of any number."""
+
+    def update(self, prediction: Prediction, labels: Labels) -> None:
+        """Adds a batch of predictions and its labels."""
+        _, right = examples(prediction, labels)
+        self.add(self.each(prediction, right))
 
     @abstractmethod
     def each(self, prediction: Prediction, labels: Labels) -> Tensor:

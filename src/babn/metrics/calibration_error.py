@@ -66,7 +66,8 @@ def adaptive_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
 
     The k-th most confident of n examples, counted from 0, is in bin floor(k bins / n). Examples
     with the same confidence share their mean accuracy, so their order does not matter where a bin
-    ends between them (Nguyen and O'Connor 2015, for the confidence in the most probable class).
+    ends between them (Nguyen and O'Connor 2015, <https://arxiv.org/abs/1508.05154>, for the
+    confidence in the most probable class).
     """
     p, y = examples(probs, labels)
     return mean_gap(
@@ -75,23 +76,25 @@ def adaptive_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
 
 
 def classwise_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
-    r"""Classwise or static calibration error (Kull et al. 2019, Nixon et al. 2019).
+    r"""Classwise or static calibration error.
 
     $$\frac1C \sum_c \sum_b \frac{n_{cb}}{n} |\mathrm{freq}_{cb} - \mathrm{prob}_{cb}|$$
 
     with the frequency of class $c$, and its mean probability, among the examples whose probability
-    of that class is in bin $b$.
+    of that class is in bin $b$ (Kull et al. 2019, <https://arxiv.org/abs/1910.12656>; Nixon et al.
+    2019, <https://arxiv.org/abs/1904.01685>).
     """
     sums = class_sums(*examples(probs, labels), check_whole(bins, "bins"))
     return mean_gap(sums).item()
 
 
 def top_label_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
-    r"""Top-label calibration error (Gupta and Ramdas 2022), with separate bins per predicted class.
+    r"""Top-label calibration error, with separate bins per predicted class.
 
     $$\sum_c \sum_b \frac{n_{cb}}{n} |\mathrm{acc}_{cb} - \mathrm{conf}_{cb}|$$
 
-    over the examples whose most probable class is $c$. Never below `ece`.
+    over the examples whose most probable class is $c$ (Gupta and Ramdas 2022,
+    <https://arxiv.org/abs/2107.08353>). Never below `ece`.
     """
     sums = top_label_sums(*examples(probs, labels), check_whole(bins, "bins"))
     return mean_gap(sums).item()

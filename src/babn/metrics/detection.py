@@ -16,7 +16,7 @@ def auroc(inside: Float[Tensor, "*inside"], outside: Float[Tensor, "*outside"]) 
         inside: Scores of in-distribution examples, such as entropies.
         outside: Scores of out-of-distribution examples.
     """
-    inner, outer = both(inside, outside)
+    inner, outer = sorted_scores(inside, outside)
     below = torch.searchsorted(inner, outer)
     not_above = torch.searchsorted(inner, outer, right=True)
     return (below + not_above).double().mean().item() / (2 * len(inner))
@@ -29,7 +29,7 @@ def fpr95(inside: Float[Tensor, "*inside"], outside: Float[Tensor, "*outside"]) 
     the outside examples reach. For the number of papers in which inside examples are positive,
     negate the scores and swap the arguments.
     """
-    inner, outer = both(inside, outside)
+    inner, outer = sorted_scores(inside, outside)
     needed = -(-95 * len(outer) // 100)
     threshold = outer[len(outer) - needed]
     return (inner >= threshold).double().mean().item()
@@ -44,12 +44,12 @@ def average_precision(
 
     over the scores $s_j$ of the $m$ outside examples.
     """
-    inner, outer = both(inside, outside)
+    inner, outer = sorted_scores(inside, outside)
     found = reaching(outer, outer).double()
     return (found / (found + reaching(inner, outer))).mean().item()
 
 
-def both(inside: Tensor, outside: Tensor) -> tuple[Scores, Float[Tensor, "other"]]:
+def sorted_scores(inside: Tensor, outside: Tensor) -> tuple[Scores, Float[Tensor, "other"]]:
     """Both sets of scores, validated and sorted."""
     inner, outer = numbers(inside, "inside"), numbers(outside, "outside")
     return inner.flatten().sort().values, outer.to(inner.device).flatten().sort().values

@@ -1,6 +1,5 @@
 """Validates probabilities, labels and settings, and flattens them to one row per example."""
 
-from numbers import Integral, Real
 from typing import Any, Literal, NoReturn, TypeAlias
 
 import torch
@@ -9,6 +8,8 @@ from torch import Tensor
 
 from babn.errors import MetricInputError
 from babn.prediction.result import Prediction
+from babn.validation import check_count
+from babn.validation import check_share as validate_share
 
 Probs: TypeAlias = Prediction | Float[Tensor, "*batch label"]
 SampleProbs: TypeAlias = Prediction | Float[Tensor, "sample *batch label"]
@@ -122,18 +123,14 @@ def numbers(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*shape
 
 
 def check_whole(value: int, name: str) -> int:
-    """Validates a positive integer."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        fail(f"{name}={value!r} is not possible", "Give a whole number from 1 on.")
+    """The value, if it is a positive integer."""
+    check_count(name, value, MetricInputError)
     return int(value)
 
 
 def check_share(value: float, name: str, whole: bool) -> float:
-    """Validates a number above 0 and below 1, or up to 1 if `whole`."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not (0 < value < 1 or (whole and value == 1)):
-        end = "up to 1" if whole else "below 1"
-        fail(f"{name}={value!r} is not possible", f"Give a number above 0 and {end}.")
+    """The value, if it is above 0 and below 1, or up to 1 if `whole`."""
+    validate_share(name, value, up_to_one=whole, error=MetricInputError)
     return float(value)
 
 

@@ -51,10 +51,11 @@ class Pavpu:
 
 
 def pavpu(sample_probs: SampleProbs, labels: Labels, alpha: float = 0.05) -> Pavpu:
-    """Patch accuracy versus patch uncertainty (Mukhoti and Gal 2018), by a hypothesis test.
+    """Patch accuracy versus patch uncertainty, by a hypothesis test.
 
-    A prediction is certain when Welch's t-test between the samples of its two most probable classes
-    gives a p-value below `alpha` (Fan et al. 2020).
+    The measure of Mukhoti and Gal (2018, <https://arxiv.org/abs/1811.12709>). A prediction is
+    certain if Welch's t-test between the samples of its two most probable classes gives a p-value
+    below `alpha` (Fan et al. 2020, <https://arxiv.org/abs/2010.10604>).
 
     Args:
         sample_probs: Two or more samples of the probabilities, or a prediction.

@@ -45,10 +45,10 @@ def aurc(confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -
 
 
 def e_aurc(confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -> float:
-    """Excess area under the risk-coverage curve (Geifman et al. 2019), from 0.
+    """Excess area under the risk-coverage curve, from 0.
 
     The area minus that of the optimal confidence, which ranks every correct prediction above every
-    wrong one.
+    wrong one (Geifman et al. 2019, <https://arxiv.org/abs/1805.08206>).
     """
     area = aurc(confidence, correct)
     return max(area - aurc(correct.double(), correct), 0.0)

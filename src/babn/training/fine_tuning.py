@@ -19,10 +19,10 @@ class Recipe:
     """How a model is fine-tuned, with softmax attention and with BABN alike.
 
     Attributes:
-        epochs: Passes over the training data.
-        rate: Highest learning rate, after which it falls linearly to zero.
+        epochs: Epochs of training.
+        rate: Peak learning rate, from which it decays linearly to zero.
         batch_size: Examples in one step.
-        warmup: Share of the steps over which the rate grows.
+        warmup: Fraction of the steps over which the rate grows linearly.
     """
 
     epochs: int
@@ -49,7 +49,7 @@ def fine_tune(
         collate: Makes a batch of examples.
         recipe: Epochs, learning rate and batch size.
         seed: Seed of the order and of dropout.
-        report: Gets the terms of the loss after each step.
+        report: Receives the terms of the loss after each step.
         mixin: A further base class of the Trainer.
         **settings: Further `TrainingArguments`.
     """
@@ -58,35 +58,30 @@ def fine_tune(
     if "input_ids" in rows[0]:
         settings = {"train_sampling_strategy": "group_by_length", **settings}
     with TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder,
+            num_train_epochs=recipe.epochs,
+            learning_rate=recipe.rate,
+            per_device_train_batch_size=recipe.batch_size,
+            warmup_steps=recipe.warmup,
+            seed=seed,
+            logging_steps=1 if report else 10**6,
+            logging_nan_inf_filter=False,  # which waits for the GPU after each step
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+            **settings,
+        )
         trainer = kind(
             model=model,
-            args=_arguments(folder, recipe, seed, 1 if report else 10**6, settings),
+            args=arguments,
             train_dataset=rows,
             data_collator=collate,
             callbacks=[] if report is None else [_Reporter(report)],
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
-
-
-def _arguments(
-    folder: str, recipe: Recipe, seed: int, logging_steps: int, settings: dict[str, Any]
-) -> TrainingArguments:
-    return TrainingArguments(
-        folder,
-        num_train_epochs=recipe.epochs,
-        learning_rate=recipe.rate,
-        per_device_train_batch_size=recipe.batch_size,
-        warmup_steps=recipe.warmup,
-        seed=seed,
-        logging_steps=logging_steps,
-        logging_nan_inf_filter=False,  # which waits for the GPU after each step
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
-        **settings,
-    )
 
 
 class _Reporter(TrainerCallback):

@@ -9,7 +9,7 @@ from babn.files import replace_text
 from babn_paper.attacks.attack_folder import AttackFolder
 from babn_paper.attacks.attack_records import AttackRecord, Outcome, align_words, shown_numbers
 from babn_paper.attacks.plan import RECIPES, Plan
-from babn_paper.experiments.naming import rule_name
+from babn_paper.experiments.naming import attention_name
 from babn_paper.tasks.catalogue import find_task
 
 AUTHOR = "babn attack"
@@ -57,7 +57,7 @@ def resource_lines(identity: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _title(description: dict[str, Any]) -> str:
     recipe = RECIPES[description["identity"]["recipe"]]
     task = find_task(description["task"]).title
-    return f"{recipe} against {rule_name(description['rule'])} on {task}"
+    return f"{recipe} against {attention_name(description['rule'])} on {task}"
 
 
 def _body(title: str, description: dict[str, Any], records: Sequence[AttackRecord]) -> Markup:

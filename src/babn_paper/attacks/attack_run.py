@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def attack(
     task = check_task(find_task(experiment.task, experiment.options))
     plans = list(_plans(experiment, recipe, threat, samples, seed, part))
     provider = LocalResources(resources) if resources is not None else Downloads()
-    used = {kind: each.to_dict() for kind, each in provider.describe(recipe).items()}
+    used = {kind: asdict(each) for kind, each in provider.describe(recipe).items()}
     targets = read_targets(task, experiment.data, part, seed)
     with quiet():
         task_model = load_task_model(experiment, model)
@@ -128,7 +128,7 @@ class _Campaign:
                 ready = make(victim)
                 make = lambda _: ready  # noqa: E731
                 place.clear()
-            place.begin(plan.to_dict() | self.identity, self._description(names, len(chosen)))
+            place.begin(asdict(plan) | self.identity, self._description(names, len(chosen)))
             attack_all(place, chosen, victim, make, names, self.progress)
             records = select_records(place.read(), [target.place for target in chosen])
             summary = summarise(records)

@@ -12,7 +12,7 @@ from babn_paper.attacks.attack_folder import attack_folders
 from babn_paper.attacks.attack_page import SUBSTITUTED, resource_lines
 from babn_paper.attacks.attack_records import shown_numbers
 from babn_paper.attacks.plan import RECIPES, THREATS, Recipe
-from babn_paper.experiments.naming import preset_note, rule_name
+from babn_paper.experiments.naming import attention_name, preset_note
 from babn_paper.experiments.result_tables import NONE, best_places, mean_and_deviation
 from babn_paper.experiments.results_page import machine_of, versions_of, write_table
 from babn_paper.experiments.run_folder import write_json
@@ -20,7 +20,7 @@ from babn_paper.tasks.catalogue import find_task
 
 TASKS = ("mrpc", "cola", "rte", "qqp", "sst2")
 
-RULES = ("softmax", "bam", "belief/paper", "belief/default")
+METHODS = ("softmax", "bam", "belief/paper", "belief/default")
 
 PAPER: dict[tuple[Recipe, str], tuple[str, ...]] = {
     ("textfooler", "softmax"): ("6.5", "2.6", "16.2", "25.4", "7.0", "11.5"),
@@ -53,7 +53,7 @@ class _Row:
     """Attacks of one recipe and threat model on one attention method."""
 
     recipe: Recipe
-    rule: str
+    method: str
     threat: str
     shares: dict[str, list[float]]  # of failed attacks, by task and seed
 
@@ -95,15 +95,17 @@ def attack_table(found: Sequence[Description], caption: str = CAPTION) -> Table:
     best: set[tuple[int, int]] = set()
     for recipe in RECIPES:
         ours: list[tuple[int, _Row]] = []
-        for rule in rules_of(found):
-            made = list(_rows(found, recipe, rule))
-            if not made and (recipe, rule) not in PAPER:
-                rows.append([RECIPES[recipe], rule_name(rule), *[NONE] * (len(TASKS) + 2)])
+        for method in methods_of(found):
+            made = list(_rows(found, recipe, method))
+            if not made and (recipe, method) not in PAPER:
+                rows.append([RECIPES[recipe], attention_name(method), *[NONE] * (len(TASKS) + 2)])
             for row in made:
                 ours.append((len(rows), row))
-                rows.append([RECIPES[recipe], rule_name(rule), row.threat, *row.cells()])
-            if (recipe, rule) in PAPER:
-                rows.append([RECIPES[recipe], rule_name(rule), "paper", *PAPER[recipe, rule]])
+                rows.append([RECIPES[recipe], attention_name(method), row.threat, *row.cells()])
+            if (recipe, method) in PAPER:
+                rows.append(
+                    [RECIPES[recipe], attention_name(method), "paper", *PAPER[recipe, method]]
+                )
         if _comparable(found, recipe):
             best |= set(_best(ours))
     head = ["attack", "attention", "threat", *(find_task(task).title for task in TASKS), "Avg."]
@@ -119,7 +121,7 @@ def numbers_table(found: Sequence[Description]) -> Table:
         [
             find_task(each["task"]).title,
             RECIPES[each["identity"]["recipe"]],
-            rule_name(each["rule"]),
+            attention_name(each["rule"]),
             each["identity"]["threat"],
             *(own.get(name, NONE) for name in names),
         ]
@@ -128,23 +130,23 @@ def numbers_table(found: Sequence[Description]) -> Table:
     return Table(["task", "attack", "attention", "threat", *names], rows)
 
 
-def rules_of(found: Sequence[Description]) -> list[str]:
+def methods_of(found: Sequence[Description]) -> list[str]:
     """The attention methods of the table, and further ones that were attacked."""
-    return list(dict.fromkeys([*RULES, *(each["rule"] for each in found)]))
+    return list(dict.fromkeys([*METHODS, *(each["rule"] for each in found)]))
 
 
-def _rows(found: Sequence[Description], recipe: Recipe, rule: str) -> Iterator[_Row]:
-    of_rule = [
-        each for each in found if each["rule"] == rule and each["identity"]["recipe"] == recipe
+def _rows(found: Sequence[Description], recipe: Recipe, method: str) -> Iterator[_Row]:
+    of_method = [
+        each for each in found if each["rule"] == method and each["identity"]["recipe"] == recipe
     ]
-    present = {each["identity"]["threat"] for each in of_rule}
+    present = {each["identity"]["threat"] for each in of_method}
     for threat in (known for known in THREATS if known in present):
         shares: dict[str, list[float]] = {}
-        for each in of_rule:
+        for each in of_method:
             share = each["summary"]["failed_share"]
             if each["identity"]["threat"] == threat and share is not None:
                 shares.setdefault(each["task"], []).append(share)
-        yield _Row(recipe, rule, threat, shares)
+        yield _Row(recipe, method, threat, shares)
 
 
 def _comparable(found: Sequence[Description], recipe: Recipe) -> bool:
@@ -203,12 +205,12 @@ def _listed(values: Iterable[object]) -> str:
 
 
 def _order(each: Description) -> tuple[int, ...]:
-    identity, rules = each["identity"], [*RULES, each["rule"]]
+    identity, methods = each["identity"], [*METHODS, each["rule"]]
     tasks = [*TASKS, each["task"]]
     return (
         tasks.index(each["task"]),
         list(RECIPES).index(identity["recipe"]),
-        rules.index(each["rule"]),
+        methods.index(each["rule"]),
         list(THREATS).index(identity["threat"]),
     )
 

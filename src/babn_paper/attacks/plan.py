@@ -1,7 +1,7 @@
 """The plan of an attack: recipe, threat model, seed and part of the data."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 from babn.errors import ConfigError
 from babn.validation import check_at_least, check_choices, check_count
@@ -60,10 +60,6 @@ class Plan:
     def explanation(self) -> str:
         """A description of the threat model."""
         return THREATS[self.threat].format(samples=self.samples)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values."""
-        return asdict(self)
 
 
 def threats_for(experiment: Experiment, names: str | None = None) -> tuple[Threat, ...]:

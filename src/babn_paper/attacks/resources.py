@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,10 +52,6 @@ class Resource:
     substituted: bool
     fingerprint: str = ""
     note: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values."""
-        return asdict(self)
 
 
 class Provider(ABC):

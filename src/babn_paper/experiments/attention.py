@@ -35,7 +35,7 @@ def with_attention(
         example: Arguments for the dry run.
         max_length: Most keys that attention meets: tokens of a text, or regions of an image.
     """
-    config = experiment.rule_config()
+    config = experiment.method_config()
     if isinstance(config, LatentConfig):
         return model
     if isinstance(config, babn.BeliefConfig) and config.noise_over == "pairs":

@@ -9,7 +9,7 @@ from babn.attention.method import MethodConfig
 from babn.elbo import KLAnnealing
 from babn.errors import ConfigError, nearest
 from babn.validation import LARGEST, MOST, check_at_least, check_choices, check_count, shown
-from babn_paper.experiments.latent import LATENT_RULES, LatentConfig
+from babn_paper.experiments.latent import LATENT_METHODS, LatentConfig
 
 PRESETS: dict[str, Callable[[], BeliefConfig]] = {
     "default": BeliefConfig,
@@ -151,22 +151,15 @@ class Experiment:
             check_at_least(name, getattr(self, name), 0.0, strictly=True)
         for name in ("belief_rate", "weight_decay", "clip", "warmup", "test_every"):
             check_at_least(name, getattr(self, name), 0.0)
-        if not 0 <= self.label_smoothing < 1:
-            raise ConfigError(
-                f"label_smoothing={self.label_smoothing!r} is not possible. Give a rate below 1."
-            )
-        for name in ("dropout", "classifier_dropout"):
-            if getattr(self, name) != -1 and not 0 <= getattr(self, name) < 1:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)!r} is not possible. Give a rate below 1, or -1 "
-                    "for the model's default."
-                )
+        for name in ("label_smoothing", "beta2", "dropout", "classifier_dropout"):
+            rate, has_default = getattr(self, name), "dropout" in name
+            if not 0 <= rate < 1 and not (has_default and rate == -1):
+                other = ", or -1 for the model's default" if has_default else ""
+                raise ConfigError(f"{name}={rate!r} is not possible. Give a rate below 1{other}.")
         if self.batch_size % self.accumulation:
             raise ConfigError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}."
             )
-        if not 0 <= self.beta2 < 1:
-            raise ConfigError(f"beta2={self.beta2!r} is not possible. Give a rate below 1.")
         if self.vectors and self.model not in PAIR_MODELS + VISUAL_MODELS:
             raise ConfigError(
                 f"vectors={self.vectors!r} does not apply to model={self.model!r}, only to "
@@ -182,20 +175,20 @@ class Experiment:
                 f"sizes={dict(self.sizes)!r} does not apply to model={self.model!r}, only to "
                 f"{' or '.join([*VISUAL_MODELS, TRANSLATOR])}."
             )
-        if self.model != TRANSLATOR and self.rule in LATENT_RULES:
+        if self.model != TRANSLATOR and self.rule in LATENT_METHODS:
             raise ConfigError(
                 f"rule={self.rule!r} is not possible with model={self.model!r}. Variational "
                 f"attention is part of model={TRANSLATOR!r}."
             )
-        self.rule_config()
+        self.method_config()
         self.annealing()
 
-    def rule_config(self) -> MethodConfig | LatentConfig:
+    def method_config(self) -> MethodConfig | LatentConfig:
         """The configuration of the attention method."""
         if self.preset:
             return self._of_preset(self.preset)
         values = {"rule": self.rule, **self.settings}
-        if self.rule in LATENT_RULES:
+        if self.rule in LATENT_METHODS:
             return LatentConfig.from_dict(values)
         return MethodConfig.from_dict(values)
 
@@ -209,7 +202,7 @@ class Experiment:
 
     def annealing(self) -> KLAnnealing:
         """The schedule of the KL weight."""
-        weight = self.rule_config().kl_weight
+        weight = self.method_config().kl_weight
         return KLAnnealing(schedule=self.kl_schedule, weight=weight, warmup=self.kl_warmup)
 
     def to_dict(self) -> dict[str, Any]:

@@ -86,8 +86,9 @@ def table_grid(table: str, seeds: Sequence[int]) -> Grid:
 def _paper_order(cell: Cell) -> tuple[int, bool, str, int, float]:
     """Sort key: tasks, models and methods in the order of the paper's tables."""
     task, model = task_names().index(cell.values["task"]), str(cell.values["model"])
-    rule, smoothing = METHODS.index(method_of(cell.values)), cell.values.get("label_smoothing", 0.0)
-    return task, "/" in model, model.rpartition("/")[2], rule, smoothing
+    method = METHODS.index(method_of(cell.values))
+    smoothing = cell.values.get("label_smoothing", 0.0)
+    return task, "/" in model, model.rpartition("/")[2], method, smoothing
 
 
 def select_tasks(grid: Grid, tasks: str | None) -> Grid:
@@ -143,14 +144,14 @@ def _check(values: Mapping[str, Any], path: Path) -> None:
             raise ConfigError(f"{path}: {name} is not a table. Write [{name}].")
         if "search" not in name:
             _check_seeds(fields.get("seeds", [0]), path)
-    for rule in values["rules"]:
-        for name, tried in _lists(values.get("search", {}), rule, values["rules"]).items():
+    for method in values["rules"]:
+        for name, tried in _lists(values.get("search", {}), method, values["rules"]).items():
             if not isinstance(tried, list) or not tried:
                 raise ConfigError(f"{path}: search {name}={tried!r} is not possible. Give a list.")
-        together = values.get("search", {}).get(rule, {})
+        together = values.get("search", {}).get(method, {})
         if isinstance(together, list) and not (together and all(map(_is_table, together))):
             raise ConfigError(
-                f"{path}: search.{rule}={together!r} is not possible. Give a list of tables."
+                f"{path}: search.{method}={together!r} is not possible. Give a list of tables."
             )
         for fields in together if isinstance(together, list) else []:
             _check_seeds(fields.get("seeds", [0]), path)
@@ -166,12 +167,12 @@ def _tables(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield kind, values.get(kind, {})
     for kind in ("tasks", "rules", "cells"):
         yield from ((f"{kind}.{name}", each) for name, each in values.get(kind, {}).items())
-    for task, rules in values.get("cells", {}).items():
-        yield from ((f"cells.{task}.{name}", each) for name, each in rules.items())
-    for rule in values["rules"]:
-        of_rule = values.get("search", {}).get(rule, {})
-        if not isinstance(of_rule, list):
-            yield f"search.{rule}", of_rule
+    for task, methods in values.get("cells", {}).items():
+        yield from ((f"cells.{task}.{name}", each) for name, each in methods.items())
+    for method in values["rules"]:
+        of_method = values.get("search", {}).get(method, {})
+        if not isinstance(of_method, list):
+            yield f"search.{method}", of_method
 
 
 def _check_seeds(seeds: Any, path: Path) -> None:
@@ -180,27 +181,27 @@ def _check_seeds(seeds: Any, path: Path) -> None:
 
 
 def _cells(values: Mapping[str, Any]) -> Iterator[Cell]:
-    for (task, of_task), (rule, of_rule) in itertools.product(
+    for (task, of_task), (method, of_method) in itertools.product(
         values["tasks"].items(), values["rules"].items()
     ):
-        of_both = values.get("cells", {}).get(task, {}).get(rule, {})
-        fields: dict[str, Any] = {"task": task, "rule": rule}
-        for each in (values.get("every", {}), of_task, of_rule, of_both):
+        of_both = values.get("cells", {}).get(task, {}).get(method, {})
+        fields: dict[str, Any] = {"task": task, "rule": method}
+        for each in (values.get("every", {}), of_task, of_method, of_both):
             fields = merged(fields, each)
-        for choice in _choices(values.get("search", {}), rule, values["rules"]):
+        for choice in _choices(values.get("search", {}), method, values["rules"]):
             chosen = merged(fields, choice)
             seeds = chosen.pop("seeds", None)
             tried = {name: value for name, value in choice.items() if name != "seeds"}
-            name = "+".join(filter(None, [f"{task}-{rule}", label(tried)]))
+            name = "+".join(filter(None, [f"{task}-{method}", label(tried)]))
             yield Cell(name, chosen, seeds)
 
 
 def _choices(
-    search: Mapping[str, Any], rule: str, rules: Mapping[str, Any]
+    search: Mapping[str, Any], method: str, methods: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Every combination of the values to try for a method."""
-    lists, of_rule = _lists(search, rule, rules), search.get(rule, {})
-    together = of_rule if isinstance(of_rule, list) else [{}]
+    lists, of_method = _lists(search, method, methods), search.get(method, {})
+    together = of_method if isinstance(of_method, list) else [{}]
     for *combination, fields in itertools.product(*lists.values(), together):
         choice: dict[str, Any] = {}
         for name, value in zip(lists, combination, strict=True):
@@ -212,8 +213,8 @@ def _choices(
         yield merged(choice, fields)
 
 
-def _lists(search: Mapping[str, Any], rule: str, rules: Mapping[str, Any]) -> dict[str, Any]:
+def _lists(search: Mapping[str, Any], method: str, methods: Mapping[str, Any]) -> dict[str, Any]:
     """The values to try of each field for a method."""
-    common = {name: values for name, values in search.items() if name not in rules}
-    of_rule = search.get(rule, {})
-    return flat(merged(common, {} if isinstance(of_rule, list) else of_rule))
+    common = {name: values for name, values in search.items() if name not in methods}
+    of_method = search.get(method, {})
+    return flat(merged(common, {} if isinstance(of_method, list) else of_method))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from babn.errors import ConfigError
 from babn.validation import check_at_least, check_choices, check_count
 
-LATENT_RULES = ("va-enum", "va-sample")
+LATENT_METHODS = ("va-enum", "va-sample")
 """Variational attention with enumerated or with sampled alignments."""
 
 

@@ -13,7 +13,7 @@ RUNS = Path("runs")
 PLACES = ("seed", "data")
 """Overrides that are not part of an experiment's folder name; the seed has its own folder."""
 
-RULES = {
+METHOD_NAMES = {
     "softmax": "softmax",
     "va-enum": "VA + enum",
     "va-sample": "VA + sample",
@@ -46,7 +46,7 @@ def preset_note(methods: Iterable[str]) -> str:
         methods: Attention methods, as `method_of` names them.
     """
     methods = set(methods)
-    known = [f"{RULES[each]} {text}" for each, text in PRESETS.items() if each in methods]
+    known = [f"{METHOD_NAMES[each]} {text}" for each, text in PRESETS.items() if each in methods]
     return "; ".join(known) + "." if known else ""
 
 
@@ -56,21 +56,21 @@ def method_of(experiment: Mapping[str, Any]) -> str:
     return f"{experiment['rule']}/{preset}" if preset else str(experiment["rule"])
 
 
-def rule_name(rule: str) -> str:
+def attention_name(method: str) -> str:
     """The name of an attention method in tables."""
-    return RULES.get(rule, rule)
+    return METHOD_NAMES.get(method, method)
 
 
-def mode_name(rule: str, mode: str) -> str:
+def mode_name(method: str, mode: str) -> str:
     """The name of a prediction mode in tables."""
     if mode != "dropout":
         return mode
-    return "MC dropout" if rule == "softmax" else "sampled + dropout"
+    return "MC dropout" if method == "softmax" else "sampled + dropout"
 
 
-def method_name(rule: str, mode: str) -> str:
+def method_name(method: str, mode: str) -> str:
     """The name of an attention method in a prediction mode."""
-    return f"{rule_name(rule)}, {mode_name(rule, mode)}"
+    return f"{attention_name(method)}, {mode_name(method, mode)}"
 
 
 def run_path(config: Path, overrides: Mapping[str, Any], seed: int, under: Path = RUNS) -> Path:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from babn.evaluation.tables import Table
-from babn_paper.experiments.naming import method_of, mode_name, rule_name
+from babn_paper.experiments.naming import attention_name, method_of, mode_name
 from babn_paper.experiments.records import Record
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.task import Task
@@ -46,7 +46,7 @@ class Line:
     @property
     def attention(self) -> str:
         """The attention method, with the settings that the cell varies."""
-        name = rule_name(method_of(self.experiment))
+        name = attention_name(method_of(self.experiment))
         label = self.label
         for end in (self.experiment["rule"], self.experiment.get("preset", "")):
             label = label.removesuffix(f"-{end}")

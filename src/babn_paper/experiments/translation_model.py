@@ -47,7 +47,7 @@ def make_translation_model(
         raise ConfigError(f"sizes has no field {', '.join(unknown)}. Its fields: {sorted(KNOWN)}.")
     tokenizer = _tokenizer(task, train, _checked(sizes["vocab_size"]))
     sizes["vocab_size"] = len(tokenizer)
-    config = experiment.rule_config()
+    config = experiment.method_config()
     if isinstance(config, LatentConfig):
         sizes |= config.sizes()
     if experiment.dropout >= 0:

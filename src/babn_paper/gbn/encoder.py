@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from babn.distributions import Gamma, Weibull, weibull_gamma
 from babn.distributions.special import log_gamma_1p, log_softplus
 from babn.errors import ConfigError
-from babn.progress import Progress
 from babn.validation import check_count
 from babn_paper.gbn.network import GammaBeliefNetwork
 from babn_paper.gbn.sampling import check_counts
@@ -173,7 +172,6 @@ def fit(
     draws: int = 2,
     rate: float = 0.01,
     seed: int = 0,
-    progress: Progress | None = None,
 ) -> list[float]:
     """Maximises the mean evidence bound with Adam and a cosine schedule of the learning rate.
 
@@ -185,7 +183,6 @@ def fit(
         draws: Draws per observation.
         rate: Initial learning rate.
         seed: Seed of batches and noise; the global random state is restored.
-        progress: Is notified of every step.
 
     Returns:
         The mean evidence bound at every step.
@@ -199,7 +196,4 @@ def fit(
         batch = counts[torch.randint(len(counts), (size,))]
         return encoder.elbo(batch, draws).mean()
 
-    title = "training the encoder"
-    return maximise(
-        bound, encoder.parameters(), title, steps=steps, rate=rate, seed=seed, progress=progress
-    )
+    return maximise(bound, encoder.parameters(), steps=steps, rate=rate, seed=seed)

@@ -70,7 +70,7 @@ def draw_tables(
     Args:
         customers: $m$, integers.
         log_shape: $\log r$, of the same shape.
-        generator: Source of randomness.
+        generator: Random number generator.
     """
     shape = log_shape.exp().flatten()
     ends = (customers.flatten() - 1).clamp(min=0).long().cumsum(0)
@@ -167,7 +167,7 @@ def sweep(
     Args:
         state: State of the chain.
         counts: The data.
-        generator: Source of randomness.
+        generator: Random number generator.
         concentration: If given, the columns of all weights, which must sum to 1, are drawn as well
             under a symmetric Dirichlet prior with this parameter. Otherwise weights are known.
     """

@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.errors import ConfigError
-from babn.progress import NoProgress, Progress
 from babn.validation import check_at_least, check_count
 from babn_paper.gbn.gibbs import State, draw_columns, sweep
 from babn_paper.gbn.network import GammaBeliefNetwork
@@ -36,7 +35,6 @@ def sample_posterior(
     thin: int = 1,
     concentration: float | None = None,
     generator: torch.Generator | None = None,
-    progress: Progress | None = None,
 ) -> Draws:
     """Draws from the posterior of all units, given counts.
 
@@ -50,8 +48,7 @@ def sample_posterior(
         concentration: If given, the weights are learned as well, under a symmetric Dirichlet prior
             with this parameter for each column. Only the sizes of the network's weights matter
             then.
-        generator: Source of randomness.
-        progress: Is notified of every sweep.
+        generator: Random number generator.
 
     Example:
         >>> network = GammaBeliefNetwork(torch.ones(1), (torch.ones(1, 1),))
@@ -66,14 +63,11 @@ def sample_posterior(
         check_at_least("concentration", concentration, 0.0, strictly=True)
     check_counts(counts, network.weights[-1].shape[-2])
     start = _start(network, len(counts), chains, concentration, generator)
-    progress = progress or NoProgress()
-    progress.begin("Gibbs sampling", warmup + draws * thin)
     kept: list[State] = []
     data = counts.expand(chains, *counts.shape)
     for number, state in enumerate(_sweeps(start, data, generator, concentration)):
         if number >= warmup and (number - warmup + 1) % thin == 0:
             kept.append(state)
-        progress.step(1)
         if len(kept) == draws:
             break
     learned = zip(*(state.network.weights for state in kept), strict=True)

@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.progress import Progress
 from babn.validation import check_count
 from babn_paper.maximise import maximise
 from babn_paper.simulation.attention_encoders import AttentionPosterior, bound_terms
@@ -19,7 +18,6 @@ def train(
     draws: int = 2,
     rate: float = 0.01,
     seed: int = 0,
-    progress: Progress | None = None,
 ) -> list[float]:
     """Maximises the evidence bound with Adam and a cosine schedule of the learning rate.
 
@@ -31,7 +29,6 @@ def train(
         draws: Draws per observation.
         rate: Initial learning rate.
         seed: Seed of data and noise; the global random state is restored.
-        progress: Is notified of every step.
 
     Returns:
         The mean bound at every step.
@@ -48,11 +45,9 @@ def train(
     return maximise(
         bound,
         [p for p in posterior.parameters() if p.requires_grad],
-        "training the posterior",
         steps=steps,
         rate=rate,
         seed=seed,
-        progress=progress,
         # A sum over observations, so that the step size of free parameters does not depend on their
         # number.
         weight=1 if seen is None else count,

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from babn.errors import DataError
-from babn.evaluation import Evaluation
+from babn.evaluation.predictions import Evaluation
 from babn.evaluation.temperature_scaling import fit_temperature
 from babn.metrics import METRICS, auroc, fpr95
 from babn.prediction.result import Prediction

@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.errors import DataError
-from babn.evaluation import Evaluation
-from babn.evaluation.predictions import ensemble
+from babn.evaluation.predictions import Evaluation, ensemble
 from babn.metrics import METRICS, Metric
 from babn.prediction.regression import mixture_nll
 from babn_paper.tasks.scores import SCORES, cross_tempered

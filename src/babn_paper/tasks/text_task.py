@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from babn.errors import ConfigError, DataError
-from babn.evaluation import Evaluation
+from babn.evaluation.predictions import Evaluation
 from babn.prediction.predict import find_logits
 from babn.prediction.result import Prediction
 from babn_paper.pretrained import load_pretrained

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.errors import ConfigError, FormatError, MissingExtraError
+from babn.errors import ConfigError, FormatError, MissingExtraError, one_line
 
 DEFAULT, NONE = "default", "none"
 """torchvision's downloaded weights, and random weights."""
@@ -102,7 +102,7 @@ def _load_weights(network: nn.Module, file: Path) -> None:
             state = torch.load(file, map_location="cpu", weights_only=True)
         network.load_state_dict(state)
     except Exception as error:  # torch and pickle raise many types
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)[:200]
         raise FormatError(
             f"weights={str(file)!r} does not fit the backbone: {reason}. Give its state_dict."
         ) from error
@@ -118,6 +118,6 @@ def _torchvision_models() -> Any:
     except (OSError, RuntimeError) as error:
         raise MissingExtraError(
             f"The installed torchvision does not match torch {torch.__version__}: "
-            f"{' '.join(str(error).split())}. Install the matching build."
+            f"{one_line(error)}. Install the matching build."
         ) from error
     return models

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.errors import ConfigError, DataError
+from babn.errors import ConfigError, DataError, one_line
 from babn.files import parse_json, replace_file, replace_text
 from babn.progress import NoProgress, Progress
 from babn_paper.tasks.vqa_data import CPU
@@ -86,7 +86,7 @@ def _grid(backbone: Backbone, settings: ExtractionSettings) -> tuple[int, int]:
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)[:200]
         raise ConfigError(
             f"size={settings.size} cannot be used with backbone={backbone.name!r}: {reason}. Give "
             "a larger size, or another backbone."

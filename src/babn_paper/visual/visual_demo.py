@@ -14,7 +14,7 @@ from babn_paper.visual.question_figure import (
     read_questions,
 )
 
-RULES = {"softmax": "softmax", "belief": "BABN"}
+METHODS = {"softmax": "softmax", "belief": "BABN"}
 """The attention methods and their names."""
 
 PARTS = {"test": 0.0, "noisy=2": 2.0, "noisy": 5.0, "noisy=10": 10.0}
@@ -42,13 +42,13 @@ class Row:
     """Measures of a model at one noise level.
 
     Attributes:
-        rule: The attention method.
+        method: The attention method.
         mode: The prediction mode.
         noise: Variance of the noise.
         measures: All measures by name.
     """
 
-    rule: str
+    method: str
     mode: str
     noise: float
     measures: dict[str, float]
@@ -68,12 +68,12 @@ class VisualOutcome:
     answers: list[tuple[str, VisualAnswer]]
     experiment: dict[str, Any]
 
-    def measures(self, rule: str, mode: str, noise: float) -> dict[str, float]:
+    def measures(self, method: str, mode: str, noise: float) -> dict[str, float]:
         """Measures of a model in one mode at one noise level."""
         return next(
             row.measures
             for row in self.rows
-            if (row.rule, row.mode, row.noise) == (rule, mode, noise)
+            if (row.method, row.mode, row.noise) == (method, mode, noise)
         )
 
 
@@ -88,17 +88,17 @@ def run_visual(folder: Path, seed: int, quick: bool, progress: Progress) -> Visu
     """
     fields = EXPERIMENT | (QUICK if quick else {}) | {"seed": seed}
     rows: list[Row] = []
-    for rule in RULES:
-        experiment = Experiment.from_dict({**fields, "rule": rule})
-        named = _Named(progress, RULES[rule])
-        found = run(experiment, folder / rule, overwrite=True, progress=named)["measures"]
-        rows += _rows(found, rule)
+    for method in METHODS:
+        experiment = Experiment.from_dict({**fields, "rule": method})
+        named = _Named(progress, METHODS[method])
+        found = run(experiment, folder / method, overwrite=True, progress=named)["measures"]
+        rows += _rows(found, method)
     return VisualOutcome(rows, example_answers(folder / "belief", seed), fields)
 
 
-def _rows(found: dict[str, dict[str, dict[str, float]]], rule: str) -> list[Row]:
+def _rows(found: dict[str, dict[str, dict[str, float]]], method: str) -> list[Row]:
     return [
-        Row(rule, mode, noise, measures)
+        Row(method, mode, noise, measures)
         for part, noise in PARTS.items()
         for mode, measures in found[part].items()
     ]

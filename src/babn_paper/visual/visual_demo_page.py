@@ -105,7 +105,7 @@ def table_rows(outcome: VisualOutcome) -> list[list[str]]:
     """The rows of the table: clean images, and those with the paper's noise."""
     return [
         [
-            method_name(row.rule, row.mode),
+            method_name(row.method, row.mode),
             f"{row.noise:g}",
             *(_percent(row.measures.get(name)) for name in COLUMNS),
         ]
@@ -124,9 +124,9 @@ def noise_figure(outcome: VisualOutcome) -> Any:
 
     curves: dict[str, dict[str, list[float]]] = {}
     for row in outcome.rows:
-        name = method_name(row.rule, row.mode)
-        of_rule = curves.setdefault(name, {measure: [] for measure in CURVES})
-        for measure, values in of_rule.items():
+        name = method_name(row.method, row.mode)
+        of_method = curves.setdefault(name, {measure: [] for measure in CURVES})
+        for measure, values in of_method.items():
             values.append(row.measures[measure])
     return noise_curves(NOISE, curves)
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def describe(
     recipe: Recipe = "textfooler",
     threat: Threat = "mean",
     *,
-    rule: str = "belief",
+    method: str = "belief",
     task: str = "sst2",
     share: float | None = 0.25,
     substituted: bool = False,
@@ -100,15 +101,15 @@ def describe(
     plan = Plan(recipe=recipe, threat=threat)
     place = AttackFolder.of(run, plan)
     place.path.mkdir(parents=True)
-    used = {kind: each.to_dict() for kind, each in Downloads().describe(recipe).items()}
+    used = {kind: asdict(each) for kind, each in Downloads().describe(recipe).items()}
     used["encoder"] |= {"substituted": substituted, "name": "MiniLM" if substituted else "USE"}
     description = {
         "format": FORMAT,
         "state": "done",
-        "identity": plan.to_dict() | {"resources": used, "model": "m0", "data": "d0"},
+        "identity": asdict(plan) | {"resources": used, "model": "m0", "data": "d0"},
         "task": task,
         "base": "albert",
-        "rule": rule,
+        "rule": method,
         "data_origin": "builtin",
         "examples": 277 if task == "rte" else 1000,  # its part has no more
         "trained_with_seed": 0,
@@ -181,12 +182,12 @@ def test_the_paper_has_a_row_for_every_attack_and_attention(tmp_path: Path) -> N
 
 def test_ours_stand_beside_the_papers(tmp_path: Path) -> None:
     shares = {"softmax": 0.1, "belief": 0.2}
-    for rule, share in shares.items():
+    for method, share in shares.items():
         for task in TASKS:
-            describe(tmp_path / f"{rule}-{task}-0", rule=rule, task=task, share=share)
-    describe(tmp_path / "belief-sst2-1", rule="belief", share=0.4)
+            describe(tmp_path / f"{method}-{task}-0", method=method, task=task, share=share)
+    describe(tmp_path / "belief-sst2-1", method="belief", share=0.4)
     describe(tmp_path / "belief-sst2-1", threat="sample", share=0.9)
-    describe(tmp_path / "belief-sst2-2", rule="belief", share=None)
+    describe(tmp_path / "belief-sst2-2", method="belief", share=None)
     table = attack_table(descriptions(sorted(tmp_path.iterdir())))
     rows = {tuple(row[:3]): row[3:] for row in table.rows}
     assert rows["TextFooler", "softmax", "mean"] == ["10.0"] * 6
@@ -196,18 +197,18 @@ def test_ours_stand_beside_the_papers(tmp_path: Path) -> None:
 
 
 def test_clear_differences_over_seeds_are_bold(tmp_path: Path) -> None:
-    for rule, share in {"softmax": 0.1, "belief": 0.2}.items():
+    for method, share in {"softmax": 0.1, "belief": 0.2}.items():
         for task in TASKS:
             for seed in (0, 1):
                 own = share + (0.01 if task == "mrpc" else 0.2) * seed
-                describe(tmp_path / f"{rule}-{task}-{seed}", rule=rule, task=task, share=own)
+                describe(tmp_path / f"{method}-{task}-{seed}", method=method, task=task, share=own)
     table = attack_table(descriptions(sorted(tmp_path.iterdir())))
     bold = {(tuple(table.rows[i][1:3]), table.columns[j]) for i, j in table.best}
     assert bold == {(("BABN", "mean"), "MRPC")}
 
 
 def test_all_numbers_of_every_attack_are_kept_and_shown(tmp_path: Path) -> None:
-    describe(tmp_path / "runs" / "a", rule="softmax", share=0.25)
+    describe(tmp_path / "runs" / "a", method="softmax", share=0.25)
     describe(tmp_path / "runs" / "b", threat="sample", share=0.5)
     found = descriptions(sorted((tmp_path / "runs").iterdir()))
     page = write_attack_table(found, tmp_path / "out", "babn attack")
@@ -231,7 +232,7 @@ def test_what_several_recipes_use_is_named_once(tmp_path: Path) -> None:
 
 
 def test_attacks_with_different_resources_are_not_compared(tmp_path: Path) -> None:
-    describe(tmp_path / "a", rule="softmax", share=0.1)
+    describe(tmp_path / "a", method="softmax", share=0.1)
     describe(tmp_path / "b", share=0.2, substituted=True)
     table = attack_table(descriptions([tmp_path / "a", tmp_path / "b"]))
     assert not table.best

@@ -97,11 +97,11 @@ def test_asking_leaves_the_model_and_the_global_generator_alone(task_model: Task
     task_model.model.eval()
 
 
-def test_threats_follow_from_the_rule() -> None:
+def test_threats_follow_from_the_method() -> None:
     softmax = Experiment(task="sst2", model="small", rule="softmax")
     assert threats_for(softmax) == threats_for(softmax, "sample,mean") == ("mean",)
-    for rule in ("bam", "belief", "mc-dropout"):
-        random = Experiment(task="sst2", model="small", rule=rule)
+    for method in ("bam", "belief", "mc-dropout"):
+        random = Experiment(task="sst2", model="small", rule=method)
         assert threats_for(random) == ("mean", "sample", "average")
         assert threats_for(random, "sample") == ("sample",)
         assert threats_for(random, "average, mean") == ("mean", "average")

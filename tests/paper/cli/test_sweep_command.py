@@ -51,9 +51,9 @@ def test_several_grids_run_together_and_have_tables_of_their_own(
     monkeypatch.setattr(sys, "argv", ["babn", *words])
     done = CliRunner().invoke(app(), words)
     assert done.exit_code == 0, done.output
-    for name, rule, other in (("one", "softmax", "two"), ("two", "bam", "one")):
+    for name, method, other in (("one", "softmax", "two"), ("two", "bam", "one")):
         records, command = load_records(Path("runs") / name / "results.json")
-        assert [record.experiment["rule"] for record in records] == [rule]
+        assert [record.experiment["rule"] for record in records] == [method]
         assert f"{name}.toml" in command and f"{other}.toml" not in command
 
 

@@ -43,11 +43,11 @@ def test_ours_differs_from_the_published_method_in_the_preset_alone(name: str) -
 
 def test_settings_stand_on_top_of_a_preset() -> None:
     fields = {"task": "mrpc", "model": "small"}
-    assert Experiment(**fields, preset="paper").rule_config() == babn.BeliefConfig.paper()
-    assert Experiment(**fields, preset="default").rule_config() == babn.BeliefConfig()
+    assert Experiment(**fields, preset="paper").method_config() == babn.BeliefConfig.paper()
+    assert Experiment(**fields, preset="default").method_config() == babn.BeliefConfig()
     released = Experiment(**fields, preset="released", settings={"rho": 4})
-    assert released.rule_config() == babn.BeliefConfig.released_settings(rho=4.0)
-    assert Experiment(**fields).rule_config() == babn.BeliefConfig.pairs()
+    assert released.method_config() == babn.BeliefConfig.released_settings(rho=4.0)
+    assert Experiment(**fields).method_config() == babn.BeliefConfig.pairs()
     with pytest.raises(ConfigError, match="preset='paper' is not possible with rule='bam'"):
         Experiment(**fields, rule="bam", preset="paper")
 
@@ -93,7 +93,7 @@ METHODS = ("softmax", "bam", "belief", "default")
 def test_table_1_has_every_cell_with_the_papers_settings() -> None:
     cells = {name.partition("/")[2] for name in built_in("table1")}
     tasks = ["mrpc", "cola", "rte", "mnli", "qnli", "qqp", "sst2", "stsb", "squad1.1", "squad2.0"]
-    assert cells == {f"{task}-{rule}" for task in tasks for rule in METHODS}
+    assert cells == {f"{task}-{method}" for task in tasks for method in METHODS}
     for task in tasks:
         of_task = [
             read_experiment(BUILT_IN / f"table1/{task}-{r}.toml") for r in ("softmax", "bam")
@@ -177,8 +177,8 @@ def test_runs_that_differ_have_folders_that_differ() -> None:
     )
 
 
-def test_the_rule_has_the_settings() -> None:
-    config = tiny(settings={"rho": 3.0, "kl_weight": 0.5}).rule_config()
+def test_the_method_has_the_settings() -> None:
+    config = tiny(settings={"rho": 3.0, "kl_weight": 0.5}).method_config()
     assert isinstance(config, babn.BeliefConfig)
     assert config.rho == 3.0
     assert tiny(settings={"kl_weight": 0.5}, kl_warmup=1.0).annealing().at(50, 100) == 0.25

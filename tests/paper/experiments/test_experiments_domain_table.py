@@ -10,7 +10,7 @@ domain_tables = SCRIPT["domain_tables"]
 MODES = {"softmax": ("mean", "dropout"), "belief": ("mean", "sampled")}
 
 
-def run(rule: str, setting: str, seed: int, dev: float, out: float) -> Record:
+def run(method: str, setting: str, seed: int, dev: float, out: float) -> Record:
     """A run of NLI with such an NLL, a tenth of it as ECE, and half of both with a temperature."""
     numbers = {"dev": dev, "test": dev, "out": out}
     measures = {
@@ -20,12 +20,12 @@ def run(rule: str, setting: str, seed: int, dev: float, out: float) -> Record:
                 for name, share in (("NLL", 1), ("ECE-10", 0.1))
                 for suffix in ("", " + TS", " + TS (in domain)")
             }
-            for mode in MODES[rule]
+            for mode in MODES[method]
         }
         for part, nll in numbers.items()
     }
-    label = f"nli-{rule}{setting}"
-    experiment = {"task": "nli", "rule": rule, "seed": seed}
+    label = f"nli-{method}{setting}"
+    experiment = {"task": "nli", "rule": method, "seed": seed}
     return Record(label, experiment, {"measures": measures}, {})
 
 

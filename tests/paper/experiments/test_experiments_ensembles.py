@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from small_experiments import tiny
 
-from babn.evaluation import Evaluation
+from babn.evaluation.predictions import Evaluation
 from babn_paper.experiments.evaluation import measure
 from babn_paper.experiments.jobs import Job
 from babn_paper.experiments.records import collect

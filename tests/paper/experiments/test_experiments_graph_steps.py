@@ -116,10 +116,10 @@ class NoValues(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("rule", ["softmax", "belief"])
+@pytest.mark.parametrize("method", ["softmax", "belief"])
 @pytest.mark.parametrize("fields", [{}, IMAGES], ids=["texts", "images"])
-def test_no_value_decides_what_a_recorded_step_does(fields: dict[str, Any], rule: str) -> None:
-    state = prepare_training(tiny(rule=rule, **fields))
+def test_no_value_decides_what_a_recorded_step_does(fields: dict[str, Any], method: str) -> None:
+    state = prepare_training(tiny(rule=method, **fields))
     state.model.train()
     (micro,) = state.micro_batches(0)
     with static_shapes(keys_in_order=True), NoValues():
@@ -165,7 +165,7 @@ def test_recordings_of_a_gpu_train_as_steps_do(fields: dict[str, Any], tmp_path:
 
 
 @pytest.mark.gpu
-def test_noise_and_weight_of_the_divergence_change_from_replay_to_replay() -> None:
+def test_noise_and_weight_of_the_kl_change_from_replay_to_replay() -> None:
     state = prepare_training(tiny(graphs=True))
     state.model.train()
     with ExitStack() as stack:

@@ -43,11 +43,11 @@ def grid_of(text: str, folder: Path) -> Grid:
     return read_grid(path)
 
 
-def test_a_rule_may_have_seeds_of_its_own(tmp_path: Path) -> None:
+def test_a_method_may_have_seeds_of_its_own(tmp_path: Path) -> None:
     text = GRID.replace("[rules.softmax]\n", "[rules.softmax]\nseeds = [5, 6, 7]\n")
     jobs = grid_of(text, tmp_path).jobs({})
-    seeds = {rule: {job.experiment.seed for job in jobs if job.experiment.rule == rule}
-             for rule in ("softmax", "belief")}  # fmt: skip
+    seeds = {method: {job.experiment.seed for job in jobs if job.experiment.rule == method}
+             for method in ("softmax", "belief")}  # fmt: skip
     assert seeds == {"softmax": {5, 6, 7}, "belief": {0, 1}}
 
 
@@ -63,7 +63,7 @@ def test_fields_tried_together_may_have_seeds_of_their_own(tmp_path: Path) -> No
     assert tried["mrpc-belief+learning_rate=0.001+steps=7"] == {3}
 
 
-def test_a_grid_is_tasks_by_rules_by_values_to_try(tmp_path: Path) -> None:
+def test_a_grid_is_tasks_by_methods_by_values_to_try(tmp_path: Path) -> None:
     grid = grid_of(GRID, tmp_path)
     cells = {cell.label: cell.values for cell in grid.cells}
     assert len(cells) == 2 * (2 + 4)
@@ -148,8 +148,8 @@ def test_tables_are_in_the_papers_order() -> None:
     of_task = table_grid("table2", [0]).cells[:11]
     models = [cell.values["model"].rpartition("/")[2] for cell in of_task]
     assert models == ["decomposable", "esim", *["bert-base-uncased"] * 4, *["roberta-base"] * 5]
-    rules = [cell.label.removeprefix("nli-roberta") for cell in of_task[6:]]
-    assert rules == ["-softmax", "+label_smoothing=0.1-softmax", "-bam", "-belief", "-default"]
+    methods = [cell.label.removeprefix("nli-roberta") for cell in of_task[6:]]
+    assert methods == ["-softmax", "+label_smoothing=0.1-softmax", "-bam", "-belief", "-default"]
     assert [c.label for c in select_tasks(grid, "rte").cells] == [
         "rte-softmax",
         "rte-bam",

@@ -115,12 +115,12 @@ def test_another_number_of_samples_can_be_asked_for(done: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("rule", ["softmax", "bam", "belief", "mc-dropout"])
+@pytest.mark.parametrize("method", ["softmax", "bam", "belief", "mc-dropout"])
 @pytest.mark.parametrize("task", ["mrpc", "stsb"])
-def test_every_rule_runs(rule: str, task: str, tmp_path: Path) -> None:
-    results = run(tiny(rule=rule, task=task, steps=2), tmp_path / "run")
+def test_every_method_runs(method: str, task: str, tmp_path: Path) -> None:
+    results = run(tiny(rule=method, task=task, steps=2), tmp_path / "run")
     modes = results["measures"]["dev"]
-    assert set(modes) == {"mean", "dropout" if rule == "softmax" else "sampled"}
+    assert set(modes) == {"mean", "dropout" if method == "softmax" else "sampled"}
     assert all(math.isfinite(v) for values in modes.values() for v in values.values())
 
 

@@ -21,9 +21,9 @@ from babn_paper.experiments.result_tables import (
 from babn_paper.experiments.results_page import main_table, page, write_results
 
 
-def record(rule: str, seed: int, score: float | None, **modes: Any) -> Record:
-    paper = {"accuracy": "86.5"} if rule == "softmax" else {}
-    experiment = Experiment.from_dict(TINY | {"rule": rule, "seed": seed, "paper": paper})
+def record(method: str, seed: int, score: float | None, **modes: Any) -> Record:
+    paper = {"accuracy": "86.5"} if method == "softmax" else {}
+    experiment = Experiment.from_dict(TINY | {"rule": method, "seed": seed, "paper": paper})
     results: dict[str, Any] = {}
     if score is not None:
         mean = {"accuracy": score, "NLL": 1 - score, "ECE-10": 0.1, "ECE-10 + TS": 0.05}
@@ -34,7 +34,7 @@ def record(rule: str, seed: int, score: float | None, **modes: Any) -> Record:
         "machine": {"gpu": "a GPU"},
         "versions": {"torch": "2"},
     }
-    return Record(f"mrpc-{rule}", experiment.to_dict(), results, environment)
+    return Record(f"mrpc-{method}", experiment.to_dict(), results, environment)
 
 
 RECORDS = [

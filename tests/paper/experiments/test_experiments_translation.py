@@ -30,7 +30,7 @@ from babn_paper.tasks.catalogue import find_task
 
 pytestmark = pytest.mark.thorough
 
-RULES = ("softmax", "va-enum", "va-sample", "bam", "belief")
+METHODS = ("softmax", "va-enum", "va-sample", "bam", "belief")
 
 TINY: dict[str, Any] = {
     "task": "translation",
@@ -60,18 +60,18 @@ def tiny(**fields: Any) -> Experiment:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    for rule in RULES:
-        run(tiny(rule=rule), folder / f"translation-{rule}" / "seed-0")
+    for method in METHODS:
+        run(tiny(rule=method), folder / f"translation-{method}" / "seed-0")
     return folder
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_every_rule_trains_translates_and_is_judged(runs: Path, rule: str) -> None:
-    place = RunFolder(runs / f"translation-{rule}" / "seed-0")
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_translates_and_is_judged(runs: Path, method: str) -> None:
+    place = RunFolder(runs / f"translation-{method}" / "seed-0")
     results = place.read_results()
     assert list(results["measures"]) == ["dev", "test"]
     modes = results["measures"]["test"]
-    assert list(modes) == ["mean", "dropout" if rule == "softmax" else "sampled"]
+    assert list(modes) == ["mean", "dropout" if method == "softmax" else "sampled"]
     for mode, found in modes.items():
         assert found["sentences"] == 6
         assert {"BLEU", "sacreBLEU", "chrF", "chrF~entropy Spearman"} <= set(found)
@@ -85,13 +85,13 @@ def test_every_rule_trains_translates_and_is_judged(runs: Path, rule: str) -> No
     assert results["words_per_second"] > 0
     for line in read_log(place):
         assert line["loss"] == pytest.approx(line["nll"] + line["kl_weight"] * line["kl"], rel=1e-4)
-        assert (line["kl"] != 0) == (rule != "softmax")
+        assert (line["kl"] != 0) == (method != "softmax")
     assert remeasure(place.path)["measures"].keys() == results["measures"].keys()
 
 
 def test_the_saved_model_answers_alike(runs: Path) -> None:
-    for rule in ("va-sample", "belief"):
-        place = RunFolder(runs / f"translation-{rule}" / "seed-0")
+    for method in ("va-sample", "belief"):
+        place = RunFolder(runs / f"translation-{method}" / "seed-0")
         before = {p.parent.name: p.read_text() for p in place.answers.rglob("*.jsonl")}
         scores = place.read_results()["measures"]["dev"]["sampled"]
         again = evaluate(place.path)["measures"]["dev"]["sampled"]
@@ -102,11 +102,11 @@ def test_the_saved_model_answers_alike(runs: Path) -> None:
             assert new == old
 
 
-@pytest.mark.parametrize("rule", ["belief", pytest.param("va-sample", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["belief", pytest.param("va-sample", marks=pytest.mark.slow)])
 def test_a_run_that_goes_on_comes_to_the_same_weights(
-    runs: Path, tmp_path: Path, rule: str
+    runs: Path, tmp_path: Path, method: str
 ) -> None:
-    experiment = tiny(rule=rule, checkpoint_every=1, options={**TINY["options"], "test_limit": 1})
+    experiment = tiny(rule=method, checkpoint_every=1, options={**TINY["options"], "test_limit": 1})
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     run(experiment, whole)
     with pytest.raises(RuntimeError, match="crash"):
@@ -116,7 +116,7 @@ def test_a_run_that_goes_on_comes_to_the_same_weights(
 
 
 def test_the_table_has_the_papers_numbers(runs: Path) -> None:
-    jobs = [Job(tiny(rule=r), runs / f"translation-{r}" / "seed-0", "") for r in RULES]
+    jobs = [Job(tiny(rule=r), runs / f"translation-{r}" / "seed-0", "") for r in METHODS]
     table = main_table(collect(jobs))
     assert {len(row) for row in table.rows} == {len(table.columns)}
     assert [row[0] for row in table.rows if row[1] == "mean"] == [
@@ -129,14 +129,14 @@ def test_the_table_has_the_papers_numbers(runs: Path) -> None:
     text = page(collect(jobs), "Table 4", "babn reproduce table4")
     assert "nrefs:1" in text
     assert "ECE" not in text
-    missing = [Job(tiny(rule=r), runs / "none" / r, "") for r in RULES]
+    missing = [Job(tiny(rule=r), runs / "none" / r, "") for r in METHODS]
     empty = main_table(collect(missing))
     assert {len(row) for row in empty.rows} == {len(empty.columns)}
 
 
 def test_table_4_has_the_papers_settings() -> None:
     grid = table_grid("table4", [0])
-    assert [cell.values["rule"] for cell in grid.cells] == [*RULES, "belief"]
+    assert [cell.values["rule"] for cell in grid.cells] == [*METHODS, "belief"]
     for cell in grid.cells:
         experiment = read_experiment(BUILT_IN / f"table4/{cell.label}.toml")
         assert (experiment.learning_rate, experiment.dropout) == (3e-4, 0.3)
@@ -196,8 +196,8 @@ def test_a_file_keeps_its_lines(runs: Path, tmp_path: Path) -> None:
     assert (done.lines, out.read_text()) == (0, "")
 
 
-@pytest.mark.parametrize("rule", ["belief", pytest.param("va-enum", marks=pytest.mark.slow)])
-def test_samples_do_not_depend_on_batches(runs: Path, tmp_path: Path, rule: str) -> None:
+@pytest.mark.parametrize("method", ["belief", pytest.param("va-enum", marks=pytest.mark.slow)])
+def test_samples_do_not_depend_on_batches(runs: Path, tmp_path: Path, method: str) -> None:
     file = tmp_path / "in.txt"
     file.write_text(ODD, encoding="utf-8", newline="")
     found = []
@@ -205,7 +205,7 @@ def test_samples_do_not_depend_on_batches(runs: Path, tmp_path: Path, rule: str)
         out = tmp_path / f"{batch}.jsonl"
         # Two beams of a model that has learnt little may differ by less than rounding.
         settings = TranslationSettings(samples=3, batch=batch, json=True, beam=1)
-        translate_file(runs / f"translation-{rule}/seed-0", file, out, settings)
+        translate_file(runs / f"translation-{method}/seed-0", file, out, settings)
         found.append([json.loads(line) for line in out.read_text().splitlines()])
     for one, other in zip(found[0], found[1], strict=True):
         assert one["translation"] == other["translation"]
@@ -239,10 +239,10 @@ def test_the_command_translates_and_refuses_in_one_line(runs: Path, tmp_path: Pa
 # Some processors have no bfloat16 for such odd sizes, and torch says that it goes another way.
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", ["va-enum", "va-sample", "belief"])
-def test_mixed_precision_trains_and_translates(tmp_path: Path, rule: str) -> None:
+@pytest.mark.parametrize("method", ["va-enum", "va-sample", "belief"])
+def test_mixed_precision_trains_and_translates(tmp_path: Path, method: str) -> None:
     options = {**TINY["options"], "test_limit": 2}
-    experiment = tiny(rule=rule, precision="bfloat16", steps=2, keep_model=False, options=options)
+    experiment = tiny(rule=method, precision="bfloat16", steps=2, keep_model=False, options=options)
     results = run(experiment, tmp_path / "run")
     assert all(math.isfinite(line["loss"]) for line in read_log(RunFolder(tmp_path / "run")))
     assert results["measures"]["dev"]["sampled"]["sentences"] == 2

@@ -61,15 +61,15 @@ def test_belief_maps_are_as_long_as_images_have_regions() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule",
+    "method",
     ["softmax", "bam", "belief"],
 )
 @pytest.mark.slow
-def test_shapes_can_be_learnt(rule: str) -> None:
+def test_shapes_can_be_learnt(method: str) -> None:
     """Twenty questions by heart, with attention of every kind."""
     torch.manual_seed(0)
     state = prepare_training(
-        tiny(rule=rule, settings={} if rule == "softmax" else {"kl_weight": 0.0})
+        tiny(rule=method, settings={} if method == "softmax" else {"kl_weight": 0.0})
     )
     batch = state.data.batch(torch.arange(20))
     optimizer = torch.optim.Adam(state.model.parameters(), 1e-3)
@@ -94,7 +94,7 @@ def test_table_5_and_the_ablation_have_the_papers_cells() -> None:
         0.98,
     )
     ablation = [read_experiment(find_config(name)) for name in built_in("ablation")]
-    configs = [e.rule_config() for e in ablation]
+    configs = [e.method_config() for e in ablation]
     pairs = {(c.rho, c.sigma) for c in configs}
     assert pairs == {(0.0, 1e-6), (1.5, 0.0), (1.5, 1e-6)}
     for cell in quick(table_grid("table5", [0])).cells:
@@ -145,9 +145,9 @@ def test_sizes_are_for_images_only() -> None:
         tiny(beta2=1.0)
 
 
-def record(label: str, rule: str, mode: str, accuracy: float, pavpu: float) -> Record:
+def record(label: str, method: str, mode: str, accuracy: float, pavpu: float) -> Record:
     paper = {"accuracy (test)": "66.92", "accuracy (noisy)": "64.40", "PAvPU (test)": "72.21"}
-    experiment = {"task": "vqa2", "model": "mcan", "rule": rule, "seed": 0, "paper": paper}
+    experiment = {"task": "vqa2", "model": "mcan", "rule": method, "seed": 0, "paper": paper}
     values = {"accuracy": accuracy, "PAvPU (p<0.05)": pavpu}
     measures = {part: {mode: values} for part in ("test", "noisy")}
     return Record(label, experiment, {"measures": measures, "parameters": 1}, {})

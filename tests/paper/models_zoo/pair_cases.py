@@ -39,7 +39,7 @@ CONFIGS: dict[str, Any] = {
 }
 KINDS = tuple(CONFIGS)
 
-RULES = {
+METHODS = {
     "softmax": babn.SoftmaxConfig(),
     "bam": babn.BamConfig(kl_reduction="sum"),
     "belief": babn.BeliefConfig.pairs(max_length=16, sigma=0.1, kl_reduction="sum"),
@@ -66,8 +66,8 @@ def enlarged(model: nn.Module, std: float = 0.5) -> nn.Module:
     return model
 
 
-def converted(kind: str, rule: str) -> Any:
-    model = babn.convert(classifier(kind), RULES[rule])
+def converted(kind: str, method: str) -> Any:
+    model = babn.convert(classifier(kind), METHODS[method])
     enlarged(model.babn, 0.3)
     return model
 

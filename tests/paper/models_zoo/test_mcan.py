@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from visual_cases import REGIONS, RULES, SIZES, WORDS, batch, converted, labels, model
+from visual_cases import METHODS, REGIONS, SIZES, WORDS, batch, converted, labels, model
 
 import babn
 from babn.errors import ConfigError
@@ -148,10 +148,10 @@ def test_softmax_changes_nothing() -> None:
     assert torch.equal(babn.revert(net)(**given).logits, before)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_padding_changes_nothing(rule: str) -> None:
-    """Also not in the divergence, of which a batch has the mean over its examples."""
-    net = converted(rule)
+@pytest.mark.parametrize("method", METHODS)
+def test_padding_changes_nothing(method: str) -> None:
+    """Also not in the KL, of which a batch has the mean over its examples."""
+    net = converted(method)
     singles = [batch([i]) for i in range(3)]
     logits, kls = [], []
     for single in singles:
@@ -162,22 +162,22 @@ def test_padding_changes_nothing(rule: str) -> None:
     for given in (batch(), batch(extra=3)):
         torch.testing.assert_close(net(**given).logits, torch.cat(logits), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(babn.kl_per_layer(net), means, rtol=1e-4, atol=1e-6)
-    assert len(means) == (0 if rule == "softmax" else 6)
+    assert len(means) == (0 if method == "softmax" else 6)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_masked_keys_get_no_weight(rule: str) -> None:
-    net = converted(rule)
+@pytest.mark.parametrize("method", METHODS)
+def test_masked_keys_get_no_weight(method: str) -> None:
+    net = converted(method)
     for each in babn.attention_maps(net, batch(extra=2)):
         lengths = REGIONS if "image" in each.name and "self" in each.name else WORDS
         beyond = torch.arange(each.mean.shape[-1]) >= torch.tensor(lengths)[:, None]
         assert (each.mean.amax(2).transpose(1, 2)[beyond] == 0).all()
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_gradients_reach_every_parameter(rule: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients_reach_every_parameter(method: str) -> None:
     torch.manual_seed(0)
-    net = converted(rule).train()
+    net = converted(method).train()
     net(**batch(), labels=labels()).loss.backward()
 
     for name, parameter in net.named_parameters():
@@ -188,9 +188,9 @@ def test_gradients_reach_every_parameter(rule: str) -> None:
             assert parameter.grad.abs().max() > 0, name
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_saved_and_loaded(rule: str, tmp_path: Path) -> None:
-    net, given = converted(rule), batch()
+@pytest.mark.parametrize("method", METHODS)
+def test_saved_and_loaded(method: str, tmp_path: Path) -> None:
+    net, given = converted(method), batch()
     net.save_pretrained(tmp_path / "whole")
     loaded = babn.load(tmp_path / "whole").eval()
 
@@ -198,9 +198,9 @@ def test_saved_and_loaded(rule: str, tmp_path: Path) -> None:
     assert torch.equal(loaded(**given).logits, net(**given).logits)
 
 
-@pytest.mark.parametrize("rule", ["bam", "belief", "heads"])
-def test_samples_are_probabilities_of_each_answer(rule: str) -> None:
-    found = babn.predict(converted(rule), batch(), 4)
+@pytest.mark.parametrize("method", ["bam", "belief", "heads"])
+def test_samples_are_probabilities_of_each_answer(method: str) -> None:
+    found = babn.predict(converted(method), batch(), 4)
 
     assert found.activation == "sigmoid"
     assert found.sample_probs.shape == (4, 3, 4)
@@ -252,9 +252,9 @@ def test_sizes_that_cannot_work_are_refused() -> None:
         McanConfig(stem_channels=[8])
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_half_precision_is_close_and_trains(rule: str) -> None:
-    asked = converted(rule).eval()
+@pytest.mark.parametrize("method", METHODS)
+def test_half_precision_is_close_and_trains(method: str) -> None:
+    asked = converted(method).eval()
     full = asked(**batch()).logits
     with torch.autocast("cpu", torch.bfloat16):
         half = asked(**batch())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from pair_cases import KINDS, PAIRS, RULES, SEP, chooser, classifier, converted, encoded
+from pair_cases import KINDS, METHODS, PAIRS, SEP, chooser, classifier, converted, encoded
 from torch import Tensor
 
 import babn
@@ -17,7 +17,7 @@ STOCHASTIC = ("bam", "belief", "heads")
 LABELS = torch.tensor([0, 1, 2])
 
 
-def divergences(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+def kl_values(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     model(**batch)
     return babn.kl_per_layer(model)
 
@@ -66,26 +66,26 @@ def test_the_mean_is_softmax_without_scale_noise(kind: str) -> None:
     torch.testing.assert_close(model(**batch).logits, before, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_padding_changes_nothing(kind: str, rule: str) -> None:
-    """Also not in the divergence, of which a batch has the mean over its examples."""
-    model = converted(kind, rule)
+def test_padding_changes_nothing(kind: str, method: str) -> None:
+    """Also not in the KL, of which a batch has the mean over its examples."""
+    model = converted(kind, method)
     singles = [encoded([pair]) for pair in PAIRS]
     logits = torch.cat([model(**single).logits for single in singles])
-    kl = [divergences(model, single) for single in singles]
+    kl = [kl_values(model, single) for single in singles]
     means = {name: torch.stack([each[name] for each in kl]).mean() for name in kl[0]}
 
     for batch in (encoded(PAIRS), encoded(PAIRS, extra=3), encoded(PAIRS, extra=3, left=True)):
         torch.testing.assert_close(model(**batch).logits, logits, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(divergences(model, batch), means, rtol=1e-4, atol=0)
-    assert (len(means) > 0) == (rule != "softmax")
+        torch.testing.assert_close(kl_values(model, batch), means, rtol=1e-4, atol=0)
+    assert (len(means) > 0) == (method != "softmax")
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_masked_keys_get_no_weight(kind: str, rule: str) -> None:
-    model = converted(kind, rule)
+def test_masked_keys_get_no_weight(kind: str, method: str) -> None:
+    model = converted(kind, method)
     lengths = {
         "premise": torch.tensor([len(a) + 1 for a, _ in PAIRS]),
         "hypothesis": torch.tensor([len(b) + 1 for _, b in PAIRS]),
@@ -100,12 +100,12 @@ def test_masked_keys_get_no_weight(kind: str, rule: str) -> None:
         torch.testing.assert_close(each.mean.sum(-1), rows[:, None].float())
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_reach_every_parameter(kind: str, rule: str) -> None:
+def test_gradients_reach_every_parameter(kind: str, method: str) -> None:
     torch.manual_seed(0)
-    model = converted(kind, rule)
-    model.eval() if rule == "softmax" else model.train()
+    model = converted(kind, method)
+    model.eval() if method == "softmax" else model.train()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -117,10 +117,10 @@ def test_gradients_reach_every_parameter(kind: str, rule: str) -> None:
         assert parameter.grad.abs().max() > 0, name
 
 
-@pytest.mark.parametrize("rule", STOCHASTIC)
+@pytest.mark.parametrize("method", STOCHASTIC)
 @pytest.mark.parametrize("kind", KINDS)
-def test_samples_differ_and_can_be_repeated(kind: str, rule: str) -> None:
-    model = converted(kind, rule)
+def test_samples_differ_and_can_be_repeated(kind: str, method: str) -> None:
+    model = converted(kind, method)
     first, again, other = (babn.predict(model, encoded(PAIRS), 4, seed=s) for s in (0, 0, 1))
 
     assert first.sample_probs.shape == (4, 3, 3)
@@ -129,10 +129,10 @@ def test_samples_differ_and_can_be_repeated(kind: str, rule: str) -> None:
     assert first.sample_probs.std(0).max() > 0
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_saved_and_loaded(kind: str, rule: str, tmp_path: Path) -> None:
-    model, batch = converted(kind, rule), encoded(PAIRS)
+def test_saved_and_loaded(kind: str, method: str, tmp_path: Path) -> None:
+    model, batch = converted(kind, method), encoded(PAIRS)
     model.save_pretrained(tmp_path / "whole")
     loaded = babn.load(tmp_path / "whole").eval()
     assert type(loaded) is type(model)
@@ -145,7 +145,7 @@ def test_saved_and_loaded(kind: str, rule: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_choosers_convert_too(kind: str, tmp_path: Path) -> None:
-    model = babn.convert(chooser(kind), RULES["belief"])
+    model = babn.convert(chooser(kind), METHODS["belief"])
     batch = {name: x[None] for name, x in encoded(PAIRS).items()}
     model.train()(**batch, labels=torch.tensor([1])).loss.backward()
     model.eval().save_pretrained(tmp_path)
@@ -181,13 +181,13 @@ def test_a_text_without_a_counterpart_is_no_trouble(kind: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("rule", [None, *RULES])
+@pytest.mark.parametrize("method", [None, *METHODS])
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_is_no_trouble_on_a_gpu(
-    kind: str, rule: str | None, precision: torch.dtype
+    kind: str, method: str | None, precision: torch.dtype
 ) -> None:
     """Rows of queries that are padding have no key at all, which kernels must stand."""
-    model = (classifier(kind) if rule is None else converted(kind, rule)).cuda().train()
+    model = (classifier(kind) if method is None else converted(kind, method)).cuda().train()
     batch = {name: x.cuda() for name, x in encoded(PAIRS, extra=3).items()}
     with torch.autocast("cuda", precision, enabled=precision != torch.float32):
         output = model(**batch, labels=LABELS.cuda())

@@ -50,17 +50,17 @@ def vectors(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("model", "rule"),
+    ("model", "method"),
     [
         ("decomposable", "softmax"),
         pytest.param("esim", "softmax", marks=pytest.mark.slow),
         ("esim", "belief"),
     ],
 )
-def test_from_beginning_to_end(model: str, rule: str, tmp_path: Path) -> None:
-    results = run(tiny(model=model, rule=rule), tmp_path / "run")
+def test_from_beginning_to_end(model: str, method: str, tmp_path: Path) -> None:
+    results = run(tiny(model=model, rule=method), tmp_path / "run")
     modes = results["measures"]["dev"]
-    assert "mean" in modes and ("sampled" in modes) == (rule == "belief")
+    assert "mean" in modes and ("sampled" in modes) == (method == "belief")
     assert all(math.isfinite(v) for values in modes.values() for v in values.values())
     config = json.loads((tmp_path / "run/model/config.json").read_text())
     assert config["model_type"] == f"babn-{model}"

@@ -74,11 +74,11 @@ def test_texts_without_tokens_are_no_trouble(kind: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["decomposable", "esim"])
-@pytest.mark.parametrize("rule", [None, babn.BeliefConfig.pairs(max_length=8, rho=1.0)])
-def test_learning_whether_a_word_stands_in_a_text(kind: str, rule: Any) -> None:
+@pytest.mark.parametrize("method", [None, babn.BeliefConfig.pairs(max_length=8, rho=1.0)])
+def test_learning_whether_a_word_stands_in_a_text(kind: str, method: Any) -> None:
     torch.manual_seed(0)
     model = type(classifier(kind))(classifier(kind, **TRAINED).config).train()
-    model = model if rule is None else babn.convert(model, rule)
+    model = model if method is None else babn.convert(model, method)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     batch, labels = toy_pairs(64)
     for _ in range(40):

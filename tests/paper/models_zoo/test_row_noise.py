@@ -49,9 +49,9 @@ def test_noise_has_the_distribution_of_its_samples(family: Family, name: NoiseNa
 
 
 def test_dropped_weights_are_drawn_by_rows() -> None:
-    rule = babn.McDropoutConfig(p=0.5).build(ChainShape(1, 4, (0,)))
+    method = babn.McDropoutConfig(p=0.5).build(ChainShape(1, 4, (0,)))
     phi, key = torch.randn(2, 1, 6, 5), torch.randn(2, 1, 5, 4)
-    both = rule(0, Scores(phi, None, key), None).sample_weights(RowNoiseSource([4, 5]))
-    alone = rule(0, Scores(phi[1:], None, key[1:]), None).sample_weights(RowNoiseSource([5]))
+    both = method(0, Scores(phi, None, key), None).sample_weights(RowNoiseSource([4, 5]))
+    alone = method(0, Scores(phi[1:], None, key[1:]), None).sample_weights(RowNoiseSource([5]))
     torch.testing.assert_close(both[1:], alone)
     assert 0 < (both == 0).double().mean() < 1

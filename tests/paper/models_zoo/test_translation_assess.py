@@ -31,9 +31,9 @@ def entropy(probs: Tensor) -> Tensor:
     return -torch.xlogy(probs, probs).sum(-1)
 
 
-@pytest.mark.parametrize("rule", ["softmax", "belief", *VARIATIONAL])
-def test_the_mean_is_that_of_teacher_forcing(rule: str) -> None:
-    model, inputs = model_of(rule), batch()
+@pytest.mark.parametrize("method", ["softmax", "belief", *VARIATIONAL])
+def test_the_mean_is_that_of_teacher_forcing(method: str) -> None:
+    model, inputs = model_of(method), batch()
     labels = inputs.pop("labels")
     logits = model(**inputs, labels=labels).logits.detach()
     found = assess(model, inputs, labels)
@@ -44,10 +44,10 @@ def test_the_mean_is_that_of_teacher_forcing(rule: str) -> None:
     assert (found.spread == 0).all()
 
 
-@pytest.mark.parametrize("rule", STOCHASTIC)
-def test_samples_are_those_of_attention(rule: str) -> None:
+@pytest.mark.parametrize("method", STOCHASTIC)
+def test_samples_are_those_of_attention(method: str) -> None:
     """Against probabilities of single passes with the same noise."""
-    model, inputs = model_of(rule), batch()
+    model, inputs = model_of(method), batch()
     labels = inputs.pop("labels")
     found = assess(model, inputs, labels, samples=5, seed=1)
     from babn.attention.noise_source import fold_in
@@ -67,9 +67,9 @@ def test_samples_are_those_of_attention(rule: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("rule", SAMPLED)
-def test_a_sentence_has_its_noise_in_every_batch(rule: str) -> None:
-    model = model_of(rule)
+@pytest.mark.parametrize("method", SAMPLED)
+def test_a_sentence_has_its_noise_in_every_batch(method: str) -> None:
+    model = model_of(method)
     fields: dict[str, Any] = {"max_length": 6, "samples": 3, "seed": 4}
     together = translate(model, sources(SOURCES, extra=2), 3, **fields)
     labels = padded([[5, 6, 3], [7, 3], [3]], IGNORED)

@@ -10,8 +10,8 @@ from translation_cases import (
     BOS,
     EOS,
     IGNORED,
+    METHODS,
     PAD,
-    RULES,
     SOURCES,
     VARIATIONAL,
     batch,
@@ -27,16 +27,16 @@ from babn_paper.models import Translations, translate
 
 pytestmark = pytest.mark.thorough
 
-ALL = (*RULES, "va-enum", "feeding", "feeding va-enum")
+ALL = (*METHODS, "va-enum", "feeding", "feeding va-enum")
 STOCHASTIC = ("bam", "belief", "heads")
 
 
-def model_of(rule: str, end: float | None = None) -> Any:
+def model_of(method: str, end: float | None = None) -> Any:
     """A model whose targets end neither at once nor never, unless `end` says so."""
-    feeds, rule = rule.startswith("feeding"), rule.removeprefix("feeding").strip() or "belief"
+    feeds, method = method.startswith("feeding"), method.removeprefix("feeding").strip() or "belief"
     fields = {"decoder": "input-feeding"} if feeds else {}
-    latent = rule in VARIATIONAL
-    made = translator(attention=rule, **fields) if latent else converted(rule, **fields)
+    latent = method in VARIATIONAL
+    made = translator(attention=method, **fields) if latent else converted(method, **fields)
     usual = 2.5 if latent else 0.8 if feeds else -1.0
     with torch.no_grad():
         made.words.output.bias[EOS] += usual if end is None else end
@@ -69,18 +69,18 @@ def lengths(found: Translations) -> Tensor:
     return (found.words != PAD).sum(-1)
 
 
-@pytest.mark.parametrize("rule", ALL)
-def test_a_beam_of_one_is_greedy(rule: str) -> None:
-    model = model_of(rule)
+@pytest.mark.parametrize("method", ALL)
+def test_a_beam_of_one_is_greedy(method: str) -> None:
+    model = model_of(method)
     found = translate(model, sources(SOURCES), beam=1, max_length=7).best
     assert found == [greedy(model, source, 7) for source in SOURCES]
     assert max(map(len, found)) > 1
 
 
-@pytest.mark.parametrize("rule", ALL)
-def test_steps_give_what_teacher_forcing_gives(rule: str) -> None:
+@pytest.mark.parametrize("method", ALL)
+def test_steps_give_what_teacher_forcing_gives(method: str) -> None:
     """A fixed target, word by word, several hypotheses and samples of the mean side by side."""
-    model, inputs = model_of(rule), batch()
+    model, inputs = model_of(method), batch()
     expected = model(**inputs).logits.log_softmax(-1)
     memory = model.encode(inputs["input_ids"], inputs["attention_mask"])
     state = tuple(x.repeat_interleave(2, 1) for x in memory.start)
@@ -95,9 +95,9 @@ def test_steps_give_what_teacher_forcing_gives(rule: str) -> None:
         words, state = inputs["labels"][:, step : step + 1].clamp(min=0).expand(3, 2), output.state
 
 
-@pytest.mark.parametrize("rule", ALL)
-def test_log_probabilities_are_those_of_teacher_forcing(rule: str) -> None:
-    model = model_of(rule)
+@pytest.mark.parametrize("method", ALL)
+def test_log_probabilities_are_those_of_teacher_forcing(method: str) -> None:
+    model = model_of(method)
     found = translate(model, sources(SOURCES), beam=4, max_length=6)
     for i, source in enumerate(SOURCES):
         for j in range(4):
@@ -136,9 +136,9 @@ def test_a_wide_beam_finds_the_best_of_all_targets(strength: float) -> None:
             assert score == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("rule", ["softmax", "belief", "va-enum"])
-def test_other_sentences_and_padding_change_nothing(rule: str) -> None:
-    model = model_of(rule)
+@pytest.mark.parametrize("method", ["softmax", "belief", "va-enum"])
+def test_other_sentences_and_padding_change_nothing(method: str) -> None:
+    model = model_of(method)
     for together in (sources(SOURCES), sources(SOURCES, 3), sources(SOURCES[:2], 2, left=True)):
         found = translate(model, together, beam=3, max_length=8)
         for i in range(len(together["input_ids"])):
@@ -170,9 +170,9 @@ def test_targets_end_at_the_greatest_length() -> None:
     assert at_once.words.tolist() == [[[EOS]]] * 3
 
 
-@pytest.mark.parametrize("rule", STOCHASTIC)
-def test_samples_are_fresh_and_can_be_repeated(rule: str) -> None:
-    model = model_of(rule)
+@pytest.mark.parametrize("method", STOCHASTIC)
+def test_samples_are_fresh_and_can_be_repeated(method: str) -> None:
+    model = model_of(method)
     state = torch.get_rng_state()
     first, again, other = (
         translate(model, sources(SOURCES), 3, max_length=6, samples=1, seed=s) for s in (0, 0, 1)
@@ -190,10 +190,10 @@ def test_samples_are_fresh_and_can_be_repeated(rule: str) -> None:
     assert (gaps + torch.eye(4)).min() > 1e-6  # each sample has noise of its own
 
 
-@pytest.mark.parametrize("rule", STOCHASTIC)
-def test_many_samples_are_near_their_mean(rule: str) -> None:
+@pytest.mark.parametrize("method", STOCHASTIC)
+def test_many_samples_are_near_their_mean(method: str) -> None:
     """Log-probabilities are those of mean probabilities, which one sample's are not."""
-    model = model_of(rule)
+    model = model_of(method)
     inputs = {**sources(SOURCES), "decoder_input_ids": torch.full((3, 1), BOS)}
     expected = babn.predict(model, inputs, 600).probs[:, 0].log()
     found = translate(model, sources(SOURCES), beam=1, max_length=1, samples=600, seed=5)
@@ -226,13 +226,13 @@ def test_what_cannot_be_is_refused() -> None:
         translate(translator(), sources(SOURCES), samples=2)
 
 
-@pytest.mark.parametrize("rule", ["belief", "va-enum"])
+@pytest.mark.parametrize("method", ["belief", "va-enum"])
 @pytest.mark.parametrize("samples", [None, 3])
 def test_sentences_that_are_done_are_put_aside(
-    rule: str, samples: int | None, monkeypatch: pytest.MonkeyPatch
+    method: str, samples: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One source that never ends beside three that do at once: all find what they find alone."""
-    model, longest = model_of(rule, end=3.0), 12
+    model, longest = model_of(method, end=3.0), 12
     texts = [*SOURCES, [5, 6, EOS]]
     alone = [
         translate(model, sources([text]), 2, 1.0, longest, samples, 5, [number])

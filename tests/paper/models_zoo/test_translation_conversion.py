@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from translation_cases import (
     IGNORED,
-    RULES,
+    METHODS,
     SOURCES,
     TARGETS,
     batch,
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.thorough
 STOCHASTIC = ("bam", "belief", "heads")
 
 
-def divergence(model: Any, inputs: dict[str, Tensor]) -> Tensor:
+def kl_of(model: Any, inputs: dict[str, Tensor]) -> Tensor:
     model(**inputs)
     return babn.belief_kl(model)
 
@@ -59,38 +59,38 @@ def test_softmax_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule",
+    "method",
     [babn.BamConfig(), babn.BeliefConfig.pairs(max_length=16, sigma=0.0)],
     ids=["bam", "belief"],
 )
-def test_the_mean_is_softmax_without_scale_noise(rule: Any) -> None:
+def test_the_mean_is_softmax_without_scale_noise(method: Any) -> None:
     model = translator()
     before = model(**batch()).logits
-    torch.testing.assert_close(babn.convert(model, rule)(**batch()).logits, before)
+    torch.testing.assert_close(babn.convert(model, method)(**batch()).logits, before)
 
 
-def check_padding(model: Any, rule: str) -> None:
+def check_padding(model: Any, method: str) -> None:
     """Sentences alone and in padded batches have the same logits and the same KL."""
     singles = [model(**batch(rows=[i])).logits[0] for i in range(3)]
-    kl = None if rule == "softmax" else [divergence(model, batch(rows=[i])) for i in range(3)]
+    kl = None if method == "softmax" else [kl_of(model, batch(rows=[i])) for i in range(3)]
     for together in (batch(), batch(extra=3), batch(extra=3, left=True)):
         logits = model(**together).logits
         for i, single in enumerate(singles):
             torch.testing.assert_close(logits[i, : len(TARGETS[i])], single)
         if kl is not None:
-            torch.testing.assert_close(divergence(model, together), torch.stack(kl).mean())
+            torch.testing.assert_close(kl_of(model, together), torch.stack(kl).mean())
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_padding_changes_nothing(rule: str) -> None:
-    """Also not in the divergence, of which a batch has the mean over its sentences."""
-    check_padding(converted(rule), rule)
+@pytest.mark.parametrize("method", METHODS)
+def test_padding_changes_nothing(method: str) -> None:
+    """Also not in the KL, of which a batch has the mean over its sentences."""
+    check_padding(converted(method), method)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_the_posterior_knows_only_what_has_been_generated(rule: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_the_posterior_knows_only_what_has_been_generated(method: str) -> None:
     """The same at a target position whatever comes after it, and however much."""
-    model = converted(rule)
+    model = converted(method)
     before = weights(model, [5, 6, 7, 8, 3])
     for length in range(1, 5):
         words = [5, 6, 7, 8][: length - 1]
@@ -103,9 +103,9 @@ def test_the_posterior_knows_only_what_has_been_generated(rule: str) -> None:
     assert (other - before.mean)[:, :, 1:].abs().amax(-1).min() > 1e-4
 
 
-@pytest.mark.parametrize("rule", STOCHASTIC)
-def test_samples_know_only_what_has_been_generated(rule: str) -> None:
-    model, inputs = converted(rule), batch(rows=[1])
+@pytest.mark.parametrize("method", STOCHASTIC)
+def test_samples_know_only_what_has_been_generated(method: str) -> None:
+    model, inputs = converted(method), batch(rows=[1])
     changed = inputs | {"labels": inputs["labels"].clone()}
     changed["labels"][0, 3] = 10
     logits = []
@@ -116,9 +116,9 @@ def test_samples_know_only_what_has_been_generated(rule: str) -> None:
     assert (logits[0][:, 4] - logits[1][:, 4]).abs().max() > 1e-4
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_masked_positions_get_no_weight(rule: str) -> None:
-    (found,) = babn.attention_maps(converted(rule), batch(extra=2))
+@pytest.mark.parametrize("method", METHODS)
+def test_masked_positions_get_no_weight(method: str) -> None:
+    (found,) = babn.attention_maps(converted(method), batch(extra=2))
     rows = batch(extra=2)["labels"] != IGNORED
     keys = torch.arange(found.mean.shape[3]) < torch.tensor([len(s) for s in SOURCES])[:, None]
     seen = (rows[:, :, None] & keys[:, None])[:, None]
@@ -126,10 +126,10 @@ def test_masked_positions_get_no_weight(rule: str) -> None:
     torch.testing.assert_close(found.mean.sum(-1), rows[:, None].to(found.mean.dtype))
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_gradients_reach_every_parameter(rule: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients_reach_every_parameter(method: str) -> None:
     torch.manual_seed(0)
-    model = converted(rule).train()
+    model = converted(method).train()
     model(**batch()).loss.backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -137,9 +137,9 @@ def test_gradients_reach_every_parameter(rule: str) -> None:
         assert parameter.grad.abs().max() > 0, name
 
 
-@pytest.mark.parametrize("rule", STOCHASTIC)
-def test_the_divergence_is_in_the_loss_of_training(rule: str) -> None:
-    model = converted(rule)
+@pytest.mark.parametrize("method", STOCHASTIC)
+def test_the_kl_is_in_the_loss_of_training(method: str) -> None:
+    model = converted(method)
     words = sum(map(len, TARGETS)) / len(TARGETS)  # the sum is of an example
     plain = words * model(**batch()).loss
     with babn.posterior_mean(model):
@@ -150,9 +150,9 @@ def test_the_divergence_is_in_the_loss_of_training(rule: str) -> None:
     assert output.belief_kl > 0
 
 
-@pytest.mark.parametrize("rule", STOCHASTIC)
-def test_samples_differ_and_can_be_repeated(rule: str) -> None:
-    model = converted(rule)
+@pytest.mark.parametrize("method", STOCHASTIC)
+def test_samples_differ_and_can_be_repeated(method: str) -> None:
+    model = converted(method)
     inputs = {**sources(SOURCES), "decoder_input_ids": torch.tensor([[2, 5], [2, 6], [2, 7]])}
     first, again, other = (babn.predict(model, inputs, 4, seed=s) for s in (0, 0, 1))
     assert first.sample_probs.shape == (4, 3, 2, 11)
@@ -161,9 +161,9 @@ def test_samples_differ_and_can_be_repeated(rule: str) -> None:
     assert first.sample_probs.std(0).max() > 1e-3
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_saved_and_loaded(rule: str, tmp_path: Path) -> None:
-    model = converted(rule).float()
+@pytest.mark.parametrize("method", METHODS)
+def test_saved_and_loaded(method: str, tmp_path: Path) -> None:
+    model = converted(method).float()
     model.save_pretrained(tmp_path / "whole")
     loaded = babn.load(tmp_path / "whole").eval()
     assert type(loaded) is type(model)
@@ -194,18 +194,18 @@ def test_words_of_input_feeding_are_one_step_whatever_their_number() -> None:
     torch.testing.assert_close(after.logits, before.logits)
 
 
-@pytest.mark.parametrize("rule", [*RULES, "keys"])
+@pytest.mark.parametrize("method", [*METHODS, "keys"])
 def test_padding_changes_nothing_with_input_feeding(
-    rule: str, monkeypatch: pytest.MonkeyPatch
+    method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(RULES, "keys", babn.BeliefConfig(kl_reduction="sum"))
-    check_padding(converted(rule, **FEEDING), rule)
+    monkeypatch.setitem(METHODS, "keys", babn.BeliefConfig(kl_reduction="sum"))
+    check_padding(converted(method, **FEEDING), method)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("rule", STOCHASTIC)
-def test_the_kl_of_input_feeding_is_that_of_all_words(rule: str, reduction: str) -> None:
-    config = replace(RULES[rule], kl_reduction=reduction)
+@pytest.mark.parametrize("method", STOCHASTIC)
+def test_the_kl_of_input_feeding_is_that_of_all_words(method: str, reduction: str) -> None:
+    config = replace(METHODS[method], kl_reduction=reduction)
     model = babn.convert(translator(**FEEDING), config)
     posteriors: list[Any] = []
     with overriding(model, record_kl=True, posteriors=posteriors):
@@ -216,10 +216,10 @@ def test_the_kl_of_input_feeding_is_that_of_all_words(rule: str, reduction: str)
     torch.testing.assert_close(babn.belief_kl(model), expected)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_gradients_reach_every_parameter_with_input_feeding(rule: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients_reach_every_parameter_with_input_feeding(method: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = converted(rule, **FEEDING).float()
+    model = converted(method, **FEEDING).float()
     model.save_pretrained(tmp_path)
     loaded = babn.load(tmp_path).eval()
     assert torch.equal(loaded(**batch()).logits, model(**batch()).logits)

@@ -243,9 +243,9 @@ def test_half_precision(kind: str) -> None:
 @pytest.mark.parametrize("kind", [*KINDS, "bam", "belief"])
 def test_training_and_translating_on_a_gpu(kind: str, precision: torch.dtype) -> None:
     torch.manual_seed(0)
-    rules = {"bam": babn.BamConfig(), "belief": babn.BeliefConfig.pairs(max_length=16)}
+    methods = {"bam": babn.BamConfig(), "belief": babn.BeliefConfig.pairs(max_length=16)}
     model = translator(**KINDS.get(kind, {})).float()
-    model = babn.convert(model, rules[kind]) if kind in rules else model
+    model = babn.convert(model, methods[kind]) if kind in methods else model
     model = model.cuda().train()
     inputs = {name: x.cuda() for name, x in batch(extra=3).items()}
     with torch.autocast("cuda", precision, enabled=precision != torch.float32):
@@ -291,15 +291,15 @@ def test_what_is_missing_is_named() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "rule", [babn.BeliefConfig.pairs(max_length=9), pytest.param(None, marks=pytest.mark.slow)]
+    "method", [babn.BeliefConfig.pairs(max_length=9), pytest.param(None, marks=pytest.mark.slow)]
 )
-def test_learning_to_reverse(rule: Any) -> None:
+def test_learning_to_reverse(method: Any) -> None:
     torch.manual_seed(0)
     sizes = {"embedding_size": 24, "encoder_size": 24, "decoder_size": 32, "attention_size": 16}
     sizes |= {"layers": 1, "vocab_size": VOCABULARY}
     config = TranslationConfig(**sizes, dropout=0.0, initializer_range=0.2)
     model = TranslationModel(config).train()
-    model = model if rule is None else babn.convert(model, rule)
+    model = model if method is None else babn.convert(model, method)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, 150)
     for step in range(150):

@@ -179,7 +179,7 @@ def test_reinforce_has_the_gradient_of_enumeration(baseline: bool) -> None:
     assert relative_gap(found, expected, "") < 0.05
     of_words = gradients(sharp(kl_weight=0.0))
     of_kl = {name: expected[name] - of_words[name] for name in expected}
-    assert relative_gap(of_kl, expected, "inference") > 0.3  # which the divergence alone has not
+    assert relative_gap(of_kl, expected, "inference") > 0.3  # which the KL alone does not have
 
 
 def test_the_value_of_samples_is_that_of_the_bound() -> None:

@@ -28,7 +28,7 @@ TARGETS = [[5, 6, EOS], [7, 8, 9, 4, EOS], [EOS]]
 
 Batch = dict[str, Tensor]
 
-RULES = {
+METHODS = {
     "softmax": babn.SoftmaxConfig(),
     "bam": babn.BamConfig(kl_reduction="sum"),
     "belief": babn.BeliefConfig.pairs(max_length=16, sigma=0.1, kl_reduction="sum"),
@@ -42,8 +42,8 @@ def translator(**fields: Any) -> Any:
     return enlarged(TranslationModel(TranslationConfig(**SIZES | fields)), 0.7).double().eval()
 
 
-def converted(rule: str, **fields: Any) -> Any:
-    model = babn.convert(translator(**fields), RULES[rule])
+def converted(method: str, **fields: Any) -> Any:
+    model = babn.convert(translator(**fields), METHODS[method])
     enlarged(model.babn, 0.3)
     return model
 

@@ -27,7 +27,7 @@ SIZES: dict[str, Any] = {
 WORDS = [5, 3, 1]
 REGIONS = [4, 2, 6]
 
-RULES = {
+METHODS = {
     "softmax": babn.SoftmaxConfig(),
     "bam": babn.BamConfig(kl_reduction="sum"),
     "belief": babn.BeliefConfig.pairs(max_length=16, sigma=0.1, kl_reduction="sum"),
@@ -40,8 +40,8 @@ def model(**fields: Any) -> Any:
     return enlarged(McanForQuestionAnswering(McanConfig(**SIZES | fields)), 0.4).eval()
 
 
-def converted(rule: str) -> Any:
-    made = babn.convert(model(), RULES[rule])
+def converted(method: str) -> Any:
+    made = babn.convert(model(), METHODS[method])
     enlarged(made.babn, 0.3)
     return made
 

@@ -47,7 +47,7 @@ def test_the_model_has_the_layers_prior(belief, seen):
     torch.testing.assert_close(info.kl, divergence.sum(-1).mean())
 
 
-def test_both_divergences_estimate_the_same_bound(belief, seen):
+def test_both_kl_estimate_the_same_bound(belief, seen):
     torch.manual_seed(2)
     _, exact = bound_terms(belief, seen[:4], 1)
     _, drawn = bound_terms(belief, seen[:4], 40_000, analytic=False)

@@ -7,7 +7,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.metrics import log_loss, roc_auc_score, roc_curve
 from torch import Tensor
 
-from babn.evaluation import Evaluation
+from babn.evaluation.predictions import Evaluation
 from babn.prediction.result import Prediction
 from babn_paper.tasks.domains import NLI
 from babn_paper.tasks.text_predictions import TextPredictions

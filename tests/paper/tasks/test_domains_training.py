@@ -26,11 +26,11 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BABN_CACHE", str(tmp_path / "cache"))
 
 
-def experiment(task: str, rule: str) -> Experiment:
+def experiment(task: str, method: str) -> Experiment:
     return Experiment(
         task=task,
         model="small",
-        rule=rule,
+        rule=method,
         data="builtin",
         steps=3,
         batch_size=8,
@@ -40,14 +40,14 @@ def experiment(task: str, rule: str) -> Experiment:
     )
 
 
-@pytest.mark.parametrize("rule", ["softmax", "belief"])
+@pytest.mark.parametrize("method", ["softmax", "belief"])
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_tasks_train_answer_and_measure(task: DomainTask, rule: str, tmp_path: Path) -> None:
+def test_tasks_train_answer_and_measure(task: DomainTask, method: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    results = run(experiment(task.name, rule), folder)
+    results = run(experiment(task.name, method), folder)
     measures = results["measures"]
     assert list(measures) == ["test", "out", "dev"]
-    modes = {"mean"} | ({"sampled"} if rule == "belief" else set())
+    modes = {"mean"} | ({"sampled"} if method == "belief" else set())
     classes = len(task.target.names)
     for part, by_mode in measures.items():
         assert by_mode.keys() >= modes

@@ -17,15 +17,15 @@ from babn_paper.tasks.glue import SST2, TASKS, GlueTask
 pytestmark = pytest.mark.thorough
 
 LENGTH = 48
-RULES = {"softmax": babn.SoftmaxConfig(), "belief": babn.BeliefConfig.pairs(max_length=LENGTH)}
+METHODS = {"softmax": babn.SoftmaxConfig(), "belief": babn.BeliefConfig.pairs(max_length=LENGTH)}
 
 
-def prepared(task: GlueTask, rule: MethodConfig) -> tuple[nn.Module, Encoded, Encoded]:
+def prepared(task: GlueTask, method: MethodConfig) -> tuple[nn.Module, Encoded, Encoded]:
     """A converted small model, and the encoded parts of the task."""
     train, dev = task.read("builtin", "train"), task.read("builtin", "dev")
     tokenizer = word_tokenizer(task.texts(train.examples))
     torch.manual_seed(0)
-    model = babn.convert(task.make_model(small_sizes(len(tokenizer), LENGTH)), rule)
+    model = babn.convert(task.make_model(small_sizes(len(tokenizer), LENGTH)), method)
     encoded = [task.encode(part, tokenizer, LENGTH, part is train) for part in (train, dev)]
     return model, *encoded
 
@@ -50,10 +50,12 @@ def ask(encoded: Encoded, outputs: Callable[[dict[str, Tensor]], Tensor]) -> Ite
             yield rows, outputs(encoded.batch(rows))
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_tasks_train_answer_and_measure(task: GlueTask, rule: MethodConfig, tmp_path: Path) -> None:
-    model, train, dev = prepared(task, rule)
+def test_tasks_train_answer_and_measure(
+    task: GlueTask, method: MethodConfig, tmp_path: Path
+) -> None:
+    model, train, dev = prepared(task, method)
     assert all(loss < 20 for loss in losses(model.train(), train, 2, 1e-3))
     model.eval()
     ways = {
@@ -77,7 +79,7 @@ def test_tasks_train_answer_and_measure(task: GlueTask, rule: MethodConfig, tmp_
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_answers_are_those_of_the_model_row_by_row(task: GlueTask) -> None:
-    model, _, dev = prepared(task, RULES["softmax"])
+    model, _, dev = prepared(task, METHODS["softmax"])
     model.eval()
     part = task.read("builtin", "dev")
     answers = task.predictions(part, dev, ask(dev, lambda b: task.output(model(**b)).unsqueeze(0)))
@@ -90,13 +92,13 @@ def test_answers_are_those_of_the_model_row_by_row(task: GlueTask) -> None:
 
 
 def test_small_models_share_their_layers() -> None:
-    model, train, _ = prepared(SST2, RULES["belief"])
+    model, train, _ = prepared(SST2, METHODS["belief"])
     assert model.config.num_hidden_layers == 2 and model.config.num_hidden_groups == 1
     assert "labels" in train.fixed
 
 
 def test_built_in_texts_can_be_learnt() -> None:
-    model, train, dev = prepared(SST2, RULES["softmax"])
+    model, train, dev = prepared(SST2, METHODS["softmax"])
     losses(model.train(), train, 80, 2e-3)
     model.eval()
     way = lambda batch: SST2.output(model(**batch)).unsqueeze(0)  # noqa: E731

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from babn import metrics
 from babn.errors import DataError
-from babn.evaluation import Evaluation, fit_temperature
+from babn.evaluation.predictions import Evaluation
+from babn.evaluation.temperature_scaling import fit_temperature
 from babn.prediction.result import Prediction
 from babn_paper.tasks.glue import MRPC, STSB, TASKS
 from babn_paper.tasks.scores import cross_tempered, folds

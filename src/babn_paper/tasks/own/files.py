@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 from babn.errors import ConfigError, DataError, nearest
-from babn.validation import shown
+from babn.validation import check_share, shown
 from babn_paper.tasks.own.sources import Rows, read_source
 from babn_paper.tasks.reading import Row
 
@@ -71,10 +71,7 @@ class OwnFiles:
             raise ConfigError(
                 "options.train is empty. Name the training data, as with babn train --train."
             )
-        if not 0 < self.held_out < 1:
-            raise ConfigError(
-                f"options.held_out={self.held_out!r} is not possible. Give a share between 0 and 1."
-            )
+        check_share("options.held_out", self.held_out)
 
     def tested_parts(self, data: str) -> list[str]:
         """Returns the parts to evaluate on: all of other data, or those of the files."""

@@ -19,17 +19,17 @@ pytestmark = pytest.mark.thorough
 class Attention(nn.Module):
     """Attention in which padding neither sees nor is seen."""
 
-    def __init__(self, lone: str) -> None:
+    def __init__(self, outputs: str) -> None:
         super().__init__()
-        self.lone = lone
+        self.outputs = outputs
         self.inner = nn.MultiheadAttention(16, 4, batch_first=True)
 
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
         hidden = padding[:, None] | padding[:, :, None]
-        if self.lone == "NaN":  # as torch has it where it makes weights
+        if self.outputs == "NaN":  # as torch has it where it makes weights
             return self.inner(x, x, x, attn_mask=hidden.repeat_interleave(4, 0))[0]
         x = x.unsqueeze(1)
-        if self.lone == "zeros":
+        if self.outputs == "zeros":
             return F.scaled_dot_product_attention(x, x, x, ~hidden[:, None])[:, 0]
         scores = torch.zeros(hidden.shape).masked_fill(hidden, torch.finfo(x.dtype).min)
         return F.scaled_dot_product_attention(x, x, x, scores[:, None])[:, 0]
@@ -48,21 +48,21 @@ def off_by_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "normalize", lambda phi, mask: softmax(1.01 * phi, mask))
 
 
-LONE = ["zeros", "uniform", "NaN"]
+OUTPUTS = ["zeros", "uniform", "NaN"]
 
 
-@pytest.mark.parametrize("lone", LONE)
-def test_what_a_model_gives_them_does_not_matter(lone: str) -> None:
-    model = enlarge(Attention(lone), 0.5).eval()
+@pytest.mark.parametrize("outputs", OUTPUTS)
+def test_what_a_model_gives_them_does_not_matter(outputs: str) -> None:
+    model = enlarge(Attention(outputs), 0.5).eval()
 
     assert babn.inspect(model, batch()).calls == 1
 
 
-@pytest.mark.parametrize("lone", LONE)
+@pytest.mark.parametrize("outputs", OUTPUTS)
 def test_a_feature_that_is_not_reproduced_is_noticed_beside_them(
-    lone: str, monkeypatch: pytest.MonkeyPatch
+    outputs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = enlarge(Attention(lone), 0.5).eval()
+    model = enlarge(Attention(outputs), 0.5).eval()
     off_by_a_little(monkeypatch)
 
     with pytest.raises(errors.ConversionError, match="outputs move by"):

@@ -1,4 +1,4 @@
-"""The divergence: part of the training loss, noted on the output, with gradients for all."""
+"""The KL: part of the training loss, attached to the output, with gradients for all parameters."""
 
 from dataclasses import dataclass, field
 
@@ -28,7 +28,7 @@ def test_every_belief_parameter_gets_a_finite_gradient(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", WITH_LOSS)
-def test_the_training_loss_is_likelihood_plus_weighted_divergence(case: Case) -> None:
+def test_the_training_loss_is_likelihood_plus_weighted_kl(case: Case) -> None:
     model, batch = case.converted().train(), case.with_answers()
     found = {}
     for weight in (0.0, 1.0):
@@ -43,7 +43,7 @@ def test_the_training_loss_is_likelihood_plus_weighted_divergence(case: Case) ->
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", WITH_LOSS)
-def test_the_divergence_is_an_attribute_of_the_output_and_no_entry(case: Case) -> None:
+def test_the_kl_is_an_attribute_of_the_output_and_no_entry(case: Case) -> None:
     model = case.converted().train()
 
     output = model(**case.with_answers())
@@ -57,7 +57,7 @@ def test_the_divergence_is_an_attribute_of_the_output_and_no_entry(case: Case) -
 
 
 @pytest.mark.parametrize("case", cases(kinds=("torch",)))
-def test_a_plain_model_keeps_the_divergence_of_its_last_pass(case: Case) -> None:
+def test_a_plain_model_keeps_the_kl_of_its_last_pass(case: Case) -> None:
     model = case.converted(kl_weight=0.5).train()
 
     model(**case.batch())
@@ -79,7 +79,7 @@ def test_evaluation_adds_nothing_to_the_loss(case: Case) -> None:
     assert babn.belief_kl(model) > 0
 
 
-def test_the_divergence_is_left_out_without_gradients_unless_asked_for() -> None:
+def test_the_kl_is_left_out_without_gradients_unless_asked_for() -> None:
     model, batch = CASES["bert"].converted(), CASES["bert"].batch()
     with torch.no_grad():
         assert not hasattr(model(**batch), "belief_kl")
@@ -97,7 +97,7 @@ def test_the_sum_over_pairs_is_the_mean_times_their_number() -> None:
     torch.testing.assert_close(total, mean * pairs)
 
 
-def test_an_encoder_by_itself_has_its_own_divergence() -> None:
+def test_an_encoder_by_itself_has_its_own_kl() -> None:
     case = CASES["bart"]
     model, batch = case.converted(), case.batch()
 
@@ -111,7 +111,7 @@ def test_an_encoder_by_itself_has_its_own_divergence() -> None:
     torch.testing.assert_close(alone, {name: whole[name] for name in alone})
 
 
-def test_an_output_without_names_has_the_divergence_in_its_loss() -> None:
+def test_an_output_without_names_has_the_kl_in_its_loss() -> None:
     case = CASES["bert"]
     model, batch = case.converted(kl_weight=1.0).train(), case.with_answers()
     torch.manual_seed(0)
@@ -148,7 +148,7 @@ class Answers(Multihead):
 
 
 @pytest.mark.parametrize("container", [dict, Answer])
-def test_a_loss_of_ones_own_gets_the_divergence(container: type) -> None:
+def test_a_loss_of_ones_own_gets_the_kl(container: type) -> None:
     batch = CASES["multihead"].batch()
     model: nn.Module = Answers(container)
     babn.convert(model, babn.BeliefConfig.pairs(max_length=16, kl_weight=0.0), batch).train()

@@ -1,4 +1,4 @@
-"""The divergence of the batches of several processes together."""
+"""The KL of the batches of several processes together."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ class Pretended:
     """Two processes, one after the other: what each adds to a sum is known from a first round."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.told: dict[int, list[Tensor]] = {0: [], 1: []}
+        self.shared: dict[int, list[Tensor]] = {0: [], 1: []}
         self.rank, self.second_round, self.place = 0, False, 0
         monkeypatch.setattr(dist, "is_initialized", lambda: True)
         monkeypatch.setattr(dist, "get_world_size", lambda group=None: 2)
@@ -24,10 +24,10 @@ class Pretended:
 
     def all_reduce(self, value: Tensor, group: Any = None) -> None:
         if self.second_round:
-            value += self.told[1 - self.rank][self.place]
+            value += self.shared[1 - self.rank][self.place]
             self.place += 1
         else:
-            self.told[self.rank].append(value.clone())
+            self.shared[self.rank].append(value.clone())
 
     def begin(self, rank: int, second_round: bool) -> None:
         self.rank, self.second_round, self.place = rank, second_round, 0
@@ -35,12 +35,12 @@ class Pretended:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("rows", [4, 5, 1])
-@pytest.mark.parametrize("rule", CONFIGS)
+@pytest.mark.parametrize("method", CONFIGS)
 def test_the_mean_over_processes_is_that_of_the_joined_batch(
-    rule: str, rows: int, monkeypatch: pytest.MonkeyPatch
+    method: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Texts have different lengths, and one process may have more of them, or all."""
-    model = model_with(rule)
+    model = model_with(method)
     alone = loss_of(model, joint_batch(rows), range(rows))
     alone.backward()
     expected = gradients_of(model)
@@ -70,7 +70,7 @@ def test_recomputation_does_not_ask_other_processes_again(monkeypatch: pytest.Mo
     pretended = Pretended(monkeypatch)
     with babn.across_processes(model):
         model(**joint_batch(4)).loss.backward()
-    assert len(pretended.told[0]) == 2  # layers
+    assert len(pretended.shared[0]) == 2  # layers
 
 
 def test_outside_of_a_process_group_nothing_changes() -> None:
