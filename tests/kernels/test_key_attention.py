@@ -201,7 +201,6 @@ def test_programs_have_one_large_index(device: torch.device) -> None:
 def test_compiled_models_give_the_same(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # On a GPU by the kernels both times; elsewhere compilers take the reference.
     config = BertConfig(**{**TEXT, "num_hidden_layers": 2, "num_attention_heads": 2})
     torch.manual_seed(0)
     model = without_dropout(BertForSequenceClassification(config)).to(device)

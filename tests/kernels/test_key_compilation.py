@@ -12,11 +12,7 @@ import triton
 from ahead_of_time import HOPPER, resources
 from triton.compiler import ASTSource
 
-from babn.attention.belief import BeliefConfig
-from babn.attention.inputs import Inputs
-from babn.attention.method import ChainShape
-from babn.attention.noise_source import NoiseSource
-from babn.kernels import dispatch, key_attention, key_draw
+from babn.kernels import key_attention, key_draw
 
 pytestmark = pytest.mark.slow
 
@@ -97,62 +93,3 @@ def test_draws_fit_their_registers(
     options = key_draw.options_of(key, network, True, noise)
     found = compile_kernel(DRAWS[kernel], kernel, half, options)
     assert found["stack"] <= 64, found
-
-
-class Hopper:
-    """What torch's compiler asks Triton's driver for, without a GPU."""
-
-    def get_current_target(self) -> Any:
-        return HOPPER
-
-
-def captured(tokens: int) -> list[tuple[str, list[str]]]:
-    """Kernels in the graphs of a call and its gradient, and the arguments that each one writes."""
-    import torch.utils._triton as torch_triton
-    from functorch.compile import make_boxed_func
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
-
-    torch_triton.has_triton = lambda: True
-    triton.runtime.driver.set_active(Hopper())
-    method = BeliefConfig().build(ChainShape(4, 16, parameter_sets=(0,)))
-    found = []
-
-    def compile_nothing(graph: Any, _: Any) -> Any:
-        for node in graph.graph.nodes:
-            if "kernel_idx" in node.kwargs:
-                kernel = kernel_side_table.get_kernel(node.kwargs["kernel_idx"])
-                name = getattr(kernel, "fn", kernel).fn.__name__
-                found.append((name, sorted(node.kwargs["tensors_to_clone"])))
-        results = next(node for node in graph.graph.nodes if node.op == "output").args[0]
-        values = [None if each is None else each.meta["val"] for each in results]
-        return make_boxed_func(
-            lambda *_: [None if x is None else torch.zeros(x.shape, dtype=x.dtype) for x in values]
-        )
-
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        request = dispatch.Request(True, True, NoiseSource())
-        output, parts = dispatch.attend_by_keys(method, 0, Inputs(q, k, v, 0.25), request)
-        assert parts is not None
-        return output.sum() + parts.elementwise().sum()
-
-    backend = aot_autograd(fw_compiler=compile_nothing, bw_compiler=compile_nothing)
-    tensors = [torch.randn(2, 4, tokens, 16, requires_grad=True) for _ in range(3)]
-    torch.compile(call, backend=backend, fullgraph=True)(*tensors).backward()
-    return found
-
-
-@pytest.mark.parametrize(("tokens", "shares"), [(40, False), (300, True)])
-def test_compilers_see_the_kernels_and_what_they_write(tokens: int, shares: bool) -> None:
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        found = pool.submit(captured, tokens).result()
-    expected = [
-        ("sum_keys", ["SUMS"]),
-        ("draw_forward", ["BIAS", "NUMBERS", "STATS"]),
-        ("attend_forward", ["LSE", "OUT"]),
-        ("attend_backward_queries", ["DELTA", "DQ"]),
-        ("attend_backward_keys", ["DBIAS", "DK", "DV"]),
-        ("sum_slopes", ["SUMS"]),
-        ("draw_backward", ["DK", "PARTS"]),
-    ]
-    assert found == [each for each in expected if shares or not each[0].startswith("sum")]

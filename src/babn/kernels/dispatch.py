@@ -114,12 +114,7 @@ def why_not_triton(inputs: Inputs, forced: bool) -> str | None:
 
 
 def takes_key_kernel(inputs: Inputs) -> bool:
-    """Whether the kernel for one variable per key applies: several queries, and no pair mask.
-
-    Compilers take kernels only for GPUs, and not those of the interpreter.
-    """
-    if torch.compiler.is_compiling() and not inputs.query.is_cuda:
-        return False
+    """Whether the kernel for one variable per key applies: several queries, and no pair mask."""
     sizes = inputs.query.shape[-1], inputs.key.shape[-1], inputs.value.shape[-1]
     return (
         inputs.bias is None

@@ -197,10 +197,10 @@ launch_queries = Launcher(attend_backward_queries)
 
 def options_of(name: str, q: Tensor, m: int, causal: bool) -> dict[str, Any]:
     """Constants and compile options of a kernel; large heads and short texts get smaller tiles."""
-    make = _options if torch.compiler.is_compiling() else _cached_options
-    return make(name, q.shape[2], m, q.shape[-1], q.element_size(), causal, float32_products())
+    return _options(name, q.shape[2], m, q.shape[-1], q.element_size(), causal, float32_products())
 
 
+@lru_cache(CACHED_LAUNCHES)
 def _options(
     name: str, n: int, m: int, size: int, width: int, causal: bool, products: str
 ) -> dict[str, Any]:
@@ -222,9 +222,6 @@ def _options(
         "num_warps": warps,
         "num_stages": 3,
     }
-
-
-_cached_options = lru_cache(CACHED_LAUNCHES)(_options)
 
 
 def attend(

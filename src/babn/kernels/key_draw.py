@@ -244,10 +244,12 @@ class DrawSettings(NamedTuple):
 def options_of(key: Tensor, network: Network, masked: bool, noise: DrawSettings) -> dict[str, Any]:
     """Constants and compile options."""
     hidden, size = network.w1.shape
-    make = _options if torch.compiler.is_compiling() else _cached_options
-    return make(key.shape[2], size, key.element_size(), hidden, masked, noise, float32_products())
+    return _options(
+        key.shape[2], size, key.element_size(), hidden, masked, noise, float32_products()
+    )
 
 
+@lru_cache(CACHED_LAUNCHES)
 def _options(
     m: int, size: int, width: int, hidden: int, masked: bool, noise: DrawSettings, products: str
 ) -> dict[str, Any]:
@@ -268,9 +270,6 @@ def _options(
         "PRECISION": products,
         "num_warps": WARPS,
     }
-
-
-_cached_options = lru_cache(CACHED_LAUNCHES)(_options)
 
 
 def launch_over_shares(

@@ -22,7 +22,7 @@ from babn.kernels.settings import (
     mask_type,
 )
 
-VERSION = 2
+VERSION = 3
 """Version of the operators. Compilers cache graphs on disk by the names of operators, and with them
 the sizes of results: increase it when arguments or results of an operator change."""
 
@@ -269,13 +269,7 @@ class Launcher:
         self, grid: tuple[int, int], tensors: tuple[Argument, ...],
         numbers: tuple[Any, ...], **options: Any,
     ) -> None:  # fmt: skip
-        """Arguments in the kernel's order; `options` are its constants and compile options.
-
-        Compilers get the kernel itself, which takes no arguments that are tuples then.
-        """
-        if torch.compiler.is_compiling():
-            self.kernel[grid](*tensors, *numbers, **options)
-            return
+        """Arguments in the kernel's order; `options` are its constants and compile options."""
         device = _device(tensors[0])
         if device.type != "cuda":  # through the interpreter
             self.kernel[grid](*tensors, *numbers, **options)
