@@ -8,6 +8,7 @@ import choosing_page
 import choosing_results as results
 import from_scratch_results
 import pytest
+import write_pages
 
 from babn.methods.catalogue import GROUPS, TS
 
@@ -139,6 +140,20 @@ def test_one_task_has_a_page_without_diagrams(tmp_path: Path) -> None:
     assert "![" not in text and "Which differences" not in text
     assert "of 1 task." in text and "96.9" in text
     assert choosing_page.draw([found], tmp_path) == []
+
+
+def test_the_page_is_added_to_the_navigation_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_pages, "ROOT", tmp_path)
+    file = tmp_path / "mkdocs.yml"
+    file.write_text("nav:\n  - Use:\n      - Uncertainty: uncertainty.md\n  - End: end.md\n")
+    for _ in range(2):
+        write_pages.add_to_navigation("choosing.md", "Choose a method", "uncertainty.md")
+    assert file.read_text() == (
+        "nav:\n  - Use:\n      - Uncertainty: uncertainty.md\n"
+        "      - Choose a method: choosing.md\n  - End: end.md\n"
+    )
 
 
 @pytest.mark.parametrize(("winner", "words"), [("SNGP", "with"), ("BABN", "without")])

@@ -85,6 +85,7 @@ class Models:
     def get(self, variant: Variant, seed: int) -> nn.Module:
         """A new copy of the trained model, in evaluation mode."""
         kept = self._find(variant, seed) or self._train(variant, seed)
+        torch.manual_seed(seed)  # for what is random and not among the weights
         model = variant.prepare(self.problem.build())
         model.load_state_dict(kept["weights"])
         return model.eval()
