@@ -168,11 +168,16 @@ def with_command(name: str, columns: Mapping[str, str]) -> str:
 def written() -> str:
     """The method as published beside the default on each task that was run, under a heading."""
     parts = [
-        f"### {title}\n\n{about}\n\n{with_command(name, columns)}"
+        f"### {title}\n\n{trained_as(name, about)}\n\n{with_command(name, columns)}"
         for name, (title, about, columns) in WRITTEN.items()
         if file_of(name).exists()
     ]
     return "\n\n".join(parts) or "No run is committed."
+
+
+def trained_as(name: str, about: str) -> str:
+    """A description of a grid's training, completed with the fields of its runs."""
+    return about.format(**records_of(name)[0].experiment)
 
 
 LARGE = {
@@ -198,18 +203,18 @@ SHOWN = {name: name for name in ("attention", "prediction")}
 WRITTEN: dict[str, tuple[str, str, dict[str, str]]] = {
     "written-easy-vqa": (
         "easy-VQA",
-        "A small MCAN from random weights, 8 epochs. Original / noisy images:",
+        "A small MCAN from random weights, {epochs:g} epochs. Original / noisy images:",
         {**ABOUT_IMAGES, "seeds": "seeds"},
     ),
     "written-tatoeba": (
         "Tatoeba",
-        "The LSTM with its parallel decoder from random weights, 4 epochs, tested on the first "
-        "2000 sentences of the test set:",
+        "The LSTM with its parallel decoder from random weights, {epochs:g} epochs, tested on "
+        "the first 2000 sentences of the test set:",
         {**SHOWN, **{n: n for n in ("BLEU", "chrF", "chrF ~ NLL", "seeds")}},
     ),
     "written-nli": (
         "SNLI to MNLI",
-        "A pretrained MiniLM, one epoch of 100,000 pairs. SNLI / MNLI:",
+        "A pretrained MiniLM, epochs of 100,000 pairs: {epochs:g}. SNLI / MNLI:",
         {
             **SHOWN,
             **{n: n for n in ("accuracy", "ECE", "NLL", "AURC")},

@@ -19,8 +19,8 @@ HIDDEN = (
 """Prefixes of columns that only files have."""
 
 TEXTS = ("task", "model", "attention", MODE)
-LONG = "attention"
-"""Text columns, and the one that may be wrapped."""
+LONG, WORDS = "attention", "task"
+"""Text columns; the one that is wrapped first, and the one that is wrapped between words."""
 
 LEAST = 16
 """Smallest width of the wrapped column."""
@@ -86,11 +86,14 @@ def fitted(table: Table, width: int) -> TerminalTable:
 
 
 def _least_needed(kept: Sequence[str], cells: Mapping[str, Sequence[str]]) -> str | None:
-    """The column to leave out next: the mode if all rows share it, then numbers from the right."""
+    """The column to leave out next: the mode if all rows share it, then numbers from the right.
+
+    The number of seeds stays as long as two other numbers do.
+    """
     if MODE in kept and len(set(cells[MODE])) == 1:
         return MODE
     numbers = [name for name in kept if name not in TEXTS]
-    if len(numbers) > 1 and numbers[-1] == "seeds":
+    if len(numbers) > 3 and numbers[-1] == "seeds":
         return numbers[-2]
     return numbers[-1] if numbers else None
 
@@ -115,6 +118,8 @@ def _widths(name: str, cells: Sequence[str]) -> tuple[int, int]:
     """The smallest and the largest useful width of a column."""
     heading = max(map(len, name.split()))
     full = max([heading, *map(len, cells)])
+    if name == WORDS:
+        return max([heading, *(len(word) for cell in cells for word in cell.split())]), full
     if name in TEXTS:
         return min(full, LEAST) if name == LONG else full, full
     lines = [line for cell in cells for line in cell.replace(SEPARATOR, LINE_SEPARATOR).split("\n")]
