@@ -27,8 +27,9 @@ def tune_noise(
     """Fit noise level and temperature of a trained model to development data, without training.
 
     Chooses the level and temperature with the lowest negative log-likelihood among those that cost
-    no accuracy, saves them with the model, and prints the levels tried. Then the model predicts
-    again, and the run's predictions and results are replaced.
+    no accuracy, saves them with the model, and prints the levels tried. For regression, the
+    standard deviation that samples do not explain takes the place of the temperature. Then the
+    model predicts again, and the run's predictions and results are replaced.
 
     The model is a run of babn train. A run without noise (rule=softmax) is converted into a new
     run, --out. So is any fine-tuned model of transformers, with --task, --dev and the columns of
