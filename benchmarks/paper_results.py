@@ -152,7 +152,7 @@ def page(all_results: list[dict[str, Any]]) -> str:
             "What became of the posteriors, medians over all runs:",
             posteriors(results),
         ]
-    return "\n\n".join(parts) or "No run is committed; every cell is missing (-)."
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":
