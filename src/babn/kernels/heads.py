@@ -14,7 +14,7 @@ from torch import Tensor
 
 from babn.kernels.launch import Launcher, block, operator, precision
 from babn.kernels.special import LOG2_E, softplus
-from babn.kernels.tiles import dot
+from babn.kernels.tiles import dot, tile_and_plane
 
 PAIRS, PAIRS_WARPS = 128, 4
 """Query-key pairs in a block of a map, and warps of its program."""
@@ -66,9 +66,10 @@ def map_heads(
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Softplus of one map of one block of pairs of one example, or of two, interleaved."""
-    first = tl.program_id(0) * BLOCK_P
+    tile, example = tile_and_plane(pair_count, BLOCK_P)
+    first = tile * BLOCK_P
     heads = tl.arange(0, BLOCK_H)
-    start = tl.program_id(1).to(tl.int64) * HEADS * pair_count
+    start = example.to(tl.int64) * HEADS * pair_count
     x = load_heads(X + start, heads, first + tl.arange(0, BLOCK_P), pair_count, HEADS)
     value = mapped(x, WEIGHT, BIAS, heads, HEADS, PRECISION)
     if MAPS == 2:
@@ -107,14 +108,15 @@ def map_heads_backward(
     gradient of X if HAS_ADDED.
     """
     heads = tl.arange(0, BLOCK_H)
-    example = tl.program_id(1).to(tl.int64)
-    start = example * HEADS * pair_count
+    tiles = tl.cdiv(pair_count, BLOCK_P * blocks)
+    tile = tl.program_id(0) % tiles
+    start = (tl.program_id(0) // tiles).to(tl.int64) * HEADS * pair_count
     w = load_weight(WEIGHT, heads, HEADS, DX.dtype.element_ty)
     w2 = load_weight(WEIGHT + (MAPS - 1) * HEADS * HEADS, heads, HEADS, DX.dtype.element_ty)
     sums = tl.zeros([BLOCK_H, BLOCK_H], tl.float32)
     sums2 = sums
     for index in range(blocks):
-        first = (tl.program_id(0) * blocks + index) * BLOCK_P
+        first = (tile * blocks + index) * BLOCK_P
         pairs = first + tl.arange(0, BLOCK_P)
         both = MAPS * first + tl.arange(0, MAPS * BLOCK_P)
         g = load_heads(DOUT + MAPS * start, heads, both, MAPS * pair_count, HEADS)
@@ -134,7 +136,7 @@ def map_heads_backward(
         if HAS_ADDED:
             dx += load_heads(ADDED + start, heads, pairs, pair_count, HEADS)
         store_heads(DX + start, heads, pairs, pair_count, dx, HEADS)
-    part = MAPS * (example * tl.num_programs(0) + tl.program_id(0))
+    part = MAPS * tl.program_id(0).to(tl.int64)
     store_sums(SUMS, part, heads, sums, HEADS)
     if MAPS == 2:
         store_sums(SUMS, part + 1, heads, sums2, HEADS)
@@ -150,7 +152,7 @@ def logits_over_heads(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     maps = len(weight) // heads
     out = h.new_empty(batch, heads, n, maps * m)
     launch_map(
-        (triton.cdiv(n * m, PAIRS), batch),
+        (triton.cdiv(n * m, PAIRS) * batch, 1),
         (h.contiguous(), weight.contiguous(), bias.contiguous(), out),
         (n * m,),
         HEADS=heads, MAPS=maps, BLOCK_H=block(heads), BLOCK_P=PAIRS,
@@ -178,11 +180,11 @@ def logits_over_heads_backward(
     pairs = h.shape[2] * h.shape[3]
     blocks = triton.cdiv(pairs, SUMMED_PAIRS)
     each = triton.cdiv(blocks * len(h), PROGRAMS)
-    grid = triton.cdiv(blocks, each), len(h)
-    parts = h.new_empty(grid[0] * grid[1], maps * heads, heads + 1, dtype=torch.float32)
+    programs = triton.cdiv(blocks, each) * len(h)
+    parts = h.new_empty(programs, maps * heads, heads + 1, dtype=torch.float32)
     out, more = (dh if x is None else x.contiguous() for x in (logits, added))
     launch_map_backward(
-        grid,
+        (programs, 1),
         (dlogits.contiguous(), out, h.contiguous(), weight.contiguous(), more, dh, parts),
         (pairs, each),
         HEADS=heads, MAPS=maps, BLOCK_H=block(heads + 1), BLOCK_P=SUMMED_PAIRS,
