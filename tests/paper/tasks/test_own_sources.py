@@ -146,7 +146,8 @@ def test_what_is_wrong_with_a_file_is_named(lines: list[str], message: str, tmp_
         ("classification", {"images": "x"}, "--images does not apply to --task classification"),
         ("classification", {"train": "my.doc"}, "my.doc is not a file"),
         ("multiple-choice", {}, "--choices a,b,c"),
-        ("regression", {"label": "text"}, "text='text 0, with a comma' is not possible"),
+        ("classification", {"label": "text"}, "label='text' is also the column of a text"),
+        ("regression", {"label": "text"}, "label='text' is also the column of a text"),
     ],
 )
 def test_what_is_wrong_with_flags_is_named(

@@ -97,6 +97,11 @@ class OwnTexts(OwnFiles, TextTask):
 
     def _training_labels(self) -> list[str]:
         """Labels of all training data, including what is held out."""
+        if self.label in self.columns:
+            raise ConfigError(
+                f"label={self.label!r} is also the column of a text. Name the column of the "
+                "labels with --label, and that of the text with --text."
+            )
         rows, _ = self.read_source(self.train, "train")
         return [read_label(row, self.label) for row in rows]
 
