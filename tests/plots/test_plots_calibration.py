@@ -153,7 +153,7 @@ def test_answers_that_cannot_be_drawn_are_refused(plot: object) -> None:
 
 
 def test_impossible_bins_are_refused() -> None:
-    with pytest.raises(MetricInputError, match=r"bins=0 .*from 1 on"):
+    with pytest.raises(MetricInputError, match=r"bins=0 .*from 1 to"):
         plots.reliability_diagram(*answers(), bins=0)
 
 

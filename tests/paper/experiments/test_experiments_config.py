@@ -71,7 +71,7 @@ PUBLISHED = [name for name in built_in() if name.endswith("-belief") and "effici
 def test_published_cells_name_what_the_paper_leaves_open(name: str) -> None:
     path = find_config(name)
     experiment, text = read_experiment(path), " ".join(path.read_text().split("\n# "))
-    config = experiment.rule_config()
+    config = experiment.method_config()
     assert isinstance(config, babn.BeliefConfig)
     assert "Ours, since the paper is silent" in text
     assert (config.beta, config.prior_hidden, config.kl_weight) == (1.0, 10, 1.0)

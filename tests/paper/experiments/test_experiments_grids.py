@@ -127,7 +127,7 @@ def test_built_in_grids_have_every_task_of_table_1(name: str) -> None:
     grid, table = read_grid(path), table_grid("table1", [0])
     assert {cell.label for cell in grid.cells} == {cell.label for cell in table.cells}
     assert len(grid.jobs({})) == 40 * 5
-    assert all(job.experiment.rule_config().attention_dropout for job in grid.jobs({}))
+    assert all(job.experiment.method_config().attention_dropout for job in grid.jobs({}))
 
 
 @pytest.mark.parametrize(("model", "grid"), [("bert", "glue-bert"), ("roberta", "glue-roberta")])

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import babn
 from babn.cli._app import app
-from babn.evaluation import Evaluation
+from babn.evaluation.predictions import Evaluation
 from babn_paper.experiments.run_folder import RunFolder
 
 RUNNER = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"})
