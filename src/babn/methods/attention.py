@@ -52,10 +52,14 @@ probs = babn.predict(model, batch).probs"""
         """One model."""
         return [(self.variant, seed)]
 
+    def model(self, models: Models, seed: int) -> nn.Module:
+        """The trained model with random attention."""
+        model = models.get(self.variant, seed)
+        return model if self.after is None else self.after(model)
+
     def fit(self, models: Models, seed: int) -> Fitted:
         """Fits noise level and temperature, as far as they are to be fitted."""
-        model = models.get(self.variant, seed)
-        model = model if self.after is None else self.after(model)
+        model = self.model(models, seed)
         memory = models.problem.memory
         data = list(placed_batches(models.problem.development, device_of(model)))
         tried = 1

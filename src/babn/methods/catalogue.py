@@ -23,7 +23,7 @@ from babn.methods.ensembles import Ensemble
 from babn.methods.interface import Method
 from babn.methods.laplace import LastLayerLaplace
 from babn.methods.models import Variant
-from babn.methods.sngp import Sngp
+from babn.methods.sngp import NoisySngp, Sngp
 
 SMOOTHED = Variant("label smoothing", label_smoothing=0.1)
 BAM = attention("BAM", BamConfig())
@@ -54,6 +54,7 @@ _GROUPS: dict[str, tuple[Method, ...]] = {
     "trained": (
         Deterministic("label smoothing", variant=SMOOTHED),
         Sngp("SNGP"),
+        NoisySngp("SNGP, BABN noise"),
         RandomAttention("BAM", BAM, tuned=False),
         RandomAttention("BABN as published", PAPER, tuned=False),
         RandomAttention("BABN pairs", PAIRS),

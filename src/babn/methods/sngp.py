@@ -15,9 +15,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from babn.conversion.convert import convert
+from babn.methods.attention import RandomAttention
 from babn.methods.basic import sampled
 from babn.methods.heads import features, find_head
-from babn.methods.interface import TunedMethod
+from babn.methods.interface import TunedMethod, choose, labels_of
 from babn.methods.models import Batches, Models, Variant
 from babn.prediction.batches import device_of
 from babn.prediction.result import Prediction
@@ -190,10 +192,35 @@ probs = model(**batch).logits.softmax(-1)"""
     def predictor(self, models: Models, seed: int) -> Callable[[float, Batches], Prediction]:
         """Logits by a mean-field factor, after the covariance is computed."""
         model = models.get(self.variant, seed)
+        return by_factor(model, fit_gp(model, models.problem.training))
+
+
+def by_factor(model: nn.Module, layer: RandomFeatureGP) -> Callable[[float, Batches], Prediction]:
+    """Predictions of a model by the mean-field factor of its Gaussian process."""
+
+    def predict(factor: float, batches: Batches) -> Prediction:
+        layer.factor = factor
+        return sampled(model, batches)
+
+    return predict
+
+
+@dataclass(frozen=True)
+class NoisySngp(RandomAttention):
+    """A Gaussian process as last layer, and random attention below it, added after training."""
+
+    variant: Variant = SNGP
+    code: ClassVar[str] = """add_sngp(model)  # before training
+fit_gp(model, training_batches).factor = factor
+babn.convert(model)
+babn.tune_noise(model, development_batches)
+probs = babn.predict(model, batch).probs"""
+
+    def model(self, models: Models, seed: int) -> nn.Module:
+        """The trained model with its best factor, converted."""
+        model, data = models.get(self.variant, seed), models.problem.development
         layer = fit_gp(model, models.problem.training)
-
-        def predict(factor: float, batches: Batches) -> Prediction:
-            layer.factor = factor
-            return sampled(model, batches)
-
-        return predict
+        predict = by_factor(model, layer)
+        trials = ((factor, predict(factor, data)) for factor in FACTORS)
+        layer.factor, _ = choose(trials, labels_of(data), False)
+        return convert(model)
