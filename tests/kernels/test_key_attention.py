@@ -1,5 +1,7 @@
 """The kernels for one variable per key, against the reference on the same uniform numbers."""
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -196,23 +198,33 @@ def test_programs_have_one_large_index(device: torch.device) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's own
-@pytest.mark.thorough
-def test_compiled_models_give_the_same(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def compiled_gap() -> float:
+    """The largest difference between gradients of a compiled and an eager model, both by kernels.
+
+    Relative to their size, where they do not vanish.
+    """
+    torch._inductor.config.fallback_random = True  # the random numbers of eager mode
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = BertConfig(**{**TEXT, "num_hidden_layers": 2, "num_attention_heads": 2})
     torch.manual_seed(0)
     model = without_dropout(BertForSequenceClassification(config)).to(device)
     model = babn.convert(model, BeliefConfig(kernel="triton")).train()
     batch = {name: x.to(device) for name, x in token_batch(40).items()}
+    batch["labels"] = torch.zeros(len(batch["input_ids"]), dtype=torch.long, device=device)
     backend = "inductor" if device.type == "cuda" else "aot_eager"
-    monkeypatch.setattr("torch._inductor.config.fallback_random", True)  # eager random numbers
     found = []
     for run in (model, torch.compile(model, fullgraph=True, backend=backend)):
         torch.manual_seed(3)
-        loss = run(**batch, labels=torch.zeros(len(batch["input_ids"]), device=device).long()).loss
+        loss = run(**batch).loss
         found.append([loss, *torch.autograd.grad(loss, [*model.parameters()], allow_unused=True)])
-    for one, other in zip(*found, strict=True):
-        assert (one is None) == (other is None)
-        assert one is None or (one - other).norm() <= 1e-2 * one.norm() + 1e-5
+    pairs = [(x, y) for x, y in zip(*found, strict=True) if x is not None]
+    return max(float((x - y).norm() / (x.norm() + 1e-3)) for x, y in pairs)
+
+
+@pytest.mark.thorough
+def test_compiled_models_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In another process, which compilers can follow: it does not check the types of arguments.
+    if not torch.cuda.is_available():
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as unchecked:
+        assert unchecked.submit(compiled_gap).result() < 1e-2

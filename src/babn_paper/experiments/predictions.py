@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from babn.conversion.state import converted_roots
 from babn.prediction.temperature import get_residual
 from babn.progress import NoProgress, Progress
 from babn_paper.experiments.cache import encoded
@@ -61,7 +62,7 @@ def predict_part(
     progress.begin(f"{part.name}, {mode}", len(data))
     task, outputs = task_model.task, _outputs(task_model, data, mode, progress)
     found = task.predictions(part, data, outputs)
-    if mode == "sampled":  # the residual of tune-noise is that of samples
+    if mode == "sampled" and converted_roots(task_model.model):  # tune-noise fits it to samples
         return found.with_residual(get_residual(task_model.model) * task.unit)
     return found
 
