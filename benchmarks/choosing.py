@@ -122,16 +122,8 @@ TASKS = {
 ORDER = (
     *("deterministic", "BABN", "SNGP", "MC dropout", "Laplace", "BABN, not trained"),
     *("ensemble", "label smoothing", "SNGP, BABN noise", "ensemble, BABN noise", "BABN pairs"),
-    *(
-        "BAM",
-        "BABN as published",
-        "LoRA",
-        "LoRA, BABN not trained",
-        "LoRA, BABN",
-        "PVeRA",
-        "MonteCLoRA",
-    ),
-    "LoRA ensemble",
+    *("BAM", "BABN as published", "LoRA", "LoRA, BABN not trained", "LoRA, BABN", "PVeRA"),
+    *("MonteCLoRA", "LoRA ensemble"),
 )
 """Methods by importance, in which order they are compared."""
 
