@@ -82,6 +82,7 @@ def run_images(names: Sequence[str], folder: Path, seeds: str = "0") -> None:
     shutil.rmtree(folder / "vit-cifar10/claims", ignore_errors=True)
 
 
+@pytest.mark.thorough
 def test_images_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_images(["deterministic", "label smoothing"], tmp_path, "0 1")
     results = choosing_results.collect([tmp_path / "vit-cifar10"])

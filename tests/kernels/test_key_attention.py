@@ -114,7 +114,10 @@ def test_groups_of_queries_masks_and_causality(
     compare(*case(device, groups=groups, masked=masked, causal=causal))
 
 
-@pytest.mark.parametrize(("queries", "keys", "size"), [(2, 1, 8), (18, 128, 64), (5, 270, 24)])
+@pytest.mark.parametrize(
+    ("queries", "keys", "size"),
+    [(2, 1, 8), pytest.param(18, 128, 64, marks=pytest.mark.thorough), (5, 270, 24)],
+)
 def test_sizes(device: torch.device, queries: int, keys: int, size: int) -> None:
     compare(*case(device, queries, keys, size=size))
 

@@ -342,7 +342,9 @@ def epochs_of(folder: Path) -> dict[int, float]:
     return {x["step"]: x["dev/NLL"] for x in read_log(RunFolder(folder)) if "dev/NLL" in x}
 
 
-@pytest.mark.parametrize("crash", [0, 3, 5])
+@pytest.mark.parametrize(
+    "crash", [0, *(pytest.param(step, marks=pytest.mark.thorough) for step in (3, 5))]
+)
 def test_the_epoch_with_the_lowest_nll_on_development_data_is_kept(
     tmp_path: Path, crash: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
