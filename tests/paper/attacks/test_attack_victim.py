@@ -98,10 +98,10 @@ def test_asking_leaves_the_model_and_the_global_generator_alone(task_model: Task
 
 
 def test_threats_follow_from_the_method() -> None:
-    softmax = Experiment(task="sst2", model="small", rule="softmax")
+    softmax = Experiment(task="sst2", model="small", method="softmax")
     assert threats_for(softmax) == threats_for(softmax, "sample,mean") == ("mean",)
     for method in ("bam", "belief", "mc-dropout"):
-        random = Experiment(task="sst2", model="small", rule=method)
+        random = Experiment(task="sst2", model="small", method=method)
         assert threats_for(random) == ("mean", "sample", "average")
         assert threats_for(random, "sample") == ("sample",)
         assert threats_for(random, "average, mean") == ("mean", "average")

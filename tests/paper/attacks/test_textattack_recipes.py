@@ -124,7 +124,7 @@ def test_strange_texts_do_not_stop(
 def test_textfooler_leaves_the_premise_alone(
     tmp_path: Path, resources: LocalResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = train(tmp_path / "mnli", task="mnli", rule="softmax", steps=5)
+    run = train(tmp_path / "mnli", task="mnli", method="softmax", steps=5)
     victim, attacker = make(run, resources, "textfooler")
     texts = {"premise": TEXTS[0], "hypothesis": TEXTS[1]}
     label = int(victim([tuple(texts.values())])[0].argmax())

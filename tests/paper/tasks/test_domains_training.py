@@ -30,7 +30,7 @@ def experiment(task: str, method: str) -> Experiment:
     return Experiment(
         task=task,
         model="small",
-        rule=method,
+        method=method,
         data="builtin",
         steps=3,
         batch_size=8,
@@ -57,7 +57,7 @@ def test_tasks_train_answer_and_measure(task: DomainTask, method: str, tmp_path:
             assert (found.keys() >= CALIBRATION) == (part != "dev")
             assert (found.keys() >= DETECTION) == (part == "out")
             assert (SAMPLED in found) == (part == "out" and mode != "mean")
-            answers = task.load_predictions(folder / "answers" / f"{part}-{mode}")
+            answers = task.load_predictions(folder / "predictions" / f"{part}-{mode}")
             logits = answers.evaluation.prediction.sample_logits
             labels = [each.label for each in task.read("builtin", part).examples]
             assert logits.shape == (1 if mode == "mean" else SAMPLES, len(labels), classes)
@@ -79,5 +79,5 @@ def test_a_saved_model_answers_alike(tmp_path: Path) -> None:
 
 
 def _logits(task: DomainTask, folder: Path, mode: str) -> torch.Tensor:
-    found: TextPredictions = task.load_predictions(folder / "answers" / f"out-{mode}")
+    found: TextPredictions = task.load_predictions(folder / "predictions" / f"out-{mode}")
     return found.evaluation.prediction.sample_logits
