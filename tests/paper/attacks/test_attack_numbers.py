@@ -66,7 +66,7 @@ def test_numbers_that_are_not_defined_are_not_shown() -> None:
     assert shown_numbers(summarise(RECORDS))["failed attacks"] == "25.0%"
 
 
-def test_asked_twice_a_success_that_does_not_hold_is_a_failure() -> None:
+def test_a_success_that_does_not_hold_in_a_second_query_is_a_failure() -> None:
     assert shown_numbers(summarise(RECORDS))["failed, two queries"] == "50.0%"
     assert shown_numbers(summarise([record("failed")]))["failed, two queries"] == "100.0%"
 

@@ -180,7 +180,7 @@ def test_a_damaged_model_is_named(
         *((damage, "evaluation.json") for damage in DAMAGES if damage != flip),
     ],
 )
-def test_damaged_answers_are_named(
+def test_damaged_predictions_are_named(
     damage: Callable[[Path], None], name: str, done: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(done, tmp_path / "run"))

@@ -150,7 +150,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kl_reduction", ["mean", "sum"])
-def test_two_processes_come_to_the_weights_and_answers_of_one(
+def test_two_processes_have_the_weights_and_predictions_of_one(
     tmp_path: Path, kl_reduction: str
 ) -> None:
     fields = NOISELESS | {"model": str(save_small_model(tmp_path / "model"))}

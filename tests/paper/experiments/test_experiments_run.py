@@ -118,7 +118,7 @@ def test_a_run_with_the_former_names_of_its_files_can_be_evaluated_and_resumed(
     assert len(list((former / "answers").iterdir())) == 2
 
 
-def test_another_number_of_samples_can_be_asked_for(done: Path) -> None:
+def test_the_number_of_samples_can_be_changed(done: Path) -> None:
     before = results_of(done)
     found = evaluate(done, samples=5)
     assert found["measures"]["dev"]["mean"] == before["measures"]["dev"]["mean"]
@@ -141,7 +141,7 @@ def test_every_method_runs(method: str, task: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["small", "albert-base"])
-def test_models_that_are_made_have_the_dropout_that_was_asked_for(model: str) -> None:
+def test_new_models_have_the_configured_dropout(model: str) -> None:
     config: Any = prepare_training(
         tiny(model=model, dropout=0.3, classifier_dropout=0.2)
     ).model.config
@@ -149,14 +149,14 @@ def test_models_that_are_made_have_the_dropout_that_was_asked_for(model: str) ->
     assert config.classifier_dropout_prob == 0.2
 
 
-def test_a_model_is_asked_again_with_dropout_on(done: Path) -> None:
+def test_a_model_is_evaluated_again_with_dropout_on(done: Path) -> None:
     before = results_of(done)
     assert set(evaluate(done, dropout=True)["measures"]["dev"]) == {"mean", "sampled", "dropout"}
     assert (done / "evaluations/test_dropout=True/predictions/dev-dropout").is_dir()
     assert results_of(done) == before
 
 
-def test_random_attention_is_tested_with_dropout_on_if_that_is_asked_for(tmp_path: Path) -> None:
+def test_random_attention_is_tested_with_dropout_on_if_configured(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     found = run(tiny(method="belief", steps=2, test_dropout=True), folder)["measures"]["dev"]
     assert set(found) == {"mean", "sampled", "dropout"}
@@ -168,7 +168,7 @@ def test_random_attention_is_tested_with_dropout_on_if_that_is_asked_for(tmp_pat
     assert not torch.equal(sampled.prediction.probs, dropped.prediction.probs)
 
 
-def test_a_model_without_dropout_is_not_asked_for_samples_of_it(tmp_path: Path) -> None:
+def test_a_model_without_dropout_is_not_tested_by_samples_of_it(tmp_path: Path) -> None:
     experiment = tiny(method="softmax", steps=2, dropout=0.0, classifier_dropout=0.0)
     assert set(run(experiment, tmp_path / "run")["measures"]["dev"]) == {"mean"}
 
@@ -236,7 +236,7 @@ def test_ctrl_c_writes_a_checkpoint_first(
     assert same_weights(done, tmp_path / "run")
 
 
-def test_nothing_is_overwritten_unasked(done: Path, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_without_the_option(done: Path, tmp_path: Path) -> None:
     before = weights(done)
     with pytest.raises(RunError, match=r"holds a run that is done: --overwrite begins again"):
         run(tiny(seed=5), done)

@@ -126,8 +126,8 @@ def test_efficiency_is_parameters_and_seconds() -> None:
 
 def test_a_grid_about_costs_has_no_table_of_scores() -> None:
     costs = {"parameters": "11.7M", "s/step": "0.26"}
-    asked = [replace(r, experiment={**r.experiment, "paper": costs}) for r in RECORDS[:2]]
-    text = page(asked, "Efficiency", "babn reproduce efficiency")
+    records = [replace(r, experiment={**r.experiment, "paper": costs}) for r in RECORDS[:2]]
+    text = page(records, "Efficiency", "babn reproduce efficiency")
     assert text.count("| attention") == 1 and "score" not in text
     assert "| softmax   | 11.7M             | 11.7M      | 0.26          | 0.250  |" in text
 

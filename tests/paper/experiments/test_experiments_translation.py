@@ -89,7 +89,7 @@ def test_every_method_trains_translates_and_is_judged(runs: Path, method: str) -
     assert remeasure(place.path)["measures"].keys() == results["measures"].keys()
 
 
-def test_the_saved_model_answers_alike(runs: Path) -> None:
+def test_the_saved_model_predicts_the_same(runs: Path) -> None:
     for method in ("va-sample", "belief"):
         place = RunFolder(runs / f"translation-{method}" / "seed-0")
         before = {p.parent.name: p.read_text() for p in place.predictions.rglob("*.jsonl")}

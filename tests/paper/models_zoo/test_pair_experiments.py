@@ -67,7 +67,7 @@ def test_from_beginning_to_end(model: str, method: str, tmp_path: Path) -> None:
     assert type(babn.load(tmp_path / "run/model")).__module__ == f"babn_paper.models.{model}"
 
 
-def test_a_trained_model_can_be_asked_again(tmp_path: Path) -> None:
+def test_a_trained_model_can_be_evaluated_again(tmp_path: Path) -> None:
     results = run(tiny(model="decomposable", method="belief"), tmp_path / "run")
     assert evaluate(tmp_path / "run")["measures"] == results["measures"]
     again = tiny(model=str(tmp_path / "run/model"), dropout=0.1)
