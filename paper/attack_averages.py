@@ -15,7 +15,7 @@ def averages_table(found: Sequence[Description]) -> Table:
     """Rows are attention and threat; each recipe has failed attacks, once and repeated."""
     rows = []
     for method, threat in ((method, threat) for method in methods_of(found) for threat in THREATS):
-        own = [e for e in found if (e["rule"], e["identity"]["threat"]) == (method, threat)]
+        own = [e for e in found if (e["method"], e["identity"]["threat"]) == (method, threat)]
         if own:
             cells = [_cell([e for e in own if e["identity"]["recipe"] == name]) for name in RECIPES]
             rows.append([attention_name(method), threat, *cells])

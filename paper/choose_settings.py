@@ -71,9 +71,9 @@ def main() -> None:
             mark = "  <- chosen" if each is best else ""
             name = ", ".join(each.lines()) or "defaults"
             print(f"  {100 * each.score:6.2f}  NLL {each.nll:.3f}  {name}{mark}")
-        methods.append("\n".join([f"[rules.{method}]", *best.lines()]) + "\n")
+        methods.append("\n".join([f"[methods.{method}]", *best.lines()]) + "\n")
     for file in (file for file in files if file.suffix == ".toml"):
-        head = file.read_text(encoding="utf-8").partition("[rules.")[0]
+        head = file.read_text(encoding="utf-8").partition("[methods.")[0]
         file.write_text(head + "\n".join(methods), encoding="utf-8")
 
 
@@ -81,8 +81,8 @@ def tried(records: Sequence[Record]) -> dict[str, list[Tried]]:
     """The settings of each method, the best score first."""
     by_method: dict[str, list[Record]] = defaultdict(list)
     for record in records:
-        if record.results and record.experiment["rule"] != "ensemble":
-            by_method[record.experiment["rule"]].append(record)
+        if record.results and record.experiment["method"] != "ensemble":
+            by_method[record.experiment["method"]].append(record)
     return {
         method: sorted(
             (_of_runs(*group) for group in _by_setting(runs)), key=lambda each: -each.score

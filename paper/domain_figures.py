@@ -17,6 +17,7 @@ from babn import plots
 from babn.evaluation.predictions import Evaluation, ensemble
 from babn.evaluation.temperature_scaling import fit_temperature
 from babn.prediction.result import Prediction
+from babn_paper.experiments.run_folder import RunFolder
 
 TASKS = ("nli", "paraphrase", "commonsense")
 
@@ -36,9 +37,10 @@ SCALED = "softmax + TS"
 """Temperature-scaled softmax, with the temperature of the training domain."""
 
 
-def answers(cell: Path, part: str, mode: str, seeds: Sequence[int]) -> list[Evaluation]:
+def load_predictions(cell: Path, part: str, mode: str, seeds: Sequence[int]) -> list[Evaluation]:
     """Predictions of the models of a cell."""
-    folders = [cell / f"seed-{seed}" / "answers" / f"{part}-{mode}" for seed in seeds]
+    runs = [RunFolder(cell / f"seed-{seed}") for seed in seeds]
+    folders = [run.predictions / f"{part}-{mode}" for run in runs]
     return [Evaluation.load(folder) for folder in folders if folder.is_dir()]
 
 
@@ -50,21 +52,22 @@ def together(predictions: Iterable[Prediction]) -> Tensor:
 def methods(runs: Path, task: str, seeds: Sequence[int]) -> tuple[dict[str, Tensor], Tensor]:
     """Probabilities by method, and the labels, for the other domain of a task."""
     cell = runs / f"{task}-softmax"
-    outs, devs = (answers(cell, part, "mean", seeds) for part in ("out", "dev"))
+    outs, devs = (load_predictions(cell, part, "mean", seeds) for part in ("out", "dev"))
     if not outs:
         return {}, torch.empty(0)
     scaled = [
         out.prediction.tempered(fit_temperature(dev.prediction, dev.labels))
         for out, dev in zip(outs, devs, strict=True)
     ]
-    members = [Evaluation.load(each) for each in sorted(cell.glob("seed-*/answers/out-mean"))]
+    every = [int(run.name.removeprefix("seed-")) for run in sorted(cell.glob("seed-*"))]
+    members = load_predictions(cell, "out", "mean", every)
     joint = ensemble([member.prediction for member in members]).probs
     found = {
         SCALED: together(scaled),
         f"ensemble of {len(members)}": joint.repeat(len(outs), 1),
     }
     for name, (settings, mode) in METHODS.items():
-        own = answers(runs / f"{task}-{settings}", "out", mode, seeds)
+        own = load_predictions(runs / f"{task}-{settings}", "out", mode, seeds)
         if len(own) == len(outs):
             found[name] = together(each.prediction for each in own)
     return found, torch.cat([out.labels for out in outs])

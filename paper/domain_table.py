@@ -111,7 +111,7 @@ def task_table(records: Sequence[Record]) -> Table:
 
 def chosen(records: Sequence[Record], line: Line) -> list[Record]:
     """The runs of a line with its best setting; none if there is no such prediction."""
-    own = [r for r in records if r.experiment["rule"] == line.method and r.of("dev", line.mode)]
+    own = [r for r in records if r.experiment["method"] == line.method and r.of("dev", line.mode)]
     return min(by_label(own).values(), key=line.suits, default=[])
 
 

@@ -37,7 +37,7 @@ def mean_table(records: Sequence[Record]) -> Table:
 
 def _lines(record: Record) -> Iterator[tuple[str, Numbers]]:
     """Numbers of each kind of prediction."""
-    method, task = record.experiment["rule"], record.experiment["task"]
+    method, task = record.experiment["method"], record.experiment["task"]
     for mode, found in record.measures.items():
         if "NLL" in found:
             name = attention_name(method) if method == "ensemble" else method_name(method, mode)

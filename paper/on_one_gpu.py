@@ -88,12 +88,16 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def restore(grid: Path, known: Path, data: str) -> None:
-    """Makes folders of runs that are done of what is known of them, but for answers and models."""
+    """Makes folders of finished runs from their records, without predictions and models."""
     records, _ = load_records(known)
     for record in records:
         seed = record.experiment["seed"]
         folder = RunFolder(Path("runs", grid.stem, record.label, f"seed-{seed}"))
-        if record.results and record.experiment["rule"] != "ensemble" and folder.state == "absent":
+        if (
+            record.results
+            and record.experiment["method"] != "ensemble"
+            and folder.state == "absent"
+        ):
             experiment = Experiment.from_dict({**record.experiment, "data": data})
             folder.begin(experiment, record.environment.get("command", ""))
             write_json(folder.environment, record.environment)
@@ -105,7 +109,7 @@ def with_ensembles(found: dict[str, Any], known: Path) -> dict[str, Any]:
     runs = list(found["runs"])
     for record in load_records(known)[0]:
         labels = [run["label"] for run in runs]
-        if record.experiment["rule"] == "ensemble" and record.label not in labels:
+        if record.experiment["method"] == "ensemble" and record.label not in labels:
             members = record.label.replace("-ensemble", "-softmax")
             runs.insert(len(labels) - labels[::-1].index(members), asdict(record))
     return {**found, "runs": runs}

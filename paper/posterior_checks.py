@@ -134,7 +134,7 @@ def main() -> None:
         "deviation": DEVIATION,
         "held_out": HELD_OUT,
         "draws": DRAWS,
-        "rules": {name: config.to_dict() for name, config in SETTINGS.items()},
+        "methods": {name: config.to_dict() for name, config in SETTINGS.items()},
     }
     run(args, cases, settings, posterior_checks, table)
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from babn_paper.experiments.experiment import current_names
 from babn_paper.experiments.records import Record
 from babn_paper.experiments.run_folder import with_nan
 
@@ -42,8 +43,10 @@ def load_runs(path: Path) -> tuple[list[dict[str, Any]], str]:
     """Runs or attacks of a file, compact or as babn writes it, and their command."""
     found = json.loads(path.read_text(encoding="utf-8"))
     if found.get("format") != FORMAT:
-        return found.get("runs") or found["attacks"], found["command"]
-    return [_row(found["columns"], i) for i in range(found["count"])], found["command"]
+        runs = found.get("runs") or found["attacks"]
+    else:
+        runs = [_row(found["columns"], i) for i in range(found["count"])]
+    return [current_names(run) for run in runs], found["command"]
 
 
 def save_runs(runs: Sequence[dict[str, Any]], command: str, path: Path) -> None:

@@ -153,7 +153,7 @@ def main() -> None:
 
 
 def table(costs: Mapping[str, Cost], sizes: Mapping[str, int], count: int) -> Table:
-    """A row for each rule, with how it compares to softmax, or to the first if that is missing."""
+    """A row for each method, compared with softmax, or to the first if that is missing."""
     first = next(iter(costs.values())).seconds
     rows = [
         [

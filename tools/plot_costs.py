@@ -32,8 +32,8 @@ def measured(rows: list[Row], name: str, form: str) -> Ratios:
     }
     return {
         size.length: own / seconds["softmax", size]
-        for (rule, size), own in seconds.items()
-        if rule == name and ("softmax", size) in seconds
+        for (method, size), own in seconds.items()
+        if method == name and ("softmax", size) in seconds
     }
 
 

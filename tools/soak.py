@@ -185,10 +185,10 @@ class Crash(Progress):
             raise RuntimeError("crash")
 
 
-def experiment(rule: str, seed: int, folder: Path) -> None:
+def experiment(method: str, seed: int, folder: Path) -> None:
     """Crashes a run, resumes it from its checkpoint and evaluates it again."""
     made = Experiment(
-        task="mrpc", model="small", data="builtin", rule=rule, seed=seed, steps=4, batch_size=4,
+        task="mrpc", model="small", data="builtin", method=method, seed=seed, steps=4, batch_size=4,
         max_length=16, samples=2, checkpoint_every=1,
     )  # fmt: skip
     try:

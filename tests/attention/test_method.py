@@ -115,9 +115,9 @@ def test_dictionaries_are_not_changed_by_reading():
 
 
 def test_unknown_rules_and_fields_are_refused():
-    with pytest.raises(ConfigError, match=r"rule='nonsense'.*belief.*Import the module"):
+    with pytest.raises(ConfigError, match=r"method='nonsense'.*belief.*Import the module"):
         MethodConfig.from_dict({"rule": "nonsense"})
-    with pytest.raises(ConfigError, match="rule=None"):
+    with pytest.raises(ConfigError, match="method=None"):
         MethodConfig.from_dict({})
     with pytest.raises(ConfigError, match="BeliefConfig has no field colour, size"):
         MethodConfig.from_dict({**BeliefConfig().to_dict(), "size": 1, "colour": 2})

@@ -30,7 +30,7 @@ def test_the_command_reads_a_model_or_its_sizes(tmp_path: Path) -> None:
     code, by_sizes = run("estimate", *sizes, *more, *given)
     assert code == 0
     assert json.loads(by_model) == json.loads(by_sizes)
-    found = {method["rule"]: method for method in json.loads(by_model)}
+    found = {method["method"]: method for method in json.loads(by_model)}
     heads, default = found["BABN per pair, heads"], found["BABN per key"]
     methods = babn.BeliefConfig.pairs(upward="heads"), babn.BeliefConfig()
     for estimated, method in zip((heads, default), methods, strict=True):

@@ -68,7 +68,7 @@ def test_method_and_settings_are_used(
     assert code == 0
     expected = babn.inspect(tiny_bert(), config=config)
     found = json.loads(output)
-    assert found["rule"] == config.to_dict()
+    assert found["method"] == config.to_dict()
     assert found["parameters_added"] == expected.parameters_added
     assert found["converted"] is False
     assert [chain["name"] for chain in found["chains"]] == [c.name for c in expected.chains]
@@ -81,7 +81,7 @@ def test_layers_can_be_chosen(folder: Path) -> None:
     assert "'last:1' takes 1 of 2 attention calls (50%)" in output
     code, output = run("inspect", str(folder), "--json", *settings)
     found = json.loads(output)
-    assert found["share"] == 0.5 and found["rule"]["layers"] == "last:1"
+    assert found["share"] == 0.5 and found["method"]["layers"] == "last:1"
     assert [call["path"] for call in found["kept"]] == ["bert.encoder.layer.0.attention.self"]
     code, output = run("inspect", str(folder), "--set", "layers=9")
     assert code == 2
@@ -98,7 +98,7 @@ def test_settings_of_pairs_need_noise_over_pairs(folder: Path) -> None:
 
 @pytest.mark.parametrize("method", ["belief", "bam", "softmax", "mc-dropout"])
 def test_every_method(method: str, folder: Path) -> None:
-    code, output = run("inspect", str(folder), "--rule", method)
+    code, output = run("inspect", str(folder), "--method", method)
     assert code == 0
     assert f"method '{method}'" in output
 
@@ -109,7 +109,7 @@ def test_converted_folder_says_so(converted: Path) -> None:
     assert "BertForSequenceClassification is converted" in output
     found = json.loads(run("inspect", str(converted), "--json")[1])
     assert found["converted"] is True
-    assert found["rule"]["max_length"] == 40
+    assert found["method"]["max_length"] == 40
 
 
 def test_only_the_configuration_is_read(folder: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_only_the_configuration_is_read(folder: Path, tmp_path: Path) -> None:
         (("--set", "upward=sideways"), "error: upward='sideways' is not possible. Choose one of"),
         (("--set", "rho"), "error: --set rho is not possible. Write --set NAME=VALUE."),
         (("--set", "colour=red"), "error: BeliefConfig has no field colour"),
-        (("--rule", "magic"), "error: rule='magic' is not known"),
+        (("--method", "magic"), "error: method='magic' is not known"),
     ],
 )
 def test_wrong_settings(
@@ -140,7 +140,7 @@ def test_wrong_settings(
 
 
 def test_settings_of_a_converted_folder_are_refused(converted: Path) -> None:
-    code, output = run("inspect", str(converted), "--rule", "bam")
+    code, output = run("inspect", str(converted), "--method", "bam")
     assert code == 2
     assert "is converted already" in output
 

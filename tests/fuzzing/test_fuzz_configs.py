@@ -28,8 +28,8 @@ model = "small"
 [tasks.mrpc]
 [tasks.rte]
 epochs = 5.0
-[rules.softmax]
-[rules.belief]
+[methods.softmax]
+[methods.belief]
 settings.sigma = 0.0
 [cells.rte.belief]
 seeds = [3]
@@ -68,7 +68,7 @@ def test_fields_of_any_value(changes: dict[str, Any], tmp_path: Path) -> None:
 def test_settings_of_any_value(method: str, name: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     model = "lstm" if method == "va-enum" else "small"
-    fields = TINY | {"rule": method, "model": model, "settings": {name: value}}
+    fields = TINY | {"method": method, "model": model, "settings": {name: value}}
     path.write_text("\n".join(f"{n} = {toml(v)}" for n, v in fields.items()), encoding="utf-8")
     read(path)
 
@@ -108,13 +108,13 @@ def test_grids_of_any_content(content: bytes, tmp_path: Path) -> None:
 
 @fuzzed
 @given(
-    place=st.sampled_from(["seeds", "every", "tasks", "rules", "cells", "search"]),
+    place=st.sampled_from(["seeds", "every", "tasks", "methods", "cells", "search"]),
     inner=st.sampled_from(["", ".mrpc", ".mrpc.belief", ".belief", ".belief.settings", ".seeds"]),
     value=values,
 )
 def test_tables_of_a_grid_of_any_value(place: str, inner: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "grid.toml"
-    base = {"tasks.mrpc": {}, "rules.belief": {}, "every": {"model": "small"}}
+    base = {"tasks.mrpc": {}, "methods.belief": {}, "every": {"model": "small"}}
     if place not in inner:
         base = {n: v for n, v in base.items() if not n.startswith(place) or inner}
     lines = [f"{n} = {toml(v)}" for n, v in ({**base, place + inner: value}).items()]
@@ -140,13 +140,13 @@ def test_configurations_of_any_name(name: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "tasks = 1\nrules = 1",
-        "every = 0\n[tasks.mrpc]\n[rules.bam]",
-        "cells = 0\n[tasks.mrpc]\n[rules.bam]",
-        "cells.mrpc = 0\n[tasks.mrpc]\n[rules.bam]",
-        "cells.mrpc.bam = 0\n[tasks.mrpc]\n[rules.bam]",
-        "search = [1]\n[tasks.mrpc]\n[rules.bam]",
-        "search.bam = 1\n[tasks.mrpc]\n[rules.bam]",
+        "tasks = 1\nmethods = 1",
+        "every = 0\n[tasks.mrpc]\n[methods.bam]",
+        "cells = 0\n[tasks.mrpc]\n[methods.bam]",
+        "cells.mrpc = 0\n[tasks.mrpc]\n[methods.bam]",
+        "cells.mrpc.bam = 0\n[tasks.mrpc]\n[methods.bam]",
+        "search = [1]\n[tasks.mrpc]\n[methods.bam]",
+        "search.bam = 1\n[tasks.mrpc]\n[methods.bam]",
         "x = " + "[" * 3000,
         "x = " + "9" * 5000,
     ],

@@ -106,7 +106,7 @@ def test_going_on_with_damaged_runs(done: Path, data: st.DataObject, tmp_path: P
 @fuzzed(cost=10)
 @given(data=st.data())
 def test_reports_of_damaged_runs(done: Path, data: st.DataObject, tmp_path: Path) -> None:
-    names = [name for name in files_of(done) if name.startswith("answers/")]
+    names = [name for name in files_of(done) if name.startswith("predictions/")]
     out = tmp_path / "report"
     with_damage(done, names, data, lambda: invoke("report", str(done), "--out", str(out)))
     shutil.rmtree(out, ignore_errors=True)
@@ -250,7 +250,7 @@ DEEP = "[" * 3000
     ("name", "content", "words"),
     [
         ("results.json", '{"measures": {"dev": {"mean": {"accuracy": 1}}}}', ()),
-        ("answers/dev-mean/evaluation.json", DEEP, ()),
+        ("predictions/dev-mean/evaluation.json", DEEP, ()),
         ("model/config.json", "[]", ("--again",)),
         ("model/config.json", DEEP, ("--again",)),
         ("model/config.json", '{"model_type": "bert"}', ("--again",)),

@@ -245,7 +245,7 @@ class MethodConfig(ABC):
         name = settings.pop("rule", None)
         if name not in cls.known:
             raise ConfigError(
-                f"rule={name!r} is not known. Known methods: {sorted(cls.known)}. "
+                f"method={name!r} is not known. Known methods: {sorted(cls.known)}. "
                 "Import the module that defines it first."
             )
         kind = cls.known[name]

@@ -40,7 +40,7 @@ def inspection(model: str, method: str | None, settings: list[str]) -> Inspectio
         return babn.inspect(outline(config), config=method_config(method or "belief", settings))
     if method or settings:
         raise CommandError(
-            f"{model} is converted already: --rule, --rho and --set do not apply. Leave them out."
+            f"{model} is converted already: --method, --rho and --set do not apply. Leave them out."
         )
     return converted(config, described, model)
 
@@ -156,7 +156,7 @@ def as_plain(found: Inspection) -> dict[str, Any]:
     return {
         "model": found.model,
         "converted": found.converted,
-        "rule": found.config.to_dict(),
+        "method": found.config.to_dict(),
         "calls": found.calls,
         "parameters_added": found.parameters_added,
         "share": found.share,

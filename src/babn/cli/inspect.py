@@ -6,7 +6,7 @@ import json as json_format
 def inspect(
     model: str,
     *,
-    rule: str | None = None,
+    method: str | None = None,
     rho: float | None = None,
     set_: list[str] = [],  # noqa: B006  (typer needs a list)
     json: bool = False,
@@ -17,7 +17,7 @@ def inspect(
 
     Args:
         model: A folder that save_pretrained wrote, or the name of a model on the Hugging Face hub.
-        rule: The attention method: belief (the default), bam, softmax or mc-dropout.
+        method: The attention method: belief (the default), bam, softmax or mc-dropout.
         rho: Weibull shape of a typical key in the belief method; larger means less noise.
         set_: Another setting of the method as NAME=VALUE, e.g. layers=last:4 or noise_over=pairs;
             may be repeated.
@@ -26,5 +26,5 @@ def inspect(
     from babn.cli._inspection import as_plain, inspection
 
     settings = [*set_, *([f"rho={rho}"] if rho is not None else [])]
-    found = inspection(model, rule, settings)
+    found = inspection(model, method, settings)
     print(json_format.dumps(as_plain(found), indent=2) if json else found)

@@ -64,7 +64,7 @@ class Estimate:
     def plain(self) -> dict[str, Any]:
         """JSON values."""
         return {
-            "rule": self.name,
+            "method": self.name,
             "layers": list(self.plan.chosen),
             "parameters_added": self.plan.belief_parameters,
             "flops": self.flops,

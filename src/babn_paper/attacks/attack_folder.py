@@ -15,6 +15,7 @@ from babn_paper.attacks.attack_records import (
     read_records,
 )
 from babn_paper.attacks.plan import Plan
+from babn_paper.experiments.experiment import current_names
 from babn_paper.experiments.run_folder import RunFolder, write_json
 
 FORMAT = 1
@@ -73,12 +74,12 @@ class AttackFolder:
     def describe(self) -> dict[str, Any]:
         """Reads the description."""
         try:
-            found: dict[str, Any] = parse_json(read_regular(self.description))
+            found = current_names(parse_json(read_regular(self.description)))
             if found["format"] != FORMAT:
                 raise FormatError(
                     f"{self.description} has format {found['format']}; this babn reads {FORMAT}."
                 )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, FormatError):
                 raise
             raise FormatError(

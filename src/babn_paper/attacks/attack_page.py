@@ -57,7 +57,7 @@ def resource_lines(identity: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _title(description: dict[str, Any]) -> str:
     recipe = RECIPES[description["identity"]["recipe"]]
     task = find_task(description["task"]).title
-    return f"{recipe} against {attention_name(description['rule'])} on {task}"
+    return f"{recipe} against {attention_name(description['method'])} on {task}"
 
 
 def _body(title: str, description: dict[str, Any], records: Sequence[AttackRecord]) -> Markup:

@@ -141,7 +141,7 @@ class _Campaign:
         return {
             "task": experiment.task,
             "base": Path(experiment.model).name,
-            "rule": method_of(experiment.to_dict()),
+            "method": method_of(experiment.to_dict()),
             "trained_with_seed": experiment.seed,
             "classes": list(names),
             "data_origin": self.targets.origin,

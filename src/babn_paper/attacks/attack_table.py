@@ -121,7 +121,7 @@ def numbers_table(found: Sequence[Description]) -> Table:
         [
             find_task(each["task"]).title,
             RECIPES[each["identity"]["recipe"]],
-            attention_name(each["rule"]),
+            attention_name(each["method"]),
             each["identity"]["threat"],
             *(own.get(name, NONE) for name in names),
         ]
@@ -132,12 +132,12 @@ def numbers_table(found: Sequence[Description]) -> Table:
 
 def methods_of(found: Sequence[Description]) -> list[str]:
     """The attention methods of the table, and further ones that were attacked."""
-    return list(dict.fromkeys([*METHODS, *(each["rule"] for each in found)]))
+    return list(dict.fromkeys([*METHODS, *(each["method"] for each in found)]))
 
 
 def _rows(found: Sequence[Description], recipe: Recipe, method: str) -> Iterator[_Row]:
     of_method = [
-        each for each in found if each["rule"] == method and each["identity"]["recipe"] == recipe
+        each for each in found if each["method"] == method and each["identity"]["recipe"] == recipe
     ]
     present = {each["identity"]["threat"] for each in of_method}
     for threat in (known for known in THREATS if known in present):
@@ -169,7 +169,7 @@ def _best(rows: Sequence[tuple[int, _Row]]) -> Iterator[tuple[int, int]]:
 
 def circumstances(found: Sequence[Description]) -> Iterator[str]:
     """Methods, resources, settings and machines of the attacks, in sentences."""
-    if note := preset_note(each["rule"] for each in found):
+    if note := preset_note(each["method"] for each in found):
         yield note
     users: dict[tuple[str, str], set[Recipe]] = {}
     for identity in (each["identity"] for each in found):
@@ -205,12 +205,12 @@ def _listed(values: Iterable[object]) -> str:
 
 
 def _order(each: Description) -> tuple[int, ...]:
-    identity, methods = each["identity"], [*METHODS, each["rule"]]
+    identity, methods = each["identity"], [*METHODS, each["method"]]
     tasks = [*TASKS, each["task"]]
     return (
         tasks.index(each["task"]),
         list(RECIPES).index(identity["recipe"]),
-        methods.index(each["rule"]),
+        methods.index(each["method"]),
         list(THREATS).index(identity["threat"]),
     )
 

@@ -70,11 +70,11 @@ def threats_for(experiment: Experiment, names: str | None = None) -> tuple[Threa
         names: Comma-separated names to choose from; by default all threat models.
     """
     found = parse_threats(names)
-    if experiment.rule == "softmax":
+    if experiment.method == "softmax":
         found = tuple(name for name in found if name == "mean")
     if not found:
         raise ConfigError(
-            f"threat={names!r} needs random attention, but rule='softmax' has none. Give mean."
+            f"threat={names!r} needs random attention, but method='softmax' has none. Give mean."
         )
     return found
 

@@ -112,7 +112,7 @@ def _section(table: str, request: Request, failures: dict[str, str]) -> Section:
 
 def _grid_section(table: str, request: Request) -> Section:
     records = collect(request.grid(table).jobs(request.overrides, request.under))
-    runs = [record for record in records if record.experiment["rule"] != "ensemble"]
+    runs = [record for record in records if record.experiment["method"] != "ensemble"]
     done = sum(bool(record.results) for record in runs)
     state = f"{done} of {len(runs)} runs"
     notes = circumstances(records)

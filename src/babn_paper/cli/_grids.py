@@ -94,7 +94,7 @@ def run_figure(
     from babn_paper.visual.question_figure import figure3
 
     console = Console(highlight=False)
-    job = next(job for job in grid.jobs(overrides, under) if job.experiment.rule == "belief")
+    job = next(job for job in grid.jobs(overrides, under) if job.experiment.method == "belief")
     raise_if_failed(run_missing(console, [job], 1), 1)
     settings = QuestionSettings(samples=job.experiment.samples)
     figure3(

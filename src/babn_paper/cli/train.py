@@ -61,7 +61,7 @@ def train(
         images: Folder or tar file with the images.
         model: A folder that save_pretrained wrote, or a name on the hub; small for a tiny model
             with random weights. By default lstm for translation and mcan-small for vqa.
-        set_: Overrides a field, such as learning_rate=1e-4 or rule=softmax, settings.rho=4 for a
+        set_: Overrides a field, such as learning_rate=1e-4 or method=softmax, settings.rho=4 for a
             setting of the attention method, or options.held_out=0.2 for an option of the task; can
             be repeated.
         seed: Seed of the run; same as --set seed=N.

@@ -31,7 +31,7 @@ def tune_noise(
     standard deviation that samples do not explain takes the place of the temperature. Then the
     model predicts again, and the run's predictions and results are replaced.
 
-    The model is a run of babn train. A run without noise (rule=softmax) is converted into a new
+    The model is a run of babn train. A run without noise (method=softmax) is converted into a new
     run, --out. So is any fine-tuned model of transformers, with --task, --dev and the columns of
     your data as for babn train.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.errors import ConfigError, nearest, one_line
-from babn_paper.experiments.experiment import Experiment, field_types
+from babn_paper.experiments.experiment import Experiment, current_names, field_types
 
 BUILT_IN = Path(str(files("babn_paper.experiments").joinpath("configs")))
 """Folder of the built-in configurations, which are those of the paper's tables."""
@@ -42,9 +42,10 @@ def config_name(path: Path) -> str:
 def read_values(path: Path) -> dict[str, Any]:
     """The fields that a file sets."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # syntax, encoding, nesting, huge numbers
         raise ConfigError(f"{path} is not TOML: {one_line(error)}.") from error
+    return current_names(values)
 
 
 def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
@@ -79,7 +80,7 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
             within[inner] = _parse(value)
         else:
             overrides[name] = value if field_types().get(name) is str else _parse(value)
-    return overrides
+    return current_names(overrides)
 
 
 def write_experiment(experiment: Experiment, path: Path, heading: str) -> None:

@@ -79,7 +79,7 @@ def remeasure(folder: str | Path) -> Results:
     task = find_task(experiment.task, experiment.options)
     results = place.read_results()
     found = {
-        (part, mode): task.load_predictions(place.answers / f"{part}-{mode}")
+        (part, mode): task.load_predictions(place.predictions / f"{part}-{mode}")
         for part, by_mode in results["measures"].items()
         for mode in by_mode
     }
@@ -121,7 +121,7 @@ def evaluate_model(
     for part in parts or task_model.task.tested_parts(task_model.experiment.data):
         read = cache(partial(read_part, task_model, part))
         for mode in modes(task_model):
-            folder = target.answers / f"{part}-{mode}"
+            folder = target.predictions / f"{part}-{mode}"
             saved = None
             if resume:
                 saved = world.from_rank_zero(partial(_saved_predictions, task_model.task, folder))
@@ -181,7 +181,7 @@ def _summary(task_model: TaskModel, place: RunFolder) -> Results:
     return {
         "task": experiment.task,
         "model": experiment.model,
-        "rule": experiment.rule,
+        "method": experiment.method,
         "seed": experiment.seed,
         "data": experiment.data,
         "samples": experiment.samples,

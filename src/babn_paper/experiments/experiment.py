@@ -27,6 +27,19 @@ TRANSLATOR = "lstm"
 VISUAL_MODELS = ("mcan", "mcan-small")
 """Models for visual question answering, built with random weights."""
 
+FORMER_NAMES = {"rule": "method", "rules": "methods"}
+"""Former names of fields, which older files have."""
+
+
+def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of an experiment, a grid or a record, with former names replaced by current ones."""
+    for former, name in FORMER_NAMES.items():
+        if former in values and name in values:
+            raise ConfigError(
+                f"{former} is the former name of {name}, and both are given. Leave {former} out."
+            )
+    return {FORMER_NAMES.get(name, name): value for name, value in values.items()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -41,9 +54,9 @@ class Experiment:
         options: Options of the task that differ from the defaults, such as `beam` of translation.
         vectors: File of word vectors for `"decomposable"`, `"esim"` or `"mcan"`: the text format of
             GloVe or word2vec, plain or `.gz`, or `.npz`; `""` for randomly initialized vectors.
-        rule: Attention method: `"softmax"`, `"bam"`, `"belief"` or `"mc-dropout"`; for `"lstm"`
+        method: Attention method: `"softmax"`, `"bam"`, `"belief"` or `"mc-dropout"`; for `"lstm"`
             also variational attention, `"va-enum"` or `"va-sample"`.
-        preset: For `rule="belief"`, the settings to start from: `"paper"` for the method as
+        preset: For `method="belief"`, the settings to start from: `"paper"` for the method as
             published, `"default"` for this library's default, `"released"` for the settings of the
             authors' code; `""` for one variable per query and key with normalised scores and rho
             12 (`BeliefConfig.pairs`).
@@ -96,7 +109,7 @@ class Experiment:
     sizes: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     vectors: str = ""
-    rule: str = "belief"
+    method: str = "belief"
     preset: Literal["", "default", "paper", "released"] = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, str] = field(default_factory=dict)
@@ -175,9 +188,9 @@ class Experiment:
                 f"sizes={dict(self.sizes)!r} does not apply to model={self.model!r}, only to "
                 f"{' or '.join([*VISUAL_MODELS, TRANSLATOR])}."
             )
-        if self.model != TRANSLATOR and self.rule in LATENT_METHODS:
+        if self.model != TRANSLATOR and self.method in LATENT_METHODS:
             raise ConfigError(
-                f"rule={self.rule!r} is not possible with model={self.model!r}. Variational "
+                f"method={self.method!r} is not possible with model={self.model!r}. Variational "
                 f"attention is part of model={TRANSLATOR!r}."
             )
         self.method_config()
@@ -187,16 +200,15 @@ class Experiment:
         """The configuration of the attention method."""
         if self.preset:
             return self._of_preset(self.preset)
-        values = {"rule": self.rule, **self.settings}
-        if self.rule in LATENT_METHODS:
-            return LatentConfig.from_dict(values)
-        return MethodConfig.from_dict(values)
+        if self.method in LATENT_METHODS:
+            return LatentConfig.from_dict({"method": self.method, **self.settings})
+        return MethodConfig.from_dict({"rule": self.method, **self.settings})
 
     def _of_preset(self, preset: str) -> MethodConfig:
-        if self.rule != BeliefConfig.rule:
+        if self.method != "belief":
             raise ConfigError(
-                f"preset={preset!r} is not possible with rule={self.rule!r}, only with "
-                f"rule={BeliefConfig.rule!r}. Leave it out."
+                f"preset={preset!r} is not possible with method={self.method!r}, only with "
+                "method='belief'. Leave it out."
             )
         return MethodConfig.from_dict(PRESETS[preset]().to_dict() | dict(self.settings))
 
@@ -212,6 +224,7 @@ class Experiment:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Experiment":
         """The inverse of `to_dict`; missing fields take their defaults."""
+        values = current_names(values)
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ConfigError(

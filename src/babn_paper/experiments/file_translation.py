@@ -186,7 +186,7 @@ def _load_model(run: str | Path, settings: TranslationSettings) -> TaskModel:
         raise ConfigError(f"{run} does not translate; its task is {before.task}.")
     model = place.trained_model()
     check_count("batch", settings.batch)
-    if settings.samples and before.rule == "softmax":
+    if settings.samples and before.method == "softmax":
         raise ConfigError(
             f"samples={settings.samples} needs random attention, but {run} has softmax attention. "
             "Leave out --samples."

@@ -9,7 +9,7 @@ from typing import Any
 
 from babn.errors import ConfigError, one_line
 from babn_paper.experiments.config_files import BUILT_IN, built_in, merged, read_values
-from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.experiment import Experiment, current_names
 from babn_paper.experiments.jobs import Job
 from babn_paper.experiments.naming import RUNS, flat, label, method_of
 from babn_paper.tasks.catalogue import task_names
@@ -28,7 +28,7 @@ METHODS = (
     "belief/released",
 )
 
-KNOWN = {"every", "tasks", "rules", "cells", "search", "seeds"}
+KNOWN = {"every", "tasks", "methods", "cells", "search", "seeds"}
 
 
 @dataclass(frozen=True)
@@ -115,25 +115,36 @@ def find_grid(name: str) -> Path:
 def read_grid(path: Path) -> Grid:
     """Reads a grid from a TOML file.
 
-    `[every]` holds fields of every experiment, `[tasks.NAME]` and `[rules.NAME]` fields of a task
-    and of an attention method, `[cells.TASK.RULE]` fields of a combination. `[search]` lists the
-    values to try of each field, `[search.RULE]` those of one method; `[[search.RULE]]` lists
-    combinations of fields instead. `seeds` is a list; a task, a method, `[cells.TASK.RULE]` or an
-    entry of `[[search.RULE]]` may have its own.
+    `[every]` holds fields of every experiment, `[tasks.NAME]` and `[methods.NAME]` fields of a task
+    and of an attention method, `[cells.TASK.METHOD]` fields of a combination. `[search]` lists the
+    values to try of each field, `[search.METHOD]` those of one method; `[[search.METHOD]]` lists
+    combinations of fields instead. `seeds` is a list; a task, a method, `[cells.TASK.METHOD]` or an
+    entry of `[[search.METHOD]]` may have its own.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = _current(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"grid {path} cannot be read: {one_line(error)}.") from error
     if unknown := sorted(set(values) - KNOWN):
         raise ConfigError(f"{path} has {unknown}; a grid has {sorted(KNOWN)}.")
-    if not values.get("tasks") or not values.get("rules"):
-        raise ConfigError(f"{path} needs at least one [tasks.NAME] and one [rules.NAME].")
+    if not values.get("tasks") or not values.get("methods"):
+        raise ConfigError(f"{path} needs at least one [tasks.NAME] and one [methods.NAME].")
     _check(values, path)
     try:
         return Grid(path.stem, list(_cells(values)), values.get("seeds", [0]))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def _current(values: Any) -> Any:
+    """The tables of a grid with the current names of fields."""
+    if isinstance(values, list):
+        return [_current(each) for each in values]
+    if not isinstance(values, Mapping):
+        return values
+    return current_names({name: _current(each) for name, each in values.items()})
 
 
 def _check(values: Mapping[str, Any], path: Path) -> None:
@@ -144,8 +155,8 @@ def _check(values: Mapping[str, Any], path: Path) -> None:
             raise ConfigError(f"{path}: {name} is not a table. Write [{name}].")
         if "search" not in name:
             _check_seeds(fields.get("seeds", [0]), path)
-    for method in values["rules"]:
-        for name, tried in _lists(values.get("search", {}), method, values["rules"]).items():
+    for method in values["methods"]:
+        for name, tried in _lists(values.get("search", {}), method, values["methods"]).items():
             if not isinstance(tried, list) or not tried:
                 raise ConfigError(f"{path}: search {name}={tried!r} is not possible. Give a list.")
         together = values.get("search", {}).get(method, {})
@@ -163,13 +174,13 @@ def _is_table(value: Any) -> bool:
 
 def _tables(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Name and value of everything that must be a table, outer tables first."""
-    for kind in ("every", "search", "tasks", "rules", "cells"):
+    for kind in ("every", "search", "tasks", "methods", "cells"):
         yield kind, values.get(kind, {})
-    for kind in ("tasks", "rules", "cells"):
+    for kind in ("tasks", "methods", "cells"):
         yield from ((f"{kind}.{name}", each) for name, each in values.get(kind, {}).items())
     for task, methods in values.get("cells", {}).items():
         yield from ((f"cells.{task}.{name}", each) for name, each in methods.items())
-    for method in values["rules"]:
+    for method in values["methods"]:
         of_method = values.get("search", {}).get(method, {})
         if not isinstance(of_method, list):
             yield f"search.{method}", of_method
@@ -182,13 +193,13 @@ def _check_seeds(seeds: Any, path: Path) -> None:
 
 def _cells(values: Mapping[str, Any]) -> Iterator[Cell]:
     for (task, of_task), (method, of_method) in itertools.product(
-        values["tasks"].items(), values["rules"].items()
+        values["tasks"].items(), values["methods"].items()
     ):
         of_both = values.get("cells", {}).get(task, {}).get(method, {})
-        fields: dict[str, Any] = {"task": task, "rule": method}
+        fields: dict[str, Any] = {"task": task, "method": method}
         for each in (values.get("every", {}), of_task, of_method, of_both):
             fields = merged(fields, each)
-        for choice in _choices(values.get("search", {}), method, values["rules"]):
+        for choice in _choices(values.get("search", {}), method, values["methods"]):
             chosen = merged(fields, choice)
             seeds = chosen.pop("seeds", None)
             tried = {name: value for name, value in choice.items() if name != "seeds"}

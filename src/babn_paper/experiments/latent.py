@@ -16,7 +16,7 @@ class LatentConfig:
     """Settings of variational attention ([Deng et al. 2018](https://arxiv.org/abs/1807.03756)).
 
     Attributes:
-        rule: `"va-enum"` or `"va-sample"`.
+        method: `"va-enum"` or `"va-sample"`.
         kl_weight: KL weight at the end of annealing; 1 gives the ELBO.
         estimator: Gradient estimator of `"va-sample"`: `"reinforce"` or `"gumbel"`.
         baseline: Whether `"reinforce"` subtracts the log-probability under soft attention.
@@ -26,7 +26,7 @@ class LatentConfig:
             computed at the mean alignment (`"soft"`).
     """
 
-    rule: Literal["va-enum", "va-sample"]
+    method: Literal["va-enum", "va-sample"]
     kl_weight: float = 1.0
     estimator: Literal["reinforce", "gumbel"] = "reinforce"
     baseline: bool = True
@@ -51,4 +51,4 @@ class LatentConfig:
     def sizes(self) -> dict[str, Any]:
         """The corresponding fields of the translation model's configuration."""
         values = asdict(self)
-        return {"attention": values.pop("rule"), **values}
+        return {"attention": values.pop("method"), **values}

@@ -53,7 +53,7 @@ def preset_note(methods: Iterable[str]) -> str:
 def method_of(experiment: Mapping[str, Any]) -> str:
     """The attention method of an experiment, with its preset if it has one."""
     preset = experiment.get("preset", "")
-    return f"{experiment['rule']}/{preset}" if preset else str(experiment["rule"])
+    return f"{experiment['method']}/{preset}" if preset else str(experiment["method"])
 
 
 def attention_name(method: str) -> str:

@@ -25,7 +25,7 @@ from babn_paper.tasks.own.texts import OwnTexts
 from babn_paper.tasks.predictor import MEMORY
 from babn_paper.tasks.text_task import TextTask
 
-NOISE = {"rule": "belief", "preset": "", "settings": {"noise_over": "keys"}}
+NOISE = {"method": "belief", "preset": "", "settings": {"noise_over": "keys"}}
 """Fields of an experiment with the default of the library."""
 
 
@@ -54,10 +54,10 @@ def tune_run(
     """
     place = RunFolder(folder)
     experiment, model = place.experiment(), place.trained_model()
-    softmax = experiment.rule == "softmax"
+    softmax = experiment.method == "softmax"
     if softmax and out is None:
         raise ConfigError(
-            "rule='softmax' has no noise to tune. Name the folder of a converted copy with --out."
+            "method='softmax' has no noise to tune. Name the folder of a converted copy with --out."
         )
     new = None if out is None else RunFolder(out)
     if new is not None:

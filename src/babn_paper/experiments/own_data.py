@@ -50,7 +50,7 @@ def own_experiment(
         raise ConfigError("--train is missing. Name the training data.")
     fields = merged({**DEFAULTS[task], "task": task, "model": model, "data": FILES}, overrides)
     options = merged(_options(task, given, flags), fields.get("options", {}))
-    if fields.get("rule", "belief") == "belief":  # the default of the library
+    if fields.get("method", "belief") == "belief":  # the default of the library
         fields["settings"] = {"noise_over": "keys", **fields.get("settings", {})}
     described = find_task(task, options)
     assert isinstance(described, OwnFiles)

@@ -23,8 +23,8 @@ from babn_paper.tasks.task import Outputs, Part, Predictions, without_labels
 def modes(task_model: TaskModel) -> tuple[Mode, ...]:
     """The modes a model is tested in: posterior mean, samples of attention, samples of dropout."""
     experiment = task_model.experiment
-    found: tuple[Mode, ...] = ("mean",) if experiment.rule == "softmax" else ("mean", "sampled")
-    wanted = experiment.rule == "softmax" or experiment.test_dropout
+    found: tuple[Mode, ...] = ("mean",) if experiment.method == "softmax" else ("mean", "sampled")
+    wanted = experiment.method == "softmax" or experiment.test_dropout
     return (*found, "dropout") if wanted and has_dropout(task_model.model) else found
 
 

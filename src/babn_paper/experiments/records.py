@@ -9,6 +9,7 @@ from typing import Any
 from babn.errors import FormatError
 from babn.files import parse_json
 from babn_paper.experiments.evaluation import measure
+from babn_paper.experiments.experiment import current_names
 from babn_paper.experiments.jobs import Job
 from babn_paper.experiments.run_folder import RunFolder, with_nan, write_json
 from babn_paper.tasks.catalogue import find_task
@@ -32,6 +33,10 @@ class Record:
     experiment: dict[str, Any]
     results: dict[str, Any]
     environment: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        """Accepts fields of experiments by their former names."""
+        object.__setattr__(self, "experiment", current_names(self.experiment))
 
     @property
     def measures(self) -> dict[str, dict[str, float]]:
@@ -60,7 +65,7 @@ def collect(jobs: Sequence[Job]) -> list[Record]:
     for _, group in groupby(jobs, key=lambda job: job.folder.parent):
         of_cell = list(group)
         records += [_record(job) for job in of_cell]
-        if of_cell[0].experiment.rule == "softmax":
+        if of_cell[0].experiment.method == "softmax":
             records += _ensemble(of_cell)
     return records
 
@@ -68,20 +73,21 @@ def collect(jobs: Sequence[Job]) -> list[Record]:
 def _ensemble(jobs: Sequence[Job]) -> list[Record]:
     """The ensemble of a cell's finished runs, if there are several with saved predictions."""
     done = [job for job in jobs if RunFolder(job.folder).state == "done"]
-    if len(done) < 2 or not all(RunFolder(job.folder).answers.is_dir() for job in done):
+    if len(done) < 2 or not all(RunFolder(job.folder).predictions.is_dir() for job in done):
         return []
     task = find_task(done[0].experiment.task, done[0].experiment.options)
     found: dict[tuple[str, str], Predictions] = {}
     for part in RunFolder(done[0].folder).read_results()["measures"]:
         first, *others = [
-            task.load_predictions(job.folder / "answers" / f"{part}-mean") for job in done
+            task.load_predictions(RunFolder(job.folder).predictions / f"{part}-mean")
+            for job in done
         ]
         joined = first.ensembled(others)
         if joined is None:
             return []
         found[part, "sampled"] = joined
     record = _record(done[0])
-    experiment = {**record.experiment, "rule": "ensemble", "paper": {}}
+    experiment = {**record.experiment, "method": "ensemble", "paper": {}}
     results = {**record.results, "members": len(done), "measures": measure(task, found)}
     label = record.label.replace("-softmax", "-ensemble")
     return [Record(label, experiment, results, record.environment)]
@@ -113,5 +119,5 @@ def load_records(path: Path) -> tuple[list[Record], str]:
         return [replace(run, results=with_nan(run.results)) for run in runs], found["command"]
     except FormatError:
         raise
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{path} cannot be read: {error!r}.") from error

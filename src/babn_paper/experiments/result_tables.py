@@ -48,14 +48,14 @@ class Line:
         """The attention method, with the settings that the cell varies."""
         name = attention_name(method_of(self.experiment))
         label = self.label
-        for end in (self.experiment["rule"], self.experiment.get("preset", "")):
+        for end in (self.experiment["method"], self.experiment.get("preset", "")):
             label = label.removesuffix(f"-{end}")
         return f"{name}{tried(label)}"
 
     @property
     def mode_name(self) -> str:
         """The name of the prediction mode."""
-        return mode_name(self.experiment["rule"], self.mode)
+        return mode_name(self.experiment["method"], self.mode)
 
     @property
     def done(self) -> int:
@@ -261,7 +261,7 @@ def _best(lines: Sequence[_ScoreLine]) -> set[tuple[int, int]]:
 def efficiency_table(records: Sequence[Record], caption: str = "") -> Table:
     """Number of parameters and seconds per step, beside the paper's."""
     rows = []
-    single = [record for record in records if record.experiment["rule"] != "ensemble"]
+    single = [record for record in records if record.experiment["method"] != "ensemble"]
     for label, group in by_label(single).items():
         line = Line(group, label, "mean")
         done = [each.results for each in group if each.results]

@@ -75,7 +75,7 @@ def _translates(records: Sequence[Record]) -> bool:
 
 
 def _single(records: Sequence[Record]) -> list[Record]:
-    return [record for record in records if record.experiment["rule"] != "ensemble"]
+    return [record for record in records if record.experiment["method"] != "ensemble"]
 
 
 def circumstances(records: Sequence[Record]) -> list[str]:

@@ -21,12 +21,7 @@ State = Literal["absent", "unfinished", "done"]
 
 
 class RunFolder:
-    """A run's folder: configuration, environment, log, checkpoints, model, predictions, results.
-
-    Attributes:
-        path: The folder.
-        answers: Folder of the saved predictions.
-    """
+    """A run's folder: configuration, environment, log, checkpoints, model, predictions, results."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -36,11 +31,16 @@ class RunFolder:
         self.tensorboard = self.path / "tensorboard"
         self.checkpoints = self.path / "checkpoints"
         self.model = self.path / "model"
-        self.answers = self.path / "answers"
         self.results = self.path / "results.json"
         self.evaluations = self.path / "evaluations"
         self.attacks = self.path / "attacks"
         self.trace = self.path / TRACE
+
+    @property
+    def predictions(self) -> Path:
+        """The folder of saved predictions: `predictions`, or `answers` in older runs."""
+        folder, former = self.path / "predictions", self.path / "answers"
+        return former if former.is_dir() and not folder.exists() else folder
 
     @property
     def state(self) -> State:
@@ -60,7 +60,7 @@ class RunFolder:
 
     @property
     def _folders(self) -> tuple[Path, ...]:
-        made = self.tensorboard, self.checkpoints, self.model, self.answers
+        made = self.tensorboard, self.checkpoints, self.model, self.predictions
         return *made, self.evaluations, self.attacks
 
     def check_free(self) -> None:

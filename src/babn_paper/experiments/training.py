@@ -191,7 +191,7 @@ class _Loop:
         kept = [kept for kept, _ in find_checkpoints(self.run.checkpoints)]
         good = f"The checkpoint of step {kept[0]} is intact" if kept else "No checkpoint was saved"
         return TrainingError(
-            f"{problem}, with rule={self.state.experiment.rule!r}. Lower learning_rate or "
+            f"{problem}, with method={self.state.experiment.method!r}. Lower learning_rate or "
             f"kl_weight, or look for a damaged example in the batch of that step. {good}."
         )
 

@@ -89,7 +89,7 @@ def run_visual(folder: Path, seed: int, quick: bool, progress: Progress) -> Visu
     fields = EXPERIMENT | (QUICK if quick else {}) | {"seed": seed}
     rows: list[Row] = []
     for method in METHODS:
-        experiment = Experiment.from_dict({**fields, "rule": method})
+        experiment = Experiment.from_dict({**fields, "method": method})
         named = _Named(progress, METHODS[method])
         found = run(experiment, folder / method, overwrite=True, progress=named)["measures"]
         rows += _rows(found, method)

@@ -10,9 +10,9 @@ from attack_cases import train
 def belief_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With much noise, so that few samples show it."""
     folder = tmp_path_factory.mktemp("runs") / "belief"
-    return train(folder, rule="belief", settings={"rho": 0.5})
+    return train(folder, method="belief", settings={"rho": 0.5})
 
 
 @pytest.fixture(scope="session")
 def softmax_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("runs") / "softmax", rule="softmax")
+    return train(tmp_path_factory.mktemp("runs") / "softmax", method="softmax")

@@ -99,7 +99,7 @@ def test_records_hold_what_happened(belief: Path) -> None:
             assert line["before"] == line["label"] != line["after"]
             assert 0 < line["changed"] <= line["words"]
             assert line["queries"] >= 2
-            assert line["holds"] is True  # the posterior mean answers the same again
+            assert line["holds"] is True  # the posterior mean predicts the same again
         if line["outcome"] == "skipped":
             assert line["before"] != line["label"]
             assert (line["changed"], line["holds"]) == (0, None)

@@ -66,7 +66,7 @@ def test_numbers_that_are_not_defined_are_not_shown() -> None:
     assert shown_numbers(summarise(RECORDS))["failed attacks"] == "25.0%"
 
 
-def test_asked_twice_a_success_that_does_not_hold_is_a_failure() -> None:
+def test_a_success_that_does_not_hold_in_a_second_query_is_a_failure() -> None:
     assert shown_numbers(summarise(RECORDS))["failed, two queries"] == "50.0%"
     assert shown_numbers(summarise([record("failed")]))["failed, two queries"] == "100.0%"
 
@@ -109,7 +109,7 @@ def describe(
         "identity": asdict(plan) | {"resources": used, "model": "m0", "data": "d0"},
         "task": task,
         "base": "albert",
-        "rule": method,
+        "method": method,
         "data_origin": "builtin",
         "examples": 277 if task == "rte" else 1000,  # its part has no more
         "trained_with_seed": 0,
@@ -122,6 +122,13 @@ def describe(
     }
     place.description.write_text(json.dumps(description))
     return place
+
+
+def test_the_former_name_of_the_method_is_read(tmp_path: Path) -> None:
+    place = describe(tmp_path, method="bam")
+    found = place.describe()
+    place.description.write_text(place.description.read_text().replace('"method"', '"rule"'))
+    assert place.describe() == found and found["method"] == "bam"
 
 
 def test_the_page_shows_pairs_with_changes_marked_and_everything_escaped(tmp_path: Path) -> None:

@@ -226,11 +226,13 @@ def test_tiny_resources_are_whole_and_say_what_they_are(tmp_path: Path) -> None:
 
 
 def test_a_quick_table_takes_tiny_resources_unless_others_are_given(tmp_path: Path) -> None:
-    def asked(quick: bool, resources: str | None, examples: int = 1000) -> tuple[int, str | None]:
+    def settings_of(
+        quick: bool, resources: str | None, examples: int = 1000
+    ) -> tuple[int, str | None]:
         return Request(1, 1, {}, tmp_path, quick, False, examples, resources).attack_settings
 
-    assert asked(False, None) == (1000, None)
-    assert asked(True, "mine", 7) == (7, "mine")
-    count, folder = asked(True, None)
+    assert settings_of(False, None) == (1000, None)
+    assert settings_of(True, "mine", 7) == (7, "mine")
+    count, folder = settings_of(True, None)
     assert count < 10 and folder == str(tmp_path / "quick/attack_resources")
-    assert asked(True, None, 2) == (2, folder)
+    assert settings_of(True, None, 2) == (2, folder)

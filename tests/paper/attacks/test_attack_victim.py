@@ -1,4 +1,4 @@
-"""Three ways to answer a query, each the same again for the same seed and number of the query."""
+"""Three ways to predict, each reproducible by seed and number of the query."""
 
 from pathlib import Path
 
@@ -32,25 +32,25 @@ def victim(task_model: TaskModel, threat: Threat, samples: int = 1, seed: int = 
     return made
 
 
-def test_the_mean_answers_like_the_model_itself(task_model: TaskModel) -> None:
-    asked = victim(task_model, "mean")
+def test_the_mean_predicts_like_the_model_itself(task_model: TaskModel) -> None:
+    attacked = victim(task_model, "mean")
     part = Part("attack", [TextExample(TEXT, 0)], "", "")
     encoded = task_model.task.encode(
         part, task_model.tokenizer, task_model.max_length, training=False
     )
     with torch.no_grad(), babn.posterior_mean(task_model.model.eval()):
         expected = task_model.model(**without_labels(encoded.batch(torch.tensor([0])))).logits
-    found = asked([TEXT])
+    found = attacked([TEXT])
     torch.testing.assert_close(found, expected.softmax(-1).double(), atol=1e-6, rtol=0)
-    assert torch.equal(found, asked([TEXT]))
+    assert torch.equal(found, attacked([TEXT]))
 
 
 def test_a_sample_is_fresh_for_every_query(task_model: TaskModel) -> None:
-    asked = victim(task_model, "sample")
-    together, later = asked([TEXT, TEXT]), asked([TEXT])
-    answers = torch.cat([together, later])[:, 0]
-    assert len(answers.unique()) == 3
-    assert asked.queries == 3
+    attacked = victim(task_model, "sample")
+    together, later = attacked([TEXT, TEXT]), attacked([TEXT])
+    probs = torch.cat([together, later])[:, 0]
+    assert len(probs.unique()) == 3
+    assert attacked.queries == 3
 
 
 def test_a_sample_depends_on_the_number_of_its_query_and_not_on_the_others(
@@ -65,18 +65,18 @@ def test_a_sample_depends_on_the_number_of_its_query_and_not_on_the_others(
 @pytest.mark.parametrize("threat", ["sample", "average"])
 def test_noise_follows_seed_and_example(task_model: TaskModel, threat: Threat) -> None:
     samples = 2 if threat == "average" else 1
-    asked = victim(task_model, threat, samples)
-    first = asked([TEXT])
-    asked.begin(7)
-    assert torch.equal(asked([TEXT]), first)
-    asked.begin(8)
-    assert not torch.equal(asked([TEXT]), first)
+    attacked = victim(task_model, threat, samples)
+    first = attacked([TEXT])
+    attacked.begin(7)
+    assert torch.equal(attacked([TEXT]), first)
+    attacked.begin(8)
+    assert not torch.equal(attacked([TEXT]), first)
     assert not torch.equal(victim(task_model, threat, samples, seed=1)([TEXT]), first)
 
 
 def test_averages_vary_less_than_samples(task_model: TaskModel) -> None:
-    def spread(asked: Victim) -> float:
-        return float(torch.cat([asked([TEXT]) for _ in range(30)])[:, 0].std())
+    def spread(attacked: Victim) -> float:
+        return float(torch.cat([attacked([TEXT]) for _ in range(30)])[:, 0].std())
 
     assert 0 < spread(victim(task_model, "average", 16)) < spread(victim(task_model, "sample")) / 2
 
@@ -98,10 +98,10 @@ def test_asking_leaves_the_model_and_the_global_generator_alone(task_model: Task
 
 
 def test_threats_follow_from_the_method() -> None:
-    softmax = Experiment(task="sst2", model="small", rule="softmax")
+    softmax = Experiment(task="sst2", model="small", method="softmax")
     assert threats_for(softmax) == threats_for(softmax, "sample,mean") == ("mean",)
     for method in ("bam", "belief", "mc-dropout"):
-        random = Experiment(task="sst2", model="small", rule=method)
+        random = Experiment(task="sst2", model="small", method=method)
         assert threats_for(random) == ("mean", "sample", "average")
         assert threats_for(random, "sample") == ("sample",)
         assert threats_for(random, "average, mean") == ("mean", "average")

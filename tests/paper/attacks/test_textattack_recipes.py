@@ -54,7 +54,7 @@ def test_a_recipe_attacks_and_does_the_same_again(
 @pytest.mark.parametrize(
     ("threat", "fresh"), [("mean", False), ("sample", True), ("average", True)]
 )
-def test_random_victims_are_asked_afresh(
+def test_random_victims_are_queried_again(
     belief_run: Path, resources: LocalResources, threat: Threat, fresh: bool
 ) -> None:
     victim, attacker = make(belief_run, resources, "textfooler", threat)
@@ -64,7 +64,7 @@ def test_random_victims_are_asked_afresh(
     victim.begin(0)
     first, second = (goal._call_model([text])[0] for _ in range(2))
     assert (first != second).any() == fresh
-    assert victim.queries == (2 if fresh else 0)  # the first text was asked before counting began
+    assert victim.queries == (2 if fresh else 0)  # the first text was queried before counting began
 
 
 def test_thresholds_are_textattacks_own(belief_run: Path, resources: LocalResources) -> None:
@@ -124,18 +124,20 @@ def test_strange_texts_do_not_stop(
 def test_textfooler_leaves_the_premise_alone(
     tmp_path: Path, resources: LocalResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = train(tmp_path / "mnli", task="mnli", rule="softmax", steps=5)
+    run = train(tmp_path / "mnli", task="mnli", method="softmax", steps=5)
     victim, attacker = make(run, resources, "textfooler")
     texts = {"premise": TEXTS[0], "hypothesis": TEXTS[1]}
     label = int(victim([tuple(texts.values())])[0].argmax())
-    asked: list[tuple[str, ...]] = []
-    answer = Victim.__call__
+    requests: list[tuple[str, ...]] = []
+    original = Victim.__call__
     monkeypatch.setattr(
-        Victim, "__call__", lambda self, queries: asked.extend(queries) or answer(self, queries)
+        Victim,
+        "__call__",
+        lambda self, queries: requests.extend(queries) or original(self, queries),
     )
     attacker.attack(texts, label, 0)
-    assert {premise for premise, _ in asked} == {TEXTS[0]}
-    assert len({hypothesis for _, hypothesis in asked}) > 2
+    assert {premise for premise, _ in requests} == {TEXTS[0]}
+    assert len({hypothesis for _, hypothesis in requests}) > 2
 
 
 def test_what_was_put_in_place_is_taken_away() -> None:
@@ -170,11 +172,11 @@ def test_nltk_data_that_is_missing_is_told(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ResourceError, match="does not find stopwords in"):
         prepare_nltk(tmp_path)
     assert nltk.data.path == [str(tmp_path)]
-    asked: list[str] = []
-    monkeypatch.setattr(nltk, "download", lambda name, quiet: asked.append(name))
+    requests: list[str] = []
+    monkeypatch.setattr(nltk, "download", lambda name, quiet: requests.append(name))
     with pytest.raises(ResourceError, match="give a folder with --resources"):
         prepare_nltk(None)
-    assert "averaged_perceptron_tagger_eng" in asked
+    assert "averaged_perceptron_tagger_eng" in requests
 
 
 def test_global_generators_are_restored() -> None:

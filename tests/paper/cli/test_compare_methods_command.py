@@ -81,7 +81,7 @@ def test_an_interruption_says_how_to_continue(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--set", "rule=bam"), "does not apply"),
+        (("--set", "method=bam"), "does not apply"),
         (("--seeds", "0"), "seeds=0"),
         (("--method", "SNPG"), "SNGP"),
         (("--test", "nowhere.csv"), "nowhere.csv"),

@@ -20,19 +20,19 @@ TEXTATTACK = importlib.util.find_spec("textattack") is not None
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Request]]:
-    """Tables that were asked for, none of which is really made."""
+    """The tables that the command requests, without making them."""
     monkeypatch.chdir(tmp_path)
-    asked: list[tuple[str, Request]] = []
+    requests: list[tuple[str, Request]] = []
 
     def make_table(table: str, request: Request, only: str | None = None) -> None:
-        asked.append((table, request))
+        requests.append((table, request))
         if table == "table4":
             raise DataError("no such corpus")
         if table == "table5":
             raise RuntimeError("a mistake")
 
     monkeypatch.setattr(_all_tables, "make_table", make_table)
-    return asked
+    return requests
 
 
 def invoke(*words: str) -> tuple[int, str]:

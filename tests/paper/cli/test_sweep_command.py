@@ -11,7 +11,7 @@ from babn_paper.experiments.records import load_records
 
 pytestmark = pytest.mark.thorough
 
-GRID = '[every]\nmodel = "small"\ndata = "builtin"\n[tasks.mrpc]\n[rules.softmax]\n'
+GRID = '[every]\nmodel = "small"\ndata = "builtin"\n[tasks.mrpc]\n[methods.softmax]\n'
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_several_grids_run_together_and_have_tables_of_their_own(
     assert done.exit_code == 0, done.output
     for name, method, other in (("one", "softmax", "two"), ("two", "bam", "one")):
         records, command = load_records(Path("runs") / name / "results.json")
-        assert [record.experiment["rule"] for record in records] == [method]
+        assert [record.experiment["method"] for record in records] == [method]
         assert f"{name}.toml" in command and f"{other}.toml" not in command
 
 

@@ -25,8 +25,8 @@ checkpoint_every = 4
 max_length = 24
 samples = 2
 [tasks.mrpc]
-[rules.softmax]
-[rules.belief]
+[methods.softmax]
+[methods.belief]
 """
 
 

@@ -15,7 +15,7 @@ tried, chosen, search_table = SCRIPT["tried"], SCRIPT["chosen"], SCRIPT["search_
 
 def run(score: float, nll: float, label: str = "same", **fields: Any) -> Record:
     """A run of MRPC that scored as given in both modes; sampling doubles the NLL it tells."""
-    experiment = {"task": "mrpc", "rule": "bam", "seed": 0, "settings": {}, **fields}
+    experiment = {"task": "mrpc", "method": "bam", "seed": 0, "settings": {}, **fields}
     measures = {
         "dev": {
             "mean": {"accuracy": score, "NLL": nll},

@@ -18,6 +18,7 @@ from babn_paper.experiments.config_files import (
 )
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.naming import command, run_path
+from babn_paper.experiments.records import Record
 from babn_paper.tasks.catalogue import find_task
 
 
@@ -30,7 +31,7 @@ def test_every_built_in_configuration_says_its_command_and_the_papers_number(nam
     assert all(number in first for number in experiment.paper.values())
     ours = experiment.preset == "default"
     assert bool(experiment.paper) != ours
-    assert name.endswith("-default" if ours else f"-{experiment.rule}")
+    assert name.endswith("-default" if ours else f"-{experiment.method}")
 
 
 @pytest.mark.parametrize("name", [name for name in built_in() if name.endswith("-default")])
@@ -48,8 +49,8 @@ def test_settings_stand_on_top_of_a_preset() -> None:
     released = Experiment(**fields, preset="released", settings={"rho": 4})
     assert released.method_config() == babn.BeliefConfig.released_settings(rho=4.0)
     assert Experiment(**fields).method_config() == babn.BeliefConfig.pairs()
-    with pytest.raises(ConfigError, match="preset='paper' is not possible with rule='bam'"):
-        Experiment(**fields, rule="bam", preset="paper")
+    with pytest.raises(ConfigError, match="preset='paper' is not possible with method='bam'"):
+        Experiment(**fields, method="bam", preset="paper")
 
 
 @pytest.mark.parametrize("table", ["table1", "table2", "table5"])
@@ -98,7 +99,7 @@ def test_table_1_has_every_cell_with_the_papers_settings() -> None:
         of_task = [
             read_experiment(BUILT_IN / f"table1/{task}-{r}.toml") for r in ("softmax", "bam")
         ]
-        first, second = (e.to_dict() | {"rule": "", "paper": {}} for e in of_task)
+        first, second = (e.to_dict() | {"method": "", "paper": {}} for e in of_task)
         assert first == second
         assert set(of_task[0].paper) == set(find_task(task).scores)
 
@@ -134,7 +135,7 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
         ({"learning_rate": "fast"}, "learning_rate='fast'"),
         ({"learning_rate": -1.0}, "learning_rate=-1.0"),
         ({"precision": "float64"}, "precision='float64'"),
-        ({"rule": "magic"}, "rule='magic'"),
+        ({"method": "magic"}, "method='magic'"),
         ({"settings": {"rho": -1}}, "rho=-1"),
         ({"settings": {"row": 1}}, "row"),
         ({"batch_size": 8, "accumulation": 3}, "accumulation=3"),
@@ -147,6 +148,21 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
 def test_values_that_cannot_work_are_refused(fields: dict[str, object], part: str) -> None:
     with pytest.raises(ConfigError, match=part.replace(".", r"\.")):
         Experiment.from_dict(TINY | fields)
+
+
+def test_the_former_name_of_the_method_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text('task = "mrpc"\nmodel = "small"\nrule = "bam"\n')
+    assert read_experiment(path).method == "bam"
+    for field in ("rule", "method"):
+        assert read_experiment(path, parse_overrides([f"{field}=softmax"])).method == "softmax"
+    assert Experiment.from_dict(TINY | {"rule": "bam"}).to_dict()["method"] == "bam"
+    assert Record("", {"rule": "bam"}, {}, {}).experiment == {"method": "bam"}
+    with pytest.raises(ConfigError, match="rule is the former name of method, and both are given"):
+        parse_overrides(["rule=bam", "method=bam"])
+    path.write_text('rule = "bam"\nmethod = "bam"\n')
+    with pytest.raises(ConfigError, match=r"e\.toml: rule is the former name of method"):
+        read_experiment(path)
 
 
 def test_errors_name_the_file(tmp_path: Path) -> None:

@@ -180,11 +180,11 @@ def test_a_damaged_model_is_named(
         *((damage, "evaluation.json") for damage in DAMAGES if damage != flip),
     ],
 )
-def test_damaged_answers_are_named(
+def test_damaged_predictions_are_named(
     damage: Callable[[Path], None], name: str, done: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(done, tmp_path / "run"))
-    damage(folder / "answers/dev-mean" / name)
+    damage(folder / "predictions/dev-mean" / name)
     with pytest.raises(FormatError, match="dev-mean"):
         remeasure(folder)
 
@@ -240,7 +240,7 @@ def test_the_step_of_a_bad_batch_is_named_and_no_checkpoint_has_it(
     for resume in (False, True):  # the same again, from the checkpoint
         with pytest.raises(
             training.TrainingError,
-            match=r"The loss is not finite at step 23, with rule='belief'.*checkpoint of step 20",
+            match=r"The loss is not finite at step 23, with method='belief'.*checkpoint of step 20",
         ):
             run(experiment, tmp_path / "run", resume=resume)
         assert [s for s, _ in find_checkpoints(tmp_path / "run/checkpoints")] == [20, 10]

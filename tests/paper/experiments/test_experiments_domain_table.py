@@ -1,4 +1,4 @@
-"""The comparison of rules in two domains, as `paper/domain_table.py` makes it."""
+"""The comparison of methods in two domains, as `paper/domain_table.py` makes it."""
 
 import runpy
 from pathlib import Path
@@ -25,7 +25,7 @@ def run(method: str, setting: str, seed: int, dev: float, out: float) -> Record:
         for part, nll in numbers.items()
     }
     label = f"nli-{method}{setting}"
-    experiment = {"task": "nli", "rule": method, "seed": seed}
+    experiment = {"task": "nli", "method": method, "seed": seed}
     return Record(label, experiment, {"measures": measures}, {})
 
 
@@ -35,7 +35,7 @@ def test_settings_are_chosen_by_development_data_of_the_own_domain() -> None:
         run("belief", "", 0, dev=0.5, out=0.2),
         run("belief", "+settings.rho=1.5", 0, dev=0.3, out=0.8),
         run("belief", "+settings.rho=1.5", 1, dev=0.1, out=0.6),
-        Record("nli-belief+settings.rho=9", {"task": "nli", "rule": "belief"}, {}, {}),
+        Record("nli-belief+settings.rho=9", {"task": "nli", "method": "belief"}, {}, {}),
     ]
     (table,) = domain_tables(records)
     assert table.columns == ["SNLI to MNLI", "NLL", "NLL, out", "ECE", "ECE, out", "setting"]

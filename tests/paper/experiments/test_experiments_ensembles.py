@@ -1,4 +1,4 @@
-"""Models of several seeds asked together, from the answers that their runs have left."""
+"""Ensembles of several seeds, from the saved predictions of their runs."""
 
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,19 @@ PARTS = ("test", "out", "dev")
 
 
 def finished(folder: Path, seed: int) -> tuple[Job, dict[str, torch.Tensor]]:
-    """A run that is done, with random answers, and their logits."""
-    experiment = tiny(task="nli", rule="softmax", seed=seed)
-    task, logits, answers = find_task("nli", {}), {}, {}
+    """A run that is done, with random predictions, and their logits."""
+    experiment = tiny(task="nli", method="softmax", seed=seed)
+    task, logits, predictions = find_task("nli", {}), {}, {}
     place = RunFolder(folder / "nli-softmax" / f"seed-{seed}")
     place.begin(experiment, "")
     for number, part in enumerate(PARTS):
         torch.manual_seed(10 * seed + number)
         logits[part] = 2 * torch.randn(40, 3)
         found = Evaluation.of_logits("softmax", logits[part], torch.arange(40) % 3, seed=seed)
-        answers[part, "mean"] = TextPredictions(found, task.scores)
-        answers[part, "mean"].save(place.answers / f"{part}-mean")
+        predictions[part, "mean"] = TextPredictions(found, task.scores)
+        predictions[part, "mean"].save(place.predictions / f"{part}-mean")
     about = {"scores": [], "parameters": 1, "steps": 1, "seconds_per_step": None}
-    write_json(place.results, {"measures": measure(task, answers), **about})
+    write_json(place.results, {"measures": measure(task, predictions), **about})
     return Job(experiment, place.path, ""), logits
 
 
@@ -46,8 +46,8 @@ def test_an_ensemble_has_measures_of_each_domain_and_of_both_together(tmp_path: 
     assert {"OOD AUROC (entropy)", "OOD AUROC (mutual information)"} < {*found}
 
 
-def test_there_is_no_ensemble_of_runs_whose_answers_are_gone(tmp_path: Path) -> None:
+def test_there_is_no_ensemble_of_runs_without_predictions(tmp_path: Path) -> None:
     jobs = [finished(tmp_path, seed)[0] for seed in range(2)]
     assert len(collect(jobs)) == 3
-    RunFolder(jobs[0].folder).answers.rename(tmp_path / "elsewhere")
+    RunFolder(jobs[0].folder).predictions.rename(tmp_path / "elsewhere")
     assert len(collect(jobs)) == 2

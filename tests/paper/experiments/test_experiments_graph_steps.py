@@ -72,11 +72,11 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Rerun]:
 
 
 FIELDS = [
-    pytest.param({"rule": "belief"}, id="belief"),
+    pytest.param({"method": "belief"}, id="belief"),
     pytest.param(
-        {"rule": "belief", "settings": {"upward": "heads"}, "accumulation": 2}, id="parts"
+        {"method": "belief", "settings": {"upward": "heads"}, "accumulation": 2}, id="parts"
     ),
-    pytest.param({"rule": "softmax", "dropout": 0.1, "label_smoothing": 0.1}, id="softmax"),
+    pytest.param({"method": "softmax", "dropout": 0.1, "label_smoothing": 0.1}, id="softmax"),
 ]
 
 
@@ -119,7 +119,7 @@ class NoValues(TorchDispatchMode):
 @pytest.mark.parametrize("method", ["softmax", "belief"])
 @pytest.mark.parametrize("fields", [{}, IMAGES], ids=["texts", "images"])
 def test_no_value_decides_what_a_recorded_step_does(fields: dict[str, Any], method: str) -> None:
-    state = prepare_training(tiny(rule=method, **fields))
+    state = prepare_training(tiny(method=method, **fields))
     state.model.train()
     (micro,) = state.micro_batches(0)
     with static_shapes(keys_in_order=True), NoValues():

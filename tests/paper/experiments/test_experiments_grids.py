@@ -25,8 +25,8 @@ steps = 2
 [tasks.mrpc]
 max_length = 24
 [tasks.cola]
-[rules.softmax]
-[rules.belief]
+[methods.softmax]
+[methods.belief]
 settings.sigma = 0.0
 [cells.cola.belief]
 steps = 3
@@ -44,9 +44,9 @@ def grid_of(text: str, folder: Path) -> Grid:
 
 
 def test_a_method_may_have_seeds_of_its_own(tmp_path: Path) -> None:
-    text = GRID.replace("[rules.softmax]\n", "[rules.softmax]\nseeds = [5, 6, 7]\n")
+    text = GRID.replace("[methods.softmax]\n", "[methods.softmax]\nseeds = [5, 6, 7]\n")
     jobs = grid_of(text, tmp_path).jobs({})
-    seeds = {method: {job.experiment.seed for job in jobs if job.experiment.rule == method}
+    seeds = {method: {job.experiment.seed for job in jobs if job.experiment.method == method}
              for method in ("softmax", "belief")}  # fmt: skip
     assert seeds == {"softmax": {5, 6, 7}, "belief": {0, 1}}
 
@@ -95,17 +95,17 @@ def test_fields_can_be_tried_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("[tasks.mrpc]\n[rules.bam]\n[search]\nbam = [3]", r"search\.bam=\[3\]"),
-        ("[tasks.mrpc]\n[rules.bam]\n[search]\nbam = []", r"search\.bam=\[\]"),
+        ("[tasks.mrpc]\n[methods.bam]\n[search]\nbam = [3]", r"search\.bam=\[3\]"),
+        ("[tasks.mrpc]\n[methods.bam]\n[search]\nbam = []", r"search\.bam=\[\]"),
         ("[every]", "needs at least one"),
-        ("[colours]\n[tasks.mrpc]\n[rules.bam]", "colours"),
+        ("[colours]\n[tasks.mrpc]\n[methods.bam]", "colours"),
         ("[tasks", "cannot be read"),
-        ("seeds = 3\n[tasks.mrpc]\n[rules.bam]", "seeds=3"),
-        ("[tasks.mrpc]\n[rules.bam]\nseeds = 3", "seeds=3"),
-        ("[tasks.mrpc]\n[rules.bam]\n[search]\nbam = [{ seeds = 3 }]", "seeds=3"),
-        ("tasks.mrpc = 3\n[rules.bam]", "tasks.mrpc is not a table"),
-        ("[tasks.mrpc]\n[rules.bam]\n[search]\nsteps = 3", "search steps=3"),
-        ("[tasks.mrpc]\n[rules.bam]\n[search.bam]\nmodel = 'ab'", "search model='ab'"),
+        ("seeds = 3\n[tasks.mrpc]\n[methods.bam]", "seeds=3"),
+        ("[tasks.mrpc]\n[methods.bam]\nseeds = 3", "seeds=3"),
+        ("[tasks.mrpc]\n[methods.bam]\n[search]\nbam = [{ seeds = 3 }]", "seeds=3"),
+        ("tasks.mrpc = 3\n[methods.bam]", "tasks.mrpc is not a table"),
+        ("[tasks.mrpc]\n[methods.bam]\n[search]\nsteps = 3", "search steps=3"),
+        ("[tasks.mrpc]\n[methods.bam]\n[search.bam]\nmodel = 'ab'", "search model='ab'"),
     ],
 )
 def test_files_that_are_no_grid_are_refused(text: str, part: str, tmp_path: Path) -> None:
@@ -113,8 +113,18 @@ def test_files_that_are_no_grid_are_refused(text: str, part: str, tmp_path: Path
         grid_of(text, tmp_path)
 
 
+def test_former_names_are_read(tmp_path: Path) -> None:
+    former = GRID.replace("[methods.", "[rules.").replace(
+        "[rules.softmax]", '[rules.other]\nrule = "bam"\n[rules.softmax]'
+    )
+    current = former.replace("[rules.", "[methods.").replace("rule =", "method =")
+    assert grid_of(former, tmp_path) == grid_of(current, tmp_path)
+    with pytest.raises(ConfigError, match="rules is the former name of methods"):
+        grid_of("[rules.bam]\n[methods.bam]\n[tasks.mrpc]", tmp_path)
+
+
 def test_cells_that_cannot_work_are_refused_before_anything_runs(tmp_path: Path) -> None:
-    grid = grid_of("[every]\nmodel='small'\nsteps=-1\n[tasks.mrpc]\n[rules.bam]", tmp_path)
+    grid = grid_of("[every]\nmodel='small'\nsteps=-1\n[tasks.mrpc]\n[methods.bam]", tmp_path)
     with pytest.raises(ConfigError, match="steps=-1"):
         grid.jobs({}, tmp_path)
     assert not (tmp_path / "small").exists()
@@ -172,8 +182,8 @@ steps = 2
 max_length = 24
 samples = 2
 [tasks.mrpc]
-[rules.softmax]
-[rules.belief]
+[methods.softmax]
+[methods.belief]
 """
 
 
@@ -189,7 +199,7 @@ def test_runs_side_by_side_are_done_once_and_failures_stay_alone(tmp_path: Path)
     records = collect(jobs)
     labels = [record.label for record in records]
     assert labels == ["mrpc-softmax"] * 2 + ["mrpc-ensemble"] + ["mrpc-belief"] * 2
-    members = [babn.Evaluation.load(job.folder / "answers/dev-mean") for job in jobs[:2]]
+    members = [babn.Evaluation.load(job.folder / "predictions/dev-mean") for job in jobs[:2]]
     probs = torch.stack([member.prediction.probs for member in members]).mean(0)
     expected = babn.metrics.nll(probs, members[0].labels)
     assert records[2].measures["sampled"]["NLL"] == pytest.approx(expected)

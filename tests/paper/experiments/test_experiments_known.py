@@ -22,8 +22,8 @@ model = "small"
 data = "builtin"
 steps = 2
 [tasks.mrpc]
-[rules.softmax]
-[rules.belief]
+[methods.softmax]
+[methods.belief]
 """
 
 
@@ -51,7 +51,7 @@ def test_known_results_are_not_run_again_and_stand_in_the_new_ones(
         for job in jobs
     ]
     missing = Record(before[0].label, {**before[0].experiment, "seed": 2}, {}, {})
-    ensemble = Record("mrpc-ensemble", {**before[0].experiment, "rule": "ensemble"}, {"a": 1}, {})
+    ensemble = Record("mrpc-ensemble", {**before[0].experiment, "method": "ensemble"}, {"a": 1}, {})
     save_records([*before, missing, ensemble], known, "babn sweep small.toml")
 
     runpy.run_path(str(SCRIPT))["restore"](file, known, "builtin")
@@ -68,9 +68,9 @@ def test_known_results_are_not_run_again_and_stand_in_the_new_ones(
 
 
 def test_known_ensembles_stand_behind_their_members(tmp_path: Path) -> None:
-    fields = {"rule": "softmax", "task": "mrpc", "seed": 0}
+    fields = {"method": "softmax", "task": "mrpc", "seed": 0}
     ensembles = [
-        Record(f"{task}-ensemble", {**fields, "rule": "ensemble"}, {"members": 5}, {})
+        Record(f"{task}-ensemble", {**fields, "method": "ensemble"}, {"members": 5}, {})
         for task in ("mrpc", "rte")
     ]
     known = tmp_path / "known.json"

@@ -8,7 +8,7 @@ from babn_paper.experiments.results_page import main_table, page
 
 def record(method: str, seed: int, mode: str, inside: float, outside: float) -> Record:
     paper = {"accuracy (test)": "90.0", "accuracy (out)": "70.0", "ECE (test)": "2.5"}
-    experiment = {"task": "nli", "model": "google-bert/bert-base", "rule": method, "seed": seed}
+    experiment = {"task": "nli", "model": "google-bert/bert-base", "method": method, "seed": seed}
     measures: dict[str, Any] = {
         "test": {mode: {"accuracy": inside, "ECE-10": 0.02, "NLL": 0.3}},
         "out": {mode: {"accuracy": outside, "ECE-10": 0.08, "OOD AUROC (entropy)": 0.6}},

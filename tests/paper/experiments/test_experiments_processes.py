@@ -41,7 +41,7 @@ NOISELESS: dict[str, Any] = {
 
 
 def test_processes_share_the_examples_of_a_step() -> None:
-    state = prepare_training(tiny(batch_size=8, accumulation=2, rule="softmax"))
+    state = prepare_training(tiny(batch_size=8, accumulation=2, method="softmax"))
     (first, second) = state.micro_batches(0)
     for count in (2, 3, 5):
         shares = [list(state.micro_batches(0, World(rank, count))) for rank in range(count)]
@@ -59,7 +59,7 @@ def test_a_mean_over_words_weighs_processes_by_words() -> None:
     options = {"train_limit": 40, "test_limit": 4}
     sizes = {"vocab_size": 150, "embedding_size": 8, "encoder_size": 6, "decoder_size": 10}
     state = prepare_training(
-        tiny(task="translation", model="lstm", rule="softmax", options=options, sizes=sizes)
+        tiny(task="translation", model="lstm", method="softmax", options=options, sizes=sizes)
     )
     state.model.eval()
 
@@ -134,7 +134,7 @@ def train(folder: Path, *arguments: str, **fields: Any) -> tuple[str, ...]:
 
 def save_small_model(folder: Path) -> Path:
     """A folder with a model whose dropout an experiment may set, as one from the hub."""
-    state = prepare_training(tiny(rule="softmax"))
+    state = prepare_training(tiny(method="softmax"))
     babn.revert(state.model).save_pretrained(folder)
     state.tokenizer.save_pretrained(folder)
     return folder
@@ -150,7 +150,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kl_reduction", ["mean", "sum"])
-def test_two_processes_come_to_the_weights_and_answers_of_one(
+def test_two_processes_have_the_weights_and_predictions_of_one(
     tmp_path: Path, kl_reduction: str
 ) -> None:
     fields = NOISELESS | {"model": str(save_small_model(tmp_path / "model"))}
@@ -164,7 +164,7 @@ def test_two_processes_come_to_the_weights_and_answers_of_one(
     for first, second in zip(*logs, strict=True):
         for name in ("loss", "nll", "kl"):
             assert second[name] == pytest.approx(first[name], rel=1e-3), name
-    kept = [babn.Evaluation.load(tmp_path / n / "answers/dev-mean") for n in ("alone", "run")]
+    kept = [babn.Evaluation.load(tmp_path / n / "predictions/dev-mean") for n in ("alone", "run")]
     assert torch.equal(kept[0].labels, kept[1].labels)
     probs = [each.prediction.probs for each in kept]
     torch.testing.assert_close(probs[0], probs[1], rtol=0, atol=1e-3)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_a_run_leaves_everything_behind(done: Path) -> None:
     results = place.read_results()
     assert set(results["measures"]["dev"]) == {"mean", "sampled"}
     assert results["steps"] == 6
-    kept = babn.Evaluation.load(place.answers / "dev-sampled")
+    kept = babn.Evaluation.load(place.predictions / "dev-sampled")
     assert (kept.method, kept.seed) == ("BABN, sampled", 0)
 
 
@@ -102,14 +103,29 @@ def test_every_number_can_be_computed_without_the_model(done: Path, tmp_path: Pa
         (tmp_path / "model").rename(done / "model")
 
 
-def test_another_number_of_samples_can_be_asked_for(done: Path) -> None:
+def test_a_run_with_the_former_names_of_its_files_can_be_evaluated_and_resumed(
+    done: Path, tmp_path: Path
+) -> None:
+    former = tmp_path / "former"
+    shutil.copytree(done, former)
+    (former / "predictions").rename(former / "answers")
+    config = former / "experiment.toml"
+    config.write_text(config.read_text().replace("\nmethod = ", "\nrule = "))
+    assert remeasure(former) == evaluate(former) == results_of(done)
+    (former / "results.json").unlink()
+    assert run(tiny(), former, resume=True)["measures"] == results_of(done)["measures"]
+    assert not (former / "predictions").exists()
+    assert len(list((former / "answers").iterdir())) == 2
+
+
+def test_the_number_of_samples_can_be_changed(done: Path) -> None:
     before = results_of(done)
     found = evaluate(done, samples=5)
     assert found["measures"]["dev"]["mean"] == before["measures"]["dev"]["mean"]
     assert (found["samples"], before["samples"]) == (5, 3)
     assert found["steps"] == before["steps"] == 6
-    kept, asked = done / "answers/dev-sampled", done / "evaluations/samples=5/answers/dev-sampled"
-    for folder, samples in ((kept, 3), (asked, 5)):
+    kept, other = "predictions/dev-sampled", "evaluations/samples=5/predictions/dev-sampled"
+    for folder, samples in ((done / kept, 3), (done / other, 5)):
         assert len(babn.Evaluation.load(folder).prediction.sample_logits) == samples
     assert results_of(done) == before
 
@@ -118,14 +134,14 @@ def test_another_number_of_samples_can_be_asked_for(done: Path) -> None:
 @pytest.mark.parametrize("method", ["softmax", "bam", "belief", "mc-dropout"])
 @pytest.mark.parametrize("task", ["mrpc", "stsb"])
 def test_every_method_runs(method: str, task: str, tmp_path: Path) -> None:
-    results = run(tiny(rule=method, task=task, steps=2), tmp_path / "run")
+    results = run(tiny(method=method, task=task, steps=2), tmp_path / "run")
     modes = results["measures"]["dev"]
     assert set(modes) == {"mean", "dropout" if method == "softmax" else "sampled"}
     assert all(math.isfinite(v) for values in modes.values() for v in values.values())
 
 
 @pytest.mark.parametrize("model", ["small", "albert-base"])
-def test_models_that_are_made_have_the_dropout_that_was_asked_for(model: str) -> None:
+def test_new_models_have_the_configured_dropout(model: str) -> None:
     config: Any = prepare_training(
         tiny(model=model, dropout=0.3, classifier_dropout=0.2)
     ).model.config
@@ -133,26 +149,27 @@ def test_models_that_are_made_have_the_dropout_that_was_asked_for(model: str) ->
     assert config.classifier_dropout_prob == 0.2
 
 
-def test_a_model_is_asked_again_with_dropout_on(done: Path) -> None:
+def test_a_model_is_evaluated_again_with_dropout_on(done: Path) -> None:
     before = results_of(done)
     assert set(evaluate(done, dropout=True)["measures"]["dev"]) == {"mean", "sampled", "dropout"}
-    assert (done / "evaluations/test_dropout=True/answers/dev-dropout").is_dir()
+    assert (done / "evaluations/test_dropout=True/predictions/dev-dropout").is_dir()
     assert results_of(done) == before
 
 
-def test_random_attention_is_tested_with_dropout_on_if_that_is_asked_for(tmp_path: Path) -> None:
+def test_random_attention_is_tested_with_dropout_on_if_configured(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    found = run(tiny(rule="belief", steps=2, test_dropout=True), folder)["measures"]["dev"]
+    found = run(tiny(method="belief", steps=2, test_dropout=True), folder)["measures"]["dev"]
     assert set(found) == {"mean", "sampled", "dropout"}
     sampled, dropped = (
-        babn.Evaluation.load(folder / "answers" / f"dev-{mode}") for mode in ("sampled", "dropout")
+        babn.Evaluation.load(folder / "predictions" / f"dev-{mode}")
+        for mode in ("sampled", "dropout")
     )
     assert dropped.method == "BABN, sampled + dropout"
     assert not torch.equal(sampled.prediction.probs, dropped.prediction.probs)
 
 
-def test_a_model_without_dropout_is_not_asked_for_samples_of_it(tmp_path: Path) -> None:
-    experiment = tiny(rule="softmax", steps=2, dropout=0.0, classifier_dropout=0.0)
+def test_a_model_without_dropout_is_not_tested_by_samples_of_it(tmp_path: Path) -> None:
+    experiment = tiny(method="softmax", steps=2, dropout=0.0, classifier_dropout=0.0)
     assert set(run(experiment, tmp_path / "run")["measures"]["dev"]) == {"mean"}
 
 
@@ -194,7 +211,7 @@ def test_predictions_from_before_an_interruption_are_reused(
     with pytest.raises(RuntimeError, match="crash"):
         run(tiny(), tmp_path / "run")
     if damaged:
-        (tmp_path / "run/answers/dev-mean/evaluation.json").unlink()
+        (tmp_path / "run/predictions/dev-mean/evaluation.json").unlink()
     run(tiny(), tmp_path / "run", resume=True)
     assert predicted[2:] == (["mean", "sampled"] if damaged else ["sampled"])
     assert results_of(tmp_path / "run")["measures"] == results_of(done)["measures"]
@@ -219,7 +236,7 @@ def test_ctrl_c_writes_a_checkpoint_first(
     assert same_weights(done, tmp_path / "run")
 
 
-def test_nothing_is_overwritten_unasked(done: Path, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_without_the_option(done: Path, tmp_path: Path) -> None:
     before = weights(done)
     with pytest.raises(RunError, match=r"holds a run that is done: --overwrite begins again"):
         run(tiny(seed=5), done)
@@ -265,7 +282,8 @@ def test_a_loss_that_is_not_finite_stops_the_run(
 
     monkeypatch.setattr(training, "set_rates", explode)
     with pytest.raises(
-        training.TrainingError, match=r"not finite at step 4, with rule='belief'.*step 3 is intact"
+        training.TrainingError,
+        match=r"not finite at step 4, with method='belief'.*step 3 is intact",
     ):
         run(tiny(checkpoint_every=1), tmp_path / "run")
     assert [step for step, _ in find_checkpoints(tmp_path / "run/checkpoints")] == [3, 2]
@@ -273,7 +291,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(
 
 def test_parts_of_a_batch_give_the_same_steps(tmp_path: Path) -> None:
     """Without dropout and noise, but for rounding."""
-    fields: dict[str, Any] = {"rule": "softmax", "clip": 0.0, "buckets": 1, "steps": 2}
+    fields: dict[str, Any] = {"method": "softmax", "clip": 0.0, "buckets": 1, "steps": 2}
     whole = run(tiny(**fields), tmp_path / "whole")
     parts = run(tiny(**fields, accumulation=2), tmp_path / "parts")
     one, other = whole["measures"]["dev"]["mean"], parts["measures"]["dev"]["mean"]
@@ -312,7 +330,7 @@ def results_of(folder: Path) -> dict[str, Any]:
 
 
 def test_label_smoothing_changes_the_loss_as_torch_does(tmp_path: Path) -> None:
-    state = prepare_training(tiny(rule="softmax", label_smoothing=0.2, steps=1))
+    state = prepare_training(tiny(method="softmax", label_smoothing=0.2, steps=1))
     state.model.eval()  # no dropout
     (micro,) = state.micro_batches(0)
     terms, batch = training.backward(state, state.model, micro), micro.batch

@@ -23,7 +23,7 @@ from babn_paper.experiments.results_page import main_table, page, write_results
 
 def record(method: str, seed: int, score: float | None, **modes: Any) -> Record:
     paper = {"accuracy": "86.5"} if method == "softmax" else {}
-    experiment = Experiment.from_dict(TINY | {"rule": method, "seed": seed, "paper": paper})
+    experiment = Experiment.from_dict(TINY | {"method": method, "seed": seed, "paper": paper})
     results: dict[str, Any] = {}
     if score is not None:
         mean = {"accuracy": score, "NLL": 1 - score, "ECE-10": 0.1, "ECE-10 + TS": 0.05}
@@ -104,7 +104,7 @@ def test_the_best_of_a_task_is_marked_in_either_mode() -> None:
 def test_dropout_and_ensembles_have_rows_of_their_own() -> None:
     dropped = record("softmax", 0, 0.8, dropout={"accuracy": 0.81})
     results = {"members": 5, "measures": {"dev": {"sampled": {"accuracy": 0.9}}}}
-    joined = Record("mrpc-ensemble", {**dropped.experiment, "rule": "ensemble"}, results, {})
+    joined = Record("mrpc-ensemble", {**dropped.experiment, "method": "ensemble"}, results, {})
     table = results_table([dropped, joined])
     rows = {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     assert rows["softmax"]["score, sampled"] == "–"
@@ -126,8 +126,8 @@ def test_efficiency_is_parameters_and_seconds() -> None:
 
 def test_a_grid_about_costs_has_no_table_of_scores() -> None:
     costs = {"parameters": "11.7M", "s/step": "0.26"}
-    asked = [replace(r, experiment={**r.experiment, "paper": costs}) for r in RECORDS[:2]]
-    text = page(asked, "Efficiency", "babn reproduce efficiency")
+    records = [replace(r, experiment={**r.experiment, "paper": costs}) for r in RECORDS[:2]]
+    text = page(records, "Efficiency", "babn reproduce efficiency")
     assert text.count("| attention") == 1 and "score" not in text
     assert "| softmax   | 11.7M             | 11.7M      | 0.26          | 0.250  |" in text
 

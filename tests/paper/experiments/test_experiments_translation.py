@@ -1,4 +1,4 @@
-"""Translation from phrases to tables, by every rule; resuming; and translating files."""
+"""Translation from phrases to tables, by every method; resuming; and translating files."""
 
 import json
 import math
@@ -61,7 +61,7 @@ def tiny(**fields: Any) -> Experiment:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     for method in METHODS:
-        run(tiny(rule=method), folder / f"translation-{method}" / "seed-0")
+        run(tiny(method=method), folder / f"translation-{method}" / "seed-0")
     return folder
 
 
@@ -76,7 +76,7 @@ def test_every_method_trains_translates_and_is_judged(runs: Path, method: str) -
         assert found["sentences"] == 6
         assert {"BLEU", "sacreBLEU", "chrF", "chrF~entropy Spearman"} <= set(found)
         assert ("chrF~mutual information Pearson" in found) == (mode != "mean")
-        lines = (place.answers / f"test-{mode}" / "translations.jsonl").read_text().splitlines()
+        lines = (place.predictions / f"test-{mode}" / "translations.jsonl").read_text().splitlines()
         assert len(lines) == 6
         pair = find_task("translation").read("builtin", "test").examples[0]
         first = json.loads(lines[0])
@@ -89,14 +89,14 @@ def test_every_method_trains_translates_and_is_judged(runs: Path, method: str) -
     assert remeasure(place.path)["measures"].keys() == results["measures"].keys()
 
 
-def test_the_saved_model_answers_alike(runs: Path) -> None:
+def test_the_saved_model_predicts_the_same(runs: Path) -> None:
     for method in ("va-sample", "belief"):
         place = RunFolder(runs / f"translation-{method}" / "seed-0")
-        before = {p.parent.name: p.read_text() for p in place.answers.rglob("*.jsonl")}
+        before = {p.parent.name: p.read_text() for p in place.predictions.rglob("*.jsonl")}
         scores = place.read_results()["measures"]["dev"]["sampled"]
         again = evaluate(place.path)["measures"]["dev"]["sampled"]
         assert again["chrF"] == scores["chrF"]
-        for path in place.answers.rglob("*.jsonl"):
+        for path in place.predictions.rglob("*.jsonl"):
             old = [json.loads(line)["hypothesis"] for line in before[path.parent.name].splitlines()]
             new = [json.loads(line)["hypothesis"] for line in path.read_text().splitlines()]
             assert new == old
@@ -106,7 +106,9 @@ def test_the_saved_model_answers_alike(runs: Path) -> None:
 def test_a_run_that_goes_on_comes_to_the_same_weights(
     runs: Path, tmp_path: Path, method: str
 ) -> None:
-    experiment = tiny(rule=method, checkpoint_every=1, options={**TINY["options"], "test_limit": 1})
+    experiment = tiny(
+        method=method, checkpoint_every=1, options={**TINY["options"], "test_limit": 1}
+    )
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     run(experiment, whole)
     with pytest.raises(RuntimeError, match="crash"):
@@ -116,7 +118,7 @@ def test_a_run_that_goes_on_comes_to_the_same_weights(
 
 
 def test_the_table_has_the_papers_numbers(runs: Path) -> None:
-    jobs = [Job(tiny(rule=r), runs / f"translation-{r}" / "seed-0", "") for r in METHODS]
+    jobs = [Job(tiny(method=r), runs / f"translation-{r}" / "seed-0", "") for r in METHODS]
     table = main_table(collect(jobs))
     assert {len(row) for row in table.rows} == {len(table.columns)}
     assert [row[0] for row in table.rows if row[1] == "mean"] == [
@@ -129,14 +131,14 @@ def test_the_table_has_the_papers_numbers(runs: Path) -> None:
     text = page(collect(jobs), "Table 4", "babn reproduce table4")
     assert "nrefs:1" in text
     assert "ECE" not in text
-    missing = [Job(tiny(rule=r), runs / "none" / r, "") for r in METHODS]
+    missing = [Job(tiny(method=r), runs / "none" / r, "") for r in METHODS]
     empty = main_table(collect(missing))
     assert {len(row) for row in empty.rows} == {len(empty.columns)}
 
 
 def test_table_4_has_the_papers_settings() -> None:
     grid = table_grid("table4", [0])
-    assert [cell.values["rule"] for cell in grid.cells] == [*METHODS, "belief"]
+    assert [cell.values["method"] for cell in grid.cells] == [*METHODS, "belief"]
     for cell in grid.cells:
         experiment = read_experiment(BUILT_IN / f"table4/{cell.label}.toml")
         assert (experiment.learning_rate, experiment.dropout) == (3e-4, 0.3)
@@ -155,8 +157,8 @@ def test_what_cannot_be_is_refused_before_work() -> None:
         ({"model": "small"}, "does not apply to"),
         ({"task": "mrpc", "options": {}}, "is not translation"),
         ({"sizes": {"vocab": 3}}, "sizes has no field vocab"),
-        ({"rule": "va-enum", "settings": {"rho": 1}}, "has no field rho"),
-        ({"rule": "va-enum", "settings": {"kl_weight": -1}}, "kl_weight=-1"),
+        ({"method": "va-enum", "settings": {"rho": 1}}, "has no field rho"),
+        ({"method": "va-enum", "settings": {"kl_weight": -1}}, "kl_weight=-1"),
         ({"batch_tokens": -1}, "batch_tokens=-1"),
     ):
         with pytest.raises(ConfigError, match=words):
@@ -242,7 +244,9 @@ def test_the_command_translates_and_refuses_in_one_line(runs: Path, tmp_path: Pa
 @pytest.mark.parametrize("method", ["va-enum", "va-sample", "belief"])
 def test_mixed_precision_trains_and_translates(tmp_path: Path, method: str) -> None:
     options = {**TINY["options"], "test_limit": 2}
-    experiment = tiny(rule=method, precision="bfloat16", steps=2, keep_model=False, options=options)
+    experiment = tiny(
+        method=method, precision="bfloat16", steps=2, keep_model=False, options=options
+    )
     results = run(experiment, tmp_path / "run")
     assert all(math.isfinite(line["loss"]) for line in read_log(RunFolder(tmp_path / "run")))
     assert results["measures"]["dev"]["sampled"]["sentences"] == 2

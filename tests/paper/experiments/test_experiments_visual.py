@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.slow
 def test_a_run_has_both_parts_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    experiment = tiny(rule="belief", checkpoint_every=2)
+    experiment = tiny(method="belief", checkpoint_every=2)
     results = run(experiment, tmp_path / "whole")
     measures = results["measures"]
 
@@ -52,7 +52,7 @@ def test_a_run_has_both_parts_and_goes_on_where_it_stopped(tmp_path: Path) -> No
 
 
 def test_belief_maps_are_as_long_as_images_have_regions() -> None:
-    state = prepare_training(tiny(rule="belief"))
+    state = prepare_training(tiny(method="belief"))
     assert state.model.babn.config.max_length == 16  # 4 by 4 regions, more than words
     batch = next(state.micro_batches(0)).batch
     assert batch["pixel_values"].shape == (8, 3, 32, 32)
@@ -69,7 +69,7 @@ def test_shapes_can_be_learnt(method: str) -> None:
     """Twenty questions by heart, with attention of every kind."""
     torch.manual_seed(0)
     state = prepare_training(
-        tiny(rule=method, settings={} if method == "softmax" else {"kl_weight": 0.0})
+        tiny(method=method, settings={} if method == "softmax" else {"kl_weight": 0.0})
     )
     batch = state.data.batch(torch.arange(20))
     optimizer = torch.optim.Adam(state.model.parameters(), 1e-3)
@@ -85,7 +85,7 @@ def test_shapes_can_be_learnt(method: str) -> None:
 
 def test_table_5_and_the_ablation_have_the_papers_cells() -> None:
     cells = {name: read_experiment(find_config(name)) for name in built_in("table5")}
-    assert {each.rule for each in cells.values()} == {"softmax", "bam", "belief"}
+    assert {each.method for each in cells.values()} == {"softmax", "bam", "belief"}
     belief = cells["table5/vqa2-belief"]
     assert (belief.task, belief.model, belief.batch_size, belief.beta2) == (
         "vqa2",
@@ -108,11 +108,11 @@ def test_the_rates_are_those_of_mcan() -> None:
 
 @pytest.mark.parametrize("name", ["vqa-easy", "vqa-daquar"])
 def test_sweeps_can_be_read(name: str) -> None:
-    """Three rules and the two parts of the ablation that take something away, thrice each."""
+    """Three methods and the two parts of the ablation that take something away, thrice each."""
     grid = read_grid(ROOT / "paper" / "sweeps" / f"{name}.toml")
     jobs = grid.jobs({"data": "DIR"})
     assert len(jobs) == 15
-    found = {(job.experiment.rule, str(dict(job.experiment.settings))) for job in jobs}
+    found = {(job.experiment.method, str(dict(job.experiment.settings))) for job in jobs}
     assert found == {
         ("softmax", "{}"), ("bam", "{'kl_weight': 0.003}"),
         ("belief", "{'rho': 1.5, 'kl_weight': 0.003}"),
@@ -130,7 +130,7 @@ def test_sweeps_can_be_read(name: str) -> None:
         ({"model": "mcan-small", "sizes": {"num_labels": 3}}, "sizes.num_labels=3"),
         ({"data": "hub"}, "data='hub'"),
         ({"data": "nowhere"}, "not a folder"),
-        ({"rule": "belief", "settings": {"max_length": 15}}, "settings.max_length=15"),
+        ({"method": "belief", "settings": {"max_length": 15}}, "settings.max_length=15"),
     ],
 )
 def test_what_cannot_work_is_refused(fields: dict[str, Any], message: str) -> None:
@@ -147,7 +147,7 @@ def test_sizes_are_for_images_only() -> None:
 
 def record(label: str, method: str, mode: str, accuracy: float, pavpu: float) -> Record:
     paper = {"accuracy (test)": "66.92", "accuracy (noisy)": "64.40", "PAvPU (test)": "72.21"}
-    experiment = {"task": "vqa2", "model": "mcan", "rule": method, "seed": 0, "paper": paper}
+    experiment = {"task": "vqa2", "model": "mcan", "method": method, "seed": 0, "paper": paper}
     values = {"accuracy": accuracy, "PAvPU (p<0.05)": pavpu}
     measures = {part: {mode: values} for part in ("test", "noisy")}
     return Record(label, experiment, {"measures": measures, "parameters": 1}, {})
@@ -174,7 +174,7 @@ def test_further_tables_show_kinds_of_questions_and_levels_of_noise() -> None:
         "mean confidence": 0.75,
         "ECE-10": 0.125,
     }
-    experiment = {"task": "easy-vqa", "model": "mcan", "rule": "belief", "seed": 0, "paper": {}}
+    experiment = {"task": "easy-vqa", "model": "mcan", "method": "belief", "seed": 0, "paper": {}}
     measures = {part: {"sampled": values} for part in ("test", "noisy", "noisy=2", "dev")}
     kinds, noise = visual_tables(
         [Record("easy-vqa-belief", experiment, {"measures": measures}, {})]
@@ -191,7 +191,7 @@ def typed(label: str, seed: int, counts: dict[str, float], accuracy: float) -> R
     values = {"accuracy": 0.5}
     for name, count in counts.items():
         values |= {f"accuracy [{name}]": accuracy, f"questions [{name}]": count}
-    experiment = {"task": "vqa2", "model": "mcan", "rule": "belief", "seed": seed, "paper": {}}
+    experiment = {"task": "vqa2", "model": "mcan", "method": "belief", "seed": seed, "paper": {}}
     measures = {part: {"sampled": values} for part in ("test", "noisy")}
     return Record(label, experiment, {"measures": measures}, {})
 

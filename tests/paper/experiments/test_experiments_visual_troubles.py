@@ -45,7 +45,7 @@ def test_a_run_survives_odd_questions_and_a_damaged_file(tmp_path: Path) -> None
     np.savez(damaged, x=np.full((2048, 11), np.nan, dtype=np.float32))
 
     with pytest.warns(UserWarning, match="count as zeros"):
-        results = run(tiny(task="vqa2", rule="belief", data=str(folder)), tmp_path / "run")
+        results = run(tiny(task="vqa2", method="belief", data=str(folder)), tmp_path / "run")
     assert list(results["measures"]) == ["test", "noisy"]
     for measures in (results["measures"]["test"]["mean"], results["measures"]["noisy"]["sampled"]):
         assert 0 <= measures["accuracy"] <= 1 and math.isfinite(measures["NLL"])

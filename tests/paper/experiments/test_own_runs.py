@@ -71,7 +71,7 @@ def test_noise_is_tuned_saved_and_used(run: Path) -> None:
 
 @pytest.mark.thorough
 def test_reports_and_pages_are_made_of_it(run: Path, tmp_path: Path) -> None:
-    invoke("report", str(run / "answers"), "--out", str(tmp_path / "report"))
+    invoke("report", str(run / "predictions"), "--out", str(tmp_path / "report"))
     assert (tmp_path / "report" / "report.html").exists()
     page = tmp_path / "view.html"
     invoke("view", str(run), "--text", "the soup was lovely", "--samples", "2", "--out", str(page))
@@ -150,7 +150,7 @@ def test_other_texts_train_and_evaluate(task: str, tmp_path: Path) -> None:
     if task == "regression":
         check_residual(Path(run))
     report = tmp_path / "report"
-    invoke("report", f"{run}/answers", "--out", str(report))
+    invoke("report", f"{run}/predictions", "--out", str(report))
     assert ("RMSE" if task == "regression" else "ECE-10") in (report / "numbers.md").read_text()
 
 
@@ -158,7 +158,7 @@ def check_residual(run: Path) -> None:
     """The residual of tune-noise is in the model, and in the predictions in units of the data."""
     residual = babn.get_residual(babn.load(run / "model"))
     scale = RunFolder(run).experiment().options["scale"]
-    found = Evaluation.load(run / "answers" / "dev-sampled").prediction
+    found = Evaluation.load(run / "predictions" / "dev-sampled").prediction
     assert residual > 0 and found.residual == pytest.approx(residual * scale)
     measures = RunFolder(run).read_results()["measures"]["dev"]
     assert {"NLL", "in 90 % interval"} <= set(measures["sampled"])
@@ -168,7 +168,7 @@ def check_residual(run: Path) -> None:
 @pytest.fixture(scope="module")
 def softmax(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "softmax"
-    train(*flags, "--out", str(folder), settings=[*FAST, "rule=softmax"])
+    train(*flags, "--out", str(folder), settings=[*FAST, "method=softmax"])
     return folder
 
 
@@ -178,8 +178,8 @@ def test_a_run_without_noise_is_converted_into_another(softmax: Path, tmp_path: 
     output = invoke("tune-noise", str(softmax), "--out", str(new), "--samples", "3")
     assert "<- chosen" in output and f"saved in {new / 'model'}" in output.replace("\n", "")
     experiment = RunFolder(new).experiment()
-    assert experiment.rule == "belief" and experiment.settings == {"noise_over": "keys"}
-    assert RunFolder(softmax).experiment().rule == "softmax"
+    assert experiment.method == "belief" and experiment.settings == {"noise_over": "keys"}
+    assert RunFolder(softmax).experiment().method == "softmax"
     check_usable(new, tmp_path)
     assert "holds other files" in invoke("tune-noise", str(softmax), "--out", str(new), code=2)
 
@@ -187,7 +187,7 @@ def test_a_run_without_noise_is_converted_into_another(softmax: Path, tmp_path: 
 def check_usable(run: Path, tmp_path: Path) -> None:
     """Every command that takes a run takes this one."""
     invoke("evaluate", str(run))
-    invoke("report", str(run / "answers"), "--out", str(tmp_path / "report"))
+    invoke("report", str(run / "predictions"), "--out", str(tmp_path / "report"))
     page = tmp_path / "view.html"
     invoke("view", str(run), "--text", "the soup was lovely", "--samples", "2", "--out", str(page))
     assert page.exists()

@@ -254,11 +254,11 @@ def test_sizes_that_cannot_work_are_refused() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_half_precision_is_close_and_trains(method: str) -> None:
-    asked = converted(method).eval()
-    full = asked(**batch()).logits
+    model = converted(method).eval()
+    full = model(**batch()).logits
     with torch.autocast("cpu", torch.bfloat16):
-        half = asked(**batch())
-        loss = asked.train()(**batch(), labels=labels()).loss
+        half = model(**batch())
+        loss = model.train()(**batch(), labels=labels()).loss
     loss.backward()
     torch.testing.assert_close(half.logits.float(), full, atol=0.05, rtol=0.05)
-    assert asked.network.reader.weight_ih_l0.grad.abs().sum() > 0
+    assert model.network.reader.weight_ih_l0.grad.abs().sum() > 0

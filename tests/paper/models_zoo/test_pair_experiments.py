@@ -58,7 +58,7 @@ def vectors(tmp_path: Path) -> str:
     ],
 )
 def test_from_beginning_to_end(model: str, method: str, tmp_path: Path) -> None:
-    results = run(tiny(model=model, rule=method), tmp_path / "run")
+    results = run(tiny(model=model, method=method), tmp_path / "run")
     modes = results["measures"]["dev"]
     assert "mean" in modes and ("sampled" in modes) == (method == "belief")
     assert all(math.isfinite(v) for values in modes.values() for v in values.values())
@@ -67,8 +67,8 @@ def test_from_beginning_to_end(model: str, method: str, tmp_path: Path) -> None:
     assert type(babn.load(tmp_path / "run/model")).__module__ == f"babn_paper.models.{model}"
 
 
-def test_a_trained_model_can_be_asked_again(tmp_path: Path) -> None:
-    results = run(tiny(model="decomposable", rule="belief"), tmp_path / "run")
+def test_a_trained_model_can_be_evaluated_again(tmp_path: Path) -> None:
+    results = run(tiny(model="decomposable", method="belief"), tmp_path / "run")
     assert evaluate(tmp_path / "run")["measures"] == results["measures"]
     again = tiny(model=str(tmp_path / "run/model"), dropout=0.1)
     assert type(made(again)[0]) is DecomposableForSequenceClassification

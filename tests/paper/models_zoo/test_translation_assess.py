@@ -109,7 +109,7 @@ def test_variational_samples_are_near_their_marginal() -> None:
     assert found.mutual_information[found.counted].max() > 1e-3
 
 
-def test_dropout_is_asked_by_name_and_leaves_no_trace() -> None:
+def test_dropout_mode_is_restored_after_prediction() -> None:
     model = translator(dropout=0.5)
     state = torch.get_rng_state()
     inputs = batch()

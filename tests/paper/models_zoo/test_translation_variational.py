@@ -139,14 +139,14 @@ def test_the_inference_network_sees_the_whole_target() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "trained", "asked"),
+    ("limit", "trained", "expected"),
     [
         pytest.param(110, 5 * 2 * 11, 3 * 5 * 11, id="two positions of one sentence"),
         pytest.param(600, 2 * 5 * 5 * 11, 3 * 5 * 3 * 11, id="two sentences"),
     ],
 )
 def test_enumeration_in_parts_changes_nothing(
-    limit: int, trained: int, asked: int, monkeypatch: pytest.MonkeyPatch
+    limit: int, trained: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = sharp()
     whole, predicted = gradients(model), model.eval()(**batch()).logits
@@ -160,7 +160,7 @@ def test_enumeration_in_parts_changes_nothing(
 
     widths.clear()
     torch.testing.assert_close(model.eval()(**batch()).logits, predicted)
-    assert max(widths) == asked
+    assert max(widths) == expected
 
 
 def relative_gap(found: dict[str, Tensor], expected: dict[str, Tensor], part: str) -> float:

@@ -30,12 +30,12 @@ class Rows(list[dict[str, Any]]):
 
 
 class Hub(ModuleType):
-    """A package `datasets` that has the same rows everywhere, and remembers what it was asked."""
+    """A package `datasets` that has the same rows everywhere, and records the requests."""
 
     def __init__(self, *rows: dict[str, Any]) -> None:
         super().__init__("datasets")
-        self.rows, self.asked = Rows(rows), list[tuple[str, str | None, str]]()
+        self.rows, self.requests = Rows(rows), list[tuple[str, str | None, str]]()
 
     def load_dataset(self, path: str, name: str | None, split: str) -> Rows:
-        self.asked.append((path, name, split))
+        self.requests.append((path, name, split))
         return self.rows

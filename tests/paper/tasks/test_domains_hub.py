@@ -23,7 +23,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 
 @pytest.mark.parametrize(
-    ("task", "part", "row", "asked"),
+    ("task", "part", "row", "expected"),
     [
         (NLI, "train", PAIR, ("stanfordnlp/snli", None, "train")),
         (NLI, "dev", PAIR, ("stanfordnlp/snli", None, "validation")),
@@ -36,14 +36,18 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     ],
 )
 def test_parts_are_splits_or_halves_of_splits(
-    hub: Hub, task: DomainTask, part: str, row: dict[str, Any], asked: tuple[str, str | None, str]
+    hub: Hub,
+    task: DomainTask,
+    part: str,
+    row: dict[str, Any],
+    expected: tuple[str, str | None, str],
 ) -> None:
     hub.rows = Rows([row] * 5)
     assert task.has("hub", part)
     found = task.read("hub", part)
-    assert hub.asked == [asked]
+    assert hub.requests == [expected]
     assert len(found.examples) == {"train": 5, "dev": 3}.get(part, 2)
-    assert found.origin.startswith(f"hub:{asked[0]} ({asked[2]})")
+    assert found.origin.startswith(f"hub:{expected[0]} ({expected[2]})")
     assert found.fingerprint.startswith("0123abcd")
 
 
@@ -57,7 +61,7 @@ def test_halves_on_the_hub_share_nothing(hub: Hub) -> None:
 def test_lists_of_tweets_are_unfolded(hub: Hub) -> None:
     hub.rows = Rows([TWEETS])
     found = PARAPHRASE.read("hub", "out")
-    assert hub.asked == [("mteb/twitterurlcorpus-pairclassification", None, "test")]
+    assert hub.requests == [("mteb/twitterurlcorpus-pairclassification", None, "test")]
     assert [(each.texts, each.label) for each in found.examples] == [
         (("a", "b"), 1),
         (("c", "d"), 0),

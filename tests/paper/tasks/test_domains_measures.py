@@ -16,7 +16,7 @@ SIZES = {"dev": 150, "test": 130, "out": 170}
 SHARPNESS = {"dev": 4.0, "test": 4.0, "out": 1.5}
 
 
-def answers(part: str, samples: int, seed: int = 0) -> TextPredictions:
+def predictions(part: str, samples: int, seed: int = 0) -> TextPredictions:
     """Answers that are too sure, and less so elsewhere."""
     generator = torch.Generator().manual_seed(seed + len(part))
     labels = torch.randint(3, (SIZES[part],), generator=generator)
@@ -45,7 +45,7 @@ def plain_ece(p: np.ndarray, labels: Tensor) -> float:
 
 @pytest.fixture(params=[1, 5])
 def found(request: pytest.FixtureRequest) -> dict[str, TextPredictions]:
-    return {part: answers(part, request.param) for part in ("test", "out", "dev")}
+    return {part: predictions(part, request.param) for part in ("test", "out", "dev")}
 
 
 def test_the_temperature_is_that_of_dev(found: dict[str, TextPredictions]) -> None:
@@ -88,7 +88,7 @@ def test_out_is_told_from_test_by_uncertainty(found: dict[str, TextPredictions])
 def test_dev_and_out_do_not_change_what_is_said_of_others(
     found: dict[str, TextPredictions],
 ) -> None:
-    other = found | {"out": answers("out", 2, seed=9)}
+    other = found | {"out": predictions("out", 2, seed=9)}
     assert NLI.across(other)["test"] == NLI.across(found)["test"]
     assert "dev" not in NLI.across(found)
 

@@ -30,7 +30,7 @@ def experiment(task: str, method: str) -> Experiment:
     return Experiment(
         task=task,
         model="small",
-        rule=method,
+        method=method,
         data="builtin",
         steps=3,
         batch_size=8,
@@ -57,18 +57,18 @@ def test_tasks_train_answer_and_measure(task: DomainTask, method: str, tmp_path:
             assert (found.keys() >= CALIBRATION) == (part != "dev")
             assert (found.keys() >= DETECTION) == (part == "out")
             assert (SAMPLED in found) == (part == "out" and mode != "mean")
-            answers = task.load_predictions(folder / "answers" / f"{part}-{mode}")
-            logits = answers.evaluation.prediction.sample_logits
+            predictions = task.load_predictions(folder / "predictions" / f"{part}-{mode}")
+            logits = predictions.evaluation.prediction.sample_logits
             labels = [each.label for each in task.read("builtin", part).examples]
             assert logits.shape == (1 if mode == "mean" else SAMPLES, len(labels), classes)
             assert len(labels) == (12 if (task.name, part) == ("paraphrase", "out") else 24)
-            assert answers.evaluation.labels.tolist() == labels
+            assert predictions.evaluation.labels.tolist() == labels
     before = {part: {m: dict(f) for m, f in by.items()} for part, by in measures.items()}
     assert remeasure(folder)["measures"] == before
 
 
 @pytest.mark.slow
-def test_a_saved_model_answers_alike(tmp_path: Path) -> None:
+def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     task = TASKS["commonsense"]
     run(experiment("commonsense", "belief"), tmp_path)
     first = [_logits(task, tmp_path, mode) for mode in ("mean", "sampled")]
@@ -79,5 +79,5 @@ def test_a_saved_model_answers_alike(tmp_path: Path) -> None:
 
 
 def _logits(task: DomainTask, folder: Path, mode: str) -> torch.Tensor:
-    found: TextPredictions = task.load_predictions(folder / "answers" / f"out-{mode}")
+    found: TextPredictions = task.load_predictions(folder / "predictions" / f"out-{mode}")
     return found.evaluation.prediction.sample_logits

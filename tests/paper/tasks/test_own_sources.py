@@ -82,7 +82,7 @@ def test_data_sets_have_names_splits_and_class_names(monkeypatch: pytest.MonkeyP
     finally:
         del Rows.features  # type: ignore[attr-defined]
     assert [row.values["label"] for row in rows] == ["yes", "no", None]
-    assert hub.asked == [("owner/name", None, "validation"), ("owner/name", "config", "dev")]
+    assert hub.requests == [("owner/name", None, "validation"), ("owner/name", "config", "dev")]
     assert print_ == "0123abcd"
 
 

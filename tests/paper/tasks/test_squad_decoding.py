@@ -34,7 +34,7 @@ class Case:
     tokens: list[list[tuple[int, int]]]
     logits: list[Tensor]
 
-    def asked(self, order: list[int], size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def outputs(self, order: list[int], size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of windows, each padded with noise to a length of its own."""
         for start in range(0, len(order), size):
             rows = order[start : start + size]
@@ -47,15 +47,15 @@ class Case:
     def answers(self, unanswerable: bool = True, size: int = 2) -> list[SpanPrediction]:
         order = list(range(len(self.owners)))
         random.Random(0).shuffle(order)
-        asked = self.asked(order, size)
-        return list(decode(self.questions, self.encoded, asked, unanswerable))
+        outputs = self.outputs(order, size)
+        return list(decode(self.questions, self.encoded, outputs, unanswerable))
 
 
 def make(seed: int, samples: int, words: int, window: int, questions: int = 2) -> Case:
     """Random logits for windows of a few words, which share one word with their neighbours."""
     draw = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
-    asked, owners, tokens = [], [], []
+    posed, owners, tokens = [], [], []
     for number in range(questions):
         length = draw.randint(1, words)
         parts = [draw.choice(["ab", "cde", "f"]) + str(i) for i in range(length)]
@@ -63,7 +63,7 @@ def make(seed: int, samples: int, words: int, window: int, questions: int = 2) -
         golds = [
             " ".join(parts[first : first + draw.randint(1, 4)]) for _ in range(draw.randint(0, 2))
         ]
-        asked.append(ask(" ".join(parts), *golds, name=str(number)))
+        posed.append(ask(" ".join(parts), *golds, name=str(number)))
         places = [sum(map(len, parts[:i])) + i for i in range(length)]
         spans = [(place, place + len(part)) for place, part in zip(places, parts, strict=True)]
         for start in range(0, max(length - 1, 1), window - 1):
@@ -77,7 +77,7 @@ def make(seed: int, samples: int, words: int, window: int, questions: int = 2) -
         "question": torch.tensor(owners),
     }
     return Case(
-        asked, Encoded({"input_ids": Ragged.of(offsets[0])}, {}, side), owners, tokens, logits
+        posed, Encoded({"input_ids": Ragged.of(offsets[0])}, {}, side), owners, tokens, logits
     )
 
 
@@ -230,17 +230,17 @@ def test_contexts_without_a_token_have_no_answer() -> None:
         "question": torch.tensor([0]),
     }
     encoded = Encoded({"input_ids": Ragged.of([[1, 2]])}, {}, side)
-    asked = iter([(torch.tensor([0]), torch.zeros(2, 1, 2, 2))])
-    (answer,) = decode([ask("\x00")], encoded, asked, True)
+    outputs = iter([(torch.tensor([0]), torch.zeros(2, 1, 2, 2))])
+    (answer,) = decode([ask("\x00")], encoded, outputs, True)
     assert (answer.best, answer.null, answer.samples) == ((), 0.0, ("", ""))
 
 
 def test_outputs_must_fit() -> None:
     case = make(3, samples=1, words=12, window=5)
     with pytest.raises(ConfigError, match="outputs has 1 rows for"):
-        decode(case.questions, case.encoded, case.asked([0], 1), True)
+        decode(case.questions, case.encoded, case.outputs([0], 1), True)
     with pytest.raises(ConfigError, match="training=False"):
-        decode(case.questions, Encoded(case.encoded.ragged, {}), case.asked([0], 1), True)
+        decode(case.questions, Encoded(case.encoded.ragged, {}), case.outputs([0], 1), True)
     case.logits[0][0, 0, 0] = math.nan
     with pytest.raises(NonFiniteError, match="not finite"):
         case.answers()

@@ -1,4 +1,4 @@
-"""Every task from its built-in texts to saved answers, with small models."""
+"""Every task from its built-in texts to saved predictions, with small models."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,7 +43,7 @@ def losses(model: nn.Module, encoded: Encoded, steps: int, rate: float) -> list[
     return found
 
 
-def ask(encoded: Encoded, outputs: Callable[[dict[str, Tensor]], Tensor]) -> Iterator[tuple]:
+def outputs_of(encoded: Encoded, outputs: Callable[[dict[str, Tensor]], Tensor]) -> Iterator[tuple]:
     """Outputs batch by batch, the last examples first."""
     for rows in torch.arange(len(encoded)).flip(0).split(16):
         with torch.no_grad():
@@ -64,13 +64,13 @@ def test_tasks_train_answer_and_measure(
     }
     part = task.read("builtin", "dev")
     for name, way in ways.items():
-        answers = task.predictions(part, dev, ask(dev, way))
-        assert answers.evaluation.prediction.sample_logits.shape[:2] == (
+        predictions = task.predictions(part, dev, outputs_of(dev, way))
+        assert predictions.evaluation.prediction.sample_logits.shape[:2] == (
             (1 if name == "mean" else 3),
             len(part.examples),
         )
-        answers.save(tmp_path / name)
-        measured = answers.measure()
+        predictions.save(tmp_path / name)
+        measured = predictions.measure()
         assert set(task.scores) <= measured.keys()
         assert task.load_predictions(tmp_path / name).measure() == pytest.approx(
             measured, nan_ok=True
@@ -78,14 +78,16 @@ def test_tasks_train_answer_and_measure(
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_answers_are_those_of_the_model_row_by_row(task: GlueTask) -> None:
+def test_predictions_are_those_of_the_model_row_by_row(task: GlueTask) -> None:
     model, _, dev = prepared(task, METHODS["softmax"])
     model.eval()
     part = task.read("builtin", "dev")
-    answers = task.predictions(part, dev, ask(dev, lambda b: task.output(model(**b)).unsqueeze(0)))
+    predictions = task.predictions(
+        part, dev, outputs_of(dev, lambda b: task.output(model(**b)).unsqueeze(0))
+    )
     with torch.no_grad():
         alone = task.output(model(**dev.batch(torch.tensor([5]))))
-    found = answers.evaluation
+    found = predictions.evaluation
     torch.testing.assert_close(found.prediction.sample_logits[0, 5], alone[0], atol=1e-5, rtol=1e-4)
     assert found.labels[5] == torch.tensor(part.examples[5].label)
     assert found.details == {"task": task.name, "part": "dev", "data": part.fingerprint}
@@ -102,5 +104,5 @@ def test_built_in_texts_can_be_learnt() -> None:
     losses(model.train(), train, 80, 2e-3)
     model.eval()
     way = lambda batch: SST2.output(model(**batch)).unsqueeze(0)  # noqa: E731
-    measured = SST2.predictions(SST2.read("builtin", "dev"), dev, ask(dev, way)).measure()
+    measured = SST2.predictions(SST2.read("builtin", "dev"), dev, outputs_of(dev, way)).measure()
     assert measured["accuracy"] > 0.7

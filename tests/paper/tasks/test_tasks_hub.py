@@ -22,7 +22,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
 )
 def test_parts_are_splits_of_the_hub(hub: Hub, part: str, split: str) -> None:
     found = MNLI.read("hub", part)
-    assert hub.asked == [("nyu-mll/glue", "mnli", split)]
+    assert hub.requests == [("nyu-mll/glue", "mnli", split)]
     assert found.examples[0].texts == ("a", "b") and found.examples[0].label == 2
     assert (found.origin, found.fingerprint) == ("hub:nyu-mll/glue", "0123abcd")
 
@@ -31,7 +31,7 @@ def test_unknown_parts_are_refused_before_anything_is_loaded(hub: Hub) -> None:
     assert MNLI.has("hub", "dev") and not RTE.has("hub", "dev-mismatched")
     with pytest.raises(DataError, match="'dev-mismatched' of 'rte' is not on the hub"):
         RTE.read("hub", "dev-mismatched")
-    assert hub.asked == []
+    assert hub.requests == []
 
 
 def test_rows_without_labels_are_refused_with_their_place(hub: Hub) -> None:

@@ -32,7 +32,7 @@ def in_parts(values: Tensor, *places: list[int]) -> Iterator[tuple[Tensor, Tenso
         yield rows, values[:, rows]
 
 
-def test_answers_come_back_in_the_order_of_the_data() -> None:
+def test_predictions_come_back_in_the_order_of_the_data() -> None:
     values = torch.randn(3, 4, 2)
     assert torch.equal(in_order(in_parts(values, [2, 0], [3, 1]), 4), values)
     half = in_order(in_parts(values.bfloat16(), [2, 0], [3, 1]), 4)
@@ -45,7 +45,7 @@ def test_each_example_is_answered_once(places: tuple[list[int], ...]) -> None:
         in_order(in_parts(torch.randn(1, 3, 2), *places), 3)
 
 
-def test_measures_are_those_of_the_answers() -> None:
+def test_measures_are_those_of_the_predictions() -> None:
     prediction = Prediction(logits())
     found = TextPredictions(Evaluation("x", prediction, LABELS), ("accuracy", "F1")).measure()
     whole = metrics.evaluate(prediction, LABELS)
@@ -93,10 +93,10 @@ def test_numbers_are_measured_and_kept(tmp_path: Path) -> None:
     values = torch.tensor([each.label for each in part.examples])
     noisy = (values + torch.randn(5, len(values))).unsqueeze(-1)
     evaluation = Evaluation("x", Prediction(noisy, "identity"), values)
-    answers = TextPredictions(evaluation, STSB.scores + STSB.further)
-    assert answers.measure().keys() == {"Pearson", "Spearman", "MSE"}
-    answers.save(tmp_path / "new")
-    assert STSB.load_predictions(tmp_path / "new").measure() == answers.measure()
+    predictions = TextPredictions(evaluation, STSB.scores + STSB.further)
+    assert predictions.measure().keys() == {"Pearson", "Spearman", "MSE"}
+    predictions.save(tmp_path / "new")
+    assert STSB.load_predictions(tmp_path / "new").measure() == predictions.measure()
 
 
 def test_saving_again_replaces(tmp_path: Path) -> None:

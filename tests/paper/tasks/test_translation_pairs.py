@@ -136,19 +136,19 @@ def test_options_are_checked_and_change_the_fingerprint(tmp_path: Path, as_insta
 
 
 def test_the_hub_is_read_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     class Split(list):  # type: ignore[type-arg]
         _fingerprint = "abc"
 
     def load_dataset(*args: Any, **kwargs: Any) -> Any:
-        asked.append((args, kwargs))
+        requests.append((args, kwargs))
         return Split([{"translation": {"de": "ein Hund .", "en": "a dog ."}}])
 
     package = SimpleNamespace(load_dataset=load_dataset)
     monkeypatch.setattr(reading, "import_module", lambda name: package)
     assert find_task("iwslt14").read("hub", "dev").examples == [PAIR]
-    assert asked == [(("bbaaaa/iwslt14-de-en-preprocess", None), {"split": "validation"})]
+    assert requests == [(("bbaaaa/iwslt14-de-en-preprocess", None), {"split": "validation"})]
     with pytest.raises(DataError, match=r"options\.hub"):
         find_task("translation").read("hub", "dev")
 

@@ -1,4 +1,4 @@
-"""BLEU against sacreBLEU, correlations against scipy, and answers that come back."""
+"""BLEU against sacreBLEU, correlations against scipy, and predictions that come back."""
 
 from pathlib import Path
 
@@ -62,9 +62,9 @@ def test_signatures_say_how_words_were_told_apart() -> None:
     assert "tok:none" in TranslationPredictions(SENTENCES, True).notes()["sacreBLEU"]
 
 
-def test_answers_come_back(tmp_path: Path) -> None:
-    answers = TranslationPredictions(SENTENCES, False).named("BABN, mean", 3)
-    answers.save(tmp_path / "new")
-    assert TranslationPredictions.load(tmp_path / "new") == answers
+def test_predictions_come_back(tmp_path: Path) -> None:
+    predictions = TranslationPredictions(SENTENCES, False).named("BABN, mean", 3)
+    predictions.save(tmp_path / "new")
+    assert TranslationPredictions.load(tmp_path / "new") == predictions
     with pytest.raises(FormatError, match="holds no translations"):
         TranslationPredictions.load(tmp_path)

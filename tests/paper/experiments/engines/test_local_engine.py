@@ -75,7 +75,7 @@ def test_unknown_engines_and_options_without_use_are_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_slot_runs_and_answers(tmp_path: Path) -> None:
+def test_a_slot_runs_and_replies(tmp_path: Path) -> None:
     RunFolder(tmp_path / "good").begin(tiny(steps=2), "")
     RunFolder(tmp_path / "bad").begin(tiny(data="/nowhere"), "")
     slot = LocalSlot(1)

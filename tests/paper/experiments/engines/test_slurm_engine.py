@@ -52,13 +52,13 @@ def test_what_cannot_work_is_refused(
 
 
 def test_parameters_reach_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file that sbatch would be given says what was asked for."""
+    """The file that sbatch would be given has the requested resources."""
     for command in ("srun", "sbatch"):
         (tmp_path / command).write_text("#!/bin/sh\n")
         (tmp_path / command).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    asked = {"partition": "gpu", "time": "90"}
-    engine = make_engine("slurm", Resources(cpus=3, gpus=1), tmp_path / "jobs", asked)
+    requested = {"partition": "gpu", "time": "90"}
+    engine = make_engine("slurm", Resources(cpus=3, gpus=1), tmp_path / "jobs", requested)
     text = engine.executor._executor._make_submission_file_text("command", "uid")  # type: ignore[attr-defined]
     for line in ("partition=gpu", "time=90", "cpus-per-task=3", "gpus-per-node=1"):
         assert f"#SBATCH --{line}\n" in text
