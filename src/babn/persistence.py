@@ -61,7 +61,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 DESCRIPTION, WEIGHTS = "belief.json", "belief.safetensors"
 
-OPTIONAL = {"temperature", "noise_level", "residual"}
+OPTIONAL = {"temperature", "noise_level", "residual", "output_mean", "output_scale"}
 """Tensors that files of earlier versions may lack."""
 
 MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")

@@ -48,6 +48,8 @@ class BeliefState(nn.Module):
     temperature: Tensor
     noise_level: Tensor
     residual: Tensor
+    output_mean: Tensor
+    output_scale: Tensor
 
     def __init__(
         self, config: MethodConfig, chains: tuple[Chain, ...], kept: tuple[Call, ...] = ()
@@ -60,7 +62,10 @@ class BeliefState(nn.Module):
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
         self.register_buffer("temperature", torch.tensor(1.0))
         self.register_buffer("noise_level", torch.tensor(1.0))
-        self.register_buffer("residual", torch.tensor(0.0))  # of regression
+        # Of regression: what samples do not explain, and the units of the data.
+        self.register_buffer("residual", torch.tensor(0.0))
+        self.register_buffer("output_mean", torch.tensor(0.0))
+        self.register_buffer("output_scale", torch.tensor(1.0))
         self.saved_modules: tuple[str, ...] = ()  # of the base, set by `freeze_base`
         self.level = 1.0  # the same number, without a device synchronisation
         self.last_kl: dict[str, Tensor] | None = None
@@ -90,7 +95,8 @@ class BeliefState(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
-        state_dict.setdefault(f"{prefix}residual", self.residual)  # not in earlier files
+        for name in ("residual", "output_mean", "output_scale"):  # not in earlier files
+            state_dict.setdefault(f"{prefix}{name}", getattr(self, name))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         if not self.noise_level.is_meta:
             self.level = float(self.noise_level)

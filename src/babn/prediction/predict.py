@@ -19,7 +19,12 @@ from babn.errors import BabnWarning, SamplesError
 from babn.prediction.batches import TARGETS, Batches
 from babn.prediction.modes import evaluating
 from babn.prediction.result import Activation, Prediction
-from babn.prediction.temperature import get_noise_level, get_residual, get_temperature
+from babn.prediction.temperature import (
+    get_noise_level,
+    get_residual,
+    get_temperature,
+    in_output_units,
+)
 
 
 def predict(
@@ -65,7 +70,8 @@ def predict(
     found = _over_batches(model, batches.shown("predicting", progress), settings)
     found = found if batches.order is None else found[batches.order]
     if found.activation == "identity":
-        return replace(found, residual=get_residual(model))
+        logits = in_output_units(model, found.sample_logits)
+        return replace(found, sample_logits=logits, residual=get_residual(model))
     found = found.tempered(get_temperature(model))
     if samples > 1 and is_random(model) and not dropout and get_noise_level(model):
         _warn_of_agreement(found)

@@ -1,9 +1,10 @@
-"""The noise level, temperature and residual that are stored in a converted model."""
+"""Settings of predictions that are stored in a converted model."""
 
 import math
 from numbers import Real
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError
@@ -45,15 +46,34 @@ def get_noise_level(model: nn.Module) -> float:
 def set_residual(model: nn.Module, residual: float) -> None:
     """Sets the standard deviation of what the samples of a regression do not explain.
 
-    It is in the units of the model's output. `predict` passes it on to the prediction, whose `std`
-    and `interval` include it. `babn.tune_noise` fits it to development data; 0 ignores it.
+    It is in the units of the prediction. `predict` passes it on to the prediction, whose `std` and
+    `interval` include it. `babn.tune_noise` fits it to development data; 0 ignores it.
     """
     if not 0 <= residual < math.inf:
         raise ConfigError(f"residual={residual!r} is not possible. Give a number from 0 on.")
     for state in belief_states(model):
-        state.residual.fill_(residual)
+        state.residual.copy_(residual / state.output_scale)
 
 
 def get_residual(model: nn.Module) -> float:
     """The standard deviation of what the samples of a regression do not explain."""
-    return float(belief_states(model)[0].residual)
+    state = belief_states(model)[0]
+    return float(state.residual * state.output_scale)
+
+
+def set_output_units(model: nn.Module, mean: float, scale: float) -> None:
+    """Sets mean and scale of a regression whose model was trained on standardised labels.
+
+    `predict` returns `output * scale + mean`. Calls of the model itself and training ignore them.
+    """
+    for state in belief_states(model):
+        state.output_mean.fill_(mean)
+        state.output_scale.fill_(scale)
+
+
+def in_output_units(model: nn.Module, output: Tensor) -> Tensor:
+    """The outputs of a regression in the units of the data, in single precision."""
+    state = belief_states(model)[0]
+    if state.output_scale == 1 and state.output_mean == 0:
+        return output
+    return torch.addcmul(state.output_mean, output.float(), state.output_scale)

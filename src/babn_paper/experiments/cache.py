@@ -11,7 +11,7 @@ from babn.errors import FormatError
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.task import Part, Task, Tokenizer
 
-VERSION = 1
+VERSION = 2
 """Part of the cache key; changes with the way tasks encode their data."""
 
 

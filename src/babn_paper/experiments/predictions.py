@@ -63,7 +63,7 @@ def predict_part(
     task, outputs = task_model.task, _outputs(task_model, data, mode, progress)
     found = task.predictions(part, data, outputs)
     if mode == "sampled" and converted_roots(task_model.model):  # tune-noise fits it to samples
-        return found.with_residual(get_residual(task_model.model) * task.unit)
+        return found.with_residual(get_residual(task_model.model))
     return found
 
 

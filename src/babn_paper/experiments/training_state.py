@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from babn.conversion.state import converted_roots
 from babn.elbo import KLAnnealing
 from babn.errors import BabnWarning, ConfigError
 from babn_paper.batching import bucketed, by_tokens
@@ -46,6 +47,10 @@ class TaskModel:
     model: nn.Module
     tokenizer: Tokenizer
     max_length: int
+
+    def __post_init__(self) -> None:
+        if converted_roots(self.model):
+            self.task.set_units(self.model)
 
     @property
     def device(self) -> torch.device:

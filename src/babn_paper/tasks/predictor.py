@@ -8,8 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.noise_source import fold_in
+from babn.conversion.state import converted_roots
 from babn.prediction.modes import evaluating
 from babn.prediction.predict import predict
+from babn.prediction.temperature import in_output_units
 from babn_paper.tasks.encoded import Batch
 
 Mode = Literal["mean", "sampled", "dropout"]
@@ -51,7 +53,8 @@ class Predictor:
         """
         if self.mode == "mean":
             with evaluating(self.model):
-                return output(self.model(**batch)).unsqueeze(0)
+                found = output(self.model(**batch)).unsqueeze(0)
+            return in_output_units(self.model, found) if converted_roots(self.model) else found
         on_gpu = next(self.model.parameters()).device.type == "cuda"
         return predict(
             self.model,

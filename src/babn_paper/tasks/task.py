@@ -99,7 +99,6 @@ class Task(ABC, Generic[Example]):
         multiple: Batches are padded to a multiple of this length; 0 for the device's default.
         eval_batch_size: Examples per batch in evaluation.
         cached: Whether encoded data is cached on disk.
-        unit: For regression, what 1 in the model's output is in the units of the data.
     """
 
     name: str
@@ -110,7 +109,6 @@ class Task(ABC, Generic[Example]):
     multiple: int = 0
     eval_batch_size: int = 64
     cached: bool = True
-    unit: float = 1.0
 
     def configured(self, options: Mapping[str, Any]) -> "Task[Example]":
         """Returns the task with options of a configuration; most tasks have none.
@@ -191,6 +189,9 @@ class Task(ABC, Generic[Example]):
         self, part: Part[Example], tokenizer: Tokenizer, max_length: int, training: bool
     ) -> Encoded:
         """Encodes examples as the model's arguments, with labels in training."""
+
+    def set_units(self, model: nn.Module) -> None:
+        """Stores the units of a regression in a converted model; other tasks have none."""
 
     def dry_run(self, encoded: Encoded) -> Batch:
         """Returns arguments for the dry run by which conversion finds attention."""

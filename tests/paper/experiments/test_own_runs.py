@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 import transformers
 from own_cases import FAST, prices, questions, quiz, reviews, translations
 from small_experiments import same_weights
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 import babn
 from babn.cli._app import app
 from babn.evaluation.predictions import Evaluation
+from babn.tensor_files import read_tensors, write_tensors
+from babn.viewer.column import column
 from babn_paper.experiments.run_folder import RunFolder
 
 RUNNER = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"})
@@ -155,14 +158,53 @@ def test_other_texts_train_and_evaluate(task: str, tmp_path: Path) -> None:
 
 
 def check_residual(run: Path) -> None:
-    """The residual of tune-noise is in the model, and in the predictions in units of the data."""
+    """The residual of tune-noise is in the model and in the predictions."""
     residual = babn.get_residual(babn.load(run / "model"))
-    scale = RunFolder(run).experiment().options["scale"]
     found = Evaluation.load(run / "predictions" / "dev-sampled").prediction
-    assert residual > 0 and found.residual == pytest.approx(residual * scale)
+    assert residual > 0 and found.residual == pytest.approx(residual)
     measures = RunFolder(run).read_results()["measures"]["dev"]
     assert {"NLL", "in 90 % interval"} <= set(measures["sampled"])
     assert "NLL" not in measures["mean"]
+
+
+@pytest.fixture(scope="module")
+def regression(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("regression")
+    data = ["--train", str(prices(folder)), "--text", "ad", "--label", "price"]
+    train("--task", "regression", *data, "--model", "small", "--out", str(folder / "run"))
+    invoke("tune-noise", str(folder / "run"))
+    return folder / "run"
+
+
+def test_a_regression_predicts_in_the_units_of_the_data(regression: Path, tmp_path: Path) -> None:
+    run = regression
+    model = babn.load(run / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(run / "model")
+    check_residual(run)
+    with torch.no_grad():
+        raw = model.eval()(**tokenizer("flat 1 with 1 rooms", return_tensors="pt")).logits
+    options = RunFolder(run).experiment().options
+    mean = babn.predict(model, ["flat 1 with 1 rooms"], tokenizer=tokenizer).probs.item()
+    expected = raw.item() * options["scale"] + options["mean"]
+    assert options["mean"] == 2000 and mean == pytest.approx(expected, rel=0.1)
+    shown = column(model, tokenizer, "flat 1 with 1 rooms")["prediction"]
+    assert shown["kind"] == "identity" and shown["mean"][0] == pytest.approx(mean, abs=0.01)
+    babn.save_adapter(model, tmp_path / "adapter")
+    again = babn.load_adapter(babn.revert(model), tmp_path / "adapter")
+    assert babn.predict(again, ["flat 1 with 1 rooms"], tokenizer=tokenizer).probs.item() == mean
+
+
+def test_a_regression_of_an_earlier_version_is_evaluated_alike(regression: Path) -> None:
+    """Its model does not hold the units of the data; those in experiment.toml are used."""
+    run = regression
+    before = RunFolder(run).read_results()["measures"]
+    path = run / "model" / "model.safetensors"
+    tensors, about = read_tensors(path)
+    assert tensors.pop("babn.output_mean") and tensors.pop("babn.output_scale")
+    write_tensors(path, tensors, about)
+    (run / "model" / "checksums.json").unlink()
+    invoke("evaluate", str(run))
+    assert RunFolder(run).read_results()["measures"] == before
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 from domain_cases import Hub, Rows
 
 from babn.errors import BabnError, ConfigError, DataError, MissingExtraError
+from babn.text.word_tokenizer import word_tokenizer
 from babn_paper.experiments.own_data import own_experiment
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.own.files import FILES
@@ -179,7 +180,10 @@ def test_numbers_are_standardised_and_predicted_in_their_units(tmp_path: Path) -
     task = find_task(made.task, made.options)
     assert isinstance(task, OwnRegression) and made.options["mean"] == 4500
     part = task.read(FILES, "dev")
-    labels = task.labels(part)
+    tokenizer = word_tokenizer(task.texts(part.examples))
+    trained, tested = (task.encode(part, tokenizer, 16, training) for training in (True, False))
+    labels = trained.fixed["labels"]
+    assert tested.fixed["labels"].tolist() == [1000.0 * i for i in range(10)]
     assert abs(float(labels.mean())) < 1e-6 and abs(float(labels.std(correction=0)) - 1) < 1e-5
 
 

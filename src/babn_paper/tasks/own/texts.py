@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import nn
 
 from babn.errors import ConfigError, DataError
-from babn.prediction.result import Prediction
+from babn.prediction.temperature import set_output_units
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.own.files import OwnFiles
 from babn_paper.tasks.reading import Row
 from babn_paper.tasks.targets import Classes, Number, Target
-from babn_paper.tasks.task import Outputs, Part
-from babn_paper.tasks.text_predictions import TextPredictions
+from babn_paper.tasks.task import Part, Tokenizer
 from babn_paper.tasks.text_task import MultipleChoiceTask, TextExample, TextTask, read_texts
 
 ANY_NUMBER = Number(-1e30, 1e30)
@@ -138,7 +137,7 @@ class OwnClassification(OwnTexts):
 
 @dataclass(frozen=True)
 class OwnRegression(OwnTexts):
-    """Prediction of a number for a text; the model predicts the standardised number.
+    """Prediction of a number for a text; the model is trained on the standardised number.
 
     Attributes:
         mean: Mean of the training labels.
@@ -152,11 +151,6 @@ class OwnRegression(OwnTexts):
     further_options: ClassVar[tuple[str, ...]] = (*OwnTexts.further_options, "mean", "scale")
     scores = ("Pearson",)
     target = ANY_NUMBER
-
-    @property
-    def unit(self) -> float:  # type: ignore[override]
-        """The standard deviation of the training labels."""
-        return self.scale
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -174,21 +168,18 @@ class OwnRegression(OwnTexts):
             )
         return {"mean": statistics.fmean(found), "scale": scale}
 
-    def labels(self, part: Part[TextExample]) -> Tensor:
-        """Returns the standardised labels of a part."""
-        return (super().labels(part) - self.mean) / self.scale
+    def encode(
+        self, part: Part[TextExample], tokenizer: Tokenizer, max_length: int, training: bool
+    ) -> Encoded:
+        """Encodes examples; labels are standardised in training."""
+        found = super().encode(part, tokenizer, max_length, training)
+        if not training:
+            return found
+        return replace(found, fixed={"labels": (self.labels(part) - self.mean) / self.scale})
 
-    def predictions(
-        self, part: Part[TextExample], encoded: Encoded, outputs: Outputs
-    ) -> TextPredictions:
-        """Returns predictions and labels in the units of the data."""
-        found = super().predictions(part, encoded, outputs)
-        logits = found.evaluation.prediction.sample_logits * self.scale + self.mean
-        labels = self.target.tensor([each.label for each in part.examples])
-        changed = replace(
-            found.evaluation, prediction=Prediction(logits, "identity"), labels=labels
-        )
-        return replace(found, evaluation=changed)
+    def set_units(self, model: nn.Module) -> None:
+        """Stores mean and scale, so that predictions are in the units of the data."""
+        set_output_units(model, self.mean, self.scale)
 
 
 @dataclass(frozen=True)
