@@ -127,7 +127,7 @@ def test_only_the_configuration_is_read(folder: Path, tmp_path: Path) -> None:
         (("--set", "upward=sideways"), "error: upward='sideways' is not possible. Choose one of"),
         (("--set", "rho"), "error: --set rho is not possible. Write --set NAME=VALUE."),
         (("--set", "colour=red"), "error: BeliefConfig has no field colour"),
-        (("--rule", "magic"), "error: rule='magic' is not known"),
+        (("--rule", "magic"), "error: method='magic' is not known"),
     ],
 )
 def test_wrong_settings(

@@ -193,10 +193,10 @@ class Experiment:
         return MethodConfig.from_dict(values)
 
     def _of_preset(self, preset: str) -> MethodConfig:
-        if self.rule != BeliefConfig.rule:
+        if self.rule != BeliefConfig.name:
             raise ConfigError(
                 f"preset={preset!r} is not possible with rule={self.rule!r}, only with "
-                f"rule={BeliefConfig.rule!r}. Leave it out."
+                f"rule={BeliefConfig.name!r}. Leave it out."
             )
         return MethodConfig.from_dict(PRESETS[preset]().to_dict() | dict(self.settings))
 
