@@ -246,7 +246,7 @@ class WarmMethod(AttentionMethod):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmConfig(babn.MethodConfig):
-    rule: ClassVar[str] = "warm"
+    name: ClassVar[str] = "warm"
 
     temperature: float = 2.0
 
@@ -634,7 +634,7 @@ def test_loading_while_another_thread_saves(tmp_path: Path) -> None:
         saving = pool.submit(save)
         try:
             for _ in range(25):
-                methods.add(babn.load_adapter(bert(), tmp_path).babn.config.rule)
+                methods.add(babn.load_adapter(bert(), tmp_path).babn.config.name)
         finally:
             stop.set()
         saving.result()

@@ -3,7 +3,7 @@
 On a GPU in bfloat16 at 128 to 8192 tokens, forward and backward, whole, padded and causal; on a CPU
 in float32 up to 512 tokens. Softmax is torch's attention without factors, and `kernel` that of
 `babn.kernels.key_attention`. Each form is also compared with float32 on the same numbers. The
-winner among torch's forms goes into `best_form` of `src/babn/attention/key_forms.py`. `--tiles`
+winner among torch's forms goes into `best_form` of `src/babn/kernels/sdpa.py`. `--tiles`
 times the kernels with several tiles instead.
 """
 
@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from babn.attention.inputs import Inputs
-from babn.attention.key_forms import FORMS, best_form
-from babn.attention.softmax import softmax_attention
+from babn.kernels.sdpa import FORMS, best_form, softmax_attention
 
 BATCHES = {128: 32, 512: 32, 2048: 4, 8192: 1}
 HEADS, DIM = 12, 64

@@ -122,7 +122,7 @@ def one_round(number: int, folder: Path) -> None:
     config = CONFIGS[number % len(CONFIGS)]
     classifier(config, folder / "model")
     writer(config)
-    experiment(config.rule, number, folder / "run")
+    experiment(config.name, number, folder / "run")
 
 
 def classifier(config: babn.MethodConfig, folder: Path) -> None:

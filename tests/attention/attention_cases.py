@@ -1,4 +1,4 @@
-"""Small attention calls and every kind of rule, for the tests of this folder."""
+"""Small attention calls and every kind of method, for the tests of this folder."""
 
 import math
 from typing import Any
@@ -49,24 +49,24 @@ def repeated(scores: Scores, count: int) -> Scores:
     return Scores(scores.phi.detach().expand(size), scores.mask, scores.key.detach().expand(size))
 
 
-def make_rule(
+def make_method(
     config: MethodConfig,
     sets: tuple[int, ...] = (0, 1),
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
 ) -> AttentionMethod:
-    """A rule all of whose parameters are random, the biases too."""
-    rule = config.build(ChainShape(HEADS, DIM, sets)).to(dtype)
+    """A method all of whose parameters are random, the biases too."""
+    method = config.build(ChainShape(HEADS, DIM, sets)).to(dtype)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in rule.parameters():
+        for parameter in method.parameters():
             parameter.copy_(0.5 * torch.randn(parameter.shape, generator=generator))
-    return rule
+    return method
 
 
-def posterior_of(rule: AttentionMethod, scores: Scores, step: int = 0) -> Posterior:
+def posterior_of(method: AttentionMethod, scores: Scores, step: int = 0) -> Posterior:
     """The posterior of a step whose scores are also the chain's first."""
-    return rule(step, scores, rule.upward(scores))
+    return method(step, scores, method.upward(scores))
 
 
 def readings(posterior: Posterior, seed: int = 0) -> dict[str, Tensor]:

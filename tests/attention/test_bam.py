@@ -6,7 +6,7 @@ import pytest
 import torch
 from attention_cases import (
     divergence_integral,
-    make_rule,
+    make_method,
     make_scores,
     padding,
     posterior_of,
@@ -43,12 +43,12 @@ def test_divergence_is_the_integral(family, kind, scores):
     config = BamConfig(
         family=family, k=3.0, sigma=0.4, prior=kind, alpha=1.7, beta=0.6, scores=scores
     )
-    rule, call = make_rule(config), make_scores(keys=3, queries=1, batch=1)
-    divergence = posterior_of(rule, call, step=1).kl()
+    method, call = make_method(config), make_scores(keys=3, queries=1, batch=1)
+    divergence = posterior_of(method, call, step=1).kl()
     phi = call.phi.log_softmax(-1) if scores == "normalized" else call.phi
     alpha = torch.full_like(phi, 1.7)
     if kind == "contextual":
-        inner, outer = rule.prior_nets[1].inner, rule.prior_nets[1].outer
+        inner, outer = method.prior_nets[1].inner, method.prior_nets[1].outer
         alpha = outer(inner(call.key).relu()).softmax(-2).transpose(-1, -2)
     pairs = torch.stack([phi.exp(), alpha, divergence], -1).flatten(0, -2)
     for mean, a, value in pairs.tolist():
@@ -59,7 +59,7 @@ def test_divergence_is_the_integral(family, kind, scores):
 @families
 def test_relative_std_is_the_same_everywhere_and_scipys(family):
     config = BamConfig(family=family, k=4.0, sigma=0.3)
-    spread = posterior_of(make_rule(config), make_scores()).relative_std()
+    spread = posterior_of(make_method(config), make_scores()).relative_std()
     q = reference(family, 1.0, config)
     assert spread.shape == (2, 2, 4, 5)
     torch.testing.assert_close(spread, torch.full_like(spread, q.std() / q.mean()))
@@ -71,7 +71,7 @@ def test_relative_std_is_the_same_everywhere_and_scipys(family):
 def test_mean_is_softmax(family, noise, scores):
     config = BamConfig(family=family, noise=noise, scores=scores)
     call = make_scores(dtype=torch.float32)
-    mean = posterior_of(make_rule(config, dtype=torch.float32), call).mean_weights()
+    mean = posterior_of(make_method(config, dtype=torch.float32), call).mean_weights()
     torch.testing.assert_close(mean, call.phi.softmax(-1))
 
 
@@ -80,7 +80,7 @@ def test_mean_is_softmax(family, noise, scores):
 def test_average_of_samples_is_the_mean(family, noise):
     config = BamConfig(family=family, noise=noise, k=1.5, sigma=0.7)
     call = make_scores(batch=1, keys=3, queries=1)
-    q = posterior_of(make_rule(config), repeated(call, 50_000)).variables
+    q = posterior_of(make_method(config), repeated(call, 50_000)).variables
     relative = (q.log_sample(torch.Generator().manual_seed(0)) - q.log_mean).exp()
     standard_error = relative.std(0) / len(relative) ** 0.5
     assert ((relative.mean(0) - 1).abs() < 5 * standard_error).all()
@@ -89,7 +89,7 @@ def test_average_of_samples_is_the_mean(family, noise):
 @families
 def test_samples_are_softmax_where_there_is_no_noise_to_speak_of(family):
     config = BamConfig(family=family, k=1e7, sigma=1e-7)
-    posterior = posterior_of(make_rule(config), make_scores())
+    posterior = posterior_of(make_method(config), make_scores())
     sample = posterior.sample_weights(NoiseSource([0]))
     torch.testing.assert_close(sample, posterior.mean_weights(), rtol=1e-5, atol=1e-5)
     assert not torch.equal(sample, posterior.mean_weights())
@@ -97,19 +97,19 @@ def test_samples_are_softmax_where_there_is_no_noise_to_speak_of(family):
 
 @families
 def test_a_constant_prior_has_no_parameters(family):
-    rule = make_rule(BamConfig(family=family, prior="constant"))
-    assert not list(rule.parameters())
-    assert posterior_of(rule, make_scores()).kl().shape == (2, 2, 4, 5)
+    method = make_method(BamConfig(family=family, prior="constant"))
+    assert not list(method.parameters())
+    assert posterior_of(method, make_scores()).kl().shape == (2, 2, 4, 5)
 
 
 @families
 def test_every_parameter_of_a_contextual_prior_gets_a_gradient(family):
-    rule = make_rule(BamConfig(family=family))
+    method = make_method(BamConfig(family=family))
     call = make_scores(mask=padding(5, 3, keys=5))
-    total = sum(posterior_of(rule, call, step).kl().sum() for step in (0, 1))
+    total = sum(posterior_of(method, call, step).kl().sum() for step in (0, 1))
     total.backward()
     # A constant on all numbers cancels in the softmax, so the last bias gets only rounding.
-    for name, parameter in rule.named_parameters():
+    for name, parameter in method.named_parameters():
         assert parameter.grad is not None, name
         assert torch.isfinite(parameter.grad).all() and (
             parameter.grad.any() or "outer.bias" in name
@@ -117,8 +117,8 @@ def test_every_parameter_of_a_contextual_prior_gets_a_gradient(family):
 
 
 def test_shared_steps_share_one_prior():
-    assert len(make_rule(BamConfig(), sets=(0, 0, 0)).prior_nets) == 1
-    assert len(make_rule(BamConfig(), sets=(0, 1, 0)).prior_nets) == 2
+    assert len(make_method(BamConfig(), sets=(0, 0, 0)).prior_nets) == 1
+    assert len(make_method(BamConfig(), sets=(0, 1, 0)).prior_nets) == 2
 
 
 @pytest.mark.parametrize("scores", ["normalized", "raw"])
@@ -127,7 +127,7 @@ def test_extreme_scores_stay_finite(family, scores):
     config = BamConfig(family=family, scores=scores)
     call = make_scores(dtype=torch.float32)
     phi = (1e4 * call.phi.detach().sign()).requires_grad_()
-    posterior = posterior_of(make_rule(config, dtype=torch.float32), Scores(phi, None, call.key))
+    posterior = posterior_of(make_method(config, dtype=torch.float32), Scores(phi, None, call.key))
     sample, divergence = posterior.sample_weights(NoiseSource([0])), posterior.kl()
     for value in (sample, divergence):
         assert torch.isfinite(value).all()
@@ -141,13 +141,13 @@ def test_a_step_copies_no_number_to_the_device(
     family: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Such copies cannot be captured in CUDA graphs.
-    rule, call = make_rule(BamConfig(family=family, prior=kind)), make_scores()
+    method, call = make_method(BamConfig(family=family, prior=kind)), make_scores()
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a number was copied")
 
     monkeypatch.setattr(torch.Tensor, "new_tensor", refuse)
     monkeypatch.setattr(torch, "tensor", refuse)
-    posterior = posterior_of(rule, call)
+    posterior = posterior_of(method, call)
     assert posterior.sample_weights(NoiseSource([0])).isfinite().all()
     assert posterior.kl().isfinite().all()

@@ -8,7 +8,7 @@ from attention_cases import (
     HEADS,
     array,
     causal,
-    make_rule,
+    make_method,
     make_scores,
     padding,
     posterior_of,
@@ -24,8 +24,8 @@ from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import LARGEST_K, SMALLEST_K, KeyBeliefMethod
 from babn.attention.method import ChainShape
 from babn.attention.noise_source import NoiseSource
-from babn.attention.softmax import softmax_attention
 from babn.errors import ConfigError, UnsupportedAttentionError
+from babn.kernels.sdpa import softmax_attention
 from models import CASES, without_dropout
 
 CONFIG = BeliefConfig(rho=1.3)
@@ -40,15 +40,15 @@ PAIRS_ONLY = {
 modest = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 
-def chain_rule(rowwise: bool | None, heads: int = HEADS) -> KeyBeliefMethod:
-    """A rule of a chain whose calls are known to be row by row, or not."""
-    rule = CONFIG.build(ChainShape(heads, DIM, (0,), rowwise)).double()
-    assert isinstance(rule, KeyBeliefMethod)
-    return rule
+def chain_method(rowwise: bool | None, heads: int = HEADS) -> KeyBeliefMethod:
+    """A method of a chain whose calls are known to be row by row, or not."""
+    method = CONFIG.build(ChainShape(heads, DIM, (0,), rowwise)).double()
+    assert isinstance(method, KeyBeliefMethod)
+    return method
 
 
-def shapes(rule: KeyBeliefMethod, scores: Scores, step: int = 0) -> Tensor:
-    return posterior_of(rule, scores, step).variables.k
+def shapes(method: KeyBeliefMethod, scores: Scores, step: int = 0) -> Tensor:
+    return posterior_of(method, scores, step).variables.k
 
 
 def relative_shapes(factor: float, key: np.ndarray) -> np.ndarray:
@@ -59,17 +59,17 @@ def relative_shapes(factor: float, key: np.ndarray) -> np.ndarray:
 
 def test_the_mean_is_softmax_bit_for_bit() -> None:
     scores = make_scores()
-    posterior = posterior_of(make_rule(CONFIG), scores)
+    posterior = posterior_of(make_method(CONFIG), scores)
     assert torch.equal(posterior.mean_weights(), scores.phi.softmax(-1))
 
 
 @pytest.mark.parametrize("lengths", [(5, 5), (3, 4)], ids=["whole", "padded"])
 def test_shapes_are_relative_to_the_keys_that_are_seen(lengths: tuple[int, int]) -> None:
     mask = None if lengths == (5, 5) else padding(*lengths, keys=5)
-    scores, rule = make_scores(mask=mask), make_rule(CONFIG)
-    rule.energies.fill_(77.0)  # of causal chains
-    found = array(shapes(rule, scores, step=1))
-    factor = 1.3 * np.exp(rule.log_shape[1].item())
+    scores, method = make_scores(mask=mask), make_method(CONFIG)
+    method.energies.fill_(77.0)  # of causal chains
+    found = array(shapes(method, scores, step=1))
+    factor = 1.3 * np.exp(method.log_shape[1].item())
     for row, head in np.ndindex(2, HEADS):
         key = array(scores.key)[row, head, : lengths[row]]
         expected = relative_shapes(factor, key)
@@ -78,9 +78,9 @@ def test_shapes_are_relative_to_the_keys_that_are_seen(lengths: tuple[int, int])
 
 @pytest.mark.parametrize("rowwise", [None, True])
 def test_shapes_of_causal_chains_are_relative_to_the_dry_run(rowwise: bool | None) -> None:
-    rule, scores = chain_rule(rowwise), make_scores(queries=5, mask=causal(5))
-    rule.energies.copy_(torch.tensor([[2.0, 5.0]]))
-    found = array(shapes(rule, scores))
+    method, scores = chain_method(rowwise), make_scores(queries=5, mask=causal(5))
+    method.energies.copy_(torch.tensor([[2.0, 5.0]]))
+    found = array(shapes(method, scores))
     energy = (array(scores.key) ** 2).sum(-1)
     expected = np.clip(1.3 * energy / np.array([[2.0], [5.0]]), SMALLEST_K, LARGEST_K)
     np.testing.assert_allclose(found[:, :, 0], expected, rtol=1e-12)
@@ -90,15 +90,15 @@ def test_the_dry_run_decides_what_shapes_are_relative_to_and_the_mask_elsewhere(
     scores = make_scores(queries=5)
     masks = {"none": None, "padding": padding(5, 3, keys=5), "causal": causal(5)}
     calls = {name: Scores(scores.phi, mask, scores.key) for name, mask in masks.items()}
-    static = shapes(chain_rule(True), calls["none"])
+    static = shapes(chain_method(True), calls["none"])
     for call in calls.values():
-        assert torch.equal(shapes(chain_rule(True), call), static)
-    relative = shapes(chain_rule(False), calls["none"])
+        assert torch.equal(shapes(chain_method(True), call), static)
+    relative = shapes(chain_method(False), calls["none"])
     assert not torch.allclose(relative, static)
-    torch.testing.assert_close(shapes(chain_rule(False), calls["causal"]), relative)
+    torch.testing.assert_close(shapes(chain_method(False), calls["causal"]), relative)
     for name, rowwise in {"none": False, "padding": False, "causal": True}.items():
-        expected = shapes(chain_rule(rowwise), calls[name])
-        assert torch.equal(shapes(chain_rule(None), calls[name]), expected), name
+        expected = shapes(chain_method(rowwise), calls[name])
+        assert torch.equal(shapes(chain_method(None), calls[name]), expected), name
 
 
 @modest
@@ -107,9 +107,9 @@ def test_what_all_keys_have_in_common_changes_nothing(seed: int, length: int, si
     scores = make_scores(seed=seed, mask=padding(5, length, keys=5))
     query = torch.randn(2, HEADS, 4, DIM, dtype=torch.float64)
     shift = size * torch.randn(2, HEADS, 1, DIM, dtype=torch.float64)
-    rule = chain_rule(False)
+    method = chain_method(False)
     one, moved = (
-        posterior_of(rule, Inputs(query, key, key, 0.6, scores.mask).scores())
+        posterior_of(method, Inputs(query, key, key, 0.6, scores.mask).scores())
         for key in (scores.key, scores.key + shift)
     )
     torch.testing.assert_close(moved.variables.k, one.variables.k, rtol=1e-8, atol=1e-8)
@@ -120,15 +120,15 @@ def test_what_all_keys_have_in_common_changes_nothing(seed: int, length: int, si
 @modest
 @given(st.integers(0, 1000), st.floats(0.01, 100))
 def test_the_size_of_all_keys_does_not_count(seed: int, size: float) -> None:
-    scores, rule = make_scores(seed=seed), chain_rule(False)
+    scores, method = make_scores(seed=seed), chain_method(False)
     larger = Scores(scores.phi, None, size * scores.key)
-    torch.testing.assert_close(shapes(rule, larger), shapes(rule, scores), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(shapes(method, larger), shapes(method, scores), rtol=1e-8, atol=1e-8)
 
 
 @modest
 @given(st.integers(0, 1000), st.integers(1, 6), st.booleans())
 def test_padding_changes_no_key(seed: int, more: int, left: bool) -> None:
-    scores, rule = make_scores(seed=seed), chain_rule(False)
+    scores, method = make_scores(seed=seed), chain_method(False)
     other = make_scores(keys=more, seed=seed + 1)
     order = (other, scores) if left else (scores, other)
     whole = Scores(
@@ -137,7 +137,7 @@ def test_padding_changes_no_key(seed: int, more: int, left: bool) -> None:
         torch.cat([each.key for each in order], -2),
     )
     own = slice(more, None) if left else slice(5)
-    one, padded = posterior_of(rule, scores), posterior_of(rule, whole)
+    one, padded = posterior_of(method, scores), posterior_of(method, whole)
     torch.testing.assert_close(padded.variables.k[..., own], one.variables.k)
     torch.testing.assert_close(padded.kl()[..., own], one.kl())
     torch.testing.assert_close(padded.relative_std()[..., own], one.relative_std())
@@ -148,7 +148,7 @@ def test_padding_changes_no_key(seed: int, more: int, left: bool) -> None:
 def test_keys_that_are_alike_have_shape_rho_and_finite_gradients(count: int) -> None:
     scores = make_scores(keys=count)
     key = torch.ones_like(scores.key).requires_grad_()
-    posterior = posterior_of(chain_rule(False), Scores(scores.phi, None, key))
+    posterior = posterior_of(chain_method(False), Scores(scores.phi, None, key))
     assert torch.equal(posterior.variables.k, torch.full_like(posterior.variables.k, 1.3))
     (gradient,) = torch.autograd.grad(posterior.kl().sum(), key)
     assert gradient.isfinite().all()
@@ -158,15 +158,15 @@ def test_shapes_stay_between_floor_and_ceiling() -> None:
     scores = make_scores(keys=20)
     key = scores.key.detach().clone()
     key[:, :, 0], key[:, :, 1] = key.mean(2), 1e6
-    rule = chain_rule(True)
-    found = shapes(rule, Scores(scores.phi, None, key))
+    method = chain_method(True)
+    found = shapes(method, Scores(scores.phi, None, key))
     assert found.max() == LARGEST_K
-    rule = KeyBeliefMethod(BeliefConfig(rho=0.2), ChainShape(HEADS, DIM, (0,), False)).double()
-    assert shapes(rule, Scores(scores.phi, None, key)).min() == SMALLEST_K
+    method = KeyBeliefMethod(BeliefConfig(rho=0.2), ChainShape(HEADS, DIM, (0,), False)).double()
+    assert shapes(method, Scores(scores.phi, None, key)).min() == SMALLEST_K
 
 
 def test_variables_have_mean_one() -> None:
-    posterior = posterior_of(make_rule(CONFIG), repeated(make_scores(batch=1), 200_000))
+    posterior = posterior_of(make_method(CONFIG), repeated(make_scores(batch=1), 200_000))
     mean = posterior.log_sample(NoiseSource([0])).exp().mean(0)
     spread = posterior.variables.relative_std[0]
     assert ((mean - 1).abs() < 4 * spread / 200_000**0.5 + 1e-3).all()
@@ -174,7 +174,7 @@ def test_variables_have_mean_one() -> None:
 
 def test_all_queries_share_the_noise() -> None:
     scores = make_scores()
-    weights = posterior_of(make_rule(CONFIG), scores).sample_weights(NoiseSource([0]))
+    weights = posterior_of(make_method(CONFIG), scores).sample_weights(NoiseSource([0]))
     noise = weights.log() - scores.phi
     noise = noise - noise[..., :1]
     torch.testing.assert_close(noise, noise[:, :, :1].expand_as(noise))
@@ -182,9 +182,9 @@ def test_all_queries_share_the_noise() -> None:
 
 
 def test_the_kl_is_that_of_the_densities() -> None:
-    rule, scores = make_rule(CONFIG), make_scores(batch=1)
-    posterior = posterior_of(rule, scores)
-    alpha = (rule.prior_nets[0](scores.key)[0, 0].softmax(-1) * 5).tolist()
+    method, scores = make_method(CONFIG), make_scores(batch=1)
+    posterior = posterior_of(method, scores)
+    alpha = (method.prior_nets[0](scores.key)[0, 0].softmax(-1) * 5).tolist()
     kl = posterior.kl()[0, 0, 0].tolist()
     shapes = posterior.variables.k[0, 0, 0].tolist()
     for key in range(5):
@@ -201,30 +201,30 @@ def test_the_kl_is_that_of_the_densities() -> None:
 
 
 def test_the_kl_is_zero_where_posterior_and_prior_are_exponential() -> None:
-    rule = KeyBeliefMethod(BeliefConfig(rho=1.0), ChainShape(1, 4, (0,))).double()
+    method = KeyBeliefMethod(BeliefConfig(rho=1.0), ChainShape(1, 4, (0,))).double()
     with torch.no_grad():
-        for parameter in rule.prior_nets.parameters():
+        for parameter in method.prior_nets.parameters():
             parameter.zero_()
     key = torch.ones(1, 1, 6, 4, dtype=torch.float64)  # all alike, so that each has shape rho
     scores = Scores(torch.randn(1, 1, 6, 6, dtype=torch.float64), None, key)
     torch.testing.assert_close(
-        rule(0, scores, None).kl(), torch.zeros(1, 1, 1, 6, dtype=torch.float64)
+        method(0, scores, None).kl(), torch.zeros(1, 1, 1, 6, dtype=torch.float64)
     )
 
 
 @pytest.mark.parametrize("rowwise", [None, True])
 def test_later_keys_do_not_change_a_key(rowwise: bool | None) -> None:
-    rule, scores = chain_rule(rowwise), make_scores(queries=5)
+    method, scores = chain_method(rowwise), make_scores(queries=5)
     short = Scores(scores.phi[..., :3, :3], causal(3), scores.key[:, :, :3])
     whole = Scores(scores.phi, causal(5), scores.key)
-    assert torch.equal(shapes(rule, short), shapes(rule, whole)[..., :3])
+    assert torch.equal(shapes(method, short), shapes(method, whole)[..., :3])
 
 
 def test_a_lone_query_of_a_causal_chain_sees_the_shapes_of_the_whole() -> None:
-    rule, scores = chain_rule(True), make_scores(queries=5)
+    method, scores = chain_method(True), make_scores(queries=5)
     last = Scores(scores.phi[..., -1:, :], None, scores.key)
     whole = Scores(scores.phi, causal(5), scores.key)
-    assert torch.equal(shapes(rule, last), shapes(rule, whole))
+    assert torch.equal(shapes(method, last), shapes(method, whole))
 
 
 @pytest.mark.parametrize("rowwise", [True, False])
@@ -232,25 +232,25 @@ def test_random_initialisation_does_not_touch_the_shapes(rowwise: bool) -> None:
     scores, found = make_scores(), []
     for seed in (0, 1):
         torch.manual_seed(seed)
-        rule = chain_rule(rowwise)
-        rule.observe([scores.key])
-        found.append(shapes(rule, scores))
+        method = chain_method(rowwise)
+        method.observe([scores.key])
+        found.append(shapes(method, scores))
     assert torch.equal(*found)
 
 
 def test_typical_keys_have_shape_rho() -> None:
-    rule = make_rule(CONFIG)
-    found, factor = shapes(rule, make_scores(), step=1), rule.log_shape[1].exp().item()
+    method = make_method(CONFIG)
+    found, factor = shapes(method, make_scores(), step=1), method.log_shape[1].exp().item()
     assert (found > SMALLEST_K).all()
     torch.testing.assert_close(found.mean(-1), torch.full_like(found[..., 0], 1.3 * factor))
 
 
 def test_typical_keys_of_causal_chains_have_shape_rho() -> None:
-    rule = CONFIG.build(ChainShape(HEADS, DIM, (0, 0), True)).double()
+    method = CONFIG.build(ChainShape(HEADS, DIM, (0, 0), True)).double()
     scores = make_scores()
     scores = Scores(scores.phi, None, 1 + scores.key.square())  # no shape below the floor
-    rule.observe([scores.key, 2 * scores.key])  # two calls of one shared module
-    k = rule(0, scores, None).variables.k
+    method.observe([scores.key, 2 * scores.key])  # two calls of one shared module
+    k = method(0, scores, None).variables.k
     torch.testing.assert_close(
         k.mean(dim=(0, 2, 3)) * 2.5, torch.full((2,), 1.3, dtype=torch.float64)
     )
@@ -258,23 +258,23 @@ def test_typical_keys_of_causal_chains_have_shape_rho() -> None:
 
 @pytest.mark.parametrize("rowwise", [True, False])
 def test_grouped_queries_read_the_keys_of_their_group(rowwise: bool) -> None:
-    rule, scores = chain_rule(rowwise, heads=4), make_scores()
+    method, scores = chain_method(rowwise, heads=4), make_scores()
     grouped = Scores(scores.phi.repeat_interleave(2, 1), None, scores.key)
-    rule.observe([scores.key])
-    k = rule(0, grouped, None).variables.k
+    method.observe([scores.key])
+    k = method(0, grouped, None).variables.k
     assert torch.equal(k[:, 0], k[:, 1]) and torch.equal(k[:, 2], k[:, 3])
     assert not torch.allclose(k[:, 0], k[:, 2])
-    assert rule(0, grouped, None).kl().shape == (2, 4, 1, 5)
+    assert method(0, grouped, None).kl().shape == (2, 4, 1, 5)
 
 
 @pytest.mark.parametrize("rowwise", [True, False])
 @pytest.mark.parametrize("mask", [None, padding(3, keys=5)], ids=["whole", "padded"])
 def test_gradients(rowwise: bool, mask: Tensor | None) -> None:
-    rule, scores = chain_rule(rowwise), make_scores(batch=1, mask=mask)
+    method, scores = chain_method(rowwise), make_scores(batch=1, mask=mask)
 
     def outputs(phi: Tensor, key: Tensor, log_shape: Tensor) -> tuple[Tensor, ...]:
         call = 0, Scores(phi, mask, key), None
-        posterior = torch.func.functional_call(rule, {"log_shape": log_shape}, call)
+        posterior = torch.func.functional_call(method, {"log_shape": log_shape}, call)
         return posterior.sample_weights(NoiseSource([3])), posterior.kl()
 
     log_shape = torch.tensor([0.4], dtype=torch.float64, requires_grad=True)
@@ -288,9 +288,9 @@ def test_a_bias_on_keys_is_the_same_attention(bias, mask) -> None:
     q, k, v = torch.randn(2, HEADS, 4, 3), torch.randn(2, HEADS, 5, 3), torch.randn(2, HEADS, 5, 3)
     mask = None if mask is None else mask.expand(2, 1, 4, 5)
     inputs = Inputs(q, k, v, scale=0.7, mask=mask, bias=bias)
-    rule = make_rule(CONFIG, dtype=torch.float32)
-    by_scores = rule(0, inputs.scores(), None)
-    without = rule(0, inputs.without_scores(), None)
+    method = make_method(CONFIG, dtype=torch.float32)
+    by_scores = method(0, inputs.scores(), None)
+    without = method(0, inputs.without_scores(), None)
     log_e = without.log_sample(NoiseSource([1]))
     biased = inputs.with_bias(log_e)
     expected = by_scores.sample_weights(NoiseSource([1])) @ v

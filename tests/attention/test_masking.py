@@ -1,8 +1,16 @@
-"""Masked keys take part in nothing, whatever the rule."""
+"""Masked keys take part in nothing, whatever the method."""
 
 import pytest
 import torch
-from attention_cases import CONFIGS, causal, make_rule, make_scores, padding, posterior_of, readings
+from attention_cases import (
+    CONFIGS,
+    causal,
+    make_method,
+    make_scores,
+    padding,
+    posterior_of,
+    readings,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +25,7 @@ from babn.attention.masking import (
     zero_masked,
 )
 
-rules = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+methods = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 beliefs = pytest.mark.parametrize("name", ["belief-keys", "belief-heads", "belief-raw"])
 modest = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
@@ -33,24 +41,24 @@ def masks(draw):
     return torch.tensor(draw(st.lists(rows, min_size=3, max_size=3)))[None, None]
 
 
-@rules
+@methods
 @pytest.mark.parametrize("mask", [MASK, LEFT], ids=["right", "left"])
 def test_masked_scores_and_keys_change_nothing(config, mask):
-    rule, scores = make_rule(config), make_scores(mask=mask)
+    method, scores = make_method(config), make_scores(mask=mask)
     other = make_scores(seed=9)
     unseen = ~mask.any(-2).squeeze(1)[:, None, :, None]
     phi = torch.where(mask, scores.phi, 1e3 * other.phi)
     key = torch.where(unseen, 1e3 * other.key, scores.key)
-    changed = readings(posterior_of(rule, Scores(phi, mask, key)))
-    for name, value in readings(posterior_of(rule, scores)).items():
+    changed = readings(posterior_of(method, Scores(phi, mask, key)))
+    for name, value in readings(posterior_of(method, scores)).items():
         assert torch.equal(value, changed[name]), name
 
 
-@rules
+@methods
 @pytest.mark.parametrize("mask", [MASK, LEFT], ids=["right", "left"])
 def test_masked_scores_and_keys_get_no_gradient(config, mask):
     scores = make_scores(mask=mask)
-    found = readings(posterior_of(make_rule(config), scores))
+    found = readings(posterior_of(make_method(config), scores))
     weighted = sum((x * torch.randn_like(x)).sum() for x in found.values())
     by_phi, by_key = torch.autograd.grad(weighted, (scores.phi, scores.key), allow_unused=True)
     assert not by_phi[~mask.expand_as(by_phi)].any() and by_phi.any()
@@ -59,50 +67,50 @@ def test_masked_scores_and_keys_get_no_gradient(config, mask):
         assert not by_key[unseen].any() and by_key.any()
 
 
-@rules
+@methods
 def test_everything_is_zero_at_masked_keys(config):
-    for name, value in readings(posterior_of(make_rule(config), make_scores(mask=MASK))).items():
+    for name, value in readings(posterior_of(make_method(config), make_scores(mask=MASK))).items():
         assert not value[~MASK.expand_as(value)].any(), name
 
 
-@rules
+@methods
 def test_one_key_takes_all_the_weight(config):
-    found = readings(posterior_of(make_rule(config), make_scores(keys=1)))
+    found = readings(posterior_of(make_method(config), make_scores(keys=1)))
     torch.testing.assert_close(found["mean"], torch.ones_like(found["mean"]))
     assert all(torch.isfinite(x).all() for x in found.values())
-    if config.rule != "mc-dropout":
+    if config.name != "mc-dropout":
         torch.testing.assert_close(found["sample"], torch.ones_like(found["sample"]))
 
 
-@rules
+@methods
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("mask", [MASK, LEFT.expand(2, 1, 4, 5)], ids=["right", "left"])
 def test_a_query_without_keys_gets_zeros_and_finite_gradients(config, dtype, mask):
     mask = mask.clone()
     mask[1] = False
     mask[0, :, 2] = False
-    rule, scores = make_rule(config, dtype=dtype), make_scores(mask=mask, dtype=dtype)
-    found = readings(posterior_of(rule, scores))
+    method, scores = make_method(config, dtype=dtype), make_scores(mask=mask, dtype=dtype)
+    found = readings(posterior_of(method, scores))
     for value in found.values():
         assert not value[1].any() and not value[0, :, 2].any()
     # Squares, since the sums of weights are constant.
     total = sum(x.square().sum() for x in found.values())
-    leaves = [scores.phi, scores.key, *rule.parameters()]
+    leaves = [scores.phi, scores.key, *method.parameters()]
     for gradient in torch.autograd.grad(total, leaves, allow_unused=True):
         assert gradient is None or torch.isfinite(gradient).all()
 
 
 @beliefs
 def test_padding_left_or_right_or_none_is_the_same(name):
-    rule, short = make_rule(CONFIGS[name]), make_scores(keys=3, queries=2, batch=1)
-    expected = readings(posterior_of(rule, short, step=1))
+    method, short = make_method(CONFIGS[name]), make_scores(keys=3, queries=2, batch=1)
+    expected = readings(posterior_of(method, short, step=1))
     for left in (False, True):
         mask = padding(3, keys=5, left=left)
         real = mask.flatten()
         filler = make_scores(keys=5, queries=2, batch=1, seed=5)
         phi, key = filler.phi.detach().clone(), filler.key.detach().clone()
         phi[..., real], key[..., real, :] = short.phi.detach(), short.key.detach()
-        found = readings(posterior_of(rule, Scores(phi, mask, key), step=1))
+        found = readings(posterior_of(method, Scores(phi, mask, key), step=1))
         for reading in ("mean", "relative_std", "divergence"):
             torch.testing.assert_close(found[reading][..., real], expected[reading])
 
@@ -110,9 +118,9 @@ def test_padding_left_or_right_or_none_is_the_same(name):
 @beliefs
 def test_a_mask_with_holes_is_the_same_as_leaving_the_keys_out(name):
     kept = torch.tensor([False, True, False, True, True])
-    rule, scores = make_rule(CONFIGS[name]), make_scores(mask=kept.expand(1, 1, 4, 5))
+    method, scores = make_method(CONFIGS[name]), make_scores(mask=kept.expand(1, 1, 4, 5))
     short = Scores(scores.phi[..., kept], None, scores.key[..., kept, :])
-    found, expected = (readings(posterior_of(rule, s, step=1)) for s in (scores, short))
+    found, expected = (readings(posterior_of(method, s, step=1)) for s in (scores, short))
     for reading in ("mean", "relative_std", "divergence"):
         torch.testing.assert_close(found[reading][..., kept], expected[reading])
 
@@ -149,11 +157,11 @@ def test_right_padding_and_causal_masks_need_no_ranks(mask):
 
 @pytest.mark.parametrize("mask", [MASK, LEFT], ids=["right", "left"])
 def test_ranks_are_worth_the_same_where_they_could_be_left_out(mask, monkeypatch):
-    rule, scores = make_rule(CONFIGS["belief-keys"]), make_scores(mask=mask)
-    expected = readings(posterior_of(rule, scores))
+    method, scores = make_method(CONFIGS["belief-keys"]), make_scores(mask=mask)
+    expected = readings(posterior_of(method, scores))
     # Compiled code cannot look at the mask and always reorders.
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    found = readings(posterior_of(rule, scores))
+    found = readings(posterior_of(method, scores))
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value)
 

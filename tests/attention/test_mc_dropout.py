@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_cases import make_rule, make_scores, padding, posterior_of, repeated
+from attention_cases import make_method, make_scores, padding, posterior_of, repeated
 from scipy import stats
 
 from babn import McDropoutConfig
@@ -13,13 +13,13 @@ rates = pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 
 
 def make_posterior(p):
-    return posterior_of(make_rule(McDropoutConfig(p=p)), make_scores(batch=1))
+    return posterior_of(make_method(McDropoutConfig(p=p)), make_scores(batch=1))
 
 
 def draw(p):
     """Ten thousand samples of the weights of one example, and their softmax."""
     scores = make_scores(batch=1)
-    many = posterior_of(make_rule(McDropoutConfig(p=p)), repeated(scores, 10_000))
+    many = posterior_of(make_method(McDropoutConfig(p=p)), repeated(scores, 10_000))
     return many.sample_weights(NoiseSource([0])), scores.phi.detach().softmax(-1)
 
 
@@ -57,13 +57,13 @@ def test_nothing_is_dropped_at_rate_zero():
 
 def test_no_prior_and_no_parameters():
     assert make_posterior(0.1).kl() is None
-    assert not list(make_rule(McDropoutConfig()).parameters())
+    assert not list(make_method(McDropoutConfig()).parameters())
 
 
 def test_masked_keys_stay_at_zero():
     mask = padding(2, 4, keys=5)
     scores = make_scores(mask=mask)
-    posterior = posterior_of(make_rule(McDropoutConfig(p=0.5)), scores)
+    posterior = posterior_of(make_method(McDropoutConfig(p=0.5)), scores)
     for value in (posterior.sample_weights(NoiseSource()), posterior.relative_std()):
         assert not value[~mask.expand_as(value)].any()
 

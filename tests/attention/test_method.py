@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import jaxtyping
 import pytest
 import torch
-from attention_cases import CONFIGS, make_rule, make_scores, posterior_of
+from attention_cases import CONFIGS, make_method, make_scores, posterior_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,13 +96,13 @@ def test_numbers_of_the_wrong_type_are_refused(name, value):
 @unchecked_types
 def test_whole_numbers_serve_as_numbers():
     config = BeliefConfig.pairs(rho=2, sigma=0, beta=1, kl_weight=1)
-    assert posterior_of(make_rule(config), make_scores()).kl().isfinite().all()
+    assert posterior_of(make_method(config), make_scores()).kl().isfinite().all()
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_dictionaries_bring_the_configuration_back(config):
     values = json.loads(json.dumps(config.to_dict()))
-    assert values["rule"] == config.rule
+    assert values["rule"] == config.name
     restored = MethodConfig.from_dict(values)
     assert restored == config and type(restored) is type(config)
 
@@ -114,7 +114,7 @@ def test_dictionaries_are_not_changed_by_reading():
     assert values == before
 
 
-def test_unknown_rules_and_fields_are_refused():
+def test_unknown_methods_and_fields_are_refused():
     with pytest.raises(ConfigError, match=r"method='nonsense'.*belief.*Import the module"):
         MethodConfig.from_dict({"rule": "nonsense"})
     with pytest.raises(ConfigError, match="method=None"):
@@ -146,7 +146,7 @@ def test_configurations_cannot_be_changed_in_place(kind):
 
 @pytest.fixture
 def registry():
-    """Takes test rules off the list again."""
+    """Takes test methods off the list again."""
     before = dict(MethodConfig.known)
     yield MethodConfig.known
     MethodConfig.known.clear()
@@ -154,14 +154,14 @@ def registry():
 
 
 @unchecked_types
-def test_a_rule_of_ones_own_is_registered_by_subclassing(registry):
+def test_a_method_of_ones_own_is_registered_by_subclassing(registry):
     class Uniform(AttentionMethod):
         def forward(self, step, scores, upward):
             return PointMass(dataclasses.replace(scores, phi=torch.zeros_like(scores.phi)))
 
     @dataclass(frozen=True, kw_only=True)
     class UniformConfig(MethodConfig):
-        rule: ClassVar[str] = "uniform"
+        name: ClassVar[str] = "uniform"
         flavour: Literal["plain", "fancy"] = "plain"
 
         def build(self, shape: ChainShape) -> Uniform:
@@ -170,7 +170,7 @@ def test_a_rule_of_ones_own_is_registered_by_subclassing(registry):
     assert registry["uniform"] is UniformConfig
     config = MethodConfig.from_dict(UniformConfig(flavour="fancy").to_dict())
     assert config == UniformConfig(flavour="fancy")
-    weights = posterior_of(make_rule(config), make_scores()).mean_weights()
+    weights = posterior_of(make_method(config), make_scores()).mean_weights()
     torch.testing.assert_close(weights, torch.full_like(weights, 0.2))
     with pytest.raises(ConfigError, match="flavour='sour'"):
         UniformConfig(flavour="sour")
@@ -182,18 +182,18 @@ def test_a_rule_of_ones_own_is_registered_by_subclassing(registry):
 def test_choices_of_postponed_annotations_are_checked_too(registry):
     @dataclass(frozen=True, kw_only=True)
     class Postponed(SoftmaxConfig):
-        rule: ClassVar[str] = "postponed"
+        name: ClassVar[str] = "postponed"
         flavour: "Literal['plain', 'fancy']" = "plain"
 
     with pytest.raises(ConfigError, match="flavour='sour'"):
         Postponed(flavour="sour")
 
 
-def test_all_rules_of_the_package_are_known():
+def test_all_methods_of_the_package_are_known():
     assert {"softmax", "mc-dropout", "bam", "belief"} <= set(MethodConfig.known)
 
 
-def test_a_variant_of_a_rule_does_not_take_its_name(registry):
+def test_a_variant_of_a_method_does_not_take_its_name(registry):
     @dataclass(frozen=True, kw_only=True)
     class Variant(BeliefConfig):
         extra: float = 1.0

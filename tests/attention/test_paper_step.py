@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import babn
 from babn.conversion.override import overriding
+from babn.kernels.dispatch import why_not_method
 
 BATCH, LENGTH, HEADS, SIZE, LAYERS, CLASSES = 2, 5, 2, 4, 2, 3
 RHO, SIGMA, BETA, FLOOR, RATE = 1.5, 1e-6, 1.0, 0.1, 0.05
@@ -125,7 +126,7 @@ def test_loss_and_new_weights_of_a_step_are_those_of_the_formulas() -> None:
 def test_the_floor_of_the_shape_can_be_set(floor: float) -> None:
     torch.manual_seed(0)
     config = babn.BeliefConfig.paper(rho=0.0, smallest_k=floor, max_length=LENGTH)
-    assert config.needs_reference == (floor != 0.1)
+    assert (why_not_method(config) is None) == (floor == 0.1)
     x, labels = torch.randn(BATCH, LENGTH, HEADS * SIZE), torch.tensor([0, 2])
     model = babn.convert(Classifier(), config, {"x": x, "labels": labels}).train()
     posteriors: list[Any] = []

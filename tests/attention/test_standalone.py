@@ -102,7 +102,7 @@ def test_divergence_is_reduced_over_the_pairs_that_take_part(reduction):
 
 
 @pytest.mark.parametrize("config", [SoftmaxConfig(), McDropoutConfig()])
-def test_rules_without_a_prior_have_no_divergence(config):
+def test_methods_without_a_prior_have_no_kl(config):
     assert make_layer(config)(*make_inputs())[1].kl.item() == 0
 
 
@@ -171,5 +171,5 @@ def test_large_scores_keep_the_loss_finite(config):
     assert all(x.isfinite().all() for x in torch.autograd.grad(loss, [query, key]))
 
 
-def test_the_default_rule_is_belief():
+def test_the_default_method_is_belief():
     assert BayesianAttention(HEADS, DIM).config == BeliefConfig()

@@ -133,7 +133,7 @@ def test_divergences_can_be_compiled(as_installed: None) -> None:
     torch.testing.assert_close(compiled(*at), kl_weibull_gamma(*at))
 
 
-RULES = [
+CONFIGS = [
     babn.BeliefConfig.pairs(max_length=8),
     babn.BeliefConfig.pairs(upward="heads", kl_reduction="sum"),
     babn.BamConfig(),
@@ -141,7 +141,9 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("config", RULES, ids=lambda config: f"{config.rule}-{config.kl_reduction}")
+@pytest.mark.parametrize(
+    "config", CONFIGS, ids=lambda config: f"{config.name}-{config.kl_reduction}"
+)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("sizes", [(0, 3, 4), (2, 3, 0), (2, 0, 3), (0, 0, 0)], ids=str)
 def test_nothing_to_attend_to_has_no_divergence(

@@ -88,7 +88,7 @@ def test_the_default_fits_the_registers(
 
 @pytest.mark.parametrize("variant", ["heads", "bam", "mean"])
 @pytest.mark.parametrize("kernel", ["forward", "rows"])
-def test_so_do_other_rules(
+def test_so_do_other_methods(
     kernel: str, variant: str, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     options: dict[str, Any] = {**DEFAULT, **VARIANTS[variant]}

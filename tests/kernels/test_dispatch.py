@@ -1,5 +1,7 @@
 """Reference modules are packed for the kernels."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,7 @@ from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.attention.inputs import Inputs
 from babn.attention.upward import AxisMap
-from babn.kernels.dispatch import has_kernels, joint_map, softmax_weights, supports_levels
+from babn.kernels.dispatch import Request, joint_map, softmax_weights, why_not_method, why_not_pairs
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -22,9 +24,23 @@ def test_joint_maps_interleave_the_results_of_each(rank: int) -> None:
 
 
 def test_pairs_and_the_weibull_family_have_kernels() -> None:
-    assert has_kernels(BeliefConfig.pairs()) and not has_kernels(BeliefConfig())
-    assert has_kernels(BamConfig()) and not has_kernels(BamConfig(family="lognormal"))
-    assert supports_levels(BamConfig()) and not supports_levels(BeliefConfig.pairs())
+    for config in (BeliefConfig.pairs(), BamConfig()):
+        assert why_not_method(config) is None
+    for config in (BeliefConfig(), BamConfig(family="lognormal")):
+        assert "has no kernel" in str(why_not_method(config))
+
+
+def test_forward_passes_that_the_pair_kernels_cannot_compute() -> None:
+    sample = Request(sample=True, with_kl=False)
+    assert why_not_pairs(BeliefConfig.pairs(), sample, dropout=0.0) is None
+    assert "drops attention weights" in str(why_not_pairs(BeliefConfig.pairs(), sample, 0.1))
+    fixed = replace(sample, fixed_noise=True)
+    assert "noise is fixed" in str(why_not_pairs(BamConfig(), fixed, 0.0))
+    assert why_not_pairs(BamConfig(), replace(fixed, sample=False), 0.0) is None
+    louder = replace(sample, level=2.0)
+    assert why_not_pairs(BamConfig(), louder, 0.0) is None
+    assert "level is 2" in str(why_not_pairs(BeliefConfig.pairs(), louder, 0.0))
+    assert "level is 2" in str(why_not_pairs(BamConfig(), replace(louder, with_kl=True), 0.0))
 
 
 def test_the_first_weights_are_softmax_in_the_precision_of_the_values() -> None:

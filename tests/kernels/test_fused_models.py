@@ -196,8 +196,8 @@ def test_a_forced_kernel_refuses_what_it_cannot_do() -> None:
     model = BY_NAME["bert"].converted(kernel="triton").double()
     with pytest.raises(UnsupportedAttentionError, match=r'kernel="triton".*float64'):
         model(**BY_NAME["bert"].batch())
-    rule = babn.BamConfig(family="lognormal", kernel="triton")
-    lognormal = babn.convert(BY_NAME["bert"].model(), rule)
+    config = babn.BamConfig(family="lognormal", kernel="triton")
+    lognormal = babn.convert(BY_NAME["bert"].model(), config)
     with pytest.raises(UnsupportedAttentionError, match="'bam' has no kernel"):
         lognormal(**BY_NAME["bert"].batch())
 

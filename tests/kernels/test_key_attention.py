@@ -15,11 +15,11 @@ import babn
 from babn.attention.belief import BeliefConfig
 from babn.attention.fixed_noise import FixedNoise
 from babn.attention.inputs import Inputs
-from babn.attention.key_forms import attention_with_factors
 from babn.attention.keys import KeyBeliefMethod
 from babn.attention.method import ChainShape
 from babn.kernels import dispatch
 from babn.kernels.launch import Launcher
+from babn.kernels.sdpa import attention_with_factors
 from models import TEXT, token_batch, without_dropout
 
 Case = tuple[KeyBeliefMethod, Inputs]
@@ -65,9 +65,9 @@ def reference(method: KeyBeliefMethod, inputs: Inputs, level: float) -> tuple[Te
 def by_kernel(
     method: KeyBeliefMethod, inputs: Inputs, level: float, with_kl: bool
 ) -> tuple[Tensor, Tensor | None]:
-    assert dispatch.takes_key_kernel(inputs)
-    request = dispatch.Request(True, with_kl, NOISE, level)
-    output, parts = dispatch.attend_by_keys(method, 0, inputs, request)
+    assert dispatch.takes_key_kernels(inputs)
+    request = dispatch.Request(True, with_kl, level)
+    output, parts = dispatch.attend_by_keys(method, 0, inputs, request, NOISE)
     return output, None if parts is None else parts.elementwise()
 
 
@@ -178,9 +178,9 @@ def test_half_precision_is_near_the_reference_in_float32(device: torch.device) -
 def test_calls_that_need_pairs_are_left_to_torch(device: torch.device) -> None:
     _, inputs = case(device)
     pairs = torch.zeros(1, 1, 20, 37, device=device)
-    assert not dispatch.takes_key_kernel(replace(inputs, bias=pairs))
-    assert not dispatch.takes_key_kernel(replace(inputs, mask=pairs == 0))
-    assert not dispatch.takes_key_kernel(replace(inputs, query=inputs.query[:, :, :1]))
+    assert not dispatch.takes_key_kernels(replace(inputs, bias=pairs))
+    assert not dispatch.takes_key_kernels(replace(inputs, mask=pairs == 0))
+    assert not dispatch.takes_key_kernels(replace(inputs, query=inputs.query[:, :, :1]))
 
 
 def test_programs_have_one_large_index(device: torch.device) -> None:
@@ -188,12 +188,12 @@ def test_programs_have_one_large_index(device: torch.device) -> None:
     method = BeliefConfig(prior_hidden=5).build(ChainShape(35_000, 16, parameter_sets=(0,)))
     grids = []
     x = torch.empty(2, 35_000, 2, 16, device=device)
-    request = dispatch.Request(True, True, NOISE, 1.0)
+    request = dispatch.Request(True, True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Launcher, "__call__", lambda self, grid, *_, **__: grids.append(grid))
         q, k, v = (x.clone().requires_grad_() for _ in range(3))
         output, _ = dispatch.attend_by_keys(
-            method.to(device), 0, Inputs(q, k, v, scale=0.25), request
+            method.to(device), 0, Inputs(q, k, v, scale=0.25), request, NOISE
         )
         output.sum().backward()
     assert [*map(max, grids)] == [70_000] * 5

@@ -29,7 +29,7 @@ def test_means_are_the_weights_that_evaluation_uses() -> None:
         torch.testing.assert_close(one.mean, weights)
 
 
-@pytest.mark.parametrize("config", [DOUBTFUL, babn.BamConfig()], ids=lambda c: c.rule)
+@pytest.mark.parametrize("config", [DOUBTFUL, babn.BamConfig()], ids=lambda c: c.name)
 def test_rows_sum_to_one_over_real_keys(config: babn.MethodConfig) -> None:
     real = real_keys(words())
     for one in babn.attention_maps(converted(config), words()):

@@ -51,7 +51,7 @@ class BamConfig(MethodConfig):
         'weibull'
     """
 
-    rule: ClassVar[str] = "bam"
+    name: ClassVar[str] = "bam"
 
     family: Literal["weibull", "lognormal"] = "weibull"
     k: float = 10.0

@@ -82,7 +82,7 @@ class BeliefConfig(MethodConfig):
         ('keys', 'raw')
     """
 
-    rule: ClassVar[str] = "belief"
+    name: ClassVar[str] = "belief"
 
     noise_over: Literal["keys", "pairs"] = "keys"
     rho: float = 2.0
@@ -187,11 +187,6 @@ class BeliefConfig(MethodConfig):
     def has_upward_path(self) -> bool:
         """Whether upward states enter shape or scale."""
         return self.noise_over == "pairs" and (self.rho > 0 or self.sigma > 0)
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether the floor of the shape differs from that of the kernels."""
-        return self.smallest_k != SMALLEST_K
 
     @property
     def biases_keys(self) -> bool:

@@ -35,7 +35,7 @@ class McDropoutConfig(MethodConfig):
         True
     """
 
-    rule: ClassVar[str] = "mc-dropout"
+    name: ClassVar[str] = "mc-dropout"
 
     p: float = 0.1
 

@@ -178,7 +178,7 @@ class MethodConfig(ABC):
         '0,2'
     """
 
-    rule: ClassVar[str]
+    name: ClassVar[str]
     known: ClassVar[dict[str, type["MethodConfig"]]] = {}
 
     layers: str | Sequence[int] = ALL
@@ -189,8 +189,8 @@ class MethodConfig(ABC):
     kernel: Literal["auto", "reference", "triton"] = "auto"
 
     def __init_subclass__(cls) -> None:
-        if "rule" in cls.__dict__:
-            cls.known[cls.rule] = cls
+        if "name" in cls.__dict__:
+            cls.known[cls.name] = cls
 
     def __post_init__(self) -> None:
         """Validates the fields."""
@@ -212,11 +212,6 @@ class MethodConfig(ABC):
         return None
 
     @property
-    def needs_reference(self) -> bool:
-        """Whether the settings are beyond what kernels compute."""
-        return False
-
-    @property
     def biases_keys(self) -> bool:
         """Whether samples are softmax attention with a random bias on each key."""
         return False
@@ -231,7 +226,7 @@ class MethodConfig(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain values, for a JSON file."""
-        return {"rule": self.rule, **asdict(self)}
+        return {"rule": self.name, **asdict(self)}
 
     @classmethod
     def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,13 @@
-"""Softmax attention: the deterministic baseline, by the protocol of the methods and by torch."""
+"""Softmax attention, the deterministic baseline."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.inputs import Inputs, Scores
+from babn.attention.inputs import Scores
 from babn.attention.masking import normalize
 from babn.attention.method import AttentionMethod, ChainShape, MethodConfig, Posterior
 from babn.attention.noise_source import NoiseLike
@@ -23,7 +22,7 @@ class SoftmaxConfig(MethodConfig):
         True
     """
 
-    rule: ClassVar[str] = "softmax"
+    name: ClassVar[str] = "softmax"
 
     attention_dropout: bool = True
 
@@ -78,24 +77,3 @@ class SoftmaxMethod(AttentionMethod):
     def forward(self, step: int, scores: Scores, upward: Any) -> PointMass:
         """The softmax weights, without noise."""
         return PointMass(scores)
-
-
-def takes_softmax(inputs: Inputs) -> bool:
-    """Whether torch's attention supports a call: no softcap, and a mask or a bias but not both."""
-    masked = inputs.causal or inputs.mask is not None
-    return inputs.softcap is None and not (masked and inputs.bias is not None)
-
-
-def softmax_attention(inputs: Inputs, dropout: float = 0.0) -> Tensor:
-    """The output of softmax attention, by torch's `scaled_dot_product_attention`."""
-    if inputs.mask is not None:
-        inputs = inputs.with_causal_mask()
-    if not takes_softmax(inputs):
-        inputs = inputs.with_bias(inputs.query.new_zeros(1, 1, 1, 1))
-    mask = inputs.mask if inputs.bias is None else inputs.bias.to(inputs.query.dtype)
-    settings: dict[str, Any] = {"is_causal": inputs.causal, "scale": inputs.scale}
-    if inputs.query.shape[1] != inputs.key.shape[1]:
-        settings["enable_gqa"] = True
-    return F.scaled_dot_product_attention(
-        inputs.query, inputs.key, inputs.value, mask, dropout, **settings
-    )

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from babn.attention.inputs import Inputs, repeat_heads
 from babn.attention.masking import normalize
-from babn.attention.softmax import softmax_attention, takes_softmax
 from babn.conversion.context_stack import active_context, current_context
 from babn.conversion.forward_context import ForwardContext
 from babn.conversion.hooks import check_not_reentrant
 from babn.conversion.recorder import active_recorder
 from babn.conversion.state import CallSite
+from babn.kernels.sdpa import softmax_attention, takes_softmax
 
 MASKED_BELOW = -5e3
 """Additive masks use values from -1e4 to minus infinity; biases are far above."""

@@ -9,16 +9,15 @@ import torch
 from torch import Tensor
 
 from babn.attention.inputs import Inputs, Scores
-from babn.attention.key_forms import attention_with_factors
 from babn.attention.keys import KeyPosterior
 from babn.attention.method import AttentionMethod, Posterior
 from babn.attention.noise_source import NoiseLike
-from babn.attention.softmax import softmax_attention, takes_softmax
 from babn.conversion.layer_kl import LayerKL
 from babn.conversion.override import Mode, Override
 from babn.conversion.state import BeliefState, CallSite
-from babn.errors import ConversionError, UnsupportedAttentionError
+from babn.errors import ConversionError
 from babn.kernels import dispatch
+from babn.kernels.sdpa import attention_with_factors, softmax_attention
 
 BYTES_PER_PAIR = 4 * 12
 """Memory of one query-key pair in the reference: a dozen float32 tensors at a time."""
@@ -64,9 +63,8 @@ class ForwardContext:
         self.states: dict[int, Any] = {}
         self.sizes: dict[int, tuple[int, int]] = {}
         self.layer_kl = LayerKL(state, override.counted)
-        self.is_softmax = state.config.kernel != "reference" and state.config.is_softmax(
-            self.mode == "sample", self.with_kl
-        )
+        fixed = override.fixed_noise is not None
+        self.request = dispatch.Request(self.mode == "sample", self.with_kl, self.level, fixed)
 
     def posterior(
         self, site: CallSite, scores: Scores, bytes_per_pair: int = BYTES_PER_PAIR
@@ -78,8 +76,8 @@ class ForwardContext:
         chain, step = place = self._next_place(site)
         self._note_memory(scores.phi.numel(), bytes_per_pair)
         method = self._method(chain)
-        queries, keys = scores.phi.shape[-2:]
-        states = self._upward(place, lambda: method.upward(scores), (queries, keys))
+        sizes = scores.phi.shape[2], scores.phi.shape[3]
+        states = self._upward(place, lambda: method.upward(scores), sizes)
         posterior: Posterior = method(step, scores, states)
         if self.with_kl:
             self.layer_kl.keep(place, posterior, scores)
@@ -98,58 +96,40 @@ class ForwardContext:
         return self.override.fixed_noise.at(call.order, self.past, call.crossed)
 
     def fused(self, site: CallSite, inputs: Inputs) -> Tensor | None:
-        """The output of the next call at `site` by a kernel, or `None` if no kernel applies."""
-        config, pairs = self.state.config, math.prod(inputs.pairs)
-        if config.kernel == "reference" or self.needs_weights or inputs.needs_weights:
+        """The output of the next call at `site` without its weights, or `None` for the reference.
+
+        Keeps the KL.
+        """
+        if self.needs_weights or inputs.needs_weights:
             return None
-        sample = self.mode == "sample"
-        if self.is_softmax and takes_softmax(inputs):
-            self._next_place(site)
-            self._note_memory(pairs, 1)
-            return softmax_attention(inputs, self.dropout(inputs))
-        if config.biases_keys and inputs.softcap is None:
-            return self._with_factors(site, inputs)
-        if site.recurrent or not self._takes_triton(inputs):
+        dropout = self.dropout(inputs)
+        how = dispatch.choose(self.state.config, inputs, self.request, dropout, site.recurrent)
+        if how == "reference":
             return None
-        inputs = inputs.with_causal_mask()
+        if how == "factors":
+            posterior, noise = self.posterior(site, inputs.without_scores(), bytes_per_pair=1)
+            if noise is None:
+                return softmax_attention(inputs, dropout)
+            assert isinstance(posterior, KeyPosterior)
+            return attention_with_factors(inputs, posterior.log_sample(noise), dropout)
         chain, step = place = self._next_place(site)
-        self._note_memory(pairs, BYTES_PER_FUSED_PAIR)
-        method = self._method(chain)
-        queries, keys = inputs.pairs[-2:]
+        per_pair = BYTES_PER_FUSED_PAIR if how == "pair kernels" else 1
+        self._note_memory(math.prod(inputs.pairs), per_pair)
+        if how == "softmax":
+            return softmax_attention(inputs, dropout)
+        method, noise = self._method(chain), self._noise(place)
+        if how == "key kernels":
+            output, parts = dispatch.attend_by_keys(method, step, inputs, self.request, noise)
+            if parts is not None:
+                self.layer_kl.keep_keys(place, parts, inputs)
+            return output
+        inputs = inputs.with_causal_mask()
         states = self._upward(
-            place, lambda: dispatch.upward_states(method, inputs), (queries, keys)
+            place, lambda: dispatch.upward_states(method, inputs), inputs.pairs[-2:]
         )
-        request = dispatch.Request(sample, self.with_kl, self.override.noise_source, self.level)
-        output, kl_rows = dispatch.attend(method, step, inputs, states, request)
+        output, kl_rows = dispatch.attend(method, step, inputs, states, self.request, noise)
         if kl_rows is not None:
             self.layer_kl.keep_rows(place, kl_rows, inputs)
-        return output
-
-    def _with_factors(self, site: CallSite, inputs: Inputs) -> Tensor:
-        """Attention with a sample of the keys' variables as factors of the weights."""
-        if not site.recurrent and self._takes_key_kernel(inputs):
-            return self._by_key_kernel(site, inputs)
-        posterior, noise = self.posterior(site, inputs.without_scores(), bytes_per_pair=1)
-        if noise is None:
-            return softmax_attention(inputs, self.dropout(inputs))
-        assert isinstance(posterior, KeyPosterior)
-        return attention_with_factors(inputs, posterior.log_sample(noise), self.dropout(inputs))
-
-    def _takes_key_kernel(self, inputs: Inputs) -> bool:
-        """Whether the kernel for one variable per key applies to a call."""
-        if self.mode == "mean" or self.dropout(inputs) or not dispatch.takes_key_kernel(inputs):
-            return False
-        forced = self.state.config.kernel == "triton"
-        return self._has_kernel(dispatch.why_not_triton(inputs, forced))
-
-    def _by_key_kernel(self, site: CallSite, inputs: Inputs) -> Tensor:
-        """A sample's output by the kernel; keeps the KL of the call."""
-        chain, step = place = self._next_place(site)
-        self._note_memory(math.prod(inputs.pairs), 1)
-        request = dispatch.Request(True, self.with_kl, self._noise(place), self.level)
-        output, parts = dispatch.attend_by_keys(self._method(chain), step, inputs, request)
-        if parts is not None:
-            self.layer_kl.keep_keys(place, parts, inputs)
         return output
 
     def _upward(
@@ -178,34 +158,6 @@ class ForwardContext:
         """The rate of the model's own dropout on attention weights, if it is kept."""
         return inputs.dropout if self.state.config.attention_dropout else 0.0
 
-    def _takes_triton(self, inputs: Inputs) -> bool:
-        config = self.state.config
-        forced = config.kernel == "triton"
-        reason = dispatch.why_not_triton(inputs, forced)
-        if not dispatch.has_kernels(config):
-            reason = f"method {config.rule!r} has no kernel"
-        elif config.needs_reference:
-            reason = "kernels have a fixed floor of the shape, and smallest_k is another one"
-        elif self.override.fixed_noise is not None and self.mode == "sample":
-            reason = "kernels draw new noise in each forward pass, and the noise is fixed here"
-        elif self.level != 1 and self.mode == "sample" and not self._knows_levels():
-            reason = f"kernels draw noise at level 1, and the level is {self.level:g}"
-        elif self.dropout(inputs):
-            reason = "the model drops attention weights"
-        return self._has_kernel(reason)
-
-    def _has_kernel(self, reason: str | None) -> bool:
-        """Whether there is no reason against a kernel; raises if kernels are required."""
-        if reason is not None and self.state.config.kernel == "triton":
-            raise UnsupportedAttentionError(
-                f'kernel="triton", but {reason}. Use kernel="auto" to do without it.'
-            )
-        return reason is None
-
-    def _knows_levels(self) -> bool:
-        """Whether the kernels support noise levels other than 1; they then compute no KL."""
-        return dispatch.supports_levels(self.state.config) and not self.with_kl
-
     def _method(self, chain: int) -> AttentionMethod:
         return cast(AttentionMethod, self.state.rules[chain])
 
@@ -230,7 +182,8 @@ class ForwardContext:
 
     def passes_softmax(self, site: CallSite) -> bool:
         """Whether the next call at `site` is softmax attention; counts it if so."""
-        if not self.is_softmax or self.override.memory is not None:
+        softmax = dispatch.is_softmax(self.state.config, self.request)
+        if not softmax or self.override.memory is not None:
             return False
         return self.leaves_out(site) or self._next_place(site) is not None
 

@@ -6,7 +6,7 @@ import torch
 
 from babn.attention.method import MethodConfig
 from babn.conversion.plan import Call, Chain
-from babn.kernels.dispatch import has_kernels, why_no_kernels
+from babn.kernels import dispatch
 
 
 def likely_device() -> torch.device:
@@ -41,18 +41,7 @@ class Inspection:
     @property
     def kernel(self) -> str:
         """Implementation of attention: `"torch"`, `"triton"`, or `"reference"` with a reason."""
-        if self.config.is_softmax(sample=True, with_kl=True):
-            return "torch (scaled_dot_product_attention)"
-        if self.config.kernel == "reference":
-            return "reference (as configured)"
-        if self.config.biases_keys:
-            return "torch (scaled_dot_product_attention with a bias on keys)"
-        reason = why_no_kernels(self.device, self.config.kernel == "triton")
-        if not has_kernels(self.config):
-            reason = f"method {self.config.rule!r} has no kernel"
-        elif self.config.needs_reference:
-            reason = "smallest_k is not the kernels' floor of the shape"
-        return "triton" if reason is None else f"reference ({reason})"
+        return dispatch.describe(self.config, self.device)
 
     @property
     def parameters_added(self) -> int:
@@ -74,7 +63,7 @@ class Inspection:
         done = "is converted" if self.converted else "can be converted"
         lines = [
             f"{self.model} {done}: {self.calls} attention calls in {len(self.chains)} chain(s); "
-            f"method {self.config.rule!r} adds {self.parameters_added:,} parameters.",
+            f"method {self.config.name!r} adds {self.parameters_added:,} parameters.",
             "",
         ]
         width = max(len("chain"), *(len(chain.name) for chain in self.chains))

@@ -109,7 +109,7 @@ class BeliefState(nn.Module):
     def extra_repr(self) -> str:
         """The method and its chains."""
         steps = ", ".join(f"{chain.name} x{len(chain.calls)}" for chain in self.chains)
-        return f"{self.config.rule}: {steps}"
+        return f"{self.config.name}: {steps}"
 
 
 def own_state(module: nn.Module) -> BeliefState | None:

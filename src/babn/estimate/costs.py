@@ -27,10 +27,10 @@ from functools import cache
 import torch
 
 from babn.attention.belief import BeliefConfig
-from babn.attention.key_forms import ALIGNED
 from babn.attention.method import ChainShape, MethodConfig
 from babn.estimate.shapes import Shape
 from babn.estimate.workload import Workload
+from babn.kernels.sdpa import ALIGNED
 
 HALF = 2
 """Bytes of a number of the base, its activations and the upward path's tensors."""
@@ -197,7 +197,7 @@ def _attention(plan: Plan) -> Part:
 def _arithmetic(plan: Plan) -> Part:
     if plan.config is None:
         return Part("random attention", 0.0, 0.0)
-    forward, backward = INSTRUCTIONS.get(plan.config.rule, (0, 0))
+    forward, backward = INSTRUCTIONS.get(plan.config.name, (0, 0))
     each = forward + (backward if plan.work.train else 0)
     if plan.per_key:
         return _noise_per_key(plan, each)

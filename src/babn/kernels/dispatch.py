@@ -1,8 +1,9 @@
-"""Chooses the fused kernels for an attention call, and packs the reference module for them.
+"""Chooses how an attention call is computed, and packs reference modules for the kernels.
 
-The modules of `babn.attention` define the methods. The functions here take such a module and a
-call, and compute the same by Triton kernels, which store no tensor of query-key pairs for each
-operation. Triton is imported at the first call.
+The modules of `babn.attention` define the methods. `choose` selects their implementation for a
+call: the reference, torch's attention or Triton kernels. `attend` and `attend_by_keys` take a
+reference module and a call, and compute the same by kernels, which store no tensor of query-key
+pairs for each operation. Triton is imported at the first such call.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from os import environ
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -20,45 +21,121 @@ from torch import Tensor
 from babn.attention.bam import BamConfig, BamMethod
 from babn.attention.belief import BeliefConfig, BeliefMethod, UpwardStates, WeibullEncoder
 from babn.attention.inputs import Inputs
-from babn.attention.keys import KeyBeliefMethod, KeyKL, keys_seen
+from babn.attention.keys import SMALLEST_K, KeyBeliefMethod, KeyKL, keys_seen
 from babn.attention.masking import from_ranks, is_rowwise, normalize
 from babn.attention.method import AttentionMethod, MethodConfig
 from babn.attention.noise_source import NoiseLike, NoiseSource
 from babn.attention.prior import KeyNetwork
 from babn.attention.upward import AxisMap, upward_path
+from babn.errors import UnsupportedAttentionError
+from babn.kernels.sdpa import takes_softmax
 from babn.kernels.settings import Settings
 
 LARGEST_HEAD = 256
 """Largest head size with kernels."""
 
 
+Implementation = Literal["reference", "softmax", "factors", "key kernels", "pair kernels"]
+"""How a call is computed: by the modules of `babn.attention`, by torch's attention, by torch's
+attention with a factor per key, or by the kernels for noise per key or over pairs."""
+
+
 @dataclass(frozen=True)
 class Request:
-    """What a call has to compute.
+    """What the calls of a forward pass compute.
 
     Attributes:
         sample: A sample, or else the posterior mean.
         with_kl: Whether to compute the KL too.
-        noise_source: Source of the seeds of the sample.
         level: Factor of the noise of the sample.
+        fixed_noise: Whether the noise belongs to a text, and not to a forward pass.
     """
 
     sample: bool
     with_kl: bool
-    noise_source: NoiseLike
     level: float = 1.0
+    fixed_noise: bool = False
 
 
-def has_kernels(config: MethodConfig) -> bool:
-    """Whether there are kernels for a method."""
-    if isinstance(config, BeliefConfig):
-        return config.noise_over == "pairs"
-    return isinstance(config, BamConfig) and config.family == "weibull"
+def is_softmax(config: MethodConfig, request: Request) -> bool:
+    """Whether torch's attention may compute the calls of a forward pass."""
+    return config.kernel != "reference" and config.is_softmax(request.sample, request.with_kl)
 
 
-def supports_levels(config: MethodConfig) -> bool:
-    """Whether the kernels of a method support noise levels other than 1."""
-    return isinstance(config, BamConfig)
+def choose(
+    config: MethodConfig,
+    inputs: Inputs,
+    request: Request,
+    dropout: float = 0.0,
+    recurrent: bool = False,
+) -> Implementation:
+    """The implementation of a call whose weights are not needed.
+
+    Args:
+        config: Configuration of the method.
+        inputs: The call.
+        request: What to compute.
+        dropout: Probability with which weights are dropped.
+        recurrent: Whether the module attends once for each word of a text.
+
+    Raises:
+        UnsupportedAttentionError: `kernel="triton"`, and kernels cannot compute the call.
+    """
+    if config.kernel == "reference":
+        return "reference"
+    if is_softmax(config, request) and takes_softmax(inputs):
+        return "softmax"
+    if config.biases_keys and inputs.softcap is None:
+        fits = request.sample and not dropout and not recurrent and takes_key_kernels(inputs)
+        return "key kernels" if fits and _use_triton(config, inputs) else "factors"
+    if recurrent or not _use_triton(config, inputs, why_not_pairs(config, request, dropout)):
+        return "reference"
+    return "pair kernels"
+
+
+def _use_triton(config: MethodConfig, inputs: Inputs, reason: str | None = None) -> bool:
+    """Whether there is no reason against a kernel; raises if kernels are required."""
+    forced = config.kernel == "triton"
+    reason = reason or why_not_triton(inputs, forced)
+    if forced and reason is not None:
+        raise UnsupportedAttentionError(
+            f'kernel="triton", but {reason}. Use kernel="auto" to do without it.'
+        )
+    return reason is None
+
+
+def why_not_pairs(config: MethodConfig, request: Request, dropout: float) -> str | None:
+    """Why the kernels for noise over pairs cannot compute a forward pass, or `None`."""
+    if reason := why_not_method(config):
+        return reason
+    if request.sample and request.fixed_noise:
+        return "kernels draw new noise in each forward pass, and the noise is fixed here"
+    levels = isinstance(config, BamConfig) and not request.with_kl
+    if request.sample and request.level != 1 and not levels:
+        return f"kernels draw noise at level 1, and the level is {request.level:g}"
+    return "the model drops attention weights" if dropout else None
+
+
+def why_not_method(config: MethodConfig) -> str | None:
+    """Why the kernels for noise over pairs cannot compute a method, or `None` if they can."""
+    pairs = isinstance(config, BeliefConfig) and config.noise_over == "pairs"
+    if not pairs and not (isinstance(config, BamConfig) and config.family == "weibull"):
+        return f"method {config.name!r} has no kernel"
+    if isinstance(config, BeliefConfig) and config.smallest_k != SMALLEST_K:
+        return "kernels have a fixed floor of the shape, and smallest_k is another one"
+    return None
+
+
+def describe(config: MethodConfig, device: torch.device) -> str:
+    """The implementation of a method on a device, in words, with the reason for the reference."""
+    if config.is_softmax(sample=True, with_kl=True):
+        return "torch (scaled_dot_product_attention)"
+    if config.kernel == "reference":
+        return "reference (as configured)"
+    if config.biases_keys:
+        return "torch (scaled_dot_product_attention with a bias on keys)"
+    reason = why_not_method(config) or why_no_kernels(device, config.kernel == "triton")
+    return "triton" if reason is None else f"reference ({reason})"
 
 
 def constant_under_compile(function: Any) -> Any:
@@ -113,8 +190,8 @@ def why_not_triton(inputs: Inputs, forced: bool) -> str | None:
     return why_no_kernels(inputs.query.device, forced)
 
 
-def takes_key_kernel(inputs: Inputs) -> bool:
-    """Whether the kernel for one variable per key applies: several queries, and no pair mask."""
+def takes_key_kernels(inputs: Inputs) -> bool:
+    """Whether the kernels for noise per key apply: several queries, and no mask of pairs."""
     sizes = inputs.query.shape[-1], inputs.key.shape[-1], inputs.value.shape[-1]
     return (
         inputs.bias is None
@@ -125,15 +202,16 @@ def takes_key_kernel(inputs: Inputs) -> bool:
 
 
 def attend_by_keys(
-    method: AttentionMethod, step: int, inputs: Inputs, request: Request
+    method: AttentionMethod, step: int, inputs: Inputs, request: Request, noise_source: NoiseLike
 ) -> tuple[Float[Tensor, "batch head query dim"], KeyKL | None]:
     """A sample's output of a call with one variable per key, and what its KL is computed from.
 
     Args:
         method: The method.
         step: Index of the call in its chain.
-        inputs: A call for which `takes_key_kernel` holds.
+        inputs: A call for which `choose` returned `"key kernels"`.
         request: What to compute.
+        noise_source: Source of the sample's uniform numbers.
     """
     from babn.kernels.key_draw import DrawSettings
     from babn.kernels.key_op import Call, KeyAttention
@@ -159,7 +237,7 @@ def attend_by_keys(
         request.with_kl,
     )
     output, numbers = KeyAttention.apply(
-        q, k, v, request.noise_source.key_uniform(like, queries), seen, method.log_shape,
+        q, k, v, noise_source.key_uniform(like, queries), seen, method.log_shape,
         method.energies, inner.weight, inner.bias, outer.weight, outer.bias,
         Call(own, inputs.scale, inputs.causal, noise),
     )  # fmt: skip
@@ -176,15 +254,17 @@ def attend(
     inputs: Inputs,
     upward: UpwardStates | None,
     request: Request,
+    noise_source: NoiseLike,
 ) -> tuple[Float[Tensor, "batch head query valuedim"], Float[Tensor, "batch head query"] | None]:
     """The output of a call by the fused kernel, and the KL of each query's row if requested.
 
     Args:
-        method: The method; one for which `has_kernels` holds.
+        method: The method.
         step: Index of the call in its chain.
-        inputs: The call.
+        inputs: A call for which `choose` returned `"pair kernels"`.
         upward: What `upward_states` returned for the chain.
         request: What to compute.
+        noise_source: Source of the sample's seeds.
     """
     from babn.kernels.op import weibull_attention
 
@@ -214,8 +294,10 @@ def attend(
         with_kl=request.with_kl,
     )
     query, key, value = _operands(inputs)
-    assert isinstance(request.noise_source, NoiseSource)
-    seeds = request.noise_source.draw_seeds(query.device) if request.sample else None
+    seeds = None
+    if request.sample:
+        assert isinstance(noise_source, NoiseSource)
+        seeds = noise_source.draw_seeds(query.device)
     output, kl_rows, *_ = weibull_attention(
         query,
         key,

@@ -1,12 +1,13 @@
-r"""Attention $W_{ij} \propto e^{\Phi_{ij}} E_j$ with one factor per key, by torch's attention.
+r"""Attention by torch's `scaled_dot_product_attention`: plain, or with one factor per key.
 
-Two forms give the same output. `best_form` chooses between them, and nothing else depends on the
-choice; `tools/key_forms.py` compares them with others.
+With factors $E_j$ the weights are $W_{ij} \propto e^{\Phi_{ij}} E_j$. Two forms give the same
+output. `best_form` chooses between them, and nothing else depends on the choice;
+`tools/key_forms.py` compares them with others.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,6 @@ from torch import Tensor
 
 from babn.attention.inputs import Inputs, repeat_heads
 from babn.attention.masking import is_rowwise
-from babn.attention.softmax import softmax_attention
 
 Form = Literal["bias", "wide"]
 
@@ -26,6 +26,27 @@ WIDE_FROM = 1024
 
 ALIGNED = 8
 """Head sizes are padded to a multiple of this, as kernels for half precision need it."""
+
+
+def takes_softmax(inputs: Inputs) -> bool:
+    """Whether torch's attention supports a call: no softcap, and a mask or a bias but not both."""
+    masked = inputs.causal or inputs.mask is not None
+    return inputs.softcap is None and not (masked and inputs.bias is not None)
+
+
+def softmax_attention(inputs: Inputs, dropout: float = 0.0) -> Tensor:
+    """The output of softmax attention, by torch's `scaled_dot_product_attention`."""
+    if inputs.mask is not None:
+        inputs = inputs.with_causal_mask()
+    if not takes_softmax(inputs):
+        inputs = inputs.with_bias(inputs.query.new_zeros(1, 1, 1, 1))
+    mask = inputs.mask if inputs.bias is None else inputs.bias.to(inputs.query.dtype)
+    settings: dict[str, Any] = {"is_causal": inputs.causal, "scale": inputs.scale}
+    if inputs.query.shape[1] != inputs.key.shape[1]:
+        settings["enable_gqa"] = True
+    return F.scaled_dot_product_attention(
+        inputs.query, inputs.key, inputs.value, mask, dropout, **settings
+    )
 
 
 def best_form(inputs: Inputs, log_e: LogFactors) -> Form:

@@ -4,23 +4,24 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attention_cases import causal, padding
 from torch import Tensor
 
 from babn.attention.inputs import Inputs, repeat_heads
-from babn.attention.key_forms import FORMS, WIDE_FROM, Form, attention_with_factors, best_form
 from babn.attention.masking import normalize
+from babn.kernels.sdpa import FORMS, WIDE_FROM, Form, attention_with_factors, best_form
+
+PADDING = (torch.arange(6) < torch.tensor([[6], [4]]))[:, None, None]
 
 CALLS = {
     "plain": {},
-    "padded": {"mask": padding(6, 4, keys=6)},
+    "padded": {"mask": PADDING},
     "causal": {"causal": True},
-    "causal and padded": {"causal": True, "mask": padding(6, 4, keys=6)},
-    "pairs": {"mask": causal(6)},
+    "causal and padded": {"causal": True, "mask": PADDING},
+    "pairs": {"mask": torch.ones(1, 1, 6, 6, dtype=torch.bool).tril()},
     "bias": {"bias": torch.randn(1, 4, 6, 6, generator=torch.Generator().manual_seed(0))},
     "all": {
         "bias": torch.randn(1, 4, 6, 6, generator=torch.Generator().manual_seed(0)),
-        "mask": padding(6, 4, keys=6),
+        "mask": PADDING,
         "causal": True,
     },
 }
