@@ -38,10 +38,10 @@ from transformers import ViTConfig, ViTForImageClassification
 
 import babn
 from babn.methods.attention import attention
-from babn.methods.catalogue import TS, find_methods, is_installed
 from babn.methods.interface import Method
 from babn.methods.models import Problem, Variant
-from babn.methods.run import OUTSIDE
+from babn_paper.method_comparison.catalogue import TS, find_methods, is_installed
+from babn_paper.method_comparison.comparison_runs import OUTSIDE
 
 HELD_OUT, CORRUPTED, FOREIGN = 5000, 500, 2000
 """Images that settings are chosen on, that each corruption changes, and of MNIST."""

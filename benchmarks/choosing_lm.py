@@ -31,10 +31,10 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import babn
 from babn.methods.attention import RandomAttention, attention
 from babn.methods.basic import RATES, Deterministic, McDropout
-from babn.methods.catalogue import TS
 from babn.methods.ensembles import APART, Ensemble
 from babn.methods.models import SOFTMAX, Models, Problem, Variant
-from babn.methods.run import Result, save
+from babn_paper.method_comparison.catalogue import TS
+from babn_paper.method_comparison.comparison_runs import Result, save
 
 FOLDER = "gpt2-lm_text"
 SAMPLES, MEMBERS = 10, 5

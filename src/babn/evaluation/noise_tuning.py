@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from babn.conversion.example_inputs import as_call
 from babn.elbo import IGNORED
 from babn.errors import ConfigError
-from babn.evaluation.temperature_scaling import fit_temperature
+from babn.evaluation.temperature_scaling import bounded_temperature
 from babn.metrics.scores import accuracy, nll
 from babn.prediction.batches import (
     TARGETS,
@@ -251,9 +251,7 @@ class _Search:
         labels = torch.cat([batch.labels.cpu() for batch in self.batches])
         temperature = get_temperature(self.model)
         if self.fits_temperature:
-            temperature = fit_temperature(found, labels)
-            if bool((found.probs.argmax(-1) == labels).all()):
-                temperature = max(temperature, 1.0)  # the likelihood has no maximum
+            temperature = bounded_temperature(found, labels)
             found = found.tempered(temperature)
         return Trial(level, temperature, nll(found, labels), accuracy(found, labels))
 

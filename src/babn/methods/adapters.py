@@ -98,10 +98,6 @@ model.train()
 with torch.no_grad():
     probs = torch.stack([model(**batch).logits.softmax(-1) for _ in range(20)]).mean(0)"""
 
-    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
-        """One model."""
-        return [(self.variant, seed)]
-
     def passes(self, setting: float) -> int:
         """One pass for each sample."""
         return self.samples

@@ -48,10 +48,6 @@ class RandomAttention(Method):
 babn.tune_noise(model, development_batches)
 probs = babn.predict(model, batch).probs"""
 
-    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
-        """One model."""
-        return [(self.variant, seed)]
-
     def model(self, models: Models, seed: int) -> nn.Module:
         """The trained model with random attention."""
         model = models.get(self.variant, seed)

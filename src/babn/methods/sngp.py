@@ -185,10 +185,6 @@ class Sngp(TunedMethod):
 fit_gp(model, training_batches).factor = factor
 probs = model(**batch).logits.softmax(-1)"""
 
-    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
-        """One model."""
-        return [(self.variant, seed)]
-
     def predictor(self, models: Models, seed: int) -> Callable[[float, Batches], Prediction]:
         """Logits by a mean-field factor, after the covariance is computed."""
         model = models.get(self.variant, seed)

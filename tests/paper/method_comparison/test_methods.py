@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import small_problem
 import torch
-from small_problem import DEVELOPMENT, OUTSIDE, TEST
 
+import small_problem
 from babn import metrics
 from babn.errors import ConfigError
 from babn.methods import SOFTMAX, Deterministic, McDropout, Method, Models, Variant
-from babn.methods.catalogue import GROUPS, find_methods, is_installed, shortened
 from babn.methods.ensembles import Ensemble
 from babn.methods.interface import choose, labels_of
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison.catalogue import GROUPS, find_methods, is_installed, shortened
+from small_problem import DEVELOPMENT, OUTSIDE, TEST
 
 QUICK = ("deterministic", "MC dropout", "Laplace", "BABN, not trained", "ensemble", "SNGP", "PVeRA")
 """Methods that the quick tests fit; the thorough ones fit all."""
