@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from babn.conversion.example_inputs import as_call
 from babn.elbo import IGNORED
-from babn.errors import ConfigError
+from babn.errors import ConfigError, SamplesError
 from babn.evaluation.temperature_scaling import bounded_temperature
 from babn.metrics.scores import accuracy, nll
 from babn.prediction.batches import (
@@ -23,7 +23,7 @@ from babn.prediction.batches import (
     is_single,
     text_batches,
 )
-from babn.prediction.predict import check_samples, find_logits, predict
+from babn.prediction.predict import find_logits, predict
 from babn.prediction.regression import fit_residual, mixture_nll
 from babn.prediction.result import Prediction
 from babn.prediction.temperature import (
@@ -35,7 +35,7 @@ from babn.prediction.temperature import (
     set_temperature,
 )
 from babn.progress import bar
-from babn.validation import check_at_least
+from babn.validation import check_at_least, check_count
 
 FIRST_LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Levels of the first round; the search extends beyond them by factors of 2."""
@@ -138,7 +138,7 @@ def tune_noise(
         memory: Gigabytes that attention may take in one forward pass, as for `predict`.
         progress: Whether to show a progress bar, if tqdm is installed.
     """
-    check_samples(samples)
+    check_count("samples", samples, SamplesError)
     check_at_least("max_accuracy_drop", max_accuracy_drop, 0.0)
     if max_nll_rise is not None:
         check_at_least("max_nll_rise", max_nll_rise, 0.0)
