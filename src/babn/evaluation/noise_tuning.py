@@ -10,19 +10,11 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor, nn
 
-from babn.conversion.example_inputs import as_call
 from babn.elbo import IGNORED
 from babn.errors import ConfigError, SamplesError
 from babn.evaluation.temperature_scaling import bounded_temperature
 from babn.metrics.scores import accuracy, nll
-from babn.prediction.batches import (
-    TARGETS,
-    are_texts,
-    check_tokenizer,
-    device_of,
-    is_single,
-    text_batches,
-)
+from babn.prediction.batches import are_texts, check_tokenizer, device_of, is_single, text_batches
 from babn.prediction.predict import find_logits, predict
 from babn.prediction.regression import fit_residual, mixture_nll
 from babn.prediction.result import Prediction
@@ -238,7 +230,7 @@ class _Search:
 
     def _of_numbers(self, level: float) -> Trial:
         """The result of a regression."""
-        found = [self._predict(_without_labels(batch.inputs)) for batch in self.batches]
+        found = [self._predict(batch.inputs) for batch in self.batches]
         values = torch.cat([_one_number(each) for each in found], dim=1)
         labels = torch.cat([batch.labels.flatten().cpu() for batch in self.batches])
         residual = fit_residual(values, labels)
@@ -275,7 +267,7 @@ class _Search:
             index = index.repeat(len(logits) // len(index), 1)
             return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)) * temperature
 
-        found = self._predict(_without_labels(batch.inputs), log_probs).sample_logits
+        found = self._predict(batch.inputs, log_probs).sample_logits
         mean = found.squeeze(-1).double().logsumexp(0).cpu() - math.log(len(found))
         return mean[labels.cpu() != IGNORED]
 
@@ -344,11 +336,6 @@ def _of_classifier(prediction: Prediction) -> Prediction:
             "Give a classifier or a language model."
         )
     return prediction.to("cpu")
-
-
-def _without_labels(batch: Any) -> Any:
-    args, kwargs = as_call(batch)
-    return args or {name: value for name, value in kwargs.items() if name not in TARGETS}
 
 
 def _predicts_next(model: nn.Module) -> bool:

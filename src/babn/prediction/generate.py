@@ -1,8 +1,7 @@
 """Generated text with uncertainty, from the posterior mean and from samples of attention."""
 
 import inspect
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -71,12 +70,11 @@ def generate(
     found: list[Generation] = []
     with torch.no_grad(), evaluating(model), following_seed(seed, model):
         for batch in batches.shown("generating", progress):
-            prompt = Prompt(model, _with_mask(batch))
+            writer = _Writer(model, _with_mask(batch), seed, generate_kwargs)
             first = sum(map(len, found))
-            rows = range(first, first + prompt.rows)
-            numbers = list(rows) if order is None else [order[row] for row in rows]
-            writer = _Writer(prompt, seed, numbers, generate_kwargs)
-            found.append(writer.generation(list(_parts(samples, samples_per_pass)), texts))
+            rows = list(range(first, first + writer.rows))
+            writer.numbers = rows if order is None else [order[row] for row in rows]
+            found.append(writer.generation(samples, samples_per_pass, texts))
     joined = found[0] if len(found) == 1 else Generation.cat(found)
     return joined if batches.order is None else joined[batches.order]
 
@@ -85,70 +83,98 @@ class _Writer:
     """Generates and scores texts for one batch of prompts.
 
     Args:
-        prompt: The prompts.
+        model: A converted model that generates.
+        inputs: Keyword arguments of its `generate`, with an attention mask.
         seed: The seed of all batches.
-        rows: The number of each prompt among those of all batches, on which its noise depends.
-        settings: Arguments of the model's `generate`.
+        settings: Further arguments of the model's `generate`.
+
+    Attributes:
+        rows: The batch size.
+        numbers: The number of each prompt among those of all batches, on which its noise depends.
+        length: The number of prompt tokens in a generated sequence.
     """
 
     def __init__(
-        self, prompt: Prompt, seed: int, rows: list[int], settings: dict[str, Any]
+        self, model: Any, inputs: dict[str, Any], seed: int, settings: dict[str, Any]
     ) -> None:
-        self.prompt = prompt
-        self.seed = seed
-        self.rows = rows
-        self.settings = settings
-        own = settings.get("generation_config", prompt.model.generation_config)
+        self.model, self.inputs, self.seed, self.settings = model, inputs, seed, settings
+        tensors = (x for x in inputs.values() if isinstance(x, Tensor) and x.ndim)
+        self.rows = len(next(tensors))
+        self.numbers = list(range(self.rows))
+        self.is_pair = bool(getattr(model.config, "is_encoder_decoder", False))
+        given = inputs.get("decoder_input_ids" if self.is_pair else "input_ids")
+        self.length = 1 if given is None else given.shape[1]
+        own = settings.get("generation_config", model.generation_config)
         ends = settings.get("eos_token_id", own.eos_token_id)
         ends = [] if ends is None else ends
         self.ends = [ends] if isinstance(ends, int) else list(torch.as_tensor(ends).tolist())
         blank = settings.get("pad_token_id", own.pad_token_id)
         self.blank = int(blank) if blank is not None else (self.ends or [0])[0]
 
-    def generation(self, passes: list[range], texts: bool) -> Generation:
+    def generation(self, samples: int, samples_per_pass: int, texts: bool) -> Generation:
         """Text of the posterior mean, scored under samples, and texts of the samples."""
-        with overriding(self.prompt.model, mode="mean", fixed_noise=None):
+        starts = range(0, samples, samples_per_pass)
+        passes = [range(start, min(start + samples_per_pass, samples)) for start in starts]
+        with overriding(self.model, mode="mean", fixed_noise=None):
             sequences = self.write(1)
-        tokens, words = TokenStatistics(), sequences[:, self.prompt.length :]
+        tokens, words = TokenStatistics(), sequences[:, self.length :]
         for part in passes:
             tokens.add(self.score(sequences.repeat(len(part), 1), part), words)
         found = _joined([self.sampled(part) for part in passes], self.blank) if texts else None
-        scored = tokens.result(self.seen(words))
-        return Generation(sequences, self.prompt.length, scored, found, self.blank)
+        scored = tokens.result(up_to_the_end(words, self.ends))
+        return Generation(sequences, self.length, scored, found, self.blank)
+
+    def repeated(self, count: int) -> dict[str, Any]:
+        """The inputs `count` times, one copy after the other."""
+        return {name: repeat(x, count, self.rows) for name, x in self.inputs.items()}
 
     def write(self, copies: int) -> Tensor:
-        """Sequences for `copies` copies of the prompt."""
-        made: Tensor = self.prompt.model.generate(**self.prompt.repeated(copies), **self.settings)
+        """Sequences for `copies` copies of the prompts."""
+        made: Tensor = self.model.generate(**self.repeated(copies), **self.settings)
         return made
 
     def score(self, sequences: Tensor, part: range) -> Tensor:
         """Logits at the new tokens of sequences, by sample and row."""
-        with overriding(self.prompt.model, mode="sample", fixed_noise=self.noise(part)):
-            return self.prompt.logits(sequences).unflatten(0, (len(part), -1))
+        with overriding(self.model, mode="sample", fixed_noise=self.noise(part)):
+            return self.logits(sequences).unflatten(0, (len(part), -1))
 
     def sampled(self, part: range) -> SampledTexts:
         """Texts generated under samples, scored under the same samples."""
-        with overriding(self.prompt.model, mode="sample", fixed_noise=self.noise(part)):
+        with overriding(self.model, mode="sample", fixed_noise=self.noise(part)):
             sequences = self.write(len(part))
         logits = self.score(sequences, part)
         sequences = sequences.unflatten(0, (len(part), -1))
-        words = sequences[..., self.prompt.length :]
-        seen = self.seen(words)
+        words = sequences[..., self.length :]
+        seen = up_to_the_end(words, self.ends)
         return SampledTexts(sequences, log_probs_of(logits, words) * seen, seen)
 
     def noise(self, part: range) -> FixedNoise:
         """The noise of the samples in `part`, one block of rows for each."""
-        seeds = [fold_in(fold_in(self.seed, sample), row) for sample in part for row in self.rows]
-        return FixedNoise(seeds, self.prompt.padding * len(part))
+        seeds = [fold_in(fold_in(self.seed, s), number) for s in part for number in self.numbers]
+        mask, padding = self.inputs.get("attention_mask"), [0] * self.rows
+        if mask is not None and not self.is_pair:  # prompts are padded on the left
+            padding = (mask.cumsum(-1) == 0).sum(-1).tolist()
+        return FixedNoise(seeds, padding * len(part))
 
-    def seen(self, words: Tensor) -> Tensor:
-        """Mask of the tokens up to the end of each text."""
-        return up_to_the_end(words, self.ends)
-
-
-def _parts(samples: int, size: int) -> Iterator[range]:
-    for start in range(0, samples, size):
-        yield range(start, min(start + size, samples))
+    def logits(self, sequences: Int[Tensor, "rows length"]) -> Float[Tensor, "rows token word"]:
+        """Next-token logits at each new token of `sequences`, divided by the temperature."""
+        new = sequences.shape[1] - self.length
+        inputs = self.repeated(len(sequences) // self.rows)
+        if self.is_pair:
+            inputs["decoder_input_ids"] = sequences[:, :-1]
+        else:
+            seen = nn.functional.pad(inputs["attention_mask"], (0, new - 1), value=1)
+            inputs |= {"input_ids": sequences[:, :-1], "attention_mask": seen}
+            # The base model inside a PEFT wrapper, whose forward names its arguments.
+            base = getattr(self.model, "get_base_model", lambda: self.model)()
+            accepted = inspect.signature(base.forward).parameters
+            if "position_ids" in accepted:
+                inputs["position_ids"] = (seen.cumsum(-1) - 1).clamp(min=0)
+            if "logits_to_keep" in accepted:
+                inputs["logits_to_keep"] = new
+            inputs.pop("token_type_ids", None)
+        logits = find_logits(self.model(**inputs))[:, -new:]
+        return logits.float() / get_temperature(self.model)
 
 
 def _joined(parts: list[SampledTexts], blank: int) -> SampledTexts:
@@ -184,72 +210,6 @@ def _check_generates(model: Any, settings: dict[str, Any]) -> None:
                 f"{name}={settings[name]!r} is not possible here. samples= sets how many texts "
                 "there are, and the result holds their log probabilities."
             )
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """The prompt of a generation.
-
-    Attributes:
-        model: A converted model that generates.
-        inputs: Keyword arguments of its `generate`, with an attention mask.
-    """
-
-    model: Any
-    inputs: dict[str, Any]
-
-    @property
-    def rows(self) -> int:
-        """The batch size."""
-        return next(x.shape[0] for x in self.inputs.values() if isinstance(x, Tensor) and x.ndim)
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether the model is an encoder-decoder."""
-        return bool(getattr(self.model.config, "is_encoder_decoder", False))
-
-    @property
-    def length(self) -> int:
-        """The number of prompt tokens in a generated sequence."""
-        given = self.inputs.get("decoder_input_ids" if self.is_pair else "input_ids")
-        return 1 if given is None else given.shape[1]
-
-    @property
-    def padding(self) -> list[int]:
-        """The number of padding tokens on the left of each prompt."""
-        mask = self.inputs.get("attention_mask")
-        if self.is_pair or mask is None:
-            return [0] * self.rows
-        return (mask.cumsum(-1) == 0).sum(-1).tolist()
-
-    def repeated(self, count: int) -> dict[str, Any]:
-        """The inputs `count` times, one copy after the other."""
-        return {name: repeat(x, count, self.rows) for name, x in self.inputs.items()}
-
-    def logits(self, sequences: Int[Tensor, "rows length"]) -> Float[Tensor, "rows token word"]:
-        """Next-token logits at each new token of `sequences`."""
-        new = sequences.shape[1] - self.length
-        inputs = self.repeated(len(sequences) // self.rows)
-        accepted = inspect.signature(_unwrapped(self.model).forward).parameters
-        if self.is_pair:
-            inputs["decoder_input_ids"] = sequences[:, :-1]
-            return self._tempered(self.model(**inputs), new)
-        seen = torch.nn.functional.pad(inputs["attention_mask"], (0, new - 1), value=1)
-        inputs |= {"input_ids": sequences[:, :-1], "attention_mask": seen}
-        if "position_ids" in accepted:
-            inputs["position_ids"] = (seen.cumsum(-1) - 1).clamp(min=0)
-        if "logits_to_keep" in accepted:
-            inputs["logits_to_keep"] = new
-        inputs.pop("token_type_ids", None)
-        return self._tempered(self.model(**inputs), new)
-
-    def _tempered(self, output: Any, new: int) -> Tensor:
-        return find_logits(output)[:, -new:].float() / get_temperature(self.model)
-
-
-def _unwrapped(model: Any) -> Any:
-    """The base model inside a PEFT wrapper, whose forward names its arguments."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 class TokenStatistics:
