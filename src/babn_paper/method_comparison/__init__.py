@@ -1,1 +1,4 @@
-"""Methods of uncertainty compared on the same data: the catalogue, runs, scores and tables."""
+"""Rival methods of uncertainty, behind the interface of `babn.methods`, compared on the same data.
+
+The methods (`catalogue.py` lists them), their runs, scores and tables.
+"""

@@ -9,7 +9,13 @@ from torch.nn.utils import parametrize
 
 import small_problem
 from babn.methods import Models
-from babn.methods.sngp import SNGP, BoundedSpectralNorm, RandomFeatureGP, add_sngp, fit_gp
+from babn_paper.method_comparison.sngp import (
+    SNGP,
+    BoundedSpectralNorm,
+    RandomFeatureGP,
+    add_sngp,
+    fit_gp,
+)
 from small_problem import TRAINING
 
 WIDTH = 6
