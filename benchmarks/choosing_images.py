@@ -38,9 +38,9 @@ from transformers import ViTConfig, ViTForImageClassification
 
 import babn
 from babn.methods.interface import Method
-from babn.methods.models import Problem, Variant
-from babn_paper.method_comparison.catalogue import TS, find_methods, is_installed
+from babn.methods.trained_models import Problem, Variant
 from babn_paper.method_comparison.comparison_runs import OUTSIDE
+from babn_paper.method_comparison.method_catalogue import TS, find_methods, is_installed
 from babn_paper.method_comparison.random_attention import attention
 
 HELD_OUT, CORRUPTED, FOREIGN = 5000, 500, 2000

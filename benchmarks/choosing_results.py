@@ -16,9 +16,9 @@ from noise_results import _rounded as rounded
 
 from babn.evaluation.tables import Table
 from babn.prediction.welch import paired_p_value
-from babn_paper.method_comparison.catalogue import GROUPS
 from babn_paper.method_comparison.example_scores import LOWER_IS_BETTER
 from babn_paper.method_comparison.interval_table import NEAR
+from babn_paper.method_comparison.method_catalogue import GROUPS
 
 Run = dict[str, Any]
 Cell = tuple[str, str]

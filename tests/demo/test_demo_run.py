@@ -18,9 +18,7 @@ from babn.data.intents import Ambiguous, Labelled
 from babn.demo import models, result_texts
 from babn.demo.demo_folder import PAGE, prepare
 from babn.demo.demo_page import AUTHOR
-from babn.demo.examples import choose_examples, look_closer
-from babn.demo.outcome import Outcome, Predictions, Row, Settings, Texts, predictions, score
-from babn.demo.run import (
+from babn.demo.demo_run import (
     DROPOUT,
     SCALED,
     SOFTMAX,
@@ -31,6 +29,8 @@ from babn.demo.run import (
     pick_recipe,
     texts_to_test,
 )
+from babn.demo.examples import choose_examples, look_closer
+from babn.demo.outcome import Outcome, Predictions, Row, Settings, Texts, predictions, score
 from babn.evaluation.comparison import Difference
 from babn.evaluation.html_pages import TargetError, marker
 from babn.evaluation.resampling import compare

@@ -9,8 +9,8 @@ from babn.cli._progress import Bars
 from babn.cli._rich_tables import plain_table
 from babn.demo import result_texts
 from babn.demo.demo_folder import PAGE
+from babn.demo.demo_run import find_source, pick_recipe
 from babn.demo.outcome import Outcome, Settings
-from babn.demo.run import find_source, pick_recipe
 
 
 class Terminal(Bars):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from babn.methods.interface import TunedMethod
-from babn.methods.models import SOFTMAX, Batches, Models, Variant
+from babn.methods.trained_models import SOFTMAX, Batches, Models, Variant
 from babn.prediction.batches import TARGETS, device_of, placed_batches
 from babn.prediction.modes import evaluating
 from babn.prediction.predict import find_logits, following_seed

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from babn import metrics
 from babn.evaluation.temperature_scaling import bounded_temperature
-from babn.methods.models import SOFTMAX, Batches, Models, Problem, Variant
+from babn.methods.trained_models import SOFTMAX, Batches, Models, Problem, Variant
 from babn.prediction.result import Prediction
 
 __all__ = ["Fitted", "Method", "Problem", "TunedMethod", "choose", "labels_of"]

@@ -19,9 +19,9 @@ from babn.training.fine_tuning import Recipe
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.models import load_model
 from babn_paper.experiments.own_data import own_experiment
-from babn_paper.method_comparison.catalogue import shortened
 from babn_paper.method_comparison.comparison_runs import OUTSIDE, Result, compare_methods
 from babn_paper.method_comparison.interval_table import NEAR, comparison_table
+from babn_paper.method_comparison.method_catalogue import shortened
 from babn_paper.method_comparison.text_problem import Texts, text_problem
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.own.files import FILES, held_out_keys

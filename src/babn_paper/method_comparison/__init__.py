@@ -1,4 +1,4 @@
 """Rival methods of uncertainty, behind the interface of `babn.methods`, compared on the same data.
 
-The methods (`catalogue.py` lists them), their runs, scores and tables.
+The methods (`method_catalogue.py` lists them), their runs, scores and tables.
 """

@@ -11,7 +11,7 @@ from babn.conversion.convert import convert
 from babn.errors import MissingExtraError
 from babn.methods.basic import SAMPLES, sampled, set_dropout
 from babn.methods.interface import TunedMethod
-from babn.methods.models import Batches, Models, Variant
+from babn.methods.trained_models import Batches, Models, Variant
 from babn.prediction.result import Prediction
 
 RATE = 10.0

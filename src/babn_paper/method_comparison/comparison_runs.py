@@ -16,7 +16,7 @@ from babn.errors import BabnWarning
 from babn.evaluation.decisions import fit_conformal
 from babn.files import make_folder, read_object, replace_text
 from babn.methods.interface import Fitted, Method, labels_of
-from babn.methods.models import SOFTMAX, Batches, Models, plain
+from babn.methods.trained_models import SOFTMAX, Batches, Models, plain
 from babn.prediction.result import Prediction
 from babn.progress import NoProgress, Progress
 from babn.tensor_files import read_tensors, write_tensors

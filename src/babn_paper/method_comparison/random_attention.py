@@ -13,7 +13,7 @@ from babn.evaluation.noise_tuning import tune_noise
 from babn.evaluation.temperature_scaling import fit_temperature
 from babn.methods.basic import SAMPLES
 from babn.methods.interface import Fitted, Method, labels_of
-from babn.methods.models import SOFTMAX, Batches, Models, Variant
+from babn.methods.trained_models import SOFTMAX, Batches, Models, Variant
 from babn.prediction.batches import device_of, placed_batches
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction

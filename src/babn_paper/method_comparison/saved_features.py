@@ -5,9 +5,9 @@ from pathlib import Path
 from torch import nn
 
 from babn.methods.interface import labels_of
-from babn.methods.models import SOFTMAX, Batches, Models, Problem
+from babn.methods.trained_models import SOFTMAX, Batches, Models, Problem
 from babn.tensor_files import read_tensors, write_tensors
-from babn_paper.method_comparison.heads import features, find_head
+from babn_paper.method_comparison.last_layer import features, find_head
 
 
 def save_features(models: Models, seed: int, tests: dict[str, Batches], path: Path) -> None:

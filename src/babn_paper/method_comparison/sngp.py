@@ -18,10 +18,10 @@ from torch.nn.utils import parametrize
 from babn.conversion.convert import convert
 from babn.methods.basic import sampled
 from babn.methods.interface import TunedMethod, choose, labels_of
-from babn.methods.models import Batches, Models, Variant
+from babn.methods.trained_models import Batches, Models, Variant
 from babn.prediction.batches import device_of
 from babn.prediction.result import Prediction
-from babn_paper.method_comparison.heads import features, find_head
+from babn_paper.method_comparison.last_layer import features, find_head
 from babn_paper.method_comparison.random_attention import RandomAttention
 
 FACTORS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)

@@ -11,8 +11,13 @@ import small_problem
 from babn.errors import ConfigError
 from babn.methods import Deterministic, Method, Models, Variant
 from babn.prediction.result import Prediction
-from babn_paper.method_comparison.catalogue import GROUPS, find_methods, is_installed, shortened
 from babn_paper.method_comparison.ensembles import Ensemble
+from babn_paper.method_comparison.method_catalogue import (
+    GROUPS,
+    find_methods,
+    is_installed,
+    shortened,
+)
 from small_problem import OUTSIDE, TEST
 
 QUICK = ("deterministic", "MC dropout", "Laplace", "BABN, not trained", "ensemble", "SNGP", "PVeRA")

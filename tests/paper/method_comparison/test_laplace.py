@@ -11,8 +11,8 @@ import small_problem
 from babn.errors import MissingExtraError
 from babn.methods import SOFTMAX, Deterministic, Models
 from babn.methods.interface import labels_of
-from babn_paper.method_comparison.heads import features, find_head
 from babn_paper.method_comparison.laplace import LastLayerLaplace, fit_laplace
+from babn_paper.method_comparison.last_layer import features, find_head
 from babn_paper.method_comparison.saved_features import load_features, save_features
 from small_problem import OUTSIDE, TEST
 

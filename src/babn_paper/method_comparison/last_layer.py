@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.errors import ConfigError
-from babn.methods.models import Batches
+from babn.methods.trained_models import Batches
 from babn.prediction.batches import TARGETS, device_of, placed_batches
 from babn.prediction.modes import evaluating
 from babn.training.freezing import HEADS

@@ -11,7 +11,7 @@ from babn.conversion.convert import convert
 from babn.errors import ConfigError, nearest
 from babn.methods.basic import Deterministic, McDropout
 from babn.methods.interface import Method
-from babn.methods.models import Variant
+from babn.methods.trained_models import Variant
 from babn_paper.method_comparison.adapters import (
     LORA,
     MONTECLORA,
