@@ -25,15 +25,21 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from babn.methods import Method, Models
-from babn.methods.catalogue import GROUPS, TS, find_methods, is_installed, shortened
-from babn.methods.heads import load_features, save_features
-from babn.methods.laplace import LastLayerLaplace
-from babn.methods.models import Batches
-from babn.methods.run import OUTSIDE, compare_methods
-from babn.methods.texts import Texts, text_problem
+from babn.methods.trained_models import Batches
 from babn.prediction.batches import device_of, placed_batches
 from babn.text.pretrained import quiet
 from babn.training.fine_tuning import Recipe
+from babn_paper.method_comparison.comparison_runs import OUTSIDE, compare_methods
+from babn_paper.method_comparison.laplace import LastLayerLaplace
+from babn_paper.method_comparison.method_catalogue import (
+    GROUPS,
+    TS,
+    find_methods,
+    is_installed,
+    shortened,
+)
+from babn_paper.method_comparison.saved_features import load_features, save_features
+from babn_paper.method_comparison.text_problem import Texts, text_problem
 
 Source = tuple[str, tuple[str, ...]]
 """A file in the data folder without `.tsv.gz`, and the columns of its texts."""

@@ -29,12 +29,12 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import babn
-from babn.methods.attention import RandomAttention, attention
 from babn.methods.basic import RATES, Deterministic, McDropout
-from babn.methods.catalogue import TS
-from babn.methods.ensembles import APART, Ensemble
-from babn.methods.models import SOFTMAX, Models, Problem, Variant
-from babn.methods.run import Result, save
+from babn.methods.trained_models import SOFTMAX, Models, Problem, Variant
+from babn_paper.method_comparison.comparison_runs import Result, save
+from babn_paper.method_comparison.ensembles import APART, Ensemble
+from babn_paper.method_comparison.method_catalogue import TS
+from babn_paper.method_comparison.random_attention import RandomAttention, attention
 
 FOLDER = "gpt2-lm_text"
 SAMPLES, MEMBERS = 10, 5

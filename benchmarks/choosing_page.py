@@ -16,9 +16,9 @@ import from_scratch_results
 from choosing_results import SHIFTED, Cell, Run
 
 from babn import plots
-from babn.methods.catalogue import GROUPS, TS
-from babn.methods.run import COVERAGE
-from babn.methods.table import NEAR
+from babn_paper.method_comparison.comparison_runs import COVERAGE
+from babn_paper.method_comparison.interval_table import NEAR
+from babn_paper.method_comparison.method_catalogue import GROUPS, TS
 
 RESULTS = Path(__file__).parent / "results"
 

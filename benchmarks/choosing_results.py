@@ -15,10 +15,10 @@ import torch
 from noise_results import _rounded as rounded
 
 from babn.evaluation.tables import Table
-from babn.methods.catalogue import GROUPS
-from babn.methods.scores import LOWER_IS_BETTER
-from babn.methods.table import NEAR
 from babn.prediction.welch import paired_p_value
+from babn_paper.method_comparison.example_scores import LOWER_IS_BETTER
+from babn_paper.method_comparison.interval_table import NEAR
+from babn_paper.method_comparison.method_catalogue import GROUPS
 
 Run = dict[str, Any]
 Cell = tuple[str, str]

@@ -13,7 +13,6 @@ import platform
 import statistics
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -22,10 +21,11 @@ import transformers
 import babn
 from babn.data import intents
 from babn.demo import choices, models
-from babn.demo.evaluation import Texts, predictions, score
-from babn.demo.training import Recipe, fine_tune
+from babn.demo.models import fine_tune
+from babn.demo.outcome import Texts, predictions, score
 from babn.errors import BabnWarning
 from babn.prediction.batches import device_of, encode
+from babn.training.fine_tuning import Recipe
 
 Setting = tuple[babn.BeliefConfig | None, Recipe]
 Found = dict[str, float | None]
@@ -62,7 +62,7 @@ def run(setting: Setting, seed: int) -> dict[str, Found]:
     def measure(at: float, samples: int, dropout: bool = False) -> Found:
         babn.set_noise_level(model, at)
         found = predictions(model, tokenizer, texts, samples, seed, lambda count: None, dropout)
-        values = {**asdict(score(found, texts)), "level": at}
+        values = {**score(found, texts), "level": at}
         return {name: values[name] and round(values[name], 4) for name in COLUMNS}
 
     found = {"no noise": measure(0.0, 1), "tuned": measure(level, choices.SAMPLES)}

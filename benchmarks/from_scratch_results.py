@@ -15,7 +15,7 @@ from typing import Any
 import choosing_results as results
 
 from babn.evaluation.tables import Table
-from babn.methods.catalogue import TS
+from babn_paper.method_comparison.method_catalogue import TS
 
 RESULTS = Path(__file__).parent / "results"
 

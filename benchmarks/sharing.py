@@ -14,10 +14,10 @@ from pathlib import Path
 
 from torch import nn
 
-from babn.methods.catalogue import TS
 from babn.methods.interface import Method
-from babn.methods.models import Batches, Models, Variant, plain
-from babn.methods.run import compare_methods
+from babn.methods.trained_models import Batches, Models, Variant, plain
+from babn_paper.method_comparison.comparison_runs import compare_methods
+from babn_paper.method_comparison.method_catalogue import TS
 
 Unit = tuple[str, Callable[[], object]]
 """A name, by which it is claimed, and what is to be done."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from babn import metrics
-from babn.methods.scores import Scores
+from babn_paper.method_comparison.example_scores import Scores
 
 AT_ONCE = 8
 """Windows of text in one prediction."""

@@ -31,7 +31,7 @@ from babn.hub import model_card, push_to_hub
 from babn.persistence import load, load_adapter, save_adapter
 from babn.prediction.attention_maps import AttentionMap, attention_maps, attention_uncertainty
 from babn.prediction.generate import generate
-from babn.prediction.generation import Generation
+from babn.prediction.generation import Generation, SampledTexts, TokenUncertainty
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
 from babn.prediction.sampling import posterior_mean, recording_kl, sampling
@@ -43,7 +43,6 @@ from babn.prediction.temperature import (
     set_residual,
     set_temperature,
 )
-from babn.prediction.texts import SampledTexts, TokenUncertainty
 from babn.standalone import AttentionInfo, BayesianAttention
 from babn.training.freezing import freeze_base
 from babn.training.processes import across_processes

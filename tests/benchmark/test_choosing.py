@@ -13,8 +13,8 @@ import pytest
 import write_pages
 from transformers import BertConfig, BertModel
 
-from babn.methods.catalogue import GROUPS, is_installed
 from babn.text.word_tokenizer import word_tokenizer
+from babn_paper.method_comparison.method_catalogue import GROUPS, is_installed
 
 METHODS = ["deterministic", "deterministic + TS", "BABN, not trained + TS"]
 WORDS = ["warm", "bright", "lovely", "grim", "stale", "cold", "soup", "room", "film"]

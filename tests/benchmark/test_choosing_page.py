@@ -10,7 +10,7 @@ import from_scratch_results
 import pytest
 import write_pages
 
-from babn.methods.catalogue import GROUPS, TS
+from babn_paper.method_comparison.method_catalogue import GROUPS, TS
 
 COST = {"training": 1.0, "passes": 1, "seconds": 1.0, "memory": 1e9, "lines": 3}
 TASKS = {"clinc150": [], "sst2": ["restaurants"], "mrpc": ["QQP"], "snli": ["MNLI"]}

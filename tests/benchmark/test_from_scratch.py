@@ -23,7 +23,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torch import Tensor, nn
 
 import babn
-from babn.methods.scores import Scores
+from babn_paper.method_comparison.example_scores import Scores
 
 
 def test_vision_transformer() -> None:

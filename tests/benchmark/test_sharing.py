@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from babn.methods import SOFTMAX, Models, Problem, Variant
-from babn.methods.catalogue import find_methods
+from babn_paper.method_comparison.method_catalogue import find_methods
 
 
 def problem(train: Callable[..., None]) -> Problem:

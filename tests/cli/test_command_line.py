@@ -139,7 +139,7 @@ def test_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("babn.demo.run.run", interrupted)
+    monkeypatch.setattr("babn.demo.demo_run.run", interrupted)
     code, output = run("demo", "--quick", "--out", str(tmp_path / "page"))
     assert code == 130
     assert output.strip().splitlines()[-1] == "interrupted"

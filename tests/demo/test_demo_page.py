@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ElementTree
 import torch
 
 import babn
-from babn.demo.examples import Example
-from babn.demo.figures import example_section
+from babn.demo.demo_page import example_section
+from babn.demo.outcome import Example
 from babn.evaluation.html_pages import Markup, element
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> </svg>"

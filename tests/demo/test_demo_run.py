@@ -15,13 +15,10 @@ from typer.testing import CliRunner
 import babn
 from babn.cli._app import app
 from babn.data.intents import Ambiguous, Labelled
-from babn.demo import models, report
-from babn.demo.evaluation import Predictions, Texts, predictions, score
-from babn.demo.examples import choose_examples, look_closer
-from babn.demo.outcome import Outcome, Row, Settings
-from babn.demo.output import PAGE, prepare
-from babn.demo.page import AUTHOR
-from babn.demo.run import (
+from babn.demo import models, result_texts
+from babn.demo.demo_folder import PAGE, prepare
+from babn.demo.demo_page import AUTHOR
+from babn.demo.demo_run import (
     DROPOUT,
     SCALED,
     SOFTMAX,
@@ -32,6 +29,8 @@ from babn.demo.run import (
     pick_recipe,
     texts_to_test,
 )
+from babn.demo.examples import choose_examples, look_closer
+from babn.demo.outcome import Outcome, Predictions, Row, Settings, Texts, predictions, score
 from babn.evaluation.comparison import Difference
 from babn.evaluation.html_pages import TargetError, marker
 from babn.evaluation.resampling import compare
@@ -81,7 +80,7 @@ def test_table_has_every_row_and_fits_the_terminal(quick: tuple[str, Path]) -> N
     output, _ = quick
     for name in (SOFTMAX, SCALED, DROPOUT, UNTRAINED, TRAINED):
         [row] = [line for line in output.splitlines() if re.match(rf"{name} {{2,}}\d", line)]
-        assert len(row.removeprefix(name).split()) == len(report.COLUMNS)
+        assert len(row.removeprefix(name).split()) == len(result_texts.COLUMNS)
         assert "…" not in row
     assert max(len(line.rstrip()) for line in output.splitlines() if "index.html" not in line) <= 80
 
@@ -89,7 +88,7 @@ def test_table_has_every_row_and_fits_the_terminal(quick: tuple[str, Path]) -> N
 def test_output_names_the_page_and_explains_every_column(quick: tuple[str, Path]) -> None:
     output, folder = quick
     assert str(folder / PAGE) in output
-    for column in report.COLUMNS:
+    for column in result_texts.COLUMNS:
         assert re.search(rf"^{re.escape(column.name)} +{column.meaning[:20]}", output, re.MULTILINE)
 
 
@@ -109,7 +108,7 @@ def test_page_shows_every_figure_and_the_next_steps(quick: tuple[str, Path]) -> 
     assert text.count("posterior mean</text>") == text.count("std / mean</text>") == 2
     assert text.count('role="img"') == text.count("aria-label") == text.count("<svg") == 6
     assert text.index("babn.convert(model)") < text.index("<table>")
-    for command, _ in report.NEXT:
+    for command, _ in result_texts.NEXT:
         assert f"<code>{command}</code>" in text
 
 
@@ -211,7 +210,7 @@ def test_a_model_is_no_better_than_itself() -> None:
     outcome = made_outcome(1.0, 1.0)
     for difference in outcome.differences[TRAINED].values():
         assert difference.value == difference.low == difference.high == 0
-    [verdict, detection] = report.verdicts(outcome)
+    [verdict, detection] = result_texts.verdicts(outcome)
     assert verdict == (f"{TRAINED}: no clear difference in accuracy, NLL, ECE, out-of-scope AUROC")
     assert "at least as well as softmax" in detection
 
@@ -226,7 +225,7 @@ def test_a_model_is_no_better_than_itself() -> None:
 def test_output_says_who_detects_out_of_scope_texts(
     ours: float, theirs: float, verdict: str, words: str
 ) -> None:
-    [line, detection] = report.verdicts(made_outcome(ours, theirs))
+    [line, detection] = result_texts.verdicts(made_outcome(ours, theirs))
     assert verdict in line
     assert words in detection
 
@@ -234,7 +233,7 @@ def test_output_says_who_detects_out_of_scope_texts(
 def test_announcement_shows_the_shortest_way() -> None:
     settings = Settings(quick=True, epochs=2)
     source = find_source(settings)
-    text = "\n".join(report.announcement(source, pick_recipe(settings, source)))
+    text = "\n".join(result_texts.announcement(source, pick_recipe(settings, source)))
     assert "2 epochs" in text
     calls = ("babn.convert(", "babn.tune_noise(", "babn.predict(")
     assert sorted(calls, key=text.index) == list(calls)

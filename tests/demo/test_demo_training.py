@@ -8,9 +8,10 @@ import torch
 import babn
 from babn.data.intents import Labelled
 from babn.demo import models
-from babn.demo.training import Recipe, fine_tune
+from babn.demo.models import fine_tune
 from babn.text import pretrained
 from babn.text.word_tokenizer import word_tokenizer
+from babn.training.fine_tuning import Recipe
 from babn_paper.batching import bucketed
 
 TEXTS = ("wake me at six", "wake me early", "play a song", "play some music at six") * 4
@@ -40,7 +41,7 @@ def test_training_learns_and_is_repeatable() -> None:
     assert babn.get_kl_weight(model) == pytest.approx(0.02)
 
 
-def test_softmax_is_trained_without_a_divergence() -> None:
+def test_softmax_is_trained_without_a_kl() -> None:
     logs, model = trained(0, None)
     assert logs[-1]["loss"] < logs[0]["loss"] / 2
     assert "kl" not in logs[0]
@@ -66,7 +67,7 @@ def test_minilm_is_found_without_importing_it(
     assert models.find_source("auto").folder == package / "model"
 
 
-def test_without_minilm_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_minilm_the_remark_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "no_such_package")
     source = models.find_source("auto")
     assert source.folder is None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import babn
-from babn.prediction.scoring import TokenStatistics, up_to_the_end
+from babn.prediction.generate import TokenStatistics, up_to_the_end
 
 S, B, T, V = 4, 3, 5, 7
 

@@ -101,23 +101,15 @@ def _plan(
 
 
 def _print(console: Any, rows: list[Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from babn.benchmark import results
+    from babn.cli._rich_tables import plain_table
 
     for model, task in [(m, t) for m in ("albert", "llama") for t in results.TITLES]:
         columns, lines = results.shown([row for row in rows if row.size.model == model], task)
         if not lines:
             continue
         title = results.TITLES[task] + (", decoder" if model == "llama" else "")
-        printed = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for name in columns:
-            longest = max(len(word) for word in name.split())
-            printed.add_column(name, no_wrap=name == "method", min_width=longest)
-        for line in lines:
-            printed.add_row(*line)
-        console.print(printed)
+        console.print(plain_table(columns, lines, title=title))
 
 
 def _read_earlier(out: Path) -> dict[str, Any]:

@@ -30,9 +30,9 @@ def demo(
     """
     from babn.cli._demo_view import Terminal
     from babn.cli.version import versions
+    from babn.demo.demo_folder import prepare, write
+    from babn.demo.demo_run import run
     from babn.demo.outcome import Settings
-    from babn.demo.output import prepare, write
-    from babn.demo.run import run
 
     settings = Settings(model=model, seed=seed, epochs=epochs, quick=quick)
     terminal = Terminal()

@@ -63,10 +63,9 @@ def estimate(
         vocab: Vocabulary size.
         json: Print JSON with all parts instead of a table.
     """
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
 
+    from babn.cli._rich_tables import plain_table
     from babn.estimate.estimates import COLUMNS, Machine, estimates, table
     from babn.estimate.workload import Workload
 
@@ -106,10 +105,7 @@ def estimate(
         f"{len(found[-1].plan.chosen)} of {shape.layers} layers stochastic; "
         f"{machine.bandwidth:g} TB/s, {machine.tflops:g} TFLOP/s."
     )
-    shown = Table(*COLUMNS, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for line in table(found):
-        shown.add_row(*line)
-    console.print(shown)
+    console.print(plain_table(COLUMNS, table(found)))
 
 
 def find_shape(model: str, sizes: dict[str, int]) -> Any:

@@ -3,7 +3,7 @@
 `benchmarks/demo_settings.py` compares them over several seeds.
 """
 
-from babn.demo.training import Recipe
+from babn.training.fine_tuning import Recipe
 
 # Sampling takes most of the demo's time; `babn.predict` draws twice as many by default.
 SAMPLES = 10

@@ -1,63 +1,20 @@
 """A closer look at two sentences: what the samples predict, and where attention is unsure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 import babn
-from babn.demo.evaluation import Predictions, Texts
+from babn.demo.outcome import Example, Kind, Predictions, Texts
 
 SAMPLES = 100
 """Samples of a single sentence, which cost little; shares and intervals need more than means."""
 
 LONGEST = 14
 """Tokens of a sentence whose attention still fits on the page."""
-
-Kind = Literal["sure", "unsure"]
-
-
-@dataclass(frozen=True)
-class Example:
-    """One sentence, what the model makes of it, and how sure its attention is.
-
-    Attributes:
-        kind: What the sentence is an example of.
-        text: The sentence.
-        intended: The intents that fit it.
-        prediction: Samples of the prediction, of shape sample by 1 by intent.
-        names: Names of the intents.
-        tokens: The sentence as the model reads it.
-        attention: Attention in the last layer, averaged over heads.
-    """
-
-    kind: Kind
-    text: str
-    intended: tuple[str, ...]
-    prediction: babn.Prediction
-    names: tuple[str, ...]
-    tokens: list[str]
-    attention: babn.AttentionMap
-
-    @property
-    def intent(self) -> str:
-        """The predicted intent."""
-        return self.names[int(self.prediction.probs[0].argmax())]
-
-    def numbers(self) -> dict[str, float]:
-        """How certain the prediction is."""
-        low, high = self.prediction.interval(0.9)[0].tolist()
-        return {
-            "probability": float(self.prediction.probs[0].max()),
-            "low": low,
-            "high": high,
-            "disagreement": float(self.prediction.disagreement[0]),
-            "mutual_information": float(self.prediction.mutual_information[0]),
-            "entropy": float(self.prediction.entropy[0]),
-        }
 
 
 def choose_examples(

@@ -1,5 +1,6 @@
 """The models of the demo: an encoder whose outputs are averaged over the text and classified."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, DataCollatorWithPadding
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from babn.data.intents import Labelled
 from babn.errors import ModelError
 from babn.text.pretrained import MINILM_COMMAND, minilm_folder, quiet
 from babn.text.word_tokenizer import word_tokenizer
+from babn.training import fine_tuning
 
 MAX_TOKENS = 64
 """Texts are truncated here; the longest one that comes with the package has 30 word pieces."""
@@ -123,3 +126,19 @@ def _pretrained(folder: Path) -> tuple[Any, Any]:
     if tokenizer.pad_token is None:
         raise ModelError(f"--model {folder}: its tokenizer has no padding token. Give an encoder.")
     return encoder, tokenizer
+
+
+def fine_tune(
+    model: nn.Module,
+    tokenizer: Any,
+    data: Labelled,
+    recipe: fine_tuning.Recipe,
+    seed: int,
+    report: Callable[[dict[str, float]], None],
+) -> None:
+    """Trains in place; `report` receives the terms of the loss after each step."""
+    encoded = tokenizer(list(data.texts), truncation=True)
+    columns = {**encoded, "labels": data.labels}
+    rows = [{name: column[i] for name, column in columns.items()} for i in range(len(data))]
+    pad = DataCollatorWithPadding(tokenizer)
+    fine_tuning.fine_tune(model, rows, lambda batch: dict(pad(batch)), recipe, seed, report)

@@ -1,13 +1,19 @@
-"""Settings and results of the demo."""
+"""Settings, predictions, measures and results of the demo."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from babn.demo.evaluation import Predictions, Scores, Texts
-from babn.demo.examples import Example
+import torch
+from torch import nn
+
+import babn
+from babn import metrics
+from babn.data.intents import Ambiguous, Labelled
 from babn.demo.models import Source
-from babn.demo.training import Recipe
 from babn.errors import ConfigError
 from babn.evaluation.comparison import Difference
+from babn.training.fine_tuning import Recipe
 
 LARGEST_SEED = 2**32
 
@@ -37,6 +43,78 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Texts:
+    """The test texts.
+
+    Attributes:
+        clear: Texts with one right intent.
+        outside: Out-of-scope texts, which have none of the intents.
+        ambiguous: Texts that two intents fit.
+    """
+
+    clear: Labelled
+    outside: tuple[str, ...]
+    ambiguous: tuple[Ambiguous, ...]
+
+    def __len__(self) -> int:
+        return len(self.clear) + len(self.outside) + len(self.ambiguous)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A model's predictions for the three kinds of text."""
+
+    clear: babn.Prediction
+    outside: babn.Prediction
+    ambiguous: babn.Prediction
+
+    def tempered(self, temperature: float) -> "Predictions":
+        """All logits divided by a temperature."""
+        kinds = (self.clear, self.outside, self.ambiguous)
+        return Predictions(*(kind.tempered(temperature) for kind in kinds))
+
+
+Scores = dict[str, float | None]
+"""Accuracy, NLL and ECE on clear texts; AUROC of detecting out-of-scope and ambiguous texts by
+entropy, and by mutual information, which is `None` without samples."""
+
+
+def predictions(
+    model: nn.Module,
+    tokenizer: Any,
+    texts: Texts,
+    samples: int,
+    seed: int,
+    report: Callable[[int], None],
+    dropout: bool = False,
+) -> Predictions:
+    """Predictions of a converted model for all texts; `report` receives how many are finished."""
+    ambiguous = tuple(item.text for item in texts.ambiguous)
+    found = []
+    for number, kind in enumerate((texts.clear.texts, texts.outside, ambiguous)):
+        settings = {"tokenizer": tokenizer, "dropout": dropout, "progress": False}
+        found.append(babn.predict(model, kind, samples, seed + number, **settings).to("cpu"))
+        report(len(kind))
+    return Predictions(*found)
+
+
+def score(predictions: Predictions, texts: Texts) -> Scores:
+    """The measures of one model."""
+    clear, labels = predictions.clear, torch.tensor(texts.clear.labels)
+    found: Scores = {
+        "accuracy": metrics.accuracy(clear, labels),
+        "nll": metrics.nll(clear, labels),
+        "ece": metrics.ece(clear, labels),
+    }
+    sampled = len(clear.sample_logits) > 1
+    for name, kind in (("outside", predictions.outside), ("ambiguous", predictions.ambiguous)):
+        found[f"{name}_entropy"] = metrics.auroc(clear.entropy, kind.entropy)
+        information = clear.mutual_information, kind.mutual_information
+        found[f"{name}_information"] = metrics.auroc(*information) if sampled else None
+    return found
+
+
+@dataclass(frozen=True)
 class Row:
     """One row of the table.
 
@@ -51,6 +129,49 @@ class Row:
     predictions: Predictions
     scores: Scores
     level: float | None
+
+
+Kind = Literal["sure", "unsure"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sentence, what the model makes of it, and how sure its attention is.
+
+    Attributes:
+        kind: What the sentence is an example of.
+        text: The sentence.
+        intended: The intents that fit it.
+        prediction: Samples of the prediction, of shape sample by 1 by intent.
+        names: Names of the intents.
+        tokens: The sentence as the model reads it.
+        attention: Attention in the last layer, averaged over heads.
+    """
+
+    kind: Kind
+    text: str
+    intended: tuple[str, ...]
+    prediction: babn.Prediction
+    names: tuple[str, ...]
+    tokens: list[str]
+    attention: babn.AttentionMap
+
+    @property
+    def intent(self) -> str:
+        """The predicted intent."""
+        return self.names[int(self.prediction.probs[0].argmax())]
+
+    def numbers(self) -> dict[str, float]:
+        """How certain the prediction is."""
+        low, high = self.prediction.interval(0.9)[0].tolist()
+        return {
+            "probability": float(self.prediction.probs[0].max()),
+            "low": low,
+            "high": high,
+            "disagreement": float(self.prediction.disagreement[0]),
+            "mutual_information": float(self.prediction.mutual_information[0]),
+            "entropy": float(self.prediction.entropy[0]),
+        }
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from babn import plots
 from babn.errors import ConfigError
+from babn.evaluation import html_pages
 from babn.evaluation.comparison import Comparison
 from babn.evaluation.decision_tables import decision_table, outside_table
 from babn.evaluation.html_pages import Markup, check_target, document, element, join
@@ -125,12 +126,8 @@ def _body(
     figures: dict[str, Any],
 ) -> Markup:
     shown = [
-        element(
-            "figure",
-            element("div", Markup(plots.as_svg(figure, CAPTIONS[name])), class_=_look(figure)),
-            element("figcaption", CAPTIONS[name]),
-        )
-        for name, figure in figures.items()
+        html_pages.figure(plots.as_svg(each, CAPTIONS[name]), CAPTIONS[name], look=_look(each))
+        for name, each in figures.items()
     ]
     return join(
         element("h1", title),

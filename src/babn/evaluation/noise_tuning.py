@@ -10,20 +10,12 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor, nn
 
-from babn.conversion.example_inputs import as_call
 from babn.elbo import IGNORED
-from babn.errors import ConfigError
-from babn.evaluation.temperature_scaling import fit_temperature
+from babn.errors import ConfigError, SamplesError
+from babn.evaluation.temperature_scaling import bounded_temperature
 from babn.metrics.scores import accuracy, nll
-from babn.prediction.batches import (
-    TARGETS,
-    are_texts,
-    check_tokenizer,
-    device_of,
-    is_single,
-    text_batches,
-)
-from babn.prediction.predict import check_samples, find_logits, predict
+from babn.prediction.batches import are_texts, check_tokenizer, device_of, is_single, text_batches
+from babn.prediction.predict import find_logits, predict
 from babn.prediction.regression import fit_residual, mixture_nll
 from babn.prediction.result import Prediction
 from babn.prediction.temperature import (
@@ -35,7 +27,7 @@ from babn.prediction.temperature import (
     set_temperature,
 )
 from babn.progress import bar
-from babn.validation import check_at_least
+from babn.validation import check_at_least, check_count
 
 FIRST_LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Levels of the first round; the search extends beyond them by factors of 2."""
@@ -138,7 +130,7 @@ def tune_noise(
         memory: Gigabytes that attention may take in one forward pass, as for `predict`.
         progress: Whether to show a progress bar, if tqdm is installed.
     """
-    check_samples(samples)
+    check_count("samples", samples, SamplesError)
     check_at_least("max_accuracy_drop", max_accuracy_drop, 0.0)
     if max_nll_rise is not None:
         check_at_least("max_nll_rise", max_nll_rise, 0.0)
@@ -238,7 +230,7 @@ class _Search:
 
     def _of_numbers(self, level: float) -> Trial:
         """The result of a regression."""
-        found = [self._predict(_without_labels(batch.inputs)) for batch in self.batches]
+        found = [self._predict(batch.inputs) for batch in self.batches]
         values = torch.cat([_one_number(each) for each in found], dim=1)
         labels = torch.cat([batch.labels.flatten().cpu() for batch in self.batches])
         residual = fit_residual(values, labels)
@@ -251,9 +243,7 @@ class _Search:
         labels = torch.cat([batch.labels.cpu() for batch in self.batches])
         temperature = get_temperature(self.model)
         if self.fits_temperature:
-            temperature = fit_temperature(found, labels)
-            if bool((found.probs.argmax(-1) == labels).all()):
-                temperature = max(temperature, 1.0)  # the likelihood has no maximum
+            temperature = bounded_temperature(found, labels)
             found = found.tempered(temperature)
         return Trial(level, temperature, nll(found, labels), accuracy(found, labels))
 
@@ -277,7 +267,7 @@ class _Search:
             index = index.repeat(len(logits) // len(index), 1)
             return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)) * temperature
 
-        found = self._predict(_without_labels(batch.inputs), log_probs).sample_logits
+        found = self._predict(batch.inputs, log_probs).sample_logits
         mean = found.squeeze(-1).double().logsumexp(0).cpu() - math.log(len(found))
         return mean[labels.cpu() != IGNORED]
 
@@ -346,11 +336,6 @@ def _of_classifier(prediction: Prediction) -> Prediction:
             "Give a classifier or a language model."
         )
     return prediction.to("cpu")
-
-
-def _without_labels(batch: Any) -> Any:
-    args, kwargs = as_call(batch)
-    return args or {name: value for name, value in kwargs.items() if name not in TARGETS}
 
 
 def _predicts_next(model: nn.Module) -> bool:

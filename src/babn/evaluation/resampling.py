@@ -61,31 +61,42 @@ def compare(
     groups = grouped(evaluations, baseline)
     baseline = baseline or next(iter(groups))
     draws = draw(len(evaluations[0].labels), resamples, seed)
-    found, directions = _measured(groups, draws, bins, seed)
+    drawn = {method: _measured(group, draws, bins, seed) for method, group in groups.items()}
     tail = (1 - level) / 2
-    estimates = {
-        method: {name: _estimate(drawn, tail) for name, drawn in by_name.items()}
-        for method, by_name in found.items()
-    }
-    differences = {
-        method: {
-            name: _difference(
-                _paired(groups, method, baseline, drawn, found[baseline][name]),
-                tail,
-                directions[name],
-            )
-            for name, drawn in by_name.items()
-            if name in found[baseline]
-        }
-        for method, by_name in found.items()
-        if method != baseline
-    }
-    best = {
-        name: method
-        for name, better in directions.items()
-        if (method := _clear_best(groups, found, name, tail, better)) is not None
-    }
-    return Comparison(baseline, estimates, differences, directions, level, best)
+
+    def difference(method: str, other: str, name: str) -> Difference:
+        seeds = list(groups[method]), list(groups[other])
+        pairs = _paired(drawn[method][name], drawn[other][name], *seeds)
+        interval = _interval(pairs[:, 1:].mean(0), tail)
+        p_value = float(paired_p_value(pairs[:, 0]))
+        return Difference(pairs[:, 0].mean().item(), *interval, p_value, _more_is_better(name))
+
+    def clear_best(name: str) -> str | None:
+        """The method whose difference from every other one is clear."""
+        known = [method for method in drawn if name in drawn[method]]
+        for method in known if len(known) > 1 else ():
+            others = (difference(method, other, name) for other in known if other != method)
+            if all(each.verdict == "better" for each in others):
+                return method
+        return None
+
+    names = list(dict.fromkeys(name for by_name in drawn.values() for name in by_name))
+    best = {name: clear_best(name) for name in names}
+    return Comparison(
+        baseline,
+        {
+            method: {name: _estimate(values, tail) for name, values in by_name.items()}
+            for method, by_name in drawn.items()
+        },
+        {
+            method: {n: difference(method, baseline, n) for n in by_name if n in drawn[baseline]}
+            for method, by_name in drawn.items()
+            if method != baseline
+        },
+        {name: _more_is_better(name) for name in names},
+        level,
+        {name: method for name, method in best.items() if method is not None},
+    )
 
 
 def grouped(evaluations: Sequence[Evaluation], baseline: str | None = None) -> Groups:
@@ -117,48 +128,44 @@ def draw(size: int, resamples: int, seed: int) -> Draws:
     return torch.cat([torch.arange(size)[None], drawn])
 
 
+def _more_is_better(name: str) -> bool:
+    return name.startswith(("accuracy", "PAvPU")) or name == OUTSIDE
+
+
 def _measured(
-    groups: Groups, draws: Draws, bins: int, seed: int
-) -> tuple[dict[str, dict[str, Float[Tensor, "seed draw"]]], dict[str, bool]]:
-    """Values by method and metric, for the metrics that all seeds of a method have."""
-    found: dict[str, dict[str, Tensor]] = {}
-    directions: dict[str, bool] = {}
-    for method, group in groups.items():
-        by_seed = [_values(each, draws, bins, seed) for each in group.values()]
-        names = [name for name in by_seed[0] if all(name in each for each in by_seed)]
-        found[method] = {name: torch.stack([each[name][0] for each in by_seed]) for name in names}
-        directions |= {name: by_seed[0][name][1] for name in names}
-    return found, directions
+    group: dict[int, Evaluation], draws: Draws, bins: int, seed: int
+) -> dict[str, Float[Tensor, "seed draw"]]:
+    """The values of a method, for the metrics that all of its seeds have."""
+    by_seed = [_values(each, draws, bins, seed) for each in group.values()]
+    names = [name for name in by_seed[0] if all(name in each for each in by_seed)]
+    return {name: torch.stack([each[name] for each in by_seed]) for name in names}
 
 
 def _values(
     evaluation: Evaluation, draws: Draws, bins: int, seed: int
-) -> dict[str, tuple[Float[Tensor, "draw"], bool]]:
-    """Each metric of an evaluation for all draws, and whether higher is better."""
+) -> dict[str, Float[Tensor, "draw"]]:
+    """Each metric of an evaluation for all draws."""
     prediction = evaluation.prediction
     if prediction.activation == "identity":
         return _of_numbers(evaluation, draws)
-    known = metrics.metrics_for(bins, ALPHA)
     p, y = (x.cpu() for x in examples(prediction, evaluation.labels))
     each = {name: function(p, y) for name, function in PER_EXAMPLE.items()}
     if len(prediction.sample_logits) > 1:
         sampled = sampled_examples(prediction, evaluation.labels)
         accurate, certain = accurate_and_certain(*sampled, ALPHA)
         each[f"PAvPU (p<{ALPHA:g})"] = (accurate == certain).cpu().double()
-    drawn = {name: values[draws].mean(1) for name, values in each.items()}
+    found = {name: values[draws].mean(1) for name, values in each.items()}
+    known = metrics.metrics_for(bins, ALPHA)
     for name in (f"ECE-{bins}", "AURC"):
         values = [float(known[name].function(p[rows], y[rows])) for rows in draws]
-        drawn[name] = torch.tensor(values, dtype=torch.float64)
-    found = {name: (values, not known[name].lower_is_better) for name, values in drawn.items()}
+        found[name] = torch.tensor(values, dtype=torch.float64)
     if evaluation.outside is not None:
-        found[OUTSIDE] = _outside(prediction, evaluation.outside, draws, seed), True
+        found[OUTSIDE] = _outside(prediction, evaluation.outside, draws, seed)
     return found
 
 
-def _of_numbers(
-    evaluation: Evaluation, draws: Draws
-) -> dict[str, tuple[Float[Tensor, "draw"], bool]]:
-    """The metrics of a regression, all of which are better if lower.
+def _of_numbers(evaluation: Evaluation, draws: Draws) -> dict[str, Float[Tensor, "draw"]]:
+    """The metrics of a regression.
 
     The NLL uses the residual of the prediction; without one it is fitted to the other half of the
     examples.
@@ -169,9 +176,9 @@ def _of_numbers(
     residual = evaluation.prediction.residual
     fitted = mixture_nll(values, labels, residual) if residual else cross_fitted_nll(values, labels)
     return {
-        "RMSE": (errors.square()[draws].mean(1).sqrt(), False),
-        "MAE": (errors[draws].mean(1), False),
-        "NLL": (fitted[draws].mean(1), False),
+        "RMSE": errors.square()[draws].mean(1).sqrt(),
+        "MAE": errors[draws].mean(1),
+        "NLL": fitted[draws].mean(1),
     }
 
 
@@ -185,52 +192,20 @@ def _outside(
 
 
 def _paired(
-    groups: Groups,
-    method: str,
-    baseline: str,
     ours: Float[Tensor, "seed draw"],
     theirs: Float[Tensor, "other draw"],
+    own: list[int],
+    other: list[int],
 ) -> Float[Tensor, "shared draw"]:
     """Differences for each seed that both have, or of the means if they share none."""
-    own, other = list(groups[method]), list(groups[baseline])
     shared = [seed for seed in own if seed in other]
     if not shared:
         return ours.mean(0, keepdim=True) - theirs.mean(0, keepdim=True)
     return ours[[own.index(s) for s in shared]] - theirs[[other.index(s) for s in shared]]
 
 
-def _clear_best(
-    groups: Groups,
-    found: dict[str, dict[str, Float[Tensor, "seed draw"]]],
-    name: str,
-    tail: float,
-    more_is_better: bool,
-) -> str | None:
-    """The method that is better than every other one in a metric, if the differences are clear."""
-    known = [method for method, by_name in found.items() if name in by_name]
-    for method in known if len(known) > 1 else ():
-        differences = (
-            _difference(
-                _paired(groups, method, other, found[method][name], found[other][name]),
-                tail,
-                more_is_better,
-            )
-            for other in known
-            if other != method
-        )
-        if all(each.verdict == "better" for each in differences):
-            return method
-    return None
-
-
 def _estimate(drawn: Float[Tensor, "seed draw"], tail: float) -> Estimate:
     return Estimate(tuple(drawn[:, 0].tolist()), *_interval(drawn[:, 1:].mean(0), tail))
-
-
-def _difference(drawn: Float[Tensor, "seed draw"], tail: float, more_is_better: bool) -> Difference:
-    low, high = _interval(drawn[:, 1:].mean(0), tail)
-    p_value = float(paired_p_value(drawn[:, 0]))
-    return Difference(drawn[:, 0].mean().item(), low, high, p_value, more_is_better)
 
 
 def _interval(drawn: Float[Tensor, "draw"], tail: float) -> tuple[float, float]:

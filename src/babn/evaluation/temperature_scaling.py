@@ -70,6 +70,13 @@ def fit_temperature(
     return best_temperatures(nll_losses(prediction.sample_logits, labels), everything)[0]
 
 
+def bounded_temperature(prediction: Prediction, labels: Int[Tensor, "example"]) -> float:
+    """The fitted temperature; at least 1 if all is correct, where the likelihood has no maximum."""
+    temperature = fit_temperature(prediction, labels)
+    correct = bool((prediction.probs.argmax(-1) == labels).all())
+    return max(temperature, 1.0) if correct else temperature
+
+
 def nll_losses(
     logits: Float[Tensor, "sample *example label"], labels: Int[Tensor, "*example"]
 ) -> Losses:

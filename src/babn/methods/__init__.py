@@ -2,7 +2,7 @@
 
 from babn.methods.basic import Deterministic, McDropout
 from babn.methods.interface import Fitted, Method, Problem, TunedMethod
-from babn.methods.models import SOFTMAX, Models, Variant
+from babn.methods.trained_models import SOFTMAX, Models, Variant
 
 __all__ = [
     "SOFTMAX",

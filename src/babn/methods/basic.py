@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from babn.methods.interface import TunedMethod
-from babn.methods.models import SOFTMAX, Batches, Models, Variant
+from babn.methods.trained_models import SOFTMAX, Batches, Models, Variant
 from babn.prediction.batches import TARGETS, device_of, placed_batches
 from babn.prediction.modes import evaluating
 from babn.prediction.predict import find_logits, following_seed
@@ -53,10 +53,6 @@ class Deterministic(TunedMethod):
     variant: Variant = SOFTMAX
     code: ClassVar[str] = "probs = model(**batch).logits.softmax(-1)"
 
-    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
-        """One model."""
-        return [(self.variant, seed)]
-
     def predictor(self, models: Models, seed: int) -> Callable[[float, Batches], Prediction]:
         """The model's logits."""
         model = models.get(self.variant, seed)
@@ -83,17 +79,13 @@ for module in model.modules():
 with torch.no_grad():
     probs = torch.stack([model(**batch).logits.softmax(-1) for _ in range(20)]).mean(0)"""
 
-    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
-        """The deterministic model."""
-        return [(SOFTMAX, seed)]
-
     def passes(self, setting: float) -> int:
         """One pass for each sample; one without dropout."""
         return self.samples if setting else 1
 
     def predictor(self, models: Models, seed: int) -> Callable[[float, Batches], Prediction]:
         """Passes with dropout."""
-        model = models.get(SOFTMAX, seed)
+        model = models.get(self.variant, seed)
 
         def predict(rate: float, batches: Batches) -> Prediction:
             set_dropout(model, rate)

@@ -10,8 +10,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from babn import metrics
-from babn.evaluation.temperature_scaling import fit_temperature
-from babn.methods.models import Batches, Models, Problem, Variant
+from babn.evaluation.temperature_scaling import bounded_temperature
+from babn.methods.trained_models import SOFTMAX, Batches, Models, Problem, Variant
 from babn.prediction.result import Prediction
 
 __all__ = ["Fitted", "Method", "Problem", "TunedMethod", "choose", "labels_of"]
@@ -46,15 +46,17 @@ class Method(ABC):
 
     Attributes:
         name: Name in tables.
+        variant: The training of its model.
         code: The lines that a user writes, beside loading data and training the model.
     """
 
     name: str
+    variant: Variant = SOFTMAX
     code: ClassVar[str] = ""
 
-    @abstractmethod
     def trainings(self, seed: int) -> list[tuple[Variant, int]]:
         """Variants and seeds of the models that the method uses."""
+        return [(self.variant, seed)]
 
     @abstractmethod
     def fit(self, models: Models, seed: int) -> Fitted:
@@ -118,20 +120,13 @@ def choose(
     """
     found: list[tuple[float, float, float, float]] = []  # NLL, accuracy, setting, temperature
     for setting, prediction in trials.items() if isinstance(trials, Mapping) else trials:
-        fitted = _temperature(prediction, labels) if temperature else 1.0
+        fitted = bounded_temperature(prediction, labels) if temperature else 1.0
         probs = prediction.tempered(fitted).probs
         measured = metrics.nll(probs, labels), metrics.accuracy(probs, labels)
         found.append((*measured, setting, fitted))
     least = found[0][1] - MAX_ACCURACY_DROP - 1e-9
     _, _, best, fitted = min(each for each in found if each[1] >= least)
     return best, fitted
-
-
-def _temperature(found: Prediction, labels: Int[Tensor, "example"]) -> float:
-    """The temperature; at least 1 if all is correct, where the likelihood has no maximum."""
-    temperature = fit_temperature(found, labels)
-    correct = bool((found.probs.argmax(-1) == labels).all())
-    return max(temperature, 1.0) if correct else temperature
 
 
 def labels_of(batches: Batches) -> Int[Tensor, "example"]:

@@ -1,8 +1,7 @@
 """Base classes of the streaming metrics: they keep sums, counts, or two numbers per example."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,6 +22,9 @@ from babn.metrics.inputs import (
 )
 from babn.metrics.pavpu_counts import Pavpu, pavpu_counts
 from babn.prediction.result import Prediction
+
+if TYPE_CHECKING:
+    from babn.evaluation.decisions import Abstention, ConformalSets
 
 try:
     from torchmetrics import Metric
@@ -58,9 +60,10 @@ class Exact(Metric):
         self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
 
 
-class Average(Exact):
-    """Mean of all values that were added."""
+class Mean(Exact):
+    """Mean over examples of the values that `each` returns for a batch; NaN without any."""
 
+    each: Callable[[Any, Any], Tensor]
     total: Tensor
     count: Tensor
 
@@ -69,37 +72,43 @@ class Average(Exact):
         self.zeros("total")
         self.zeros("count")
 
-    def add(self, values: Tensor) -> None:
-        """Adds values."""
-        self.total += values.double().sum()
-        self.count += len(values)
-
-    def compute(self) -> Float[Tensor, ""]:
-        """The mean over all values so far; NaN if there are none."""
-        return self.total / self.count
-
-
-class Mean(Average):
-    """Mean over examples of the values that `each` returns for a batch."""
-
-    each: Callable[[Tensor, Tensor], Tensor]
-
     def update(self, probs: Probs, labels: Labels) -> None:
         """Adds a batch of probabilities, or a prediction, and its labels."""
         self.add(self.each(*examples(probs, labels)))
 
+    def add(self, values: Tensor) -> None:
+        """Adds one value for each of any number of examples."""
+        self.total += values.double().sum()
+        self.count += len(values)
 
-class Decisions(Average):
-    """Mean of the values that `each` returns for a batch of predictions, of any number."""
+    def compute(self) -> Float[Tensor, ""]:
+        """The mean over all values so far."""
+        return self.total / self.count
 
-    def update(self, prediction: Prediction, labels: Labels) -> None:
+
+class Decisions(Mean):
+    """Mean of the values that `each` returns for a batch of predictions."""
+
+    def update(self, prediction: Prediction, labels: Labels) -> None:  # type: ignore[override]
         """Adds a batch of predictions and its labels."""
         _, right = examples(prediction, labels)
         self.add(self.each(prediction, right))
 
-    @abstractmethod
-    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
-        """The values of a batch."""
+
+class AbstentionMean(Decisions):
+    """A mean that depends on an abstention."""
+
+    def __init__(self, abstention: "Abstention", **settings: Any) -> None:
+        super().__init__(**settings)
+        self.abstention = abstention
+
+
+class ConformalMean(Decisions):
+    """A mean that depends on prediction sets."""
+
+    def __init__(self, sets: "ConformalSets", **settings: Any) -> None:
+        super().__init__(**settings)
+        self.sets = sets
 
 
 class Bins(Exact):
@@ -173,8 +182,13 @@ class Counts(Exact):
 
 
 class Gathered(Exact):
-    """Keeps a score and a flag of every example, for metrics that need all examples at once."""
+    """Keeps a score and a flag of every example, for metrics that need all examples at once.
 
+    Attributes:
+        measure: Returns the metric from all scores and flags.
+    """
+
+    measure: Callable[[Tensor, Tensor], float]
     scores: list[Tensor] | Tensor
     flags: list[Tensor] | Tensor
 
@@ -191,12 +205,8 @@ class Gathered(Exact):
 
     def compute(self) -> Float[Tensor, ""]:
         """The metric of all examples so far."""
-        value = self.value(_joined(self.scores), _joined(self.flags) > 0)
+        value = self.measure(_joined(self.scores), _joined(self.flags) > 0)
         return torch.tensor(value, dtype=torch.float64, device=self.device)
-
-    @abstractmethod
-    def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
-        """The metric, from all examples."""
 
 
 class OutOfDistribution(Gathered):
@@ -222,7 +232,7 @@ class OutOfDistribution(Gathered):
         values = getattr(scores, self.score) if isinstance(scores, Prediction) else scores
         self.keep(*scores_and_flags(values, outside, ("scores", "outside")))
 
-    def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
+    def measure(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
         """The metric, from all examples."""
         return self.contrast(scores[~flags], scores[flags])
 

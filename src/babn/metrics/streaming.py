@@ -4,7 +4,7 @@ States are in float64: sums and counts where they suffice, otherwise two numbers
 Metrics that take probabilities also take a `Prediction`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -13,10 +13,11 @@ from babn import metrics
 from babn.metrics import calibration_error as calibrated
 from babn.metrics import scores
 from babn.metrics.accumulators import (
+    AbstentionMean,
     Bins,
     BinsPerClass,
+    ConformalMean,
     Counts,
-    Decisions,
     Gathered,
     Mean,
     OutOfDistribution,
@@ -24,9 +25,6 @@ from babn.metrics.accumulators import (
 )
 from babn.metrics.inputs import Labels, Probs, check_share, check_whole, scores_and_flags
 from babn.prediction.result import Prediction
-
-if TYPE_CHECKING:
-    from babn.evaluation.decisions import Abstention, ConformalSets
 
 
 class Accuracy(Mean):
@@ -89,7 +87,7 @@ class AdaptiveCalibrationError(Gathered):
         """Adds a batch of probabilities, or a prediction, and its labels."""
         self.keep(*scores_and_flags(*metrics.confidence_and_correct(probs, labels)))
 
-    def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
+    def measure(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
         """The error, from confidences and correctness."""
         sums = calibrated.equal_mass_sums(scores, flags.to(scores), self.bins)
         return calibrated.mean_gap(sums).item()
@@ -120,20 +118,14 @@ class AreaUnderRiskCoverage(Selective):
     """Mean risk over all coverages, as `babn.metrics.aurc`."""
 
     higher_is_better = False
-
-    def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
-        """The area, from confidences and correctness."""
-        return metrics.aurc(scores, flags)
+    measure = staticmethod(metrics.aurc)
 
 
 class ExcessAreaUnderRiskCoverage(Selective):
     """Mean risk above that of the optimal confidence, as `babn.metrics.e_aurc`."""
 
     higher_is_better = False
-
-    def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
-        """The excess, from confidences and correctness."""
-        return metrics.e_aurc(scores, flags)
+    measure = staticmethod(metrics.e_aurc)
 
 
 class SelectiveAccuracy(Selective):
@@ -145,7 +137,7 @@ class SelectiveAccuracy(Selective):
         super().__init__(**settings)
         self.coverage = check_share(coverage, "coverage", whole=True)
 
-    def value(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
+    def measure(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
         """The accuracy, from confidences and correctness."""
         return metrics.selective_accuracy(scores, flags, self.coverage)
 
@@ -168,56 +160,40 @@ class UncertainGivenInaccurate(Counts):
     share = "uncertain_given_inaccurate"
 
 
-class AnsweredShare(Decisions):
+class AnsweredShare(AbstentionMean):
     """Share of examples that an abstention answers: its coverage."""
 
     higher_is_better = True
-
-    def __init__(self, abstention: "Abstention", **settings: Any) -> None:
-        super().__init__(**settings)
-        self.abstention = abstention
 
     def each(self, prediction: Prediction, labels: Labels) -> Tensor:
         """Whether each example is answered."""
         return self.abstention.answers(prediction)
 
 
-class AnsweredRisk(Decisions):
+class AnsweredRisk(AbstentionMean):
     """Share of errors among the examples that an abstention answers; NaN if none is."""
 
     higher_is_better = False
-
-    def __init__(self, abstention: "Abstention", **settings: Any) -> None:
-        super().__init__(**settings)
-        self.abstention = abstention
 
     def each(self, prediction: Prediction, labels: Labels) -> Tensor:
         """Whether each answer is wrong."""
         return (prediction.probs.argmax(-1) != labels)[self.abstention.answers(prediction)]
 
 
-class ConformalCoverage(Decisions):
+class ConformalCoverage(ConformalMean):
     """Share of prediction sets that hold the right class."""
 
     higher_is_better = True
-
-    def __init__(self, sets: "ConformalSets", **settings: Any) -> None:
-        super().__init__(**settings)
-        self.sets = sets
 
     def each(self, prediction: Prediction, labels: Labels) -> Tensor:
         """Whether each set holds the right class."""
         return self.sets.sets(prediction).gather(-1, labels.unsqueeze(-1)).flatten()
 
 
-class ConformalSetSize(Decisions):
+class ConformalSetSize(ConformalMean):
     """Mean number of classes in a prediction set."""
 
     higher_is_better = False
-
-    def __init__(self, sets: "ConformalSets", **settings: Any) -> None:
-        super().__init__(**settings)
-        self.sets = sets
 
     def each(self, prediction: Prediction, labels: Labels) -> Tensor:
         """The size of each set."""

@@ -11,30 +11,17 @@ from babn.errors import MissingExtraError
 from babn.plots.sizes import DOUBLE, SINGLE
 
 if TYPE_CHECKING:
-    from babn.plots.calibration import reliability_diagram, risk_coverage
-    from babn.plots.entropies import entropy_histogram
-    from babn.plots.heat_maps import attention_figure
-    from babn.plots.histories import kl_history, training_curves
-    from babn.plots.output import as_svg, save
-    from babn.plots.probabilities import class_probabilities
-    from babn.plots.ranks import critical_difference
-    from babn.plots.regions import attention_on_image
-
-__all__ = [
-    "DOUBLE",
-    "SINGLE",
-    "as_svg",
-    "attention_figure",
-    "attention_on_image",
-    "class_probabilities",
-    "critical_difference",
-    "entropy_histogram",
-    "kl_history",
-    "reliability_diagram",
-    "risk_coverage",
-    "save",
-    "training_curves",
-]
+    from babn.plots.calibration import reliability_diagram as reliability_diagram
+    from babn.plots.calibration import risk_coverage as risk_coverage
+    from babn.plots.entropies import entropy_histogram as entropy_histogram
+    from babn.plots.heat_maps import attention_figure as attention_figure
+    from babn.plots.histories import kl_history as kl_history
+    from babn.plots.histories import training_curves as training_curves
+    from babn.plots.output import as_svg as as_svg
+    from babn.plots.output import save as save
+    from babn.plots.probabilities import class_probabilities as class_probabilities
+    from babn.plots.ranks import critical_difference as critical_difference
+    from babn.plots.regions import attention_on_image as attention_on_image
 
 _HOMES = {
     "as_svg": "output",
@@ -49,6 +36,8 @@ _HOMES = {
     "save": "output",
     "training_curves": "histories",
 }
+
+__all__ = ["DOUBLE", "SINGLE", *_HOMES]
 
 
 def __dir__() -> list[str]:

@@ -8,21 +8,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from babn import metrics
+from babn.plots import style
 from babn.plots.plot_data import Predictions, Probabilities, as_array, by_method, naming
 from babn.plots.sizes import DOUBLE, SINGLE, Size, figure_size, given_width, grid
-from babn.plots.style import (
-    GREY,
-    SKY,
-    VERMILION,
-    arranged,
-    drawing,
-    in_percent,
-    legend_above,
-    line_look,
-    new_figure,
-    note,
-    panel_title,
-)
+from babn.plots.style import drawing
 
 PANEL = 1.3
 """Minimum width of a panel in inches."""
@@ -58,18 +47,18 @@ def reliability_diagram(
     width = given_width(size, SINGLE if len(methods) < 3 else DOUBLE)
     rows, columns = grid(len(methods), width, PANEL)
     tall = rows * max(0.95 * min(width / columns, SINGLE) + 0.35, 1.9) + 0.3
-    figure = new_figure(figure_size(size, width, lambda _: tall))
+    figure = style.new_figure(figure_size(size, width, lambda _: tall))
     cells = figure.add_gridspec(2 * rows, columns, height_ratios=[4, 1] * rows)
     for i, (name, probs) in enumerate(methods.items()):
         row, column = divmod(i, columns)
         upper, lower = (figure.add_subplot(cells[2 * row + j, column]) for j in (0, 1))
         with naming("predictions", name):
             _draw_bins(upper, lower, probs, labels, bins)
-        panel_title(upper, name, columns)
+        style.panel_title(upper, name, columns)
         _label(upper, lower, left=column == 0, bottom=i + columns >= len(methods))
     _share_scale(figure.axes[1::2])
-    legend_above(figure)
-    return arranged(figure)
+    style.legend_above(figure)
+    return style.arranged(figure)
 
 
 def _draw_bins(upper: Axes, lower: Axes, probs: Probabilities, labels: Tensor, bins: int) -> None:
@@ -79,20 +68,20 @@ def _draw_bins(upper: Axes, lower: Axes, probs: Probabilities, labels: Tensor, b
     parts = (found.edges[:-1], found.share, found.confidence, found.accuracy)
     left, share, confidence, right = (as_array(x)[full] for x in parts)
     place: dict[str, Any] = {"width": 1 / bins, "align": "edge", "linewidth": 0.5}
-    gap: dict[str, Any] = {"facecolor": "none", "edgecolor": VERMILION, "hatch": "//////"}
-    upper.bar(left, right, color=SKY, edgecolor="white", label="accuracy", **place)
+    gap: dict[str, Any] = {"facecolor": "none", "edgecolor": style.VERMILION, "hatch": "//////"}
+    upper.bar(left, right, color=style.SKY, edgecolor="white", label="accuracy", **place)
     upper.bar(left, confidence - right, bottom=right, label="gap to confidence", **place, **gap)
     upper.plot([0, 1], [0, 1], color="black", linestyle=(0, (4, 2)), linewidth=0.8, label="ideal")
     error = metrics.ece(probs, labels, bins)
-    note(upper, 0.04, 0.97, f"ECE {100 * error:.1f} %\n{bins} bins", va="top")
-    lower.bar(left, share, color=GREY, edgecolor="white", **place)
+    style.note(upper, 0.04, 0.97, f"ECE {100 * error:.1f} %\n{bins} bins", va="top")
+    lower.bar(left, share, color=style.GREY, edgecolor="white", **place)
 
 
 def _label(upper: Axes, lower: Axes, left: bool, bottom: bool) -> None:
     """Labels and ticks of both axes, on outer panels only."""
     for panel in (upper, lower):
         panel.set(xlim=(0, 1), ylim=(0, 1), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    in_percent(upper.yaxis, lower.xaxis, lower.yaxis)
+    style.in_percent(upper.yaxis, lower.xaxis, lower.yaxis)
     upper.tick_params(bottom=False, labelbottom=False, labelleft=left)
     lower.tick_params(labelleft=left, labelbottom=bottom)
     if left:
@@ -124,7 +113,7 @@ def risk_coverage(predictions: Predictions, labels: Tensor, *, size: Size = None
     """
     methods = by_method(predictions)
     width = SINGLE if len(methods) < MANY else DOUBLE
-    figure = new_figure(figure_size(size, width, lambda wide: min(0.45 * wide + 1.0, 3.0)))
+    figure = style.new_figure(figure_size(size, width, lambda wide: min(0.45 * wide + 1.0, 3.0)))
     panel = figure.subplots()
     top = 0.0
     for i, (name, probs) in enumerate(methods.items()):
@@ -132,9 +121,9 @@ def risk_coverage(predictions: Predictions, labels: Tensor, *, size: Size = None
             top = max(top, _draw_method(panel, i, name, probs, labels))
     panel.plot([], [], label="ideal order", **IDEAL)
     panel.set(xlim=(0, 1), ylim=(0, 1.05 * top or 1), xlabel="coverage (%)", ylabel="risk (%)")
-    in_percent(panel.xaxis, panel.yaxis)
-    legend_above(figure, title="in brackets: area under the curve (AURC)")
-    return arranged(figure)
+    style.in_percent(panel.xaxis, panel.yaxis)
+    style.legend_above(figure, title="in brackets: area under the curve (AURC)")
+    return style.arranged(figure)
 
 
 def _draw_method(panel: Axes, index: int, name: str, probs: Probabilities, labels: Tensor) -> float:
@@ -144,5 +133,7 @@ def _draw_method(panel: Axes, index: int, name: str, probs: Probabilities, label
     ideal = metrics.risk_coverage(correct.double(), correct)
     label = f"{name or 'all predictions'} ({metrics.aurc(confidence, correct):.3f})"
     panel.plot(as_array(ideal.coverage), as_array(ideal.risk), zorder=1, **IDEAL)
-    panel.plot(as_array(curve.coverage), as_array(curve.risk), label=label, **line_look(index))
+    panel.plot(
+        as_array(curve.coverage), as_array(curve.risk), label=label, **style.line_look(index)
+    )
     return float(curve.risk[curve.coverage >= NOISY].max())

@@ -12,19 +12,10 @@ from torch import Tensor
 
 from babn import metrics
 from babn.errors import ConfigError
+from babn.plots import style
 from babn.plots.plot_data import as_array, check_some
 from babn.plots.sizes import DOUBLE, SINGLE, Size, figure_size, given_width, grid
-from babn.plots.style import (
-    SKY,
-    VERMILION,
-    arranged,
-    drawing,
-    in_percent,
-    legend_above,
-    new_figure,
-    note,
-    panel_title,
-)
+from babn.plots.style import drawing
 from babn.prediction.result import Prediction
 
 BARS = 20
@@ -56,15 +47,15 @@ def entropy_histogram(
     width = given_width(size, SINGLE if len(pairs) < 3 else DOUBLE)
     rows, columns = grid(len(pairs), width, PANEL)
     tall = rows * max(1.3, 0.55 * min(width / columns, SINGLE) + 0.3) + 0.3
-    figure = new_figure(figure_size(size, width, lambda _: tall))
+    figure = style.new_figure(figure_size(size, width, lambda _: tall))
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
     edges = _edges(pairs)
     for panel, (name, pair) in zip(panels, pairs.items(), strict=False):
         _draw_pair(panel, pair, edges)
-        panel_title(panel, name, columns)
+        style.panel_title(panel, name, columns)
     _finish(panels.tolist(), len(pairs), columns)
-    legend_above(figure)
-    return arranged(figure)
+    style.legend_above(figure)
+    return style.arranged(figure)
 
 
 Pairs = dict[str, tuple[Float[np.ndarray, "inside"], Float[np.ndarray, "outside"]]]
@@ -108,10 +99,10 @@ def _edges(pairs: Pairs) -> Float[np.ndarray, "edge"]:
 def _draw_pair(panel: Axes, pair: Any, edges: Float[np.ndarray, "edge"]) -> None:
     """Draws one method: bars for inside, an outline for outside, so that both stay visible."""
     shares = [np.histogram(x, edges)[0] / len(x) for x in pair]
-    panel.stairs(shares[0], edges, fill=True, color=SKY, label="in domain")
-    panel.stairs(shares[1], edges, color=VERMILION, linewidth=1.2, label="out of domain")
+    panel.stairs(shares[0], edges, fill=True, color=style.SKY, label="in domain")
+    panel.stairs(shares[1], edges, color=style.VERMILION, linewidth=1.2, label="out of domain")
     score = metrics.auroc(*(torch.as_tensor(x) for x in pair))
-    note(panel, 0.97, 0.97, f"AUROC {score:.3f}", va="top", ha="right")
+    style.note(panel, 0.97, 0.97, f"AUROC {score:.3f}", va="top", ha="right")
 
 
 def _finish(panels: Sequence[Axes], used: int, columns: int) -> None:
@@ -121,6 +112,6 @@ def _finish(panels: Sequence[Axes], used: int, columns: int) -> None:
     for i, panel in enumerate(panels):
         panel.set_visible(i < used)
         panel.tick_params(labelbottom=i + columns >= used)
-        in_percent(panel.yaxis)
+        style.in_percent(panel.yaxis)
         panel.set_xlabel("entropy (nats)" if i + columns >= used else "")
         panel.set_ylabel("share (%)" if i % columns == 0 else "")

@@ -10,8 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from babn.errors import ConfigError
-from babn.plots.layout import GAP, Contents, Layout, arrange, colour_bar, place
-from babn.plots.map_values import Shading, choose, mean_shading, spread_shading
+from babn.plots.attention_panels import (
+    GAP,
+    Contents,
+    Layout,
+    Shading,
+    arrange,
+    choose,
+    colour_bar,
+    mean_shading,
+    place,
+    spread_shading,
+)
 from babn.plots.sizes import Size
 from babn.plots.style import drawing
 from babn.plots.tokens import LARGEST, label_axis, label_size, readable, room

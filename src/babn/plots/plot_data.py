@@ -37,6 +37,14 @@ def check_some(values: Sized, argument: str, remedy: str) -> None:
         raise ConfigError(f"{argument} is empty, so there is nothing to draw. Give {remedy}.")
 
 
+def check_index(argument: str, value: int, count: int, owner: str) -> None:
+    """Validates that an index is from 0 to `count` - 1."""
+    if isinstance(value, bool) or not 0 <= value < count:
+        raise ConfigError(
+            f"{argument}={value!r} does not exist: {owner} 0 to {count - 1}. Give one of those."
+        )
+
+
 @contextmanager
 def naming(argument: str, name: str) -> Iterator[None]:
     """Adds the name of the method to errors of metrics."""

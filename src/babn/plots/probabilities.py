@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from babn.errors import ConfigError
-from babn.plots.plot_data import as_array
+from babn.plots.plot_data import as_array, check_index
 from babn.plots.sizes import SINGLE, Size, figure_size
 from babn.plots.style import BLACK, SKY, VERMILION, arranged, drawing, in_percent, new_figure
 from babn.prediction.result import Prediction
@@ -37,8 +37,7 @@ def class_probabilities(
         size: Width in inches, or width and height.
     """
     count, classes = prediction.probs.shape
-    if not 0 <= example < count:
-        raise ConfigError(f"example={example!r} does not exist. Give one from 0 to {count - 1}.")
+    check_index("example", example, count, "the prediction has examples")
     if len(names) != classes:
         raise ConfigError(f"names has {len(names)} names for {classes} classes. Give one for each.")
     shown = prediction.probs[example].topk(min(most, classes)).indices.tolist()

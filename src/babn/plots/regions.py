@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,9 +11,19 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from babn.errors import ConfigError
-from babn.plots.layout import BAR_BLOCK, EDGE, GAP, LEAST, colour_bar, place
-from babn.plots.map_values import Shading, check_index, choose, mean_shading, spread_shading
-from babn.plots.pictures import Shape, as_picture, corners, faded
+from babn.plots.attention_panels import (
+    BAR_BLOCK,
+    EDGE,
+    GAP,
+    LEAST,
+    Shading,
+    choose,
+    colour_bar,
+    mean_shading,
+    place,
+    spread_shading,
+)
+from babn.plots.plot_data import check_index
 from babn.plots.sizes import SINGLE, Size, figure_size
 from babn.plots.style import drawing
 from babn.plots.tokens import readable
@@ -24,6 +35,8 @@ OUTLINED = 3
 WORD = 0.2
 """Space for the query's word, in inches."""
 
+Shape = tuple[int, int]
+"""Height and width of an image."""
 
 FAINTEST, STRONGEST = 0.3, 0.8
 FRAME: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 0.8}
@@ -139,3 +152,66 @@ def outline(
         corner = left - 0.5, top - 0.5
         panel.add_patch(Rectangle(corner, right - left, bottom - top, **FRAME))
         panel.text(*corner, f"{value:.2f}", fontsize=6, va="top", clip_on=True, bbox=GROUND)
+
+
+def as_picture(image: Tensor | np.ndarray) -> Float[np.ndarray, "height width 3"]:
+    """The image as RGB values from 0 to 1, channels last."""
+    picture = torch.as_tensor(image).detach().cpu()
+    if picture.ndim == 3 and picture.shape[0] in (1, 3) and picture.shape[-1] not in (1, 3):
+        picture = picture.movedim(0, -1)
+    picture = picture[..., None] if picture.ndim == 2 else picture
+    if picture.ndim != 3 or picture.shape[-1] not in (1, 3) or not picture.numel():
+        raise ConfigError(
+            f"image has shape {tuple(image.shape)}. Give height by width, with one or three "
+            "channels first or last, and no batch axis."
+        )
+    colours = picture.double() if picture.is_floating_point() else picture.double() / 255
+    if not (colours >= 0).all() or not (colours <= 1).all():
+        raise ConfigError(
+            f"image holds values from {float(picture.min()):.3g} to {float(picture.max()):.3g}. "
+            "Give integers from 0 to 255, or floats from 0 to 1; undo the normalisation of a "
+            "processor."
+        )
+    return colours.expand(*colours.shape[:2], 3).numpy()
+
+
+def faded(picture: Float[np.ndarray, "height width 3"]) -> Float[np.ndarray, "height width 3"]:
+    """The picture in light grey, as a background for colours."""
+    grey = picture @ np.array([0.299, 0.587, 0.114])
+    return np.repeat(0.3 + 0.7 * grey[..., None], 3, axis=-1)
+
+
+def corners(
+    boxes: Tensor | np.ndarray | tuple[int, int], shape: Shape
+) -> Int[np.ndarray, "region 4"]:
+    """Left, top, right and bottom of each region in pixels, clipped to the image."""
+    found = _patches(boxes, shape) if isinstance(boxes, tuple) else _checked(boxes)
+    return np.clip(np.rint(found), 0, [*shape[::-1]] * 2).astype(int)
+
+
+def _patches(grid: tuple[int, int], shape: Shape) -> Float[np.ndarray, "region 4"]:
+    """The patches of a grid, row by row."""
+    rows, columns = grid
+    if not (1 <= rows <= shape[0] and 1 <= columns <= shape[1]):
+        raise ConfigError(
+            f"boxes={grid!r} is no grid of patches for an image of {shape[0]} by {shape[1]} pixels."
+            " Give rows and columns from 1 on."
+        )
+    y, x = np.linspace(0, shape[0], rows + 1), np.linspace(0, shape[1], columns + 1)
+    return np.array([(x[j], y[i], x[j + 1], y[i + 1]) for i in range(rows) for j in range(columns)])
+
+
+def _checked(boxes: Tensor | np.ndarray) -> Float[np.ndarray, "region 4"]:
+    found = torch.as_tensor(boxes).detach().cpu().double().numpy()
+    if found.ndim != 2 or found.shape[-1] != 4 or not len(found):
+        raise ConfigError(
+            f"boxes has shape {found.shape}. Give left, top, right and bottom of each region, or a "
+            "pair of rows and columns."
+        )
+    wrong = ~((found[:, 0] < found[:, 2]) & (found[:, 1] < found[:, 3]))
+    if wrong.any():
+        raise ConfigError(
+            f"boxes holds {found[wrong][0].tolist()}. Give left, top, right and bottom in pixels, "
+            "with left below right and top below bottom."
+        )
+    return found

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from babn.attention.method import Posterior
 from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
-from babn.errors import ConfigError, FormatError, MissingExtraError
-from babn.prediction.batches import TARGETS, Batches, rows_at
+from babn.errors import ConfigError, FormatError
+from babn.prediction.batches import TARGETS, Batches
 from babn.prediction.modes import evaluating
+from babn.prediction.result import data_frame, rows_at
 from babn.tensor_files import read_tensors, write_tensors
 
 
@@ -95,15 +96,11 @@ class AttentionMap:
 
         Columns: `example`, `head`, `query`, `key`, `mean`, `relative_std`.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingExtraError("to_pandas needs pandas: pip install pandas") from error
         seen = self.mean.cpu() > 0
         names = ("example", "head", "query", "key")
-        columns = dict(zip(names, seen.nonzero().T.numpy(), strict=True))
+        columns = dict(zip(names, seen.nonzero().T, strict=True))
         values = {"mean": self.mean, "relative_std": self.relative_std}
-        return pd.DataFrame(columns | {n: x.cpu()[seen].numpy() for n, x in values.items()})
+        return data_frame(columns | {name: x.cpu()[seen] for name, x in values.items()})
 
     @property
     def _tensors(self) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -60,16 +59,6 @@ class Batches:
             shown.close()
         if empty:
             raise SamplesError("data has no batches. Pass at least one example.")
-
-
-def rows_at(index: Any, count: int) -> Any:
-    """An index that keeps the batch dimension: an integer becomes a slice of one row."""
-    if not isinstance(index, Integral):
-        return index
-    row = int(index) + count if int(index) < 0 else int(index)
-    if not 0 <= row < count:
-        raise IndexError(f"index {index} is out of range for {count} examples")
-    return slice(row, row + 1)
 
 
 def is_single(data: Any) -> bool:

@@ -1,22 +1,24 @@
 """Generated text with uncertainty, from the posterior mean and from samples of attention."""
 
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from babn.attention.fixed_noise import FixedNoise
 from babn.attention.noise_source import fold_in
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
-from babn.errors import ConfigError
+from babn.errors import ConfigError, SamplesError
 from babn.prediction.batches import TARGETS, Batches
-from babn.prediction.generation import Generation, cat_padded
+from babn.prediction.generation import Generation, SampledTexts, TokenUncertainty, cat_padded
 from babn.prediction.modes import evaluating
-from babn.prediction.predict import check_samples, following_seed
-from babn.prediction.scoring import Prompt, TokenStatistics, log_probs_of, up_to_the_end
-from babn.prediction.texts import SampledTexts
+from babn.prediction.predict import find_logits, following_seed, repeat
+from babn.prediction.temperature import get_temperature
+from babn.validation import check_count
 
 OWN = ("num_return_sequences", "return_dict_in_generate", "output_scores", "output_logits")
 """Arguments of transformers' `generate` that `babn.generate` sets itself."""
@@ -57,8 +59,8 @@ def generate(
         progress: Whether to show a progress bar over several batches, if tqdm is installed.
         **generate_kwargs: Passed on to the model's `generate`, e.g. `max_new_tokens=20`.
     """
-    check_samples(samples)
-    check_samples(samples_per_pass, "samples_per_pass")
+    check_count("samples", samples, SamplesError)
+    check_count("samples_per_pass", samples_per_pass, SamplesError)
     belief_states(model)
     _check_generates(model, generate_kwargs)
     side = {"padding_side": "left", "return_token_type_ids": False}
@@ -68,12 +70,11 @@ def generate(
     found: list[Generation] = []
     with torch.no_grad(), evaluating(model), following_seed(seed, model):
         for batch in batches.shown("generating", progress):
-            prompt = Prompt(model, _with_mask(batch))
+            writer = _Writer(model, _with_mask(batch), seed, generate_kwargs)
             first = sum(map(len, found))
-            rows = range(first, first + prompt.rows)
-            numbers = list(rows) if order is None else [order[row] for row in rows]
-            writer = _Writer(prompt, seed, numbers, generate_kwargs)
-            found.append(writer.generation(list(_parts(samples, samples_per_pass)), texts))
+            rows = list(range(first, first + writer.rows))
+            writer.numbers = rows if order is None else [order[row] for row in rows]
+            found.append(writer.generation(samples, samples_per_pass, texts))
     joined = found[0] if len(found) == 1 else Generation.cat(found)
     return joined if batches.order is None else joined[batches.order]
 
@@ -82,70 +83,98 @@ class _Writer:
     """Generates and scores texts for one batch of prompts.
 
     Args:
-        prompt: The prompts.
+        model: A converted model that generates.
+        inputs: Keyword arguments of its `generate`, with an attention mask.
         seed: The seed of all batches.
-        rows: The number of each prompt among those of all batches, on which its noise depends.
-        settings: Arguments of the model's `generate`.
+        settings: Further arguments of the model's `generate`.
+
+    Attributes:
+        rows: The batch size.
+        numbers: The number of each prompt among those of all batches, on which its noise depends.
+        length: The number of prompt tokens in a generated sequence.
     """
 
     def __init__(
-        self, prompt: Prompt, seed: int, rows: list[int], settings: dict[str, Any]
+        self, model: Any, inputs: dict[str, Any], seed: int, settings: dict[str, Any]
     ) -> None:
-        self.prompt = prompt
-        self.seed = seed
-        self.rows = rows
-        self.settings = settings
-        own = settings.get("generation_config", prompt.model.generation_config)
+        self.model, self.inputs, self.seed, self.settings = model, inputs, seed, settings
+        tensors = (x for x in inputs.values() if isinstance(x, Tensor) and x.ndim)
+        self.rows = len(next(tensors))
+        self.numbers = list(range(self.rows))
+        self.is_pair = bool(getattr(model.config, "is_encoder_decoder", False))
+        given = inputs.get("decoder_input_ids" if self.is_pair else "input_ids")
+        self.length = 1 if given is None else given.shape[1]
+        own = settings.get("generation_config", model.generation_config)
         ends = settings.get("eos_token_id", own.eos_token_id)
         ends = [] if ends is None else ends
         self.ends = [ends] if isinstance(ends, int) else list(torch.as_tensor(ends).tolist())
         blank = settings.get("pad_token_id", own.pad_token_id)
         self.blank = int(blank) if blank is not None else (self.ends or [0])[0]
 
-    def generation(self, passes: list[range], texts: bool) -> Generation:
+    def generation(self, samples: int, samples_per_pass: int, texts: bool) -> Generation:
         """Text of the posterior mean, scored under samples, and texts of the samples."""
-        with overriding(self.prompt.model, mode="mean", fixed_noise=None):
+        starts = range(0, samples, samples_per_pass)
+        passes = [range(start, min(start + samples_per_pass, samples)) for start in starts]
+        with overriding(self.model, mode="mean", fixed_noise=None):
             sequences = self.write(1)
-        tokens, words = TokenStatistics(), sequences[:, self.prompt.length :]
+        tokens, words = TokenStatistics(), sequences[:, self.length :]
         for part in passes:
             tokens.add(self.score(sequences.repeat(len(part), 1), part), words)
         found = _joined([self.sampled(part) for part in passes], self.blank) if texts else None
-        scored = tokens.result(self.seen(words))
-        return Generation(sequences, self.prompt.length, scored, found, self.blank)
+        scored = tokens.result(up_to_the_end(words, self.ends))
+        return Generation(sequences, self.length, scored, found, self.blank)
+
+    def repeated(self, count: int) -> dict[str, Any]:
+        """The inputs `count` times, one copy after the other."""
+        return {name: repeat(x, count, self.rows) for name, x in self.inputs.items()}
 
     def write(self, copies: int) -> Tensor:
-        """Sequences for `copies` copies of the prompt."""
-        made: Tensor = self.prompt.model.generate(**self.prompt.repeated(copies), **self.settings)
+        """Sequences for `copies` copies of the prompts."""
+        made: Tensor = self.model.generate(**self.repeated(copies), **self.settings)
         return made
 
     def score(self, sequences: Tensor, part: range) -> Tensor:
         """Logits at the new tokens of sequences, by sample and row."""
-        with overriding(self.prompt.model, mode="sample", fixed_noise=self.noise(part)):
-            return self.prompt.logits(sequences).unflatten(0, (len(part), -1))
+        with overriding(self.model, mode="sample", fixed_noise=self.noise(part)):
+            return self.logits(sequences).unflatten(0, (len(part), -1))
 
     def sampled(self, part: range) -> SampledTexts:
         """Texts generated under samples, scored under the same samples."""
-        with overriding(self.prompt.model, mode="sample", fixed_noise=self.noise(part)):
+        with overriding(self.model, mode="sample", fixed_noise=self.noise(part)):
             sequences = self.write(len(part))
         logits = self.score(sequences, part)
         sequences = sequences.unflatten(0, (len(part), -1))
-        words = sequences[..., self.prompt.length :]
-        seen = self.seen(words)
+        words = sequences[..., self.length :]
+        seen = up_to_the_end(words, self.ends)
         return SampledTexts(sequences, log_probs_of(logits, words) * seen, seen)
 
     def noise(self, part: range) -> FixedNoise:
         """The noise of the samples in `part`, one block of rows for each."""
-        seeds = [fold_in(fold_in(self.seed, sample), row) for sample in part for row in self.rows]
-        return FixedNoise(seeds, self.prompt.padding * len(part))
+        seeds = [fold_in(fold_in(self.seed, s), number) for s in part for number in self.numbers]
+        mask, padding = self.inputs.get("attention_mask"), [0] * self.rows
+        if mask is not None and not self.is_pair:  # prompts are padded on the left
+            padding = (mask.cumsum(-1) == 0).sum(-1).tolist()
+        return FixedNoise(seeds, padding * len(part))
 
-    def seen(self, words: Tensor) -> Tensor:
-        """Mask of the tokens up to the end of each text."""
-        return up_to_the_end(words, self.ends)
-
-
-def _parts(samples: int, size: int) -> Iterator[range]:
-    for start in range(0, samples, size):
-        yield range(start, min(start + size, samples))
+    def logits(self, sequences: Int[Tensor, "rows length"]) -> Float[Tensor, "rows token word"]:
+        """Next-token logits at each new token of `sequences`, divided by the temperature."""
+        new = sequences.shape[1] - self.length
+        inputs = self.repeated(len(sequences) // self.rows)
+        if self.is_pair:
+            inputs["decoder_input_ids"] = sequences[:, :-1]
+        else:
+            seen = nn.functional.pad(inputs["attention_mask"], (0, new - 1), value=1)
+            inputs |= {"input_ids": sequences[:, :-1], "attention_mask": seen}
+            # The base model inside a PEFT wrapper, whose forward names its arguments.
+            base = getattr(self.model, "get_base_model", lambda: self.model)()
+            accepted = inspect.signature(base.forward).parameters
+            if "position_ids" in accepted:
+                inputs["position_ids"] = (seen.cumsum(-1) - 1).clamp(min=0)
+            if "logits_to_keep" in accepted:
+                inputs["logits_to_keep"] = new
+            inputs.pop("token_type_ids", None)
+        logits = find_logits(self.model(**inputs))[:, -new:]
+        return logits.float() / get_temperature(self.model)
 
 
 def _joined(parts: list[SampledTexts], blank: int) -> SampledTexts:
@@ -181,3 +210,43 @@ def _check_generates(model: Any, settings: dict[str, Any]) -> None:
                 f"{name}={settings[name]!r} is not possible here. samples= sets how many texts "
                 "there are, and the result holds their log probabilities."
             )
+
+
+class TokenStatistics:
+    """Running sums over samples, so that vocabulary-sized tensors are not kept for each sample."""
+
+    def __init__(self) -> None:
+        self.log_probs: list[Tensor] = []
+        self.probs: Tensor | float = 0.0
+        self.entropies: Tensor | float = 0.0
+
+    def add(
+        self, logits: Float[Tensor, "sample batch token word"], words: Int[Tensor, "batch token"]
+    ) -> None:
+        """Adds the logits of further samples at the same words."""
+        log_probs = logits.log_softmax(-1)
+        self.log_probs.append(log_probs_of(logits, words.expand(logits.shape[:-1])))
+        probs = log_probs.exp()
+        self.probs = self.probs + probs.sum(0)
+        self.entropies = self.entropies - (probs * log_probs).sum(-1).sum(0)
+
+    def result(self, seen: Bool[Tensor, "batch token"]) -> TokenUncertainty:
+        """The statistics over all samples."""
+        log_probs = torch.cat(self.log_probs)
+        mean = torch.as_tensor(self.probs) / len(log_probs)
+        entropy = -torch.xlogy(mean, mean).sum(-1)
+        expected = torch.as_tensor(self.entropies) / len(log_probs)
+        return TokenUncertainty(log_probs * seen, entropy * seen, expected * seen, seen)
+
+
+def log_probs_of(
+    logits: Float[Tensor, "*any token word"], words: Int[Tensor, "*any token"]
+) -> Float[Tensor, "*any token"]:
+    """Log probabilities of `words`."""
+    return logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
+
+
+def up_to_the_end(words: Int[Tensor, "*any token"], ends: list[int]) -> Bool[Tensor, "*any token"]:
+    """Mask of the tokens up to and including the first end-of-text token."""
+    ended = torch.isin(words, torch.tensor(ends, dtype=words.dtype, device=words.device))
+    return ended.cumsum(-1) - ended.long() == 0

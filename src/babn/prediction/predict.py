@@ -1,10 +1,9 @@
 """Predictions from samples of attention, drawn in one or a few forward passes."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from numbers import Integral
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from babn.prediction.temperature import (
     get_temperature,
     in_output_units,
 )
+from babn.validation import check_count
 
 
 def predict(
@@ -62,12 +62,16 @@ def predict(
             it is a tensor, or its first element.
         progress: Whether to show a progress bar over several batches, if tqdm is installed.
     """
-    check_samples(samples)
+    check_count("samples", samples, SamplesError)
     for state in belief_states(model):
         check_finite(dict(state.named_parameters()))
-    settings = _Settings(samples, seed, dropout, memory, output or find_logits)
     batches = Batches.of(model, data, tokenizer, batch_size)
-    found = _over_batches(model, batches.shown("predicting", progress), settings)
+    parts = []
+    for number, batch in enumerate(batches.shown("predicting", progress)):
+        own = fold_in(seed, number) if number and seed is not None else seed
+        sampler = _Sampler(model, batch, output or find_logits, own)
+        parts.append(sampler.prediction(samples, dropout, memory))
+    found = Prediction.cat(parts)
     found = found if batches.order is None else found[batches.order]
     if found.activation == "identity":
         logits = in_output_units(model, found.sample_logits)
@@ -76,45 +80,6 @@ def predict(
     if samples > 1 and is_random(model) and not dropout and get_noise_level(model):
         _warn_of_agreement(found)
     return found
-
-
-@dataclass(frozen=True)
-class _Settings:
-    """How samples are drawn."""
-
-    samples: int
-    seed: int | None
-    dropout: bool
-    memory: float | None
-    output: Callable[[Any], Tensor]
-
-
-def _over_batches(model: nn.Module, batches: Iterable[Any], settings: _Settings) -> Prediction:
-    """The predictions for all batches; the first has the seed itself, the others derived ones."""
-    found = []
-    for number, batch in enumerate(batches):
-        seed = settings.seed
-        if seed is not None and number:
-            seed = fold_in(seed, number)
-        found.append(_sampled(model, batch, replace(settings, seed=seed)))
-    return Prediction.cat(found)
-
-
-def _sampled(model: nn.Module, batch: Any, settings: _Settings) -> Prediction:
-    """Samples for one batch, in one or a few forward passes."""
-    args, kwargs = as_call(batch)
-    kwargs = {name: value for name, value in kwargs.items() if name not in TARGETS}
-    samples, seed, dropout = settings.samples, settings.seed, settings.dropout
-    sampler = _Sampler(model, args, kwargs, settings.output, seed)
-    sampler.check_batch()
-    followed = seed if dropout else None
-    with torch.no_grad(), evaluating(model, dropout), following_seed(followed, model):
-        first = samples if settings.memory is None and sampler.is_small(samples) else 1
-        logits = [sampler.draw(0, first)]
-        step = sampler.samples_per_pass(settings.memory)
-        for start in range(first, samples, step):
-            logits.append(sampler.draw(start, min(start + step, samples)))
-    return Prediction(torch.cat(logits), _activation(model, logits[0]))
 
 
 def is_random(model: nn.Module) -> bool:
@@ -135,26 +100,37 @@ def _warn_of_agreement(found: Prediction) -> None:
         )
 
 
-def check_samples(value: Any, name: str = "samples") -> None:
-    """Validates that a number of samples is a positive integer."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise SamplesError(f"{name}={value!r} is not possible. Give a whole number from 1 on.")
-
-
 FEW_TOKENS = 8192
 """Tokens of all samples together up to which one pass takes little memory with any model."""
 
 
-@dataclass
 class _Sampler:
     """Runs a model on a batch repeated once for each sample."""
 
-    model: nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    output: Callable[[Any], Tensor]
-    seed: int | None
-    bytes: int = 1
+    def __init__(
+        self, model: nn.Module, batch: Any, output: Callable[[Any], Tensor], seed: int | None
+    ) -> None:
+        args, kwargs = as_call(batch)
+        kwargs = {name: value for name, value in kwargs.items() if name not in TARGETS}
+        self.model, self.output, self.seed = model, output, seed
+        self.args, self.kwargs = args, kwargs
+        self.tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim]
+        if not self.tensors:
+            raise SamplesError("The batch has no tensor, so its size is unknown. Pass its inputs.")
+        self.rows = len(self.tensors[0])
+        self.bytes = 1
+
+    def prediction(self, samples: int, dropout: bool, memory: float | None) -> Prediction:
+        """All samples, in one or a few forward passes."""
+        followed = self.seed if dropout else None
+        with torch.no_grad(), evaluating(self.model, dropout), following_seed(followed, self.model):
+            first = samples if memory is None and self.is_small(samples) else 1
+            logits = [self.draw(0, first)]
+            budget = _free_memory(self.model) if memory is None else memory * 2**30
+            step = int(min(max(budget / self.bytes, 1), 10**6))
+            for start in range(first, samples, step):
+                logits.append(self.draw(start, min(start + step, samples)))
+        return Prediction(torch.cat(logits), _activation(self.model, logits[0]))
 
     def draw(self, start: int, stop: int) -> Tensor:
         """Logits of the samples `start` to `stop - 1`."""
@@ -174,28 +150,10 @@ class _Sampler:
             )
         return logits.unflatten(0, (count, -1))
 
-    @property
-    def rows(self) -> int:
-        """The batch size."""
-        values = (*self.args, *self.kwargs.values())
-        return next(x.shape[0] for x in values if isinstance(x, Tensor) and x.ndim)
-
-    def check_batch(self) -> None:
-        """Validates that the batch has tensors."""
-        values = (*self.args, *self.kwargs.values())
-        if not any(isinstance(x, Tensor) and x.ndim for x in values):
-            raise SamplesError("The batch has no tensor, so its size is unknown. Pass its inputs.")
-
     def is_small(self, samples: int) -> bool:
         """Whether all samples fit into one pass without measuring what one of them takes."""
-        values = (*self.args, *self.kwargs.values())
-        tokens = [x.numel() for x in values if isinstance(x, Tensor) and x.dtype == torch.int64]
+        tokens = [x.numel() for x in self.tensors if x.dtype == torch.int64]
         return bool(tokens) and samples * max(tokens) <= FEW_TOKENS
-
-    def samples_per_pass(self, memory: float | None) -> int:
-        """The number of samples that fit into the memory budget, given what the first one took."""
-        budget = _free_memory(self.model) if memory is None else memory * 2**30
-        return int(min(max(budget / self.bytes, 1), 10**6))
 
 
 def repeat(x: Any, times: int, rows: int) -> Any:

@@ -1,8 +1,9 @@
 """The result of `babn.predict`: samples of a model's output and what follows from them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -106,10 +107,6 @@ class Prediction:
         Args:
             names: Names of the classes, to show instead of their numbers; not for regression.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingExtraError("to_pandas needs pandas: pip install pandas") from error
         number = self.activation == "identity" and self.probs.shape[-1] == 1
         if self.probs.ndim != 2 or not (number or self.activation == "softmax"):
             raise ConfigError(
@@ -119,7 +116,7 @@ class Prediction:
         low, high = self.interval().unbind(-1)
         if number:
             columns = {"value": self.probs[:, 0], "std": self.std[:, 0], "low": low, "high": high}
-            return pd.DataFrame({name: value.cpu().numpy() for name, value in columns.items()})
+            return data_frame(columns)
         chosen = self.probs.argmax(-1).tolist()
         columns = {
             "probability": self.probs.amax(-1),
@@ -129,7 +126,7 @@ class Prediction:
             "entropy": self.entropy,
             "mutual_information": self.mutual_information,
         }
-        frame = pd.DataFrame({name: value.cpu().numpy() for name, value in columns.items()})
+        frame = data_frame(columns)
         frame.insert(0, "label", chosen if names is None else [names[i] for i in chosen])
         return frame
 
@@ -238,3 +235,22 @@ def two_most_probable(probs: Float[Tensor, "*batch label"]) -> Int[Tensor, "*bat
     first = probs.argmax(-1, keepdim=True)
     second = probs.scatter(-1, first, -torch.inf).argmax(-1, keepdim=True)
     return torch.cat([first, second], -1)
+
+
+def rows_at(index: Any, count: int) -> Any:
+    """An index that keeps the batch dimension: an integer becomes a slice of one row."""
+    if not isinstance(index, Integral):
+        return index
+    row = int(index) + count if int(index) < 0 else int(index)
+    if not 0 <= row < count:
+        raise IndexError(f"index {index} is out of range for {count} examples")
+    return slice(row, row + 1)
+
+
+def data_frame(columns: Mapping[str, Tensor]) -> Any:
+    """A data frame of pandas with the given columns."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise MissingExtraError("to_pandas needs pandas: pip install pandas") from error
+    return pd.DataFrame({name: values.cpu().numpy() for name, values in columns.items()})

@@ -1,13 +1,11 @@
 """Settings of predictions that are stored in a converted model."""
 
-import math
-from numbers import Real
 
 import torch
 from torch import Tensor, nn
 
 from babn.conversion.state import belief_states
-from babn.errors import ConfigError
+from babn.validation import check_at_least
 
 
 def set_temperature(model: nn.Module, temperature: float) -> None:
@@ -15,8 +13,7 @@ def set_temperature(model: nn.Module, temperature: float) -> None:
 
     Calls of the model itself and training ignore it.
     """
-    if not 0 < temperature < math.inf:
-        raise ConfigError(f"temperature={temperature!r} is not possible. Give a number above 0.")
+    check_at_least("temperature", temperature, 0.0, strictly=True)
     for state in belief_states(model):
         state.temperature.fill_(temperature)
 
@@ -32,8 +29,7 @@ def set_noise_level(model: nn.Module, level: float) -> None:
     The posterior mean and training ignore it. `babn.tune_noise` finds the level on development
     data.
     """
-    if isinstance(level, bool) or not isinstance(level, Real) or not 0 <= level < math.inf:
-        raise ConfigError(f"level={level!r} is not possible. Give a number from 0 on.")
+    check_at_least("level", level, 0.0)
     for state in belief_states(model):
         state.set_level(float(level))
 
@@ -49,8 +45,7 @@ def set_residual(model: nn.Module, residual: float) -> None:
     It is in the units of the prediction. `predict` passes it on to the prediction, whose `std` and
     `interval` include it. `babn.tune_noise` fits it to development data; 0 ignores it.
     """
-    if not 0 <= residual < math.inf:
-        raise ConfigError(f"residual={residual!r} is not possible. Give a number from 0 on.")
+    check_at_least("residual", residual, 0.0)
     for state in belief_states(model):
         state.residual.copy_(residual / state.output_scale)
 

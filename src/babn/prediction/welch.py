@@ -24,16 +24,9 @@ def welch_p_value(
     if n < 2:
         return torch.full(a.shape[1:], float("nan"), dtype=torch.float64, device=a.device)
     va, vb = a.var(0) / n, b.var(0) / n
-    gap = a.mean(0) - b.mean(0)
-    spread = va + vb
+    degrees = (va + vb).square() * (n - 1) / (va.square() + vb.square()).clamp(min=_TINY)
     size = torch.maximum(a.abs().amax(0), b.abs().amax(0))
-    flat = spread <= (1e-15 * size).square()
-    spread = spread.masked_fill(flat, 1.0)
-    degrees = spread.square() * (n - 1) / (va.square() + vb.square()).clamp(min=_TINY)
-    degrees = degrees.masked_fill(flat, 1.0)
-    t_squared = gap.square() / spread
-    p = regularized_beta(degrees / (degrees + t_squared), degrees / 2, torch.full_like(gap, 0.5))
-    return torch.where(flat, (gap.abs() <= 1e-15 * size).double(), p)
+    return _two_sided(a.mean(0) - b.mean(0), va + vb, degrees, size)
 
 
 def paired_p_value(gaps: Float[Tensor, "pair *shape"]) -> Float[Tensor, "*shape"]:
@@ -48,12 +41,17 @@ def paired_p_value(gaps: Float[Tensor, "pair *shape"]) -> Float[Tensor, "*shape"
     n = gaps.shape[0]
     if n < 2:
         return torch.full(gaps.shape[1:], float("nan"), dtype=torch.float64, device=gaps.device)
-    mean, spread = gaps.mean(0), gaps.var(0) / n
-    flat = spread <= (1e-15 * gaps.abs().amax(0)).square()
-    t_squared = mean.square() / spread.masked_fill(flat, 1.0)
-    degrees = torch.full_like(mean, n - 1.0)
+    degrees = torch.full(gaps.shape[1:], n - 1.0, dtype=torch.float64, device=gaps.device)
+    return _two_sided(gaps.mean(0), gaps.var(0) / n, degrees, gaps.abs().amax(0))
+
+
+def _two_sided(mean: Tensor, variance: Tensor, degrees: Tensor, size: Tensor) -> Tensor:
+    """P-value of a mean of zero, given its variance; `size` is that of the largest sample."""
+    flat = variance <= (1e-15 * size).square()
+    degrees = degrees.masked_fill(flat, 1.0)
+    t_squared = mean.square() / variance.masked_fill(flat, 1.0)
     p = regularized_beta(degrees / (degrees + t_squared), degrees / 2, torch.full_like(mean, 0.5))
-    return torch.where(flat, (mean == 0).double(), p)
+    return torch.where(flat, (mean.abs() <= 1e-15 * size).double(), p)
 
 
 def regularized_beta(

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from babn.cli._errors import CommandError
 from babn.cli._progress import Bars
+from babn.cli._rich_tables import plain_table
 from babn_paper.attacks.attack_table import TASKS, attack_table, descriptions, write_attack_table
 from babn_paper.attacks.many_attacks import attack_many
 from babn_paper.attacks.plan import RECIPES, Recipe
@@ -23,7 +24,6 @@ from babn_paper.cli._grids import (
     run_grids,
     run_missing,
 )
-from babn_paper.cli._terminal_tables import plain_table
 from babn_paper.experiments.grids import Grid, select_tasks, table_grid
 from babn_paper.experiments.quick import quick
 

@@ -1,12 +1,12 @@
 """Tables in the terminal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as TerminalTable
 
+from babn.cli._rich_tables import empty_table, plain_table
 from babn.evaluation.tables import Table
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.result_tables import MODE, NONE
@@ -30,29 +30,6 @@ SEPARATOR, LINE_SEPARATOR = " / ", " /\n"
 
 GAP = 2
 """Spaces between columns."""
-
-
-def empty_table() -> TerminalTable:
-    """A table without columns, in the style of all commands."""
-    return TerminalTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-
-
-def plain_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1
-) -> TerminalTable:
-    """A table whose first columns hold text and whose other columns hold numbers.
-
-    Args:
-        columns: The headings.
-        rows: Cells of each row.
-        texts: Number of text columns.
-    """
-    made = empty_table()
-    for i, name in enumerate(columns):
-        made.add_column(name, justify="left" if i < texts else "right", no_wrap=i < texts)
-    for row in rows:
-        made.add_row(*row)
-    return made
 
 
 def fitted(table: Table, width: int) -> TerminalTable:

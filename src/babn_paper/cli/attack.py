@@ -72,9 +72,9 @@ def attack(
 
 
 def _print(console: Any, attacked: list[Any]) -> None:
+    from babn.cli._rich_tables import plain_table
     from babn_paper.attacks.attack_page import resource_lines
     from babn_paper.attacks.attack_records import shown_numbers
-    from babn_paper.cli._terminal_tables import plain_table
 
     shown = {each.plan.threat: shown_numbers(each.summary) for each in attacked}
     names = dict.fromkeys(name for values in shown.values() for name in values)

@@ -55,10 +55,10 @@ def compare_methods(
 
     from babn.cli._progress import Bars
     from babn.files import replace_text
-    from babn.methods.catalogue import find_methods, is_installed
     from babn.validation import check_count
     from babn_paper.experiments.config_files import parse_overrides
     from babn_paper.experiments.method_comparison import OwnTextComparison
+    from babn_paper.method_comparison.method_catalogue import find_methods, is_installed
 
     check_count("seeds", seeds)
     flags = {

@@ -14,15 +14,15 @@ from babn.errors import ConfigError, DataError
 from babn.evaluation.tables import Table
 from babn.files import make_folder, read_object, replace_text
 from babn.methods import Method, Models
-from babn.methods.catalogue import shortened
-from babn.methods.run import OUTSIDE, Result, compare_methods
-from babn.methods.table import NEAR, comparison_table
-from babn.methods.texts import Texts, text_problem
 from babn.progress import Progress
 from babn.training.fine_tuning import Recipe
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.models import load_model
 from babn_paper.experiments.own_data import own_experiment
+from babn_paper.method_comparison.comparison_runs import OUTSIDE, Result, compare_methods
+from babn_paper.method_comparison.interval_table import NEAR, comparison_table
+from babn_paper.method_comparison.method_catalogue import shortened
+from babn_paper.method_comparison.text_problem import Texts, text_problem
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.own.files import FILES, held_out_keys
 from babn_paper.tasks.own.sources import read_source

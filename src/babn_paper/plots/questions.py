@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from babn.plots.map_values import Shading, choose, mean_shading, spread_shading
-from babn.plots.pictures import as_picture, corners, faded
-from babn.plots.regions import outline, paint
+from babn.plots.attention_panels import Shading, choose, mean_shading, spread_shading
+from babn.plots.regions import as_picture, corners, faded, outline, paint
 from babn.plots.sizes import DOUBLE
 from babn.plots.style import BLUE, PALE, arranged, drawing, in_percent, line_look, new_figure
 from babn.plots.tokens import readable

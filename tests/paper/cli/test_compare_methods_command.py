@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from babn.cli._app import app
-from babn.methods import catalogue
+from babn_paper.method_comparison import method_catalogue as catalogue
 
 METHODS = ("deterministic", "MC dropout + TS", "BABN, not trained")
 

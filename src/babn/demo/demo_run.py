@@ -11,13 +11,13 @@ from torch import nn
 import babn
 from babn.data import intents
 from babn.demo import choices, models
-from babn.demo.evaluation import Texts, predictions, score
 from babn.demo.examples import choose_examples
-from babn.demo.outcome import Outcome, Row, Settings
-from babn.demo.training import Recipe, fine_tune
+from babn.demo.models import fine_tune
+from babn.demo.outcome import Outcome, Row, Settings, Texts, predictions, score
 from babn.errors import BabnWarning
 from babn.evaluation.comparison import Difference
 from babn.progress import Progress
+from babn.training.fine_tuning import Recipe
 
 SOFTMAX, SCALED, DROPOUT = "softmax", "softmax, temperature", "softmax, MC dropout"
 UNTRAINED, TRAINED = "BABN, no training", "BABN, trained"

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from babn.demo.examples import SAMPLES, Example
+from babn.demo.examples import SAMPLES
 from babn.demo.models import Source
-from babn.demo.outcome import Outcome, Row
-from babn.demo.training import Recipe
+from babn.demo.outcome import Example, Outcome, Row
 from babn.evaluation.comparison import Difference
+from babn.training.fine_tuning import Recipe
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Column:
 
     Attributes:
         name: Its heading.
-        field: The field of `Scores`, or `"level"` of the row.
+        field: The key of `Scores`, or `"level"` of the row.
         goal: Which way is better, if there is one.
         meaning: Its meaning, for someone new to it.
     """
@@ -32,7 +32,7 @@ class Column:
 
     def show(self, row: Row) -> str:
         """A row's number as text."""
-        value = row.level if self.field == "level" else getattr(row.scores, self.field)
+        value = row.level if self.field == "level" else row.scores[self.field]
         if value is None:
             return "-"
         decimals = {"level": 2, "nll": 3}
@@ -113,10 +113,11 @@ def _change(name: str, difference: Difference) -> str:
 
 def detection(outcome: Outcome) -> str:
     """How well BABN detects out-of-scope texts, beside softmax."""
-    softmax, ours = outcome.rows[0], [row for row in outcome.rows if row.level is not None]
-    shown = (f"{row.name} {percent(row.scores.outside_entropy)}" for row in (softmax, *ours))
-    best = max(row.scores.outside_entropy for row in ours)
-    verdict = "at least as well as" if best >= softmax.scores.outside_entropy else "less well than"
+    ours = [row for row in outcome.rows if row.level is not None]
+    found = {row.name: row.scores["outside_entropy"] or 0.0 for row in (outcome.rows[0], *ours)}
+    shown = (f"{name} {percent(each)}" for name, each in found.items())
+    softmax, *others = found.values()
+    verdict = "at least as well as" if max(others) >= softmax else "less well than"
     return (
         f"BABN detects out-of-scope texts {verdict} softmax (AUROC by entropy: {'; '.join(shown)})"
     )

@@ -4,16 +4,17 @@ import sys
 from pathlib import Path
 
 import pytest
-import small_problem
 import torch
-from small_problem import OUTSIDE, TEST
 from torch import nn
 
+import small_problem
 from babn.errors import MissingExtraError
 from babn.methods import SOFTMAX, Deterministic, Models
-from babn.methods.heads import features, find_head, load_features, save_features
 from babn.methods.interface import labels_of
-from babn.methods.laplace import LastLayerLaplace, fit_laplace
+from babn_paper.method_comparison.laplace import LastLayerLaplace, fit_laplace
+from babn_paper.method_comparison.last_layer import features, find_head
+from babn_paper.method_comparison.saved_features import load_features, save_features
+from small_problem import OUTSIDE, TEST
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from babn.errors import MissingExtraError
 from babn.methods.basic import SAMPLES
-from babn.methods.heads import features, find_head
 from babn.methods.interface import TunedMethod, labels_of
-from babn.methods.models import SOFTMAX, Batches, Models, Variant
+from babn.methods.trained_models import Batches, Models
 from babn.prediction.predict import following_seed
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison.last_layer import features, find_head
 
 VARIANCES = (0.0, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 10.0)
 """Prior variances of the weights that are tried; 0 keeps the trained weights."""
@@ -42,13 +42,9 @@ la.fit(train_loader)
 la.optimize_prior_precision(method="gridsearch", val_loader=development_loader)
 probs = la(batch)"""
 
-    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
-        """The deterministic model."""
-        return [(SOFTMAX, seed)]
-
     def predictor(self, models: Models, seed: int) -> Callable[[float, Batches], Prediction]:
         """Samples of the last layer's outputs."""
-        model = models.get(SOFTMAX, seed)
+        model = models.get(self.variant, seed)
         _, head = find_head(model)
         known: dict[int, tuple[Batches, Tensor]] = {}  # keeps batches, so that ids stay theirs
 

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from babn.conversion.convert import convert
-from babn.methods.attention import RandomAttention
 from babn.methods.basic import sampled
-from babn.methods.heads import features, find_head
 from babn.methods.interface import TunedMethod, choose, labels_of
-from babn.methods.models import Batches, Models, Variant
+from babn.methods.trained_models import Batches, Models, Variant
 from babn.prediction.batches import device_of
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison.last_layer import features, find_head
+from babn_paper.method_comparison.random_attention import RandomAttention
 
 FACTORS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """Mean-field factors that are tried."""
@@ -184,10 +184,6 @@ class Sngp(TunedMethod):
     code: ClassVar[str] = """add_sngp(model)  # before training
 fit_gp(model, training_batches).factor = factor
 probs = model(**batch).logits.softmax(-1)"""
-
-    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
-        """One model."""
-        return [(self.variant, seed)]
 
     def predictor(self, models: Models, seed: int) -> Callable[[float, Batches], Prediction]:
         """Logits by a mean-field factor, after the covariance is computed."""

@@ -4,17 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
-import small_problem
 import torch
-from small_problem import OUTSIDE, TEST
 
+import small_problem
 from babn import metrics
 from babn.methods import Deterministic, McDropout, Method, Models
 from babn.methods.interface import labels_of
-from babn.methods.run import Result, _of_sets, compare_methods, evaluate
-from babn.methods.scores import Scores
-from babn.methods.table import NEAR, comparison_table
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison.comparison_runs import Result, _of_sets, compare_methods, evaluate
+from babn_paper.method_comparison.example_scores import Scores
+from babn_paper.method_comparison.interval_table import NEAR, comparison_table
+from small_problem import OUTSIDE, TEST
 
 TESTS = {"test": TEST, "outside": OUTSIDE}
 METHODS: list[Method] = [

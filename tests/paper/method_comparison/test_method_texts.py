@@ -8,12 +8,12 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
 from babn.methods import SOFTMAX, Models, Problem, Variant
-from babn.methods import texts as module
-from babn.methods.adapters import MONTECLORA, RANDOM_LORA
 from babn.methods.interface import labels_of
-from babn.methods.texts import Texts, text_problem
 from babn.text.word_tokenizer import word_tokenizer
 from babn.training.fine_tuning import Recipe
+from babn_paper.method_comparison import text_problem as module
+from babn_paper.method_comparison.adapters import MONTECLORA, RANDOM_LORA
+from babn_paper.method_comparison.text_problem import Texts, text_problem
 
 WORDS = ("wake me early", "play a song at six", "wake", "play some music")
 DATA = Texts(WORDS * 3, (0, 1, 0, 1) * 3)

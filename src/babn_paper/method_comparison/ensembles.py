@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from babn.evaluation.predictions import ensemble
 from babn.methods.interface import Fitted, Method, choose, labels_of
-from babn.methods.models import Batches, Models, Variant
+from babn.methods.trained_models import Batches, Models, Variant
 from babn.prediction.result import Prediction
 
 APART = 1000

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from babn.demo.choices import BINS
-from babn.demo.examples import Example
-from babn.demo.outcome import Outcome
-from babn.demo.page import AUTHOR, page
+from babn.demo.demo_page import AUTHOR, page
+from babn.demo.outcome import Example, Outcome
 from babn.evaluation.html_pages import check_target
 
 PAGE, NUMBERS = "index.html", "results.json"
@@ -43,9 +42,7 @@ def numbers(outcome: Outcome, versions: dict[str, str]) -> dict[str, Any]:
             "ambiguous": len(outcome.texts.ambiguous),
         },
         "bins": BINS,
-        "rows": [
-            {"name": row.name, "level": row.level, **asdict(row.scores)} for row in outcome.rows
-        ],
+        "rows": [{"name": row.name, "level": row.level, **row.scores} for row in outcome.rows],
         "differences": {
             row: {name: {**asdict(each), "verdict": each.verdict} for name, each in found.items()}
             for row, found in outcome.differences.items()

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from babn.evaluation.resampling import draw
 from babn.evaluation.tables import Table
-from babn.methods.run import Result
-from babn.methods.scores import LOWER_IS_BETTER
+from babn_paper.method_comparison.comparison_runs import Result
+from babn_paper.method_comparison.example_scores import LOWER_IS_BETTER
 
 RESAMPLES = 200
 """Bootstrap resamples of the intervals."""

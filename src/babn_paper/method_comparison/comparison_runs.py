@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
 
 from babn import metrics
 from babn.errors import BabnWarning
 from babn.evaluation.decisions import fit_conformal
 from babn.files import make_folder, read_object, replace_text
 from babn.methods.interface import Fitted, Method, labels_of
-from babn.methods.models import SOFTMAX, Batches, Models, plain
-from babn.methods.scores import Scores
+from babn.methods.trained_models import SOFTMAX, Batches, Models, plain
 from babn.prediction.result import Prediction
 from babn.progress import NoProgress, Progress
 from babn.tensor_files import read_tensors, write_tensors
+from babn_paper.method_comparison.example_scores import Scores
 
 COVERAGE = 0.95
 """Probability with which conformal sets hold the right class."""
@@ -134,21 +132,11 @@ def _of_sets(
         return {}
     order = torch.randperm(len(labels[first]), generator=torch.Generator().manual_seed(0))
     fitted, rest = order.chunk(2)
-    conformal = fit_conformal(_rows(found[first], fitted), labels[first][fitted], coverage=COVERAGE)
-    parts = {**found, first: _rows(found[first], rest)}
+    conformal = fit_conformal(found[first][fitted], labels[first][fitted], coverage=COVERAGE)
+    parts = {**found, first: found[first][rest]}
     labels[first] = labels[first][rest]
-    return {name: _set_measures(conformal.sets(parts[name]), labels[name]) for name in parts}
-
-
-def _rows(found: Prediction, rows: Int[Tensor, "row"]) -> Prediction:
-    return Prediction(found.sample_logits[:, rows])
-
-
-def _set_measures(
-    sets: Bool[Tensor, "example label"], labels: Int[Tensor, "example"]
-) -> dict[str, float]:
-    held = sets.gather(-1, labels[:, None]).double()
-    return {"set size": float(sets.sum(-1).double().mean()), "coverage": float(held.mean())}
+    measured = {name: conformal.evaluate(parts[name], labels[name]) for name in parts}
+    return {n: {"set size": m["size"], "coverage": m["coverage"]} for n, m in measured.items()}
 
 
 def compare_methods(

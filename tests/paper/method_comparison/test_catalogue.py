@@ -1,21 +1,24 @@
-"""Methods of uncertainty on a tiny problem."""
+"""Every method of the catalogue on a tiny problem."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import small_problem
 import torch
-from small_problem import DEVELOPMENT, OUTSIDE, TEST
 
-from babn import metrics
+import small_problem
 from babn.errors import ConfigError
-from babn.methods import SOFTMAX, Deterministic, McDropout, Method, Models, Variant
-from babn.methods.catalogue import GROUPS, find_methods, is_installed, shortened
-from babn.methods.ensembles import Ensemble
-from babn.methods.interface import choose, labels_of
+from babn.methods import Deterministic, Method, Models, Variant
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison.ensembles import Ensemble
+from babn_paper.method_comparison.method_catalogue import (
+    GROUPS,
+    find_methods,
+    is_installed,
+    shortened,
+)
+from small_problem import OUTSIDE, TEST
 
 QUICK = ("deterministic", "MC dropout", "Laplace", "BABN, not trained", "ensemble", "SNGP", "PVeRA")
 """Methods that the quick tests fit; the thorough ones fit all."""
@@ -61,40 +64,6 @@ def test_one_training_serves_all_methods_without_their_own(tmp_path: Path) -> No
     assert small_problem.trained == [("softmax", 1)]
 
 
-def test_trained_models_are_kept_in_the_folder(tmp_path: Path) -> None:
-    before = Models(small_problem.problem(), tmp_path)
-    weights = before.get(SOFTMAX, 0).state_dict()
-    small_problem.trained.clear()
-    after = Models(small_problem.problem(), tmp_path)
-    torch.testing.assert_close(after.get(SOFTMAX, 0).state_dict(), weights)
-    assert small_problem.trained == []
-    assert after.seconds(SOFTMAX, 0) == before.seconds(SOFTMAX, 0) > 0
-
-
-@pytest.mark.parametrize(
-    "method", [Deterministic("plain"), McDropout("dropout", samples=4, candidates=(0.0, 0.2))]
-)
-def test_temperature_improves_the_likelihood_of_development_data(
-    method: Any, models: Models
-) -> None:
-    labels = labels_of(DEVELOPMENT)
-    plain, scaled = (
-        replace(method, temperature=chosen).fit(models, 0).predict(DEVELOPMENT)
-        for chosen in (False, True)
-    )
-    assert metrics.accuracy(plain.probs, labels) > 0.5
-    assert metrics.nll(scaled.probs, labels) <= metrics.nll(plain.probs, labels) + 1e-6
-
-
-def test_noise_changes_what_samples_say(models: Models) -> None:
-    dropout = McDropout("MC dropout", candidates=(0.0, 0.3), samples=4)
-    predict = dropout.predictor(models, 0)
-    assert predict(0.3, TEST).mutual_information.max() > 1e-3
-    torch.testing.assert_close(
-        predict(0.0, TEST).probs, Deterministic("plain").fit(models, 0).predict(TEST).probs
-    )
-
-
 def test_members_of_an_ensemble_differ_and_ensembles_share_none(models: Models) -> None:
     plain = Ensemble("ensemble", Deterministic("member"), size=2)
     fitted = plain.fit(models, 0)
@@ -120,17 +89,6 @@ def test_ensembles_join_members_with_and_without_samples(models: Models) -> None
 
     joined = Ensemble("joined", Fixed(), size=2).fit(models, 0).predict(TEST)
     assert joined.sample_logits.mean() == 0.5
-
-
-def test_choice_keeps_accuracy() -> None:
-    """The second setting has the lower NLL and the lower accuracy; the third keeps it."""
-    labels = torch.tensor([0, 0, 0, 1])
-    right = torch.tensor([[9.0, 0], [9, 0], [9, 0], [9, 0]])
-    worse = torch.tensor([[0.1, 0], [0.1, 0], [0, 0.1], [0.1, 0]])
-    trials = {0.0: Prediction(right[None]), 1.0: Prediction(worse[None])}
-    assert choose(trials, labels, temperature=False) == (0.0, 1.0)
-    trials[2.0] = Prediction(right[None] / 5)
-    assert choose(trials, labels, temperature=False) == (2.0, 1.0)
 
 
 def test_methods_are_found_by_name_and_by_group() -> None:

@@ -11,7 +11,7 @@ from babn.conversion.convert import convert
 from babn.errors import MissingExtraError
 from babn.methods.basic import SAMPLES, sampled, set_dropout
 from babn.methods.interface import TunedMethod
-from babn.methods.models import Batches, Models, Variant
+from babn.methods.trained_models import Batches, Models, Variant
 from babn.prediction.result import Prediction
 
 RATE = 10.0
@@ -97,10 +97,6 @@ class RandomAdapter(TunedMethod):
 model.train()
 with torch.no_grad():
     probs = torch.stack([model(**batch).logits.softmax(-1) for _ in range(20)]).mean(0)"""
-
-    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
-        """One model."""
-        return [(self.variant, seed)]
 
     def passes(self, setting: float) -> int:
         """One pass for each sample."""

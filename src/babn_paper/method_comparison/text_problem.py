@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import DataCollatorWithPadding
 
-from babn.methods.models import Batches, Problem, Variant
+from babn.methods.trained_models import Batches, Problem, Variant
 from babn.prediction.batches import Text, text_batches
 from babn.training.fine_tuning import Recipe, fine_tune
 

@@ -3,17 +3,17 @@
 from typing import Any
 
 import pytest
-import small_problem
 import torch
-from small_problem import DEVELOPMENT, TEST, TRAINING
 from torch import nn
 
 import babn
+import small_problem
 from babn.methods import Deterministic, McDropout
-from babn.methods.adapters import PVERA, RandomAdapter
-from babn.methods.attention import RandomAttention
-from babn.methods.ensembles import Ensemble
-from babn.methods.sngp import SNGP, Sngp, add_sngp, fit_gp
+from babn_paper.method_comparison.adapters import PVERA, RandomAdapter
+from babn_paper.method_comparison.ensembles import Ensemble
+from babn_paper.method_comparison.random_attention import RandomAttention
+from babn_paper.method_comparison.sngp import SNGP, Sngp, add_sngp, fit_gp
+from small_problem import DEVELOPMENT, TEST, TRAINING
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,20 @@
 import math
 
 import pytest
-import small_problem
 import torch
-from small_problem import TRAINING
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+import small_problem
 from babn.methods import Models
-from babn.methods.sngp import SNGP, BoundedSpectralNorm, RandomFeatureGP, add_sngp, fit_gp
+from babn_paper.method_comparison.sngp import (
+    SNGP,
+    BoundedSpectralNorm,
+    RandomFeatureGP,
+    add_sngp,
+    fit_gp,
+)
+from small_problem import TRAINING
 
 WIDTH = 6
 

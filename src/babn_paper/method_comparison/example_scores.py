@@ -7,7 +7,7 @@ from torch import Tensor
 
 from babn import metrics
 from babn.methods.interface import labels_of
-from babn.methods.models import Batches
+from babn.methods.trained_models import Batches
 from babn.metrics.calibration_error import bin_index, cell_sums, largest_gap, mean_gap
 from babn.metrics.inputs import examples
 from babn.metrics.scores import correctness, negative_log_probs

@@ -9,7 +9,10 @@ from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.conversion.convert import convert
 from babn.errors import ConfigError, nearest
-from babn.methods.adapters import (
+from babn.methods.basic import Deterministic, McDropout
+from babn.methods.interface import Method
+from babn.methods.trained_models import Variant
+from babn_paper.method_comparison.adapters import (
     LORA,
     MONTECLORA,
     PVERA,
@@ -17,13 +20,10 @@ from babn.methods.adapters import (
     RandomAdapter,
     merge_and_convert,
 )
-from babn.methods.attention import RandomAttention, attention
-from babn.methods.basic import Deterministic, McDropout
-from babn.methods.ensembles import Ensemble
-from babn.methods.interface import Method
-from babn.methods.laplace import LastLayerLaplace
-from babn.methods.models import Variant
-from babn.methods.sngp import NoisySngp, Sngp
+from babn_paper.method_comparison.ensembles import Ensemble
+from babn_paper.method_comparison.laplace import LastLayerLaplace
+from babn_paper.method_comparison.random_attention import RandomAttention, attention
+from babn_paper.method_comparison.sngp import NoisySngp, Sngp
 
 SMOOTHED = Variant("label smoothing", label_smoothing=0.1)
 BAM = attention("BAM", BamConfig())

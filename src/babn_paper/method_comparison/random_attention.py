@@ -13,7 +13,7 @@ from babn.evaluation.noise_tuning import tune_noise
 from babn.evaluation.temperature_scaling import fit_temperature
 from babn.methods.basic import SAMPLES
 from babn.methods.interface import Fitted, Method, labels_of
-from babn.methods.models import SOFTMAX, Batches, Models, Variant
+from babn.methods.trained_models import SOFTMAX, Batches, Models, Variant
 from babn.prediction.batches import device_of, placed_batches
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
@@ -47,10 +47,6 @@ class RandomAttention(Method):
     code: ClassVar[str] = """babn.convert(model)
 babn.tune_noise(model, development_batches)
 probs = babn.predict(model, batch).probs"""
-
-    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
-        """One model."""
-        return [(self.variant, seed)]
 
     def model(self, models: Models, seed: int) -> nn.Module:
         """The trained model with random attention."""
