@@ -1,6 +1,5 @@
 """Settings of predictions that are stored in a converted model."""
 
-
 import torch
 from torch import Tensor, nn
 
