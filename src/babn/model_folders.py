@@ -176,7 +176,8 @@ def find_folder(name: str | Path, patterns: Sequence[str], **settings: Any) -> P
 
         return Path(snapshot_download(str(name), allow_patterns=list(patterns), **settings))
     except Exception as error:  # of many kinds: no network, no access, no such model
+        first = (str(error).strip() or type(error).__name__).splitlines()[0].removeprefix("Got: ")
         raise FormatError(
             f"{name} does not exist as a folder, and cannot be fetched from the hub "
-            f"({one_line(error)[:200]}). Check the name."
+            f"({first.rstrip('.')[:200]}). Check the name."
         ) from error

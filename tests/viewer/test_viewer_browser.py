@@ -84,6 +84,15 @@ def test_hovered_words_show_the_numbers_of_attention(opened: Open, model: Any) -
     assert page.locator(".queries .word.here").get_attribute("data-index") == "0"
 
 
+def test_samples_without_noise_are_explained(opened: Open) -> None:
+    model = classifier()
+    babn.set_noise_level(model, 0)
+    shown = opened(html_of(model, TEXT)).locator(".prediction").inner_text()
+    assert "little or no attention noise" in shown and "Each dot" not in shown
+    babn.set_noise_level(model, 1)
+    assert "Each dot" in opened(html_of(model, TEXT)).locator(".prediction").inner_text()
+
+
 def test_everything_is_reached_by_the_keyboard(opened: Open, model: Any) -> None:
     page = opened(html_of(model, TEXT))
     expected = babn.attention_maps(model, batch_of(model))[2]

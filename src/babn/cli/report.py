@@ -31,4 +31,4 @@ def report(
     import babn
 
     page = babn.report(runs, out, title=title, baseline=baseline, part=part, force=force)
-    print(f"{page}, and its tables and figures beside it")
+    print(f"Wrote {page}, with its tables and figures beside it. Open it in a browser.")

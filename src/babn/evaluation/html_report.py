@@ -101,7 +101,7 @@ def _figures(evaluations: Sequence[Evaluation], bins: int) -> dict[str, Any]:
     predictions, labels = {e.method: e.prediction for e in first}, evaluations[0].labels
     figures = {
         "reliability": plots.reliability_diagram(predictions, labels, bins=bins, size=plots.DOUBLE),
-        "risk-coverage": plots.risk_coverage(predictions, labels, size=plots.SINGLE * 1.4),
+        "risk-coverage": plots.risk_coverage(predictions, labels, size=plots.DOUBLE),
     }
     outside = {e.method: (e.prediction.entropy, e.outside.entropy) for e in first if e.outside}
     if outside:

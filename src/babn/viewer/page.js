@@ -462,10 +462,14 @@ function makePrediction(column, prediction) {
   column.find(".unsure").replaceChildren(...(value ? [] : uncertainty(prediction)));
 }
 
+function shortened(x) {
+  return x.toFixed(Math.abs(x) < 100 ? 3 : 1);
+}
+
 function addBar(bars, prediction, i, place, value) {
   const track = element("div", "track"), fill = element("div", "fill");
   const label = value
-    ? `${prediction.mean[i].toFixed(3)} ± ${prediction.std[i].toFixed(3)}`
+    ? `${shortened(prediction.mean[i])} ± ${shortened(prediction.std[i])}`
     : `${(100 * prediction.mean[i]).toFixed(0)} % ± ${(100 * prediction.std[i]).toFixed(1)}`;
   fill.style.width = place(prediction.mean[i]);
   const dots = prediction.samples.map((sample) => {
@@ -481,6 +485,9 @@ function addBar(bars, prediction, i, place, value) {
 
 function verdict(prediction, order) {
   const count = prediction.samples.length, first = order[0];
+  if (count > 1 && prediction.std.every((x) => x === 0)) {
+    return `All ${count} samples of attention give the same prediction: the model has little or no attention noise.`;
+  }
   const dots = `Each dot is one of ${count} samples of attention; ± is their standard deviation.`;
   if (prediction.kind !== "softmax" || order.length < 2) return dots;
   const agree = prediction.samples.filter((sample) => sample.every((x, i) => i === first || x <= sample[first])).length;

@@ -80,6 +80,11 @@ def tune_noise(
         markup=False,
         soft_wrap=True,
     )
+    if not found.level:
+        console.print(
+            "At level 0 there is no noise: samples agree, and babn view shows no uncertainty.",
+            style="dim",
+        )
     if examples < FEW:
         console.print(
             f"{examples} examples determine them poorly; give more development data.", style="dim"
