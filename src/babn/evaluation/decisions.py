@@ -104,7 +104,8 @@ def fit_abstention(
     wrong = _wrong(prediction, labels)
     values, order = uncertainty(prediction, score).double().cpu().sort(stable=True)
     errors = wrong[order].cumsum(0)
-    ends = _ends(values)
+    # Examples with equal uncertainty are answered together, up to the last of them.
+    ends = (values.unique_consecutive(return_counts=True)[1].cumsum(0) - 1).tolist()
     total = len(values)
     found = Abstention(-math.inf, score, 0.0, 0.0, 0.0)
     shares = [coverage or 1.0]
@@ -146,13 +147,6 @@ def _wrong(prediction: Prediction, labels: Tensor) -> Int[Tensor, "example"]:
             "label for each."
         )
     return (prediction.probs.argmax(-1).cpu() != labels.cpu()).long()
-
-
-def _ends(values: Float[Tensor, "example"]) -> list[int]:
-    """The last index of each run of equal values, since equal examples are answered together."""
-    last = torch.ones(len(values), dtype=torch.bool)
-    last[:-1] = values[1:] > values[:-1]
-    return last.nonzero().flatten().tolist()
 
 
 def risk_bound(errors: int, count: int, failure: float) -> float:
