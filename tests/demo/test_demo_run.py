@@ -92,7 +92,7 @@ def test_output_names_the_page_and_explains_every_column(quick: tuple[str, Path]
         assert re.search(rf"^{re.escape(column.name)} +{column.meaning[:20]}", output, re.MULTILINE)
 
 
-def test_page_needs_nothing_but_itself(quick: tuple[str, Path]) -> None:
+def test_page_has_no_external_references(quick: tuple[str, Path]) -> None:
     text = (quick[1] / PAGE).read_text(encoding="utf-8")
     assert len(text.encode()) < 500_000
     # Figures name the namespaces of SVG, and refer to their own parts.
@@ -137,7 +137,7 @@ def test_differences_agree_with_the_rows(results: dict) -> None:
             assert difference["value"] == pytest.approx(rows[row][name] - rows[SOFTMAX][name])
 
 
-def test_examples_say_how_certain_they_are(results: dict) -> None:
+def test_examples_have_their_uncertainty(results: dict) -> None:
     sure, unsure = results["examples"]
     assert (sure["kind"], unsure["kind"]) == ("sure", "unsure")
     assert len(sure["tokens"]) == len(unsure["tokens"])

@@ -17,7 +17,7 @@ from babn.evaluation.map_content import (
 ALL = torch.ones(2, 4, 5, dtype=torch.bool)
 
 
-def test_maps_of_position_alone_are_found_out() -> None:
+def test_maps_that_depend_on_position_alone_are_detected() -> None:
     torch.manual_seed(0)
     by_position = torch.randn(1, 2, 1, 5, dtype=torch.float64).expand(3, 2, 4, 5)
     assert explained_by_position(by_position, ALL) == pytest.approx(1)
@@ -90,7 +90,7 @@ def agreement(first: torch.nn.Module, second: torch.nn.Module) -> list[float]:
 
 
 @pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.thorough)])
-def test_maps_are_about_the_input_and_not_about_the_initialisation(training: bool) -> None:
+def test_maps_depend_on_the_input_and_not_on_the_initialisation(training: bool) -> None:
     first, second = (bert(babn.BeliefConfig(), seed) for seed in (1, 2))
     if training:
         first, second = fit(first), fit(second)

@@ -64,7 +64,7 @@ def test_p_values_are_those_of_the_prediction(seed: int) -> None:
 
 @patient
 @given(seeds)
-def test_a_larger_alpha_makes_more_answers_certain(seed: int) -> None:
+def test_a_larger_alpha_makes_more_predictions_certain(seed: int) -> None:
     samples, labels = sampled(seed), labels_for(seed, 50, 4)
     few, many = pavpu(samples, labels, 0.01), pavpu(samples, labels, 0.2)
     assert few.accurate_certain <= many.accurate_certain

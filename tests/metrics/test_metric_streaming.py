@@ -45,7 +45,7 @@ def test_one_update_gives_the_number_of_the_function(case: Case) -> None:
 
 
 @every_case
-def test_numbers_can_tell_right_from_wrong(case: Case) -> None:
+def test_expected_values_are_not_trivial(case: Case) -> None:
     """No case has a number that a metric could give by accident."""
     assert case.expected() not in (0, 1)
 

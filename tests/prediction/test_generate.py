@@ -90,7 +90,7 @@ def test_how_many_samples_share_a_pass_changes_nothing() -> None:
     torch.testing.assert_close(one.tokens.entropy, three.tokens.entropy)
 
 
-def test_seeds_decide() -> None:
+def test_seeds_determine_samples() -> None:
     model = CASES["llama"].converted(rho=0.02)
     drawn = {**FIXED_LENGTH, "do_sample": True}
     first, again, other = (babn.generate(model, prompts(), 2, s, **drawn) for s in (0, 0, 1))
@@ -126,7 +126,7 @@ def test_texts_of_different_lengths_are_padded() -> None:
     assert not found.texts.log_probs[~found.texts.seen].any()
 
 
-def test_without_doubt_there_is_no_information_to_gain() -> None:
+def test_without_noise_mutual_information_is_zero() -> None:
     model = babn.convert(CASES["gpt2"].model(), babn.SoftmaxConfig())
     found = babn.generate(model, prompts()["input_ids"], 3, **FIXED_LENGTH)
     assert found.tokens.mutual_information.max() < 1e-5
@@ -142,7 +142,7 @@ def test_more_noise_means_more_mutual_information() -> None:
     assert (informed.sequence_mutual_information > 3 * sure.sequence_mutual_information).all()
 
 
-def test_the_temperature_of_calibration_counts() -> None:
+def test_scores_are_divided_by_the_temperature() -> None:
     model = CASES["llama"].converted()
     before = babn.generate(model, prompts(), 2, texts=False, **FIXED_LENGTH).tokens
     babn.set_temperature(model, 4.0)
@@ -156,7 +156,7 @@ def test_training_mode_is_restored() -> None:
     assert model.training
 
 
-def test_what_cannot_be_done_is_said() -> None:
+def test_impossible_arguments_are_refused() -> None:
     model = CASES["llama"].converted()
     with pytest.raises(SamplesError, match="samples=0"):
         babn.generate(model, prompts(), 0)
