@@ -182,7 +182,7 @@ def test_verdicts(low: float, high: float, more_is_better: bool, verdict: str) -
 
 
 def made_row(name: str, shift: float, level: float | None) -> Row:
-    """A row whose out-of-scope texts are the less certain the larger the shift."""
+    """A row whose predictions for out-of-scope texts are less certain for larger shifts."""
     logits = torch.randn(4, 60, 3, generator=torch.Generator().manual_seed(0))
     kinds = (2 * logits, (2 - shift) * logits, logits)
     found = Predictions(*(babn.Prediction(kind) for kind in kinds))

@@ -124,7 +124,7 @@ def test_noise_per_key_of_one_query_is_a_bias() -> None:
 
 
 def saved_bytes(model: hf.LlamaForCausalLM, ids: torch.Tensor) -> int:
-    """What a training pass keeps for backward, parameters aside."""
+    """Bytes that a training pass keeps for backward, without parameters."""
     kept: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Saved answers."""
+"""Saved evaluations."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whether uncertainty maps are about the input."""
+"""Whether uncertainty maps depend on the input."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_agrees_with_a_plain_computation_where_pairs_are_masked() -> None:
 
 
 def bert(config: babn.MethodConfig, seed: int) -> BertForSequenceClassification:
-    """The same BERT each time, with other random numbers in what conversion adds."""
+    """The same BERT each time; the seed changes only the parameters that conversion adds."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32}
     model = BertForSequenceClassification(

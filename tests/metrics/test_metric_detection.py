@@ -1,4 +1,4 @@
-"""Finding foreign examples, held against scikit-learn and comparisons of all pairs."""
+"""Out-of-distribution detection, against scikit-learn and comparisons of all pairs."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Input from which no metric can be computed is refused in words that help."""
+"""Invalid inputs of metrics are refused with a remedy."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Accuracy, log likelihood and Brier score, held against scikit-learn."""
+"""Accuracy, log likelihood and Brier score, against scikit-learn."""
 
 import math
 

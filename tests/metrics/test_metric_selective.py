@@ -1,4 +1,4 @@
-"""Risk and coverage: worked examples, plain loops and what must hold."""
+"""Risk and coverage: worked examples, plain loops and properties."""
 
 from itertools import permutations
 

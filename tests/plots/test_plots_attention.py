@@ -1,4 +1,4 @@
-"""Attention figures: the right numbers, and labels that can be read whatever the tokens."""
+"""Attention figures: their numbers, and legible labels for any tokens."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Divergences and training curves over steps."""
+"""KL and training curves over steps."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Where a converted model looks, and how sure it is."""
+"""Attention maps: posterior mean weights and their relative std."""
 
 import pytest
 import torch

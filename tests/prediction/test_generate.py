@@ -33,7 +33,7 @@ def seed_of(sample: int, row: int, seed: int = 0) -> int:
 
 @torch.no_grad()
 def probabilities(model: Any, tokens: Tensor, seed: int) -> Tensor:
-    """Of the next token after each of one text, alone, at once and without padding."""
+    """Next-token probabilities of one text, in one pass without padding."""
     with overriding(model, mode="sample", fixed_noise=FixedNoise((seed,))):
         return model(input_ids=tokens[None]).logits[0].double().softmax(-1)
 
@@ -114,7 +114,7 @@ def test_beams_share_the_noise_of_their_prompt() -> None:
 
 
 def test_texts_of_different_lengths_are_padded() -> None:
-    """Some word that only some samples write is made the end of a text."""
+    """The end-of-text token is a word that only some samples generate."""
     model = CASES["llama"].converted(rho=0.01)
     free = babn.generate(model, prompts(), 4, **FIXED_LENGTH).texts.sequences[..., LENGTH:]
     differing = (free != free[:1]).any(0)[0].nonzero()[0, 0]
@@ -172,7 +172,7 @@ def test_impossible_arguments_are_refused() -> None:
 
 @pytest.mark.thorough
 def test_a_longer_text_than_any_before() -> None:
-    """Maps over heads have no maximum, and positions by rotation have none either."""
+    """Neither maps over heads nor rotary positions have a maximum length."""
     config = hf.LlamaConfig(**GROUPED | {"num_hidden_layers": 2})
     model = babn.convert(
         enlarge(hf.LlamaForCausalLM(config), 0.15), babn.BeliefConfig.pairs(upward="heads")

@@ -1,4 +1,4 @@
-"""A model is in evaluation mode while anyone asks it, and as it was before afterwards."""
+"""A model is in evaluation mode during predictions, and its modes are restored afterwards."""
 
 import threading
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from babn.prediction.modes import evaluating
 
 
 def made() -> nn.Module:
-    """A model in training, one part of which is not."""
+    """A model in training mode with one submodule in evaluation mode."""
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(), nn.Dropout()).train()
     model[3].eval()
     return model
@@ -28,7 +28,7 @@ DROPPING = [True, True, False, True, True]
 
 @contextmanager
 def another_thread(model: nn.Module, dropout: bool) -> Iterator[threading.Event]:
-    """Asks the model in another thread; sets the event as soon as it may, until the end."""
+    """Uses the model in another thread; sets the event once it has entered, until the end."""
     inside, leave = threading.Event(), threading.Event()
 
     def work() -> None:

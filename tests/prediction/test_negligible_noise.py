@@ -1,4 +1,4 @@
-"""The warning where all samples agree."""
+"""The warning if all samples agree."""
 
 import warnings
 from typing import Any

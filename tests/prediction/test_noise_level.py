@@ -1,4 +1,4 @@
-"""The level that the noise of predictions is multiplied by."""
+"""The level that multiplies the noise of predictions."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Samples of a converted model's answer."""
+"""Samples of a converted model's output."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,7 +52,7 @@ def test_another_seed_other_samples() -> None:
 
 
 def test_samples_and_examples_have_noise_of_their_own() -> None:
-    """Five copies of one text: no two of their answers are alike, in any sample."""
+    """Five copies of one text: no two of their outputs are alike, in any sample."""
     batch = {name: value[:1].repeat(5, 1) for name, value in words().items()}
     answers = samples_of(converted(), batch, samples=4).flatten(0, 1)
     gaps = (answers[:, None] - answers).abs().amax(-1) + torch.eye(20)

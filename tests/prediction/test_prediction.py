@@ -1,4 +1,4 @@
-"""What follows from samples, against numpy and scipy."""
+"""Statistics of samples, against numpy and scipy."""
 
 from dataclasses import replace
 

@@ -52,7 +52,7 @@ def painted(page: Any, chosen: str) -> None:
 
 
 def value(text: str) -> float:
-    """A number without its sign for percent."""
+    """A number without its percent sign."""
     return float(text.split()[0])
 
 
@@ -376,7 +376,7 @@ def test_512_tokens_respond(opened: Open) -> None:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[Any, str]]:
-    """A running `babn serve` and its address; a server that does not start tells why."""
+    """A running `babn serve` and its address; shows the output of a server that does not start."""
     command = [sys.executable, "-m", "babn", "serve", str(folder), "--port", "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as server:

@@ -1,4 +1,4 @@
-"""Clients that stall or go away: what becomes of their connections."""
+"""Connections of clients that stall or disconnect."""
 
 import json
 import logging
@@ -46,7 +46,7 @@ def port(served: tuple[Server, int], monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.fixture
 def complaints(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """What anybody has logged, uvicorn too, which keeps its lines to itself."""
+    """All log records, including those of uvicorn, which does not propagate them."""
     logging.getLogger("uvicorn").addHandler(caplog.handler)
     yield caplog
     logging.getLogger("uvicorn").removeHandler(caplog.handler)

@@ -1,4 +1,4 @@
-"""Bytes that stand for attention."""
+"""Packing of attention into bytes."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The page's data against the model, and texts that would like to be markup."""
+"""The page's data against the model, and escaping of hostile texts."""
 
 import base64
 import hashlib
@@ -72,7 +72,7 @@ def test_numbers_are_those_of_attention(model: Any) -> None:
 
 
 def test_samples_are_those_of_predict(model: Any) -> None:
-    """Sample i uses the weights with which the model gives answer i."""
+    """Sample i has the weights with which the model computes prediction i."""
     found, batch = column(model), batch_of(model)
     answer = babn.predict(model, batch, samples=20, seed=0)
     assert np.allclose(found["prediction"]["samples"], answer.sample_probs[:, 0], atol=1e-4)

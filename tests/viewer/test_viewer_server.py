@@ -1,4 +1,4 @@
-"""The server: what it answers, and what it refuses."""
+"""Responses of the server, and requests that it refuses."""
 
 import json
 import socket
