@@ -49,7 +49,7 @@ def table(outcome: Outcome) -> Table:
     """The results, one row for each method."""
     columns = result_texts.COLUMNS
     rows = [[row.name, *(column.show(row) for column in columns)] for row in outcome.rows]
-    return plain_table(["attention", *(column.name for column in columns)], rows)
+    return plain_table(["attention", *(column.name for column in columns)], rows, tight=True)
 
 
 def legend() -> Table:

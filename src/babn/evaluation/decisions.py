@@ -136,11 +136,7 @@ def _tested_shares(total: int, risk: float, failure: float) -> list[float]:
 
 
 def _wrong(prediction: Prediction, labels: Tensor) -> Int[Tensor, "example"]:
-    if prediction.activation != "softmax" or prediction.probs.ndim != 2:
-        raise ConfigError(
-            f"prediction has activation {prediction.activation!r} and probabilities of shape "
-            f"{tuple(prediction.probs.shape)}. Pass that of a classifier, one row per example."
-        )
+    prediction.check_classes("decisions need one row of probabilities per example")
     if labels.shape != prediction.probs.shape[:1]:
         raise ConfigError(
             f"labels has shape {tuple(labels.shape)} for {len(prediction)} predictions. Give one "

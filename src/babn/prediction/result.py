@@ -218,6 +218,14 @@ class Prediction:
         first, second = self._top_two(self.sample_logits.float())
         return bool((first - second).std(0).max() > NEGLIGIBLE)
 
+    def check_classes(self, reason: str) -> None:
+        """Validates that the prediction is that of a classifier, with one row per example."""
+        if self.activation != "softmax" or self.probs.ndim != 2:
+            raise ConfigError(
+                f"prediction has activation {self.activation!r} and probabilities of shape "
+                f"{tuple(self.probs.shape)}; {reason}. Pass that of a classifier."
+            )
+
     def tempered(self, temperature: float) -> "Prediction":
         """Divides all logits by a temperature; regression values are unchanged."""
         if self.activation == "identity" or temperature == 1:
