@@ -36,8 +36,14 @@ def plain_table(
     for i, name in enumerate(columns):
         width = max(map(len, (*name.split(), *(row[i] for row in rows))))
         side: Literal["left", "right"] = "left" if i < texts else "right"
-        sizes = {"min_width": width, "width": width if tight else None}
-        made.add_column(name, justify=side, no_wrap=i < texts, vertical="bottom", **sizes)
+        made.add_column(
+            name,
+            justify=side,
+            no_wrap=i < texts,
+            vertical="bottom",
+            min_width=width,
+            width=width if tight else None,
+        )
     for row in rows:
         made.add_row(*row)
     return made
