@@ -77,7 +77,7 @@ def test_a_recorded_step_is_taken_as_it_is_until_it_is_compiled(
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore")  # torch.compile tells of what it does
+@pytest.mark.filterwarnings("ignore")  # torch.compile warns
 @pytest.mark.parametrize("method", [None, babn.BeliefConfig.pairs(upward="heads")])
 def test_a_recorded_step_trains(method: babn.MethodConfig | None) -> None:
     device = torch.device("cuda")

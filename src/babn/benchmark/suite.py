@@ -99,7 +99,7 @@ class Candidate:
 
 
 def run(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iterator[Row]:
-    """Makes all measurements of a plan, and reports progress."""
+    """Runs all measurements of a plan, and reports progress."""
     waves = [wave for wave in _waves(plan) if wave]
     for wave in waves:
         if device.type == "cpu":

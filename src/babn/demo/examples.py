@@ -1,4 +1,4 @@
-"""A closer look at two sentences: what the samples predict, and where attention is unsure."""
+"""Two sentences in detail: samples of their predictions, and attention with its uncertainty."""
 
 from collections.abc import Sequence
 from typing import Any

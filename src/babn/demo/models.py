@@ -74,7 +74,7 @@ class Source:
 
 
 def find_source(model: str) -> Source:
-    """The source that `auto`, `small` or a folder stands for."""
+    """The source for `auto`, `small` or a folder."""
     if model == "small":
         return Source("a small BERT from scratch")
     if model == "auto":

@@ -136,7 +136,7 @@ Kind = Literal["sure", "unsure"]
 
 @dataclass(frozen=True)
 class Example:
-    """One sentence, what the model makes of it, and how sure its attention is.
+    """One sentence, its prediction, and its attention.
 
     Attributes:
         kind: What the sentence is an example of.

@@ -114,7 +114,9 @@ def shape_of(config: Any, name: str) -> Shape:
 def _check_covered(config: Any, text: Any, name: str) -> None:
     kind = type(config).__name__
     if getattr(config, "is_encoder_decoder", False):
-        raise ConfigError(f"{name} ({kind}) has an encoder and a decoder: one stack is covered.")
+        raise ConfigError(
+            f"{name} ({kind}) has an encoder and a decoder; only models with one stack are covered."
+        )
     if any(getattr(text, field, None) for field in MIXTURES):
         raise ConfigError(f"{name} ({kind}) is a mixture of experts, which is not covered.")
     if not all(hasattr(text, x) for x in ("hidden_size", "num_attention_heads", "vocab_size")):

@@ -1,4 +1,4 @@
-"""Tables of what decisions cost and guarantee, and of out-of-distribution scores."""
+"""Tables of abstention, prediction sets and out-of-distribution detection."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -43,7 +43,7 @@ class Abstention:
 
     Attributes:
         threshold: The largest uncertainty that is answered; minus infinity to abstain from all.
-        score: What uncertainty is measured by.
+        score: The uncertainty score.
         coverage: Share of the development examples that are answered.
         risk: Share of errors among these.
         risk_bound: Upper confidence bound of the risk on new data.
@@ -88,7 +88,7 @@ def fit_abstention(
         labels: The right classes.
         risk: Largest share of errors among answered examples.
         coverage: Share of examples to answer, instead of a risk.
-        score: What uncertainty is measured by.
+        score: The uncertainty score.
         confidence: Probability with which the bound of the risk holds.
 
     Example:

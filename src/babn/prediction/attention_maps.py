@@ -149,7 +149,7 @@ def attention_uncertainty(
     batch_size: int = 32,
     progress: bool = True,
 ) -> Float[Tensor, "example"]:
-    r"""Returns how uncertain the attention to each example is, as a score of unusual inputs.
+    r"""Returns a score of each example's uncertainty of attention, higher for unusual inputs.
 
     The mean over attention calls, heads and queries of $\sum_j \mathrm{std}(W_{ij})$, where a query
     counts unless `attention_mask` hides it.

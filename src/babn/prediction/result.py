@@ -1,4 +1,4 @@
-"""The result of `babn.predict`: samples of a model's output and what follows from them."""
+"""The result of `babn.predict`: samples of a model's output and their statistics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
