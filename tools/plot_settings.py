@@ -118,9 +118,7 @@ def schedules() -> Any:
         annealing = KLAnnealing(schedule=name, weight=KL_WEIGHT)  # type: ignore[arg-type]
         curves[name] = steps / 10, torch.tensor([annealing.at(int(s), 1000) for s in steps])
     lines(panel, curves, ncols=4, loc="upper center", handlelength=1.5)
-    panel.set(
-        xlabel="percent of training", ylabel="KL weight", ylim=(0, 1.24 * KL_WEIGHT)
-    )
+    panel.set(xlabel="percent of training", ylabel="KL weight", ylim=(0, 1.24 * KL_WEIGHT))
     return figure
 
 
