@@ -180,20 +180,12 @@ def _maps(model: nn.Module, batch: Any) -> list[AttentionMap]:
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         kwargs = {name: value for name, value in kwargs.items() if name not in TARGETS}
     posteriors: list[tuple[str, Posterior]] = []
-    with (
-        torch.no_grad(),
-        evaluating(model),
-        overriding(model, mode="mean", posteriors=posteriors),
-    ):
+    override = overriding(model, mode="mean", posteriors=posteriors)
+    with torch.no_grad(), evaluating(model), override:
         model(*args, **kwargs)
         return [
-            AttentionMap(
-                name,
-                posterior.mean_weights(),
-                posterior.weight_relative_std(),
-                posterior.relative_std(),
-            )
-            for name, posterior in posteriors
+            AttentionMap(name, p.mean_weights(), p.weight_relative_std(), p.relative_std())
+            for name, p in posteriors
         ]
 
 
