@@ -29,7 +29,7 @@ from babn.demo.demo_run import (
     pick_recipe,
     texts_to_test,
 )
-from babn.demo.examples import choose_examples, look_closer
+from babn.demo.examples import choose_examples, detailed_example
 from babn.demo.outcome import Outcome, Predictions, Row, Settings, Texts, predictions, score
 from babn.evaluation.comparison import Difference
 from babn.evaluation.html_pages import TargetError, marker
@@ -277,7 +277,7 @@ def test_examples_are_chosen_by_mutual_information_and_length() -> None:
 
 def test_maps_differ_between_sentences_and_not_between_seeds_of_conversion() -> None:
     def log_map(text: str, seed: int) -> torch.Tensor:
-        found = look_closer(*converted(seed), "sure", text, ("a",), NAMES, 0)
+        found = detailed_example(*converted(seed), "sure", text, ("a",), NAMES, 0)
         return found.attention.relative_std.log().flatten()
 
     first, again = log_map("wake me at six", 0), log_map("wake me at six", 1)

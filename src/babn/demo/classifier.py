@@ -1,4 +1,4 @@
-"""A classifier to try things on: a pretrained encoder and a fitted linear layer, in seconds."""
+"""An intent classifier for examples: a pretrained encoder and a linear layer, fitted in seconds."""
 
 from typing import Any
 

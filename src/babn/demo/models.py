@@ -60,7 +60,7 @@ class MeanPooledClassifier(nn.Module):
 
 @dataclass(frozen=True)
 class Source:
-    """Where the demo's model comes from.
+    """The origin of the demo's model.
 
     Attributes:
         name: What to call it.

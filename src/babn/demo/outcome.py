@@ -162,7 +162,7 @@ class Example:
         return self.names[int(self.prediction.probs[0].argmax())]
 
     def numbers(self) -> dict[str, float]:
-        """How certain the prediction is."""
+        """The uncertainty of the prediction."""
         low, high = self.prediction.interval(0.9)[0].tolist()
         return {
             "probability": float(self.prediction.probs[0].max()),

@@ -71,7 +71,7 @@ def report(
 
 
 def collect(runs: Sequence[Evaluation | str | Path] | str | Path) -> list[Evaluation]:
-    """Evaluations given as such or found in folders."""
+    """Evaluations that are given, or found in folders."""
     if isinstance(runs, str | Path):
         runs = [runs]
     found: list[Evaluation] = []
@@ -85,7 +85,7 @@ def collect(runs: Sequence[Evaluation | str | Path] | str | Path) -> list[Evalua
 
 
 def of_part(evaluations: list[Evaluation], part: str | None) -> list[Evaluation]:
-    """The evaluations of one part of the data; of the only one by default."""
+    """The evaluations of one part of the data, by default of the only one."""
     parts = list(dict.fromkeys(str(each.details.get("part", "")) for each in evaluations))
     if part is None and len(parts) < 2:
         return evaluations
