@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from babn.errors import ConfigError
-from babn.prediction.result import Prediction
+from babn.prediction.result import Prediction, check_classes
 from babn.validation import check_choices, check_share
 
 Score = Literal["entropy", "mutual_information", "disagreement", "confidence"]
@@ -136,7 +136,7 @@ def _tested_shares(total: int, risk: float, failure: float) -> list[float]:
 
 
 def _wrong(prediction: Prediction, labels: Tensor) -> Int[Tensor, "example"]:
-    prediction.check_classes("decisions need one row of probabilities per example")
+    check_classes(prediction, "decisions need one row of probabilities per example")
     if labels.shape != prediction.probs.shape[:1]:
         raise ConfigError(
             f"labels has shape {tuple(labels.shape)} for {len(prediction)} predictions. Give one "

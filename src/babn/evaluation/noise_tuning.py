@@ -18,7 +18,7 @@ from babn.prediction import temperature as stored
 from babn.prediction.batches import are_texts, check_tokenizer, device_of, is_single, text_batches
 from babn.prediction.predict import find_logits, predict
 from babn.prediction.regression import fit_residual, mixture_nll
-from babn.prediction.result import Prediction
+from babn.prediction.result import Prediction, check_classes
 from babn.progress import bar
 from babn.validation import check_at_least, check_count
 
@@ -234,7 +234,7 @@ class _Search:
     def _of_classes(self, level: float) -> Trial:
         """The result of a classifier."""
         found = Prediction.cat([self._predict(batch.inputs).to("cpu") for batch in self.batches])
-        found.check_classes("noise is tuned by the likelihood of classes or tokens")
+        check_classes(found, "noise is tuned by the likelihood of classes or tokens")
         labels = torch.cat([batch.labels.cpu() for batch in self.batches])
         temperature = stored.get_temperature(self.model)
         if self.fits_temperature:

@@ -218,14 +218,6 @@ class Prediction:
         first, second = self._top_two(self.sample_logits.float())
         return bool((first - second).std(0).max() > NEGLIGIBLE)
 
-    def check_classes(self, reason: str) -> None:
-        """Validates that the prediction is that of a classifier, with one row per example."""
-        if self.activation != "softmax" or self.probs.ndim != 2:
-            raise ConfigError(
-                f"prediction has activation {self.activation!r} and probabilities of shape "
-                f"{tuple(self.probs.shape)}; {reason}. Pass that of a classifier."
-            )
-
     def tempered(self, temperature: float) -> "Prediction":
         """Divides all logits by a temperature; regression values are unchanged."""
         if self.activation == "identity" or temperature == 1:
@@ -243,6 +235,15 @@ def two_most_probable(probs: Float[Tensor, "*batch label"]) -> Int[Tensor, "*bat
     first = probs.argmax(-1, keepdim=True)
     second = probs.scatter(-1, first, -torch.inf).argmax(-1, keepdim=True)
     return torch.cat([first, second], -1)
+
+
+def check_classes(prediction: Prediction, reason: str) -> None:
+    """Validates that a prediction is that of a classifier, with one row per example."""
+    if prediction.activation != "softmax" or prediction.probs.ndim != 2:
+        raise ConfigError(
+            f"prediction has activation {prediction.activation!r} and probabilities of shape "
+            f"{tuple(prediction.probs.shape)}; {reason}. Pass that of a classifier."
+        )
 
 
 def rows_at(index: Any, count: int) -> Any:
