@@ -40,7 +40,7 @@ def test_noise_is_no_growth(soak: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("name", "amount"), [("memory", 1e5), ("objects", 1), ("files", 0.02)])
-def test_growth_is_told(name: str, amount: float, soak: dict[str, Any]) -> None:
+def test_growth_is_reported(name: str, amount: float, soak: dict[str, Any]) -> None:
     """A tiny model, one object, or a file now and then, that is kept in every round."""
     assert [n for n, passed in verdict(soak, **{name: amount}).items() if not passed] == [name]
 

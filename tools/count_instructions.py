@@ -112,8 +112,8 @@ def main() -> None:
             for loop in found[f"{name}, {kernel}"]:
                 print(f"{name:11} {kernel:8}", *(f"{k} {v:6.2f}" for k, v in loop.items()))
     if args.out:
-        told = {"triton": triton.__version__, "gigahertz": GIGAHERTZ, "kernels": found}
-        args.out.write_text(json.dumps(told, indent=1), encoding="utf-8")
+        results = {"triton": triton.__version__, "gigahertz": GIGAHERTZ, "kernels": found}
+        args.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ def try_tiles(batch: int, n: int) -> dict[str, list[tuple[Tile, float]]]:
 
 
 def main() -> None:
-    """Prints the parts, and the fastest tiles if asked."""
+    """Prints the parts, and the fastest tiles on request."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=512)

@@ -62,29 +62,29 @@ def spread() -> Any:
     return figure
 
 
-def divergence(k: torch.Tensor, mean: float, alpha: float, beta: float) -> torch.Tensor:
-    """Of a Weibull posterior with this shape and mean from a gamma prior."""
+def kl(k: torch.Tensor, mean: float, alpha: float, beta: float) -> torch.Tensor:
+    """KL of a Weibull posterior with this shape and mean from a gamma prior."""
     return kl_weibull_gamma(k, math.log(mean) - torch.lgamma(1 + 1 / k), torch.tensor(alpha), beta)
 
 
 @drawing
 def priors() -> Any:
-    """The divergence over k for several alpha, and over the mean weight for several beta."""
+    """The KL over k for several alpha, and over the mean weight for several beta."""
     figure = new_figure((plots.DOUBLE, 2.3))
     by_shape, by_mean = figure.subplots(1, 2)
     lines(
         by_shape,
-        {f"alpha = {a:g}": (SHAPES, divergence(SHAPES, 0.1, a, 1.0)) for a in (0.02, 0.1, 0.5)},
+        {f"alpha = {a:g}": (SHAPES, kl(SHAPES, 0.1, a, 1.0)) for a in (0.02, 0.1, 0.5)},
     )
-    by_shape.set(xlabel="shape k (mean weight 0.1, beta 1)", ylabel="divergence")
+    by_shape.set(xlabel="shape k (mean weight 0.1, beta 1)", ylabel="KL")
     logarithmic(by_shape.xaxis)
     means = torch.logspace(-3, 0, 200)
     curves = {}
     for beta in (0.1, 1.0, 10.0):
-        found = [divergence(torch.tensor(8.0), float(m), 0.1, beta) for m in means]
+        found = [kl(torch.tensor(8.0), float(m), 0.1, beta) for m in means]
         curves[f"beta = {beta:g}"] = means, torch.stack(found)
     lines(by_mean, curves)
-    by_mean.set(xlabel="mean weight (k 8, alpha 0.1)", ylabel="divergence")
+    by_mean.set(xlabel="mean weight (k 8, alpha 0.1)", ylabel="KL")
     logarithmic(by_mean.xaxis)
     return figure
 
@@ -109,7 +109,7 @@ def noise() -> Any:
 
 @drawing
 def schedules() -> Any:
-    """How the weight of the divergence grows under each schedule."""
+    """The weight of the KL under each schedule."""
     figure = new_figure((plots.SINGLE, 2.2))
     panel = figure.subplots()
     steps = torch.arange(0, 1001)
@@ -118,9 +118,7 @@ def schedules() -> Any:
         annealing = KLAnnealing(schedule=name, weight=KL_WEIGHT)  # type: ignore[arg-type]
         curves[name] = steps / 10, torch.tensor([annealing.at(int(s), 1000) for s in steps])
     lines(panel, curves, ncols=4, loc="upper center", handlelength=1.5)
-    panel.set(
-        xlabel="percent of training", ylabel="weight of the divergence", ylim=(0, 1.24 * KL_WEIGHT)
-    )
+    panel.set(xlabel="percent of training", ylabel="KL weight", ylim=(0, 1.24 * KL_WEIGHT))
     return figure
 
 

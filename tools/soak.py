@@ -219,7 +219,8 @@ def device() -> torch.device:
 def look(seconds: float, notes: int) -> Held:
     """Current resources of the process, without the records of this script.
 
-    Free memory goes back to the system first, where that can be asked for: fragments come and go.
+    First returns free memory to the system where the platform supports it, since fragmentation
+    varies.
     """
     gc.collect()
     if hasattr(LIBC, "malloc_trim"):

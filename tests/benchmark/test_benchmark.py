@@ -77,7 +77,7 @@ def test_a_recorded_step_is_taken_as_it_is_until_it_is_compiled(
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore")  # torch.compile tells of what it does
+@pytest.mark.filterwarnings("ignore")  # torch.compile warns
 @pytest.mark.parametrize("method", [None, babn.BeliefConfig.pairs(upward="heads")])
 def test_a_recorded_step_trains(method: babn.MethodConfig | None) -> None:
     device = torch.device("cuda")
@@ -162,7 +162,7 @@ def test_samples_are_shown_in_passes() -> None:
     assert headings[-1] == "in passes" and lines[0][-3:] == ["1000.0", "2500.0", "2.50"]
 
 
-def test_what_does_not_fit_says_so() -> None:
+def test_out_of_memory_is_reported() -> None:
     rows = [row("softmax", "eager", 1.0, 2**30), row("BABN", "eager", None)]
     assert results.shown(rows, "train")[1][1][3:] == ["out of memory", "-", "-", "-"]
 

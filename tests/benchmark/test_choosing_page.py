@@ -93,7 +93,7 @@ def test_a_difference_within_the_noise_is_no_difference() -> None:
     assert "**deterministic + TS** is within its noise at 1.0x the training and 1 pass." in advice
 
 
-def test_a_tie_is_said_to_be_one() -> None:
+def test_ties_are_reported() -> None:
     names = ["deterministic", "deterministic + TS", "BABN + TS"]
     text = choosing_page.page([fabricated({}, noise=0.0, names=names)])
     assert text.splitlines()[2].startswith("Attention noise and other methods tie in NLL of test")

@@ -1,4 +1,4 @@
-"""The `babn` command: help that reads well, and errors of one line."""
+"""The `babn` command: help texts, and errors in one line."""
 
 import sys
 from pathlib import Path

@@ -50,7 +50,7 @@ def test_the_command_reads_a_model_or_its_sizes(tmp_path: Path) -> None:
         (("llama-2-7b", "--layers", "last:0"), "layers='last:0' is not possible"),
     ],
 )
-def test_the_command_says_what_is_wrong(arguments: tuple[str, ...], message: str) -> None:
+def test_impossible_arguments_are_refused(arguments: tuple[str, ...], message: str) -> None:
     code, output = run("estimate", *arguments)
     assert code == 2
     assert message in output

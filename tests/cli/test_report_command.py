@@ -13,7 +13,7 @@ RUNNER = CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"})
 
 
 @pytest.mark.thorough
-def test_the_command_writes_a_page_from_saved_answers(tmp_path: Path) -> None:
+def test_the_command_writes_a_page_from_saved_predictions(tmp_path: Path) -> None:
     labels = torch.arange(40) % 2
     for name, scale in (("softmax", 1.0), ("BABN", 2.0)):
         logits = torch.nn.functional.one_hot(labels).double() * scale + torch.randn(40, 2) * 0.5
@@ -28,7 +28,7 @@ def test_the_command_writes_a_page_from_saved_answers(tmp_path: Path) -> None:
     assert (out / "numbers.tex").read_text().count("\\\\") == 3
 
 
-def test_a_folder_without_answers_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_without_predictions_is_an_error_of_one_line(tmp_path: Path) -> None:
     result = RUNNER.invoke(app(), ["report", str(tmp_path), "--out", str(tmp_path / "page")])
     assert result.exit_code == 2
     assert "evaluation.json does not exist" in result.output

@@ -1,4 +1,4 @@
-"""The intents data: complete, balanced, and with no text in two places."""
+"""The intents data is complete, balanced and without duplicates."""
 
 from collections import Counter
 from importlib.resources import files

@@ -29,7 +29,7 @@ from babn.demo.demo_run import (
     pick_recipe,
     texts_to_test,
 )
-from babn.demo.examples import choose_examples, look_closer
+from babn.demo.examples import choose_examples, detailed_example
 from babn.demo.outcome import Outcome, Predictions, Row, Settings, Texts, predictions, score
 from babn.evaluation.comparison import Difference
 from babn.evaluation.html_pages import TargetError, marker
@@ -92,7 +92,7 @@ def test_output_names_the_page_and_explains_every_column(quick: tuple[str, Path]
         assert re.search(rf"^{re.escape(column.name)} +{column.meaning[:20]}", output, re.MULTILINE)
 
 
-def test_page_needs_nothing_but_itself(quick: tuple[str, Path]) -> None:
+def test_page_has_no_external_references(quick: tuple[str, Path]) -> None:
     text = (quick[1] / PAGE).read_text(encoding="utf-8")
     assert len(text.encode()) < 500_000
     # Figures name the namespaces of SVG, and refer to their own parts.
@@ -137,7 +137,7 @@ def test_differences_agree_with_the_rows(results: dict) -> None:
             assert difference["value"] == pytest.approx(rows[row][name] - rows[SOFTMAX][name])
 
 
-def test_examples_say_how_certain_they_are(results: dict) -> None:
+def test_examples_have_their_uncertainty(results: dict) -> None:
     sure, unsure = results["examples"]
     assert (sure["kind"], unsure["kind"]) == ("sure", "unsure")
     assert len(sure["tokens"]) == len(unsure["tokens"])
@@ -182,7 +182,7 @@ def test_verdicts(low: float, high: float, more_is_better: bool, verdict: str) -
 
 
 def made_row(name: str, shift: float, level: float | None) -> Row:
-    """A row whose out-of-scope texts are the less certain the larger the shift."""
+    """A row whose predictions for out-of-scope texts are less certain for larger shifts."""
     logits = torch.randn(4, 60, 3, generator=torch.Generator().manual_seed(0))
     kinds = (2 * logits, (2 - shift) * logits, logits)
     found = Predictions(*(babn.Prediction(kind) for kind in kinds))
@@ -277,7 +277,7 @@ def test_examples_are_chosen_by_mutual_information_and_length() -> None:
 
 def test_maps_differ_between_sentences_and_not_between_seeds_of_conversion() -> None:
     def log_map(text: str, seed: int) -> torch.Tensor:
-        found = look_closer(*converted(seed), "sure", text, ("a",), NAMES, 0)
+        found = detailed_example(*converted(seed), "sure", text, ("a",), NAMES, 0)
         return found.attention.relative_std.log().flatten()
 
     first, again = log_map("wake me at six", 0), log_map("wake me at six", 1)

@@ -165,7 +165,7 @@ def test_configurations_are_read() -> None:
         ("ViTConfig", "does not name its sizes"),
     ],
 )
-def test_what_is_not_covered_is_said(kind: str, message: str) -> None:
+def test_models_that_are_not_covered_are_refused(kind: str, message: str) -> None:
     with pytest.raises(babn.errors.ConfigError, match=message):
         shape_of(getattr(hf, kind)(), "m")
 

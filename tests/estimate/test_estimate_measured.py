@@ -1,4 +1,4 @@
-"""Formulas against what was measured on a GPU, as far as results of `babn bench` are committed."""
+"""Formulas against measurements on a GPU in committed results of `babn bench`."""
 
 import json
 from pathlib import Path

@@ -34,7 +34,7 @@ def by_name(shape: Shape = TINY, layers: str = "all", **work: object) -> dict[st
     return {estimate.name: estimate for estimate in found}
 
 
-def test_a_part_takes_the_longest_of_products_moving_and_arithmetic() -> None:
+def test_a_part_takes_the_longest_of_products_traffic_and_arithmetic() -> None:
     part = Part("", flops=2e12, bytes=1e12, instructions=3e12)
     assert part.seconds(bandwidth=1.0, tflops=1.0, tips=2.0) == 2.0
     assert part.seconds(bandwidth=0.25, tflops=1.0, tips=2.0) == 4.0
@@ -124,7 +124,7 @@ def test_noise_per_key_of_one_query_is_a_bias() -> None:
 
 
 def saved_bytes(model: hf.LlamaForCausalLM, ids: torch.Tensor) -> int:
-    """What a training pass keeps for backward, parameters aside."""
+    """Bytes that a training pass keeps for backward, without parameters."""
     kept: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -176,7 +176,7 @@ def test_the_cache_is_keys_and_values() -> None:
     assert found.cache == 2 * held
 
 
-def test_what_a_long_context_says() -> None:
+def test_a_long_context_as_documented() -> None:
     """The statements of docs/scale.md."""
     whole = by_name(SEVEN, length=32768)
     assert whole["BABN per pair, keys"].plan.belief_parameters > 15 * SEVEN.parameters
@@ -231,7 +231,7 @@ def test_the_table_compares_with_softmax() -> None:
         {"queries": -1},
     ],
 )
-def test_impossible_work_is_refused(wrong: dict[str, object]) -> None:
+def test_impossible_workloads_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         Workload(**wrong)
     with pytest.raises(ConfigError, match="bandwidth=0"):

@@ -1,4 +1,4 @@
-"""Answers made up for the tests: logits that know the label, up to noise and a wrong scale."""
+"""Synthetic predictions: logits of the label plus noise, at a wrong scale."""
 
 import torch
 from torch import Tensor

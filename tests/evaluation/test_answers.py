@@ -1,4 +1,4 @@
-"""Saved answers."""
+"""Saved evaluations."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from babn.prediction.result import Prediction
 
 
 @pytest.mark.parametrize("outside", [False, True])
-def test_what_is_saved_comes_back(tmp_path: Path, outside: bool) -> None:
+def test_saved_evaluations_are_loaded_unchanged(tmp_path: Path, outside: bool) -> None:
     saved = evaluation("BABN", seed=3, samples=4, outside=outside)
     found = Evaluation.load(saved.save(tmp_path / "run"))
     assert (found.method, found.seed, found.details) == ("BABN", 3, {"task": "toy"})
@@ -21,7 +21,7 @@ def test_what_is_saved_comes_back(tmp_path: Path, outside: bool) -> None:
     assert (found.outside is not None) == outside
 
 
-def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
+def test_nothing_is_overwritten_without_request(tmp_path: Path) -> None:
     evaluation("first").save(tmp_path)
     with pytest.raises(FormatError, match="overwrite=True"):
         evaluation("second").save(tmp_path)
@@ -30,17 +30,17 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     assert Evaluation.load(tmp_path).method == "second"
 
 
-def test_one_answer_each_needs_only_logits() -> None:
+def test_deterministic_models_need_only_logits() -> None:
     made = Evaluation.of_logits("softmax", logits()[0], labels(), seed=2)
     assert made.seed == 2 and made.prediction.sample_logits.shape == (1, 400, 3)
 
 
-def test_answers_and_labels_must_belong_together() -> None:
+def test_predictions_and_labels_must_have_equal_length() -> None:
     with pytest.raises(ConfigError, match="prediction has samples of shape"):
         Evaluation("x", Prediction(logits()), labels()[:-1])
 
 
-def test_damaged_folders_are_told_apart(tmp_path: Path) -> None:
+def test_damaged_folders_have_distinct_errors(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="does not exist"):
         Evaluation.load(tmp_path)
     evaluation("x").save(tmp_path)

@@ -70,13 +70,13 @@ def test_sets_far_apart_cost_no_more_than_each_alone() -> None:
 
 
 @pytest.mark.parametrize(("sign", "end"), [(1, -HIGHEST * UNIT), (-1, HIGHEST * UNIT)])
-def test_where_no_temperature_is_best_it_is_the_last_of_the_range(sign: int, end: float) -> None:
+def test_without_a_best_temperature_it_is_the_end_of_the_range(sign: int, end: float) -> None:
     sure = sign * torch.tensor([[3.0, 0.0], [0.0, 2.0]])
     found = fit_temperature(sure, torch.tensor([0, 1]))
     assert found == pytest.approx(float(torch.tensor(end).exp()), rel=1e-3)
 
 
-def test_calibration_improves_what_it_should_and_keeps_the_answers() -> None:
+def test_calibration_lowers_nll_and_keeps_predicted_classes() -> None:
     before = evaluation("sure", scale=5.0).prediction
     after = before.tempered(fit_temperature(before, labels()))
     assert torch.equal(after.probs.argmax(-1), before.probs.argmax(-1))

@@ -1,4 +1,4 @@
-"""Whether uncertainty maps are about the input."""
+"""Whether uncertainty maps depend on the input."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from babn.evaluation.map_content import (
 ALL = torch.ones(2, 4, 5, dtype=torch.bool)
 
 
-def test_maps_of_position_alone_are_found_out() -> None:
+def test_maps_that_depend_on_position_alone_are_detected() -> None:
     torch.manual_seed(0)
     by_position = torch.randn(1, 2, 1, 5, dtype=torch.float64).expand(3, 2, 4, 5)
     assert explained_by_position(by_position, ALL) == pytest.approx(1)
@@ -46,7 +46,7 @@ def test_agrees_with_a_plain_computation_where_pairs_are_masked() -> None:
 
 
 def bert(config: babn.MethodConfig, seed: int) -> BertForSequenceClassification:
-    """The same BERT each time, with other random numbers in what conversion adds."""
+    """The same BERT each time; the seed changes only the parameters that conversion adds."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32}
     model = BertForSequenceClassification(
@@ -90,7 +90,7 @@ def agreement(first: torch.nn.Module, second: torch.nn.Module) -> list[float]:
 
 
 @pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.thorough)])
-def test_maps_are_about_the_input_and_not_about_the_initialisation(training: bool) -> None:
+def test_maps_depend_on_the_input_and_not_on_the_initialisation(training: bool) -> None:
     first, second = (bert(babn.BeliefConfig(), seed) for seed in (1, 2))
     if training:
         first, second = fit(first), fit(second)

@@ -64,7 +64,7 @@ def test_a_coverage_is_met_and_uncertain_examples_are_left_out() -> None:
     )
 
 
-def test_an_impossible_risk_answers_nothing() -> None:
+def test_an_impossible_risk_abstains_from_all() -> None:
     found, labels = simulated(50, 0)
     abstention = babn.fit_abstention(found, labels, risk=0.001)
     assert abstention.coverage == 0 and not abstention.answers(found).any()
@@ -129,7 +129,7 @@ def test_predictions_and_labels_are_checked() -> None:
         babn.fit_conformal(found, labels, coverage=2.0)
 
 
-def test_the_table_of_decisions_keeps_its_promises() -> None:
+def test_the_table_of_decisions_meets_risk_and_coverage() -> None:
     runs = [evaluation("sure", seed, scale=1.0, signal=2.5) for seed in range(3)]
     table = decision_table(runs)
     row = dict(zip(table.columns, table.rows[0], strict=True))
@@ -140,7 +140,7 @@ def test_the_table_of_decisions_keeps_its_promises() -> None:
         assert 1 <= numbers[f"{method} sets: size"] <= 3
 
 
-def test_the_table_of_foreign_examples_has_every_score() -> None:
+def test_the_table_of_outside_examples_has_every_score() -> None:
     known = evaluation("BABN", samples=4, outside=True)
     with_attention = replace(
         known, method="maps", attention=torch.zeros(400), outside_attention=torch.ones(150)

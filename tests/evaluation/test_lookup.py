@@ -65,7 +65,7 @@ def test_a_single_candidate_is_nearly_certain_and_more_are_less_so(found: Measur
     assert one + 0.1 < two < four - 0.2
 
 
-def test_predictions_are_as_unsure_as_the_answer(found: Measures) -> None:
+def test_predictions_are_as_uncertain_as_the_label(found: Measures) -> None:
     one, two, four = column(found["candidates"], "entropy")
     assert one + 0.4 < two < four - 0.2
     one, two, four = column(found["candidates"], "mutual_information")

@@ -1,4 +1,4 @@
-"""Markup that no text can break out of."""
+"""Escaping of texts and attributes in HTML."""
 
 import xml.etree.ElementTree as ElementTree
 

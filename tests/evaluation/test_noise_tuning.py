@@ -1,4 +1,4 @@
-"""Finding the amount of noise on development data."""
+"""Fitting the noise level to development data."""
 
 import math
 from pathlib import Path
@@ -18,7 +18,7 @@ PER_KEY = babn.BeliefConfig()
 
 
 def overconfident() -> tuple[BertForSequenceClassification, dict[str, Tensor]]:
-    """A random classifier with large logits, and labels that it gets right two times of three."""
+    """A random classifier with large logits, and labels of which it predicts two thirds."""
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=40,
@@ -166,7 +166,7 @@ def test_bad_arguments_are_refused(data, settings, match) -> None:
 
 
 def of_numbers(examples: int) -> tuple[Any, Tensor]:
-    """A random model of one number, and its inputs."""
+    """A random regression model and its inputs."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = BertConfig(
@@ -193,7 +193,7 @@ def test_regression_is_tuned_by_the_density_of_its_labels() -> None:
 
 
 def test_the_residual_of_a_regression_is_saved_and_used(tmp_path: Path) -> None:
-    """Labels with noise of their own: only intervals with the residual cover them."""
+    """Noisy labels: only intervals with the residual cover them."""
     model, ids = of_numbers(400)
     values = babn.predict(model, {"input_ids": ids}, 1, seed=7).sample_logits[0, :, 0]
     labels = values + 1.5 * torch.randn(400, generator=torch.Generator().manual_seed(2))

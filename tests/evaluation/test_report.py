@@ -59,7 +59,7 @@ def test_saved_runs_are_found_in_folders(tmp_path: Path) -> None:
     assert "softmax (2)" in page.read_text()
 
 
-def test_other_peoples_files_are_left_alone(tmp_path: Path) -> None:
+def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(TargetError, match="did not write"):
         report(runs(), tmp_path)
@@ -70,6 +70,6 @@ def test_other_peoples_files_are_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").exists()
 
 
-def test_a_report_asks_for_nothing_from_elsewhere(page: Path) -> None:
+def test_a_report_has_no_external_references(page: Path) -> None:
     text = page.read_text()
     assert "src=" not in text and "@import" not in text and "<link" not in text

@@ -1,4 +1,4 @@
-"""Tables in their forms."""
+"""Tables as Markdown, LaTeX, CSV and HTML."""
 
 import csv
 import io

@@ -45,7 +45,7 @@ def test_temperature_improves_the_likelihood_of_development_data(
     assert metrics.nll(scaled.probs, labels) <= metrics.nll(plain.probs, labels) + 1e-6
 
 
-def test_noise_changes_what_samples_say(models: Models) -> None:
+def test_noise_changes_the_samples(models: Models) -> None:
     dropout = McDropout("MC dropout", candidates=(0.0, 0.3), samples=4)
     predict = dropout.predictor(models, 0)
     assert predict(0.3, TEST).mutual_information.max() > 1e-3

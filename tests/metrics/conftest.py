@@ -1,4 +1,4 @@
-"""What every test of metrics begins with."""
+"""Fixtures of the metrics tests."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Answers to hold metrics against."""
+"""Predictions and labels for the tests of metrics."""
 
 import torch
 from hypothesis import settings
@@ -17,7 +17,7 @@ def generator(seed: int) -> torch.Generator:
 
 
 def drawn(seed: int, examples: int = 200, classes: int = 5) -> tuple[Tensor, Tensor]:
-    """Probabilities, some of them very sure, and labels that they find more often than not."""
+    """Probabilities, some of them near 1, and labels that are mostly the predicted class."""
     source = generator(seed)
     labels = torch.randint(classes, (examples,), generator=source)
     logits = 3 * torch.randn(examples, classes, generator=source, dtype=torch.float64)
@@ -43,7 +43,7 @@ def sampled(seed: int, samples: int = 6, examples: int = 50, classes: int = 4) -
 
 
 def scored(seed: int, inside: int = 120, outside: int = 70) -> tuple[Tensor, Tensor]:
-    """Whole numbers as scores, so that many are equal, higher for the outside."""
+    """Integer scores with many ties, higher for outside examples."""
     source = generator(seed)
     return (
         torch.randint(8, (inside,), generator=source).double(),
@@ -52,7 +52,7 @@ def scored(seed: int, inside: int = 120, outside: int = 70) -> tuple[Tensor, Ten
 
 
 def answered(seed: int, examples: int = 50, levels: int = 8) -> tuple[Tensor, Tensor]:
-    """Confidences, many of them equal, and right answers, more of them where confidence is high."""
+    """Confidences with many ties, and correctness, more frequent at high confidence."""
     source = generator(seed)
     confidence = torch.randint(1, levels + 1, (examples,), generator=source).double() / levels
     return confidence, torch.rand(examples, generator=source).double() < confidence

@@ -101,7 +101,7 @@ def test_adaptive_ece_is_that_of_a_plain_loop(seed: int, size: int, bins: int) -
 
 
 def two_classes(confidences: list[float], right: list[bool]) -> tuple[Tensor, Tensor]:
-    """Examples whose answer is class 0."""
+    """Examples that are predicted as class 0."""
     first = torch.tensor(confidences, dtype=torch.float64)
     return torch.stack([first, 1 - first], -1), torch.tensor(right).logical_not().long()
 
@@ -120,8 +120,8 @@ def test_classwise_ece_by_hand() -> None:
     assert classwise_ece(probs, labels) == pytest.approx((0.3 + 0.3) / 2)
 
 
-def test_top_labels_do_not_make_up_for_each_other() -> None:
-    """Class 0 is too sure and class 1 not sure enough, by as much."""
+def test_errors_of_top_labels_do_not_cancel() -> None:
+    """Class 0 is overconfident and class 1 underconfident by the same amount."""
     probs = torch.tensor([[0.75, 0.25], [0.75, 0.25], [0.25, 0.75], [0.25, 0.75]])
     labels = torch.tensor([0, 1, 1, 1])
     assert ece(probs, labels) == 0
@@ -211,7 +211,7 @@ def test_sure_and_right_is_calibrated_and_sure_and_wrong_is_not() -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_a_prediction_stands_for_its_probabilities(error) -> None:
+def test_a_prediction_is_accepted_for_its_probabilities(error) -> None:
     samples, labels = sampled(0), drawn(0, 50, 4)[1]
     found = error(Prediction(samples.log()), labels)
     assert found == pytest.approx(error(samples.mean(0), labels))

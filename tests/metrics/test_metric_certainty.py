@@ -38,7 +38,7 @@ def test_counts_are_those_of_a_loop_with_scipy(
 
 
 def test_by_hand() -> None:
-    """Two certain answers, right and wrong, and three uncertain ones, of which one is right."""
+    """Two certain predictions, right and wrong, and three uncertain ones, of which one is right."""
     certain = [[0.9, 0.1], [0.8, 0.2], [0.85, 0.15]]
     uncertain = [[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]]
     samples = torch.tensor([certain, certain, uncertain, uncertain, uncertain]).transpose(0, 1)
@@ -64,7 +64,7 @@ def test_p_values_are_those_of_the_prediction(seed: int) -> None:
 
 @patient
 @given(seeds)
-def test_a_larger_alpha_makes_more_answers_certain(seed: int) -> None:
+def test_a_larger_alpha_makes_more_predictions_certain(seed: int) -> None:
     samples, labels = sampled(seed), labels_for(seed, 50, 4)
     few, many = pavpu(samples, labels, 0.01), pavpu(samples, labels, 0.2)
     assert few.accurate_certain <= many.accurate_certain
@@ -72,7 +72,7 @@ def test_a_larger_alpha_makes_more_answers_certain(seed: int) -> None:
 
 
 def test_samples_that_do_not_differ() -> None:
-    """Certain if one class is ahead, uncertain in a tie, of which the first class is the answer."""
+    """Certain if one class is ahead, uncertain in a tie, in which the first class is predicted."""
     samples = torch.tensor([[0.75, 0.25], [0.5, 0.5]]).expand(4, 2, 2)
     assert pavpu(samples, torch.tensor([0, 0])) == Pavpu(1, 1, 0, 0)
     assert pavpu(samples, torch.tensor([1, 1])) == Pavpu(0, 0, 1, 1)

@@ -1,4 +1,4 @@
-"""Finding foreign examples, held against scikit-learn and comparisons of all pairs."""
+"""Out-of-distribution detection, against scikit-learn and comparisons of all pairs."""
 
 import time
 
@@ -94,7 +94,7 @@ def test_perfect_and_useless_scores() -> None:
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_infinite_scores_and_other_shapes_are_taken(measure) -> None:
+def test_infinite_scores_and_other_shapes_are_accepted(measure) -> None:
     inside, outside = scored(0, 24, 12)
     expected = measure(inside, outside)
     assert measure(inside.reshape(2, 3, 4), outside.half().reshape(3, 4)) == expected
@@ -102,7 +102,7 @@ def test_infinite_scores_and_other_shapes_are_taken(measure) -> None:
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_a_million_scores_are_no_table_of_all_pairs(measure) -> None:
+def test_a_million_scores_need_no_table_of_all_pairs(measure) -> None:
     inside, outside = torch.randn(500_000), torch.randn(500_000) + 1
     start = time.perf_counter()
     assert 0.5 < measure(inside, outside) < 0.95

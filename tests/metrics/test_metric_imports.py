@@ -1,4 +1,4 @@
-"""What importing the metrics brings along."""
+"""Modules that importing the metrics loads."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Input from which no metric can be computed is refused in words that help."""
+"""Invalid inputs of metrics are refused with a remedy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -147,7 +147,7 @@ def test_samples(samples: Any, labels: torch.Tensor, message: str) -> None:
         metrics.pavpu(samples, labels)
 
 
-def test_sums_may_be_a_thousandth_off() -> None:
+def test_sums_may_differ_from_one_by_a_thousandth() -> None:
     assert metrics.accuracy(torch.tensor([[0.5, 0.4995]]), torch.tensor([0])) == 1
 
 

@@ -1,4 +1,4 @@
-"""Accuracy, log likelihood and Brier score, held against scikit-learn."""
+"""Accuracy, log likelihood and Brier score, against scikit-learn."""
 
 import math
 
@@ -48,13 +48,13 @@ def test_by_hand() -> None:
     assert brier(probs, labels) == pytest.approx((0.375 + 0.875) / 2)
 
 
-def test_an_impossible_answer_costs_as_much_as_the_floor() -> None:
+def test_a_label_of_probability_zero_costs_as_much_as_the_floor() -> None:
     probs = torch.tensor([[1.0, 0.0]])
     assert nll(probs, torch.tensor([1])) == pytest.approx(12 * math.log(10))
     assert brier(probs, torch.tensor([1])) == 2
 
 
-def test_of_equal_classes_the_first_is_the_answer() -> None:
+def test_of_equal_classes_the_first_is_predicted() -> None:
     probs = torch.tensor([[0.2, 0.4, 0.4]])
     assert accuracy(probs, torch.tensor([1])) == 1
     assert accuracy(probs, torch.tensor([2])) == 0
@@ -68,7 +68,7 @@ def test_confidence_and_correct() -> None:
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_a_prediction_stands_for_its_probabilities(score) -> None:
+def test_a_prediction_is_accepted_for_its_probabilities(score) -> None:
     samples, labels = sampled(0), drawn(0, 50, 4)[1]
     found = Prediction(samples.log())
     assert score(found, labels) == pytest.approx(score(samples.mean(0), labels))

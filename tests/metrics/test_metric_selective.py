@@ -1,4 +1,4 @@
-"""Risk and coverage: worked examples, plain loops and what must hold."""
+"""Risk and coverage: worked examples, plain loops and properties."""
 
 from itertools import permutations
 
@@ -65,7 +65,7 @@ def test_the_area_is_between_the_best_and_the_worst(seed: int, size: int) -> Non
 
 @patient
 @given(seeds, sizes)
-def test_confidence_that_says_nothing_has_the_overall_risk(seed: int, size: int) -> None:
+def test_constant_confidence_has_the_overall_risk(seed: int, size: int) -> None:
     correct = answered(seed, size)[1]
     risk = 1 - correct.double().mean().item()
     assert aurc(torch.zeros(size), correct) == pytest.approx(risk)
@@ -73,7 +73,7 @@ def test_confidence_that_says_nothing_has_the_overall_risk(seed: int, size: int)
 
 @patient
 @given(seeds, sizes)
-def test_answering_everything_gives_the_accuracy(seed: int, size: int) -> None:
+def test_full_coverage_gives_the_accuracy(seed: int, size: int) -> None:
     confidence, correct = answered(seed, size)
     found = selective_accuracy(confidence, correct, coverage=1.0)
     assert found == pytest.approx(correct.double().mean().item())

@@ -1,4 +1,4 @@
-"""Metrics that are fed in parts give what the functions give for the whole."""
+"""Streaming metrics agree with the functions, whatever the batches."""
 
 import inspect
 import pickle
@@ -45,8 +45,8 @@ def test_one_update_gives_the_number_of_the_function(case: Case) -> None:
 
 
 @every_case
-def test_numbers_can_tell_right_from_wrong(case: Case) -> None:
-    """No case has a number that a metric could give by accident."""
+def test_expected_values_are_not_trivial(case: Case) -> None:
+    """No case has an expected value of 0 or 1."""
     assert case.expected() not in (0, 1)
 
 

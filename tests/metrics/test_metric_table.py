@@ -35,7 +35,7 @@ def test_names_carry_the_settings() -> None:
     assert len(found) == len(NAMES)
 
 
-def test_what_is_better() -> None:
+def test_direction_of_each_metric() -> None:
     higher = {name for name, metric in metrics.METRICS.items() if not metric.lower_is_better}
     assert higher == {"accuracy", "PAvPU (p<0.05)"}
 

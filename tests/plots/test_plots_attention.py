@@ -1,4 +1,4 @@
-"""Attention figures: the right numbers, and labels that can be read whatever the tokens."""
+"""Attention figures: their numbers, and legible labels for any tokens."""
 
 import logging
 
@@ -167,7 +167,7 @@ def test_dollars_do_not_start_a_formula() -> None:
     assert not clipped(figure)
 
 
-def test_characters_without_a_font_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_characters_without_a_font_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "babn.plots"):
         # A private character that no font is to have.
         plots.attention_figure(attention_map(2, 2), ["\U000f1234", "a"]).draw_without_rendering()

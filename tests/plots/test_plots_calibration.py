@@ -50,7 +50,7 @@ def test_every_method_has_a_panel(count: int, width: float) -> None:
     assert np.allclose(sizes, sizes[0])
 
 
-def test_predictions_are_taken_as_they_are() -> None:
+def test_predictions_are_accepted() -> None:
     logits = torch.randn(5, 40, 3, generator=torch.Generator().manual_seed(0))
     prediction, labels = babn.Prediction(logits), torch.arange(40) % 3
     one, other = (
@@ -72,7 +72,7 @@ def test_curves_are_those_of_the_metrics(count: int) -> None:
         assert np.array_equal(drawn.get_ydata(), curve.risk)
 
 
-def test_ideal_curve_rises_only_after_the_right_answers() -> None:
+def test_ideal_curve_rises_only_after_the_correct_predictions() -> None:
     probs, labels = answers()
     ideal = plots.risk_coverage(probs, labels).axes[0].lines[0]
     accuracy = metrics.accuracy(probs, labels)
@@ -136,7 +136,7 @@ def test_entropies_that_are_all_the_same_can_be_drawn() -> None:
 
 
 @pytest.mark.parametrize("plot", [plots.reliability_diagram, plots.risk_coverage])
-def test_answers_that_cannot_be_drawn_are_refused(plot: object) -> None:
+def test_predictions_that_cannot_be_drawn_are_refused(plot: object) -> None:
     probs, labels = answers()
     with pytest.raises(ConfigError, match=r"predictions is empty.*Give a mapping"):
         plot({}, labels)

@@ -1,4 +1,4 @@
-"""Saving figures, and what drawing leaves behind: nothing."""
+"""Saving figures; drawing has no side effects."""
 
 import pickle
 import subprocess

@@ -1,4 +1,4 @@
-"""Divergences and training curves over steps."""
+"""KL and training curves over steps."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_chains_have_their_own_dashes() -> None:
     assert {"encoder", "decoder"} <= set(texts(figure))
 
 
-def test_scale_is_logarithmic_only_where_the_range_asks_for_it() -> None:
+def test_scale_is_logarithmic_only_for_a_wide_range() -> None:
     scales = [
         plots.kl_history({"a": values}).axes[0].get_yscale()
         for values in ([1.0, 2.0], [1000.0, 1.0], [1000.0, 0.0], [1000.0, float("nan")])
@@ -67,7 +67,7 @@ def test_scale_is_logarithmic_only_where_the_range_asks_for_it() -> None:
     assert scales == ["linear", "log", "linear", "linear"]
 
 
-def test_records_of_a_model_are_taken_as_they_come() -> None:
+def test_records_of_a_model_are_accepted() -> None:
     case = CASES["bert"]
     model = case.converted()
     records = []

@@ -53,7 +53,7 @@ def test_bars_are_means_dots_samples_and_lines_deviations() -> None:
     assert bold == [name in "bc" for name in names]
 
 
-def test_what_is_not_there_is_refused() -> None:
+def test_unknown_examples_and_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="example=3"):
         plots.class_probabilities(prediction(), list("abcd"), example=3)
     with pytest.raises(ConfigError, match="names has 3 names for 4 classes"):

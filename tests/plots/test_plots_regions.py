@@ -80,7 +80,7 @@ def test_tall_images_fit_onto_a_page() -> None:
     assert not clipped(figure)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_images_and_maps_that_do_not_fit_are_refused() -> None:
     found = attention_map(4, 3)
     with pytest.raises(ConfigError, match=r"query=4 does not exist: layer/0 has queries 0 to 3"):
         plots.attention_on_image(found, IMAGE, BOXES, 4)

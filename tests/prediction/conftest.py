@@ -1,4 +1,4 @@
-"""What every test of prediction begins with."""
+"""Fixtures of the prediction tests."""
 
 import pytest
 import torch

@@ -61,7 +61,7 @@ def words(rows: int = 4, length: int = 7) -> dict[str, Tensor]:
 
 
 class TorchClassifier(nn.Module):
-    """Plain torch, with an answer that is a tensor or a tuple."""
+    """A plain torch model whose output is a tensor or a tuple."""
 
     def __init__(self, as_tuple: bool = False) -> None:
         super().__init__()

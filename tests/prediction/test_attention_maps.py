@@ -1,4 +1,4 @@
-"""Where a converted model looks, and how sure it is."""
+"""Attention maps: posterior mean weights and their relative std."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def test_rows_sum_to_one_over_real_keys(config: babn.MethodConfig) -> None:
 
 
 @pytest.mark.parametrize("k", [1.0, 10.0, 100.0])
-def test_bam_is_as_unsure_as_its_weibull(k: float) -> None:
+def test_relative_std_of_bam_is_that_of_its_weibull(k: float) -> None:
     weibull = stats.weibull_min(k)
     expected = torch.full((), weibull.std() / weibull.mean(), dtype=torch.float32)
     for one in babn.attention_maps(converted(babn.BamConfig(k=k)), words()):
@@ -49,12 +49,12 @@ def test_bam_is_as_unsure_as_its_weibull(k: float) -> None:
         torch.testing.assert_close(found, expected.expand_as(found), rtol=1e-5, atol=0)
 
 
-def test_softmax_is_sure() -> None:
+def test_relative_std_of_softmax_is_zero() -> None:
     maps = babn.attention_maps(converted(babn.SoftmaxConfig()), words())
     assert all((m.relative_std == 0).all() for m in maps)
 
 
-def test_mc_dropout_is_as_unsure_as_its_coin() -> None:
+def test_relative_std_of_mc_dropout_is_that_of_a_bernoulli() -> None:
     for one in babn.attention_maps(converted(babn.McDropoutConfig(p=0.2)), words()):
         found = one.relative_std[real_keys(words()).expand_as(one.mean)]
         torch.testing.assert_close(found, torch.full_like(found, 0.5))

@@ -33,7 +33,7 @@ def seed_of(sample: int, row: int, seed: int = 0) -> int:
 
 @torch.no_grad()
 def probabilities(model: Any, tokens: Tensor, seed: int) -> Tensor:
-    """Of the next token after each of one text, alone, at once and without padding."""
+    """Next-token probabilities of one text, in one pass without padding."""
     with overriding(model, mode="sample", fixed_noise=FixedNoise((seed,))):
         return model(input_ids=tokens[None]).logits[0].double().softmax(-1)
 
@@ -90,7 +90,7 @@ def test_how_many_samples_share_a_pass_changes_nothing() -> None:
     torch.testing.assert_close(one.tokens.entropy, three.tokens.entropy)
 
 
-def test_seeds_decide() -> None:
+def test_seeds_determine_samples() -> None:
     model = CASES["llama"].converted(rho=0.02)
     drawn = {**FIXED_LENGTH, "do_sample": True}
     first, again, other = (babn.generate(model, prompts(), 2, s, **drawn) for s in (0, 0, 1))
@@ -114,7 +114,7 @@ def test_beams_share_the_noise_of_their_prompt() -> None:
 
 
 def test_texts_of_different_lengths_are_padded() -> None:
-    """Some word that only some samples write is made the end of a text."""
+    """The end-of-text token is a word that only some samples generate."""
     model = CASES["llama"].converted(rho=0.01)
     free = babn.generate(model, prompts(), 4, **FIXED_LENGTH).texts.sequences[..., LENGTH:]
     differing = (free != free[:1]).any(0)[0].nonzero()[0, 0]
@@ -126,7 +126,7 @@ def test_texts_of_different_lengths_are_padded() -> None:
     assert not found.texts.log_probs[~found.texts.seen].any()
 
 
-def test_without_doubt_there_is_no_information_to_gain() -> None:
+def test_without_noise_mutual_information_is_zero() -> None:
     model = babn.convert(CASES["gpt2"].model(), babn.SoftmaxConfig())
     found = babn.generate(model, prompts()["input_ids"], 3, **FIXED_LENGTH)
     assert found.tokens.mutual_information.max() < 1e-5
@@ -142,7 +142,7 @@ def test_more_noise_means_more_mutual_information() -> None:
     assert (informed.sequence_mutual_information > 3 * sure.sequence_mutual_information).all()
 
 
-def test_the_temperature_of_calibration_counts() -> None:
+def test_scores_are_divided_by_the_temperature() -> None:
     model = CASES["llama"].converted()
     before = babn.generate(model, prompts(), 2, texts=False, **FIXED_LENGTH).tokens
     babn.set_temperature(model, 4.0)
@@ -156,7 +156,7 @@ def test_training_mode_is_restored() -> None:
     assert model.training
 
 
-def test_what_cannot_be_done_is_said() -> None:
+def test_impossible_arguments_are_refused() -> None:
     model = CASES["llama"].converted()
     with pytest.raises(SamplesError, match="samples=0"):
         babn.generate(model, prompts(), 0)
@@ -172,7 +172,7 @@ def test_what_cannot_be_done_is_said() -> None:
 
 @pytest.mark.thorough
 def test_a_longer_text_than_any_before() -> None:
-    """Maps over heads have no maximum, and positions by rotation have none either."""
+    """Neither maps over heads nor rotary positions have a maximum length."""
     config = hf.LlamaConfig(**GROUPED | {"num_hidden_layers": 2})
     model = babn.convert(
         enlarge(hf.LlamaForCausalLM(config), 0.15), babn.BeliefConfig.pairs(upward="heads")

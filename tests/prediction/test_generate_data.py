@@ -1,4 +1,4 @@
-"""Generation over loaders and texts, and what can be done with its result."""
+"""Generation over loaders and texts, and the methods of its result."""
 
 from pathlib import Path
 from typing import Any

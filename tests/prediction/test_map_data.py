@@ -1,4 +1,4 @@
-"""Attention maps over loaders and texts, and what can be done with maps."""
+"""Attention maps over loaders and texts, and the methods of maps."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A model is in evaluation mode while anyone asks it, and as it was before afterwards."""
+"""A model is in evaluation mode during predictions, and its modes are restored afterwards."""
 
 import threading
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from babn.prediction.modes import evaluating
 
 
 def made() -> nn.Module:
-    """A model in training, one part of which is not."""
+    """A model in training mode with one submodule in evaluation mode."""
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(), nn.Dropout()).train()
     model[3].eval()
     return model
@@ -22,13 +22,13 @@ def modes(model: nn.Module) -> list[bool]:
 
 
 BEFORE = [True, True, True, True, False]
-ASKED = [False] * 5
+EVALUATING = [False] * 5
 DROPPING = [True, True, False, True, True]
 
 
 @contextmanager
 def another_thread(model: nn.Module, dropout: bool) -> Iterator[threading.Event]:
-    """Asks the model in another thread; sets the event as soon as it may, until the end."""
+    """Uses the model in another thread; sets the event once it has entered, until the end."""
     inside, leave = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -45,7 +45,7 @@ def another_thread(model: nn.Module, dropout: bool) -> Iterator[threading.Event]
         thread.join(30)
 
 
-@pytest.mark.parametrize(("dropout", "expected"), [(False, ASKED), (True, DROPPING)])
+@pytest.mark.parametrize(("dropout", "expected"), [(False, EVALUATING), (True, DROPPING)])
 def test_modes_are_restored_also_after_errors(dropout: bool, expected: list[bool]) -> None:
     model = made()
     with pytest.raises(ValueError, match="x"), evaluating(model, dropout):
@@ -59,8 +59,8 @@ def test_the_last_thread_restores_them() -> None:
     with another_thread(model, dropout=False) as inside:
         assert inside.wait(30)
         with evaluating(model):
-            assert modes(model) == ASKED
-        assert modes(model) == ASKED, "the other thread still asks"
+            assert modes(model) == EVALUATING
+        assert modes(model) == EVALUATING, "the other thread still uses the model"
     assert modes(model) == BEFORE
 
 
@@ -70,7 +70,7 @@ def test_threads_with_dropout_wait_for_those_without() -> None:
         other = another_thread(model, dropout=True)
         inside = other.__enter__()
         assert not inside.wait(0.2)
-        assert modes(model) == ASKED
+        assert modes(model) == EVALUATING
     assert inside.wait(30)
     assert modes(model) == DROPPING
     other.__exit__(None, None, None)
@@ -82,5 +82,5 @@ def test_a_thread_does_not_wait_for_itself() -> None:
     with evaluating(model):
         with evaluating(model, dropout=True):
             assert modes(model) == DROPPING
-        assert modes(model) == ASKED
+        assert modes(model) == EVALUATING
     assert modes(model) == BEFORE

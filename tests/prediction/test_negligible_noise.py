@@ -1,4 +1,4 @@
-"""The warning where all samples agree."""
+"""The warning if all samples agree."""
 
 import warnings
 from typing import Any
@@ -29,11 +29,11 @@ def warned(model: nn.Module, **settings: Any) -> list[str]:
 
 
 @methods
-def test_noise_that_shows_is_not_warned_of(config: babn.MethodConfig) -> None:
+def test_visible_noise_gives_no_warning(config: babn.MethodConfig) -> None:
     assert warned(converted(config)) == []
 
 
-def test_negligible_noise_is_warned_of() -> None:
+def test_negligible_noise_gives_a_warning() -> None:
     model = converted(babn.BeliefConfig())
     babn.set_noise_level(model, 1e-4)
     (message,) = warned(model)
@@ -47,7 +47,7 @@ def test_a_temperature_can_make_noise_visible() -> None:
     assert warned(model) == []
 
 
-def test_nothing_is_warned_of_where_no_noise_is_wanted() -> None:
+def test_without_noise_there_is_no_warning() -> None:
     assert warned(converted(babn.SoftmaxConfig())) == []
     model = converted(babn.BeliefConfig())
     babn.set_noise_level(model, 0.0)
@@ -61,7 +61,7 @@ def test_nothing_is_warned_of_where_no_noise_is_wanted() -> None:
 @pytest.mark.parametrize(
     "settings", [{"num_labels": 1}, {"problem_type": "multi_label_classification"}], ids=str
 )
-def test_outputs_without_classes_are_not_warned_of(settings: dict[str, Any]) -> None:
+def test_outputs_without_classes_give_no_warning(settings: dict[str, Any]) -> None:
     model = converted(babn.BeliefConfig(), **settings)
     babn.set_noise_level(model, 1e-4)
     assert warned(model) == []

@@ -1,4 +1,4 @@
-"""The level that the noise of predictions is multiplied by."""
+"""The level that multiplies the noise of predictions."""
 
 import pytest
 import torch
@@ -90,7 +90,7 @@ def test_impossible_levels_are_refused(level) -> None:
     assert babn.get_noise_level(model) == 1
 
 
-def test_kernels_that_are_insisted_on_say_why_they_cannot() -> None:
+def test_required_kernels_explain_why_they_do_not_apply() -> None:
     model = converted(babn.BeliefConfig.pairs(rho=1.0, max_length=16, kernel="triton"))
     babn.set_noise_level(model, 2.0)
     with pytest.raises(UnsupportedAttentionError, match="level"):

@@ -1,4 +1,4 @@
-"""Samples of a converted model's answer."""
+"""Samples of a converted model's output."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,7 +52,7 @@ def test_another_seed_other_samples() -> None:
 
 
 def test_samples_and_examples_have_noise_of_their_own() -> None:
-    """Five copies of one text: no two of their answers are alike, in any sample."""
+    """Five copies of one text: no two of their outputs are alike, in any sample."""
     batch = {name: value[:1].repeat(5, 1) for name, value in words().items()}
     answers = samples_of(converted(), batch, samples=4).flatten(0, 1)
     gaps = (answers[:, None] - answers).abs().amax(-1) + torch.eye(20)
@@ -121,7 +121,7 @@ def test_batched_samples_have_the_statistics_of_single_ones() -> None:
     assert ((ratio > 0.6) & (ratio < 1.6)).all()
 
 
-def test_softmax_gives_the_same_answer_each_time() -> None:
+def test_softmax_predicts_the_same_each_time() -> None:
     model = converted(babn.SoftmaxConfig())
     found = babn.predict(model, words(), samples=5)
     expected = model(**words()).logits.expand(5, 4, 3)
@@ -133,14 +133,14 @@ def test_dropped_attention_weights_differ_between_samples() -> None:
     assert babn.predict(converted(babn.McDropoutConfig(p=0.3)), words()).std.max() > 1e-3
 
 
-def test_dropout_modules_take_part_when_asked() -> None:
+def test_dropout_modules_are_active_on_request() -> None:
     model = converted(babn.SoftmaxConfig())
     assert babn.predict(model, words(), dropout=True).std.max() > 1e-3
     assert not any(flags(model))
     assert babn.predict(model, words()).std.max() < 1e-5
 
 
-def test_dropout_takes_part_in_models_that_call_the_function() -> None:
+def test_functional_dropout_is_active_on_request() -> None:
     """BART has no dropout modules; it calls `nn.functional.dropout`."""
     model = babn.convert(bart(), babn.SoftmaxConfig())
     batch = {**words(), "decoder_input_ids": words()["input_ids"][:, :3]}
@@ -206,7 +206,7 @@ def test_question_answering_without_output_takes_the_first_logits() -> None:
     assert torch.equal(samples_of(model, words()), expected)
 
 
-def test_answers_to_questions_are_ignored_like_labels() -> None:
+def test_answer_positions_are_ignored_like_labels() -> None:
     model = babn.convert(bert(BertForQuestionAnswering, num_labels=2), DOUBTFUL)
     places = {
         name: torch.zeros(4, dtype=torch.long) for name in ("start_positions", "end_positions")

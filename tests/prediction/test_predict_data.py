@@ -1,4 +1,4 @@
-"""Prediction over loaders and texts, and what can be done with predictions."""
+"""Prediction over loaders and texts, and the methods of predictions."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What follows from samples, against numpy and scipy."""
+"""Statistics of samples, against numpy and scipy."""
 
 from dataclasses import replace
 
@@ -133,7 +133,7 @@ def test_impossible_coverage_is_refused(coverage: float) -> None:
         Prediction(torch.randn(5, 2, 3)).interval(coverage)
 
 
-def test_a_margin_that_hardly_moves_is_no_spread() -> None:
+def test_a_margin_that_hardly_varies_is_no_spread() -> None:
     still = torch.tensor([[[2.0, 0.0]], [[2.01, 0.0]], [[1.99, 0.0]]])
     assert not Prediction(still).is_spread()
     together = still + torch.tensor([0.0, 5.0, -5.0])[:, None, None]  # no probability changes

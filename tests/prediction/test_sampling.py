@@ -127,7 +127,7 @@ def test_posterior_mean_in_training() -> None:
     assert differ(model(**batch).logits.detach(), mean)
 
 
-def test_divergence_is_recorded_when_asked_for() -> None:
+def test_kl_is_recorded_on_request() -> None:
     model = converted()
     expected = model(**words()).belief_kl.detach()
     with torch.no_grad(), babn.recording_kl(model):

@@ -64,7 +64,7 @@ def test_incomplete_beta_runs_from_zero_to_one(a: float, b: float) -> None:
     assert beta(1.0, a, b) == 1
 
 
-def test_without_spread_the_answer_is_certain() -> None:
+def test_without_spread_the_p_value_is_zero_or_one() -> None:
     same, other = torch.full((5, 1), 0.3), torch.full((5, 1), 0.7)
     assert welch_p_value(same, same) == 1
     assert welch_p_value(same, other) == 0

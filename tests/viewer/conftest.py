@@ -16,7 +16,7 @@ FIRST = "#attention=1&layer=1&head=mean&show=mean"
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Headless Chromium; its absence fails the test, which was asked for by its marker."""
+    """Headless Chromium; the test fails without it, since its marker requires it."""
     from playwright.sync_api import sync_playwright
 
     found = next(filter(None, map(shutil.which, NAMES)), None)
@@ -28,7 +28,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Opens a page from a file; afterwards nothing may have failed or gone to the network."""
+    """Opens a page from a file; asserts afterwards that there were no errors and no requests."""
     trouble: list[str] = []
     contexts = []
 

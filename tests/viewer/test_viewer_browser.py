@@ -52,7 +52,7 @@ def painted(page: Any, chosen: str) -> None:
 
 
 def value(text: str) -> float:
-    """A number without its sign for percent."""
+    """A number without its percent sign."""
     return float(text.split()[0])
 
 
@@ -133,7 +133,7 @@ def test_samples_are_chosen_with_the_slider(opened: Open, model: Any) -> None:
     assert page.locator("thead .draw").inner_text() == "sample 2"
 
 
-def test_answers_are_shown_with_their_spread(opened: Open, model: Any) -> None:
+def test_predictions_are_shown_with_their_spread(opened: Open, model: Any) -> None:
     page = opened(html_of(model, TEXT))
     found = babn.predict(model, batch_of(model), samples=20, seed=0)
     order = found.probs[0].argsort(descending=True).tolist()
@@ -145,7 +145,7 @@ def test_answers_are_shown_with_their_spread(opened: Open, model: Any) -> None:
     assert f"Entropy {found.entropy[0]:.3f} nats" in page.locator(".unsure").inner_text()
 
 
-def test_heat_map_has_a_cell_for_each_pair_and_tells_its_numbers(opened: Open, model: Any) -> None:
+def test_heat_map_has_a_cell_for_each_pair_and_shows_its_numbers(opened: Open, model: Any) -> None:
     page = opened(html_of(model, TEXT))
     canvas = page.locator(".map canvas")
     assert canvas.evaluate("c => [c.width, c.height]") == [6, 6]
@@ -385,7 +385,7 @@ def test_512_tokens_respond(opened: Open) -> None:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[Any, str]]:
-    """A running `babn serve` and its address; a server that does not start tells why."""
+    """A running `babn serve` and its address; shows the output of a server that does not start."""
     command = [sys.executable, "-m", "babn", "serve", str(folder), "--port", "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as server:

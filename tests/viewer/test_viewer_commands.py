@@ -85,7 +85,7 @@ def test_view_keeps_files_that_it_did_not_write(folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("command", ["view", "serve"])
-def test_folders_that_will_not_do_are_refused_with_the_remedy(
+def test_unusable_folders_are_refused_with_the_remedy(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -114,7 +114,7 @@ def test_serve_on_a_busy_port_names_the_remedy(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
-def test_serve_warns_when_others_can_come_in(
+def test_serve_warns_if_other_machines_have_access(
     folder: Path, host: str, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("babn.viewer.server.serve", lambda app, listening: listening.close())

@@ -1,4 +1,4 @@
-"""Clients that stall or go away: what becomes of their connections."""
+"""Connections of clients that stall or disconnect."""
 
 import json
 import logging
@@ -46,7 +46,7 @@ def port(served: tuple[Server, int], monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.fixture
 def complaints(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """What anybody has logged, uvicorn too, which keeps its lines to itself."""
+    """All log records, including those of uvicorn, which does not propagate them."""
     logging.getLogger("uvicorn").addHandler(caplog.handler)
     yield caplog
     logging.getLogger("uvicorn").removeHandler(caplog.handler)
@@ -77,7 +77,7 @@ STALLS = {
 
 
 @pytest.mark.parametrize("name", STALLS)
-def test_a_client_that_stalls_is_given_up(
+def test_stalled_clients_are_disconnected(
     name: str, port: int, complaints: pytest.LogCaptureFixture
 ) -> None:
     with connect(port) as connection:
@@ -92,7 +92,7 @@ def test_a_client_that_stalls_is_given_up(
 PAUSE = PATIENCE / 6
 
 
-def test_bytes_now_and_then_do_not_extend_the_time(port: int) -> None:
+def test_single_bytes_do_not_extend_the_deadline(port: int) -> None:
     with connect(port) as connection:
         begin = time.monotonic()
         with pytest.raises(OSError):
@@ -127,7 +127,7 @@ def test_a_model_may_take_longer_than_a_request(
         assert rest(connection).endswith(b'{"columns":[]}')
 
 
-def test_a_reader_that_stops_is_given_up(
+def test_readers_that_stop_are_disconnected(
     served: tuple[Server, int], port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(served[0], "_columns", lambda texts: [{"text": "x" * 2**25}])
@@ -138,7 +138,7 @@ def test_a_reader_that_stops_is_given_up(
 
 
 @pytest.mark.parametrize("sent", [REQUEST[:-5], REQUEST, b"GET / HTTP/1.1\r\nHost: a"])
-def test_a_client_that_goes_away_is_no_failure(
+def test_a_client_that_disconnects_is_no_failure(
     sent: bytes,
     served: tuple[Server, int],
     port: int,
@@ -164,6 +164,6 @@ def test_a_client_that_goes_away_is_no_failure(
     assert not complaints.text
 
 
-def test_the_time_is_enough_for_slow_lines() -> None:
+def test_the_deadline_suffices_for_slow_connections() -> None:
     """A body of the largest size at 5 kB a second."""
     assert Limits().body / 5000 < SECONDS

@@ -1,4 +1,4 @@
-"""Bytes that stand for attention."""
+"""Packing of attention into bytes."""
 
 import pytest
 import torch
@@ -77,7 +77,7 @@ def test_weights_above_one_have_a_scale() -> None:
     assert torch.tensor(found["sample 0"]).sub(full["sample 0"]).abs().max() < 0.012
 
 
-def test_distances_over_a_byte_take_two() -> None:
+def test_distances_above_255_take_two_bytes() -> None:
     low, high = gaps(torch.tensor([[[0, 255, 600]]]))
     assert low.tolist() == [[[1, 255, 345 - 256]]]
     assert high.tolist() == [[[0, 0, 1]]]

@@ -1,4 +1,4 @@
-"""The page's data against the model, and texts that would like to be markup."""
+"""The page's data against the model, and escaping of hostile texts."""
 
 import base64
 import hashlib
@@ -72,7 +72,7 @@ def test_numbers_are_those_of_attention(model: Any) -> None:
 
 
 def test_samples_are_those_of_predict(model: Any) -> None:
-    """Sample i uses the weights with which the model gives answer i."""
+    """Sample i has the weights with which the model computes prediction i."""
     found, batch = column(model), batch_of(model)
     answer = babn.predict(model, batch, samples=20, seed=0)
     assert np.allclose(found["prediction"]["samples"], answer.sample_probs[:, 0], atol=1e-4)
@@ -89,7 +89,7 @@ def test_drawn_samples_follow_the_seed(model: Any) -> None:
     assert blocks[0] == blocks[1] != blocks[2]
 
 
-def test_answers_have_names_and_uncertainty(model: Any) -> None:
+def test_predictions_have_names_and_uncertainty(model: Any) -> None:
     answer = column(model)["prediction"]
     assert answer["labels"] == ["yes", "<b>no</b>", "perhaps"]
     assert sum(answer["mean"]) == pytest.approx(1, abs=1e-4)
@@ -257,7 +257,7 @@ def test_page_needs_no_network_and_is_small(model: Any) -> None:
     assert len(made) < 300_000
 
 
-def test_layers_tell_how_much_their_weights_vary(model: Any) -> None:
+def test_layers_have_the_spread_of_their_weights(model: Any) -> None:
     layers = column(model)["chains"][0]["layers"]
     maps = babn.attention_maps(model, batch_of(model))
     expected = [float((m.mean * m.relative_std).sum(-1).mean()) for m in maps]

@@ -1,4 +1,4 @@
-"""The server: what it answers, and what it refuses."""
+"""Responses of the server, and requests that it refuses."""
 
 import json
 import socket
@@ -38,7 +38,7 @@ def test_page_has_a_form_and_its_limits(client: TestClient) -> None:
     assert data["columns"] == []
 
 
-def test_every_answer_has_safe_headers(client: TestClient) -> None:
+def test_every_response_has_safe_headers(client: TestClient) -> None:
     answers = [client.get("/"), client.post("/view", json={"text": TEXT}), client.post("/view")]
     assert [each.status_code for each in answers] == [200, 200, 415]
     strange = [client.get("/none"), client.get("/view"), client.put("/"), client.get("/view/")]
@@ -123,7 +123,7 @@ def test_open_servers_take_any_host() -> None:
     assert response.status_code == 200
 
 
-def test_failures_inside_are_told_without_a_trace(
+def test_internal_errors_are_reported_without_a_traceback(
     server: Server, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -163,7 +163,7 @@ def test_one_request_runs_and_few_wait(server: Server, monkeypatch: pytest.Monke
     assert sorted(set(statuses)) == [200, 503]
 
 
-def test_ports_that_cannot_be_had_are_named() -> None:
+def test_unavailable_ports_are_named() -> None:
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()

@@ -1,4 +1,4 @@
-"""Tiny models with a tokenizer, and what their pages hold."""
+"""Tiny models with a tokenizer, and the data of their pages."""
 
 import base64
 import json
@@ -48,7 +48,7 @@ def converted(model: Any) -> Any:
 
 
 def classifier(layers: int = 3, **settings: Any) -> Any:
-    """A BERT that tells three classes apart."""
+    """A BERT with three classes."""
     sizes = {**SIZES, "num_hidden_layers": layers, "vocab_size": 64, "pad_token_id": 0}
     config = hf.BertConfig(**sizes, max_position_embeddings=96, id2label=LABELS, **settings)
     return converted(hf.BertForSequenceClassification(config))
@@ -74,7 +74,7 @@ def translator() -> Any:
 
 
 def save(folder: Path, model: Any, with_tokenizer: bool = True) -> Path:
-    """A folder as users have it."""
+    """A folder with a model and its tokenizer, as `save_pretrained` writes it."""
     model.save_pretrained(folder)
     if with_tokenizer:
         tokenizer().save_pretrained(folder)
@@ -82,7 +82,7 @@ def save(folder: Path, model: Any, with_tokenizer: bool = True) -> Path:
 
 
 def batch_of(model: Any, text: str = TEXT) -> dict[str, Any]:
-    """What the viewer gives to an encoder."""
+    """The inputs that the viewer passes to an encoder."""
     return dict(tokenizer()(text, return_tensors="pt"))
 
 
@@ -127,7 +127,7 @@ def random_weights(heads: int, queries: int, keys: int, seed: int = 0) -> torch.
 
 
 def progress(page: Any, trouble: list[str]) -> None:
-    """Notes dialogs, errors and everything on the console."""
+    """Records dialogs, errors and console messages."""
     page.on("dialog", lambda dialog: (trouble.append(f"dialog {dialog.message}"), dialog.dismiss()))
     page.on("console", lambda message: trouble.append(f"console {message.text}"))
     page.on("pageerror", lambda error: trouble.append(f"error {error}"))

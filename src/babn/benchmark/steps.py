@@ -46,22 +46,18 @@ def model_config(size: Size) -> Any:
     """The configuration of the model."""
     import transformers
 
+    sizes: dict[str, Any] = {
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads,
+        "hidden_size": size.width,
+        "intermediate_size": 4 * size.width,
+    }
     if size.model == "llama":
+        groups, length = max(size.heads // 4, 1), 2 * size.length
         return transformers.LlamaConfig(
-            num_hidden_layers=size.layers,
-            num_attention_heads=size.heads,
-            num_key_value_heads=max(size.heads // 4, 1),
-            hidden_size=size.width,
-            intermediate_size=4 * size.width,
-            max_position_embeddings=2 * size.length,
+            **sizes, num_key_value_heads=groups, max_position_embeddings=length
         )
-    return transformers.AlbertConfig(
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        hidden_size=size.width,
-        intermediate_size=4 * size.width,
-        max_position_embeddings=max(512, size.length),
-    )
+    return transformers.AlbertConfig(**sizes, max_position_embeddings=max(512, size.length))
 
 
 def make_model(size: Size, config: MethodConfig | None, device: torch.device) -> Any:

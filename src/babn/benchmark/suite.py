@@ -10,17 +10,9 @@ from torch import Tensor
 
 import babn
 from babn.attention.method import MethodConfig
+from babn.benchmark import steps
 from babn.benchmark.gpu_processes import measured
-from babn.benchmark.steps import (
-    Form,
-    Size,
-    generation,
-    inference,
-    make_batch,
-    make_model,
-    sampled,
-    training_step,
-)
+from babn.benchmark.steps import Form, Size
 from babn.benchmark.timing import Cost, Step, measure_in_turns
 
 Task = Literal["train", "mean", "sample", "generate"]
@@ -98,8 +90,8 @@ class Candidate:
 
     def step(self, device: torch.device) -> Step:
         """The step, on a new model."""
-        model = make_model(self.size, METHODS[self.method][1], device)
-        return self.make_step(model, make_batch(self.size, device))
+        model = steps.make_model(self.size, METHODS[self.method][1], device)
+        return self.make_step(model, steps.make_batch(self.size, device))
 
     def row(self, cost: Cost | None) -> Row:
         """The row of its measurement."""
@@ -107,7 +99,7 @@ class Candidate:
 
 
 def run(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iterator[Row]:
-    """Makes all measurements of a plan, and reports progress."""
+    """Runs all measurements of a plan, and reports progress."""
     waves = [wave for wave in _waves(plan) if wave]
     for wave in waves:
         if device.type == "cpu":
@@ -160,7 +152,7 @@ def _waves(plan: Plan) -> Iterator[list[Candidate]]:
         for task in ("train", "mean"):
             yield _candidates((task,), plan.methods, form, decoders)
     yield [
-        Candidate("generate", method, "eager", size, partial(generation, tokens=GENERATED))
+        Candidate("generate", method, "eager", size, partial(steps.generation, tokens=GENERATED))
         for size in decoders
         for method in plan.methods
     ]
@@ -169,7 +161,7 @@ def _waves(plan: Plan) -> Iterator[list[Candidate]]:
 def _candidates(
     tasks: tuple[Task, ...], methods: list[str] | tuple[str, ...], form: Form, sizes: list[Size]
 ) -> list[Candidate]:
-    makers = {"train": training_step, "mean": inference}
+    makers = {"train": steps.training_step, "mean": steps.inference}
     return [
         Candidate(task, method, form, size, partial(makers[task], form=form))
         for size in sizes
@@ -182,7 +174,7 @@ def _candidates(
 def _sampling(plan: Plan, size: Size) -> list[Candidate]:
     forms: tuple[Form, ...] = ("pass", "batched")
     return [
-        Candidate("sample", method, form, size, partial(sampled, samples=SAMPLES, form=form))
+        Candidate("sample", method, form, size, partial(steps.sampled, samples=SAMPLES, form=form))
         for method in plan.methods
         for form in forms
         if METHODS[method][1] is not None

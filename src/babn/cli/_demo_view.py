@@ -1,4 +1,4 @@
-"""What the demo shows in the terminal."""
+"""Output of the demo in the terminal."""
 
 from pathlib import Path
 
@@ -14,20 +14,20 @@ from babn.demo.outcome import Outcome, Settings
 
 
 class Terminal(Bars):
-    """Shows progress bars while the demo runs, and its results in the end."""
+    """Shows progress bars while the demo runs, and its results at the end."""
 
     def __init__(self) -> None:
         super().__init__(Console(highlight=False))
 
     def announce(self, settings: Settings) -> None:
-        """Prints what is about to happen."""
+        """Prints the model and the plan."""
         source = find_source(settings)
         if source.remark:
             self.console.print(source.remark, style="yellow", markup=False, soft_wrap=True)
         self._say(*result_texts.announcement(source, pick_recipe(settings, source)), "")
 
     def show(self, outcome: Outcome, folder: Path) -> None:
-        """Prints the table, what it means, two sentences, and what to do next."""
+        """Prints the table, its legend, two examples, and the next steps."""
         self.console.print(table(outcome))
         self._say(result_texts.tested_on(outcome), "", style="dim")
         self.console.print(legend())
@@ -49,11 +49,11 @@ def table(outcome: Outcome) -> Table:
     """The results, one row for each method."""
     columns = result_texts.COLUMNS
     rows = [[row.name, *(column.show(row) for column in columns)] for row in outcome.rows]
-    return plain_table(["attention", *(column.name for column in columns)], rows)
+    return plain_table(["attention", *(column.name for column in columns)], rows, tight=True)
 
 
 def legend() -> Table:
-    """What the columns mean."""
+    """The meanings of the columns."""
     made = Table.grid(padding=(0, 2))
     made.add_column(no_wrap=True)
     for column in result_texts.COLUMNS:
@@ -62,7 +62,7 @@ def legend() -> Table:
 
 
 def next_steps() -> Table:
-    """What to do next."""
+    """The next steps."""
     made = Table.grid(padding=(0, 2))
     for i, (command, meaning) in enumerate(result_texts.NEXT):
         made.add_row("Next:" if i == 0 else "", command, meaning)

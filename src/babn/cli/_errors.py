@@ -16,7 +16,7 @@ FAILED, INTERRUPTED = 2, 130
 
 
 class CommandError(BabnError):
-    """A command got arguments that it cannot use."""
+    """Invalid arguments of a command."""
 
 
 def failing_in_one_line(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""What `babn inspect` shows: the inspection of a model by its configuration, and its JSON form."""
+"""Inspects a model from its configuration alone, for `babn inspect`."""
 
 import logging
 import math

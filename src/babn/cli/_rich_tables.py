@@ -19,22 +19,31 @@ def plain_table(
     rows: Sequence[Sequence[str]],
     texts: int = 1,
     title: str | None = None,
+    tight: bool = False,
 ) -> Table:
     """A table whose first columns hold text and whose other columns hold numbers.
 
-    Where the terminal is narrow, headings break between words, but numbers do not break.
+    In a narrow terminal headings break between words, but numbers do not break.
 
     Args:
         columns: The headings.
         rows: Cells of each row.
         texts: Number of text columns.
         title: Title above the table.
+        tight: Whether columns are as narrow as possible, even if the terminal is wide enough.
     """
     made = empty_table(title)
     for i, name in enumerate(columns):
         width = max(map(len, (*name.split(), *(row[i] for row in rows))))
         side: Literal["left", "right"] = "left" if i < texts else "right"
-        made.add_column(name, justify=side, no_wrap=i < texts, min_width=width, vertical="bottom")
+        made.add_column(
+            name,
+            justify=side,
+            no_wrap=i < texts,
+            vertical="bottom",
+            min_width=width,
+            width=width if tight else None,
+        )
     for row in rows:
         made.add_row(*row)
     return made

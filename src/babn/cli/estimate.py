@@ -109,7 +109,7 @@ def estimate(
 
 
 def find_shape(model: str, sizes: dict[str, int]) -> Any:
-    """The shape that a name or sizes stand for."""
+    """The shape given by a name or by sizes."""
     from babn.cli._inspection import read_config
     from babn.estimate.shapes import PRESETS, Shape, shape_of
 

@@ -1,4 +1,4 @@
-"""A classifier to try things on: a pretrained encoder and a fitted linear layer, in seconds."""
+"""An intent classifier for examples: a pretrained encoder and a linear layer, fitted in seconds."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from babn.data import intents
 from babn.demo.models import MeanPooledClassifier, find_source, load
+from babn.prediction.batches import encode
 
 BATCH = 64
 DECAY = 1e-3
@@ -28,22 +29,13 @@ def intent_classifier(model: str = "auto") -> tuple[MeanPooledClassifier, Any]:
     train, names = intents.in_scope("train"), intents.intent_names()
     found, tokenizer = load(find_source(model), train.texts, len(names), seed=0)
     found.config.id2label = dict(enumerate(names))
-    features = _features(found, tokenizer, train.texts)
+    found.eval()
+    parts = [train.texts[start : start + BATCH] for start in range(0, len(train), BATCH)]
+    with torch.no_grad():
+        batches = (encode(tokenizer, part, torch.device("cpu")) for part in parts)
+        features = torch.cat([found.features(**batch) for batch in batches])
     _fit_linear(found.classifier, features, torch.tensor(train.labels))
-    return found.eval(), tokenizer
-
-
-@torch.no_grad()
-def _features(model: MeanPooledClassifier, tokenizer: Any, texts: tuple[str, ...]) -> Tensor:
-    """The inputs of the linear layer."""
-    kept: list[Tensor] = []
-    hook = model.classifier.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0]))
-    model.eval()
-    for start in range(0, len(texts), BATCH):
-        batch = list(texts[start : start + BATCH])
-        model(**tokenizer(batch, padding=True, truncation=True, return_tensors="pt"))
-    hook.remove()
-    return torch.cat(kept)
+    return found, tokenizer
 
 
 def _fit_linear(layer: nn.Linear, features: Tensor, labels: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""A closer look at two sentences: what the samples predict, and where attention is unsure."""
+"""Two sentences in detail: samples of their predictions, and attention with its uncertainty."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -40,10 +40,10 @@ def choose_examples(
         ("sure", texts.clear.texts[sure], (names[texts.clear.labels[sure]],)),
         ("unsure", ambiguous[unsure], texts.ambiguous[unsure].intents),
     ]
-    return [look_closer(model, tokenizer, *each, names, seed) for each in chosen]
+    return [detailed_example(model, tokenizer, *each, names, seed) for each in chosen]
 
 
-def look_closer(
+def detailed_example(
     model: nn.Module,
     tokenizer: Any,
     kind: Kind,

@@ -36,6 +36,13 @@ class MeanPooledClassifier(nn.Module):
         self.dropout = nn.Dropout(0.1)
         self.classifier = nn.Linear(encoder.config.hidden_size, labels)
 
+    def features(self, input_ids: Tensor, attention_mask: Tensor, **others: Tensor) -> Tensor:
+        """Means of the encoder's outputs, which the linear layer receives."""
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, **others}
+        states = self.encoder(**inputs).last_hidden_state
+        seen = attention_mask.unsqueeze(-1).to(states.dtype)
+        return (states * seen).sum(1) / seen.sum(1)
+
     def forward(
         self,
         input_ids: Tensor,
@@ -45,17 +52,15 @@ class MeanPooledClassifier(nn.Module):
     ) -> SequenceClassifierOutput:
         """Logits, and the loss if there are labels."""
         kinds = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, **kinds}
-        states = self.encoder(**inputs).last_hidden_state
-        seen = attention_mask.unsqueeze(-1).to(states.dtype)
-        logits = self.classifier(self.dropout((states * seen).sum(1) / seen.sum(1)))
+        features = self.features(input_ids, attention_mask, **kinds)
+        logits = self.classifier(self.dropout(features))
         loss: Any = None if labels is None else F.cross_entropy(logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the demo's model comes from.
+    """The origin of the demo's model.
 
     Attributes:
         name: What to call it.
@@ -69,7 +74,7 @@ class Source:
 
 
 def find_source(model: str) -> Source:
-    """The source that `auto`, `small` or a folder stands for."""
+    """The source for `auto`, `small` or a folder."""
     if model == "small":
         return Source("a small BERT from scratch")
     if model == "auto":

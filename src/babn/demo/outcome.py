@@ -136,7 +136,7 @@ Kind = Literal["sure", "unsure"]
 
 @dataclass(frozen=True)
 class Example:
-    """One sentence, what the model makes of it, and how sure its attention is.
+    """One sentence, its prediction, and its attention.
 
     Attributes:
         kind: What the sentence is an example of.
@@ -162,7 +162,7 @@ class Example:
         return self.names[int(self.prediction.probs[0].argmax())]
 
     def numbers(self) -> dict[str, float]:
-        """How certain the prediction is."""
+        """The uncertainty of the prediction."""
         low, high = self.prediction.interval(0.9)[0].tolist()
         return {
             "probability": float(self.prediction.probs[0].max()),

@@ -73,7 +73,7 @@ SHORTEST = (
 
 
 def announcement(source: Source, recipe: Recipe) -> list[str]:
-    """Lines about what the demo will do."""
+    """Lines that announce the model and the comparison."""
     return [
         f"Model: {source.name}",
         f"Fine-tuned for {recipe.epochs} epochs to sort short requests by intent. From there on:",
@@ -85,7 +85,7 @@ def announcement(source: Source, recipe: Recipe) -> list[str]:
 
 
 def heading(outcome: Outcome) -> str:
-    """What the verdicts compare."""
+    """Heading of the verdicts."""
     return f"Against {outcome.rows[0].name}, by 95 % intervals from resampling the test texts"
 
 
@@ -124,7 +124,7 @@ def detection(outcome: Outcome) -> str:
 
 
 def tested_on(outcome: Outcome) -> str:
-    """Which texts the numbers come from."""
+    """The texts that the numbers come from."""
     texts, samples = outcome.texts, len(outcome.rows[-1].predictions.clear.sample_logits)
     return (
         f"Measured on {len(texts.clear)} clear, {len(texts.outside)} out-of-scope and "
@@ -134,7 +134,7 @@ def tested_on(outcome: Outcome) -> str:
 
 
 def caveat(outcome: Outcome) -> str:
-    """How far the numbers can be trusted."""
+    """Reminder that the numbers come from one run and few texts."""
     return (
         f"One training run (seed {outcome.settings.seed}) and {len(outcome.texts.clear)} clear "
         "texts: another seed moves these numbers by a few points."
@@ -142,7 +142,7 @@ def caveat(outcome: Outcome) -> str:
 
 
 def certainty(example: Example) -> str:
-    """What the model predicts for a sentence, and how certain that is."""
+    """The prediction for a sentence, and its uncertainty."""
     found = example.numbers()
     return (
         f"{example.intent.replace('_', ' ')}, {100 * found['probability']:.0f} % (90 % of samples "

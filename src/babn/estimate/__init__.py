@@ -1,1 +1,1 @@
-"""What stochastic attention costs in a model of any size, from formulas: memory, work and time."""
+"""Memory, work and time of stochastic attention in a model of any size, from formulas."""

@@ -205,7 +205,7 @@ def _arithmetic(plan: Plan) -> Part:
 
 
 def _noise_per_key(plan: Plan, each: int) -> Part:
-    """Squared distances of keys, a variable for each key and head, and its way into attention.
+    """Squared distances of keys, a variable for each key and head, and its use in attention.
 
     Copies are written and read, and so are their gradients.
     """

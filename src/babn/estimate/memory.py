@@ -98,7 +98,7 @@ def _pairs(plan: Plan, kernels: bool) -> float:
 
 
 def _per_key(plan: Plan) -> float:
-    """Wider copies for torch's attention, and what shapes, noise and KL of a layer keep."""
+    """Bytes of wider copies for torch's attention, and of shapes, noise and KL of a layer."""
     shape, work, config = plan.shape, plan.work, plan.config
     assert isinstance(config, BeliefConfig)
     numbers = KEY_NUMBERS * shape.heads + (

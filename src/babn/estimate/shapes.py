@@ -74,28 +74,12 @@ class Shape:
         return self.layers * layer + 2 * self.head_weights + self.hidden
 
 
-PRESETS = {
-    "llama-2-7b": Shape(
-        name="llama-2-7b",
-        hidden=4096,
-        heads=32,
-        kv_heads=32,
-        head_dim=128,
-        layers=32,
-        intermediate=11008,
-        vocab=32000,
-    ),
-    "llama-3-8b": Shape(
-        name="llama-3-8b",
-        hidden=4096,
-        heads=32,
-        kv_heads=8,
-        head_dim=128,
-        layers=32,
-        intermediate=14336,
-        vocab=128256,
-    ),
+_LLAMA: dict[str, int] = {"hidden": 4096, "heads": 32, "head_dim": 128, "layers": 32}
+_SHAPES: dict[str, dict[str, int]] = {
+    "llama-2-7b": {**_LLAMA, "kv_heads": 32, "intermediate": 11008, "vocab": 32000},
+    "llama-3-8b": {**_LLAMA, "kv_heads": 8, "intermediate": 14336, "vocab": 128256},
 }
+PRESETS = {name: Shape(name=name, **sizes) for name, sizes in _SHAPES.items()}
 """Published shapes, available offline."""
 
 
@@ -130,7 +114,9 @@ def shape_of(config: Any, name: str) -> Shape:
 def _check_covered(config: Any, text: Any, name: str) -> None:
     kind = type(config).__name__
     if getattr(config, "is_encoder_decoder", False):
-        raise ConfigError(f"{name} ({kind}) has an encoder and a decoder: one stack is covered.")
+        raise ConfigError(
+            f"{name} ({kind}) has an encoder and a decoder; only models with one stack are covered."
+        )
     if any(getattr(text, field, None) for field in MIXTURES):
         raise ConfigError(f"{name} ({kind}) is a mixture of experts, which is not covered.")
     if not all(hasattr(text, x) for x in ("hidden_size", "num_attention_heads", "vocab_size")):

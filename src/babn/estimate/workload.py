@@ -36,9 +36,13 @@ class Workload:
         if self.queries:
             check_count("queries", self.queries)
         if self.train and (self.queries or self.cached):
-            raise ConfigError("train with queries or cached is not possible: training reads whole.")
+            raise ConfigError(
+                "train=True is not possible with queries or cached: training reads whole texts."
+            )
         if self.frozen and not self.train:
-            raise ConfigError("frozen=True is about training. Give train=True as well.")
+            raise ConfigError(
+                "frozen=True needs train=True, since only training freezes parameters."
+            )
 
     @property
     def rows(self) -> int:

@@ -1,5 +1,7 @@
 """The result of a comparison of methods: estimates, differences and their tables."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
@@ -61,8 +63,9 @@ class Difference:
         return "better" if (self.value > 0) == self.more_is_better else "worse"
 
     def __str__(self) -> str:
-        """The difference, and below it its interval."""
-        return f"{self.value:+.3f}\n[{self.low:+.3f}, {self.high:+.3f}]"
+        """The difference, and below it its interval and, for several seeds, the p-value."""
+        found = f"{self.value:+.3f}\n[{self.low:+.3f}, {self.high:+.3f}]"
+        return found if math.isnan(self.p_value) else f"{found}\np={self.p_value:.2g}"
 
 
 @dataclass(frozen=True)
@@ -88,36 +91,24 @@ class Comparison:
 
     def table(self) -> Table:
         """Every method's metrics; a method that is clearly the best of a column is marked."""
-        names = list(self.directions)
-        rows = [
-            [method, *(str(found[name]) if name in found else "-" for name in names)]
-            for method, found in self.estimates.items()
-        ]
-        methods = list(self.estimates)
-        best = frozenset(
-            (methods.index(self.best[name]), j + 1)
-            for j, name in enumerate(names)
-            if name in self.best
-        )
+        methods, names = list(self.estimates), list(self.directions)
+        best = {(methods.index(self.best[n]), 1 + names.index(n)) for n in names if n in self.best}
         caption = (
             f"Mean and standard deviation over seeds. Bold: better than every other method, with "
             f"{self.level:.0%} bootstrap intervals of the differences that exclude 0."
         )
-        return Table(["method", *names], rows, caption, best)
+        return Table(["method", *names], self._rows(self.estimates), caption, frozenset(best))
 
     def difference_table(self) -> Table:
         """Every method minus the baseline."""
-        names = list(self.directions)
-        rows = [
-            [method, *(self._cell(found[name]) if name in found else "-" for name in names)]
-            for method, found in self.differences.items()
-        ]
         caption = (
             f"Difference from {self.baseline} with {self.level:.0%} bootstrap intervals, and "
             "p-values of paired t-tests over seeds."
         )
-        return Table(["method", *names], rows, caption)
+        return Table(["method", *self.directions], self._rows(self.differences), caption)
 
-    def _cell(self, difference: Difference) -> str:
-        seeds = difference.p_value == difference.p_value
-        return f"{difference}" + (f"\np={difference.p_value:.2g}" if seeds else "")
+    def _rows(self, found: Mapping[str, Mapping[str, object]]) -> list[list[str]]:
+        return [
+            [method, *(str(values.get(name, "-")) for name in self.directions)]
+            for method, values in found.items()
+        ]

@@ -1,8 +1,7 @@
-"""Tables of what decisions cost and guarantee, and of out-of-distribution scores."""
+"""Tables of abstention, prediction sets and out-of-distribution detection."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -42,13 +41,9 @@ def _decisions(evaluation: Evaluation, order: Tensor) -> dict[str, float]:
         _fitted(evaluation, first, second)
         for first, second in ((order[:half], order[half:]), (order[half:], order[:half]))
     ]
-    return {name: _mean([each[name] for each in found]) for name in found[0]}
-
-
-def _mean(values: Sequence[float]) -> float:
-    """The mean of the values that are defined: no example answered means no risk."""
-    known = [value for value in values if not math.isnan(value)]
-    return fmean(known) if known else math.nan
+    # If no example is answered in a half, its risk is not defined.
+    means = torch.tensor([[*each.values()] for each in found], dtype=torch.float64).nanmean(0)
+    return dict(zip(found[0], means.tolist(), strict=True))
 
 
 def _fitted(evaluation: Evaluation, fit: Tensor, test: Tensor) -> dict[str, float]:

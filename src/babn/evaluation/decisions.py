@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from babn.errors import ConfigError
-from babn.prediction.result import Prediction
+from babn.prediction.result import Prediction, check_classes
 from babn.validation import check_choices, check_share
 
 Score = Literal["entropy", "mutual_information", "disagreement", "confidence"]
@@ -43,7 +43,7 @@ class Abstention:
 
     Attributes:
         threshold: The largest uncertainty that is answered; minus infinity to abstain from all.
-        score: What uncertainty is measured by.
+        score: The uncertainty score.
         coverage: Share of the development examples that are answered.
         risk: Share of errors among these.
         risk_bound: Upper confidence bound of the risk on new data.
@@ -88,7 +88,7 @@ def fit_abstention(
         labels: The right classes.
         risk: Largest share of errors among answered examples.
         coverage: Share of examples to answer, instead of a risk.
-        score: What uncertainty is measured by.
+        score: The uncertainty score.
         confidence: Probability with which the bound of the risk holds.
 
     Example:
@@ -104,7 +104,8 @@ def fit_abstention(
     wrong = _wrong(prediction, labels)
     values, order = uncertainty(prediction, score).double().cpu().sort(stable=True)
     errors = wrong[order].cumsum(0)
-    ends = _ends(values)
+    # Examples with equal uncertainty are answered together, up to the last of them.
+    ends = (values.unique_consecutive(return_counts=True)[1].cumsum(0) - 1).tolist()
     total = len(values)
     found = Abstention(-math.inf, score, 0.0, 0.0, 0.0)
     shares = [coverage or 1.0]
@@ -135,24 +136,13 @@ def _tested_shares(total: int, risk: float, failure: float) -> list[float]:
 
 
 def _wrong(prediction: Prediction, labels: Tensor) -> Int[Tensor, "example"]:
-    if prediction.activation != "softmax" or prediction.probs.ndim != 2:
-        raise ConfigError(
-            f"prediction has activation {prediction.activation!r} and probabilities of shape "
-            f"{tuple(prediction.probs.shape)}. Pass that of a classifier, one row per example."
-        )
+    check_classes(prediction, "decisions need one row of probabilities per example")
     if labels.shape != prediction.probs.shape[:1]:
         raise ConfigError(
             f"labels has shape {tuple(labels.shape)} for {len(prediction)} predictions. Give one "
             "label for each."
         )
     return (prediction.probs.argmax(-1).cpu() != labels.cpu()).long()
-
-
-def _ends(values: Float[Tensor, "example"]) -> list[int]:
-    """The last index of each run of equal values, since equal examples are answered together."""
-    last = torch.ones(len(values), dtype=torch.bool)
-    last[:-1] = values[1:] > values[:-1]
-    return last.nonzero().flatten().tolist()
 
 
 def risk_bound(errors: int, count: int, failure: float) -> float:

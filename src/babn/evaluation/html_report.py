@@ -59,7 +59,9 @@ def report(
         tables["outside"] = outside
     figures = _figures(evaluations, bins) if classes else {}
     for name, table in tables.items():
-        _write_table(table, folder / name)
+        forms = {"md": table.markdown(), "tex": table.latex(), "csv": table.csv()}
+        for suffix, text in forms.items():
+            (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
     for name, figure in figures.items():
         plots.save(figure, folder / f"{name}.pdf")
     body = _body(title, evaluations, comparison, tables, figures)
@@ -69,7 +71,7 @@ def report(
 
 
 def collect(runs: Sequence[Evaluation | str | Path] | str | Path) -> list[Evaluation]:
-    """Evaluations given as such or found in folders."""
+    """Evaluations that are given, or found in folders."""
     if isinstance(runs, str | Path):
         runs = [runs]
     found: list[Evaluation] = []
@@ -83,7 +85,7 @@ def collect(runs: Sequence[Evaluation | str | Path] | str | Path) -> list[Evalua
 
 
 def of_part(evaluations: list[Evaluation], part: str | None) -> list[Evaluation]:
-    """The evaluations of one part of the data; of the only one by default."""
+    """The evaluations of one part of the data, by default of the only one."""
     parts = list(dict.fromkeys(str(each.details.get("part", "")) for each in evaluations))
     if part is None and len(parts) < 2:
         return evaluations
@@ -125,10 +127,12 @@ def _body(
     tables: dict[str, Table],
     figures: dict[str, Any],
 ) -> Markup:
-    shown = [
-        html_pages.figure(plots.as_svg(each, CAPTIONS[name]), CAPTIONS[name], look=_look(each))
-        for name, each in figures.items()
-    ]
+    shown = []
+    for name, figure in figures.items():
+        # Figures of two columns take the full width of the page.
+        look = "paper wide" if figure.get_figwidth() >= plots.DOUBLE else "paper"
+        svg = plots.as_svg(figure, CAPTIONS[name])
+        shown.append(html_pages.figure(svg, CAPTIONS[name], look=look))
     return join(
         element("h1", title),
         element("p", _summary(evaluations)),
@@ -137,11 +141,6 @@ def _body(
         *shown,
         _details(evaluations),
     )
-
-
-def _look(figure: Any) -> str:
-    """CSS classes of a figure: two-column figures take the full width of the page."""
-    return "paper wide" if figure.get_figwidth() >= plots.DOUBLE else "paper"
 
 
 def _summary(evaluations: Sequence[Evaluation]) -> str:
@@ -172,9 +171,3 @@ def _details(evaluations: Sequence[Evaluation]) -> Markup:
         return Markup("")
     table = Table(["run", "details"], rows).html()
     return join(element("h2", "Runs"), element("div", Markup(table), class_="scroll"))
-
-
-def _write_table(table: Table, path: Path) -> None:
-    path.with_suffix(".md").write_text(table.markdown(), encoding="utf-8")
-    path.with_suffix(".tex").write_text(table.latex(), encoding="utf-8")
-    path.with_suffix(".csv").write_text(table.csv(), encoding="utf-8")

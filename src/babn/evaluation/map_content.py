@@ -14,7 +14,7 @@ from babn.prediction.temperature import get_noise_level
 
 @dataclass(frozen=True)
 class MapContent:
-    """What the uncertainty map of one attention call depends on, over equally long texts.
+    """How the uncertainty map of one attention call depends on position and text.
 
     Both maps are logarithms: of the weights' std/mean and, for comparison, of their mean.
 
@@ -34,7 +34,7 @@ class MapContent:
 
 
 def map_content(model: nn.Module, batch: Any, *, without: Sequence[int] = ()) -> list[MapContent]:
-    """Measures how far the uncertainty maps of a converted model depend on its input.
+    """Measures how much the uncertainty maps of a converted model depend on its input.
 
     Maps that depend on the model's parameters alone are explained by head and key position and are
     alike for all texts: `by_position` and `between_texts` are then near 1. Compare them with the

@@ -14,18 +14,11 @@ from babn.elbo import IGNORED
 from babn.errors import ConfigError, SamplesError
 from babn.evaluation.temperature_scaling import bounded_temperature
 from babn.metrics.scores import accuracy, nll
+from babn.prediction import temperature as stored
 from babn.prediction.batches import are_texts, check_tokenizer, device_of, is_single, text_batches
 from babn.prediction.predict import find_logits, predict
 from babn.prediction.regression import fit_residual, mixture_nll
-from babn.prediction.result import Prediction
-from babn.prediction.temperature import (
-    get_noise_level,
-    get_residual,
-    get_temperature,
-    set_noise_level,
-    set_residual,
-    set_temperature,
-)
+from babn.prediction.result import Prediction, check_classes
 from babn.progress import bar
 from babn.validation import check_at_least, check_count
 
@@ -143,15 +136,16 @@ def tune_noise(
     shown = bar("noise levels", len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
     limits = max_accuracy_drop, max_nll_rise
     search = _Search(model, batches, samples, settings, temperature, *limits, shown)
-    level, scaling, residual = get_noise_level(model), get_temperature(model), get_residual(model)
+    level, scaling = stored.get_noise_level(model), stored.get_temperature(model)
+    residual = stored.get_residual(model)
     try:
         best = search.run()
         level, scaling, residual = best.level, best.temperature, best.residual or 0.0
     finally:
         shown.close()
-        set_noise_level(model, level)
-        set_temperature(model, scaling)
-        set_residual(model, residual)
+        stored.set_noise_level(model, level)
+        stored.set_temperature(model, scaling)
+        stored.set_residual(model, residual)
     return NoiseTuning(level, tuple(search.tried[at] for at in sorted(search.tried)))
 
 
@@ -209,9 +203,9 @@ class _Search:
         """Computes the result of a level, once."""
         if level in self.tried:
             return
-        set_noise_level(self.model, level)
+        stored.set_noise_level(self.model, level)
         if self.fits_temperature and self.batches[0].labels.ndim == 1:
-            set_temperature(self.model, 1.0)
+            stored.set_temperature(self.model, 1.0)
         with warnings.catch_warnings():  # low levels are among those that are tried
             warnings.filterwarnings("ignore", "All samples give nearly the same prediction")
             self.tried[level] = self._rated(level)
@@ -225,7 +219,7 @@ class _Search:
         return self._of_tokens(level) if labels.ndim > 1 else self._of_classes(level)
 
     def _predict(self, inputs: Any, output: Callable[[Any], Tensor] | None = None) -> Prediction:
-        samples = self.samples if get_noise_level(self.model) else 1
+        samples = self.samples if stored.get_noise_level(self.model) else 1
         return predict(self.model, inputs, samples, **self.settings, output=output)
 
     def _of_numbers(self, level: float) -> Trial:
@@ -235,13 +229,14 @@ class _Search:
         labels = torch.cat([batch.labels.flatten().cpu() for batch in self.batches])
         residual = fit_residual(values, labels)
         loss = float(mixture_nll(values, labels, residual).mean())
-        return Trial(level, get_temperature(self.model), loss, None, residual)
+        return Trial(level, stored.get_temperature(self.model), loss, None, residual)
 
     def _of_classes(self, level: float) -> Trial:
         """The result of a classifier."""
-        found = Prediction.cat([_of_classifier(self._predict(b.inputs)) for b in self.batches])
+        found = Prediction.cat([self._predict(batch.inputs).to("cpu") for batch in self.batches])
+        check_classes(found, "noise is tuned by the likelihood of classes or tokens")
         labels = torch.cat([batch.labels.cpu() for batch in self.batches])
-        temperature = get_temperature(self.model)
+        temperature = stored.get_temperature(self.model)
         if self.fits_temperature:
             temperature = bounded_temperature(found, labels)
             found = found.tempered(temperature)
@@ -252,13 +247,13 @@ class _Search:
         log_probs = torch.cat([self._log_probs(batch) for batch in self.batches])
         if not len(log_probs):
             raise ConfigError("data has no labels that count. Give labelled batches.")
-        return Trial(level, get_temperature(self.model), -float(log_probs.mean()), None)
+        return Trial(level, stored.get_temperature(self.model), -float(log_probs.mean()), None)
 
     def _log_probs(self, batch: "_Batch") -> Float[Tensor, "token"]:
         """Log probability of each token of a language model."""
         ahead = _predicts_next(self.model)
         labels = batch.labels[:, 1:] if ahead else batch.labels
-        temperature = get_temperature(self.model)
+        temperature = stored.get_temperature(self.model)
 
         def log_probs(output: Any) -> Tensor:
             logits = find_logits(output).float()
@@ -325,17 +320,6 @@ def _one_number(prediction: Prediction) -> Float[Tensor, "sample example"]:
             "classes as integers, or a model with one output."
         )
     return found.squeeze(-1).cpu()
-
-
-def _of_classifier(prediction: Prediction) -> Prediction:
-    """The prediction, if it is that of a classifier."""
-    if prediction.activation != "softmax" or prediction.probs.ndim != 2:
-        raise ConfigError(
-            f"The model's output has shape {tuple(prediction.probs.shape)} and activation "
-            f"{prediction.activation!r}; noise is tuned by the likelihood of classes or tokens. "
-            "Give a classifier or a language model."
-        )
-    return prediction.to("cpu")
 
 
 def _predicts_next(model: nn.Module) -> bool:

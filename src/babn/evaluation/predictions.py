@@ -65,14 +65,14 @@ class Evaluation:
         if (folder / DESCRIPTION).exists() and not overwrite:
             raise FormatError(f"{folder} holds an evaluation. Pass overwrite=True to replace it.")
         make_folder(folder)
-        tensors = {"sample_logits": self.prediction.sample_logits, "labels": self.labels}
-        others = {
+        tensors = {
+            "sample_logits": self.prediction.sample_logits,
+            "labels": self.labels,
             "outside": None if self.outside is None else self.outside.sample_logits,
             "attention": self.attention,
             "outside_attention": self.outside_attention,
         }
-        tensors |= {name: value for name, value in others.items() if value is not None}
-        write_tensors(folder / TENSORS, tensors)
+        write_tensors(folder / TENSORS, {n: x for n, x in tensors.items() if x is not None})
         description = {
             "format": FORMAT,
             "method": self.method,
@@ -81,8 +81,7 @@ class Evaluation:
             "residual": self.prediction.residual,
             "details": dict(self.details),
         }
-        text = json.dumps(description, indent=2) + "\n"
-        replace_text(folder / DESCRIPTION, text)
+        replace_text(folder / DESCRIPTION, json.dumps(description, indent=2) + "\n")
         return folder
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The interface of a method: fit it, predict with it, and what it costs."""
+"""The interface of a method: fitting, predicting, and its cost."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -8,18 +8,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from babn.errors import MissingExtraError
+from babn.metrics import inputs
 from babn.metrics.calibration_error import mean_gap
-from babn.metrics.inputs import (
-    Labels,
-    Probs,
-    SampleProbs,
-    check_share,
-    check_whole,
-    examples,
-    fail,
-    sampled_examples,
-    scores_and_flags,
-)
+from babn.metrics.inputs import Labels, Probs, SampleProbs
 from babn.metrics.pavpu_counts import Pavpu, pavpu_counts
 from babn.prediction.result import Prediction
 
@@ -74,7 +65,7 @@ class Mean(Exact):
 
     def update(self, probs: Probs, labels: Labels) -> None:
         """Adds a batch of probabilities, or a prediction, and its labels."""
-        self.add(self.each(*examples(probs, labels)))
+        self.add(self.each(*inputs.examples(probs, labels)))
 
     def add(self, values: Tensor) -> None:
         """Adds one value for each of any number of examples."""
@@ -91,7 +82,7 @@ class Decisions(Mean):
 
     def update(self, prediction: Prediction, labels: Labels) -> None:  # type: ignore[override]
         """Adds a batch of predictions and its labels."""
-        _, right = examples(prediction, labels)
+        _, right = inputs.examples(prediction, labels)
         self.add(self.each(prediction, right))
 
 
@@ -131,15 +122,15 @@ class Bins(Exact):
 
     def __init__(self, bins: int = 10, num_classes: int | None = None, **settings: Any) -> None:
         super().__init__(**settings)
-        self.bins, self.num_classes = check_whole(bins, "bins"), num_classes
-        groups = [] if num_classes is None else [check_whole(num_classes, "num_classes")]
+        self.bins, self.num_classes = inputs.check_whole(bins, "bins"), num_classes
+        groups = [] if num_classes is None else [inputs.check_whole(num_classes, "num_classes")]
         self.zeros("sums", *groups, self.bins, 3)
 
     def update(self, probs: Probs, labels: Labels) -> None:
         """Adds a batch of probabilities, or a prediction, and its labels."""
-        p, y = examples(probs, labels)
+        p, y = inputs.examples(probs, labels)
         if self.num_classes not in (None, p.shape[-1]):
-            fail(
+            inputs.fail(
                 f"probs has {p.shape[-1]} classes and the metric num_classes={self.num_classes}",
                 "Make them the same.",
             )
@@ -168,12 +159,12 @@ class Counts(Exact):
 
     def __init__(self, alpha: float = 0.05, **settings: Any) -> None:
         super().__init__(**settings)
-        self.alpha = check_share(alpha, "alpha", whole=False)
+        self.alpha = inputs.check_share(alpha, "alpha", whole=False)
         self.zeros("counts", 4)
 
     def update(self, sample_probs: SampleProbs, labels: Labels) -> None:
         """Adds a batch of sampled probabilities, or a prediction, and its labels."""
-        self.counts += pavpu_counts(*sampled_examples(sample_probs, labels), self.alpha)
+        self.counts += pavpu_counts(*inputs.sampled_examples(sample_probs, labels), self.alpha)
 
     def compute(self) -> Float[Tensor, ""]:
         """The metric of all examples so far."""
@@ -222,7 +213,7 @@ class OutOfDistribution(Gathered):
     def __init__(self, score: str = "entropy", **settings: Any) -> None:
         super().__init__(**settings)
         if score not in SCORES:
-            fail(f"score={score!r} is not possible", f"Choose one of {list(SCORES)}.")
+            inputs.fail(f"score={score!r} is not possible", f"Choose one of {list(SCORES)}.")
         self.score = score
 
     def update(
@@ -230,7 +221,7 @@ class OutOfDistribution(Gathered):
     ) -> None:
         """Adds a batch of predictions or scores, and flags of the out-of-distribution examples."""
         values = getattr(scores, self.score) if isinstance(scores, Prediction) else scores
-        self.keep(*scores_and_flags(values, outside, ("scores", "outside")))
+        self.keep(*inputs.scores_and_flags(values, outside, ("scores", "outside")))
 
     def measure(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
         """The metric, from all examples."""
@@ -242,7 +233,7 @@ class Selective(Gathered):
 
     def update(self, confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -> None:
         """Adds a batch of confidences, and whether the predictions are correct."""
-        self.keep(*scores_and_flags(confidence, correct))
+        self.keep(*inputs.scores_and_flags(confidence, correct))
 
 
 def _joined(state: list[Tensor] | Tensor) -> Tensor:

@@ -104,8 +104,14 @@ def confidence_sums(
     p: Float[Tensor, "example label"], y: Int[Tensor, "example"], bins: int
 ) -> Float[Tensor, "bin 3"]:
     """Sums over equal-width bins of the confidence in the most probable class."""
-    confidence = p.amax(-1)
-    return cell_sums(bin_index(confidence, bins), confidence, correctness(p, y), bins)
+    return binned_sums(p.amax(-1), correctness(p, y), bins)
+
+
+def binned_sums(
+    confidence: Float[Tensor, "example"], correct: Float[Tensor, "example"], bins: int
+) -> Float[Tensor, "bin 3"]:
+    """Sums over equal-width bins, from confidences and correctness (0 or 1)."""
+    return cell_sums(bin_index(confidence, bins), confidence, correct, bins)
 
 
 def class_sums(

@@ -135,7 +135,7 @@ def check_share(value: float, name: str, whole: bool) -> float:
 
 
 def described(value: Any) -> str:
-    """What an argument of the wrong type is, for an error message."""
+    """Describes an argument of the wrong type, for an error message."""
     return f"a tensor of {value.dtype}" if isinstance(value, Tensor) else repr(value)
 
 

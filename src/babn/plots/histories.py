@@ -119,7 +119,9 @@ def kl_history(
     layers, steps = _by_layer(history, steps)
     chains = list(dict.fromkeys(_chain(name) for name in layers))
     depths = {name: _depth(name, list(layers)) for name in layers}
-    palette = _palette(max(depths.values()) + 1)
+    # Without the lightest colours, which are illegible on white.
+    shades = np.linspace(0, 0.9, max(depths.values()) + 1)
+    palette = ListedColormap(colormaps["viridis"](shades))
     figure = new_figure(figure_size(size, SINGLE, lambda width: min(0.4 * width + 0.9, 2.7)))
     panel = figure.subplots()
     for name, values in layers.items():
@@ -145,15 +147,15 @@ def _by_layer(history: Any, steps: Series | None) -> tuple[dict[str, Any], Serie
 def _logged(records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The KL of layers in a trainer's log; other records unchanged."""
     kept = [
-        {name.removeprefix(LOGGED): value for name, value in record.items() if _belongs(name)}
+        {
+            name.removeprefix(LOGGED): value
+            for name, value in record.items()
+            if name.startswith(LOGGED) or name == STEP
+        }
         for record in records
         if any(name.startswith(LOGGED) for name in record)
     ]
     return kept or records
-
-
-def _belongs(name: str) -> bool:
-    return name.startswith(LOGGED) or name == STEP
 
 
 def _chain(name: str) -> str:
@@ -165,11 +167,6 @@ def _chain(name: str) -> str:
 def _depth(name: str, names: list[str]) -> int:
     """Index of a layer in its chain."""
     return [other for other in names if _chain(other) == _chain(name)].index(name)
-
-
-def _palette(depth: int) -> Colormap:
-    """One colour for each depth, without the lightest, which are illegible on white."""
-    return ListedColormap(colormaps["viridis"](np.linspace(0, 0.9, depth)))
 
 
 def _scale(panel: Axes, values: Float[np.ndarray, "value"]) -> None:

@@ -16,15 +16,8 @@ from matplotlib.ticker import AutoLocator, FixedLocator, FuncFormatter
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#E69F00",
-    "#CC79A7",
-    "#56B4E9",
-    "#000000",
-)
+BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
+PURPLE, SKY, BLACK = "#CC79A7", "#56B4E9", "#000000"
 """The palette of Okabe and Ito, which is safe for colour-blind readers."""
 
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, BLACK, SKY)

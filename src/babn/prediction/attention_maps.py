@@ -149,7 +149,7 @@ def attention_uncertainty(
     batch_size: int = 32,
     progress: bool = True,
 ) -> Float[Tensor, "example"]:
-    r"""Returns how uncertain the attention to each example is, as a score of unusual inputs.
+    r"""Returns a score of each example's uncertainty of attention, higher for unusual inputs.
 
     The mean over attention calls, heads and queries of $\sum_j \mathrm{std}(W_{ij})$, where a query
     counts unless `attention_mask` hides it.
@@ -180,20 +180,12 @@ def _maps(model: nn.Module, batch: Any) -> list[AttentionMap]:
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         kwargs = {name: value for name, value in kwargs.items() if name not in TARGETS}
     posteriors: list[tuple[str, Posterior]] = []
-    with (
-        torch.no_grad(),
-        evaluating(model),
-        overriding(model, mode="mean", posteriors=posteriors),
-    ):
+    override = overriding(model, mode="mean", posteriors=posteriors)
+    with torch.no_grad(), evaluating(model), override:
         model(*args, **kwargs)
         return [
-            AttentionMap(
-                name,
-                posterior.mean_weights(),
-                posterior.weight_relative_std(),
-                posterior.relative_std(),
-            )
-            for name, posterior in posteriors
+            AttentionMap(name, p.mean_weights(), p.weight_relative_std(), p.relative_std())
+            for name, p in posteriors
         ]
 
 

@@ -20,7 +20,7 @@ TARGETS = {"labels", "label", "label_ids", "start_positions", "end_positions", "
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches of what a user passes as data.
+    """The batches in the data that a user passes.
 
     Attributes:
         batches: The batches, on the model's device unless there is only one.

@@ -1,4 +1,4 @@
-"""The result of `babn.predict`: samples of a model's output and what follows from them."""
+"""The result of `babn.predict`: samples of a model's output and their statistics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -235,6 +235,15 @@ def two_most_probable(probs: Float[Tensor, "*batch label"]) -> Int[Tensor, "*bat
     first = probs.argmax(-1, keepdim=True)
     second = probs.scatter(-1, first, -torch.inf).argmax(-1, keepdim=True)
     return torch.cat([first, second], -1)
+
+
+def check_classes(prediction: Prediction, reason: str) -> None:
+    """Validates that a prediction is that of a classifier, with one row per example."""
+    if prediction.activation != "softmax" or prediction.probs.ndim != 2:
+        raise ConfigError(
+            f"prediction has activation {prediction.activation!r} and probabilities of shape "
+            f"{tuple(prediction.probs.shape)}; {reason}. Pass that of a classifier."
+        )
 
 
 def rows_at(index: Any, count: int) -> Any:

@@ -20,7 +20,7 @@ def minilm_folder() -> Path | None:
 
 
 def model_source(name: str) -> str:
-    """The folder or hub name that a model name stands for; `"minilm"` is an installed package."""
+    """The folder or hub name of a model; `"minilm"` is an installed package."""
     if name != "minilm":
         return name
     folder = minilm_folder()

@@ -99,15 +99,13 @@ def compared(
     most: int = MOST_TOKENS,
 ) -> list[dict[str, Any]]:
     """The columns: every model on every text, at most two."""
-    shown = [
-        (*pair, name, text) for pair, name in zip(models, names, strict=True) for text in texts
-    ]
     check_columns(len(models), len(texts))
-    settings = {"samples": samples, "seed": seed, "budget": BYTES // len(shown), "most": most}
-    titles = [name if len(models) > 1 else "" for *_, name, _ in shown]
+    budget = BYTES // (len(models) * len(texts))
+    settings = {"samples": samples, "seed": seed, "budget": budget, "most": most}
     return [
-        column(model, tokenizer, text, title=title, **settings)
-        for (model, tokenizer, _, text), title in zip(shown, titles, strict=True)
+        column(model, tokenizer, text, title=name if len(models) > 1 else "", **settings)
+        for (model, tokenizer), name in zip(models, names, strict=True)
+        for text in texts
     ]
 
 

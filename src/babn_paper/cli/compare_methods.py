@@ -57,8 +57,8 @@ def compare_methods(
     from babn.files import replace_text
     from babn.validation import check_count
     from babn_paper.experiments.config_files import parse_overrides
-    from babn_paper.experiments.method_comparison import OwnTextComparison
     from babn_paper.method_comparison.method_catalogue import find_methods, is_installed
+    from babn_paper.method_comparison.own_text_comparison import OwnTextComparison
 
     check_count("seeds", seeds)
     flags = {

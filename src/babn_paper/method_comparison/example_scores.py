@@ -8,7 +8,7 @@ from torch import Tensor
 from babn import metrics
 from babn.methods.interface import labels_of
 from babn.methods.trained_models import Batches
-from babn.metrics.calibration_error import bin_index, cell_sums, largest_gap, mean_gap
+from babn.metrics.calibration_error import binned_sums, largest_gap, mean_gap
 from babn.metrics.inputs import examples
 from babn.metrics.scores import correctness, negative_log_probs
 from babn.prediction.result import Prediction
@@ -67,7 +67,7 @@ class Scores:
 
     def measures(self) -> dict[str, float]:
         """The measures, without those that have nothing to detect."""
-        sums = cell_sums(bin_index(self.confidence, BINS), self.confidence, self.correct, BINS)
+        sums = binned_sums(self.confidence, self.correct, BINS)
         right, wrong = self.entropy[self.correct == 1], self.entropy[self.correct == 0]
         found = {
             "accuracy": float(self.correct.mean()),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from babn.evaluation.temperature_scaling import Losses, best_temperatures, nll_losses
 from babn.metrics import METRICS, Metric
-from babn.metrics.calibration_error import bin_index, cell_sums, mean_gap
+from babn.metrics.calibration_error import binned_sums, mean_gap
 from babn.metrics.inputs import Probs
 from babn.prediction.result import Prediction
 
@@ -93,7 +93,7 @@ SCORES: dict[str, Metric] = {
 
 def confidence_ece(confidence: Float[Tensor, "example"], right: Float[Tensor, "example"]) -> float:
     """Expected calibration error with 10 bins, where answers may be partly right."""
-    return float(mean_gap(cell_sums(bin_index(confidence, BINS), confidence, right, BINS)))
+    return float(mean_gap(binned_sums(confidence, right, BINS)))
 
 
 def error_auroc(uncertainty: Float[Tensor, "example"], right: Float[Tensor, "example"]) -> float:
