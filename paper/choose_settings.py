@@ -51,16 +51,16 @@ class Tried:
 
     @property
     def score(self) -> float:
-        """Every task counts alike."""
+        """Mean over tasks."""
         return statistics.fmean(self.scores.values())
 
     def lines(self) -> list[str]:
-        """The setting as a grid has it."""
+        """The setting as lines of a grid."""
         return [f"{name} = {json.dumps(value)}" for name, value in self.setting.items()]
 
 
 def main() -> None:
-    """Prints every setting, the chosen one of each method marked, and writes it into grids."""
+    """Prints all settings and writes the chosen one of each method into grids."""
     files = [Path(name) for name in sys.argv[1:]]
     records = [r for file in files if file.suffix == ".json" for r in load_records(file)[0]]
     methods = []
@@ -92,14 +92,14 @@ def tried(records: Sequence[Record]) -> dict[str, list[Tried]]:
 
 
 def chosen(settings: Sequence[Tried]) -> Tried:
-    """By score, and by NLL where scores are alike."""
+    """Sort key: the score, then the NLL among similar scores."""
     best = max(each.score for each in settings)
     near = [each for each in settings if each.score >= best - NEAR]
     return min(near, key=lambda each: each.nll)
 
 
 def search_table(records: Sequence[Record]) -> Table:
-    """What was tried, with the chosen setting of each method in bold."""
+    """A table of the settings, with the chosen one of each method in bold."""
     tasks = list(dict.fromkeys(record.experiment["task"] for record in records))
     rows, best = [], set()
     for method, settings in tried(records).items():
@@ -116,7 +116,7 @@ def search_table(records: Sequence[Record]) -> Table:
 
 
 def _by_setting(runs: Sequence[Record]) -> list[tuple[dict[str, Any], list[Record]]]:
-    """Runs by what was searched over: the fields that differ among runs of the same task."""
+    """Runs by the searched fields, which are those that differ among runs of a task."""
     tasks: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
         tasks[run.experiment["task"]].append(_fields(run))
@@ -134,7 +134,7 @@ def _by_setting(runs: Sequence[Record]) -> list[tuple[dict[str, Any], list[Recor
 
 
 def _fields(run: Record) -> dict[str, Any]:
-    """Fields of a run; those that are younger than it were at their defaults."""
+    """Fields of a run; fields that its file lacks have their defaults."""
     return {**DEFAULTS, **flat(run.experiment)}
 
 

@@ -24,14 +24,14 @@ MIDDLE, SPAN = 127 / 255, 128 / 255
 
 
 class Maps(nn.Module):
-    """The network up to its grid of features."""
+    """The network up to its feature grid."""
 
     def __init__(self, whole: Any) -> None:
         super().__init__()
         self.whole = whole
 
     def forward(self, colours: Tensor) -> Tensor:
-        """Maps of features of images."""
+        """Computes feature maps of images."""
         found: Tensor = self.whole.extract_features(colours)
         return found
 
@@ -48,7 +48,7 @@ def backbone() -> Backbone:
 
 
 def main() -> None:
-    """Writes them to `features` beside the images, where the task looks for them."""
+    """Writes features to the folder `features` beside the images, which the task reads."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     args = parser.parse_args()

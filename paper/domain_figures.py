@@ -45,7 +45,7 @@ def load_predictions(cell: Path, part: str, mode: str, seeds: Sequence[int]) -> 
 
 
 def together(predictions: Iterable[Prediction]) -> Tensor:
-    """Probabilities of all seeds, one after the other."""
+    """Concatenates the probabilities of all seeds."""
     return torch.cat([each.probs for each in predictions])
 
 
@@ -74,7 +74,7 @@ def methods(runs: Path, task: str, seeds: Sequence[int]) -> tuple[dict[str, Tens
 
 
 def main() -> None:
-    """Draws."""
+    """Draws the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path)
     parser.add_argument("--out", type=Path, required=True)

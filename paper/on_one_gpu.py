@@ -3,10 +3,10 @@
     python paper/on_one_gpu.py paper/sweeps/NAME.toml ... --data DIR --out FOLDER
         [--jobs 14] [--limit SECONDS] [--set NAME=VALUE] [--known FOLDER]
 
-Small runs fill a GPU only together, and processes share it only through CUDA's multi-process
+A single small run does not fill a GPU, and processes share one only through CUDA's multi-process
 service, which is started if it is installed. FOLDER gets a NAME.json without paths for each grid,
-even if the limit cut the grid off; `paper/result_files.py` makes the compact file of it. Results
-in the folder of --known are not computed again and are copied to the new file.
+even if the time limit ended it; `paper/result_files.py` makes a compact file of it. Results in the
+folder of --known are copied to the new file instead of being computed again.
 """
 
 import argparse
@@ -29,14 +29,14 @@ from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run_folder import RunFolder, write_json
 
 SERVICE = "nvidia-cuda-mps-control"
-TELL_EVERY = 30
-PATIENCE = 25
-"""Seconds between messages, and those that runs have to write a checkpoint at the limit."""
+REPORT_EVERY = 30
+GRACE = 25
+"""Seconds between messages, and seconds for writing checkpoints at the time limit."""
 
 
 @contextmanager
 def shared_gpu() -> Iterator[None]:
-    """The multi-process service, if there is one."""
+    """Starts the multi-process service, if it is installed, for the block."""
     if shutil.which(SERVICE) is None:
         yield
         return
@@ -48,15 +48,15 @@ def shared_gpu() -> Iterator[None]:
 
 
 def sweep(grids: Sequence[Path], args: argparse.Namespace, *more: str) -> list[str]:
-    """The command for some grids."""
+    """The command that runs some grids."""
     settings = [word for each in args.set for word in ("--set", each)]
     start = [sys.executable, "-W", "ignore", "-m", "babn_paper", "sweep", *map(str, grids)]
     return [*start, "--data", args.data, *settings, *more]
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Runs the grids until the limit of time; says whether they came to a good end."""
-    begun = told = time.monotonic()
+    """Runs the grids up to the time limit; returns whether all of them succeeded."""
+    begun = reported = time.monotonic()
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     with subprocess.Popen(
         sweep(args.grids, args, "--jobs", str(args.jobs)),
@@ -67,10 +67,10 @@ def run(args: argparse.Namespace) -> bool:
         try:
             while process.poll() is None and time.monotonic() < begun + args.limit:
                 time.sleep(0.5)
-                if time.monotonic() - told > TELL_EVERY:
-                    told = time.monotonic()
-                    print(f"  {told - begun:4.0f} s: {_counts(args.grids)}", flush=True)
-        finally:  # also after Ctrl-C, which the runs do not hear by themselves
+                if time.monotonic() - reported > REPORT_EVERY:
+                    reported = time.monotonic()
+                    print(f"  {reported - begun:4.0f} s: {_counts(args.grids)}", flush=True)
+        finally:  # also after Ctrl-C, which does not reach the runs
             in_time = process.poll() is not None
             if not in_time:
                 stop(process)
@@ -79,10 +79,10 @@ def run(args: argparse.Namespace) -> bool:
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
-    """Asks runs to write a checkpoint and end, and ends them if they do not."""
+    """Interrupts runs, which then write a checkpoint, and kills them if they do not end."""
     process.send_signal(signal.SIGINT)
     try:
-        process.wait(PATIENCE)
+        process.wait(GRACE)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -105,7 +105,7 @@ def restore(grid: Path, known: Path, data: str) -> None:
 
 
 def with_ensembles(found: dict[str, Any], known: Path) -> dict[str, Any]:
-    """Results with the known ensembles of runs that were not run again, behind these runs."""
+    """Results with the known ensembles of restored runs, each behind its members."""
     runs = list(found["runs"])
     for record in load_records(known)[0]:
         labels = [run["label"] for run in runs]
@@ -120,12 +120,12 @@ def _counts(grids: Sequence[Path]) -> str:
 
 
 def finished(grid: Path) -> int:
-    """How many runs of a grid have results."""
+    """The number of runs of a grid that have results."""
     return len(list(Path("runs", grid.stem).glob("*/seed-*/results.json")))
 
 
 def published(text: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Results of a sweep without the paths of folders, under the command that repeats them."""
+    """Results of a sweep without paths, with the command that repeats them."""
     for setting in args.set:
         _, _, value = setting.partition("=")
         if "/" in value:
@@ -137,7 +137,7 @@ def published(text: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Runs, and writes what came of it."""
+    """Runs the grids and writes their results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("grids", type=Path, nargs="+")
     parser.add_argument("--data", required=True)

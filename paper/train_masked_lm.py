@@ -50,7 +50,7 @@ def masked(ids: Tensor, tokenizer: Any, generator: torch.Generator) -> tuple[Ten
 
 
 def batches(ids: Tensor, size: int, steps: int, seed: int) -> Iterator[Tensor]:
-    """Random pieces, shuffled anew in every epoch."""
+    """Batches of random pieces, reshuffled in every epoch."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(ids), generator=generator)
     for step in range(steps):

@@ -5,7 +5,7 @@
 
 Times a training step (forward, backward, Adam) on random words, and with --decode beam search with
 the posterior mean and with samples. On a CPU the methods take turns, so that other load on the
-machine slows all of them alike.
+machine slows all of them equally.
 """
 
 import argparse
@@ -109,7 +109,7 @@ def measure_all(steps: Mapping[str, Callable[[], None]], repeats: int) -> dict[s
 
 
 def main() -> None:
-    """Measures, prints a table, and writes the numbers where they are wanted."""
+    """Measures, prints a table, and writes the numbers to a file."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--length", type=int, default=40)

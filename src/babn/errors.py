@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 
 class BabnError(Exception):
@@ -97,6 +99,20 @@ class SamplesError(BabnError, ValueError):
 
 class MissingExtraError(BabnError, ImportError):
     """An optional package is needed and not installed."""
+
+
+def import_extra(module: str, need: str, extra: str) -> Any:
+    """Imports a module of an optional package.
+
+    Args:
+        module: Name of the module.
+        need: What needs which package, as the beginning of the error message.
+        extra: The extra of babn that installs the package.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(f"{need}: pip install 'babn[{extra}]'") from error
 
 
 class MetricInputError(BabnError, ValueError):

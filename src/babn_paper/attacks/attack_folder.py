@@ -2,18 +2,13 @@
 
 import json
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from babn.errors import ConfigError, FormatError
 from babn.files import parse_json, read_regular
-from babn_paper.attacks.attack_records import (
-    AttackRecord,
-    Summary,
-    append_record,
-    drop_broken_end,
-    read_records,
-)
+from babn_paper.attacks.attack_records import AttackRecord, Summary
 from babn_paper.attacks.plan import Plan
 from babn_paper.experiments.experiment import current_names
 from babn_paper.experiments.run_folder import RunFolder, write_json
@@ -58,7 +53,7 @@ class AttackFolder:
             identity: Everything that determines the records.
             description: Further information for readers.
         """
-        drop_broken_end(self.records)
+        self._drop_broken_end()
         if self.description.exists() and self.read():
             self._check_same(self.describe()["identity"], identity)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -89,11 +84,29 @@ class AttackFolder:
 
     def add(self, record: AttackRecord) -> None:
         """Appends the record of an example."""
-        append_record(self.records, record)
+        with self.records.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(record), ensure_ascii=False) + "\n")
 
     def read(self) -> list[AttackRecord]:
-        """Reads all records."""
-        return read_records(self.records)
+        """Reads all records in order."""
+        lines = read_regular(self.records).splitlines() if self.records.exists() else []
+        return [self._record(number, line) for number, line in enumerate(lines, 1)]
+
+    def _record(self, number: int, line: bytes) -> AttackRecord:
+        try:
+            return AttackRecord(**parse_json(line))
+        except (ValueError, TypeError) as error:  # not UTF-8, not JSON, or other fields
+            raise FormatError(
+                f"{self.records}:{number} is damaged. Attack again with --overwrite."
+            ) from error
+
+    def _drop_broken_end(self) -> None:
+        """Removes an incomplete last line, which a killed process leaves."""
+        if self.records.exists():
+            content = read_regular(self.records)
+            complete = content[: content.rfind(b"\n") + 1]
+            if complete != content:
+                self.records.write_bytes(complete)
 
     def _check_same(self, before: dict[str, Any], now: dict[str, Any]) -> None:
         plain = json.loads(json.dumps(now))

@@ -1,17 +1,12 @@
-"""Records of attacked examples, one JSON line each, and their summary statistics."""
+"""Records of attacked examples, and their summary statistics."""
 
-import json
 import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeGuard
-
-from babn.errors import FormatError
-from babn.files import parse_json, read_regular
+from typing import Literal, TypedDict
 
 Outcome = Literal["success", "failed", "skipped", "error"]
 """The model was fooled, was not fooled, was wrong from the start, or could not be attacked."""
@@ -57,49 +52,10 @@ class AttackRecord:
     error: str = ""
 
 
-def append_record(path: Path, record: AttackRecord) -> None:
-    """Appends a record to a file."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(record), ensure_ascii=False) + "\n")
-
-
-def read_records(path: Path) -> list[AttackRecord]:
-    """Reads the records of a file in order; none if the file does not exist."""
-    lines = read_regular(path).splitlines() if path.exists() else []
-    records = []
-    for number, line in enumerate(lines, 1):
-        values = _parse(line)
-        if not _is_record(values):
-            raise FormatError(f"{path}:{number} is damaged. Attack again with --overwrite.")
-        records.append(AttackRecord(**values))
-    return records
-
-
-def drop_broken_end(path: Path) -> None:
-    """Removes an incomplete last line, which a killed process leaves."""
-    if path.exists():
-        content = read_regular(path)
-        complete = content[: content.rfind(b"\n") + 1]
-        if complete != content:
-            path.write_bytes(complete)
-
-
 def select_records(records: Sequence[AttackRecord], places: Sequence[int]) -> list[AttackRecord]:
     """The records of some examples, in the order of the examples."""
     by_place = {record.place: record for record in records}
     return [by_place[place] for place in places if place in by_place]
-
-
-def _parse(line: bytes) -> Any:
-    try:
-        return parse_json(line)
-    except ValueError:  # not JSON, or not UTF-8
-        return None
-
-
-def _is_record(values: Any) -> TypeGuard[dict[str, Any]]:
-    known = AttackRecord.__dataclass_fields__.keys()
-    return isinstance(values, dict) and {"place", "outcome", "original"} <= values.keys() <= known
 
 
 class Summary(TypedDict):

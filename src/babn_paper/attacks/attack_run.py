@@ -18,7 +18,7 @@ from babn_paper.attacks.attack_records import Summary, select_records, summarise
 from babn_paper.attacks.examples import Targets, check_task, class_names, read_targets
 from babn_paper.attacks.local_resources import LocalResources, fingerprint
 from babn_paper.attacks.plan import Plan, Recipe, threats_for
-from babn_paper.attacks.resources import Downloads, Provider
+from babn_paper.attacks.resources import Provider
 from babn_paper.attacks.victim import Victim
 from babn_paper.experiments.environment import environment
 from babn_paper.experiments.experiment import Experiment
@@ -87,7 +87,7 @@ def attack(
     model = folder.trained_model()
     task = check_task(find_task(experiment.task, experiment.options))
     plans = list(_plans(experiment, recipe, threat, samples, seed, part))
-    provider = LocalResources(resources) if resources is not None else Downloads()
+    provider = LocalResources(resources) if resources is not None else Provider()
     used = {kind: asdict(each) for kind, each in provider.describe(recipe).items()}
     targets = read_targets(task, experiment.data, part, seed)
     with quiet():
@@ -97,7 +97,12 @@ def attack(
         task_model=task_model,
         targets=targets,
         examples=examples,
-        identity=_identity(model, task_model, targets) | {"resources": used},
+        identity={
+            "model": fingerprint(model),
+            "max_length": task_model.max_length,
+            "data": targets.fingerprint,
+            "resources": used,
+        },
         make_attacker=lambda victim: (make_attacker or _textattack)(recipe, victim, provider),
         progress=progress or NoProgress(),
     )
@@ -106,7 +111,11 @@ def attack(
 
 @dataclass(frozen=True, kw_only=True)
 class _Campaign:
-    """Attacks that differ only in their threat model."""
+    """Attacks that differ only in their threat model.
+
+    Attributes:
+        identity: What determines the records, besides the plan.
+    """
 
     run: Path
     task_model: TaskModel
@@ -164,15 +173,6 @@ def _plans(
     for each in threats:
         count = (experiment.samples if samples is None else samples) if each == "average" else 1
         yield Plan(recipe=recipe, threat=each, samples=count, seed=seed, part=part)
-
-
-def _identity(model: Path, task_model: TaskModel, targets: Targets) -> dict[str, Any]:
-    """What determines the records, besides the plan and the resources."""
-    return {
-        "model": fingerprint(model),
-        "max_length": task_model.max_length,
-        "data": targets.fingerprint,
-    }
 
 
 def _environment() -> dict[str, Any]:

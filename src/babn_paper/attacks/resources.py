@@ -1,6 +1,5 @@
 """Resources of attacks: word vectors, sentence encoder, masked language model, NLTK data."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,55 +53,30 @@ class Resource:
     note: str = ""
 
 
-class Provider(ABC):
-    """Provides resources; `None` stands for TextAttack's own."""
+class Provider:
+    """Provides resources; `None` stands for TextAttack's own, which it downloads."""
 
-    @abstractmethod
     def describe(self, recipe: Recipe) -> dict[Kind, Resource]:
         """The resources of a recipe; raises if one is missing."""
+        return {kind: Resource(ORIGINALS[kind], ORIGINALS[kind], False) for kind in NEEDS[recipe]}
 
     @property
-    @abstractmethod
     def nltk_data(self) -> Path | None:
         """The folder of NLTK's data."""
+        return None
 
-    @abstractmethod
     def embedding(self, base: type[Any]) -> Any | None:
         """Word vectors or a table of neighbours.
 
         Args:
             base: TextAttack's class of word embeddings.
         """
+        return None
 
-    @abstractmethod
     def encoder(self) -> Encode | None:
         """The sentence encoder."""
+        return None
 
-    @abstractmethod
     def masked_lm(self) -> tuple[Any, Any] | None:
         """The masked language model and its tokenizer."""
-
-
-class Downloads(Provider):
-    """TextAttack's own resources, which it downloads."""
-
-    def describe(self, recipe: Recipe) -> dict[Kind, Resource]:
-        """The original resources."""
-        return {kind: Resource(ORIGINALS[kind], ORIGINALS[kind], False) for kind in NEEDS[recipe]}
-
-    @property
-    def nltk_data(self) -> Path | None:
-        """`None`: NLTK's default folder."""
-        return None
-
-    def embedding(self, base: type[Any]) -> Any | None:
-        """`None`: TextAttack's own."""
-        return None
-
-    def encoder(self) -> Encode | None:
-        """`None`: TextAttack's own."""
-        return None
-
-    def masked_lm(self) -> tuple[Any, Any] | None:
-        """`None`: TextAttack's own."""
         return None

@@ -151,11 +151,7 @@ def _masked_lm(base: type[Any], provider: Provider) -> Any:
 
         def _encode_text(self, text: str | list[str]) -> Any:
             return self._lm_tokenizer(
-                text,
-                max_length=self.max_length,
-                truncation=True,
-                padding=True,
-                return_tensors="pt",
+                text, max_length=self.max_length, truncation=True, padding=True, return_tensors="pt"
             ).to(self._language_model.device)
 
     def build(**settings: Any) -> Any:

@@ -16,8 +16,7 @@ from babn_paper.attacks.plan import Plan
 from babn_paper.experiments.predictions import autocast
 from babn_paper.experiments.training_state import TaskModel
 from babn_paper.tasks.encoded import Batch
-from babn_paper.tasks.predictor import MEMORY
-from babn_paper.tasks.task import Part, without_labels
+from babn_paper.tasks.task import MEMORY, Part, without_labels
 from babn_paper.tasks.text_task import TextExample
 
 
@@ -62,12 +61,7 @@ class Victim:
         if self.plan.threat == "average":
             memory = MEMORY if self.task_model.device.type == "cuda" else None
             return babn.predict(
-                model,
-                batch,
-                self.plan.samples,
-                seeds[0],
-                memory=memory,
-                output=task.output,
+                model, batch, self.plan.samples, seeds[0], memory=memory, output=task.output
             )
         mode = "sample" if self.plan.threat == "sample" else "mean"
         with evaluating(model), overriding(model, mode=mode, noise_source=NoiseSource(seeds)):

@@ -17,7 +17,7 @@ def compare_methods(
     text_pair: Column = None,
     label: Column = None,
     model: str | None = None,
-    method: Annotated[list[str], "NAME"] = [],  # noqa: B006  (typer asks for a list)
+    method: Annotated[list[str], "NAME"] = [],  # noqa: B006  (typer needs a list)
     seeds: int = 1,
     set_: list[str] = [],  # noqa: B006
     out: Path = Path("babn-methods"),

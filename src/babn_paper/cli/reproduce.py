@@ -12,7 +12,7 @@ def reproduce(
     jobs: int | None = None,
     only: str | None = None,
     data: str | None = None,
-    set_: list[str] = [],  # noqa: B006  (typer asks for a list)
+    set_: list[str] = [],  # noqa: B006  (typer needs a list)
     out: Path = Path("runs"),
     quick: bool = False,
     show: bool = False,

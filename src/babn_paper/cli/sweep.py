@@ -18,7 +18,7 @@ def sweep(
     slurm: list[str] = [],  # noqa: B006
     retries: int = 2,
     data: str | None = None,
-    set_: list[str] = [],  # noqa: B006  (typer asks for a list)
+    set_: list[str] = [],  # noqa: B006  (typer needs a list)
     out: Path = Path("runs"),
     show: bool = False,
 ) -> None:

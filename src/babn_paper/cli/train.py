@@ -26,7 +26,7 @@ def train(
     image: Column = None,
     images: Annotated[str | None, "FOLDER"] = None,
     model: str | None = None,
-    set_: list[str] = [],  # noqa: B006  (typer asks for a list)
+    set_: list[str] = [],  # noqa: B006  (typer needs a list)
     seed: int | None = None,
     data: str | None = None,
     out: Annotated[str | None, "FOLDER"] = None,

@@ -4,11 +4,7 @@ from pathlib import Path
 
 
 def vqa_demo(
-    *,
-    out: Path = Path("babn-demo-vqa"),
-    seed: int = 0,
-    quick: bool = False,
-    force: bool = False,
+    *, out: Path = Path("babn-demo-vqa"), seed: int = 0, quick: bool = False, force: bool = False
 ) -> None:
     """Train two small models to answer questions about images, and test them on noisy images.
 

@@ -84,16 +84,13 @@ def remeasure(folder: str | Path) -> Results:
         for mode in by_mode
     }
     before, results["measures"] = results["measures"], measure(task, found)
-    if not _equal_with_nan(before, results["measures"]):
+    known, now = (json.dumps(each, sort_keys=True) for each in (before, results["measures"]))
+    if known != now:  # as texts, in which NaN is equal to NaN
         try:
             write_json(place.results, results)
         except StorageError as error:
             warnings.warn(f"These results are not saved: {error}", BabnWarning, stacklevel=2)
     return results
-
-
-def _equal_with_nan(one: Any, other: Any) -> bool:
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def evaluate_model(

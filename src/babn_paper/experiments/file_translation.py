@@ -19,7 +19,7 @@ from babn_paper.experiments.predictions import autocast, predictor_of
 from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.training_state import TaskModel, load_task_model
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.translation.search import Hypothesis, Search, predict_translations
+from babn_paper.tasks.translation.search import Hypothesis, predict_translations
 from babn_paper.tasks.translation.subwords import encode_sources
 from babn_paper.tasks.translation.task import TranslationTask
 
@@ -147,7 +147,7 @@ class Translator:
     def _search(
         self, texts: Sequence[str], places: Sequence[int], first: int
     ) -> dict[int, Hypothesis]:
-        task_model, search = self.task_model, Search(self.task.beam, self.task.length_penalty)
+        task_model, beam = self.task_model, (self.task.beam, self.task.length_penalty)
         # One token more than the maximum length shows which sentences are longer.
         uncut = encode_sources(texts, task_model.tokenizer, task_model.max_length + 1).lengths
         self.cut += int((uncut > task_model.max_length).sum())
@@ -161,7 +161,7 @@ class Translator:
             with torch.no_grad(), autocast(task_model.experiment, task_model.device):
                 batch = data.batch(rows, task_model.multiple)
                 numbers = [first + place for place in own]
-                made = predict_translations(prediction, batch, numbers, search)
+                made = predict_translations(prediction, batch, numbers, *beam)
             found |= dict(zip(own, made, strict=True))
             self.progress.step(len(own))
         return found

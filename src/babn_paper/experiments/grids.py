@@ -160,16 +160,13 @@ def _check(values: Mapping[str, Any], path: Path) -> None:
             if not isinstance(tried, list) or not tried:
                 raise ConfigError(f"{path}: search {name}={tried!r} is not possible. Give a list.")
         together = values.get("search", {}).get(method, {})
-        if isinstance(together, list) and not (together and all(map(_is_table, together))):
+        tables = [each for each in together if isinstance(each, Mapping)]
+        if isinstance(together, list) and (not together or tables != together):
             raise ConfigError(
                 f"{path}: search.{method}={together!r} is not possible. Give a list of tables."
             )
         for fields in together if isinstance(together, list) else []:
             _check_seeds(fields.get("seeds", [0]), path)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping)
 
 
 def _tables(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

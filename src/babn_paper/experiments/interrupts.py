@@ -9,7 +9,7 @@ from typing import Any
 class Interrupts:
     """Records the first SIGINT within its block; the second one interrupts as usual.
 
-    SIGTERM, by which batch systems and torchrun end processes, is handled alike.
+    SIGTERM, by which batch systems and torchrun end processes, is handled in the same way.
 
     Example:
         with Interrupts() as interrupts:

@@ -78,7 +78,8 @@ def run_all(
 def _run_missing(
     jobs: Sequence[Job], parallel: int, progress: Progress, engine: Engine | None, retries: int
 ) -> dict[Path, str]:
-    wanted = [job for job in _by_seed(jobs) if RunFolder(job.folder).state != "done"]
+    ordered = sorted(jobs, key=lambda job: job.experiment.seed)
+    wanted = [job for job in ordered if RunFolder(job.folder).state != "done"]
     progress.begin("runs", len(jobs), len(jobs) - len(wanted))
     if not wanted:
         return {}
@@ -91,10 +92,6 @@ def _run_missing(
     if queue.stopped:
         raise KeyboardInterrupt
     return queue.failed
-
-
-def _by_seed(jobs: Iterable[Job]) -> list[Job]:
-    return sorted(jobs, key=lambda job: job.experiment.seed)
 
 
 def _prepare(job: Job) -> None:

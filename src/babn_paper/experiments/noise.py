@@ -22,7 +22,7 @@ from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.experiments.training_state import TaskModel, default_device, load_task_model
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.own.texts import OwnTexts
-from babn_paper.tasks.predictor import MEMORY
+from babn_paper.tasks.task import MEMORY
 from babn_paper.tasks.text_task import TextTask
 
 NOISE = {"method": "belief", "preset": "", "settings": {"noise_over": "keys"}}

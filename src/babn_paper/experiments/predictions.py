@@ -16,8 +16,7 @@ from babn_paper.experiments.distributed import current_world
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.training_state import TaskModel
 from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.predictor import Mode, Predictor
-from babn_paper.tasks.task import Outputs, Part, Predictions, without_labels
+from babn_paper.tasks.task import Mode, Outputs, Part, Predictions, Predictor, without_labels
 
 
 def modes(task_model: TaskModel) -> tuple[Mode, ...]:

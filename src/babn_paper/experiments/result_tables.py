@@ -219,14 +219,7 @@ class _ScoreLine(Line):
         scores = self.task.scores
         paper = " / ".join(printed.get(score, "") for score in scores).strip(" /")
         cells = [self.shown(column) if self.done else NOT_RUN for column in COLUMNS]
-        return [
-            self.task.title,
-            self.name,
-            " / ".join(scores),
-            paper or NONE,
-            *cells,
-            self.seeds,
-        ]
+        return [self.task.title, self.name, " / ".join(scores), paper or NONE, *cells, self.seeds]
 
 
 def results_table(records: Sequence[Record], caption: str = "") -> Table:

@@ -185,7 +185,8 @@ def prepare_training(experiment: Experiment) -> TrainingState:
             f"label_smoothing={experiment.label_smoothing} does not apply to {task.title}, which "
             "is not a classification task. Leave it at 0."
         )
-    if experiment.select_epoch and not _has_own_dev(task, experiment.data):
+    has_own_dev = DEV in task.test_parts[1:] and task.has(experiment.data, DEV)
+    if experiment.select_epoch and not has_own_dev:
         raise ConfigError(
             f"select_epoch=true is not possible with {task.title}, which has no development data "
             "besides its test data. Set it to false."
@@ -202,10 +203,6 @@ def prepare_training(experiment: Experiment) -> TrainingState:
         data=data,
         optimizer=make_optimizer(model, experiment),
     )
-
-
-def _has_own_dev(task: Task[Any], data: str) -> bool:
-    return DEV in task.test_parts[1:] and task.has(data, DEV)
 
 
 def load_task_model(experiment: Experiment, folder: Path) -> TaskModel:

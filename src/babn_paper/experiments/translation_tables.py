@@ -28,8 +28,8 @@ UNCERTAINTIES = ("NLL", "entropy", "mutual information", "spread")
 EXPLANATION = (
     "Mean ± standard deviation over seeds; scores are percentages. "
     "BLEU is that of multi-bleu.perl over tokenised text. chrF ~ a measure of uncertainty is "
-    "Spearman's correlation over the sentences; the nearer to -1, the better the measure tells bad "
-    "translations. MC dropout judges the translations of the mean. Words are pieces of words."
+    "Spearman's correlation over the sentences; the closer to -1, the better the measure detects "
+    "bad translations. MC dropout judges the translations of the mean. Words are pieces of words."
 )
 
 

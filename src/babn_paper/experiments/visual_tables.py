@@ -5,13 +5,7 @@ from collections.abc import Callable, Sequence
 
 from babn.evaluation.tables import Table
 from babn_paper.experiments.records import Record
-from babn_paper.experiments.result_tables import (
-    MODE,
-    NONE,
-    Line,
-    lines_by_mode,
-    mean_and_deviation,
-)
+from babn_paper.experiments.result_tables import MODE, NONE, Line, lines_by_mode, mean_and_deviation
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.vqa import NOISE, VqaTask, noise_of
 from babn_paper.tasks.vqa_metrics import is_of_type, type_accuracy, type_count, type_rows

@@ -128,11 +128,7 @@ def _run(
     words = torch.full_like(search.last_words, model.config.bos_token_id)
     while not search.over:
         output = model(
-            memory=memory,
-            decoder_input_ids=words,
-            state=state,
-            samples=samples,
-            noise_source=given,
+            memory=memory, decoder_input_ids=words, state=state, samples=samples, noise_source=given
         )
         parents = search.grow(_log_probs(output.logits, samples, model))
         words, state = search.last_words, _taken(output.state, parents)

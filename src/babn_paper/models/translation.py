@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -118,7 +118,9 @@ class TranslationModel(PreTrainedModel):
             logits, _ = self._logits(states, memory, counted, noise_source)
         else:
             logits = self.words(sums)
-        loss: Any = None if labels is None else _cross_entropy(logits, labels)
+        loss: Any = None
+        if labels is not None:
+            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
         return TranslationOutput(loss=loss, logits=logits)
 
     def encode(self, input_ids: Tensor | None, attention_mask: Tensor | None = None) -> Memory:
@@ -272,7 +274,3 @@ def _counted(ids: Tensor, mask: Tensor | None, labels: Tensor | None) -> Tensor:
     if mask is not None:
         return mask.bool()
     return torch.ones_like(ids, dtype=torch.bool) if labels is None else labels != IGNORED
-
-
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Float[Tensor, ""]:
-    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)

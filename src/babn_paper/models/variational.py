@@ -19,15 +19,6 @@ from babn_paper.models.texts import BiLstm, Text
 from babn_paper.models.translation_parts import TranslationConfig, TranslationOutput
 
 
-def log_attention(
-    query: Float[Tensor, "batch target dim"],
-    key: Float[Tensor, "batch source dim"],
-    seen: Bool[Tensor, "batch source"],
-) -> Float[Tensor, "batch target source"]:
-    """Returns log-probabilities of alignments by the products of queries and keys; 0 at padding."""
-    return log_probabilities(query @ key.transpose(-1, -2), seen)
-
-
 def log_probabilities(
     scores: Float[Tensor, "batch target source"], seen: Bool[Tensor, "batch source"]
 ) -> Float[Tensor, "batch target source"]:
@@ -60,7 +51,8 @@ class InferenceNetwork(nn.Module):
     ) -> Float[Tensor, "batch target source"]:
         """Returns log-probabilities of alignments from word vectors."""
         query = self.projection(self.target(target, target_text))
-        return log_attention(query, self.source(source, source_text), source_text.seen)
+        key = self.source(source, source_text)
+        return log_probabilities(query @ key.transpose(-1, -2), source_text.seen)
 
 
 def kl_divergence(

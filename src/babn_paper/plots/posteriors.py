@@ -64,9 +64,7 @@ def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
             _draw_coverage(row[3], [p for r in group for p in r["by_layer"]], look)
         _label_depth(row, depth, last=depth == depths[-1])
     for panel, title in zip(
-        panels[0],
-        ("KL (nats)", "|bias| / std", "std ratio", "true units held (%)"),
-        strict=True,
+        panels[0], ("KL (nats)", "|bias| / std", "std ratio", "true units held (%)"), strict=True
     ):
         panel.set_title(title)
     legend_above(figure)

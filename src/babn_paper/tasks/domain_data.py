@@ -63,7 +63,7 @@ class PairReader:
 
 def read_endings(row: Row) -> TextExample:
     """Reads a text and its endings, each with the beginning that all of them share."""
-    context = row.text(_first(row, CONTEXTS))
+    context = row.text(row.first(CONTEXTS, "Rename the column."))
     start = next((str(row.values[name]).strip() for name in STARTS if name in row.values), "")
     endings = [f"{start} {ending}".strip() for ending in _endings(row)]
     return TextExample((context, *endings), ENDINGS.read(row))
@@ -88,17 +88,6 @@ def _endings(row: Row) -> list[str]:
     if len(found) != count or not all(isinstance(text, str) and text.strip() for text in found):
         raise DataError(f"{row.place}: endings={found!r} are not {count} texts. Give {count}.")
     return list(found)
-
-
-def _first(row: Row, columns: Sequence[str]) -> str:
-    found = next((name for name in columns if name in row.values), None)
-    if found is None:
-        wanted = " or ".join(map(repr, columns))
-        raise DataError(
-            f"{row.place}: there is no column {wanted}, only {sorted(row.values)}. Rename the "
-            "column."
-        )
-    return found
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,8 @@ PARAPHRASE = DomainTask(
     SAME,
     Corpus("qqp", Hub("nyu-mll/glue", "qqp"), PairReader(("question1", "question2"), SAME)),
     # The hub has the training and the test file of TwitterURL in one split, which is tested as a
-    # whole. The half of the test file that the paper tests is read from a folder.
+    # whole. The half of the test file that Desai & Durrett test is read from a
+    # folder.
     Corpus(
         "twitter_url",
         Hub("mteb/twitterurlcorpus-pairclassification", test="test", unfold=unfolded),

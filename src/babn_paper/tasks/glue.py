@@ -13,6 +13,7 @@ from torch import nn
 
 from babn.errors import DataError
 from babn_paper.tasks.reading import (
+    HUB_SPLITS,
     Row,
     find_file,
     find_files,
@@ -26,7 +27,6 @@ from babn_paper.tasks.task import Part, Task
 from babn_paper.tasks.text_task import TextExample, TextTask, read_texts
 
 HUB = "nyu-mll/glue"
-SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class GlueTask(TextTask):
     target: Target
     scores: tuple[str, ...] = ("accuracy",)
     further: tuple[str, ...] = ()
-    splits: Mapping[str, str] = field(default_factory=lambda: SPLITS)
+    splits: Mapping[str, str] = field(default_factory=lambda: HUB_SPLITS)
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     test_parts: tuple[str, ...] = ("dev",)
 
@@ -106,11 +106,7 @@ SENTENCES = ("sentence1", "sentence2")
 ENTAILMENT = Classes(("entailment", "not_entailment"))
 
 MRPC = GlueTask(
-    "mrpc",
-    "MRPC",
-    SENTENCES,
-    Classes(("not_equivalent", "equivalent")),
-    further=("F1",),
+    "mrpc", "MRPC", SENTENCES, Classes(("not_equivalent", "equivalent")), further=("F1",)
 )
 
 COLA = GlueTask(
@@ -134,10 +130,7 @@ MNLI = GlueTask(
         "dev": "validation_matched",
         "dev-mismatched": "validation_mismatched",
     },
-    names={
-        "dev": ("dev_matched", "dev"),
-        "dev-mismatched": ("dev_mismatched", "dev-mismatched"),
-    },
+    names={"dev": ("dev_matched", "dev"), "dev-mismatched": ("dev_mismatched", "dev-mismatched")},
     test_parts=("dev", "dev-mismatched"),
 )
 
@@ -154,12 +147,7 @@ QQP = GlueTask(
 SST2 = GlueTask("sst2", "SST-2", ("sentence",), Classes(("negative", "positive")))
 
 STSB = GlueTask(
-    "stsb",
-    "STS-B",
-    SENTENCES,
-    Number(0, 5),
-    scores=("Pearson",),
-    further=("Spearman", "MSE"),
+    "stsb", "STS-B", SENTENCES, Number(0, 5), scores=("Pearson",), further=("Spearman", "MSE")
 )
 
 TASKS = {task.name: task for task in (MRPC, COLA, RTE, MNLI, QNLI, QQP, SST2, STSB)}

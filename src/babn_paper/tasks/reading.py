@@ -6,7 +6,7 @@ a header and no quoting; `.jsonl` files hold one JSON object per line. Both may 
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +15,9 @@ from typing import Any
 from babn.errors import DataError, MissingExtraError
 from babn.files import parse_json
 from babn_paper.data_files import check_regular, numbered_lines
+
+HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+"""Parts, and their usual names on the hub."""
 
 ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 
@@ -49,6 +52,16 @@ class Row:
             )
         return self.values[column]
 
+    def first(self, columns: Sequence[str], remedy: str) -> str:
+        """Returns the first of some columns that exists; raises an error if none does."""
+        for column in columns:
+            if column in self.values:
+                return column
+        wanted = " or ".join(map(repr, columns))
+        raise DataError(
+            f"{self.place}: there is no column {wanted}, only {sorted(self.values)}. {remedy}"
+        )
+
 
 def task_folder(data: str, task: str) -> Path:
     """Returns the folder of a task: a subfolder of `data`, or `data` itself."""
@@ -66,16 +79,19 @@ def find_file(folder: Path, part: str, names: tuple[str, ...] = ()) -> Path:
         part: The split.
         names: Possible names of the file without ending, if it is not named after the part.
     """
-    found = find_files(folder, part, names)
-    if len(found) == 1:
-        return found[0]
-    if found:
+    name = (names or (part,))[0]
+    remedy = f"Put {name}.tsv or {name}.jsonl there, plain or .gz."
+    return only_file(find_files(folder, part, names), folder, part, remedy)
+
+
+def only_file(found: Sequence[Path], folder: Path, part: str, remedy: str) -> Path:
+    """Returns the only one of the files that were found for a part."""
+    if not found:
+        raise DataError(f"{folder} has no file for {part!r}. {remedy}")
+    if len(found) > 1:
         several = [path.name for path in found]
         raise DataError(f"{folder} has several files for {part!r}: {several}. Keep one of them.")
-    name = (names or (part,))[0]
-    raise DataError(
-        f"{folder} has no file for {part!r}. Put {name}.tsv or {name}.jsonl there, plain or .gz."
-    )
+    return found[0]
 
 
 def find_files(folder: Path, part: str, names: tuple[str, ...] = ()) -> list[Path]:

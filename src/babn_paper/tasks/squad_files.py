@@ -21,7 +21,7 @@ from typing import Any
 from babn.errors import DataError
 from babn.files import parse_json
 from babn_paper.data_files import read_data
-from babn_paper.tasks.reading import Row, read_rows
+from babn_paper.tasks.reading import Row, only_file, read_rows
 
 QUESTIONS, PARAGRAPHS = ".questions.jsonl", ".paragraphs.jsonl"
 
@@ -69,17 +69,12 @@ def candidates(folder: Path, part: str, version: str) -> list[Path]:
 
 def part_files(folder: Path, part: str, version: str) -> tuple[Path, ...]:
     """Returns the official file of a part, or its files of questions and of paragraphs."""
-    found = candidates(folder, part, version)
-    if not found:
-        raise DataError(
-            f"{folder} has no file for {part!r}. Put {part}-v{version}.json there, or "
-            f"{part}{QUESTIONS} and {part}{PARAGRAPHS}, plain or .gz."
-        )
-    if len(found) > 1:
-        several = [path.name for path in found]
-        raise DataError(f"{folder} has several files for {part!r}: {several}. Keep one of them.")
-    lines = QUESTIONS in found[0].name
-    return (found[0], _paragraphs_beside(found[0])) if lines else (found[0],)
+    remedy = (
+        f"Put {part}-v{version}.json there, or {part}{QUESTIONS} and {part}{PARAGRAPHS}, plain or "
+        ".gz."
+    )
+    found = only_file(candidates(folder, part, version), folder, part, remedy)
+    return (found, _paragraphs_beside(found)) if QUESTIONS in found.name else (found,)
 
 
 def _paragraphs_beside(questions: Path) -> Path:
@@ -145,9 +140,7 @@ def checked(
 
 
 def _question(row: Row, context: str) -> Question:
-    found = row.get("answers")
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise DataError(f"{row.place}: answers is not a list of objects. Correct it.")
+    found = _objects(row.values, "answers", row.place)
     impossible = row.values.get("is_impossible", not found)
     if impossible != (not found):
         raise DataError(

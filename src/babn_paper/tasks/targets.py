@@ -26,13 +26,7 @@ class Target(ABC):
 
     def read(self, row: Row) -> float:
         """Reads the label of a row."""
-        column = next((name for name in self.columns if name in row.values), None)
-        if column is None:
-            wanted = " or ".join(map(repr, self.columns))
-            raise DataError(
-                f"{row.place}: there is no column {wanted}, only {sorted(row.values)}. Give data "
-                "with labels."
-            )
+        column = row.first(self.columns, "Give data with labels.")
         value = str(row.values[column]).strip()
         if value in MISSING:
             raise DataError(

@@ -10,17 +10,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from babn.attention.noise_source import fold_in
+from babn.conversion.state import converted_roots
 from babn.errors import ConfigError, FormatError
 from babn.files import parse_json, replace_text
 from babn.prediction.batches import TARGETS
+from babn.prediction.modes import evaluating
+from babn.prediction.predict import find_logits, predict
+from babn.prediction.temperature import in_output_units
 from babn_paper.tasks.encoded import Batch, Encoded
-from babn_paper.tasks.predictor import Predictor
 
 Example = TypeVar("Example")
 
@@ -33,6 +37,33 @@ Tokenizer = Any
 Outputs = Iterator[tuple[Int[Tensor, "row"], Any]]
 """Indices of examples, and what `Task.predict` returned for them. For most tasks this is a tensor
 of shape (sample, row, ...), with one sample in mean mode."""
+
+Mode = Literal["mean", "sampled", "dropout"]
+"""One forward pass at the posterior mean, or samples of attention or of dropout."""
+
+MEMORY = 4.0
+"""GPU memory limit for attention in one forward pass, in gigabytes; runs may share a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictor:
+    """A trained model with the settings of prediction.
+
+    Attributes:
+        model: The model.
+        tokenizer: Its tokenizer.
+        mode: Posterior mean, samples of attention, or samples of dropout.
+        samples: Number of samples.
+        seed: Seed of the samples.
+        max_length: Maximum number of tokens of a text.
+    """
+
+    model: nn.Module
+    tokenizer: Tokenizer
+    mode: Mode
+    samples: int
+    seed: int
+    max_length: int
 
 
 @dataclass(frozen=True)
@@ -99,6 +130,7 @@ class Task(ABC, Generic[Example]):
         multiple: Batches are padded to a multiple of this length; 0 for the device's default.
         eval_batch_size: Examples per batch in evaluation.
         cached: Whether encoded data is cached on disk.
+        own_models: The only models of the task; empty if it takes models of transformers.
     """
 
     name: str
@@ -109,6 +141,7 @@ class Task(ABC, Generic[Example]):
     multiple: int = 0
     eval_batch_size: int = 64
     cached: bool = True
+    own_models: ClassVar[tuple[str, ...]] = ()
 
     def configured(self, options: Mapping[str, Any]) -> "Task[Example]":
         """Returns the task with options of a configuration; most tasks have none.
@@ -155,7 +188,6 @@ class Task(ABC, Generic[Example]):
     def texts(self, examples: Sequence[Example]) -> Iterator[str]:
         """Yields all texts of examples, from which vocabularies are built."""
 
-    @abstractmethod
     def load_model(self, name: str, **settings: Any) -> nn.Module:
         """Loads a pretrained model with a new head for the task.
 
@@ -163,14 +195,18 @@ class Task(ABC, Generic[Example]):
             name: A folder, or the name of a model on the hub.
             **settings: Fields of the model's configuration, such as dropout rates.
         """
+        raise ConfigError(
+            f"model={name!r} is not possible with task={self.name!r}. Give "
+            f"{' or '.join(self.own_models)}."
+        )
 
-    @abstractmethod
     def make_model(self, sizes: Mapping[str, Any]) -> nn.Module:
         """Makes a randomly initialised ALBERT with a head for the task.
 
         Args:
             sizes: Fields of its configuration.
         """
+        return self.load_model("albert", **sizes)
 
     def make_pair_model(self, config: type[Any], sizes: Mapping[str, Any]) -> nn.Module:
         """Makes a randomly initialised model of `babn_paper.models` with a head for the task.
@@ -200,19 +236,33 @@ class Task(ABC, Generic[Example]):
     def predict(
         self, predictor: Predictor, batch: Batch, rows: Int[Tensor, "row"], number: int
     ) -> Any:
-        """Computes a model's outputs for a batch.
+        """Computes a model's outputs for a batch: one sample in mean mode, else several.
 
         Args:
             predictor: The model and the settings of prediction.
             batch: The model's arguments, without labels.
             rows: Indices of the examples.
-            number: Index of the batch.
+            number: Index of the batch. Batches have independent noise.
         """
-        return predictor.outputs(batch, number, self.output)
+        model = predictor.model
+        if predictor.mode == "mean":
+            with evaluating(model):
+                found = self.output(model(**batch)).unsqueeze(0)
+            return in_output_units(model, found) if converted_roots(model) else found
+        on_gpu = next(model.parameters()).device.type == "cuda"
+        return predict(
+            model,
+            batch,
+            predictor.samples,
+            fold_in(predictor.seed, number),
+            dropout=predictor.mode == "dropout",
+            memory=MEMORY if on_gpu else None,
+            output=self.output,
+        ).sample_logits
 
-    @abstractmethod
     def output(self, output: Any) -> Tensor:
         """Extracts the predictions, one row for each input, from what the model returns."""
+        return find_logits(output)
 
     @abstractmethod
     def predictions(self, part: Part[Example], encoded: Encoded, outputs: Outputs) -> Predictions:

@@ -16,7 +16,6 @@ from transformers import (
 
 from babn.errors import ConfigError, DataError
 from babn.evaluation.predictions import Evaluation
-from babn.prediction.predict import find_logits
 from babn.prediction.result import Prediction
 from babn_paper.pretrained import load_pretrained
 from babn_paper.tasks.encoded import Encoded, Ragged
@@ -138,10 +137,6 @@ class TextTask(Task[TextExample]):
     def labels(self, part: Part[TextExample]) -> Tensor:
         """Returns the labels of a part."""
         return self.target.tensor([each.label for each in part.examples])
-
-    def output(self, output: Any) -> Tensor:
-        """Returns the logits."""
-        return find_logits(output)
 
     def predictions(
         self, part: Part[TextExample], encoded: Encoded, outputs: Outputs

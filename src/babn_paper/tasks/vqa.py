@@ -11,13 +11,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from babn.errors import ConfigError, DataError
-from babn.prediction.predict import find_logits
 from babn_paper.tasks.encoded import Encoded, Lookup, Ragged
 from babn_paper.tasks.task import Outputs, Part, Task, Tokenizer
 from babn_paper.tasks.text_task import encode_texts
@@ -62,6 +60,7 @@ class VqaTask(Task[VqaExample]):
     max_length: int = 14
     cached: bool = False
     eval_batch_size: int = 256
+    own_models = ("mcan", "mcan-small", "small")
 
     def configured(self, options: Mapping[str, Any]) -> "VqaTask":
         """Returns the task with further noise levels to test at, given as variances in `noise`."""
@@ -112,20 +111,6 @@ class VqaTask(Task[VqaExample]):
         """Yields the questions."""
         return (example.question for example in examples)
 
-    def load_model(self, name: str, **settings: Any) -> nn.Module:
-        """Raises an error: there are no pretrained models."""
-        self._refuse(name)
-
-    def make_model(self, sizes: Mapping[str, Any]) -> nn.Module:
-        """Raises an error: ALBERT takes no images."""
-        self._refuse("albert-base")
-
-    def _refuse(self, name: str) -> NoReturn:
-        raise ConfigError(
-            f"model={name!r} takes no images, which {self.name!r} needs. Give mcan, mcan-small or "
-            "small."
-        )
-
     def encode(
         self, part: Part[VqaExample], tokenizer: Tokenizer, max_length: int, training: bool
     ) -> Encoded:
@@ -135,10 +120,6 @@ class VqaTask(Task[VqaExample]):
         return Encoded(
             encode_texts(texts, tokenizer, max_length), {}, lookups=lookups(part, tokenizer)
         )
-
-    def output(self, output: Any) -> Tensor:
-        """Returns the logits."""
-        return find_logits(output)
 
     def predictions(
         self, part: Part[VqaExample], encoded: Encoded, outputs: Outputs

@@ -63,12 +63,7 @@ def read_vqa2(data: str, split: str) -> VqaPart:
     score = normalized_scores if split == "train" else soft_scores
     examples = [
         VqaExample(
-            q.text,
-            numbers[q.image],
-            score(q.answers),
-            normalized(q.best),
-            q.kind,
-            q.question_type,
+            q.text, numbers[q.image], score(q.answers), normalized(q.best), q.kind, q.question_type
         )
         for q in questions
     ]

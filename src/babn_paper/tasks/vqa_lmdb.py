@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from babn.errors import DataError, MissingExtraError
+from babn.errors import DataError, import_extra
 from babn_paper.data_files import Stamp, check_regular, stamp
 from babn_paper.tasks.vqa_stores import END, Arrays, Store, read_arrays
 
@@ -104,10 +104,7 @@ def _environment(path: Path) -> Any:
 
 
 def _open(path: Path) -> Any:
-    try:
-        import lmdb
-    except ImportError as error:
-        raise MissingExtraError(f"Reading {path} needs lmdb: pip install 'babn[vqa]'") from error
+    lmdb = import_extra("lmdb", f"Reading {path} needs lmdb", "vqa")
     settings = {"create": False, "readonly": True, "lock": False, "readahead": False}
     try:
         found = lmdb.open(str(path), subdir=path.is_dir(), **settings)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from babn.errors import DataError, MissingExtraError, one_line
+from babn.errors import DataError, import_extra, one_line
 from babn_paper.data_files import check_regular, open_data
 
 Arrays = tuple[np.ndarray, np.ndarray | None]
@@ -119,12 +119,7 @@ class Hdf5File(Store):
 
     @cached_property
     def _file(self) -> Any:
-        try:
-            import h5py
-        except ImportError as error:
-            raise MissingExtraError(
-                f"Reading {self.path} needs h5py: pip install 'babn[vqa]'"
-            ) from error
+        h5py = import_extra("h5py", f"Reading {self.path} needs h5py", "vqa")
         check_regular(self.path)
         try:
             return h5py.File(self.path, "r")

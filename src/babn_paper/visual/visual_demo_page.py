@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.evaluation.html_pages import Markup, check_target, document, element, join
+from babn.evaluation.tables import Table
 from babn_paper.experiments.naming import method_name
 from babn_paper.visual.question import VisualAnswer
 from babn_paper.visual.question_figure import draw
@@ -62,11 +63,12 @@ def write(folder: Path, outcome: VisualOutcome, versions: dict[str, str]) -> Non
 
 def page(outcome: VisualOutcome, versions: dict[str, str]) -> str:
     """The HTML of the page."""
+    names = ["attention", "noise", *(f"{name}, %" for name in COLUMNS.values())]
     body = join(
         element("h1", TITLE),
         element("p", INTRODUCTION),
         element("h2", "Clean and noisy images"),
-        element("div", _table(outcome), class_="scroll"),
+        element("div", Markup(Table(names, table_rows(outcome)).html()), class_="scroll"),
         element("p", finding(outcome)),
         _svg(noise_figure(outcome), "Accuracy, confidence and calibration over noise"),
         element("h2", "Attention of the BABN model"),
@@ -129,16 +131,6 @@ def noise_figure(outcome: VisualOutcome) -> Any:
         for measure, values in of_method.items():
             values.append(row.measures[measure])
     return noise_curves(NOISE, curves)
-
-
-def _table(outcome: VisualOutcome) -> Markup:
-    names = ["attention", "noise", *(f"{name}, %" for name in COLUMNS.values())]
-    head = element("tr", *(element("th", name, scope="col") for name in names))
-    rows = [
-        element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
-        for first, *rest in table_rows(outcome)
-    ]
-    return element("table", element("thead", head), element("tbody", *rows))
 
 
 def _section(heading: str, answer: VisualAnswer) -> Markup:

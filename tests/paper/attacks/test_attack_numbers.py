@@ -26,7 +26,7 @@ from babn_paper.attacks.attack_table import (
     write_attack_table,
 )
 from babn_paper.attacks.plan import Plan, Recipe, Threat
-from babn_paper.attacks.resources import Downloads
+from babn_paper.attacks.resources import Provider
 from babn_paper.experiments.result_tables import NONE
 
 
@@ -101,7 +101,7 @@ def describe(
     plan = Plan(recipe=recipe, threat=threat)
     place = AttackFolder.of(run, plan)
     place.path.mkdir(parents=True)
-    used = {kind: asdict(each) for kind, each in Downloads().describe(recipe).items()}
+    used = {kind: asdict(each) for kind, each in Provider().describe(recipe).items()}
     used["encoder"] |= {"substituted": substituted, "name": "MiniLM" if substituted else "USE"}
     description = {
         "format": FORMAT,

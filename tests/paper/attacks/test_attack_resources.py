@@ -14,7 +14,7 @@ from resource_folders import WORDS, save_bert, write_all, write_nltk, write_vect
 from babn.errors import MissingExtraError
 from babn_paper.attacks.local_resources import LocalResources, fingerprint
 from babn_paper.attacks.plan import RECIPES
-from babn_paper.attacks.resources import Downloads, ResourceError
+from babn_paper.attacks.resources import Provider, ResourceError
 from babn_paper.attacks.textattack_import import import_textattack
 from babn_paper.attacks.transformer_resources import MeanPooled, load_masked_lm
 from babn_paper.attacks.word_neighbours import Nearest, read_embedding, read_vectors
@@ -97,7 +97,7 @@ def test_a_folder_must_exist(tmp_path: Path) -> None:
 
 
 def test_downloads_are_the_originals() -> None:
-    used = Downloads().describe("bae")
+    used = Provider().describe("bae")
     assert used["masked_lm"].name == "bert-base-uncased"
     assert not any(each.substituted for each in used.values())
 

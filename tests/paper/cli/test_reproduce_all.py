@@ -104,7 +104,7 @@ def test_tables_and_a_figure_come_out_whole(
     code, output = invoke(*words)
     assert code == 0, output
     report = Path("runs/quick/all/RESULTS.md").read_text()
-    for state in ("5 of 5 runs", "3 of 3 runs", "2 pictures"):
+    for state in ("6 of 6 runs", "4 of 4 runs", "2 pictures"):
         assert state in report
     assert "data:image/png" in Path("runs/quick/all/index.html").read_text()
     code, again = invoke(*words)  # nothing is run twice

@@ -14,7 +14,7 @@ from translation_cases import SOURCES, TARGETS, batch, gold, sources, translator
 import babn
 from babn_paper.models import alignments
 from babn_paper.models.alignments import Aligned, relaxed
-from babn_paper.models.variational import kl_divergence, log_attention
+from babn_paper.models.variational import kl_divergence, log_probabilities
 
 pytestmark = pytest.mark.thorough
 
@@ -216,7 +216,7 @@ def test_gumbel_samples_are_alignments() -> None:
     labels = batch(rows=[0])["labels"]
     states, _ = model.decoder(model.embedding(model.shifted(labels)), memory.start)
     query, own = model._split(model.state_projection(states))
-    log_p = log_attention(query, memory.key, memory.text.seen)
+    log_p = log_probabilities(query @ memory.key.transpose(-1, -2), memory.text.seen)
     aligned = Aligned(model.words, own, memory, labels)
     drawn = torch.stack([relaxed(aligned, log_p, 0.5, 1)[0] for _ in range(400)])
 

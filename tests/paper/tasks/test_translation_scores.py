@@ -1,5 +1,8 @@
-"""BLEU against sacreBLEU, correlations against scipy, and predictions that come back."""
+"""BLEU against its formula, correlations against scipy, and predictions that come back."""
 
+import math
+from collections import Counter
+from operator import truediv
 from pathlib import Path
 
 import pytest
@@ -14,11 +17,24 @@ from babn_paper.tasks.translation.predictions import Translated, TranslationPred
 WORDS = st.lists(st.sampled_from(["a", "dog", "the", ".", "barks"]), max_size=9).map(" ".join)
 
 
+def ngrams(words: list[str], n: int) -> Counter[tuple[str, ...]]:
+    return Counter(zip(*(words[i:] for i in range(n)), strict=False))
+
+
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=8))
-def test_bleu_is_that_of_another_implementation(pairs: list[tuple[str, str]]) -> None:
+def test_bleu_is_that_of_the_formula(pairs: list[tuple[str, str]]) -> None:
+    r"""$\min(1, e^{1 - r/c}) (\prod_{n=1}^4 p_n)^{1/4}$ with shares $p_n$ of right n-grams."""
     hypotheses, references = map(list, zip(*pairs, strict=True))
-    other = BLEU(tokenize="none", smooth_method="none", force=True)
-    expected = other.corpus_score(hypotheses, [references]).score / 100
+    split = [(h.split(), r.split()) for h, r in pairs]
+    made, right = [0] * 4, [0] * 4
+    for n in range(4):
+        for found, known in ((ngrams(h, n + 1), ngrams(r, n + 1)) for h, r in split):
+            made[n] += found.total()
+            right[n] += (found & known).total()
+    expected = 0.0
+    if all(right):
+        lengths = sum(len(r) for _, r in split) / sum(len(h) for h, _ in split)
+        expected = min(1, math.exp(1 - lengths)) * math.prod(map(truediv, right, made)) ** 0.25
     assert multi_bleu(hypotheses, references) == pytest.approx(expected, abs=1e-9)
 
 

@@ -70,8 +70,7 @@ class Engine(ABC):
     def slot(self, number: int) -> Slot:
         """Makes the slot with a number, counted from 0."""
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  (most engines have none)
         """Releases the resources of the engine."""
 
 

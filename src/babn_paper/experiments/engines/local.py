@@ -31,9 +31,6 @@ class LocalEngine(Engine):
         """Makes the slot with a number, counted from 0."""
         return LocalSlot(self.cpus, {VISIBLE: ""} if self.hide else one_gpu(number))
 
-    def close(self) -> None:
-        """Does nothing; every slot ends its own process."""
-
 
 def one_gpu(number: int) -> dict[str, str]:
     """The environment variable that restricts a process to one GPU; empty with fewer than two.

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from babn.errors import ConfigError, MissingExtraError, one_line
+from babn.errors import ConfigError, import_extra, one_line
 from babn_paper.experiments.engines import Engine, Resources, Slot, WorkerDiedError
 from babn_paper.experiments.engines.local import LocalSlot
 
@@ -21,7 +21,7 @@ class RayEngine(Engine):
     """
 
     def __init__(self, resources: Resources) -> None:
-        self.ray = _import_ray()
+        self.ray = import_extra("ray", "--engine ray needs Ray", "ray")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
         self.ours = not self.ray.is_initialized()
         if self.ours:
@@ -40,14 +40,6 @@ class RayEngine(Engine):
         """Disconnects from the cluster."""
         if self.ours:
             self.ray.shutdown()
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtraError("--engine ray needs Ray: pip install 'babn[ray]'") from error
-    return ray
 
 
 def _share(name: str, wanted: float | None, there: float, jobs: int) -> float:

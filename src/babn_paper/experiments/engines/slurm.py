@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from babn.errors import ConfigError, MissingExtraError, one_line
+from babn.errors import ConfigError, import_extra, one_line
 from babn_paper.experiments.engines import Engine, Resources, Slot, WorkerDiedError
 
 DAY = 24 * 60
@@ -33,7 +33,7 @@ class SlurmEngine(Engine):
     """
 
     def __init__(self, resources: Resources, logs: Path, options: Mapping[str, str]) -> None:
-        submitit = _import_submitit()
+        submitit = import_extra("submitit", "--engine slurm needs submitit", "slurm")
         parameters = dict(options)
         cluster = parameters.pop("cluster", "slurm")
         if cluster not in ("slurm", "local"):
@@ -72,25 +72,12 @@ class SlurmEngine(Engine):
         """Makes a slot."""
         return SlurmSlot(self)
 
-    def close(self) -> None:
-        """Does nothing; jobs end by themselves."""
-
     def submit(self, folder: Path, stop: Path) -> Any:
         """Submits a run."""
         with self.submitting:  # submitit's executors are not thread-safe
             return self.executor.submit(
                 run_job, str(folder.absolute()), os.getcwd(), self.cpus, str(stop.absolute())
             )
-
-
-def _import_submitit() -> Any:
-    try:
-        import submitit
-    except ImportError as error:
-        raise MissingExtraError(
-            "--engine slurm needs submitit: pip install 'babn[slurm]'"
-        ) from error
-    return submitit
 
 
 class SlurmSlot(Slot):

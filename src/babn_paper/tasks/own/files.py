@@ -10,13 +10,10 @@ import torch
 from babn.errors import ConfigError, DataError, nearest
 from babn.validation import check_share, shown
 from babn_paper.tasks.own.sources import Rows, read_source
-from babn_paper.tasks.reading import Row
+from babn_paper.tasks.reading import HUB_SPLITS, Row
 
 FILES = "files"
 """Value of `Experiment.data` for tasks whose options name their files."""
-
-SPLITS = {"train": "train", "dev": "validation", "test": "test"}
-"""Parts, and their usual names on the hub."""
 
 HELD_OUT_SEED = 0
 """Does not depend on the run's seed, so that runs with different seeds have the same parts."""
@@ -108,7 +105,7 @@ class OwnFiles:
             part: `"train"`, `"dev"` or `"test"`.
         """
         source = self._source(data, part)
-        rows, print_ = self.read_source(source, SPLITS[part])
+        rows, print_ = self.read_source(source, HUB_SPLITS[part])
         options = repr([getattr(self, name) for name in self.option_names()])
         print_ += f"-{hashlib.sha256(options.encode()).hexdigest()[:8]}"  # part of cache keys
         if data != FILES or self.dev or part == "test":
@@ -124,8 +121,8 @@ class OwnFiles:
         return kept, f"{source}: {note}", f"{print_}-{part}"
 
     def _source(self, data: str, part: str) -> str:
-        if part not in SPLITS:
-            raise DataError(f"There is no part {part!r}. Give one of {list(SPLITS)}.")
+        if part not in HUB_SPLITS:
+            raise DataError(f"There is no part {part!r}. Give one of {list(HUB_SPLITS)}.")
         if data != FILES:
             if part != "test":
                 raise DataError(

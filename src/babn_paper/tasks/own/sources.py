@@ -2,11 +2,10 @@
 
 import csv
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from babn.errors import DataError, MissingExtraError, one_line
+from babn.errors import DataError, import_extra, one_line
 from babn_paper.data_files import numbered_lines
 from babn_paper.tasks.reading import Row, fingerprint, load_hub, read_rows
 
@@ -97,12 +96,8 @@ def _csv(path: Path) -> Iterator[Row]:
 
 
 def _parquet(path: Path) -> Iterator[Row]:
-    try:
-        parquet = import_module("pyarrow.parquet")
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"{path} needs the pyarrow package: pip install 'babn[data]'. Or save it as .jsonl."
-        ) from error
+    need = f"{path} must be saved as .jsonl, or needs the pyarrow package"
+    parquet = import_extra("pyarrow.parquet", need, "data")
     try:
         rows = parquet.read_table(path).to_pylist()
     except Exception as error:  # of many types, which pyarrow derives from Python's own

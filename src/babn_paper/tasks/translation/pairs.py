@@ -23,9 +23,6 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """Possible file names of each part."""
 
-SPLITS = {"train": "train", "dev": "validation", "test": "test"}
-"""Names of the parts on the hub."""
-
 BEFORE_BPE = "tmp"
 """Subfolder in which the usual preparation of IWSLT14 keeps the texts before BPE."""
 

@@ -1,8 +1,6 @@
 """Translations of a model, with their quality and uncertainty."""
 
 import json
-import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -11,48 +9,25 @@ from typing import Any
 
 import torch
 
-from babn.errors import FormatError, MissingExtraError
+from babn.errors import FormatError, import_extra
 from babn.files import parse_json, replace_text
 from babn_paper.tasks.scores import pearson, spearman
 from babn_paper.tasks.task import Predictions
 from babn_paper.tasks.translation.subwords import prepared
 
-ORDER = 4
-
 
 def multi_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    r"""Computes BLEU of tokenized sentences with one reference, as `multi-bleu.perl` of Moses does.
+    """Computes BLEU of tokenized sentences with one reference, as `multi-bleu.perl` of Moses does.
 
-    BLEU (Papineni et al. 2002, https://doi.org/10.3115/1073083.1073135) without smoothing is
-
-    $$\min\left(1, e^{1 - r/c}\right) \left(\prod_{n=1}^4 p_n\right)^{1/4},$$
-
-    where $p_n$ is the share of n-grams of the hypotheses that occur in the references, and $c$ and
-    $r$ are the numbers of words of the hypotheses and the references. It is 0 if no sequence of
-    four words is right.
+    BLEU (Papineni et al. 2002, https://doi.org/10.3115/1073083.1073135) is not smoothed: it is 0 if
+    no sequence of four words is right.
 
     Args:
         hypotheses: Tokenized translations.
         references: Tokenized references.
     """
-    right, made = [0] * ORDER, [0] * ORDER
-    written = wanted = 0
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        ours, theirs = hypothesis.split(), reference.split()
-        written, wanted = written + len(ours), wanted + len(theirs)
-        for n in range(ORDER):
-            found, known = _ngrams(ours, n + 1), _ngrams(theirs, n + 1)
-            right[n] += (found & known).total()
-            made[n] += found.total()
-    if not all(right):
-        return 0.0
-    brevity = min(0.0, 1 - wanted / written)
-    logs = sum(math.log(r / m) for r, m in zip(right, made, strict=True))
-    return math.exp(brevity + logs / ORDER)
-
-
-def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
-    return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+    bleu = sacrebleu().BLEU(tokenize="none", smooth_method="none", force=True)
+    return float(bleu.corpus_score(hypotheses, [references]).score) / 100
 
 
 LINES, ABOUT = "translations.jsonl", "about.json"
@@ -166,10 +141,5 @@ class TranslationPredictions(Predictions):
 
 def sacrebleu() -> Any:
     """Imports the metrics of sacreBLEU."""
-    try:
-        from sacrebleu import metrics
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "Scores of translations need sacrebleu: pip install 'babn[translation]'"
-        ) from error
-    return metrics
+    need = "Scores of translations need sacrebleu"
+    return import_extra("sacrebleu.metrics", need, "translation")

@@ -13,7 +13,7 @@ from babn_paper.models.assess import Assessment, assess
 from babn_paper.models.translate import translate
 from babn_paper.models.translation_parts import IGNORED, logits_at_once
 from babn_paper.tasks.encoded import Batch
-from babn_paper.tasks.predictor import Predictor
+from babn_paper.tasks.task import Predictor
 from babn_paper.tasks.translation.subwords import SPACE
 
 
@@ -45,21 +45,8 @@ class Hypothesis:
     words: tuple[Word, ...]
 
 
-@dataclass(frozen=True)
-class Search:
-    """Settings of beam search.
-
-    Attributes:
-        beam: Number of hypotheses.
-        length_penalty: Exponent of the length penalty; larger values prefer longer targets.
-    """
-
-    beam: int
-    length_penalty: float
-
-
 def predict_translations(
-    predictor: Predictor, batch: Batch, numbers: Sequence[int], search: Search
+    predictor: Predictor, batch: Batch, numbers: Sequence[int], beam: int, length_penalty: float
 ) -> list[Hypothesis]:
     """Returns the best translation of each sentence, in batches that fit into memory.
 
@@ -70,11 +57,12 @@ def predict_translations(
         predictor: The model and the settings of prediction.
         batch: The sentences.
         numbers: Indices of the sentences, which determine their noise.
-        search: Settings of beam search.
+        beam: Number of hypotheses.
+        length_penalty: Exponent of the length penalty; larger values prefer longer targets.
     """
     model: Any = predictor.model
     samples = predictor.samples if predictor.mode == "sampled" else 1
-    size = max(1, logits_at_once(model.device) // (search.beam * samples * model.config.vocab_size))
+    size = max(1, logits_at_once(model.device) // (beam * samples * model.config.vocab_size))
     places = torch.arange(len(numbers)).split(size)
     return [
         found
@@ -83,20 +71,21 @@ def predict_translations(
             predictor,
             {name: each[some.to(each.device)] for name, each in batch.items()},
             [numbers[i] for i in some.tolist()],
-            search,
+            beam,
+            length_penalty,
         )
     ]
 
 
 def _translations(
-    predictor: Predictor, batch: Batch, numbers: Sequence[int], search: Search
+    predictor: Predictor, batch: Batch, numbers: Sequence[int], beam: int, length_penalty: float
 ) -> Iterator[Hypothesis]:
     model: Any = predictor.model
     found = translate(
         model,
         batch,
-        search.beam,
-        search.length_penalty,
+        beam,
+        length_penalty,
         predictor.max_length,
         predictor.samples if predictor.mode == "sampled" else None,
         predictor.seed,

@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import tokenizers
-from tokenizers import (
-    Regex,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from babn.errors import DataError

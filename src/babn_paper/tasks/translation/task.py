@@ -7,19 +7,17 @@ from typing import Any
 
 import torch
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from babn.errors import ConfigError, DataError
 from babn.validation import check_at_least, check_choices, check_count
 from babn_paper.data.phrases import phrases
 from babn_paper.models.translation_parts import IGNORED
 from babn_paper.tasks.encoded import Batch, Encoded
-from babn_paper.tasks.predictor import Predictor
-from babn_paper.tasks.reading import read_hub
-from babn_paper.tasks.task import Outputs, Part, Task, Tokenizer
+from babn_paper.tasks.reading import HUB_SPLITS, read_hub
+from babn_paper.tasks.task import Outputs, Part, Predictor, Task, Tokenizer
 from babn_paper.tasks.translation.pairs import (
     NAMES,
-    SPLITS,
     Languages,
     SentencePair,
     content_fingerprint,
@@ -28,7 +26,7 @@ from babn_paper.tasks.translation.pairs import (
     read_part,
 )
 from babn_paper.tasks.translation.predictions import Translated, TranslationPredictions, sacrebleu
-from babn_paper.tasks.translation.search import Hypothesis, Search, predict_translations
+from babn_paper.tasks.translation.search import Hypothesis, predict_translations
 from babn_paper.tasks.translation.subwords import (
     Preparation,
     encode_pairs,
@@ -88,6 +86,8 @@ class TranslationTask(Task[SentencePair]):
     multiple: int = 1
     eval_batch_size: int = 1024
 
+    own_models = ("lstm",)
+
     def configured(self, options: Mapping[str, Any]) -> "TranslationTask":
         """Returns the task with other languages, preparation, limits or search settings."""
         known = {field.name for field in fields(self)} & OPTIONS
@@ -138,14 +138,6 @@ class TranslationTask(Task[SentencePair]):
         """Yields all sentences, pair after pair."""
         return (text for each in examples for text in (each.source, each.target))
 
-    def load_model(self, name: str, **settings: Any) -> nn.Module:
-        """Raises an error: there are no pretrained models."""
-        raise ConfigError(f"model={name!r} does not translate. Give lstm.")
-
-    def make_model(self, sizes: Mapping[str, Any]) -> nn.Module:
-        """Raises an error: ALBERT does not translate."""
-        raise ConfigError(f"task={self.name!r} needs a model that translates. Give lstm.")
-
     def encode(
         self, part: Part[SentencePair], tokenizer: Tokenizer, max_length: int, training: bool
     ) -> Encoded:
@@ -160,18 +152,13 @@ class TranslationTask(Task[SentencePair]):
         labels = batch.pop("labels")
         return {**batch, "decoder_input_ids": labels.masked_fill(labels == IGNORED, 0)}
 
-    def output(self, output: Any) -> Tensor:
-        """Returns the logits of the next words."""
-        logits: Tensor = output.logits
-        return logits
-
     def predict(
         self, predictor: Predictor, batch: Batch, rows: Int[Tensor, "row"], number: int
     ) -> dict[int, Hypothesis]:
         """Returns the translations of a batch by the index of the sentence."""
-        search = Search(self.beam, self.length_penalty)
-        found = predict_translations(predictor, batch, rows.tolist(), search)
-        return dict(zip(rows.tolist(), found, strict=True))
+        numbers = rows.tolist()
+        found = predict_translations(predictor, batch, numbers, self.beam, self.length_penalty)
+        return dict(zip(numbers, found, strict=True))
 
     def predictions(
         self, part: Part[SentencePair], encoded: Encoded, outputs: Outputs
@@ -237,7 +224,7 @@ class TranslationTask(Task[SentencePair]):
                 f"task={self.name!r} has no data set on the hub. Name one with options.hub, or "
                 "give a folder."
             )
-        rows, print_ = read_hub(self.hub, None, SPLITS[part])
+        rows, print_ = read_hub(self.hub, None, HUB_SPLITS[part])
         return Part(part, pairs_of(rows, self._pair), f"hub:{self.hub}", print_)
 
 
