@@ -8,9 +8,10 @@ import pytest
 from triton.runtime.errors import OutOfResources
 
 from babn.kernels import launch
-from babn.kernels.heads import upward_over_heads
+from babn.kernels.heads import states_over_heads
+from babn.kernels.key_op import key_attention
 from babn.kernels.launch import VERSION, Launcher, fitted
-from babn.kernels.op import weibull_attention
+from babn.kernels.op import pair_attention, pair_attention_backward
 
 
 class Gpu:
@@ -44,10 +45,8 @@ def test_what_does_not_fit_at_all_is_an_error() -> None:
 
 def test_operators_are_named_after_their_version() -> None:
     """Compilers keep graphs by operators' names, and with them the sizes of results."""
-    operators = (weibull_attention, upward_over_heads)
-    names = [each._name for each in operators]
-    assert names[0] == f"weibull_attention_v{VERSION}"
-    assert all(name.endswith(f"_v{VERSION}") for name in names)
+    for each in (pair_attention, pair_attention_backward, states_over_heads, key_attention):
+        assert str(each.compiled) == f"babn.{each.function.__name__}_v{VERSION}.default"
 
 
 def test_a_launcher_forgets_the_oldest_kind_of_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import torch
-import triton
 from torch import Tensor
 
 from babn.kernels import limits
@@ -12,6 +11,7 @@ from babn.kernels.heads import logits_over_heads, logits_over_heads_backward
 from babn.kernels.launch import (
     Launcher,
     Pairs,
+    ceil_div,
     compiled_for,
     flags_of,
     numbers_of,
@@ -89,7 +89,7 @@ def prior_parts(
         return None
     batch, heads, n, _ = q.shape
     rows = compiled_for("rows", q, v, m, mask, bias)[0].BLOCK_M
-    parts = triton.cdiv(n, rows) * rows // limits.ROWS_OF_A_PART
+    parts = ceil_div(n, rows) * rows // limits.ROWS_OF_A_PART
     return q.new_empty(batch, heads, parts, m, dtype=torch.float32)
 
 
@@ -135,7 +135,7 @@ def _gradients(
         NUM_LOGITS=kinds, IS_COMPLETE=settings.complete(prior),
     )  # fmt: skip
     launch_rows(
-        (triton.cdiv(n, flags.BLOCK_M) * batch * heads, 1),
+        (ceil_div(n, flags.BLOCK_M) * batch * heads, 1),
         ((q, k, v, logits, prior_or_any, pairs.mask, pairs.bias,
           q if seeds is None else seeds),
          (saved.out, saved.lse, saved.score_lse, saved.prior_lse, saved.smallest, saved.row_end,
@@ -150,7 +150,7 @@ def _gradients(
     )  # fmt: skip
     flags, options = compiled_for("columns", q, v, m, mask, bias)
     launch_columns(
-        (triton.cdiv(m, flags.BLOCK_N) * batch * heads, 1),
+        (ceil_div(m, flags.BLOCK_N) * batch * heads, 1),
         ((q, saved.dout, weights, dscores, saved.row_end), (outputs.k, outputs.v)),
         ((q.stride(), saved.dout.stride(), outputs.k.stride(), outputs.v.stride()),
          (heads, n, m), numbers[0]),

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import Launcher, block, operator, precision
+from babn.kernels.launch import Launcher, Operator, block, ceil_div, precision
 from babn.kernels.special import LOG2_E, softplus
 from babn.kernels.tiles import dot, tile_and_plane
 
@@ -152,7 +152,7 @@ def logits_over_heads(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     maps = len(weight) // heads
     out = h.new_empty(batch, heads, n, maps * m)
     launch_map(
-        (triton.cdiv(n * m, PAIRS) * batch, 1),
+        (ceil_div(n * m, PAIRS) * batch, 1),
         (h.contiguous(), weight.contiguous(), bias.contiguous(), out),
         (n * m,),
         HEADS=heads, MAPS=maps, BLOCK_H=block(heads), BLOCK_P=PAIRS,
@@ -178,9 +178,9 @@ def logits_over_heads_backward(
     heads = h.shape[1]
     maps = len(weight) // heads
     pairs = h.shape[2] * h.shape[3]
-    blocks = triton.cdiv(pairs, SUMMED_PAIRS)
-    each = triton.cdiv(blocks * len(h), PROGRAMS)
-    programs = triton.cdiv(blocks, each) * len(h)
+    blocks = ceil_div(pairs, SUMMED_PAIRS)
+    each = ceil_div(blocks * len(h), PROGRAMS)
+    programs = ceil_div(blocks, each) * len(h)
     parts = h.new_empty(programs, maps * heads, heads + 1, dtype=torch.float32)
     out, more = (dh if x is None else x.contiguous() for x in (logits, added))
     launch_map_backward(
@@ -194,28 +194,22 @@ def logits_over_heads_backward(
     return parts.sum(0)
 
 
-@operator
-def upward_over_heads(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
-    """The states after each step of the upward path, in the precision of `top`.
-
-    Args:
-        top: The first state.
-        weights: The maps over heads, stacked in the order of the steps.
-        biases: Their biases.
-    """
+@Operator
+def states_over_heads(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
+    """The states that `upward_over_heads` returns."""
     states = [top]
     for weight, bias in zip(weights, biases, strict=True):
         states.append(logits_over_heads(states[-1], weight, bias))
     return states[1:]
 
 
-@upward_over_heads.register_fake
+@states_over_heads.register_fake
 def _(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
     return [top.new_empty(top.shape) for _ in range(weights.shape[0])]
 
 
-@operator
-def upward_over_heads_backward(
+@Operator
+def states_over_heads_backward(
     top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the first state, and of the maps in float32."""
@@ -230,7 +224,7 @@ def upward_over_heads_backward(
     return grad, torch.stack(dmaps[::-1])
 
 
-@upward_over_heads_backward.register_fake
+@states_over_heads_backward.register_fake
 def _(
     top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
@@ -239,17 +233,31 @@ def _(
     return top.new_empty(top.shape), dmaps
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    top, weights, biases = inputs
-    ctx.bias_dtype = biases.dtype
-    ctx.save_for_backward(top, weights, *output)
+class UpwardOverHeads(torch.autograd.Function):
+    """The states that `states_over_heads` computes, with gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, top: Tensor, weights: Tensor, biases: Tensor) -> tuple[Tensor, ...]:
+        """Computes the states, and keeps them."""
+        states = states_over_heads(top, weights, biases)
+        ctx.bias_dtype = biases.dtype
+        ctx.save_for_backward(top, weights, *states)
+        return tuple(states)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        """Gradients of the first state, the maps and their biases."""
+        top, weights, *states = ctx.saved_tensors
+        dtop, dmaps = states_over_heads_backward(top, weights, states, list(grads))
+        return dtop, dmaps[..., :-1].to(weights.dtype), dmaps[..., -1].to(ctx.bias_dtype)
 
 
-def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
-    top, weights, *states = ctx.saved_tensors
-    own = [torch.zeros_like(top) if grad is None else grad for grad in grads]
-    dtop, dmaps = upward_over_heads_backward(top, weights, states, own)
-    return dtop, dmaps[..., :-1].to(weights.dtype), dmaps[..., -1].to(ctx.bias_dtype)
+def upward_over_heads(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
+    """The states after each step of the upward path, in the precision of `top`.
 
-
-upward_over_heads.register_autograd(_backward, setup_context=_setup)
+    Args:
+        top: The first state.
+        weights: The maps over heads, stacked in the order of the steps.
+        biases: Their biases.
+    """
+    return list(UpwardOverHeads.apply(top, weights, biases))

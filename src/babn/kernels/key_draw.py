@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from babn.attention import keys as reference
-from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, float32_products
+from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, ceil_div, float32_products
 from babn.kernels.special import (
     LARGEST_NOISE,
     LN2,
@@ -310,7 +310,7 @@ def draw(
     bias = torch.empty_like(u)
     numbers = u.new_empty(3 if noise.with_kl else 1, batch, key_heads, 1, m)
     stats = u.new_empty(batch, key_heads, options["BLOCK_D"] + 2)
-    grid, strides = (batch * key_heads, -(-m // SHARE)), key.stride()[:3]
+    grid, strides = (batch * key_heads, ceil_div(m, SHARE)), key.stride()[:3]
     shown = key if seen is None else seen
     sums = launch_over_shares(
         launch_sums, SUM_OPTIONS, grid, (key, shown), (*strides, key_heads, m), options, u

@@ -18,7 +18,7 @@ from babn.kernels.key_draw import (
     log_exponential,
     options_of,
 )
-from babn.kernels.launch import Launcher
+from babn.kernels.launch import Launcher, ceil_div
 from babn.kernels.special import LARGEST_NOISE, LN2, moment_rest_slope, stirling_rest_slope
 
 SLOPE_OPTIONS = *SUM_OPTIONS, "HAS_KL", "IS_TRUNCATED", "HAS_OWN_MOMENT"
@@ -202,7 +202,7 @@ def draw_backward_into(
     """
     batch, key_heads, m, _ = key.shape
     options = options_of(key, network, seen is not None, noise)
-    grid, strides = (batch * key_heads, -(-m // SHARE)), key.stride()[:3]
+    grid, strides = (batch * key_heads, ceil_div(m, SHARE)), key.stride()[:3]
     parts = u.new_empty(grid[0] * grid[1], network.size + 1)
     shown, sizes = key if seen is None else seen, (key_heads, u.shape[1] // key_heads, m)
     sums = launch_over_shares(

@@ -1,8 +1,4 @@
-"""Attention with one random variable per key as one operation with gradients.
-
-Compiled models call operators, which compilers do not look into; others call the functions behind
-them, which takes less time.
-"""
+"""Attention with one random variable per key as one operation with gradients."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +8,7 @@ from torch import Tensor
 from babn.kernels.key_attention import attend, attend_backward
 from babn.kernels.key_draw import SHARE, DrawSettings, Network, draw
 from babn.kernels.key_draw_backward import draw_backward_into
-from babn.kernels.launch import VERSION, block, token_by_token
+from babn.kernels.launch import Operator, block, token_by_token
 
 
 class Call(NamedTuple):
@@ -31,6 +27,7 @@ class Call(NamedTuple):
     noise: DrawSettings
 
 
+@Operator
 def key_attention(
     q: Tensor, k: Tensor, v: Tensor, u: Tensor, seen: Tensor | None, log_shape: Tensor,
     typical: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, own: int, scale: float,
@@ -45,6 +42,7 @@ def key_attention(
     return out, numbers, bias, lse, stats
 
 
+@Operator
 def key_attention_backward(
     dout: Tensor, dnumbers: Tensor, q: Tensor, k: Tensor, v: Tensor, u: Tensor,
     seen: Tensor | None, log_shape: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor,
@@ -64,19 +62,7 @@ def key_attention_backward(
     return dq, dk, dv, parts
 
 
-def _operator(function: Any) -> Any:
-    """An operator without the checks of `torch.library.custom_op`, which take 40 us a call."""
-    name = f"{function.__name__}_v{VERSION}"
-    _LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=()))
-    _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
-    return getattr(torch.ops.babn, name).default
-
-
-_LIBRARY = torch.library.Library("babn", "FRAGMENT")
-_forward, _backward = _operator(key_attention), _operator(key_attention_backward)
-
-
-@torch.library.register_fake(_forward)
+@key_attention.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, u: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     batch, key_heads, m, size = k.shape
     numbers = u.new_empty(3 if rest[-1] else 1, batch, key_heads, 1, m)
@@ -84,7 +70,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, u: Tensor, *rest: Any) -> tuple[Tensor, .
     return token_by_token(q), numbers, torch.empty_like(u), u.new_empty(q.shape[:3]), stats
 
 
-@torch.library.register_fake(_backward)
+@key_attention_backward.register_fake
 def _(
     dout: Tensor, dnumbers: Tensor, q: Tensor, k: Tensor, v: Tensor, u: Tensor,
     seen: Tensor | None, log_shape: Tensor, *rest: Any,
@@ -110,8 +96,7 @@ class KeyAttention(torch.autograd.Function):
         """Draws the variables, and attends."""
         own, scale, causal, noise = call
         network = w1, b1, w2, b2
-        compute: Any = _forward if torch.compiler.is_compiling() else key_attention
-        out, *rest = compute(
+        out, *rest = key_attention(
             q, k, v, u, seen, log_shape, typical, *network, own, scale, causal, *noise
         )
         ctx.save_for_backward(q, k, v, u, seen, log_shape, *network, out, *rest)
@@ -124,8 +109,9 @@ class KeyAttention(torch.autograd.Function):
         saved = ctx.saved_tensors
         log_shape, *network = saved[5:10]
         own, scale, causal, noise = ctx.call
-        compute: Any = _backward if torch.compiler.is_compiling() else key_attention_backward
-        dq, dk, dv, parts = compute(dout, dnumbers, *saved, own, scale, causal, *noise)
+        dq, dk, dv, parts = key_attention_backward(
+            dout, dnumbers, *saved, own, scale, causal, *noise
+        )
         total = parts.sum(0)
         dshape = torch.zeros_like(log_shape)
         dshape[own] = total[0]

@@ -1,4 +1,4 @@
-"""Weibull attention as one operator with gradients, for eager and compiled models.
+"""Weibull attention as one operation with gradients, for eager and compiled models.
 
 The upward path enters in one of two forms: `upward` has shape and scale logits, interleaved; or it
 is the upward state, and `head_weight` and `head_bias` are maps over heads that the operator applies
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from babn.distributions.kl import EULER
@@ -26,11 +25,12 @@ from babn.kernels.gradients import (
 from babn.kernels.heads import logits_over_heads
 from babn.kernels.launch import (
     Launcher,
+    Operator,
     Pairs,
+    ceil_div,
     compiled_for,
     flags_of,
     numbers_of,
-    operator,
     token_by_token,
 )
 from babn.kernels.prior import network_size, prior_of_keys, prior_of_keys_backward
@@ -39,8 +39,8 @@ from babn.kernels.settings import Settings
 launch_forward = Launcher(attend_forward)
 
 
-@operator
-def weibull_attention(
+@Operator
+def pair_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -82,7 +82,7 @@ def weibull_attention(
         q if x is None else x for x in (log_alpha, rest, seeds)
     )
     launch_forward(
-        (triton.cdiv(n, flags.BLOCK_M) * batch * heads, 1),
+        (ceil_div(n, flags.BLOCK_M) * batch * heads, 1),
         ((q, k, v, logits, prior_or_any, rest_or_any, pairs.mask, pairs.bias,
           seeds_or_any),
          (out, *normalizers, row_end, kl)),
@@ -106,7 +106,7 @@ def _results(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     )
 
 
-@weibull_attention.register_fake
+@pair_attention.register_fake
 def _(
     q: Tensor, k: Tensor, v: Tensor, upward: Tensor | None, head_weight: Tensor | None,
     head_bias: Tensor | None, w1: Tensor | None, *rest: Any,
@@ -115,8 +115,8 @@ def _(
     return *_results(q, v), prior
 
 
-@operator
-def weibull_attention_backward(
+@Operator
+def pair_attention_backward(
     dout: Tensor,
     dkl: Tensor,
     q: Tensor,
@@ -169,7 +169,7 @@ def weibull_attention_backward(
     return dq, dk, dv, dupward, dnetwork, dmaps, dscores
 
 
-@weibull_attention_backward.register_fake
+@pair_attention_backward.register_fake
 def _(
     dout: Tensor, dkl: Tensor, q: Tensor, k: Tensor, v: Tensor, upward: Tensor | None,
     head_weight: Tensor | None, head_bias: Tensor | None, w1: Tensor | None, b1: Tensor | None,
@@ -197,37 +197,46 @@ def _like(upward: Tensor, head_weight: Tensor | None) -> Tensor:
     return torch.empty_like(upward) if head_weight is None else upward.new_empty(upward.shape)
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.numbers = inputs
-    out, _, *others = output
-    ctx.save_for_backward(*tensors, out, *others)
-    ctx.mark_non_differentiable(*others)
+class WeibullAttention(torch.autograd.Function):
+    """Output of a call and the KL of its rows, from the arguments of `pair_attention`."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+        """Attends, and keeps what backward needs."""
+        *tensors, ctx.numbers = arguments
+        out, kl, *others = pair_attention(*arguments)
+        ctx.save_for_backward(*tensors, out, *others)
+        return out, kl
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor, dkl: Tensor) -> tuple[Any, ...]:
+        """Gradients of all tensors but mask and seeds."""
+        saved = ctx.saved_tensors  # once, as activation checkpointing requires
+        _, _, _, upward, head_weight, head_bias, *network, _, bias, _, _, _, _, _ = saved
+        dout = dout if dout.stride(-1) == 1 else dout.contiguous()
+        dq, dk, dv, dupward, dnetwork, dmaps, dscores = pair_attention_backward(
+            dout, dkl.contiguous(), *saved, ctx.numbers
+        )
+        dnetworks = [None] * len(network)
+        if network[0] is not None:
+            each = dnetwork.split([x.numel() for x in network])
+            dnetworks = [dx.view_as(x).to(x.dtype) for dx, x in zip(each, network, strict=True)]
+        return (
+            dq,
+            dk,
+            dv,
+            None if upward is None else dupward,
+            None if head_weight is None else dmaps[:, :-1].to(head_weight.dtype),
+            None if head_bias is None else dmaps[:, -1].to(head_bias.dtype),
+            *dnetworks,
+            None,
+            None if bias is None else dscores.sum_to_size(bias.shape).to(bias.dtype),
+            None,
+            None,
+        )
 
 
-def _backward(ctx: Any, dout: Tensor, dkl: Tensor, *rest: Any) -> tuple[Any, ...]:
-    saved = ctx.saved_tensors  # once, as activation checkpointing requires
-    _, _, _, upward, head_weight, head_bias, *network, _, bias, _, _, _, _, _ = saved
-    dout = dout if dout.stride(-1) == 1 else dout.contiguous()
-    dq, dk, dv, dupward, dnetwork, dmaps, dscores = weibull_attention_backward(
-        dout, dkl.contiguous(), *saved, ctx.numbers
-    )
-    dnetworks = [None] * len(network)
-    if network[0] is not None:
-        each = dnetwork.split([x.numel() for x in network])
-        dnetworks = [dx.view_as(x).to(x.dtype) for dx, x in zip(each, network, strict=True)]
-    return (
-        dq,
-        dk,
-        dv,
-        None if upward is None else dupward,
-        None if head_weight is None else dmaps[:, :-1].to(head_weight.dtype),
-        None if head_bias is None else dmaps[:, -1].to(head_bias.dtype),
-        *dnetworks,
-        None,
-        None if bias is None else dscores.sum_to_size(bias.shape).to(bias.dtype),
-        None,
-        None,
-    )
-
-
-weibull_attention.register_autograd(_backward, setup_context=_setup)
+def weibull_attention(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """Output and KL of the rows, with gradients, from the arguments of `pair_attention`."""
+    found: tuple[Tensor, Tensor] = WeibullAttention.apply(*arguments)
+    return found

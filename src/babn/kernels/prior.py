@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import LARGE_HEAD, Launcher, block, precision
+from babn.kernels.launch import LARGE_HEAD, Launcher, block, ceil_div, precision
 from babn.kernels.posterior import alpha_digamma_of, prior_rest
 from babn.kernels.settings import MaskType, mask_type
 from babn.kernels.special import LOG2_E, log2
@@ -246,7 +246,7 @@ def prior_of_keys_backward(
     batch, heads, m, _ = key.shape
     # Heads of queries that share a head of keys, and parts or rows, are summed.
     slopes, weight = (x.unflatten(1, (heads, -1)).flatten(2, 3).sum(2) for x in (dprior, dkl))
-    grid = batch * heads, triton.cdiv(m, SHARE)
+    grid = batch * heads, ceil_div(m, SHARE)
     sums = key.new_empty(grid[0] * grid[1], network_size(w1), dtype=torch.float32)
     seen, strides = _mask_of(key, mask)
     launch_read_backward(
