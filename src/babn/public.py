@@ -24,6 +24,7 @@ from babn.evaluation.decisions import Abstention, ConformalSets, fit_abstention,
 from babn.evaluation.html_report import report
 from babn.evaluation.map_content import MapContent, map_content
 from babn.evaluation.noise_tuning import NoiseTuning, tune_noise
+from babn.evaluation.novelty import NoveltyDetector, fit_novelty
 from babn.evaluation.predictions import Evaluation, ensemble
 from babn.evaluation.resampling import compare
 from babn.evaluation.temperature_scaling import calibrate, fit_temperature
@@ -72,6 +73,7 @@ __all__ = [
     "McDropoutConfig",
     "MethodConfig",
     "NoiseTuning",
+    "NoveltyDetector",
     "Prediction",
     "RuleConfig",
     "SampledTexts",
@@ -92,6 +94,7 @@ __all__ = [
     "errors",
     "fit_abstention",
     "fit_conformal",
+    "fit_novelty",
     "fit_temperature",
     "freeze_base",
     "generate",

@@ -6,8 +6,8 @@ from torch import nn
 
 from babn.methods.interface import labels_of
 from babn.methods.trained_models import SOFTMAX, Batches, Models, Problem
+from babn.prediction.features import features, find_head
 from babn.tensor_files import read_tensors, write_tensors
-from babn_paper.method_comparison.last_layer import features, find_head
 
 
 def save_features(models: Models, seed: int, tests: dict[str, Batches], path: Path) -> None:
@@ -25,7 +25,7 @@ def save_features(models: Models, seed: int, tests: dict[str, Batches], path: Pa
     parts = {"training": problem.training, "development": problem.development, **tests}
     tensors = {"/weight": head.weight, "/bias": head.bias}
     for name, batches in parts.items():
-        tensors[f"{name}/input"] = features(model, head, batches).half()
+        tensors[f"{name}/input"] = features(model, batches, head).half()
         tensors[f"{name}/labels"] = labels_of(batches)
     write_tensors(path, tensors)
 

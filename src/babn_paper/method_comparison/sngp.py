@@ -20,8 +20,8 @@ from babn.methods.basic import sampled
 from babn.methods.interface import TunedMethod, choose, labels_of
 from babn.methods.trained_models import Batches, Models, Variant
 from babn.prediction.batches import device_of
+from babn.prediction.features import features, find_head
 from babn.prediction.result import Prediction
-from babn_paper.method_comparison.last_layer import features, find_head
 from babn_paper.method_comparison.random_attention import RandomAttention
 
 FACTORS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
@@ -162,7 +162,7 @@ def fit_gp(model: nn.Module, batches: Batches) -> RandomFeatureGP:
     """
     layer = next(m for m in model.modules() if isinstance(m, RandomFeatureGP))
     with torch.no_grad():
-        x = features(model, layer, batches).to(layer.phases)
+        x = features(model, batches, layer).to(layer.phases)
         layer.fit(layer.random_features(x).cpu())
     return layer
 

@@ -1,0 +1,125 @@
+"""Features of inputs: what the last linear layer receives, and the mean states of all layers."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from babn.conversion.example_inputs import as_call
+from babn.conversion.state import ATTRIBUTE
+from babn.errors import ConfigError
+from babn.prediction.batches import TARGETS, Batches
+from babn.prediction.modes import evaluating
+from babn.training.freezing import HEADS
+
+
+def find_head(model: nn.Module) -> tuple[str, nn.Linear]:
+    """Path and module of the last linear layer, inside the head if the model names one."""
+    layers = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and ATTRIBUTE not in name.split(".")
+    }
+    inside = [name for name in layers if set(name.split(".")) & set(HEADS)]
+    if not layers:
+        raise ConfigError(f"{type(model).__name__} has no linear layer. Give a classifier.")
+    path = (inside or list(layers))[-1]
+    return path, layers[path]
+
+
+def find_layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of an encoder: the longest list of modules of one type; empty if there is none."""
+    lists = [
+        list(module)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList)
+        and ATTRIBUTE not in name.split(".")
+        and len({type(each) for each in module}) == 1
+    ]
+    return max(lists, key=len, default=[])
+
+
+def features(
+    model: nn.Module, data: Any, head: nn.Module, **reading: Any
+) -> Float[Tensor, "example feature"]:
+    """What a layer receives at the posterior mean, on the CPU.
+
+    Args:
+        model: The model.
+        data: A batch, batches or texts, as for `babn.predict`.
+        head: The layer.
+        **reading: Further arguments of `all_features`.
+    """
+    return _collected(model, data, [], head, **reading)[0]
+
+
+def all_features(
+    model: nn.Module,
+    data: Any,
+    *,
+    tokenizer: Any = None,
+    batch_size: int = 32,
+    progress: bool = False,
+) -> list[Tensor]:
+    """The mean state of each layer, and what the last linear layer receives, on the CPU.
+
+    Means are over tokens that are not padding. Layers whose output has no row for each example are
+    left out.
+
+    Args:
+        model: The model; its posterior mean is used.
+        data: A batch, batches or texts, as for `babn.predict`.
+        tokenizer: The model's tokenizer, for texts.
+        batch_size: Texts in one batch.
+        progress: Whether to show a progress bar over several batches.
+    """
+    head = find_head(model)[1]
+    return _collected(
+        model, data, find_layers(model), head, tokenizer=tokenizer, batch_size=batch_size,
+        progress=progress,
+    )  # fmt: skip
+
+
+def _collected(
+    model: nn.Module, data: Any, layers: list[nn.Module], head: nn.Module, *,
+    tokenizer: Any = None, batch_size: int = 32, progress: bool = False,
+) -> list[Tensor]:  # fmt: skip
+    """Features of all batches: a tensor for each call of a layer, and one for the head."""
+    batches = Batches.of(model, data, tokenizer, batch_size)
+    states: list[Tensor] = []
+    received: list[Tensor] = []
+
+    def keep_state(_: nn.Module, __: Any, output: Any) -> None:
+        states.append(output if isinstance(output, Tensor) else output[0])
+
+    def keep_received(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        received.append(next(iter((*args, *named.values()))))
+
+    hooks = [layer.register_forward_hook(keep_state) for layer in layers]
+    hooks.append(head.register_forward_pre_hook(keep_received, with_kwargs=True))
+    found: list[list[Tensor]] = []
+    try:
+        with torch.no_grad(), evaluating(model):
+            for batch in batches.shown("computing features", progress):
+                args, named = as_call(batch)
+                states.clear()
+                received.clear()
+                model(*args, **{name: x for name, x in named.items() if name not in TARGETS})
+                rows, mask = len(received[-1]), named.get("attention_mask")
+                means = [_mean(x, mask) for x in states if x.ndim > 2 and len(x) == rows]
+                found.append([x.float().cpu() for x in (*means, received[-1])])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    joined = [torch.cat(parts) for parts in zip(*found, strict=True)]
+    return joined if batches.order is None else [x[batches.order] for x in joined]
+
+
+def _mean(x: Float[Tensor, "row *token feature"], mask: Any) -> Float[Tensor, "row feature"]:
+    """The mean over the tokens of each row that are not padding."""
+    tokens = x.flatten(1, -2).float()
+    if not isinstance(mask, Tensor) or mask.shape != tokens.shape[:2]:
+        return tokens.mean(1)
+    weight = mask.to(tokens).unsqueeze(-1)
+    return (tokens * weight).sum(1) / weight.sum(1).clamp(min=1)
