@@ -82,7 +82,7 @@ def tune(lengths: list[int], device: torch.device) -> list[dict[str, Any]]:
         kept = key_attention.TILES[name]
         for (m, n), warps in product(TILES, WARPS):
             tile = key_attention.TILES[name] = m, n, warps
-            key_attention._options.cache_clear()
+            key_attention._compiled_for.cache_clear()
             try:
                 found = kernel_time(inputs, log_e, name)
             except Exception as problem:  # tiles that do not fit

@@ -14,18 +14,28 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from babn.kernels.key_attention import KeyFlags
+from babn.kernels.key_draw import DrawFlags
 from babn.kernels.launch import Flags
 from babn.kernels.prior import MlpFlags
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
-TENSORS = {"MASK": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
+FLAGS = {
+    "key_attention": KeyFlags,
+    "key_draw": DrawFlags,
+    "key_draw_backward": DrawFlags,
+    "prior": MlpFlags,
+}
+
+TENSORS = {"MASK": "*u8", "SEEN": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
 IN_FLOAT32 = {
     "PRIOR", "REST", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL",
     "PRIOR_PART", "DPRIOR", "W1", "B1", "W2", "B2",
-    "SUMS", "WEIGHT", "BIAS",
+    "SUMS", "WEIGHT", "BIAS", "DELTA", "U", "LOG_SHAPE", "TYPICAL", "SCALE", "NUMBERS", "STATS",
+    "DBIAS", "DNUMBERS", "PARTS",
 }  # fmt: skip
-NUMBERS = {"attend_forward": 7, "attend_backward_rows": 6}
+NUMBERS = {"attend_forward": 7, "attend_backward_rows": 6, "draw_forward": 2, "draw_backward": 2}
 
 
 def groups(kernel: Any) -> dict[str, list[str]]:
@@ -50,7 +60,7 @@ def type_of(name: str, options: dict[str, Any], dtype: str) -> Any:
         return ("i32",) * 4
     if name.isupper():
         return TENSORS.get(name, "*fp32" if name in IN_FLOAT32 else f"*{dtype}")
-    return "fp32" if name == "factor" else "i32"
+    return "fp32" if name in ("factor", "scale", "slope", "level") else "i32"
 
 
 def signature(kernel: Any, options: dict[str, Any], dtype: str) -> dict[str, Any]:
@@ -109,7 +119,7 @@ def built(
     """A kernel compiled for Hopper, and what Triton knows about it."""
     kernel = getattr(importlib.import_module(f"babn.kernels.{module}"), name)
     if "C" in kernel.arg_names:
-        flags = MlpFlags if module == "prior" else Flags
+        flags: Any = FLAGS.get(module, Flags)
         names = {field.name for field in fields(flags)}
         options = {"C": flags(**{key: x for key, x in options.items() if key in names})}
     wanted = {key: value for key, value in options.items() if key in kernel.arg_names}

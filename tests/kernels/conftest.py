@@ -23,8 +23,8 @@ KERNELS = (
 def interpret_kernels() -> None:
     """Imports the kernels for the interpreter.
 
-    Triton asks for the variable when a kernel is defined. It does not stay set, since babn asks for
-    it too, and would compute the models in the tests of other folders through the interpreter.
+    Triton reads the variable when a kernel is defined. It does not stay set, since babn reads it
+    too, and would compute the models in the tests of other folders through the interpreter.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")

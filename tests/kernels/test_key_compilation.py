@@ -1,48 +1,18 @@
 """The kernels for one variable per key compile for a Hopper GPU and fit its registers."""
 
-import importlib
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from dataclasses import asdict
 
 import pytest
 import torch
-import triton
-from ahead_of_time import HOPPER, resources
-from triton.compiler import ASTSource
+from ahead_of_time import compiled
 
 from babn.kernels import key_attention, key_draw
+from babn.kernels.settings import KeySettings
 
 pytestmark = pytest.mark.slow
-
-
-IN_HALF = {"Q", "K", "V", "OUT", "DOUT", "DQ", "DK", "DV"}
-REAL = {"scale", "slope", "rho", "level"}
-
-
-def type_of(name: str, half: str) -> str:
-    """The type of a kernel's argument, by its name."""
-    if name == "SEEN":
-        return "*u8"
-    if name.isupper():
-        return f"*{half}" if name in IN_HALF else "*fp32"
-    return "fp32" if name in REAL else "i32"
-
-
-def compiled(module: str, name: str, half: str, options: dict[str, Any]) -> dict[str, int]:
-    """Registers, spilled bytes and shared memory of a kernel; run where nothing is interpreted."""
-    kernel = getattr(importlib.import_module(f"babn.kernels.{module}"), name)
-    how = {"num_warps": options["num_warps"], "num_stages": options.get("num_stages", 3)}
-    constants = {key: value for key, value in options.items() if key in kernel.arg_names}
-    signature = {
-        key: "constexpr" if key in constants else type_of(key, half) for key in kernel.arg_names
-    }
-    aligned = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(signature)
-               if str(signature[n]).startswith("*")}  # fmt: skip
-    source = ASTSource(kernel, signature, constants, aligned)
-    made = triton.compile(source, target=HOPPER, options=how)
-    return resources(made.asm["cubin"]) | {"shared": made.metadata.shared}
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +35,8 @@ def test_attention_fits_its_registers(
     kernel: str, size: int, causal: bool, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
     q = torch.empty(1, 1, 512, size, dtype=torch.bfloat16)
-    options = key_attention.options_of(ATTENTION[kernel], q, 512, causal)
-    found = compile_kernel("key_attention", kernel, "bf16", options)
+    flags, options = key_attention.compiled_for(ATTENTION[kernel], q, 512, causal)
+    found = compile_kernel("key_attention", kernel, asdict(flags), "bf16", options["num_warps"])
     assert found["stack"] <= 192, found  # depends on Triton's version
     assert found["shared"] <= 227 * 1024, found
 
@@ -86,10 +56,12 @@ DRAWS = {
 def test_draws_fit_their_registers(
     kernel: str, half: str, size: int, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
-    network = key_draw.Network(torch.empty(10, size), *(torch.empty(10) for _ in range(3)))
-    noise = key_draw.DrawSettings(2.0, 1.0, False, False, True, True)
+    settings = KeySettings(
+        own=0, scale=1.0, causal=False, rho=2.0, level=1.0, truncated=False, own_moment=False,
+        centred=True, with_kl=True,
+    )  # fmt: skip
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
     key = torch.empty(1, 1, 512, size, dtype=kinds[half])
-    options = key_draw.options_of(key, network, True, noise)
-    found = compile_kernel(DRAWS[kernel], kernel, half, options)
+    flags = key_draw.flags_of(key, torch.empty(10, size), True, settings)
+    found = compile_kernel(DRAWS[kernel], kernel, asdict(flags), half, key_draw.WARPS)
     assert found["stack"] <= 64, found

@@ -74,11 +74,7 @@ def inspect(
     )
 
 
-def convert(
-    model: Model,
-    config: MethodConfig | None = None,
-    example_inputs: Any = None,
-) -> Model:
+def convert(model: Model, config: MethodConfig | None = None, example_inputs: Any = None) -> Model:
     """Replaces the attention of `model` by an attention method, in place.
 
     Args:

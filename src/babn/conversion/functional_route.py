@@ -159,18 +159,8 @@ _multihead = _Multihead()
 
 def _multihead_sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Any, p: float, causal: bool) -> Tensor:
     module, route, kept, crossed, needs_weights = _multihead.calls[-1]
-    output, weights = sdpa(
-        module,
-        q,
-        k,
-        v,
-        mask,
-        p,
-        causal,
-        route=route,
-        crossed=crossed,
-        needs_weights=needs_weights,
-    )
+    more: dict[str, Any] = {"crossed": crossed, "needs_weights": needs_weights}
+    output, weights = sdpa(module, q, k, v, mask, p, causal, route=route, **more)
     kept.append(weights)
     return output
 

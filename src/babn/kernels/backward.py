@@ -10,7 +10,7 @@ kernel sums over queries for keys and values.
 import triton
 import triton.language as tl
 
-from babn.kernels import limits
+from babn.kernels import settings
 from babn.kernels.noise import log_exponential, row_keys, uniform_bits
 from babn.kernels.posterior import (
     FIXED,
@@ -44,7 +44,7 @@ from babn.kernels.tiles import (
     where_seen,
 )
 
-ROWS_OF_A_PART = tl.constexpr(limits.ROWS_OF_A_PART)
+ROWS_OF_A_PART = tl.constexpr(settings.ROWS_OF_A_PART)
 """Rows whose prior gradients are summed into one part."""
 
 

@@ -29,7 +29,7 @@ from babn.attention.prior import KeyNetwork
 from babn.attention.upward import AxisMap, upward_path
 from babn.errors import UnsupportedAttentionError
 from babn.kernels.sdpa import takes_softmax
-from babn.kernels.settings import Settings
+from babn.kernels.settings import KeySettings, Settings
 
 LARGEST_HEAD = 256
 """Largest head size with kernels."""
@@ -213,33 +213,33 @@ def attend_by_keys(
         request: What to compute.
         noise_source: Source of the sample's uniform numbers.
     """
-    from babn.kernels.key_draw import DrawSettings
-    from babn.kernels.key_op import Call, KeyAttention
+    from babn.kernels.key_op import KeyAttention
 
     assert isinstance(method, KeyBeliefMethod)
     batch, heads, queries, keys = inputs.pairs
     config, own = method.config, method.parameter_sets[step]
-    q, k, v = (
-        x if x.stride(-1) == 1 else x.contiguous() for x in (inputs.query, inputs.key, inputs.value)
-    )
+    q, k, v = _operands(inputs)
     like = q.new_empty((batch, heads, 1, keys), dtype=torch.float32)
     seen = None
     if inputs.mask is not None:
         seen = inputs.mask[:, 0, 0].expand(batch, keys).contiguous().view(torch.uint8)
     network = cast(KeyNetwork, method.prior_nets[own])
     inner, outer = network.inner, network.outer
-    noise = DrawSettings(
-        config.rho,
-        request.level,
-        config.noise != "exact",
-        config.noise == "truncated",
-        not method.is_rowwise(inputs),
-        request.with_kl,
+    settings = KeySettings(
+        own=own,
+        scale=inputs.scale,
+        causal=inputs.causal,
+        rho=config.rho,
+        level=request.level,
+        truncated=config.noise != "exact",
+        own_moment=config.noise == "truncated",
+        centred=not method.is_rowwise(inputs),
+        with_kl=request.with_kl,
     )
     output, numbers = KeyAttention.apply(
         q, k, v, noise_source.key_uniform(like, queries), seen, method.log_shape,
         method.energies, inner.weight, inner.bias, outer.weight, outer.bias,
-        Call(own, inputs.scale, inputs.causal, noise),
+        settings,
     )  # fmt: skip
     if not request.with_kl:
         return output, None

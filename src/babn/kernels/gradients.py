@@ -6,17 +6,10 @@ import torch
 import triton
 from torch import Tensor
 
-from babn.kernels import limits
 from babn.kernels.backward import attend_backward_columns, attend_backward_rows
 from babn.kernels.heads import logits_over_heads, logits_over_heads_backward
-from babn.kernels.launch import (
-    Launcher,
-    Pairs,
-    compiled_for,
-    flags_of,
-    numbers_of,
-)
-from babn.kernels.settings import Prior, Settings
+from babn.kernels.launch import Launcher, Pairs, compiled_for, flags_of, numbers_of
+from babn.kernels.settings import ROWS_OF_A_PART, Prior, Settings, examples_at_a_time
 
 launch_rows = Launcher(attend_backward_rows)
 launch_columns = Launcher(attend_backward_columns)
@@ -72,7 +65,7 @@ def part_size(q: Tensor, m: int, head_weight: Tensor | None) -> int:
     """Number of examples that backward computes at a time."""
     batch, heads, n, _ = q.shape
     maps = 0 if head_weight is None else head_weight.shape[0] // heads
-    return limits.examples_at_a_time(batch, heads * n * m * q.element_size(), maps)
+    return examples_at_a_time(batch, heads * n * m * q.element_size(), maps)
 
 
 def some(tensors: Tensors, first: int, end: int) -> Tensors:
@@ -89,7 +82,7 @@ def prior_parts(
         return None
     batch, heads, n, _ = q.shape
     rows = compiled_for("rows", q, v, m, mask, bias)[0].BLOCK_M
-    parts = triton.cdiv(n, rows) * rows // limits.ROWS_OF_A_PART
+    parts = triton.cdiv(n, rows) * rows // ROWS_OF_A_PART
     return q.new_empty(batch, heads, parts, m, dtype=torch.float32)
 
 

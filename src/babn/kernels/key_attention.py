@@ -7,6 +7,7 @@ have a bias of minus infinity, which also covers the keys beyond the end of a ti
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, float32_products, token_by_token
-from babn.kernels.tiles import tile_and_plane
+from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, precision, token_by_token
+from babn.kernels.tiles import at_head, dot, load_rows, store_rows, tile_and_plane
 
 LOWEST = tl.constexpr(-1e30)
 """Start of a row's maximum; finite, so that rows without keys give zeros and not NaN."""
@@ -25,169 +26,158 @@ TILES = {"forward": (128, 64, 4), "keys": (64, 64, 4), "queries": (128, 64, 4)}
 """Queries, keys and warps of a tile with heads of 128 bytes; `tools/key_forms.py` tries others."""
 
 
-@triton.jit
-def _at(X, batch_stride, head_stride, batch, head):
-    """The plane of one example and head."""
-    return X + batch.to(tl.int64) * batch_stride + head.to(tl.int64) * head_stride
+@dataclass(frozen=True)
+class KeyFlags:
+    """What the kernels are compiled for; names as in `Flags`.
+
+    `EVEN_M` and `EVEN_N` are whether queries and keys fill whole tiles, and heads their blocks.
+    """
+
+    HEAD_DIM: int
+    BLOCK_D: int
+    IS_CAUSAL: bool
+    EVEN_M: bool
+    EVEN_N: bool
+    PRECISION: int
+    BLOCK_M: int
+    BLOCK_N: int
 
 
 @triton.jit
-def _token_by_token(X, batch, head, heads, tokens, HEAD_DIM: tl.constexpr):
-    """The plane of one example and head in a result, in which the heads of a token are adjacent."""
-    return X + (batch.to(tl.int64) * tokens * heads + head) * HEAD_DIM
-
-
-@triton.jit
-def _load(X, rows, columns, stride, end, HEAD_DIM: tl.constexpr, EVEN: tl.constexpr):
-    """Rows of a plane as a block, zero beyond its end."""
-    pointers = X + rows[:, None] * stride + columns[None, :]
-    if EVEN:
-        return tl.load(pointers)
-    else:
-        inside = (rows < end)[:, None] & (columns < HEAD_DIM)[None, :]
-        return tl.load(pointers, mask=inside, other=0.0)
-
-
-@triton.jit
-def _store(X, x, rows, columns, stride, end, HEAD_DIM: tl.constexpr, EVEN: tl.constexpr):
-    """Stores a block as rows of a plane."""
-    pointers = X + rows[:, None] * stride + columns[None, :]
-    if EVEN:
-        tl.store(pointers, x.to(X.dtype.element_ty))
-    else:
-        inside = (rows < end)[:, None] & (columns < HEAD_DIM)[None, :]
-        tl.store(pointers, x.to(X.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def attend_forward(
-    Q, K, V, BIAS, OUT, LSE, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
-    heads, groups, n, m, scale,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
-    EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
+def attend_forward(inputs, outputs, strides, sizes, scale, C: tl.constexpr):
     """The output of a block of queries, and the logarithm of their normalisers to base 2."""
+    BLOCK_M: tl.constexpr = C.BLOCK_M
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    Q, K, V, BIAS = inputs
+    OUT, LSE = outputs
+    q_strides, k_strides, v_strides, out_strides = strides
+    heads, groups, n, m = sizes
     tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
-    rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tl.arange(0, BLOCK_D)
-    K = _at(K, k_batch, k_head, batch, head // groups)
-    V = _at(V, v_batch, v_head, batch, head // groups)
+    rows = tile * BLOCK_M + tl.arange(0, C.BLOCK_M)
+    columns = tl.arange(0, C.BLOCK_D)
+    Q = at_head(Q, q_strides, batch, head)
+    K = at_head(K, k_strides, batch, head // groups)
+    V = at_head(V, v_strides, batch, head // groups)
     BIAS += plane.to(tl.int64) * m
-    q = _load(_at(Q, q_batch, q_head, batch, head), rows, columns, q_row, n, HEAD_DIM, EVEN_M)
+    q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_M)
     top = tl.full([BLOCK_M], LOWEST, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     out = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    end = tl.minimum(m, (tile + 1) * BLOCK_M) if CAUSAL else m
-    for start in range(0, end, BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
-        k = _load(K, keys, columns, k_row, m, HEAD_DIM, EVEN_N)
+    end = tl.minimum(m, (tile + 1) * BLOCK_M) if C.IS_CAUSAL else m
+    for start in range(0, end, C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
+        k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_N)
         bias = tl.load(BIAS + keys, mask=keys < m, other=float("-inf"))
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale + bias[None, :]
-        if CAUSAL:
+        s = dot(q, tl.trans(k), C.PRECISION) * scale + bias[None, :]
+        if C.IS_CAUSAL:
             s = tl.where(rows[:, None] >= keys[None, :], s, float("-inf"))
         higher = tl.maximum(top, tl.max(s, 1))
         p = tl.exp2(s - higher[:, None])
         shrink = tl.exp2(top - higher)
         total = total * shrink + tl.sum(p, 1)
-        v = _load(V, keys, columns, v_row, m, HEAD_DIM, EVEN_N)
-        out = tl.dot(p.to(v.dtype), v, out * shrink[:, None], input_precision=PRECISION)
+        v = load_rows(V, keys, columns, v_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_N)
+        out = dot(p.to(v.dtype), v, C.PRECISION, out * shrink[:, None])
         top = higher
     lse = tl.where(total > 0, top + tl.log2(total), -LOWEST)
     out = out / tl.where(total > 0, total, 1.0)[:, None]
     tl.store(LSE + plane.to(tl.int64) * n + rows, lse, mask=rows < n)
-    OUT = _token_by_token(OUT, batch, head, heads, n, HEAD_DIM)
-    _store(OUT, out, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
+    OUT = at_head(OUT, out_strides, batch, head)
+    store_rows(OUT, rows, columns, out_strides[2], n, out, C.HEAD_DIM, C.EVEN_M)
 
 
 @triton.jit
-def attend_backward_keys(
-    Q, K, V, BIAS, LSE, DELTA, DOUT, DK, DV, DBIAS, q_batch, q_head, q_row, k_batch, k_head, k_row,
-    v_batch, v_head, v_row, dout_batch, dout_head, dout_row, heads, groups, n, m, scale, slope,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
-    EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
+def attend_backward_keys(inputs, outputs, strides, sizes, scale, slope, C: tl.constexpr):
     """Gradients of a block of keys with their values and log factors, over all their queries."""
+    BLOCK_M: tl.constexpr = C.BLOCK_M
+    BLOCK_N: tl.constexpr = C.BLOCK_N
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    Q, K, V, BIAS, LSE, DELTA, DOUT = inputs
+    DK, DV, DBIAS = outputs
+    q_strides, k_strides, v_strides, dout_strides = strides
+    heads, groups, n, m = sizes
     key_heads = heads // groups
     tile, key_plane = tile_and_plane(m, BLOCK_N)
     batch, key_head = key_plane // key_heads, key_plane % key_heads
-    keys = tile * BLOCK_N + tl.arange(0, BLOCK_N)
-    columns = tl.arange(0, BLOCK_D)
-    k = _load(_at(K, k_batch, k_head, batch, key_head), keys, columns, k_row, m, HEAD_DIM, EVEN_N)
-    v = _load(_at(V, v_batch, v_head, batch, key_head), keys, columns, v_row, m, HEAD_DIM, EVEN_N)
+    keys = tile * BLOCK_N + tl.arange(0, C.BLOCK_N)
+    columns = tl.arange(0, C.BLOCK_D)
+    K = at_head(K, k_strides, batch, key_head)
+    V = at_head(V, v_strides, batch, key_head)
+    k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_N)
+    v = load_rows(V, keys, columns, v_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_N)
     dk = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
-    first = tile * BLOCK_N // BLOCK_M * BLOCK_M if CAUSAL else 0
+    first = tile * BLOCK_N // BLOCK_M * BLOCK_M if C.IS_CAUSAL else 0
     for group in range(groups):
         head = key_head * groups + group
         plane = (batch * heads + head).to(tl.int64)
-        QH, DOUTH = (
-            _at(Q, q_batch, q_head, batch, head),
-            _at(DOUT, dout_batch, dout_head, batch, head),
-        )
+        QH = at_head(Q, q_strides, batch, head)
+        DOUTH = at_head(DOUT, dout_strides, batch, head)
         bias = tl.load(BIAS + plane * m + keys, mask=keys < m, other=float("-inf"))
         dbias = tl.zeros([BLOCK_N], tl.float32)
-        for start in range(first, n, BLOCK_M):
-            rows = start + tl.arange(0, BLOCK_M)
-            q = _load(QH, rows, columns, q_row, n, HEAD_DIM, EVEN_M)
+        for start in range(first, n, C.BLOCK_M):
+            rows = start + tl.arange(0, C.BLOCK_M)
+            q = load_rows(QH, rows, columns, q_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_M)
             lse = tl.load(LSE + plane * n + rows, mask=rows < n, other=-LOWEST)
-            s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale + bias[:, None]
+            s = dot(k, tl.trans(q), C.PRECISION) * scale + bias[:, None]
             p = tl.exp2(s - lse[None, :])
-            if CAUSAL:
+            if C.IS_CAUSAL:
                 p = tl.where(rows[None, :] >= keys[:, None], p, 0.0)
-            dout = _load(DOUTH, rows, columns, dout_row, n, HEAD_DIM, EVEN_M)
-            dv = tl.dot(p.to(dout.dtype), dout, dv, input_precision=PRECISION)
+            dout = load_rows(
+                DOUTH, rows, columns, dout_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_M
+            )
+            dv = dot(p.to(dout.dtype), dout, C.PRECISION, dv)
             delta = tl.load(DELTA + plane * n + rows, mask=rows < n, other=0.0)
-            dp = tl.dot(v, tl.trans(dout), input_precision=PRECISION)
-            ds = p * (dp - delta[None, :])
+            ds = p * (dot(v, tl.trans(dout), C.PRECISION) - delta[None, :])
             dbias += tl.sum(ds, 1)
-            dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
+            dk = dot(ds.to(q.dtype), q, C.PRECISION, dk)
         tl.store(DBIAS + plane * m + keys, dbias, mask=keys < m)
-    DK = _token_by_token(DK, batch, key_head, key_heads, m, HEAD_DIM)
-    DV = _token_by_token(DV, batch, key_head, key_heads, m, HEAD_DIM)
-    _store(DK, dk * slope, keys, columns, key_heads * HEAD_DIM, m, HEAD_DIM, EVEN_N)
-    _store(DV, dv, keys, columns, key_heads * HEAD_DIM, m, HEAD_DIM, EVEN_N)
+    # As `token_by_token` lays them out: with strides as arguments registers would spill.
+    at = (batch.to(tl.int64) * m * key_heads + key_head) * C.HEAD_DIM
+    store_rows(DK + at, keys, columns, key_heads * C.HEAD_DIM, m, dk * slope, C.HEAD_DIM, C.EVEN_N)
+    store_rows(DV + at, keys, columns, key_heads * C.HEAD_DIM, m, dv, C.HEAD_DIM, C.EVEN_N)
 
 
 @triton.jit
-def attend_backward_queries(
-    Q, K, V, BIAS, LSE, OUT, DOUT, DQ, DELTA, q_batch, q_head, q_row, k_batch, k_head, k_row,
-    v_batch, v_head, v_row, dout_batch, dout_head, dout_row, heads, groups, n, m, scale, slope,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
-    EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
+def attend_backward_queries(inputs, outputs, strides, sizes, scale, slope, C: tl.constexpr):
     """Gradients of a block of queries over all their keys, and products of output and gradient."""
+    BLOCK_M: tl.constexpr = C.BLOCK_M
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    Q, K, V, BIAS, LSE, OUT, DOUT = inputs
+    DQ, DELTA = outputs
+    q_strides, k_strides, v_strides, out_strides, dout_strides, dq_strides = strides
+    heads, groups, n, m = sizes
     tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
-    rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tl.arange(0, BLOCK_D)
-    K = _at(K, k_batch, k_head, batch, head // groups)
-    V = _at(V, v_batch, v_head, batch, head // groups)
+    rows = tile * BLOCK_M + tl.arange(0, C.BLOCK_M)
+    columns = tl.arange(0, C.BLOCK_D)
+    Q = at_head(Q, q_strides, batch, head)
+    K = at_head(K, k_strides, batch, head // groups)
+    V = at_head(V, v_strides, batch, head // groups)
+    OUT = at_head(OUT, out_strides, batch, head)
+    DOUT = at_head(DOUT, dout_strides, batch, head)
     BIAS += plane.to(tl.int64) * m
-    q = _load(_at(Q, q_batch, q_head, batch, head), rows, columns, q_row, n, HEAD_DIM, EVEN_M)
-    DOUT = _at(DOUT, dout_batch, dout_head, batch, head)
-    dout = _load(DOUT, rows, columns, dout_row, n, HEAD_DIM, EVEN_M)
-    OUT = _token_by_token(OUT, batch, head, heads, n, HEAD_DIM)
-    out = _load(OUT, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
+    q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_M)
+    dout = load_rows(DOUT, rows, columns, dout_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_M)
+    out = load_rows(OUT, rows, columns, out_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_M)
     delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
     tl.store(DELTA + plane.to(tl.int64) * n + rows, delta, mask=rows < n)
     lse = tl.load(LSE + plane.to(tl.int64) * n + rows, mask=rows < n, other=-LOWEST)
     dq = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    end = tl.minimum(m, (tile + 1) * BLOCK_M) if CAUSAL else m
-    for start in range(0, end, BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
-        k = _load(K, keys, columns, k_row, m, HEAD_DIM, EVEN_N)
-        v = _load(V, keys, columns, v_row, m, HEAD_DIM, EVEN_N)
+    end = tl.minimum(m, (tile + 1) * BLOCK_M) if C.IS_CAUSAL else m
+    for start in range(0, end, C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
+        k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_N)
+        v = load_rows(V, keys, columns, v_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_N)
         bias = tl.load(BIAS + keys, mask=keys < m, other=float("-inf"))
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale + bias[None, :]
+        s = dot(q, tl.trans(k), C.PRECISION) * scale + bias[None, :]
         p = tl.exp2(s - lse[:, None])
-        if CAUSAL:
+        if C.IS_CAUSAL:
             p = tl.where(rows[:, None] >= keys[None, :], p, 0.0)
-        dp = tl.dot(dout, tl.trans(v), input_precision=PRECISION)
-        ds = p * (dp - delta[:, None])
-        dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
-    DQ = _token_by_token(DQ, batch, head, heads, n, HEAD_DIM)
-    _store(DQ, dq * slope, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
+        ds = p * (dot(dout, tl.trans(v), C.PRECISION) - delta[:, None])
+        dq = dot(ds.to(k.dtype), k, C.PRECISION, dq)
+    DQ = at_head(DQ, dq_strides, batch, head)
+    store_rows(DQ, rows, columns, dq_strides[2], n, dq * slope, C.HEAD_DIM, C.EVEN_M)
 
 
 launch_forward = Launcher(attend_forward)
@@ -195,33 +185,29 @@ launch_keys = Launcher(attend_backward_keys)
 launch_queries = Launcher(attend_backward_queries)
 
 
-def options_of(name: str, q: Tensor, m: int, causal: bool) -> dict[str, Any]:
-    """Constants and compile options of a kernel; large heads and short texts get smaller tiles."""
-    return _options(name, q.shape[2], m, q.shape[-1], q.element_size(), causal, float32_products())
+def compiled_for(kernel: str, q: Tensor, m: int, causal: bool) -> tuple[KeyFlags, dict[str, int]]:
+    """Flags and compile options of a kernel; large heads and short texts get smaller tiles."""
+    return _compiled_for(
+        kernel, q.shape[2], m, q.shape[3], q.element_size(), causal, precision(q.dtype)
+    )
 
 
 @lru_cache(CACHED_LAUNCHES)
-def _options(
-    name: str, n: int, m: int, size: int, width: int, causal: bool, products: str
-) -> dict[str, Any]:
-    queries, keys, warps = TILES[name]
+def _compiled_for(
+    kernel: str, n: int, m: int, size: int, width: int, causal: bool, products: int
+) -> tuple[KeyFlags, dict[str, int]]:
+    queries, keys, warps = TILES[kernel]
     parts = max(1, block(size) * width // 128)
     rows, columns = (
         max(16, each // parts if count >= each // parts else block(count))
         for each, count in ((queries, n), (keys, m))
     )
-    return {
-        "HEAD_DIM": size,
-        "BLOCK_D": block(size),
-        "CAUSAL": causal,
-        "EVEN_M": n % rows == 0 and size == block(size),
-        "EVEN_N": m % columns == 0 and size == block(size),
-        "PRECISION": products,
-        "BLOCK_M": rows,
-        "BLOCK_N": columns,
-        "num_warps": warps,
-        "num_stages": 3,
-    }
+    even = size == block(size)
+    flags = KeyFlags(
+        size, block(size), causal, even and n % rows == 0, even and m % columns == 0, products,
+        rows, columns,
+    )  # fmt: skip
+    return flags, {"num_warps": warps, "num_stages": 3}
 
 
 def attend(
@@ -239,15 +225,14 @@ def attend(
     """
     batch, heads, n, _ = q.shape
     m = k.shape[2]
-    out = token_by_token(q)
-    lse = bias.new_empty(batch, heads, n)
-    options = options_of("forward", q, m, causal)
+    out, lse = token_by_token(q), bias.new_empty(batch, heads, n)
+    flags, options = compiled_for("forward", q, m, causal)
     launch_forward(
-        (-(-n // options["BLOCK_M"]) * batch * heads, 1),
-        (q, k, v, bias, out, lse),
-        (*_strides(q, k, v), heads, heads // k.shape[1], n, m, scale / math.log(2)),
-        **options,
-    )
+        (-(-n // flags.BLOCK_M) * batch * heads, 1),
+        ((q, k, v, bias), (out, lse)),
+        (_strides(q, k, v, out), (heads, heads // k.shape[1], n, m), scale / math.log(2)),
+        C=flags, **options,
+    )  # fmt: skip
     return out, lse
 
 
@@ -260,25 +245,23 @@ def attend_backward(
     key_heads, m = k.shape[1], k.shape[2]
     delta, dbias = torch.empty_like(lse), torch.empty_like(bias)
     dq, dk, dv = token_by_token(q), token_by_token(k), token_by_token(v)
-    numbers = (
-        *_strides(q, k, v, dout), heads, heads // key_heads, n, m, scale / math.log(2), scale,
-    )  # fmt: skip
-    options = options_of("queries", q, m, causal)
+    numbers = (heads, heads // key_heads, n, m), scale / math.log(2), scale
+    flags, options = compiled_for("queries", q, m, causal)
     launch_queries(
-        (-(-n // options["BLOCK_M"]) * batch * heads, 1),
-        (q, k, v, bias, lse, out, dout, dq, delta),
-        numbers,
-        **options,
-    )
-    options = options_of("keys", q, m, causal)
+        (-(-n // flags.BLOCK_M) * batch * heads, 1),
+        ((q, k, v, bias, lse, out, dout), (dq, delta)),
+        (_strides(q, k, v, out, dout, dq), *numbers),
+        C=flags, **options,
+    )  # fmt: skip
+    flags, options = compiled_for("keys", q, m, causal)
     launch_keys(
-        (-(-m // options["BLOCK_N"]) * batch * key_heads, 1),
-        (q, k, v, bias, lse, delta, dout, dk, dv, dbias),
-        numbers,
-        **options,
-    )
+        (-(-m // flags.BLOCK_N) * batch * key_heads, 1),
+        ((q, k, v, bias, lse, delta, dout), (dk, dv, dbias)),
+        (_strides(q, k, v, dout), *numbers),
+        C=flags, **options,
+    )  # fmt: skip
     return dq, dk, dv, dbias
 
 
-def _strides(*tensors: Tensor) -> tuple[int, ...]:
-    return tuple([stride for x in tensors for stride in x.stride()[:3]])
+def _strides(*tensors: Tensor) -> tuple[Any, ...]:
+    return tuple([x.stride() for x in tensors])

@@ -5,8 +5,9 @@ stored that is as large as they are. A program has a share of the keys of one he
 with several shares, means over all keys take a kernel of their own.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -14,14 +15,12 @@ import triton.language as tl
 from torch import Tensor
 
 from babn.attention import keys as reference
-from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, float32_products
-from babn.kernels.special import (
-    LARGEST_NOISE,
-    LN2,
-    LOG2_E,
-    moment_rest,
-    stirling_rest,
-)
+from babn.kernels import posterior
+from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, precision
+from babn.kernels.prior import load_network
+from babn.kernels.settings import KeySettings
+from babn.kernels.special import LN2
+from babn.kernels.tiles import at_head, dot, keys_seen
 
 SMALLEST_K = tl.constexpr(reference.SMALLEST_K)
 LARGEST_K = tl.constexpr(reference.LARGEST_K)
@@ -30,32 +29,38 @@ SMALLEST_ENERGY = tl.constexpr(reference.SMALLEST_ENERGY)
 SHARE, KEYS, WARPS = 256, 64, 4
 """Keys of a program, keys in a block with heads of 128 bytes, and warps of a program."""
 
-SUM_OPTIONS = "HEAD_DIM", "BLOCK_D", "BLOCK_N", "SHARE", "HAS_MASK", "num_warps"
+Network = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Weight and bias of the first layer of the prior's MLP, and those of the second."""
 
 
-class Network(NamedTuple):
-    """The MLP of the prior."""
+@dataclass(frozen=True)
+class DrawFlags:
+    """What the kernels are compiled for.
 
-    w1: Tensor
-    b1: Tensor
-    w2: Tensor
-    b2: Tensor
+    `IS_WHOLE` is whether one program has all keys of a head, `IS_CENTRED` whether shapes are
+    relative to the keys of the call. Other names are those of `Flags` and `MlpFlags`.
+    """
 
-    @property
-    def size(self) -> int:
-        """Number of its parameters."""
-        return sum(x.numel() for x in self)
+    HEAD_DIM: int
+    BLOCK_D: int
+    HIDDEN: int
+    BLOCK_H: int
+    BLOCK_N: int
+    SHARE: int
+    IS_WHOLE: bool
+    HAS_MASK: bool
+    IS_TRUNCATED: bool
+    HAS_OWN_MOMENT: bool
+    IS_CENTRED: bool
+    HAS_KL: bool
+    PRECISION: int
 
 
 @triton.jit
 def log_moment(t, OWN: tl.constexpr):
     """Logarithm to base 2 of the mean factor at t: that of the truncated noise, or Gamma(1 + t)."""
     y = 1.0 / (1.0 + t)
-    log = -tl.log2(y)
-    if OWN:
-        return t * LARGEST_NOISE - log + moment_rest(y)
-    else:
-        return (t + 0.5) * log - t * LOG2_E + stirling_rest(y)
+    return posterior.log_moment(t, y, tl.log2(y), OWN)
 
 
 @triton.jit
@@ -72,44 +77,24 @@ def log_exponential(u, IS_TRUNCATED: tl.constexpr):
 
 
 @triton.jit
-def load_keys(K, keys, columns, stride, seen, HEAD_DIM: tl.constexpr):
+def load_keys(K, keys, columns, stride, seen, C: tl.constexpr):
     """Keys as a block, with zeros at those that no query sees."""
-    inside = seen[:, None] & (columns < HEAD_DIM)[None, :]
+    inside = seen[:, None] & (columns < C.HEAD_DIM)[None, :]
     return tl.load(K + keys[:, None] * stride + columns[None, :], mask=inside, other=0.0)
 
 
 @triton.jit
-def load_seen(SEEN, keys, m, HAS_MASK: tl.constexpr):
-    """The keys that any query sees."""
-    seen = keys < m
-    if HAS_MASK:
-        seen = tl.load(SEEN + keys, mask=seen, other=0) != 0
-    return seen
-
-
-@triton.jit
-def load_network(W1, B1, W2, B2, columns, units, HEAD_DIM: tl.constexpr, HIDDEN: tl.constexpr):
-    """Weights and biases of the MLP, zero beyond its sizes."""
-    inside = (units < HIDDEN)[:, None] & (columns < HEAD_DIM)[None, :]
-    w1 = tl.load(W1 + units[:, None] * HEAD_DIM + columns[None, :], mask=inside, other=0.0)
-    b1 = tl.load(B1 + units, mask=units < HIDDEN, other=0.0).to(tl.float32)
-    w2 = tl.load(W2 + units, mask=units < HIDDEN, other=0.0).to(tl.float32)
-    return w1, b1, w2, tl.load(B2).to(tl.float32)
-
-
-@triton.jit
-def sums_of_range(
-    K, SEEN, origin, columns, first, last, stride, m,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_MASK: tl.constexpr,
-):  # fmt: skip
+def sums_of_range(K, SEEN, origin, columns, first, last, stride, m, C: tl.constexpr):
     """Sums of keys and of their squared lengths relative to `origin`, and the number of keys."""
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    BLOCK_N: tl.constexpr = C.BLOCK_N
     total = tl.zeros([BLOCK_D], tl.float32)
     squares = tl.zeros([BLOCK_N], tl.float32)
     count = tl.zeros([BLOCK_N], tl.float32)
-    for start in range(first, last, BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
-        seen = load_seen(SEEN, keys, m, HAS_MASK)
-        k = load_keys(K, keys, columns, stride, seen, HEAD_DIM).to(tl.float32)
+    for start in range(first, last, C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
+        seen = keys_seen(SEEN, keys, m, 1, C.HAS_MASK)
+        k = load_keys(K, keys, columns, stride, seen, C).to(tl.float32)
         k = tl.where(seen[:, None], k - origin[None, :], 0.0)
         total += tl.sum(k, 0)
         squares += tl.sum(k * k, 1)
@@ -118,66 +103,62 @@ def sums_of_range(
 
 
 @triton.jit
-def sum_keys(
-    K, SEEN, SUMS, k_batch, k_head, k_row, key_heads, m,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, SHARE: tl.constexpr,
-    HAS_MASK: tl.constexpr,
-):  # fmt: skip
+def sum_keys(inputs, outputs, k_strides, sizes, C: tl.constexpr):
     """Stores the sums of a share of the keys."""
+    K, SEEN = inputs
+    (SUMS,) = outputs
+    key_heads, m = sizes
     plane = tl.program_id(0).to(tl.int64)
-    K += plane // key_heads * k_batch + plane % key_heads * k_head
+    K = at_head(K, k_strides, plane // key_heads, plane % key_heads)
     SEEN += plane // key_heads * m
-    columns, first = tl.arange(0, BLOCK_D), tl.program_id(1) * SHARE
-    origin = tl.load(K + columns, mask=columns < HEAD_DIM, other=0.0).to(tl.float32)
-    total, squares, count = sums_of_range(
-        K, SEEN, origin, columns, first, tl.minimum(first + SHARE, m), k_row, m,
-        HEAD_DIM, BLOCK_D, BLOCK_N, HAS_MASK,
-    )  # fmt: skip
-    SUMS += (plane * tl.num_programs(1) + tl.program_id(1)) * (BLOCK_D + 2)
+    columns, first = tl.arange(0, C.BLOCK_D), tl.program_id(1) * C.SHARE
+    origin = tl.load(K + columns, mask=columns < C.HEAD_DIM, other=0.0).to(tl.float32)
+    last = tl.minimum(first + C.SHARE, m)
+    total, squares, count = sums_of_range(K, SEEN, origin, columns, first, last, k_strides[2], m, C)
+    SUMS += (plane * tl.num_programs(1) + tl.program_id(1)) * (C.BLOCK_D + 2)
     tl.store(SUMS + columns, total)
-    tl.store(SUMS + BLOCK_D, squares)
-    tl.store(SUMS + BLOCK_D + 1, count)
+    tl.store(SUMS + C.BLOCK_D, squares)
+    tl.store(SUMS + C.BLOCK_D + 1, count)
 
 
 @triton.jit
-def draw_forward(
-    K, U, SEEN, LOG_SHAPE, TYPICAL, W1, B1, W2, B2, SUMS, BIAS, NUMBERS, STATS,
-    k_batch, k_head, k_row, key_heads, groups, m, own, rho, level,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HIDDEN: tl.constexpr, BLOCK_H: tl.constexpr,
-    BLOCK_N: tl.constexpr, SHARE: tl.constexpr, IS_WHOLE: tl.constexpr, HAS_MASK: tl.constexpr,
-    IS_CENTRED: tl.constexpr, HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr,
-    HAS_OWN_MOMENT: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+def draw_forward(inputs, network, outputs, k_strides, sizes, numbers, C: tl.constexpr):
     """Log factors to base 2 of a share of the keys.
 
     NUMBERS gets their scales, and for the KL also locations and logits; STATS the mean key, the
     mean energy and the number of keys.
     """
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    K, U, SEEN, LOG_SHAPE, TYPICAL, SUMS = inputs
+    W1, B1, W2, B2 = network
+    BIAS, NUMBERS, STATS = outputs
+    key_heads, groups, m, own = sizes
+    rho, level = numbers
     plane = tl.program_id(0).to(tl.int64)
     batch, head = plane // key_heads, plane % key_heads
-    K += batch * k_batch + head * k_head
+    K = at_head(K, k_strides, batch, head)
     SEEN += batch * m
     NUMBERS += plane * m
     size = tl.num_programs(0).to(tl.int64) * m
-    columns, units = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_H)
+    columns, units = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_H)
     mean = tl.zeros([BLOCK_D], tl.float32)
     count = 1.0
-    if IS_CENTRED:
-        origin = tl.load(K + columns, mask=columns < HEAD_DIM, other=0.0).to(tl.float32)
-        if IS_WHOLE:
+    if C.IS_CENTRED:
+        origin = tl.load(K + columns, mask=columns < C.HEAD_DIM, other=0.0).to(tl.float32)
+        if C.IS_WHOLE:
             total, squares, count = sums_of_range(
-                K, SEEN, origin, columns, 0, m, k_row, m, HEAD_DIM, BLOCK_D, BLOCK_N, HAS_MASK
+                K, SEEN, origin, columns, 0, m, k_strides[2], m, C
             )
         else:
-            SUMS += plane * tl.num_programs(1) * (BLOCK_D + 2)
+            SUMS += plane * tl.num_programs(1) * (C.BLOCK_D + 2)
             total = tl.zeros([BLOCK_D], tl.float32)
             squares = 0.0
             count = 0.0
             for _ in range(tl.num_programs(1)):
                 total += tl.load(SUMS + columns)
-                squares += tl.load(SUMS + BLOCK_D)
-                count += tl.load(SUMS + BLOCK_D + 1)
-                SUMS += BLOCK_D + 2
+                squares += tl.load(SUMS + C.BLOCK_D)
+                count += tl.load(SUMS + C.BLOCK_D + 1)
+                SUMS += C.BLOCK_D + 2
         count = tl.maximum(count, 1.0)
         total /= count
         mean = origin + total
@@ -186,110 +167,80 @@ def draw_forward(
         average = tl.load(TYPICAL + (own * key_heads + head) * groups).to(tl.float32)
     equal = average <= SMALLEST_ENERGY
     if tl.program_id(1) == 0:
-        STATS += plane * (BLOCK_D + 2)
+        STATS += plane * (C.BLOCK_D + 2)
         tl.store(STATS + columns, mean)
-        tl.store(STATS + BLOCK_D, tl.where(equal, float("inf"), average))
-        tl.store(STATS + BLOCK_D + 1, count)
+        tl.store(STATS + C.BLOCK_D, tl.where(equal, float("inf"), average))
+        tl.store(STATS + C.BLOCK_D + 1, count)
     factor = rho * tl.exp(tl.load(LOG_SHAPE + own).to(tl.float32))
-    if HAS_KL:
-        w1, b1, w2, b2 = load_network(W1, B1, W2, B2, columns, units, HEAD_DIM, HIDDEN)
-    first = tl.program_id(1) * SHARE
-    for start in range(first, tl.minimum(first + SHARE, m), BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
+    if C.HAS_KL:
+        w1, b1, w2 = load_network(W1, B1, W2, columns, units, K.dtype.element_ty, C)
+        b2 = tl.load(B2).to(tl.float32)
+    first = tl.program_id(1) * C.SHARE
+    for start in range(first, tl.minimum(first + C.SHARE, m), C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
         inside = keys < m
-        seen = load_seen(SEEN, keys, m, HAS_MASK)
-        k = load_keys(K, keys, columns, k_row, inside, HEAD_DIM)
+        seen = keys_seen(SEEN, keys, m, 1, C.HAS_MASK)
+        k = load_keys(K, keys, columns, k_strides[2], inside, C)
         centred = k.to(tl.float32) - mean[None, :]
         energy = tl.where(seen, tl.sum(centred * centred, 1), 0.0)
         shape = tl.where(equal, 1.0, energy / average) * factor
         scale = 1.0 / tl.minimum(tl.maximum(shape, SMALLEST_K), LARGEST_K)
         tl.store(NUMBERS + keys, scale, mask=inside)
-        if HAS_KL:
-            own_loc = -log_moment(scale, HAS_OWN_MOMENT) * LN2
+        if C.HAS_KL:
+            own_loc = -log_moment(scale, C.HAS_OWN_MOMENT) * LN2
             tl.store(NUMBERS + size + keys, own_loc, mask=inside)
-            hidden = tl.dot(k, tl.trans(w1.to(k.dtype)), input_precision=PRECISION) + b1[None, :]
+            hidden = dot(k, tl.trans(w1), C.PRECISION) + b1[None, :]
             logits = tl.sum(tl.maximum(hidden, 0.0) * w2[None, :], 1) + b2
             tl.store(NUMBERS + 2 * size + keys, logits, mask=inside)
-        loc = -log_moment(level * scale, HAS_OWN_MOMENT)
+        loc = -log_moment(level * scale, C.HAS_OWN_MOMENT)
         for group in range(groups):
             place = (plane * groups + group) * m + keys
             u = tl.load(U + place, mask=inside, other=0.5)
-            log_e = loc + level * scale * log_exponential(u, IS_TRUNCATED)
+            log_e = loc + level * scale * log_exponential(u, C.IS_TRUNCATED)
             tl.store(BIAS + place, tl.where(seen, log_e, float("-inf")), mask=inside)
 
 
 launch_sums, launch_forward = Launcher(sum_keys), Launcher(draw_forward)
 
 
-class DrawSettings(NamedTuple):
-    """Settings of a draw.
-
-    Attributes:
-        rho: Shape of the posterior before learning.
-        level: Factor of the noise.
-        truncated: Whether the noise is truncated.
-        own_moment: Whether the mean factor is that of the truncated noise.
-        centred: Whether shapes are relative to the keys of the call, and not to `typical`.
-        with_kl: Whether the KL will be computed.
-    """
-
-    rho: float
-    level: float
-    truncated: bool
-    own_moment: bool
-    centred: bool
-    with_kl: bool
-
-
-def options_of(key: Tensor, network: Network, masked: bool, noise: DrawSettings) -> dict[str, Any]:
-    """Constants and compile options."""
-    hidden, size = network.w1.shape
-    return _options(
-        key.shape[2], size, key.element_size(), hidden, masked, noise, float32_products()
-    )
+def flags_of(key: Tensor, w1: Tensor, masked: bool, settings: KeySettings) -> DrawFlags:
+    """What the kernels are compiled for; large heads and short texts get smaller blocks."""
+    flags = settings.truncated, settings.own_moment, settings.centred, settings.with_kl
+    return _flags(key.shape[2], *w1.shape, key.element_size(), masked, flags, precision(key.dtype))
 
 
 @lru_cache(CACHED_LAUNCHES)
-def _options(
-    m: int, size: int, width: int, hidden: int, masked: bool, noise: DrawSettings, products: str
-) -> dict[str, Any]:
+def _flags(
+    m: int,
+    hidden: int,
+    size: int,
+    width: int,
+    masked: bool,
+    flags: tuple[bool, bool, bool, bool],
+    products: int,
+) -> DrawFlags:
     keys = max(16, KEYS * 128 // max(block(size) * width, 128))
-    return {
-        "HEAD_DIM": size,
-        "BLOCK_D": block(size),
-        "HIDDEN": hidden,
-        "BLOCK_H": block(hidden),
-        "BLOCK_N": keys if m >= keys else block(m),
-        "SHARE": SHARE,
-        "IS_WHOLE": m <= SHARE,
-        "HAS_MASK": masked,
-        "IS_CENTRED": noise.centred,
-        "HAS_KL": noise.with_kl,
-        "IS_TRUNCATED": noise.truncated,
-        "HAS_OWN_MOMENT": noise.own_moment,
-        "PRECISION": products,
-        "num_warps": WARPS,
-    }
+    return DrawFlags(
+        size, block(size), hidden, block(hidden), keys if m >= keys else block(m), SHARE,
+        m <= SHARE, masked, *flags, products,
+    )  # fmt: skip
 
 
 def launch_over_shares(
-    launch: Launcher, names: tuple[str, ...], grid: tuple[int, int], tensors: tuple[Tensor, ...],
-    numbers: tuple[Any, ...], options: dict[str, Any], like: Tensor,
+    launch: Launcher, grid: tuple[int, int], tensors: tuple[Tensor, ...], numbers: tuple[Any, ...],
+    flags: DrawFlags, like: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Sums over shares of the keys; any tensor where one program has all keys, or none are needed.
-
-    `names` are the options that the kernel takes.
-    """
-    if options["IS_WHOLE"] or not options["IS_CENTRED"]:
+    """Sums over shares of keys; any tensor where one program has all keys, or none are needed."""
+    if flags.IS_WHOLE or not flags.IS_CENTRED:
         return like
-    sums = like.new_empty(*grid, options["BLOCK_D"] + 2)
-    launch(grid, (*tensors, sums), numbers, **{name: options[name] for name in names})
+    sums = like.new_empty(*grid, flags.BLOCK_D + 2)
+    launch(grid, (tensors, (sums,)), numbers, C=flags, num_warps=WARPS)
     return sums
 
 
 def draw(
-    key: Tensor, u: Tensor, seen: Tensor | None, log_shape: Tensor, typical: Tensor, own: int,
-    network: Network, noise: DrawSettings,
+    key: Tensor, u: Tensor, seen: Tensor | None, log_shape: Tensor, typical: Tensor,
+    network: Network, settings: KeySettings,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Log factors to base 2, the numbers of `KeyKL`, and what backward needs of the keys.
 
@@ -301,24 +252,23 @@ def draw(
         seen: The keys that any query sees, of shape (batch, key), contiguous; all by default.
         log_shape: The logarithms of all layers' shape factors.
         typical: Typical energies of all layers and heads, for shapes not relative to the call.
-        own: Index of the layer.
         network: The MLP of the prior.
-        noise: Settings.
+        settings: Settings of the call.
     """
     batch, key_heads, m, _ = key.shape
-    options = options_of(key, network, seen is not None, noise)
+    flags = flags_of(key, network[0], seen is not None, settings)
     bias = torch.empty_like(u)
-    numbers = u.new_empty(3 if noise.with_kl else 1, batch, key_heads, 1, m)
-    stats = u.new_empty(batch, key_heads, options["BLOCK_D"] + 2)
-    grid, strides = (batch * key_heads, -(-m // SHARE)), key.stride()[:3]
-    shown = key if seen is None else seen
+    numbers = u.new_empty(3 if settings.with_kl else 1, batch, key_heads, 1, m)
+    stats = u.new_empty(batch, key_heads, flags.BLOCK_D + 2)
+    grid, shown = (batch * key_heads, -(-m // SHARE)), key if seen is None else seen
     sums = launch_over_shares(
-        launch_sums, SUM_OPTIONS, grid, (key, shown), (*strides, key_heads, m), options, u
+        launch_sums, grid, (key, shown), (key.stride(), (key_heads, m)), flags, u
     )
     launch_forward(
         grid,
-        (key, u, shown, log_shape, typical, *network, sums, bias, numbers, stats),
-        (*strides, key_heads, u.shape[1] // key_heads, m, own, noise.rho, noise.level),
-        **options,
-    )
+        ((key, u, shown, log_shape, typical, sums), network, (bias, numbers, stats)),
+        (key.stride(), (key_heads, u.shape[1] // key_heads, m, settings.own),
+         (settings.rho, settings.level)),
+        C=flags, num_warps=WARPS,
+    )  # fmt: skip
     return bias, numbers, stats

@@ -4,52 +4,46 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from babn.kernels import posterior
 from babn.kernels.key_draw import (
     LARGEST_K,
     SHARE,
     SMALLEST_K,
-    SUM_OPTIONS,
-    DrawSettings,
+    WARPS,
     Network,
+    flags_of,
     launch_over_shares,
     load_keys,
-    load_network,
-    load_seen,
     log_exponential,
-    options_of,
 )
 from babn.kernels.launch import Launcher
-from babn.kernels.special import LARGEST_NOISE, LN2, moment_rest_slope, stirling_rest_slope
-
-SLOPE_OPTIONS = *SUM_OPTIONS, "HAS_KL", "IS_TRUNCATED", "HAS_OWN_MOMENT"
+from babn.kernels.prior import load_network, network_size
+from babn.kernels.settings import KeySettings
+from babn.kernels.special import LN2
+from babn.kernels.tiles import at_head, dot, keys_seen
 
 
 @triton.jit
 def log_moment_slope(t, OWN: tl.constexpr):
     """The derivative of the natural logarithm of the mean factor."""
     y = 1.0 / (1.0 + t)
-    if OWN:
-        return LARGEST_NOISE * LN2 - y - moment_rest_slope(y) * y * y
-    else:
-        return (t + 0.5) * y - tl.log2(y) * LN2 - 1.0 - stirling_rest_slope(y) * y * y
+    return posterior.log_moment_slope(t, y, tl.log2(y), OWN)
 
 
 @triton.jit
-def slopes_of(
-    U, SCALE, DBIAS, DNUMBERS, size, keys, seen, first, groups, m, level,
-    HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr, HAS_OWN_MOMENT: tl.constexpr,
-):  # fmt: skip
+def slopes_of(variables, size, keys, seen, first, groups, m, level, C: tl.constexpr):
     """Minus the gradient of log k, zero where k is clamped; and the scales."""
+    U, SCALE, DBIAS, DNUMBERS = variables
     scale = tl.load(SCALE + keys, mask=seen, other=1.0)
     dscale = tl.zeros_like(scale)
-    if HAS_KL:
+    if C.HAS_KL:
         dscale = tl.load(DNUMBERS + keys, mask=seen, other=0.0)
         dloc = tl.load(DNUMBERS + size + keys, mask=seen, other=0.0)
-        dscale -= dloc * log_moment_slope(scale, HAS_OWN_MOMENT)
-    loc_slope = log_moment_slope(level * scale, HAS_OWN_MOMENT)
+        dscale -= dloc * log_moment_slope(scale, C.HAS_OWN_MOMENT)
+    loc_slope = log_moment_slope(level * scale, C.HAS_OWN_MOMENT)
     for group in range(groups):
         place = (first + group) * m + keys
-        g = log_exponential(tl.load(U + place, mask=seen, other=0.5), IS_TRUNCATED) * LN2
+        g = log_exponential(tl.load(U + place, mask=seen, other=0.5), C.IS_TRUNCATED) * LN2
         dscale += tl.load(DBIAS + place, mask=seen, other=0.0) * level * (g - loc_slope)
     free = (scale > 1.0 / LARGEST_K) & (scale < 1.0 / SMALLEST_K) & seen
     return tl.where(free, dscale * scale, 0.0), scale
@@ -57,134 +51,125 @@ def slopes_of(
 
 @triton.jit
 def slopes_of_range(
-    K, U, SEEN, SCALE, DBIAS, DNUMBERS, size, mean, columns, begin, last, stride, first, groups, m,
-    level,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_MASK: tl.constexpr,
-    HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr, HAS_OWN_MOMENT: tl.constexpr,
+    K, SEEN, variables, size, mean, columns, begin, last, stride, first, groups, m, level,
+    C: tl.constexpr,
 ):  # fmt: skip
     """The sum of slopes, and that of keys relative to their mean times slope and scale."""
+    BLOCK_N: tl.constexpr = C.BLOCK_N
+    BLOCK_D: tl.constexpr = C.BLOCK_D
     slopes = tl.zeros([BLOCK_N], tl.float32)
     drift = tl.zeros([BLOCK_D], tl.float32)
-    for start in range(begin, last, BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
-        seen = load_seen(SEEN, keys, m, HAS_MASK)
-        slope, scale = slopes_of(
-            U, SCALE, DBIAS, DNUMBERS, size, keys, seen, first, groups, m, level,
-            HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
-        )  # fmt: skip
-        k = load_keys(K, keys, columns, stride, seen, HEAD_DIM).to(tl.float32)
+    for start in range(begin, last, C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
+        seen = keys_seen(SEEN, keys, m, 1, C.HAS_MASK)
+        slope, scale = slopes_of(variables, size, keys, seen, first, groups, m, level, C)
+        k = load_keys(K, keys, columns, stride, seen, C).to(tl.float32)
         slopes += slope
         drift += tl.sum((k - mean[None, :]) * (slope * scale)[:, None], 0)
     return tl.sum(slopes, 0), drift
 
 
 @triton.jit
-def sum_slopes(
-    K, U, SEEN, SCALE, STATS, DBIAS, DNUMBERS, SUMS, k_batch, k_head, k_row, key_heads, groups, m,
-    size, level,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, SHARE: tl.constexpr,
-    HAS_MASK: tl.constexpr, HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr,
-    HAS_OWN_MOMENT: tl.constexpr,
-):  # fmt: skip
+def sum_slopes(inputs, outputs, k_strides, sizes, level, C: tl.constexpr):
     """Stores the sums of slopes of a share of the keys."""
+    K, U, SEEN, SCALE, STATS, DBIAS, DNUMBERS = inputs
+    (SUMS,) = outputs
+    key_heads, groups, m, size = sizes
     plane = tl.program_id(0).to(tl.int64)
-    columns, begin = tl.arange(0, BLOCK_D), tl.program_id(1) * SHARE
+    columns, begin = tl.arange(0, C.BLOCK_D), tl.program_id(1) * C.SHARE
+    variables = (U, SCALE + plane * m, DBIAS, DNUMBERS + plane * m)
     slopes, drift = slopes_of_range(
-        K + plane // key_heads * k_batch + plane % key_heads * k_head, U,
-        SEEN + plane // key_heads * m, SCALE + plane * m, DBIAS, DNUMBERS + plane * m, size,
-        tl.load(STATS + plane * (BLOCK_D + 2) + columns), columns, begin,
-        tl.minimum(begin + SHARE, m), k_row, plane * groups, groups, m, level,
-        HEAD_DIM, BLOCK_D, BLOCK_N, HAS_MASK, HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
+        at_head(K, k_strides, plane // key_heads, plane % key_heads),
+        SEEN + plane // key_heads * m, variables, size,
+        tl.load(STATS + plane * (C.BLOCK_D + 2) + columns), columns, begin,
+        tl.minimum(begin + C.SHARE, m), k_strides[2], plane * groups, groups, m, level, C,
     )  # fmt: skip
-    SUMS += (plane * tl.num_programs(1) + tl.program_id(1)) * (BLOCK_D + 2)
+    SUMS += (plane * tl.num_programs(1) + tl.program_id(1)) * (C.BLOCK_D + 2)
     tl.store(SUMS + columns, drift)
-    tl.store(SUMS + BLOCK_D, slopes)
+    tl.store(SUMS + C.BLOCK_D, slopes)
 
 
 @triton.jit
-def draw_backward(
-    K, U, SEEN, LOG_SHAPE, W1, B1, W2, B2, SCALE, STATS, DBIAS, DNUMBERS, SUMS, DK, PARTS,
-    k_batch, k_head, k_row, key_heads, groups, m, size, own, rho, level,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HIDDEN: tl.constexpr, BLOCK_H: tl.constexpr,
-    BLOCK_N: tl.constexpr, SHARE: tl.constexpr, IS_WHOLE: tl.constexpr, HAS_MASK: tl.constexpr,
-    IS_CENTRED: tl.constexpr, HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr,
-    HAS_OWN_MOMENT: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+def draw_backward(inputs, network, outputs, k_strides, dk_strides, sizes, numbers, C: tl.constexpr):
     """Adds to the gradient of a share of the keys; parts of those of the MLP and the log shape.
 
     The gradient through the mean key is `drift`, that through the mean energy `common`.
     """
+    BLOCK_N: tl.constexpr = C.BLOCK_N
+    BLOCK_D: tl.constexpr = C.BLOCK_D
+    BLOCK_H: tl.constexpr = C.BLOCK_H
+    K, U, SEEN, LOG_SHAPE, SCALE, STATS, DBIAS, DNUMBERS, SUMS = inputs
+    W1, B1, W2 = network
+    DK, PARTS = outputs
+    key_heads, groups, m, size, own = sizes
+    rho, level = numbers
     plane = tl.program_id(0).to(tl.int64)
     batch, head = plane // key_heads, plane % key_heads
-    K += batch * k_batch + head * k_head
-    DK += (batch * m * key_heads + head) * HEAD_DIM
+    K, DK = at_head(K, k_strides, batch, head), at_head(DK, dk_strides, batch, head)
     SEEN += batch * m
-    SCALE, STATS = SCALE + plane * m, STATS + plane * (BLOCK_D + 2)
+    STATS += plane * (C.BLOCK_D + 2)
     DNUMBERS += plane * m
-    columns, units = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_H)
-    mean, count = tl.load(STATS + columns), tl.load(STATS + BLOCK_D + 1)
-    to_energy = -2.0 / tl.load(STATS + BLOCK_D)
+    variables = (U, SCALE + plane * m, DBIAS, DNUMBERS)
+    columns, units = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_H)
+    mean, count = tl.load(STATS + columns), tl.load(STATS + C.BLOCK_D + 1)
+    to_energy = -2.0 / tl.load(STATS + C.BLOCK_D)
     factor = rho * tl.exp(tl.load(LOG_SHAPE + own).to(tl.float32))
     drift = tl.zeros([BLOCK_D], tl.float32)
     common = 0.0
-    if IS_CENTRED:
-        if IS_WHOLE:
+    if C.IS_CENTRED:
+        if C.IS_WHOLE:
             common, drift = slopes_of_range(
-                K, U, SEEN, SCALE, DBIAS, DNUMBERS, size, mean, columns, 0, m, k_row,
-                plane * groups, groups, m, level,
-                HEAD_DIM, BLOCK_D, BLOCK_N, HAS_MASK, HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
+                K, SEEN, variables, size, mean, columns, 0, m, k_strides[2], plane * groups, groups,
+                m, level, C,
             )  # fmt: skip
         else:
-            SUMS += plane * tl.num_programs(1) * (BLOCK_D + 2)
+            SUMS += plane * tl.num_programs(1) * (C.BLOCK_D + 2)
             for _ in range(tl.num_programs(1)):
                 drift += tl.load(SUMS + columns)
-                common += tl.load(SUMS + BLOCK_D)
-                SUMS += BLOCK_D + 2
+                common += tl.load(SUMS + C.BLOCK_D)
+                SUMS += C.BLOCK_D + 2
         drift *= to_energy * factor / count
         common /= count
     slopes = tl.zeros([BLOCK_N], tl.float32)
-    if HAS_KL:
-        w1, b1, w2, _ = load_network(W1, B1, W2, B2, columns, units, HEAD_DIM, HIDDEN)
+    if C.HAS_KL:
+        w1, b1, w2 = load_network(W1, B1, W2, columns, units, K.dtype.element_ty, C)
         dw1 = tl.zeros([BLOCK_H, BLOCK_D], tl.float32)
         db1 = tl.zeros([BLOCK_H], tl.float32)
         dw2 = tl.zeros([BLOCK_H], tl.float32)
         db2 = tl.zeros([BLOCK_N], tl.float32)
-    begin = tl.program_id(1) * SHARE
-    for start in range(begin, tl.minimum(begin + SHARE, m), BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
-        seen = load_seen(SEEN, keys, m, HAS_MASK)
-        k = load_keys(K, keys, columns, k_row, seen, HEAD_DIM)
-        slope, scale = slopes_of(
-            U, SCALE, DBIAS, DNUMBERS, size, keys, seen, plane * groups, groups, m, level,
-            HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
-        )  # fmt: skip
+    begin = tl.program_id(1) * C.SHARE
+    for start in range(begin, tl.minimum(begin + C.SHARE, m), C.BLOCK_N):
+        keys = start + tl.arange(0, C.BLOCK_N)
+        seen = keys_seen(SEEN, keys, m, 1, C.HAS_MASK)
+        k = load_keys(K, keys, columns, k_strides[2], seen, C)
+        slope, scale = slopes_of(variables, size, keys, seen, plane * groups, groups, m, level, C)
         slopes += slope
         each = (slope * scale * factor - common) * to_energy
         dk = (k.to(tl.float32) - mean[None, :]) * each[:, None] - drift[None, :]
         dk = tl.where(seen[:, None], dk, 0.0)
-        if HAS_KL:
+        if C.HAS_KL:
             dlogits = tl.load(DNUMBERS + 2 * size + keys, mask=seen, other=0.0)
-            hidden = tl.dot(k, tl.trans(w1.to(k.dtype)), input_precision=PRECISION) + b1[None, :]
+            hidden = dot(k, tl.trans(w1), C.PRECISION) + b1[None, :]
             dhidden = tl.where(hidden > 0, dlogits[:, None] * w2[None, :], 0.0)
             dw2 += tl.sum(tl.maximum(hidden, 0.0) * dlogits[:, None], 0)
             db2 += dlogits
             db1 += tl.sum(dhidden, 0)
             wide = dhidden.to(k.dtype)
-            dk = tl.dot(wide, w1.to(k.dtype), dk, input_precision=PRECISION)
-            dw1 = tl.dot(tl.trans(wide), k, dw1, input_precision=PRECISION)
-        place = DK + keys[:, None] * (key_heads * HEAD_DIM) + columns[None, :]
-        inside = seen[:, None] & (columns < HEAD_DIM)[None, :]
+            dk = dot(wide, w1, C.PRECISION, dk)
+            dw1 = dot(tl.trans(wide), k, C.PRECISION, dw1)
+        place = DK + keys[:, None] * dk_strides[2] + columns[None, :]
+        inside = seen[:, None] & (columns < C.HEAD_DIM)[None, :]
         dk += tl.load(place, mask=inside, other=0.0).to(tl.float32)
         tl.store(place, dk.to(DK.dtype.element_ty), mask=inside)
-    PARTS += (plane * tl.num_programs(1) + tl.program_id(1)) * (HIDDEN * (HEAD_DIM + 2) + 2)
+    PARTS += (plane * tl.num_programs(1) + tl.program_id(1)) * (C.HIDDEN * (C.HEAD_DIM + 2) + 2)
     tl.store(PARTS, -tl.sum(slopes, 0))
-    if HAS_KL:
+    if C.HAS_KL:
         tl.store(PARTS + 1, tl.sum(db2, 0))
-        real = units < HIDDEN
+        real = units < C.HIDDEN
         tl.store(PARTS + 2 + units, db1, mask=real)
-        tl.store(PARTS + 2 + HIDDEN + units, dw2, mask=real)
-        inside = real[:, None] & (columns < HEAD_DIM)[None, :]
-        place = PARTS + 2 + 2 * HIDDEN + units[:, None] * HEAD_DIM + columns[None, :]
+        tl.store(PARTS + 2 + C.HIDDEN + units, dw2, mask=real)
+        inside = real[:, None] & (columns < C.HEAD_DIM)[None, :]
+        place = PARTS + 2 + 2 * C.HIDDEN + units[:, None] * C.HEAD_DIM + columns[None, :]
         tl.store(place, dw1, mask=inside)
 
 
@@ -192,27 +177,27 @@ launch_slopes, launch_backward = Launcher(sum_slopes), Launcher(draw_backward)
 
 
 def draw_backward_into(
-    dk: Tensor, key: Tensor, u: Tensor, seen: Tensor | None, log_shape: Tensor, own: int,
-    network: Network, numbers: Tensor, stats: Tensor, dbias: Tensor, dnumbers: Tensor,
-    noise: DrawSettings,
+    dk: Tensor, key: Tensor, u: Tensor, seen: Tensor | None, log_shape: Tensor, network: Network,
+    numbers: Tensor, stats: Tensor, dbias: Tensor, dnumbers: Tensor, settings: KeySettings,
 ) -> Tensor:  # fmt: skip
     """Adds to the gradient of keys; returns parts of the gradients of log shape and network.
 
     A row has the parts of the log shape, `b2`, `b1`, `w2` and `w1`; without the KL only the first.
     """
     batch, key_heads, m, _ = key.shape
-    options = options_of(key, network, seen is not None, noise)
-    grid, strides = (batch * key_heads, -(-m // SHARE)), key.stride()[:3]
-    parts = u.new_empty(grid[0] * grid[1], network.size + 1)
-    shown, sizes = key if seen is None else seen, (key_heads, u.shape[1] // key_heads, m)
+    flags = flags_of(key, network[0], seen is not None, settings)
+    grid, shown = (batch * key_heads, -(-m // SHARE)), key if seen is None else seen
+    parts = u.new_empty(grid[0] * grid[1], network_size(network[0]) + 1)
+    sizes = key_heads, u.shape[1] // key_heads, m, dnumbers.stride(0)
     sums = launch_over_shares(
-        launch_slopes, SLOPE_OPTIONS, grid, (key, u, shown, numbers, stats, dbias, dnumbers),
-        (*strides, *sizes, dnumbers.stride(0), noise.level), options, u,
+        launch_slopes, grid, (key, u, shown, numbers, stats, dbias, dnumbers),
+        (key.stride(), sizes, settings.level), flags, u,
     )  # fmt: skip
     launch_backward(
         grid,
-        (key, u, shown, log_shape, *network, numbers, stats, dbias, dnumbers, sums, dk, parts),
-        (*strides, *sizes, dnumbers.stride(0), own, noise.rho, noise.level),
-        **options,
-    )
-    return parts if noise.with_kl else parts[:, :1]
+        ((key, u, shown, log_shape, numbers, stats, dbias, dnumbers, sums), network[:3],
+         (dk, parts)),
+        (key.stride(), dk.stride(), (*sizes, settings.own), (settings.rho, settings.level)),
+        C=flags, num_warps=WARPS,
+    )  # fmt: skip
+    return parts if settings.with_kl else parts[:, :1]

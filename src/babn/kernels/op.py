@@ -17,12 +17,7 @@ from torch import Tensor
 
 from babn.distributions.kl import EULER
 from babn.kernels.forward import attend_forward
-from babn.kernels.gradients import (
-    Outputs,
-    Saved,
-    gradients,
-    prior_parts,
-)
+from babn.kernels.gradients import Outputs, Saved, gradients, prior_parts
 from babn.kernels.heads import logits_over_heads
 from babn.kernels.launch import (
     Launcher,

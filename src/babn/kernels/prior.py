@@ -15,7 +15,7 @@ from babn.kernels.launch import LARGE_HEAD, Launcher, block, precision
 from babn.kernels.posterior import alpha_digamma_of, prior_rest
 from babn.kernels.settings import MaskType, mask_type
 from babn.kernels.special import LOG2_E, log2
-from babn.kernels.tiles import BOTTOM, LOWEST, at_head, dot, load_rows, store_rows
+from babn.kernels.tiles import BOTTOM, LOWEST, at_head, dot, keys_seen, load_rows, store_rows
 
 KEYS, WARPS = 64, 4
 """Keys in a block, and warps of its program."""
@@ -47,15 +47,6 @@ def load_network(W1, B1, W2, columns, units, TYPE: tl.constexpr, C: tl.constexpr
     b1 = tl.load(B1 + units, mask=units < C.HIDDEN, other=0.0)
     w2 = tl.load(W2 + units, mask=units < C.HIDDEN, other=0.0)
     return w1.to(TYPE), b1.to(tl.float32), w2.to(tl.float32)
-
-
-@triton.jit
-def keys_seen(MASK, keys, m, stride, HAS_MASK: tl.constexpr):
-    """The keys that take part."""
-    seen = keys < m
-    if HAS_MASK:
-        seen = tl.load(MASK + keys * stride, mask=seen, other=0) != 0
-    return seen
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Settings of a call of the fused kernels: its numbers, and the kinds of its tensors.
+"""Settings of a call of the fused kernels: its numbers, the kinds of its tensors, and its parts.
 
 Needs no Triton.
 """
@@ -120,8 +120,66 @@ class Settings(NamedTuple):
         return not self.normalized or (plain and (sums_to_zero or not self.with_kl))
 
 
+class KeySettings(NamedTuple):
+    """Numbers and choices of a call with one variable per key.
+
+    Attributes:
+        own: Index of the layer's parameters.
+        scale: Factor of the dot products.
+        causal: Whether a query sees only keys up to its own index.
+        rho: Shape of the posterior before learning.
+        level: Factor of the noise.
+        truncated: Whether the noise is truncated.
+        own_moment: Whether the mean factor is that of the truncated noise.
+        centred: Whether shapes are relative to the keys of the call, and not to typical energies.
+        with_kl: Whether the KL will be computed.
+    """
+
+    own: int
+    scale: float
+    causal: bool
+    rho: float
+    level: float
+    truncated: bool
+    own_moment: bool
+    centred: bool
+    with_kl: bool
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> "KeySettings":
+        """Settings from the list of numbers as which operators take them."""
+        own, scale, causal, rho, level, *flags = numbers
+        return cls(int(own), scale, bool(causal), rho, level, *map(bool, flags))
+
+
 def mask_type(mask: Tensor | None) -> MaskType:
     """The kind of a mask."""
     if mask is None:
         return MaskType.NONE
     return MaskType.PAIRS if mask.shape[1] > 1 or mask.shape[2] > 1 else MaskType.KEYS
+
+
+LARGEST_PART = 3 * 2**27
+"""Bytes of query-key pairs above which backward takes the batch in parts."""
+
+LARGEST_PART_OF_MAPS = 3 * 2**26
+"""The same with maps over heads, whose results are among them."""
+
+ROWS_OF_A_PART = 16
+"""Rows over which one warp sums the gradient of the prior; the rest is summed afterwards."""
+
+NUMBERS = 2
+"""What backward has for each pair: its weight, and the gradient of its score."""
+
+
+def examples_at_a_time(batch: int, pairs: int, maps: int) -> int:
+    """How many examples backward takes at a time; also for sizes that are symbols.
+
+    Args:
+        batch: The number of examples.
+        pairs: The bytes of one number for each pair of an example.
+        maps: Maps over heads, whose results backward has as well.
+    """
+    largest = LARGEST_PART_OF_MAPS if maps else LARGEST_PART
+    parts = -(-batch * pairs * (NUMBERS + maps) // largest)
+    return -(-batch // min(batch, parts)) if parts > 1 else batch

@@ -41,6 +41,15 @@ LARGEST_NOISE = tl.constexpr(math.log2(-math.log1p(-HIGH)))
 
 
 @triton.jit
+def polynomial(x, COEFFICIENTS: tl.constexpr):
+    """Evaluates a polynomial by Horner's rule; the highest power comes first."""
+    value = COEFFICIENTS[0] * x + COEFFICIENTS[1]
+    for i in tl.static_range(2, len(COEFFICIENTS)):
+        value = value * x + COEFFICIENTS[i]
+    return value
+
+
+@triton.jit
 def log2(x):
     """Logarithm to base 2."""
     if INTERPRETED:
@@ -91,123 +100,87 @@ def softplus(x, PRECISE: tl.constexpr):
         return value * LN2
     else:
         e = tl.exp2(tl.abs(x) * -LOG2_E)
-        p = 0.0413473 * e - 0.15742724
-        p = p * e + 0.30630097
-        p = p * e - 0.49697782
-        p = p * e + 0.99994326
+        p = polynomial(e, (0.0413473, -0.15742724, 0.30630097, -0.49697782, 0.99994326))
         return p * e + tl.maximum(x, 0.0)
 
 
 @triton.jit
 def stirling_rest(y):
     """R(y) to base 2."""
-    r = -0.00010486713 * y + 0.0013349206
-    r = r * y - 0.0046322966
-    r = r * y + 0.00013568922
-    r = r * y + 0.12021344
-    return r * y - 0.11694682
+    return polynomial(y, (
+        -0.00010486713, 0.0013349206, -0.0046322966, 0.00013568922, 0.12021344,
+        -0.11694682,
+    ))  # fmt: skip
 
 
 @triton.jit
 def stirling_rest_slope(y):
     """The derivative of R to base e."""
-    r = -0.00036344 * y + 0.0037011855
-    r = r * y - 0.009632595
-    r = r * y + 0.00018810520
-    return r * y + 0.083325607
+    return polynomial(y, (-0.00036344, 0.0037011855, -0.009632595, 0.00018810520, 0.083325607))
 
 
 @triton.jit
 def moment_rest(y):
     """M(y) to base 2."""
-    z = 2.0 * y - 1.0
-    m = 0.023569199 * z - 0.018242852
-    m = m * z - 0.06464797
-    m = m * z + 0.059525915
-    m = m * z + 0.048865438
-    m = m * z - 0.049632647
-    m = m * z - 0.040686174
-    m = m * z + 0.058348373
-    m = m * z + 0.094434884
-    m = m * z - 0.47753782
-    m = m * z + 0.83684348
-    return m * z - 0.47083411
+    return polynomial(2.0 * y - 1.0, (
+        0.023569199, -0.018242852, -0.06464797, 0.059525915, 0.048865438, -0.049632647,
+        -0.040686174, 0.058348373, 0.094434884, -0.47753782, 0.83684348, -0.47083411,
+    ))  # fmt: skip
 
 
 @triton.jit
 def moment_rest_slope(y):
     """The derivative of M to base e."""
-    z = 2.0 * y - 1.0
-    m = 0.3594123324 * z - 0.252899624
-    m = m * z - 0.8065900422
-    m = m * z + 0.6601635216
-    m = m * z + 0.4741931656
-    m = m * z - 0.4128327492
-    m = m * z - 0.282015066
-    m = m * z + 0.3235520816
-    m = m * z + 0.3927436434
-    m = m * z - 1.324015988
-    return m * z + 1.160111392
+    return polynomial(2.0 * y - 1.0, (
+        0.3594123324, -0.252899624, -0.8065900422, 0.6601635216, 0.4741931656,
+        -0.4128327492, -0.282015066, 0.3235520816, 0.3927436434, -1.324015988, 1.160111392,
+    ))  # fmt: skip
 
 
 @triton.jit
 def log_gamma_1p(a):
     """Log-gamma of 1 + a for a in [0, 1], to base e."""
-    g = -0.010286857 * a + 0.054258748
-    g = g * a - 0.13745192
-    g = g * a + 0.24341902
-    g = g * a - 0.39449911
-    g = g * a + 0.82174254
-    g = g * a - 0.5771823
-    return g * a - 2.5894785e-07
+    return polynomial(a, (
+        -0.010286857, 0.054258748, -0.13745192, 0.24341902, -0.39449911, 0.82174254,
+        -0.5771823, -2.5894785e-07,
+    ))  # fmt: skip
 
 
 @triton.jit
 def digamma_1p(a):
     """Digamma of 1 + a for a in [0, 1]."""
-    g = -0.0781171529 * a + 0.347152178
-    g = g * a - 0.716301002
-    g = g * a + 0.992214496
-    g = g * a - 1.18918447
-    g = g * a + 1.64422301
-    return g * a - 0.577209192
+    return polynomial(a, (
+        -0.0781171529, 0.347152178, -0.716301002, 0.992214496, -1.18918447, 1.64422301,
+        -0.577209192,
+    ))  # fmt: skip
 
 
 @triton.jit
 def moment(t):
     """The truncated noise's mean factor for t in [0, 1]."""
-    m = -0.0117652298 * t + 0.0661905171
-    m = m * t - 0.178571503
-    m = m * t + 0.411363778
-    m = m * t - 0.45650978
-    return m * t + 0.999998002
+    return polynomial(t, (
+        -0.0117652298, 0.0661905171, -0.178571503, 0.411363778, -0.45650978, 0.999998002,
+    ))  # fmt: skip
 
 
 @triton.jit
 def inverse_moment(t):
     """One over the truncated noise's mean factor for t in [0, 1]."""
-    m = -0.00858963133 * t + 0.0632985062
-    m = m * t - 0.104743033
-    m = m * t - 0.20268309
-    m = m * t + 0.456510839
-    return m * t + 1.00000175
+    return polynomial(t, (
+        -0.00858963133, 0.0632985062, -0.104743033, -0.20268309, 0.456510839, 1.00000175,
+    ))  # fmt: skip
 
 
 @triton.jit
 def moment_slope(t):
     """The derivative of the mean factor's natural logarithm for t in [0, 1]."""
-    m = 0.0182897315 * t - 0.0447104738
-    m = m * t - 0.0909369504
-    m = m * t + 0.618033983
-    return m * t - 0.456662571
+    return polynomial(t, (0.0182897315, -0.0447104738, -0.0909369504, 0.618033983, -0.456662571))
 
 
 @triton.jit
 def gamma_1p(t):
     """Gamma of 1 + t for t in [0, 1]."""
-    g = 0.0760202144 * t - 0.32478984
-    g = g * t + 0.668227391
-    g = g * t - 0.819337262
-    g = g * t + 0.976400195
-    g = g * t - 0.576507435
-    return g * t + 0.999993368
+    return polynomial(t, (
+        0.0760202144, -0.32478984, 0.668227391, -0.819337262, 0.976400195, -0.576507435,
+        0.999993368,
+    ))  # fmt: skip

@@ -51,11 +51,16 @@ def load_rows(
 
 
 @triton.jit
-def store_rows(X, rows, columns, stride, row_count, values, SIZE: tl.constexpr):
-    """Stores rows in the precision of the tensor."""
-    inside = (rows[:, None] < row_count) & (columns[None, :] < SIZE)
+def store_rows(
+    X, rows, columns, stride, row_count, values, SIZE: tl.constexpr, EVEN: tl.constexpr = False
+):
+    """Stores rows in the precision of the tensor; if EVEN, all are within its bounds."""
     at = X + rows[:, None] * stride + columns[None, :]
-    tl.store(at, values.to(X.dtype.element_ty), mask=inside)
+    if EVEN:
+        tl.store(at, values.to(X.dtype.element_ty))
+    else:
+        inside = (rows[:, None] < row_count) & (columns[None, :] < SIZE)
+        tl.store(at, values.to(X.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -133,6 +138,15 @@ def visible(MASK, strides, rows, keys, n, m, C: tl.constexpr):
 
 
 @triton.jit
+def keys_seen(MASK, keys, m, stride, HAS_MASK: tl.constexpr):
+    """The keys that take part."""
+    seen = keys < m
+    if HAS_MASK:
+        seen = tl.load(MASK + keys * stride, mask=seen, other=0) != 0
+    return seen
+
+
+@triton.jit
 def where_seen(seen, x, other, ALL_SEEN: tl.constexpr):
     """`x` at pairs that take part, unless all do."""
     if ALL_SEEN:
@@ -142,9 +156,9 @@ def where_seen(seen, x, other, ALL_SEEN: tl.constexpr):
 
 
 @triton.jit
-def dot(a, b, PRECISION: tl.constexpr):
-    """A product of matrices, of float32 with all digits or in TF32."""
-    return tl.dot(a, b, input_precision="ieee" if PRECISION == IEEE else "tf32")
+def dot(a, b, PRECISION: tl.constexpr, total=None):
+    """A product of matrices, of float32 with all digits or in TF32; added to `total` if given."""
+    return tl.dot(a, b, total, input_precision="ieee" if PRECISION == IEEE else "tf32")
 
 
 @triton.jit
