@@ -21,8 +21,6 @@ from babn.conversion.dry_run import (
 )
 from babn.conversion.example_inputs import example_call, without_padding
 from babn.conversion.forwards import Undo
-from babn.conversion.functional_route import FunctionalMode
-from babn.conversion.multihead_route import install_multihead
 from babn.conversion.output_gap import (
     FULL,
     can_be_widened,
@@ -34,6 +32,7 @@ from babn.conversion.output_gap import (
 from babn.conversion.plan import Call, Chain, choose, group
 from babn.conversion.recorder import ModuleStack, Recorder, recording
 from babn.conversion.softmax_route import install_softmax
+from babn.conversion.torch_route import FunctionalMode, install_multihead
 from babn.conversion.transformers_route import install_transformers
 from babn.errors import (
     ConversionError,

@@ -349,7 +349,7 @@ def _shape_and_scale(
     encoder: WeibullEncoder, step: int, upward: UpwardStates | None
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Shape and scale logits; or the upward state, weight and bias of the maps over heads."""
-    maps = _maps_to_logits(encoder)
+    maps = [each for each in (encoder.shape_map, encoder.scale_map) if each is not None]
     if not maps or upward is None:
         return None, None, None
     h = upward.at(step)
@@ -359,11 +359,6 @@ def _shape_and_scale(
         return joint_map(maps, h), None, None
     in_order = [from_ranks(each(h), upward.rank) for each in maps]
     return torch.stack(in_order, -1).flatten(-2), None, None
-
-
-def _maps_to_logits(encoder: WeibullEncoder) -> list[AxisMap]:
-    """The maps from a state to shape and scale, as far as they exist."""
-    return [each for each in (encoder.shape_map, encoder.scale_map) if each is not None]
 
 
 def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"]) -> Tensor:

@@ -17,10 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, precision, token_by_token
-from babn.kernels.tiles import at_head, dot, load_rows, store_rows, tile_and_plane
-
-LOWEST = tl.constexpr(-1e30)
-"""Start of a row's maximum; finite, so that rows without keys give zeros and not NaN."""
+from babn.kernels.tiles import LOWEST, at_head, dot, load_rows, store_rows, tile_and_plane
 
 TILES = {"forward": (128, 64, 4), "keys": (64, 64, 4), "queries": (128, 64, 4)}
 """Queries, keys and warps of a tile with heads of 128 bytes; `tools/key_forms.py` tries others."""

@@ -17,12 +17,12 @@ from torch import Tensor
 from babn.attention import keys as reference
 from babn.kernels import posterior
 from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, precision
+from babn.kernels.posterior import SMALLEST_K
 from babn.kernels.prior import load_network
 from babn.kernels.settings import KeySettings
-from babn.kernels.special import LN2
+from babn.kernels.special import HIGHEST_REST, LN2, REST_RANGE, small_log2
 from babn.kernels.tiles import at_head, dot, keys_seen
 
-SMALLEST_K = tl.constexpr(reference.SMALLEST_K)
 LARGEST_K = tl.constexpr(reference.LARGEST_K)
 SMALLEST_ENERGY = tl.constexpr(reference.SMALLEST_ENERGY)
 
@@ -67,12 +67,11 @@ def log_moment(t, OWN: tl.constexpr):
 def log_exponential(u, IS_TRUNCATED: tl.constexpr):
     """Logarithm to base 2 of a standard exponential, by its quantile at u."""
     if IS_TRUNCATED:
-        rest = 0.9 - 0.8 * u
-        value = -tl.log2(rest)
+        value = -tl.log2(HIGHEST_REST - REST_RANGE * u)
     else:
         u = tl.maximum(u, 1.1754944e-38)
-        series = u * (1.4426950 + u * (0.72134752 + u * (0.48089835 + 0.36067376 * u)))
-        value = tl.where(u < 0.01, series, -tl.log2(tl.maximum(1.0 - u, 5.9604645e-08)))
+        rest = tl.maximum(1.0 - u, 5.9604645e-08)
+        value = tl.where(u < 0.01, small_log2(u), -tl.log2(rest))
     return tl.log2(value * LN2)
 
 

@@ -8,7 +8,6 @@ from babn.kernels import posterior
 from babn.kernels.key_draw import (
     LARGEST_K,
     SHARE,
-    SMALLEST_K,
     WARPS,
     Network,
     flags_of,
@@ -17,6 +16,7 @@ from babn.kernels.key_draw import (
     log_exponential,
 )
 from babn.kernels.launch import Launcher
+from babn.kernels.posterior import SMALLEST_K
 from babn.kernels.prior import load_network, network_size
 from babn.kernels.settings import KeySettings
 from babn.kernels.special import LN2

@@ -11,7 +11,7 @@ import math
 import triton
 import triton.language as tl
 
-from babn.kernels.special import log2
+from babn.kernels.special import HIGHEST_REST, REST_RANGE, log2, small_log2
 
 LOG2_LN2 = tl.constexpr(math.log2(math.log(2)))
 """Base-2 logarithm of log 2."""
@@ -44,10 +44,9 @@ def log_exponential(bits, IS_TRUNCATED: tl.constexpr):
     # A number from 1 to 2 by its bits, since converting an integer is slow.
     one_to_two = ((bits >> 9) | 0x3F800000).to(tl.float32, bitcast=True)
     if IS_TRUNCATED:
-        return log2(-log2(1.7 - 0.8 * one_to_two)) + LOG2_LN2
+        rest = HIGHEST_REST + REST_RANGE - REST_RANGE * one_to_two
+        return log2(-log2(rest)) + LOG2_LN2
     else:
         # Midpoints of 2^23 equal intervals, all below one in float32.
         u = (one_to_two - 1.0) + 5.9604644775390625e-08
-        # For small u, -log2(1 - u) by its series, without cancellation.
-        series = u * (1.4426950 + u * (0.72134752 + u * (0.48089835 + 0.36067376 * u)))
-        return log2(tl.where(u < 0.01, series, -log2(1.0 - u))) + LOG2_LN2
+        return log2(tl.where(u < 0.01, small_log2(u), -log2(1.0 - u))) + LOG2_LN2

@@ -27,7 +27,7 @@ import triton
 import triton.language as tl
 
 from babn.distributions import kl
-from babn.distributions.noise import HIGH
+from babn.distributions.noise import HIGH, LOW
 
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 """Whether kernels run through the interpreter, which has no PTX."""
@@ -35,6 +35,9 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 LN2 = tl.constexpr(math.log(2))
 LOG2_E = tl.constexpr(1 / math.log(2))
 EULER = tl.constexpr(kl.EULER)
+
+HIGHEST_REST, REST_RANGE = tl.constexpr(1 - LOW), tl.constexpr(HIGH - LOW)
+"""1 - u for the uniform numbers u of truncated noise: the value at u = 0.1, and its range."""
 
 LARGEST_NOISE = tl.constexpr(math.log2(-math.log1p(-HIGH)))
 """The largest base-2 log of truncated exponential noise."""
@@ -72,6 +75,12 @@ def reciprocal(x):
 
 
 @triton.jit
+def small_log2(u):
+    """-log2(1 - u) for small u, by its series, without cancellation."""
+    return u * (LOG2_E + u * (0.72134752 + u * (0.48089835 + 0.36067376 * u)))
+
+
+@triton.jit
 def softplus_and_slope(x, PRECISE: tl.constexpr):
     """Softplus divided by log 2, and its slope, which is the logistic function.
 
@@ -83,8 +92,7 @@ def softplus_and_slope(x, PRECISE: tl.constexpr):
     one = 1.0 + e
     value = log2(one)
     if PRECISE:
-        series = e * (LOG2_E - e * (0.72134752 - e * (0.48089835 - 0.36067376 * e)))
-        value = tl.where(e < 0.03, series, value)
+        value = tl.where(e < 0.03, -small_log2(-e), value)
     return tl.maximum(value, x), e * reciprocal(one)
 
 

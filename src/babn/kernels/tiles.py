@@ -14,7 +14,7 @@ MASK_OF_KEYS = tl.constexpr(MaskType.KEYS.value)
 IEEE = tl.constexpr(Precision.IEEE.value)
 
 LOWEST = tl.constexpr(-1e30)
-"""Stands for minus infinity, differences of which are NaN."""
+"""Stands for minus infinity, differences of which are NaN; rows without keys then give zeros."""
 
 BOTTOM = tl.constexpr(-5e29)
 """Start of running maxima: above masked numbers, so that their exponentials vanish."""
