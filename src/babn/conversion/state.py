@@ -58,6 +58,7 @@ class BeliefState(nn.Module):
         self.config = config
         self.chains = chains
         self.kept = kept
+        # Saved tensors are named "rules.": the attribute keeps its name.
         self.rules = nn.ModuleList(config.build(chain.shape(config)) for chain in chains)
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
         self.register_buffer("temperature", torch.tensor(1.0))
