@@ -67,7 +67,7 @@ def log_moment(t, OWN: tl.constexpr):
 def log_exponential(u, IS_TRUNCATED: tl.constexpr):
     """Logarithm to base 2 of a standard exponential, by its quantile at u."""
     if IS_TRUNCATED:
-        value = -tl.log2(HIGHEST_REST - REST_RANGE * u)
+        value = -tl.log2(u * -REST_RANGE + HIGHEST_REST)
     else:
         u = tl.maximum(u, 1.1754944e-38)
         rest = tl.maximum(1.0 - u, 5.9604645e-08)

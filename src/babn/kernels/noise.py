@@ -44,7 +44,7 @@ def log_exponential(bits, IS_TRUNCATED: tl.constexpr):
     # A number from 1 to 2 by its bits, since converting an integer is slow.
     one_to_two = ((bits >> 9) | 0x3F800000).to(tl.float32, bitcast=True)
     if IS_TRUNCATED:
-        rest = HIGHEST_REST + REST_RANGE - REST_RANGE * one_to_two
+        rest = one_to_two * -REST_RANGE + (HIGHEST_REST + REST_RANGE)
         return log2(-log2(rest)) + LOG2_LN2
     else:
         # Midpoints of 2^23 equal intervals, all below one in float32.

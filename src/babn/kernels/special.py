@@ -77,7 +77,7 @@ def reciprocal(x):
 @triton.jit
 def small_log2(u):
     """-log2(1 - u) for small u, by its series, without cancellation."""
-    return u * (LOG2_E + u * (0.72134752 + u * (0.48089835 + 0.36067376 * u)))
+    return u * (u * (u * (0.36067376 * u + 0.48089835) + 0.72134752) + LOG2_E)
 
 
 @triton.jit
