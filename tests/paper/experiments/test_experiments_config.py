@@ -134,7 +134,7 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
         ({"learning_rate": "fast"}, "learning_rate='fast'"),
         ({"learning_rate": -1.0}, "learning_rate=-1.0"),
         ({"precision": "float64"}, "precision='float64'"),
-        ({"rule": "magic"}, "rule='magic'"),
+        ({"rule": "magic"}, "method='magic'"),
         ({"settings": {"rho": -1}}, "rho=-1"),
         ({"settings": {"row": 1}}, "row"),
         ({"batch_size": 8, "accumulation": 3}, "accumulation=3"),
