@@ -240,7 +240,7 @@ class WarmMethod(AttentionMethod):
         super().__init__()
         self.temperature = nn.Parameter(torch.tensor(temperature))
 
-    def forward(self, step: int, scores: Scores, climbed: Any) -> PointMass:
+    def forward(self, step: int, scores: Scores, upward: Any) -> PointMass:
         return PointMass(Scores(scores.phi / self.temperature, scores.mask, scores.key))
 
 

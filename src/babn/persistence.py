@@ -16,13 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from babn.attention.method import MethodConfig
-from babn.conversion.convert import (
-    FORMAT,
-    apply_plan,
-    check_convertible,
-    check_finite,
-    describe,
-)
+from babn.conversion.convert import FORMAT, apply_plan, check_convertible, check_finite, describe
 from babn.conversion.discover import discover
 from babn.conversion.fingerprint import Fingerprint, compare, fingerprint
 from babn.conversion.plan import Call, Chain, from_list
@@ -45,14 +39,7 @@ from babn.files import (
     read_object,
     replace_text,
 )
-from babn.model_folders import (
-    LOCAL,
-    check_local,
-    check_size,
-    find_folder,
-    opened,
-    weight_files,
-)
+from babn.model_folders import LOCAL, check_local, check_size, find_folder, opened, weight_files
 from babn.plugins import find_model_class
 from babn.tensor_files import CHECKSUM, checksum, read_tensors, write_tensors
 from babn.validation import shown

@@ -53,6 +53,7 @@ class BayesianAttention(nn.Module):
     def __init__(self, heads: int, head_dim: int, config: MethodConfig | None = None) -> None:
         super().__init__()
         self.config = config or BeliefConfig()
+        # Saved tensors are named "rule.": the attribute keeps its name.
         self.rule = self.config.build(ChainShape(heads, head_dim, (0,)))
 
     def forward(

@@ -36,7 +36,7 @@ def make_scores(
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
 ) -> Scores:
-    """Random scores and keys that want gradients."""
+    """Random scores and keys that require gradients."""
     generator = torch.Generator().manual_seed(seed)
     phi = torch.randn(batch, HEADS, queries, keys, generator=generator, dtype=torch.float64)
     key = torch.randn(batch, HEADS, keys, DIM, generator=generator, dtype=torch.float64)
@@ -76,11 +76,11 @@ def readings(posterior: Posterior, seed: int = 0) -> dict[str, Tensor]:
         "sample": posterior.sample_weights(NoiseSource([seed])),
         "relative_std": posterior.relative_std(),
     }
-    divergence = posterior.kl()
-    if divergence is None:
+    kl = posterior.kl()
+    if kl is None:
         return found
     seen = found["mean"] > 0  # a KL of keys counts for the queries that see them
-    return {**found, "divergence": divergence.expand_as(seen).where(seen, 0.0)}
+    return {**found, "kl": kl.expand_as(seen).where(seen, 0.0)}
 
 
 def causal(size: int) -> Tensor:
@@ -140,7 +140,7 @@ LINEAR = {"keys": linear_over_keys, "heads": linear_over_heads}
 
 
 def divergence_integral(q: Any, p: Any) -> float:
-    """The divergence of one scipy distribution from another, integrated over log s."""
+    """The KL of one scipy distribution from another, integrated over log s."""
     low, middle, high = (math.log(q.ppf(u)) for u in (1e-13, 0.5, 1 - 1e-13))
 
     def integrand(log_s: float) -> float:

@@ -1,4 +1,4 @@
-"""Bayesian attention modules: one noise level everywhere, divergences by integration."""
+"""Bayesian attention modules: one noise level everywhere, KLs by integration."""
 
 import math
 
@@ -44,13 +44,13 @@ def test_divergence_is_the_integral(family, kind, scores):
         family=family, k=3.0, sigma=0.4, prior=kind, alpha=1.7, beta=0.6, scores=scores
     )
     method, call = make_method(config), make_scores(keys=3, queries=1, batch=1)
-    divergence = posterior_of(method, call, step=1).kl()
+    kl = posterior_of(method, call, step=1).kl()
     phi = call.phi.log_softmax(-1) if scores == "normalized" else call.phi
     alpha = torch.full_like(phi, 1.7)
     if kind == "contextual":
         inner, outer = method.prior_nets[1].inner, method.prior_nets[1].outer
         alpha = outer(inner(call.key).relu()).softmax(-2).transpose(-1, -2)
-    pairs = torch.stack([phi.exp(), alpha, divergence], -1).flatten(0, -2)
+    pairs = torch.stack([phi.exp(), alpha, kl], -1).flatten(0, -2)
     for mean, a, value in pairs.tolist():
         q, p = reference(family, mean, config), prior(family, a, config)
         assert value == pytest.approx(divergence_integral(q, p), rel=1e-5, abs=1e-8)
@@ -128,8 +128,8 @@ def test_extreme_scores_stay_finite(family, scores):
     call = make_scores(dtype=torch.float32)
     phi = (1e4 * call.phi.detach().sign()).requires_grad_()
     posterior = posterior_of(make_method(config, dtype=torch.float32), Scores(phi, None, call.key))
-    sample, divergence = posterior.sample_weights(NoiseSource([0])), posterior.kl()
-    for value in (sample, divergence):
+    sample, kl = posterior.sample_weights(NoiseSource([0])), posterior.kl()
+    for value in (sample, kl):
         assert torch.isfinite(value).all()
         (gradient,) = torch.autograd.grad(value[0, 0, 0, 0], phi, retain_graph=True)
         assert torch.isfinite(gradient).all()

@@ -182,7 +182,7 @@ def test_without_an_upward_path_values_and_gradients_are_finite(scores, noise):
     method = make_method(config, sets=(0,), dtype=torch.float32)
     call = make_scores(keys=200, dtype=torch.float32)
     found = readings(posterior_of(method, call))
-    total = found["sample"].square().sum() + found["divergence"].mean()
+    total = found["sample"].square().sum() + found["kl"].mean()
     assert torch.isfinite(total)
     for gradient in torch.autograd.grad(total, [call.phi, call.key, *method.parameters()]):
         assert torch.isfinite(gradient).all()
@@ -193,7 +193,7 @@ def test_divergences_stay_small_where_noise_leaves_nothing(noise):
     config = BeliefConfig.pairs(rho=0.0, noise=noise, max_length=200)
     call = make_scores(keys=200, dtype=torch.float32)
     found = readings(posterior_of(make_method(config, dtype=torch.float32), call))
-    assert 0 < found["divergence"].mean() < 1e3
+    assert 0 < found["kl"].mean() < 1e3
 
 
 @axes
@@ -216,7 +216,7 @@ def test_a_prefix_alone_is_the_prefix_of_the_whole(upward):
     call = make_scores(queries=5, mask=causal(5))
     prefix = Scores(call.phi[..., :3, :3], causal(3), call.key[..., :3, :])
     whole, short = (readings(posterior_of(method, s, step=1)) for s in (call, prefix))
-    for name in ("mean", "relative_std", "divergence"):
+    for name in ("mean", "relative_std", "kl"):
         torch.testing.assert_close(whole[name][..., :3, :3], short[name])
 
 
@@ -228,7 +228,7 @@ def test_one_query_at_a_time_is_the_same_as_all_at_once(upward):
     for q in range(5):
         cached = Scores(call.phi[..., q : q + 1, : q + 1], None, call.key[..., : q + 1, :])
         last = readings(posterior_of(method, cached))
-        for name in ("mean", "relative_std", "divergence"):
+        for name in ("mean", "relative_std", "kl"):
             torch.testing.assert_close(last[name][..., 0, :], whole[name][..., q, : q + 1])
 
 
@@ -243,7 +243,7 @@ def test_thousands_of_keys_stay_finite(upward, noise):
     found = readings(posterior_of(method, call))
     assert all(torch.isfinite(x).all() for x in found.values())
     torch.testing.assert_close(found["sample"].sum(-1), torch.ones(1, 1, 2))
-    total = found["sample"].square().sum() + found["divergence"].mean()
+    total = found["sample"].square().sum() + found["kl"].mean()
     for gradient in torch.autograd.grad(total, [call.phi, call.key, *method.parameters()]):
         assert torch.isfinite(gradient).all()
 

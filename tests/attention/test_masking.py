@@ -111,7 +111,7 @@ def test_padding_left_or_right_or_none_is_the_same(name):
         phi, key = filler.phi.detach().clone(), filler.key.detach().clone()
         phi[..., real], key[..., real, :] = short.phi.detach(), short.key.detach()
         found = readings(posterior_of(method, Scores(phi, mask, key), step=1))
-        for reading in ("mean", "relative_std", "divergence"):
+        for reading in ("mean", "relative_std", "kl"):
             torch.testing.assert_close(found[reading][..., real], expected[reading])
 
 
@@ -121,7 +121,7 @@ def test_a_mask_with_holes_is_the_same_as_leaving_the_keys_out(name):
     method, scores = make_method(CONFIGS[name]), make_scores(mask=kept.expand(1, 1, 4, 5))
     short = Scores(scores.phi[..., kept], None, scores.key[..., kept, :])
     found, expected = (readings(posterior_of(method, s, step=1)) for s in (scores, short))
-    for reading in ("mean", "relative_std", "divergence"):
+    for reading in ("mean", "relative_std", "kl"):
         torch.testing.assert_close(found[reading][..., kept], expected[reading])
 
 

@@ -79,7 +79,7 @@ def test_an_input_on_another_device() -> None:
 
 
 class Loops(Multihead):
-    """Goes through its layers as often as asked."""
+    """Applies its layers as often as requested."""
 
     def forward(self, x: Tensor, rounds: int) -> Tensor:
         padding = torch.zeros(x.shape[:2], dtype=torch.bool)

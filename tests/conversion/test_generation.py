@@ -150,7 +150,7 @@ def test_each_sequence_keeps_its_own_noise() -> None:
 
 @pytest.mark.thorough
 def test_maps_over_heads_generate_beyond_any_length() -> None:
-    """Converted with nine tokens and `max_length=4`, which maps over heads do not ask for."""
+    """Converted with nine tokens and `max_length=4`, which maps over heads do not need."""
     model = CASES["llama"].converted(rho=0.1, upward="heads", max_length=4)
     with babn.sampling(model, seed=0, fixed=True):
         made = generate(model, max_new_tokens=62, min_new_tokens=62)

@@ -10,7 +10,7 @@ LOW, HIGH = mp.mpf("0.1"), mp.mpf("0.9")
 
 
 def tensor(*values: float, dtype: torch.dtype = torch.float64) -> Tensor:
-    """The values as a tensor that wants gradients."""
+    """The values as a tensor that requires gradients."""
     return torch.tensor(values, dtype=dtype, requires_grad=True)
 
 

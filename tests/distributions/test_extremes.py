@@ -62,11 +62,11 @@ def test_divergences_and_their_gradients_are_finite(
 
     k, log_lam = leaf(positive(first, shape, dtype)), leaf(real(second, shape, dtype))
     alpha, mu = leaf(positive(third, shape, dtype)), leaf(real(fourth, shape, dtype))
-    for divergence, parameters in (
+    for kl, parameters in (
         (kl_weibull_gamma, (k, log_lam, alpha)),
         (kl_lognormal_lognormal, (log_lam, k, mu, alpha)),
     ):
-        value = divergence(*parameters)
+        value = kl(*parameters)
         assert value.shape == shape and value.isfinite().all(), value
         assert (value >= -1e-6).all(), value
         for slope in torch.autograd.grad(value.sum(), parameters):
@@ -85,9 +85,9 @@ def test_parameters_outside_of_their_domain_are_named(
     )
     given = {each: torch.ones(2, dtype=dtype) for each in names}
     given[name] = torch.tensor([1.0, bad], dtype=dtype)
-    divergence = kl_lognormal_lognormal if lognormal else kl_weibull_gamma
+    kl = kl_lognormal_lognormal if lognormal else kl_weibull_gamma
     with pytest.raises(ParameterError, match=rf"{name} has the value {bad:g}\. Give a"):
-        divergence(**given)
+        kl(**given)
 
 
 @pytest.mark.parametrize("name", ["log_lam", "mu_q", "mu_p"])

@@ -1,4 +1,4 @@
-"""Divergences against integration, high precision and Monte Carlo."""
+"""KLs against integration, high precision and Monte Carlo."""
 
 import math
 
@@ -154,9 +154,9 @@ def test_gradcheck():
     assert torch.autograd.gradcheck(kl_lognormal_lognormal, (log_lam, k, mu_p, sigma_p))
 
 
-def assert_finite(divergence, *parameters):
+def assert_finite(kl, *parameters):
     points = [tensor(x, dtype=torch.float32) for x in parameters]
-    value = divergence(*points)
+    value = kl(*points)
     assert value.dtype == torch.float32 and torch.isfinite(value).all(), value
     for gradient in torch.autograd.grad(value.sum(), points):
         assert torch.isfinite(gradient).all(), gradient
@@ -185,15 +185,15 @@ def test_divergences_and_slopes_too_large_are_the_largest_number(log_lam):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("divergence", [kl_weibull_gamma, kl_lognormal_lognormal])
-def test_half_precision_parameters(divergence, dtype):
+@pytest.mark.parametrize("kl", [kl_weibull_gamma, kl_lognormal_lognormal])
+def test_half_precision_parameters(kl, dtype):
     # What is lost is lost in rounding the parameters, nothing after that.
     values = [[0.3, 20.0], [3.0, 0.01], [1e-3, 30.0], [2.0, 0.3]]
     x = [torch.tensor(v, dtype=dtype, requires_grad=True) for v in values]
-    x = x[: 3 if divergence is kl_weibull_gamma else 4]
-    value = divergence(*x)
+    x = x[: 3 if kl is kl_weibull_gamma else 4]
+    value = kl(*x)
     assert value.dtype == torch.float32
-    torch.testing.assert_close(value, divergence(*(v.double() for v in x)).float())
+    torch.testing.assert_close(value, kl(*(v.double() for v in x)).float())
     assert all(torch.isfinite(g).all() for g in torch.autograd.grad(value.sum(), x))
 
 

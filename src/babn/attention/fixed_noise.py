@@ -84,7 +84,7 @@ class FixedNoise:
         padding = list(self.padding) or [0] * len(seeds)
         values = torch.tensor([seeds, padding], device=device)
         values = values.repeat_interleave(count // len(seeds), 1)[:, :, None, None, None]
-        return values[0] & 0xFFFFFFFF, values[0] >> 32, values[1]
+        return values[0] & WORD, values[0] >> 32, values[1]
 
 
 @dataclass(frozen=True)

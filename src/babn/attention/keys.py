@@ -138,7 +138,7 @@ class KeyPosterior(Posterior):
     def kl_mask(
         self, mask: Mask | None, rows: Bool[Tensor, "#batch #head query"] | None
     ) -> Bool[Tensor, "#batch #head 1 #key"] | None:
-        """The keys that any query sees which counts."""
+        """The keys that are seen by a query that counts."""
         return keys_that_count(mask, rows)
 
     def kl(self) -> Float[Tensor, "batch head 1 key"]:
@@ -307,7 +307,7 @@ def _mean(
 def keys_that_count(
     mask: Mask | None, rows: Bool[Tensor, "#batch #head query"] | None
 ) -> Bool[Tensor, "#batch #head 1 #key"] | None:
-    """The keys that any query sees which counts, as a mask of one row.
+    """The keys that are seen by a query that counts, as a mask of one row.
 
     Args:
         mask: The mask of the call.

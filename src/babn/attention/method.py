@@ -225,7 +225,7 @@ class MethodConfig(ABC):
         """The method for a chain."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as plain values, for a JSON file."""
+        """The settings as plain values, for a JSON file, in which `name` has the key `"rule"`."""
         return {"rule": self.name, **asdict(self)}
 
     @classmethod

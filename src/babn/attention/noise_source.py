@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from babn.distributions.noise import Generators, Noise, filled
+from babn.distributions.noise import Noise, filled
 
 
 @runtime_checkable
@@ -61,7 +61,7 @@ class NoiseSource:
 
     def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Standard noise with the shape of `like`."""
-        return noise.sample(like, self._generator(like.device))
+        return noise.sample(like, self._on(like.device))
 
     def key_noise(
         self, noise: Noise, like: Float[Tensor, "batch head 1 key"], queries: int
@@ -77,21 +77,18 @@ class NoiseSource:
 
     def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Uniform numbers between 0 and 1 with the shape of `like`."""
-        generator = self._generator(like.device)
-        return filled(like, generator, lambda x, g: x.uniform_(generator=g))
-
-    def _generator(self, device: torch.device) -> Generators:
-        return None if self.seeds is None else self._on(device)
+        return filled(like, self._on(like.device), lambda x, g: x.uniform_(generator=g))
 
     def draw_seeds(self, device: torch.device) -> Int[Tensor, " block"]:
         """One seed for each block, for kernels that generate their noise themselves."""
-        generators = [None] if self.seeds is None else self._on(device)
+        generators: Sequence[torch.Generator | None] = self._on(device) or [None]
         drawn = [torch.randint(2**62, (1,), generator=g, device=device) for g in generators]
         return torch.cat(drawn)
 
-    def _on(self, device: torch.device) -> list[torch.Generator]:
+    def _on(self, device: torch.device) -> list[torch.Generator] | None:
+        if self.seeds is None:
+            return None
         if device not in self._generators:
-            assert self.seeds is not None
             self._generators[device] = [torch.Generator(device).manual_seed(s) for s in self.seeds]
         return self._generators[device]
 

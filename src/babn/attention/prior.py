@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.inputs import Scores
+from babn.attention.inputs import Scores, repeat_heads
 from babn.attention.masking import is_rowwise, log_normalize
 
 
@@ -45,9 +45,8 @@ class KeyNetwork(nn.Module):
 
         One row for all queries, unless the mask differs between queries or heads.
         """
-        values = self(scores.key.to(scores.phi.dtype))
-        groups = scores.phi.shape[1] // values.shape[1]
-        values = values.repeat_interleave(groups, dim=1).unsqueeze(2)
+        values = self(scores.key.to(scores.phi.dtype)).unsqueeze(2)
+        values = repeat_heads(values, scores.phi.shape[1])
         if is_rowwise(scores.mask):
             values = values.expand_as(scores.phi)
         return log_normalize(values, scores.mask)

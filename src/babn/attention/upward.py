@@ -76,9 +76,7 @@ def uniform(rows: int, columns: int) -> Float[Tensor, "rows columns"]:
 
 
 def upward_path(
-    maps: list[AxisMap],
-    top: Float[Tensor, "batch head query key"],
-    mask: Mask | None,
+    maps: list[AxisMap], top: Float[Tensor, "batch head query key"], mask: Mask | None
 ) -> list[Float[Tensor, "batch head query key"]]:
     r"""$h^{l} = \mathrm{softplus}(f_3^l(h^{l+1}))$ from the last layer to the first.
 

@@ -55,7 +55,7 @@ def view(
             seed=seed,
         )
     page.save(out)
-    print(f"Wrote {out} ({len(page.html) / 1e6:.1f} MB). Open it in a browser.")
+    print(f"Wrote {out} ({len(page.html) / 1e3:,.0f} kB). Open it in a browser.")
 
 
 def paired(texts: list[str], pairs: list[str]) -> list[str | tuple[str, str]]:

@@ -57,9 +57,9 @@ def _call_site(module: nn.Module) -> CallSite | None:
 
 
 def keeps_own_attention(module: nn.Module) -> bool:
-    """Whether the next call of a module is that of the model as it was; counts it if so.
+    """Whether a module's next call keeps the model's own attention; counts it if so.
 
-    It is if the module is not converted, or at a posterior mean that is softmax attention.
+    It does if the module is not converted, or if its posterior mean is softmax attention.
     """
     if active_recorder() is not None or _needs_weights():
         return False

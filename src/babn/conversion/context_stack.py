@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from babn.conversion.forward_context import ForwardContext, Snapshot
-from babn.conversion.kl_use import warn_of_unused_kl
 from babn.conversion.override import active_override
 from babn.conversion.state import BeliefState, CallSite
 from babn.errors import CheckpointingError, NotConvertedError
@@ -39,7 +38,7 @@ def begin(
     current = active_context()
     if current is None or current.state is not state:
         state.last_kl = None
-        warn_of_unused_kl(state)
+        state.warn_of_unused_kl()
         override = active_override(state)
         current = ForwardContext(state, module.training, override, needs_weights, cache)
     _local.contexts.append((module, current))

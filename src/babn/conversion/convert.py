@@ -13,7 +13,6 @@ from babn.conversion.attend import CALL_SITE
 from babn.conversion.call_checks import attach_checks
 from babn.conversion.discover import discover, install_everywhere
 from babn.conversion.forwards import Undo
-from babn.conversion.functional_route import install_functional
 from babn.conversion.hooks import Enter, leave, unwrap_checkpoints
 from babn.conversion.inspection import Inspection, likely_device
 from babn.conversion.plan import Call, Chain
@@ -28,6 +27,7 @@ from babn.conversion.state import (
     mark_parts,
     own_state,
 )
+from babn.conversion.torch_route import install_functional
 from babn.conversion.transformers_route import own_configurations
 from babn.errors import (
     AlreadyConvertedError,
@@ -74,11 +74,7 @@ def inspect(
     )
 
 
-def convert(
-    model: Model,
-    config: MethodConfig | None = None,
-    example_inputs: Any = None,
-) -> Model:
+def convert(model: Model, config: MethodConfig | None = None, example_inputs: Any = None) -> Model:
     """Replaces the attention of `model` by an attention method, in place.
 
     Args:

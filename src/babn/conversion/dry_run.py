@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from babn.conversion.transformers_route import own_configurations
@@ -49,19 +49,6 @@ def check_does_not_switch(model: nn.Module) -> None:
             )
 
 
-class SlowPath(TorchFunctionMode):
-    """Keeps torch's encoders off their fast path, which writes zeros at padding.
-
-    They do not take it under a torch function mode. Torch's own switch affects all threads.
-    """
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Calls the function as it is."""
-        return func(*args, **(kwargs or {}))
-
-
 def run_example(model: nn.Module, call: Arguments) -> Any:
     """The output for a copy of the arguments, since a forward pass may change them."""
     args, kwargs = _copied(call)
@@ -97,7 +84,7 @@ def _copied(call: Arguments) -> Arguments:
         return copied
 
 
-class _CopiesOfResults(TorchFunctionMode):
+class _CopiesOfResults(BaseTorchFunctionMode):
     """Allows deep copies of tensors with a graph, which torch does not copy."""
 
     def __torch_function__(
@@ -106,7 +93,7 @@ class _CopiesOfResults(TorchFunctionMode):
         """Copies without the graph."""
         if func is Tensor.__deepcopy__:
             return args[0].detach().clone()
-        return func(*args, **(kwargs or {}))
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 def looks_like_attention(module: nn.Module) -> bool:

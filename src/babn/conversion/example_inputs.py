@@ -1,6 +1,7 @@
 """Inputs of the dry run, built from a transformers configuration if the user gives none."""
 
 import inspect as python_inspect
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -100,22 +101,20 @@ def _made(config: Any) -> dict[str, Tensor]:
     if size := getattr(vision, "image_size", None):
         height, width = size if isinstance(size, list | tuple) else (size, size)
         channels = getattr(vision, "num_channels", 3)
-        made["pixel_values"] = (
-            torch.linspace(-1, 1, channels * height * width)
-            .reshape(1, channels, height, width)
-            .expand(2, -1, -1, -1)
-            .clone()
-        )
+        made["pixel_values"] = _ramp(1, channels, height, width).repeat(2, 1, 1, 1)
     if region := getattr(config, "region_size", None):
-        made["regions"] = torch.linspace(-1, 1, 2 * REGIONS * region).reshape(2, REGIONS, region)
+        made["regions"] = _ramp(2, REGIONS, region)
     if mel := getattr(config, "num_mel_bins", None):
         frames = 2 * getattr(config, "max_source_positions", 50)
-        made["input_features"] = (
-            torch.linspace(-1, 1, mel * frames).reshape(1, mel, frames).repeat(2, 1, 1)
-        )
+        made["input_features"] = _ramp(1, mel, frames).repeat(2, 1, 1)
     if hasattr(config, "conv_kernel"):
         made["input_values"] = torch.sin(torch.arange(4000.0)).repeat(2, 1)
     return made
+
+
+def _ramp(*shape: int) -> Tensor:
+    """Numbers that grow evenly from -1 to 1."""
+    return torch.linspace(-1, 1, math.prod(shape)).reshape(shape)
 
 
 def _tokens(ids: str, mask: str, length: int, vocabulary: int) -> dict[str, Tensor]:

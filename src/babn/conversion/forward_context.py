@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -26,13 +25,8 @@ BYTES_PER_FUSED_PAIR = 2 * 4
 """Memory of one pair with kernels: only the upward path's tensors, in half precision."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """Call counts of modules and upward paths at one point of a forward pass."""
-
-    counts: dict[str, int]
-    checked: dict[str, int]
-    states: dict[int, Any]
+Snapshot = tuple[dict[str, int], dict[str, int], dict[int, Any]]
+"""Call counts of modules, those at their last checks, and upward states at one point of a pass."""
 
 
 class ForwardContext:
@@ -166,13 +160,13 @@ class ForwardContext:
             self.override.memory.append(pairs * each)
 
     def snapshot(self) -> Snapshot:
-        """The current call counts and upward paths."""
-        return Snapshot(dict(self.counts), dict(self.checked), dict(self.states))
+        """The current call counts and upward states."""
+        return dict(self.counts), dict(self.checked), dict(self.states)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Restores the state of a snapshot."""
-        self.counts, self.checked = dict(snapshot.counts), dict(snapshot.checked)
-        self.states = dict(snapshot.states)
+        counts, checked, states = snapshot
+        self.counts, self.checked, self.states = dict(counts), dict(checked), dict(states)
 
     def has_new_call(self, path: str) -> bool:
         """Whether a module has made a call since the last check."""

@@ -13,7 +13,6 @@ from torch.utils import _pytree as pytree
 
 from babn.conversion.context_stack import active_context, begin, end, resumed
 from babn.conversion.forward_context import ForwardContext
-from babn.conversion.kl_use import follow_kl
 from babn.conversion.state import BeliefState, own_state
 from babn.elbo import add_to_loss, nll_factor, rows_per_example
 from babn.errors import CheckpointingError, DeviceError
@@ -76,7 +75,7 @@ def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outp
     if not per_layer:
         return output
     if finished.training:
-        follow_kl(finished.state, output, per_layer)
+        finished.state.follow_kl(output, per_layer)
     kl = torch.stack(list(per_layer.values())).sum()
     if finished.training and finished.override.add_kl:
         factor = nll_factor(module, inputs) if per_example else 1.0

@@ -1,7 +1,7 @@
 """The attention calls of a model: which layers are converted, and how they form chains."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, get_type_hints
@@ -127,7 +127,7 @@ def choose(calls: Sequence[Call], layers: str) -> tuple[tuple[Call, ...], tuple[
     stacks = list(stacks_of(calls).values())
     taken: set[int] = set()
     for term in terms_of(layers):
-        found = {call.order for stack in stacks for call in _matches(term)(stack)}
+        found = {call.order for stack in stacks for call in _matching(term, stack)}
         if not found:
             raise ConfigError(
                 f"layers={layers!r}: {term!r} matches no attention call. There are "
@@ -153,14 +153,14 @@ def describe_stacks(calls: Iterable[Call]) -> str:
     )
 
 
-def _matches(term: str) -> Callable[[list[Call]], list[Call]]:
-    """A function that selects the calls of a stack that match a term."""
+def _matching(term: str, stack: list[Call]) -> list[Call]:
+    """The calls of a stack that match a term."""
     if term == ALL:
-        return lambda stack: stack
+        return stack
     if counted := COUNTED.fullmatch(term):
         count = int(counted[2])
-        return lambda stack: stack[:count] if counted[1] == "first" else stack[-count:]
+        return stack[:count] if counted[1] == "first" else stack[-count:]
     if NUMBER.fullmatch(term):
         number = int(term)
-        return lambda stack: stack[number : number + 1 or None]
-    return lambda stack: [call for call in stack if fnmatchcase(call.path, term)]
+        return stack[number : number + 1 or None]
+    return [call for call in stack if fnmatchcase(call.path, term)]

@@ -62,15 +62,9 @@ class _Taps(threading.local):
 _taps = _Taps()
 
 
-class TapKeys:
-    """Keeps the first output of a key projection."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> None:
-        """Ignores later outputs, which are keys of relative positions."""
-        _taps.keys.setdefault(self.path, output)
+def tap_keys(path: str, module: nn.Module, args: Any, output: Tensor) -> None:
+    """Keeps the first output of a key projection; later ones are keys of relative positions."""
+    _taps.keys.setdefault(path, output)
 
 
 class SoftmaxMode(TorchFunctionMode):
@@ -139,7 +133,8 @@ def install_softmax(
             continue
         module.__dict__[_TAP] = path
         undos.append(partial(delattr, module, _TAP))
-        undos.append(module.get_submodule(spec.keys).register_forward_hook(TapKeys(path)).remove)
+        keys = module.get_submodule(spec.keys)
+        undos.append(keys.register_forward_hook(partial(tap_keys, path)).remove)
         undos += override_forward(module, softmax_forward)
         if drop_dropout and spec.dropout is not None:
             dropout = module.get_submodule(spec.dropout)

@@ -1,5 +1,6 @@
 """What conversion adds to a model: parameters, and the call sites of attention modules."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -7,10 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from babn.attention.method import MethodConfig
 from babn.conversion.plan import Call, Chain
-from babn.errors import NotConvertedError
+from babn.errors import BabnWarning, NotConvertedError
 
 ATTRIBUTE = "babn"
 """Attribute of the root of a converted model that holds its `BeliefState`."""
@@ -58,6 +60,7 @@ class BeliefState(nn.Module):
         self.config = config
         self.chains = chains
         self.kept = kept
+        # Saved tensors are named "rules.": the attribute keeps its name.
         self.rules = nn.ModuleList(config.build(chain.shape(config)) for chain in chains)
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
         self.register_buffer("temperature", torch.tensor(1.0))
@@ -100,6 +103,42 @@ class BeliefState(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         if not self.noise_level.is_meta:
             self.level = float(self.noise_level)
+
+    def follow_kl(self, output: Any, layers: dict[str, Tensor]) -> None:
+        """Records which parts of a training forward a backward pass reaches: outputs, KL or both.
+
+        Compiled forwards are not tracked.
+        """
+        if torch.compiler.is_compiling() or self.kl_warned:
+            return
+        if not any(x.requires_grad for x in layers.values()):
+            return
+        reached: set[str] = set()
+        self.kl_use = reached
+        for node in {x.grad_fn for x in layers.values() if x.grad_fn is not None}:
+            node.register_prehook(lambda _: reached.add("kl"))
+        for x in pytree.tree_leaves(output):
+            if isinstance(x, Tensor) and x.grad_fn is not None:
+                x.grad_fn.register_prehook(lambda _: reached.add("output"))
+
+    def warn_of_unused_kl(self) -> None:
+        """Warns, once for each model, if the last training step used the outputs without the KL.
+
+        Called at the next forward, since until then a second backward may reach the KL.
+        """
+        if torch.compiler.is_compiling() or self.kl_use is None:
+            return
+        reached, self.kl_use = self.kl_use, None
+        if reached == {"output"} and float(self.kl_weight) > 0:
+            self.kl_warned = True
+            warnings.warn(
+                "The last training step left out the KL: its loss was computed from the model's "
+                "outputs, as by transformers' Trainer with label smoothing or compute_loss_func. "
+                "Use babn.BeliefTrainer, add babn.weighted_kl(model) to the loss, or call "
+                "babn.set_kl_weight(model, 0) if you do not want it.",
+                BabnWarning,
+                stacklevel=2,
+            )
 
     def layer_name(self, place: tuple[int, int]) -> str:
         """Name of a call: its chain and its step."""

@@ -1,13 +1,11 @@
 """The Weibull distribution, the posterior of unnormalised attention weights."""
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from babn.distributions.location_scale import LogLocationScale
-from babn.distributions.noise import Noise, NoiseName, noise_for
+from babn.distributions.noise import NoiseName, noise_for
 
 
 class Weibull(LogLocationScale):
@@ -53,20 +51,8 @@ class Weibull(LogLocationScale):
         r"""The distribution of mean one with $1/k$ = `scale`; computes `log_lam` if not given."""
         moments = noise_for("weibull", noise)
         loc = -moments.log_moment(scale) if log_lam is None else log_lam
-        return cls._of(loc, scale, moments, 0.0)
-
-    @classmethod
-    def joined(cls, several: Sequence["Weibull"]) -> "Weibull":
-        """Distributions of mean one and of the same noise as one, along the first axis."""
-        loc, scale = (
-            torch.cat(each) for each in zip(*((q.loc, q.scale) for q in several), strict=True)
-        )
-        return cls._of(loc, scale, several[0].noise, 0.0)
-
-    @classmethod
-    def _of(cls, loc: Tensor, scale: Tensor, noise: Noise, log_mean: float) -> "Weibull":
         made = cls.__new__(cls)
-        LogLocationScale.__init__(made, loc, scale, noise, log_mean)
+        LogLocationScale.__init__(made, loc, scale, moments, 0.0)
         made._k = None
         return made
 

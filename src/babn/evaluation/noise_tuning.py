@@ -72,13 +72,14 @@ class NoiseTuning:
         """A table of the trials, with the chosen level marked."""
         numbers = self.trials[0].residual is not None
         rows = [
-            f"{trial.level:8.3f} {(trial.residual or trial.temperature):12.3f} {trial.nll:8.4f} "
-            + ("        -" if trial.accuracy is None else f"{trial.accuracy:9.1%}")
+            f"{trial.level:8.3f} {(trial.residual or trial.temperature):12.3f} {trial.nll:8.4f}"
+            + ("" if trial.accuracy is None else f" {trial.accuracy:9.1%}")
             + ("  <- chosen" if trial.level == self.level else "")
             for trial in self.trials
         ]
         fitted = "   residual" if numbers else "temperature"
-        return "\n".join([f"   level  {fitted}      NLL  accuracy", *rows])
+        last = "" if self.trials[0].accuracy is None else "  accuracy"
+        return "\n".join([f"   level  {fitted}      NLL{last}", *rows])
 
 
 def tune_noise(

@@ -132,9 +132,11 @@ def describe(config: MethodConfig, device: torch.device) -> str:
         return "torch (scaled_dot_product_attention)"
     if config.kernel == "reference":
         return "reference (as configured)"
+    missing = why_no_kernels(device, config.kernel == "triton")
     if config.biases_keys:
-        return "torch (scaled_dot_product_attention with a bias on keys)"
-    reason = why_not_method(config) or why_no_kernels(device, config.kernel == "triton")
+        torch_ = "torch (scaled_dot_product_attention with a bias on keys)"
+        return torch_ if missing else "triton for samples, torch for the posterior mean"
+    reason = why_not_method(config) or missing
     return "triton" if reason is None else f"reference ({reason})"
 
 

@@ -54,7 +54,7 @@ class View:
         )
 
     def __repr__(self) -> str:
-        return f"<View, {len(self.html) / 1e6:.1f} MB: shown by a notebook, or .save('view.html')>"
+        return f"<View, {len(self.html) / 1e3:,.0f} kB: shown by a notebook, or .save('view.html')>"
 
 
 def view(

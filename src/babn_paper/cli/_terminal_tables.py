@@ -129,7 +129,8 @@ def _measures_table(
     names = [name for name in found if not is_of_type(name)]
     rows = []
     for name in sorted(names, key=lambda name: name not in scores):
-        cells = [f"{v[name]:.4f}" if name in v else "" for v in modes.values()]
+        form = ".0f" if name == "sentences" else ".4f"
+        cells = [format(v[name], form) if name in v else "" for v in modes.values()]
         rows.append([name, *cells, *([paper.get(name, "")] if paper else [])])
     return plain_table(["measure", *modes, *(["paper"] if paper else [])], rows)
 

@@ -44,7 +44,7 @@ def translate(
     console = Console(highlight=False, stderr=True)
     with Bars(console) as bars:
         done = translate_file(run, file, target, settings, overwrite=overwrite, progress=bars)
-    notes = [f"{done.lines} lines to {target}"]
+    notes = [f"wrote {done.lines} lines to {target}"]
     notes += [f"{done.empty} of them empty"] if done.empty else []
     notes += [f"{done.cut} truncated"] if done.cut else []
     console.print(", ".join(notes), markup=False, soft_wrap=True)

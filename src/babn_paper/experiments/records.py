@@ -49,10 +49,6 @@ class Record:
         origin = self.environment.get("training_data", {}).get("origin", "")
         return find_task(self.experiment["task"]).title_of(origin)
 
-    def measure(self, part: str, mode: str, name: str) -> float | None:
-        """One measure of one part, `None` if the run does not have it."""
-        return self.of(part, mode).get(name)
-
     def of(self, part: str, mode: str) -> dict[str, float]:
         """All measures of one part; empty if the run has none."""
         found: dict[str, float] = self.results.get("measures", {}).get(part, {}).get(mode, {})

@@ -194,7 +194,7 @@ def load_hub(place: str, path: str, name: str | None, split: str) -> Any:
     try:
         return datasets.load_dataset(path, name, split=split)
     except Exception as error:  # failed downloads raise many types, which differ between versions
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
         raise DataError(
             f"{place} cannot be loaded: {reason}. Check the name and the connection, or give files."
         ) from error

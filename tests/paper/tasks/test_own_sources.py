@@ -87,6 +87,16 @@ def test_data_sets_have_names_splits_and_class_names(monkeypatch: pytest.MonkeyP
     assert print_ == "0123abcd"
 
 
+def test_rows_are_held_out_of_the_training_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(*({"text": f"t{i}", "label": str(i % 2)} for i in range(20)))
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    made = experiment(train="hub:owner/name")
+    task = find_task(made.task, made.options)
+    train, dev = (task.read(FILES, part).examples for part in ("train", "dev"))
+    assert (len(train), len(dev)) == (18, 2) and not {*train} & {*dev}
+    assert {split for _, _, split in hub.asked} == {"train"}
+
+
 def test_classes_are_found_in_order_and_names_may_be_numbers(data: Path) -> None:
     made = experiment(train=str(data))
     assert made.options["classes"] == ["-1", "1"] and made.data == FILES

@@ -105,10 +105,11 @@ class OwnFiles:
             part: `"train"`, `"dev"` or `"test"`.
         """
         source = self._source(data, part)
-        rows, print_ = self.read_source(source, HUB_SPLITS[part])
+        held_out = data == FILES and not self.dev and part != "test"
+        rows, print_ = self.read_source(source, HUB_SPLITS["train" if held_out else part])
         options = repr([getattr(self, name) for name in self.option_names()])
         print_ += f"-{hashlib.sha256(options.encode()).hexdigest()[:8]}"  # part of cache keys
-        if data != FILES or self.dev or part == "test":
+        if not held_out:
             return rows, source, print_
         column = getattr(self, self.column_options()[0])
         keys = [str(row.values.get(column)) for row in rows]
