@@ -126,7 +126,8 @@ TASKS = {
     ),
 }
 ORDER = (
-    *("deterministic", "BABN", "SNGP", "MC dropout", "Laplace", "BABN, not trained"),
+    *("deterministic", "deterministic, distance", "BABN", "SNGP", "MC dropout", "Laplace"),
+    "BABN, not trained",
     *("ensemble", "label smoothing", "SNGP, BABN noise", "ensemble, BABN noise", "BABN pairs"),
     *("BAM", "BABN as published", "LoRA", "LoRA, BABN not trained", "LoRA, BABN", "PVeRA"),
     *("MonteCLoRA", "LoRA ensemble"),

@@ -54,7 +54,8 @@ MEMORY = 2.0
 """Gigabytes for one pass, since several of these run beside each other."""
 
 NAMES = (
-    *("deterministic", "BABN", "SNGP", "MC dropout", "Laplace", "BABN, not trained"),
+    *("deterministic", "deterministic, distance", "BABN", "SNGP", "MC dropout", "Laplace"),
+    "BABN, not trained",
     *("ensemble", "BABN pairs", "label smoothing", "BAM", "BABN as published"),
     "ensemble, BABN noise",
 )

@@ -48,12 +48,13 @@ LABELS = {
 
 NOTES = """Means over tasks, with 95 % intervals of a mean over seeds. Bold: the best of a column.
 ≈: a paired t-test over seeds finds no difference from the best (p ≥ 0.05). Accuracy, ECE, AUROC and
-FPR95 are in per cent. "Outside" examples and errors are detected by the entropy of the prediction.
-Set size is the mean number of classes in conformal sets, fitted to half of the test data and
-measured on the other half. "TS" is temperature scaling. Training is time in units of the
-deterministic training; seconds and memory are those of predictions in units of the deterministic
-ones. Times were measured while other runs shared the GPU. Passes are forward passes of the model;
-lines are what a user writes beside loading data and training; tried is the number of settings tried
+FPR95 are in per cent. Errors and "outside" examples are detected by the entropy of the prediction;
+"deterministic, distance" detects the latter by `babn.fit_novelty`. Set size is the mean number of
+classes in conformal sets, fitted to half of the test data and measured on the other half. "TS" is
+temperature scaling. Training is time in units of the deterministic training; seconds and memory are
+those of predictions in units of the deterministic ones. Times were measured while other runs shared
+the GPU. Passes are forward passes of the model; lines are what a user writes beside loading data
+and training; tried is the number of settings tried
 on development data."""
 
 LONG = """## Your texts are long

@@ -67,7 +67,7 @@ def test_label_smoothing_lowers_confidence() -> None:
 
 def test_all_methods_are_compared_once() -> None:
     names = choosing_images.NAMES
-    assert len(names) == len(set(names)) == 12
+    assert len(names) == len(set(names)) == 13
     found = [method.name for method in choosing_images.methods(names, 3)]
     missing = {"Laplace"} if find_spec("laplace") is None else set()
     wanted = {each for name in set(names) - missing for each in (name, f"{name} + TS")}

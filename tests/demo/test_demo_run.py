@@ -30,7 +30,16 @@ from babn.demo.demo_run import (
     texts_to_test,
 )
 from babn.demo.examples import choose_examples, detailed_example
-from babn.demo.outcome import Outcome, Predictions, Row, Settings, Texts, predictions, score
+from babn.demo.outcome import (
+    Novelty,
+    Outcome,
+    Predictions,
+    Row,
+    Settings,
+    Texts,
+    predictions,
+    score,
+)
 from babn.evaluation.comparison import Difference
 from babn.evaluation.html_pages import TargetError, marker
 from babn.evaluation.resampling import compare
@@ -203,16 +212,19 @@ def made_outcome(ours: float, theirs: float) -> Outcome:
     rows = [made_row(SOFTMAX, theirs, None), made_row(TRAINED, ours, 1.0)]
     found = differences(rows, made_texts(), seed=0)
     recipe = pick_recipe(settings, source)
-    return Outcome(settings, source, recipe, NAMES, made_texts(), rows, found, [])
+    return Outcome(
+        settings, source, recipe, NAMES, made_texts(), rows, found, [], Novelty(0.9, 0.04, 0.6)
+    )
 
 
 def test_a_model_is_no_better_than_itself() -> None:
     outcome = made_outcome(1.0, 1.0)
     for difference in outcome.differences[TRAINED].values():
         assert difference.value == difference.low == difference.high == 0
-    [verdict, detection] = result_texts.verdicts(outcome)
+    [verdict, detection, novelty] = result_texts.verdicts(outcome)
     assert verdict == (f"{TRAINED}: no clear difference in accuracy, NLL, ECE, out-of-scope AUROC")
     assert "at least as well as softmax" in detection
+    assert "AUROC 90.0" in novelty and "flags 60.0 % of them and 4.0 %" in novelty
 
 
 @pytest.mark.parametrize(
@@ -225,7 +237,7 @@ def test_a_model_is_no_better_than_itself() -> None:
 def test_output_says_who_detects_out_of_scope_texts(
     ours: float, theirs: float, verdict: str, words: str
 ) -> None:
-    [line, detection] = result_texts.verdicts(made_outcome(ours, theirs))
+    [line, detection, _] = result_texts.verdicts(made_outcome(ours, theirs))
     assert verdict in line
     assert words in detection
 

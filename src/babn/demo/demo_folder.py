@@ -48,6 +48,7 @@ def numbers(outcome: Outcome, versions: dict[str, str]) -> dict[str, Any]:
             for row, found in outcome.differences.items()
         },
         "examples": [_example(each) for each in outcome.examples],
+        "novelty": asdict(outcome.novelty),
     }
 
 

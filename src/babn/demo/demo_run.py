@@ -13,7 +13,7 @@ from babn.data import intents
 from babn.demo import choices, models
 from babn.demo.examples import choose_examples
 from babn.demo.models import fine_tune
-from babn.demo.outcome import Outcome, Row, Settings, Texts, predictions, score
+from babn.demo.outcome import Novelty, Outcome, Row, Settings, Texts, predictions, score
 from babn.errors import BabnWarning
 from babn.evaluation.comparison import Difference
 from babn.progress import Progress
@@ -39,7 +39,7 @@ def _run(settings: Settings, progress: Progress) -> Outcome:
     trials = Trials(tokenizer, texts_to_test(), recipe, settings.seed, progress)
     model = trials.train(SOFTMAX, copy.deepcopy(base))
     rows = trials.without_training(model)
-    converted = rows[-1].predictions
+    converted, novelty = rows[-1].predictions, trials.novelty(model)
     rows.append(trials.tuned(TRAINED, trials.train(TRAINED, trials.convert(base))))
     return Outcome(
         settings=settings,
@@ -50,6 +50,7 @@ def _run(settings: Settings, progress: Progress) -> Outcome:
         rows=rows,
         differences=differences(rows, trials.texts, settings.seed),
         examples=choose_examples(model, tokenizer, converted, trials.texts, names, settings.seed),
+        novelty=novelty,
     )
 
 
@@ -128,6 +129,18 @@ class Trials:
         found = babn.tune_noise(model, data.texts, data.labels, **settings)
         self.progress.step(1, f"level {found.level:.2f}")
         return replace(self._test(name, model, choices.SAMPLES), level=found.level)
+
+    def novelty(self, model: nn.Module) -> Novelty:
+        """How well a model's features tell out-of-scope from clear texts."""
+        settings = {"tokenizer": self.tokenizer, "progress": False}
+        known, held_out = intents.in_scope("train").texts, intents.in_scope("dev").texts
+        detector = babn.fit_novelty(model, known, held_out, **settings)
+        clear, outside = (
+            detector.distance(model, kind, **settings)
+            for kind in (self.texts.clear.texts, self.texts.outside)
+        )
+        flagged = (float((detector.p_values(x) <= 0.05).float().mean()) for x in (clear, outside))
+        return Novelty(babn.metrics.auroc(clear, outside), *flagged)
 
     def _test(self, name: str, model: nn.Module, samples: int, dropout: bool = False) -> Row:
         self.progress.begin(f"{name}: testing", len(self.texts))

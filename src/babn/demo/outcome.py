@@ -175,6 +175,21 @@ class Example:
 
 
 @dataclass(frozen=True)
+class Novelty:
+    """Detection of out-of-scope texts by their distance from the training texts.
+
+    Attributes:
+        auroc: AUROC of clear and out-of-scope texts.
+        clear: Share of clear texts with a p-value of at most 5 %.
+        outside: Share of out-of-scope texts with such a p-value.
+    """
+
+    auroc: float
+    clear: float
+    outside: float
+
+
+@dataclass(frozen=True)
 class Outcome:
     """Everything that the table, the page and the results file show.
 
@@ -187,6 +202,7 @@ class Outcome:
         rows: The rows of the table, softmax first.
         differences: For each row of BABN its differences from softmax, by measure.
         examples: A sentence that BABN is sure of, and one that it is unsure of.
+        novelty: How well the distance from the training texts detects out-of-scope texts.
     """
 
     settings: Settings
@@ -197,3 +213,4 @@ class Outcome:
     rows: list[Row]
     differences: dict[str, dict[str, Difference]]
     examples: list[Example]
+    novelty: Novelty

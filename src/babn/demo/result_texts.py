@@ -90,9 +90,9 @@ def heading(outcome: Outcome) -> str:
 
 
 def verdicts(outcome: Outcome) -> list[str]:
-    """One line for each row after softmax, and one about out-of-scope texts."""
+    """One line for each row after softmax, and two about out-of-scope texts."""
     lines = [f"{name}: {_verdict(found)}" for name, found in outcome.differences.items()]
-    return [*lines, detection(outcome)]
+    return [*lines, detection(outcome), novelty(outcome)]
 
 
 def _verdict(found: dict[str, Difference]) -> str:
@@ -120,6 +120,16 @@ def detection(outcome: Outcome) -> str:
     verdict = "at least as well as" if max(others) >= softmax else "less well than"
     return (
         f"BABN detects out-of-scope texts {verdict} softmax (AUROC by entropy: {'; '.join(shown)})"
+    )
+
+
+def novelty(outcome: Outcome) -> str:
+    """How well the distance from the training texts detects out-of-scope texts."""
+    found = outcome.novelty
+    return (
+        f"babn.fit_novelty detects them by their distance from the training texts (AUROC "
+        f"{percent(found.auroc)}): with p-values up to 5 % it flags {percent(found.outside)} % of "
+        f"them and {percent(found.clear)} % of the clear texts"
     )
 
 

@@ -1,6 +1,6 @@
 """Methods of uncertainty behind one interface, for comparisons on the same data and budget."""
 
-from babn.methods.basic import Deterministic, McDropout
+from babn.methods.basic import Deterministic, McDropout, WithDistance
 from babn.methods.interface import Fitted, Method, Problem, TunedMethod
 from babn.methods.trained_models import SOFTMAX, Models, Variant
 
@@ -14,4 +14,5 @@ __all__ = [
     "Problem",
     "TunedMethod",
     "Variant",
+    "WithDistance",
 ]

@@ -1,13 +1,14 @@
 """Deterministic models and Monte Carlo dropout, without and with temperature scaling."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import nn
 
-from babn.methods.interface import TunedMethod
+from babn.evaluation.novelty import fit_novelty
+from babn.methods.interface import Fitted, TunedMethod
 from babn.methods.trained_models import SOFTMAX, Batches, Models, Variant
 from babn.prediction.batches import TARGETS, device_of, placed_batches
 from babn.prediction.modes import evaluating
@@ -57,6 +58,24 @@ class Deterministic(TunedMethod):
         """The model's logits."""
         model = models.get(self.variant, seed)
         return lambda _, batches: sampled(model, batches)
+
+
+@dataclass(frozen=True)
+class WithDistance(Deterministic):
+    """The deterministic model, with `babn.fit_novelty` for examples unlike the training data."""
+
+    code: ClassVar[str] = """probs = model(**batch).logits.softmax(-1)
+detector = babn.fit_novelty(model, training_batches, development_batches)
+p_values = detector.p_values(detector.distance(model, batch))"""
+
+    def fit(self, models: Models, seed: int) -> Fitted:
+        """Fits the detector of novelty as well."""
+        model, problem = models.get(self.variant, seed), models.problem
+        detector = fit_novelty(model, problem.training, problem.development, progress=False)
+        return replace(
+            super().fit(models, seed),
+            novelty=lambda batches: detector.distance(model, batches, progress=False),
+        )
 
 
 @dataclass(frozen=True)

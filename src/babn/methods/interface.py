@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from babn import metrics
@@ -32,6 +32,8 @@ class Fitted:
         passes: Forward passes of the model for one prediction.
         settings: What was chosen on development data.
         tried: How many settings were tried on development data.
+        novelty: How unlike the training data each example is; `None` for the entropy of the
+            prediction.
     """
 
     predict: Predict
@@ -39,6 +41,7 @@ class Fitted:
     passes: int = 1
     settings: Mapping[str, float] = field(default_factory=dict)
     tried: int = 1
+    novelty: Callable[[Batches], Float[Tensor, "example"]] | None = None
 
 
 class Method(ABC):

@@ -80,10 +80,18 @@ def _evaluate(method: Method, models: Models, seed: int, tests: Mapping[str, Bat
         fitted.predict(batches[:1])  # what is loaded on first use is not timed
     began = time.perf_counter()
     found = {name: fitted.predict(batches) for name, batches in tests.items()}
+    novelty = {}
+    if fitted.novelty is not None and OUTSIDE in tests:
+        novelty = {name: fitted.novelty(batches) for name, batches in tests.items()}
     seconds = time.perf_counter() - began
     memory = torch.cuda.max_memory_allocated() if cuda else None
     outside = found.pop(OUTSIDE, None)
-    scores = {name: Scores.of(each, tests[name], outside) for name, each in found.items()}
+    scores = {
+        name: Scores.of(
+            each, tests[name], outside, (novelty[name], novelty[OUTSIDE]) if novelty else None
+        )
+        for name, each in found.items()
+    }
     measures = {name: each.measures() for name, each in scores.items()}
     for name, each in found.items():
         measures[name] |= _of_samples(each, scores[name], outside)
@@ -177,6 +185,7 @@ def save(result: Result, path: Path) -> None:
         f"{part}/{name}": value.float()
         for part, scores in result.scores.items()
         for name, value in vars(scores).items()
+        if value is not None
     }
     write_tensors(path.with_suffix(".safetensors"), tensors)
     replace_text(path, json.dumps(result.record(), indent=2) + "\n")
@@ -188,7 +197,13 @@ def load(path: Path) -> Result:
     tensors, _ = read_tensors(path.with_suffix(".safetensors"))
     fields = [field.name for field in dataclasses.fields(Scores)]
     scores = {
-        part: Scores(*(tensors[f"{part}/{name}"].double() for name in fields))
+        part: Scores(
+            **{
+                name: tensors[f"{part}/{name}"].double()
+                for name in fields
+                if f"{part}/{name}" in tensors
+            }
+        )
         for part in record["measures"]
     }
     measures = record.pop("measures")

@@ -24,7 +24,7 @@ LOWER_IS_BETTER = {
     "outside AUROC": False,
     "outside FPR95": True,
 }
-"""The measures; outside examples and errors are detected by the entropy."""
+"""The measures; errors are detected by the entropy, outside examples by the method's novelty."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Scores:
         nll: Negative log likelihood of the label.
         confidence: Probability of the most probable class.
         entropy: Entropy of the predictive distribution.
-        outside: Entropies of out-of-domain examples; empty if there are none.
+        outside: Entropy or novelty of out-of-domain examples; empty if there are none.
+        novelty: By which examples are compared with out-of-domain ones, if not by the entropy.
     """
 
     correct: Float[Tensor, "example"]
@@ -44,14 +45,30 @@ class Scores:
     confidence: Float[Tensor, "example"]
     entropy: Float[Tensor, "example"]
     outside: Float[Tensor, "other"]
+    novelty: Float[Tensor, "example"] | None = None
 
     @classmethod
-    def of(cls, found: Prediction, batches: Batches, outside: Prediction | None = None) -> "Scores":
-        """The scores of a prediction for labelled batches."""
+    def of(
+        cls,
+        found: Prediction,
+        batches: Batches,
+        outside: Prediction | None = None,
+        novelty: tuple[Tensor, Tensor] | None = None,
+    ) -> "Scores":
+        """The scores of a prediction for labelled batches.
+
+        Args:
+            found: The prediction.
+            batches: The batches.
+            outside: The prediction for out-of-domain examples.
+            novelty: The novelty of examples and of out-of-domain ones, if it is not the entropy.
+        """
         p, y = examples(found.probs.double(), labels_of(batches))
-        others = p.new_zeros(0) if outside is None else outside.entropy.double()
+        own, others = None, p.new_zeros(0) if outside is None else outside.entropy.double()
+        if novelty is not None:
+            own, others = (x.double() for x in novelty)
         entropy = found.entropy.double()
-        return cls(correctness(p, y), negative_log_probs(p, y), p.amax(-1), entropy, others)
+        return cls(correctness(p, y), negative_log_probs(p, y), p.amax(-1), entropy, others, own)
 
     def drawn(
         self, rows: Int[Tensor, "drawn"], others: Int[Tensor, "drawn_too"] | None
@@ -63,6 +80,7 @@ class Scores:
             self.confidence[rows],
             self.entropy[rows],
             self.outside if others is None else self.outside[others],
+            None if self.novelty is None else self.novelty[rows],
         )
 
     def measures(self) -> dict[str, float]:
@@ -78,6 +96,7 @@ class Scores:
         if len(right) and len(wrong):
             found["error AUROC"] = metrics.auroc(right, wrong)
         if len(self.outside):
-            found["outside AUROC"] = metrics.auroc(self.entropy, self.outside)
-            found["outside FPR95"] = metrics.fpr95(self.entropy, self.outside)
+            own = self.entropy if self.novelty is None else self.novelty
+            found["outside AUROC"] = metrics.auroc(own, self.outside)
+            found["outside FPR95"] = metrics.fpr95(own, self.outside)
         return found

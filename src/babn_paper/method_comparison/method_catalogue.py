@@ -9,7 +9,7 @@ from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.conversion.convert import convert
 from babn.errors import ConfigError, nearest
-from babn.methods.basic import Deterministic, McDropout
+from babn.methods.basic import Deterministic, McDropout, WithDistance
 from babn.methods.interface import Method
 from babn.methods.trained_models import Variant
 from babn_paper.method_comparison.adapters import (
@@ -40,6 +40,7 @@ _FEW = 4
 _GROUPS: dict[str, tuple[Method, ...]] = {
     "post-hoc": (
         Deterministic("deterministic"),
+        WithDistance("deterministic, distance"),
         McDropout("MC dropout"),
         LastLayerLaplace("Laplace"),
         RandomAttention("BABN, not trained", after=convert),

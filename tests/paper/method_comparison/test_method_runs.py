@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+import babn
 import small_problem
 from babn import metrics
-from babn.methods import Deterministic, McDropout, Method, Models
+from babn.methods import Deterministic, McDropout, Method, Models, WithDistance
 from babn.methods.interface import labels_of
 from babn.prediction.result import Prediction
 from babn_paper.method_comparison.comparison_runs import Result, _of_sets, compare_methods, evaluate
@@ -46,6 +47,18 @@ def test_measures_are_those_of_the_metrics(models: Models) -> None:
         },
         rel=1e-5,
     )
+
+
+def test_outside_examples_are_detected_by_the_distance(models: Models, tmp_path: Path) -> None:
+    method = WithDistance("deterministic, distance")
+    [found] = compare_methods(models, [method], [0], TESTS, tmp_path)
+    problem, model = models.problem, models.get(method.variant, 0)
+    detector = babn.fit_novelty(model, problem.training, problem.development, progress=False)
+    own, others = (detector.distance(model, x, progress=False) for x in (TEST, OUTSIDE))
+    assert found.measures["test"]["outside AUROC"] == pytest.approx(metrics.auroc(own, others))
+    [plain] = compare_methods(models, [METHODS[0]], [0], TESTS, tmp_path)
+    for name in ("accuracy", "NLL", "error AUROC"):
+        assert found.measures["test"][name] == plain.measures["test"][name]
 
 
 def test_conformal_sets_hold_the_right_class() -> None:
