@@ -94,7 +94,7 @@ def test_rows_are_held_out_of_the_training_split(monkeypatch: pytest.MonkeyPatch
     task = find_task(made.task, made.options)
     train, dev = (task.read(FILES, part).examples for part in ("train", "dev"))
     assert (len(train), len(dev)) == (18, 2) and not {*train} & {*dev}
-    assert {split for _, _, split in hub.asked} == {"train"}
+    assert {split for _, _, split in hub.requests} == {"train"}
 
 
 def test_classes_are_found_in_order_and_names_may_be_numbers(data: Path) -> None:
