@@ -7,7 +7,7 @@ from torch import Tensor
 
 from babn.attention.inputs import Inputs
 from babn.kernels.dispatch import softmax_weights
-from babn.kernels.heads import SUMMED_PAIRS, upward_over_heads
+from babn.kernels.heads import SUMMED_PAIRS, states_over_heads, upward_over_heads
 
 
 def reference(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
@@ -123,6 +123,7 @@ def test_the_beginning_is_attentions_softmax(masked: bool, device: torch.device)
 
 
 @pytest.mark.thorough
-def test_compilers_are_told_the_truth(device: torch.device) -> None:
+def test_operator_is_registered_for_compilers(device: torch.device) -> None:
     scores, *maps = [x.to(device).requires_grad_() for x in inputs(2, 3, 4, 5)]
-    torch.library.opcheck(upward_over_heads, (scores, *maps))
+    checks = ("test_schema", "test_faketensor")
+    torch.library.opcheck(states_over_heads.compiled, (scores, *maps), test_utils=checks)
