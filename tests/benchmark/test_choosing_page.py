@@ -12,6 +12,8 @@ import write_pages
 
 from babn_paper.method_comparison.method_catalogue import GROUPS, TS
 
+pytestmark = pytest.mark.thorough
+
 COST = {"training": 1.0, "passes": 1, "seconds": 1.0, "memory": 1e9, "lines": 3}
 TASKS = {"clinc150": [], "sst2": ["restaurants"], "mrpc": ["QQP"], "snli": ["MNLI"]}
 METHODS = [m.name for group in ("post-hoc", "trained", "ensembles") for m in GROUPS[group]]

@@ -235,7 +235,8 @@ def check_usable(run: Path, tmp_path: Path) -> None:
     assert page.exists()
 
 
-@pytest.mark.parametrize("named", [True, pytest.param(False, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("named", [True, False])
 def test_a_model_of_transformers_is_converted_into_a_run(
     named: bool, softmax: Path, flags: list[str], tmp_path: Path
 ) -> None:

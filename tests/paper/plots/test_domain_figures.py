@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import domain_figures
+import pytest
 import torch
 
 from babn import plots
 from babn.evaluation.predictions import Evaluation
 from babn.prediction.result import Prediction
 from plot_checks import answers, clipped, texts
+
+pytestmark = pytest.mark.thorough
 
 
 def save_runs(runs: Path) -> None:
