@@ -15,21 +15,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import (
-    CACHED_LAUNCHES,
-    Launcher,
-    block,
-    float32_products,
-    token_by_token,
-    traceable,
-)
+from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, float32_products, token_by_token
 from babn.kernels.tiles import tile_and_plane
 
 LOWEST = tl.constexpr(-1e30)
 """Start of a row's maximum; finite, so that rows without keys give zeros and not NaN."""
-
-JOINT = 1024
-"""Queries from which on one kernel computes all gradients: 5 products for each pair, not 7."""
 
 TILES = {"forward": (128, 64, 4), "keys": (64, 64, 4), "queries": (128, 64, 4)}
 """Queries, keys and warps of a tile with heads of 128 bytes; `tools/key_forms.py` tries others."""
@@ -77,7 +67,6 @@ def attend_forward(
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """The output of a block of queries, and the logarithm of their normalisers to base 2."""
-    scale = tl.cast(scale, tl.float32)  # compilers pass floats in double precision
     tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -113,18 +102,12 @@ def attend_forward(
 
 @triton.jit
 def attend_backward_keys(
-    Q, K, V, BIAS, LSE, DELTA, DOUT, DQ, DK, DV, DBIAS, q_batch, q_head, q_row, k_batch, k_head,
-    k_row, v_batch, v_head, v_row, dout_batch, dout_head, dout_row, heads, groups, n, m, scale,
-    slope,
+    Q, K, V, BIAS, LSE, DELTA, DOUT, DK, DV, DBIAS, q_batch, q_head, q_row, k_batch, k_head, k_row,
+    v_batch, v_head, v_row, dout_batch, dout_head, dout_row, heads, groups, n, m, scale, slope,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    WITH_DQ: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a block of keys with their values and log factors, over all their queries.
-
-    With `WITH_DQ` it adds to the gradients of the queries as well, in the order of scheduling.
-    """
-    scale, slope = tl.cast(scale, tl.float32), tl.cast(slope, tl.float32)
+    """Gradients of a block of keys with their values and log factors, over all their queries."""
     key_heads = heads // groups
     tile, key_plane = tile_and_plane(m, BLOCK_N)
     batch, key_head = key_plane // key_heads, key_plane % key_heads
@@ -158,39 +141,12 @@ def attend_backward_keys(
             dp = tl.dot(v, tl.trans(dout), input_precision=PRECISION)
             ds = p * (dp - delta[None, :])
             dbias += tl.sum(ds, 1)
-            ds = ds.to(q.dtype)
-            dk = tl.dot(ds, q, dk, input_precision=PRECISION)
-            if WITH_DQ:
-                dq = tl.dot(tl.trans(ds), k, input_precision=PRECISION) * slope
-                place = DQ + (plane * n + rows)[:, None] * HEAD_DIM + columns[None, :]
-                inside = (rows < n)[:, None] & (columns < HEAD_DIM)[None, :]
-                tl.atomic_add(place, dq, mask=inside, sem="relaxed")
+            dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
         tl.store(DBIAS + plane * m + keys, dbias, mask=keys < m)
     DK = _token_by_token(DK, batch, key_head, key_heads, m, HEAD_DIM)
     DV = _token_by_token(DV, batch, key_head, key_heads, m, HEAD_DIM)
     _store(DK, dk * slope, keys, columns, key_heads * HEAD_DIM, m, HEAD_DIM, EVEN_N)
     _store(DV, dv, keys, columns, key_heads * HEAD_DIM, m, HEAD_DIM, EVEN_N)
-
-
-@triton.jit
-def prepare_backward(
-    OUT, DOUT, DQ, DELTA, dout_batch, dout_head, dout_row, heads, n,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_M: tl.constexpr, BLOCK_M: tl.constexpr,
-):  # fmt: skip
-    """Products of output and gradient of a block of queries, and zeros for their gradients."""
-    tile, plane = tile_and_plane(n, BLOCK_M)
-    batch, head = plane // heads, plane % heads
-    rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tl.arange(0, BLOCK_D)
-    DOUT = _at(DOUT, dout_batch, dout_head, batch, head)
-    dout = _load(DOUT, rows, columns, dout_row, n, HEAD_DIM, EVEN_M)
-    OUT = _token_by_token(OUT, batch, head, heads, n, HEAD_DIM)
-    out = _load(OUT, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
-    delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
-    tl.store(DELTA + plane.to(tl.int64) * n + rows, delta, mask=rows < n)
-    DQ += plane.to(tl.int64) * n * HEAD_DIM
-    zeros = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    _store(DQ, zeros, rows, columns, HEAD_DIM, n, HEAD_DIM, EVEN_M)
 
 
 @triton.jit
@@ -201,7 +157,6 @@ def attend_backward_queries(
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a block of queries over all their keys, and products of output and gradient."""
-    scale, slope = tl.cast(scale, tl.float32), tl.cast(slope, tl.float32)
     tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -238,13 +193,11 @@ def attend_backward_queries(
 launch_forward = Launcher(attend_forward)
 launch_keys = Launcher(attend_backward_keys)
 launch_queries = Launcher(attend_backward_queries)
-launch_preparation = Launcher(prepare_backward)
 
 
 def options_of(name: str, q: Tensor, m: int, causal: bool) -> dict[str, Any]:
     """Constants and compile options of a kernel; large heads and short texts get smaller tiles."""
-    choose = traceable(_options)
-    return choose(name, q.shape[2], m, q.shape[-1], q.element_size(), causal, float32_products())
+    return _options(name, q.shape[2], m, q.shape[-1], q.element_size(), causal, float32_products())
 
 
 @lru_cache(CACHED_LAUNCHES)
@@ -311,27 +264,20 @@ def attend_backward(
         *_strides(q, k, v, dout), heads, heads // key_heads, n, m, scale / math.log(2), scale,
     )  # fmt: skip
     options = options_of("queries", q, m, causal)
-    grid = -(-n // options["BLOCK_M"]) * batch * heads, 1
-    joint = n >= JOINT and not torch.are_deterministic_algorithms_enabled()
-    if joint:
-        sums = lse.new_empty(q.shape)
-        names = "HEAD_DIM", "BLOCK_D", "EVEN_M", "BLOCK_M", "num_warps"
-        launch_preparation(
-            grid, (out, dout, sums, delta), (*_strides(dout), heads, n),
-            **{name: options[name] for name in names},
-        )  # fmt: skip
-    else:
-        sums = lse
-        launch_queries(grid, (q, k, v, bias, lse, out, dout, dq, delta), numbers, **options)
+    launch_queries(
+        (-(-n // options["BLOCK_M"]) * batch * heads, 1),
+        (q, k, v, bias, lse, out, dout, dq, delta),
+        numbers,
+        **options,
+    )
     options = options_of("keys", q, m, causal)
     launch_keys(
         (-(-m // options["BLOCK_N"]) * batch * key_heads, 1),
-        (q, k, v, bias, lse, delta, dout, sums, dk, dv, dbias),
+        (q, k, v, bias, lse, delta, dout, dk, dv, dbias),
         numbers,
         **options,
-        WITH_DQ=joint,
     )
-    return dq.copy_(sums) if joint else dq, dk, dv, dbias
+    return dq, dk, dv, dbias
 
 
 def _strides(*tensors: Tensor) -> tuple[int, ...]:
