@@ -24,7 +24,7 @@ test test-all test-slow test-browser test-attacks: export OMP_NUM_THREADS ?= 1
 demo: $(INSTALLED) $(MINILM)  ## convert a pretrained model, train it, and show what it is unsure of
 	$(BIN)/babn demo
 
-test: $(INSTALLED)  ## run the tests, under 5 minutes; PYTEST_ARGS="-k weibull" picks some of them
+test: $(INSTALLED)  ## run the tests, about 5 minutes; PYTEST_ARGS="-k weibull" picks some of them
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 test-all: $(INSTALLED)  ## run the thorough tests, which `make test` leaves out

@@ -1,7 +1,8 @@
 """Divides the work of a comparison among processes that share a folder.
 
 Every process goes through the same list of units in the same order, and does those that no other
-process has claimed. Trained models are shared in a folder of weights.
+process has claimed; `side_by_side.sh` starts several. Trained models are shared in a folder of
+weights.
 """
 
 import time

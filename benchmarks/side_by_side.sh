@@ -4,7 +4,7 @@
 #     bash benchmarks/side_by_side.sh COPIES SECONDS LOGS COMMAND...
 #
 # Processes share a GPU only through CUDA's multi-process service, which is started if it is
-# installed. At the limit all copies are interrupted; what they have written by then stays.
+# installed. At the limit all copies are stopped; what they have written by then stays.
 set -u
 copies=$1 seconds=$2 logs=$3
 shift 3
@@ -13,7 +13,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 service=nvidia-cuda-mps-control
 command -v $service >/dev/null && $service -d
 for ((copy = 0; copy < copies; copy++)); do
-    timeout --signal=INT --kill-after=10 "$seconds" "$@" >"$logs/$copy.log" 2>&1 &
+    timeout --kill-after=10 "$seconds" "$@" >"$logs/$copy.log" 2>&1 &
 done
 wait
 command -v $service >/dev/null && echo quit | $service

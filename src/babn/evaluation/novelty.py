@@ -1,9 +1,9 @@
-r"""Whether an input resembles the training data: its distance from them in the model's features.
+r"""Detects inputs unlike the training data by their distance from it in the model's features.
 
-Features are the mean state of each layer and what the last linear layer receives. In each of them
+Features are the mean state of each layer and the input of the last linear layer. In each of them
 the distance of an input is one minus its cosine similarity to the nearest training example (Sun et
 al. 2022, *Out-of-distribution Detection with Deep Nearest Neighbors*,
-<https://arxiv.org/abs/2204.06507>); the mean of these is its distance from the training data.
+<https://arxiv.org/abs/2204.06507>); its distance from the training data is the mean over features.
 Unlike the entropy of a prediction it does not depend on how the classes divide the space: an input
 can be far from all training data and deep inside the region of one class.
 """

@@ -37,8 +37,8 @@ _LIBRARY = torch.library.Library("babn", "FRAGMENT")
 class Operator:
     """A function that compilers see as an operator; other code calls it directly.
 
-    A call through `torch.library.custom_op` takes 300 us longer on the CPU than the function
-    itself, which is more than a small kernel runs.
+    A call through `torch.library.custom_op` takes several times as long on the CPU as the function
+    itself, and longer than a small kernel runs.
 
     Args:
         function: The function, without gradients of its own.
@@ -186,7 +186,7 @@ LARGE_HEAD = 1024
 
 
 def ceil_div(count: int, size: int) -> int:
-    """How many blocks of a size hold so many numbers; `triton.cdiv` takes 25 us."""
+    """How many blocks of a size hold so many numbers; faster than `triton.cdiv` on the host."""
     return -(-count // size)
 
 
