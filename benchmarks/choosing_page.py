@@ -39,6 +39,9 @@ RANKED = {
 }
 """Measures with a critical difference diagram, and the ends of their files' names."""
 
+FEWEST = 4
+"""Tasks from which on there are diagrams: with fewer, next to no difference can be significant."""
+
 LABELS = {
     "NLL": "NLL of test data",
     f"{SHIFTED}NLL": "NLL under a shift",
@@ -46,16 +49,17 @@ LABELS = {
     "accuracy": "accuracy",
 }
 
-NOTES = """Means over tasks, with 95 % intervals of a mean over seeds. Bold: the best of a column.
-≈: a paired t-test over seeds finds no difference from the best (p ≥ 0.05). Accuracy, ECE, AUROC and
-FPR95 are in per cent. Errors and "outside" examples are detected by the entropy of the prediction;
-"deterministic, distance" detects the latter by `babn.fit_novelty`. Set size is the mean number of
-classes in conformal sets, fitted to half of the test data and measured on the other half. "TS" is
-temperature scaling. Training is time in units of the deterministic training; seconds and memory are
-those of predictions in units of the deterministic ones. Times were measured while other runs shared
-the GPU. Passes are forward passes of the model; lines are what a user writes beside loading data
-and training; tried is the number of settings tried
-on development data."""
+NOTES = """Means over tasks, with 95 % intervals of a mean over seeds. Bold: the best of a column,
+among methods that reach 60 % of the best accuracy. ≈: a paired t-test over seeds finds no
+difference from the best (p ≥ 0.05). Accuracy, ECE, AUROC and FPR95 are in per cent. Errors and
+"outside" examples are detected by the entropy of the prediction; "deterministic, distance" detects
+the latter by `babn.fit_novelty`. Set size is the mean number of classes in conformal sets, fitted
+to half of the test data and measured on the other half. "TS" is temperature scaling. Models are
+trained models, passes are forward passes for one prediction. Memory is that of predictions, in
+which samples are drawn as one batch, in units of the deterministic model. Training and seconds,
+where they are shown, are the times of all trainings and of predictions in the same units. Lines are
+what a user writes beside loading data and training; tried is the number of settings tried on
+development data."""
 
 LONG = """## Your texts are long
 
@@ -70,9 +74,11 @@ GUARANTEE = """## You need a guarantee
 new data from the same source and whatever the method. `babn.fit_conformal` takes the predictions of
 any method here."""
 
-INTRODUCTION = """Every method was fitted to the same data with the same encoder, and chose its
-settings on development data. [`babn compare-methods`](own_data.md#comparing-methods) does the same
-on your own texts."""
+INTRODUCTION = """Attention noise is what this library adds to a model (BABN, and BAM before it);
+"deterministic, distance" is its [detector of novelty](uncertainty.md#inputs-of-another-kind), which
+needs no noise. Every method was fitted to the same data with the same encoder, and chose its
+settings on development data. "minilm" is all-MiniLM-L6-v2. [`babn
+compare-methods`](own_data.md#comparing-methods) does the same on your own texts."""
 
 RANKS = """Mean ranks of methods with temperature scaling over models and tasks, each by its mean
 over seeds. Bars join methods whose mean ranks differ by less than the critical difference of the
@@ -165,8 +171,8 @@ class Standing:
         return (
             f"- {self.label}: {self.best} has mean rank {self.ranks[self.best]:.1f} of "
             f"{len(self.ranks)}. The best {kind} attention noise is {self.second} with "
-            f"{self.ranks[self.second]:.1f}; it is significantly worse in {self.better} and better "
-            f"in {self.worse} of {self.tasks} task{'s' if self.tasks > 1 else ''}."
+            f"{self.ranks[self.second]:.1f}, significantly worse in {self.better} and better in "
+            f"{self.worse} of {self.tasks} task{'s' if self.tasks > 1 else ''}."
         )
 
 
@@ -289,7 +295,7 @@ def _best(
     alike = [best] + [m for m, x in zip(by_method, column, strict=True) if x.endswith(NEAR)]
     costs = {
         method: (
-            *results.costs(cells, [method], "training"),
+            *results.costs(cells, [method], "models"),
             *results.costs(cells, [method], "passes"),
         )
         for method in alike
@@ -297,9 +303,10 @@ def _best(
     cheapest = min(alike, key=lambda method: costs[method])
     if costs[cheapest] == costs[best]:
         return text
-    training, passes = costs[cheapest]
-    spent = f"{training:.1f}x the training and {passes:.0f} pass{'es' if passes > 1 else ''}"
-    return f"{text}; **{cheapest}** is within its noise at {spent}"
+    models, passes = costs[cheapest]
+    spent = f"{models:.0f} trained model{'s' if models > 1 else ''}"
+    spent += f" and {passes:.0f} pass{'es' if passes > 1 else ''}"
+    return f"{text}; **{cheapest}** is within its noise with {spent}"
 
 
 def tables(found: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -321,13 +328,13 @@ def tables(found: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def diagrams(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
-    """The critical difference diagrams, which `draw` draws; none for a single task."""
+    """The critical difference diagrams, which `draw` draws, where there are enough tasks."""
     blocks = {name: results.mean_ranks(cells, name, ranked(cells))[1] for name in RANKED}
-    if max(blocks.values()) > 1:
+    if max(blocks.values()) >= FEWEST:
         yield "## Which differences are significant"
         yield RANKS
     for name, end in RANKED.items():
-        if blocks[name] > 1:
+        if blocks[name] >= FEWEST:
             yield f"![Mean ranks by {LABELS[name]}](figures/choosing_{end}.png)"
 
 
@@ -336,7 +343,7 @@ def draw(found: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     cells, drawn = results.comparable(results.cells(found)), []
     for name, end in RANKED.items():
         ranks, blocks = results.mean_ranks(cells, name, ranked(cells))
-        if blocks > 1:
+        if blocks >= FEWEST:
             distance = results.nemenyi(len(ranks), blocks)
             figure = plots.critical_difference(ranks, distance, label=f"mean rank by {name}")
             drawn.append(plots.save(figure, folder / f"choosing_{end}.png"))

@@ -1,13 +1,17 @@
 """Collects the runs of `choosing.py` into one file, and makes tables and ranks of such files.
 
-python benchmarks/choosing_results.py DIR/minilm-* --out benchmarks/results/choosing-minilm.json
+    python benchmarks/choosing_results.py DIR/minilm-* --out benchmarks/results/choosing-minilm.json
+        [--costs DIR/minilm-mrpc]
+
+Runs that share a GPU do not show how long they take. `--costs` has the folder of a short run of one
+process with two seeds, of which the second gives the times.
 """
 
 import argparse
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from babn.evaluation.tables import Table
 from babn.prediction.welch import paired_p_value
 from babn_paper.method_comparison.example_scores import LOWER_IS_BETTER
 from babn_paper.method_comparison.interval_table import NEAR
-from babn_paper.method_comparison.method_catalogue import GROUPS
+from babn_paper.method_comparison.method_catalogue import GROUPS, TS
 
 Run = dict[str, Any]
 Cell = tuple[str, str]
@@ -45,31 +49,56 @@ LOWER = {**LOWER_IS_BETTER, "set size": True}
 """Whether lower values of a measure are better."""
 
 COSTS: dict[str, Callable[[Run], float | None]] = {
-    "training": lambda run: run["cost"]["training"],
+    "models": lambda run: run["cost"]["trainings"],
+    "training": lambda run: run["cost"].get("training"),
     "passes": lambda run: run["cost"]["passes"],
-    "seconds": lambda run: run["cost"]["seconds"],
+    "seconds": lambda run: run["cost"].get("seconds"),
     "memory": lambda run: run["cost"]["memory"],
     "lines": lambda run: run["cost"]["lines"],
     "tried": lambda run: run["tried"],
 }
+TIMES = ("training", "seconds")
 OURS = "BABN"
 ADAPTERS = {method.name for method in GROUPS["adapters"]}
 MOST = 0.75
+
+FAILED = 0.6
+"""Share of the best accuracy below which a method has failed."""
 
 RELATIVE = ("seconds", "memory")
 """Costs that tables show in units of those of the deterministic model."""
 
 
-def collect(folders: Iterable[Path]) -> dict[str, Any]:
-    """The runs of all tasks of one model."""
+def collect(folders: Iterable[Path], costs: Path | None = None) -> dict[str, Any]:
+    """The runs of all tasks of one model, with times from the folder of costs."""
+    times = {} if costs is None else times_of(read_runs(costs))
     tasks: dict[str, Any] = {}
     for folder in folders:
         about = json.loads((folder / "about.json").read_text())
-        paths = sorted(set(folder.glob("*.json")) - {folder / "about.json"})
-        runs = [json.loads(path.read_text()) for path in paths]
+        runs = [_timed(run, times) for run in read_runs(folder)]
         tasks[about["task"]] = {"settings": about["settings"], "runs": rounded(runs)}
     shared = {name: about[name] for name in ("model", "versions", "machine")}
     return {**shared, "tasks": tasks}
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """The runs of a folder."""
+    paths = sorted(set(folder.glob("*.json")) - {folder / "about.json"})
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def times_of(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """Times by method: those of its last seed, since the first one compiles kernels."""
+    return {
+        run["method"]: {name: run["cost"][name] for name in TIMES}
+        for run in sorted(runs, key=lambda run: run["seed"])
+    }
+
+
+def _timed(run: Run, times: Mapping[str, dict[str, float]]) -> Run:
+    """A run with the given times in place of its own; without, if there are none."""
+    cost = {name: each for name, each in run["cost"].items() if name not in TIMES}
+    return {**run, "cost": cost | times.get(run["method"].removesuffix(TS), {})}
 
 
 def cells(files: Sequence[dict[str, Any]]) -> dict[Cell, list[Run]]:
@@ -166,12 +195,13 @@ def table(found: Mapping[Cell, list[Run]], names: Sequence[str], chosen: Sequenc
         chosen: The methods.
     """
     columns, best, heads = [], set(), []
+    failed = at_chance(found, chosen)
     for name in names:
         by_method = {method: over_cells(found, method, name) for method in chosen}
         if not all(by_method.values()):
             continue
         heads.append(name)
-        cells_, row = column(by_method, name)
+        cells_, row = column(by_method, name, failed)
         columns.append(cells_)
         best.add((row, len(heads)))
     known = {name: each for name in COSTS if (each := costs(found, chosen, name))}
@@ -182,19 +212,31 @@ def table(found: Mapping[Cell, list[Run]], names: Sequence[str], chosen: Sequenc
     return Table(["method", *heads, *known], rows, best=frozenset(best))
 
 
-def column(by_method: Mapping[str, dict[int, float]], name: str) -> tuple[list[str], int]:
-    """The cells of a measure, and the row of the best."""
+def at_chance(found: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> set[str]:
+    """Methods that have learnt next to nothing, which can be calibrated all the same."""
+    failed = set()
+    for runs in found.values():
+        each = {m: values(runs, m, "accuracy") for m in chosen}
+        means = {m: statistics.fmean(own.values()) for m, own in each.items() if own}
+        failed |= {m for m, mean in means.items() if mean <= FAILED * max(means.values())}
+    return failed
+
+
+def column(
+    by_method: Mapping[str, dict[int, float]], name: str, failed: Collection[str] = ()
+) -> tuple[list[str], int]:
+    """The cells of a measure, and the row of the best among those that have not failed."""
     measure = name.removeprefix(SHIFTED)
     factor, digits = DIGITS[measure]
     means = {method: statistics.fmean(own.values()) for method, own in by_method.items()}
     sign = 1 if LOWER[measure] else -1
-    best = min(means, key=lambda method: sign * means[method])
+    best = min(means, key=lambda method: (method in failed, sign * means[method]))
     shown = []
     for method, own in by_method.items():
         width = half_width([*own.values()]) * factor
         text = f"{means[method] * factor:.{digits}f}"
         text += "" if width != width else f" ± {width:.{digits}f}"
-        near = method != best and is_within_noise(own, by_method[best])
+        near = method not in {best, *failed} and is_within_noise(own, by_method[best])
         shown.append(f"{text} {NEAR}" if near else text)
     return shown, list(by_method).index(best)
 
@@ -244,9 +286,11 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--costs", type=Path, help="folder of a run that was alone on the GPU")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    args.out.write_text(json.dumps(collect(args.folders), separators=(",", ":")) + "\n")
+    found = collect(args.folders, args.costs)
+    args.out.write_text(json.dumps(found, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

@@ -114,7 +114,10 @@ def test_runs_are_collected_with_settings_and_versions(found: dict[str, Any]) ->
 
 
 @pytest.mark.thorough
-def test_the_page_has_tables_ranks_and_advice(found: dict[str, Any], tmp_path: Path) -> None:
+def test_the_page_has_tables_ranks_and_advice(
+    found: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing_page, "FEWEST", 2)
     assert choosing_results.methods(choosing_results.cells([found])) == METHODS
     [(path, text)] = choosing_page.pages([found])
     assert path == "docs/choosing.md"

@@ -1,5 +1,6 @@
 """What the page on choosing a method says of fabricated results."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from babn_paper.method_comparison.method_catalogue import GROUPS, TS
 
 pytestmark = pytest.mark.thorough
 
-COST = {"training": 1.0, "passes": 1, "seconds": 1.0, "memory": 1e9, "lines": 3}
+COST = {"trainings": 1, "passes": 1, "memory": 1e9, "lines": 3}
 TASKS = {"clinc150": [], "sst2": ["restaurants"], "mrpc": ["QQP"], "snli": ["MNLI"]}
 METHODS = [m.name for group in ("post-hoc", "trained", "ensembles") for m in GROUPS[group]]
 ADAPTERS = [m.name for m in GROUPS["adapters"]]
@@ -35,7 +36,7 @@ def run(method: str, seed: int, shifts: list[str], gain: float, noise: float) ->
     }
     cost = dict(COST)
     if "ensemble" in method:
-        cost |= {"training": 5.0, "passes": 5}
+        cost |= {"trainings": 5, "passes": 5}
     elif "BABN" in method or "dropout" in method:
         cost |= {"passes": 20}
     measures = {name: {**part, "coverage": 0.85} for name in ["test", *shifts]}
@@ -92,7 +93,7 @@ def test_a_difference_within_the_noise_is_no_difference() -> None:
     assert first.startswith("Attention noise ranks first, but its lead is within the noise of seed")
     assert "significantly worse in 0 and better in 0 of 4 tasks" in text
     advice = section(text, "You can train once")
-    assert "**deterministic + TS** is within its noise at 1.0x the training and 1 pass." in advice
+    assert "**deterministic + TS** is within its noise with 1 trained model and 1 pass." in advice
 
 
 def test_ties_are_reported() -> None:
@@ -164,3 +165,35 @@ def test_models_from_scratch_have_a_verdict(winner: str, words: str) -> None:
     [text] = from_scratch_results.verdicts([found])
     assert f"the lowest NLL is that of **{winner} + TS** (0.36" in text
     assert f"the lowest {words} attention noise is" in text
+
+
+def test_a_method_at_chance_is_never_the_best() -> None:
+    found = fabricated({"ensemble": 0.1})
+    for task in found["tasks"].values():
+        for each in task["runs"]:
+            if each["method"].startswith("BABN as published"):
+                each["measures"] = {
+                    n: {**m, "accuracy": 0.3, "ECE": 0.0} for n, m in each["measures"].items()
+                }
+    cells = results.cells([found])
+    shown = results.table(cells, ["accuracy", "ECE"], results.methods(cells))
+    names = [shown.rows[row][0] for row, _ in shown.best]
+    assert names and not any(name.startswith("BABN as published") for name in names)
+
+
+def test_times_come_from_the_run_of_costs(tmp_path: Path) -> None:
+    def write(folder: Path, seed: int, method: str, seconds: float) -> None:
+        folder.mkdir(exist_ok=True)
+        cost = {**COST, "training": seconds, "seconds": seconds}
+        record = {"method": method, "seed": seed, "tried": 1, "cost": cost, "measures": {}}
+        (folder / f"{method}-{seed}.json").write_text(json.dumps(record))
+
+    for seed, seconds in ((0, 9.0), (1, 1.1)):
+        write(tmp_path / "costs", seed, "SNGP", seconds)
+    for method in ("SNGP", f"SNGP{TS}", "BAM"):
+        write(tmp_path / "runs", 0, method, 5.0)
+    about = {"task": "mrpc", "settings": {}, "model": "minilm", "versions": {}, "machine": "a GPU"}
+    (tmp_path / "runs" / "about.json").write_text(json.dumps(about))
+    runs = results.collect([tmp_path / "runs"], tmp_path / "costs")["tasks"]["mrpc"]["runs"]
+    times = {run["method"]: run["cost"].get("training") for run in runs}
+    assert times == {"BAM": None, "SNGP": 1.1, f"SNGP{TS}": 1.1}

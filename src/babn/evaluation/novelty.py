@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.errors import ConfigError, FormatError
+from babn.prediction.batches import device_of
 from babn.prediction.features import all_features
 from babn.tensor_files import read_tensors, write_tensors
 
@@ -62,7 +63,7 @@ class NoveltyDetector:
                 f"model has features of sizes {sizes}, and the detector was fitted to {own}. Pass "
                 "the model that it was fitted with."
             )
-        return _distances(found, self.training)
+        return _distances(found, self.training, device_of(model))
 
     def p_values(self, distance: Float[Tensor, "input"]) -> Float[Tensor, "input"]:
         r"""The share of development inputs that are at least as far away.
@@ -121,7 +122,8 @@ def fit_novelty(
     known = _features(model, training, tokenizer, batch_size, progress)
     held_out = _features(model, development, tokenizer, batch_size, progress)
     known = [F.normalize(x, dim=1) for x in known]
-    return NoveltyDetector(known, _distances(held_out, known).sort().values)
+    distances = _distances(held_out, known, device_of(model))
+    return NoveltyDetector(known, distances.sort().values)
 
 
 def _features(
@@ -137,10 +139,12 @@ def _features(
     return found
 
 
-def _distances(found: list[Tensor], known: list[Tensor]) -> Float[Tensor, "input"]:
-    """The mean over features of the distance to the nearest known example."""
+def _distances(
+    found: list[Tensor], known: list[Tensor], device: torch.device
+) -> Float[Tensor, "input"]:
+    """The mean over features of the distance to the nearest known example, on the CPU."""
     each = []
     for x, y in zip(found, known, strict=True):
-        parts = F.normalize(x, dim=1).split(ROWS)
-        each.append(torch.cat([1 - (part @ y.T).amax(1) for part in parts]))
-    return torch.stack(each).mean(0)
+        parts, transposed = F.normalize(x.to(device), dim=1).split(ROWS), y.to(device).T
+        each.append(torch.cat([1 - (part @ transposed).amax(1) for part in parts]))
+    return torch.stack(each).mean(0).cpu()
