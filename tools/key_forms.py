@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from babn.attention.inputs import Inputs
-from babn.kernels.sdpa import FORMS, best_form, softmax_attention
+from babn.kernels.sdpa import ALIGNED, FORMS, best_form, softmax_attention
 
 BATCHES = {128: 32, 512: 32, 2048: 4, 8192: 1}
 HEADS, DIM = 12, 64
@@ -37,6 +38,7 @@ def calls() -> Iterator[tuple[str, Call]]:
     yield "softmax", lambda inputs, log_e: softmax_attention(inputs)
     for name, form in FORMS.items():
         yield name, lambda inputs, log_e, form=form: form(inputs, log_e, 0.0)
+    yield "values", by_values
     if torch.cuda.is_available():
         yield "kernel", by_kernel
 
@@ -70,6 +72,20 @@ def by_kernel(inputs: Inputs, log_e: Tensor) -> Tensor:
         log_e = log_e.masked_fill(~inputs.mask, -torch.inf)
     result: Tensor = Kernel.apply(inputs.query, inputs.key, inputs.value, log_e, inputs.causal)
     return result
+
+
+def by_values(inputs: Inputs, log_e: Tensor) -> Tensor:
+    """Softmax attention of values times factors, divided by that of the factors.
+
+    Torch's fastest kernels need no bias for it, but values with eight more columns.
+    """
+    value = inputs.value
+    factors = log_e.exp().expand(*value.shape[:2], 1, -1).transpose(2, 3)
+    wide = torch.cat([value * factors, factors], -1).to(value.dtype)
+    wide = F.pad(wide, (0, -wide.shape[-1] % ALIGNED))
+    output = softmax_attention(replace(inputs, value=wide))
+    size = value.shape[-1]
+    return output[..., :size] / output[..., size : size + 1]
 
 
 def tune(lengths: list[int], device: torch.device) -> list[dict[str, Any]]:
