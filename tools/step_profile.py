@@ -13,13 +13,13 @@ import time
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from babn.benchmark.steps import Size, make_batch, make_model, training_step
+from babn.benchmark.steps import Form, Size, make_batch, make_model, training_step
 from babn.benchmark.suite import GPU, METHODS
 
 STEPS, SHOWN = 10, 15
 
 
-def show(method: str, form: str, length: int) -> None:
+def show(method: str, form: Form, length: int) -> None:
     """Profiles the steps of a method."""
     device, size = torch.device("cuda"), Size(length, GPU[length])
     step = training_step(
