@@ -53,9 +53,10 @@ NOTES = """Means over tasks, with 95 % intervals of a mean over seeds. Bold: the
 among methods that reach 60 % of the best accuracy. ≈: a paired t-test over seeds finds no
 difference from the best (p ≥ 0.05). Accuracy, ECE, AUROC and FPR95 are in per cent. Errors and
 "outside" examples are detected by the entropy of the prediction; "deterministic, distance" detects
-the latter by `babn.fit_novelty`. Set size is the mean number of classes in conformal sets, fitted
-to half of the test data and measured on the other half. "TS" is temperature scaling. Models are
-trained models, passes are forward passes for one prediction. Memory is that of predictions, in
+the latter by `babn.fit_novelty`, which was developed on the development data of CLINC150 and, with
+one seed, on this test of SST-2 (AG news). Set size is the mean number of classes in conformal sets,
+fitted to half of the test data and measured on the other half. "TS" is temperature scaling. Models
+are trained models, passes are forward passes for one prediction. Memory is that of predictions, in
 which samples are drawn as one batch, in units of the deterministic model. Training and seconds,
 where they are shown, are the times of all trainings and of predictions in the same units. Lines are
 what a user writes beside loading data and training; tried is the number of settings tried on
