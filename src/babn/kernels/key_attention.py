@@ -15,7 +15,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, float32_products, token_by_token
+from babn.kernels.launch import (
+    CACHED_LAUNCHES,
+    Launcher,
+    block,
+    float32_products,
+    token_by_token,
+    traceable,
+)
 from babn.kernels.tiles import tile_and_plane
 
 LOWEST = tl.constexpr(-1e30)
@@ -67,6 +74,7 @@ def attend_forward(
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """The output of a block of queries, and the logarithm of their normalisers to base 2."""
+    scale = tl.cast(scale, tl.float32)  # compilers pass floats in double precision
     tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -108,6 +116,7 @@ def attend_backward_keys(
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a block of keys with their values and log factors, over all their queries."""
+    scale, slope = tl.cast(scale, tl.float32), tl.cast(slope, tl.float32)
     key_heads = heads // groups
     tile, key_plane = tile_and_plane(m, BLOCK_N)
     batch, key_head = key_plane // key_heads, key_plane % key_heads
@@ -157,6 +166,7 @@ def attend_backward_queries(
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a block of queries over all their keys, and products of output and gradient."""
+    scale, slope = tl.cast(scale, tl.float32), tl.cast(slope, tl.float32)
     tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -197,7 +207,8 @@ launch_queries = Launcher(attend_backward_queries)
 
 def options_of(name: str, q: Tensor, m: int, causal: bool) -> dict[str, Any]:
     """Constants and compile options of a kernel; large heads and short texts get smaller tiles."""
-    return _options(name, q.shape[2], m, q.shape[-1], q.element_size(), causal, float32_products())
+    choose = traceable(_options)
+    return choose(name, q.shape[2], m, q.shape[-1], q.element_size(), causal, float32_products())
 
 
 @lru_cache(CACHED_LAUNCHES)

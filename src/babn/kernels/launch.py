@@ -185,6 +185,11 @@ LARGE_HEAD = 1024
 """Bytes of a head from which on tiles are smaller, to fit the shared memory of small GPUs."""
 
 
+def traceable(cached: Any) -> Any:
+    """A cached function without its cache, of which compilers would warn, while they trace it."""
+    return cached.__wrapped__ if torch.compiler.is_compiling() else cached
+
+
 def ceil_div(count: int, size: int) -> int:
     """How many blocks of a size hold so many numbers; faster than `triton.cdiv` on the host."""
     return -(-count // size)
@@ -306,6 +311,9 @@ class Launcher:
         numbers: tuple[Any, ...], **options: Any,
     ) -> None:  # fmt: skip
         """Arguments in the kernel's order; `options` are its constants and compile options."""
+        if torch.compiler.is_compiling():
+            self.kernel[grid](*tensors, *numbers, **options)
+            return
         device = _device(tensors[0])
         if device.type != "cuda":  # through the interpreter
             self.kernel[grid](*tensors, *numbers, **options)
