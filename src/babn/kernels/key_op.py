@@ -33,8 +33,10 @@ class Call(NamedTuple):
 class KeyAttention(torch.autograd.Function):
     """Output of a call, and the numbers of its variables that `KeyKL` takes.
 
-    Takes queries, keys, values, uniform numbers, the keys that are seen, the log shapes and typical
-    energies of all layers, the weights of the prior's MLP, and what the call does.
+    The output has the shape (batch, query, head, size). Its gradient is contiguous then, and
+    compilers, which make gradients contiguous, need no copy. Takes queries, keys, values, uniform
+    numbers, the keys that are seen, the log shapes and typical energies of all layers, the weights
+    of the prior's MLP, and what the call does.
     """
 
     @staticmethod
@@ -58,21 +60,21 @@ class KeyAttention(torch.autograd.Function):
         """Gradients of queries, keys, values and parameters."""
         q, k, v, u, seen, log_shape, *network, out, numbers, bias, lse, stats = ctx.saved_tensors
         own, scale, causal, noise = ctx.call
-        dout = dout if dout.stride(-1) == 1 else dout.contiguous()
+        dout = dout.contiguous()
         dnumbers = dnumbers if dnumbers[0].is_contiguous() else dnumbers.contiguous()
         dq, dk, dv, dbias = attend_backward(q, k, v, bias, out, lse, dout, scale, causal)
         parts = draw_backward_into(
             dk, k, u, seen, log_shape, own, Network(*network), numbers, stats, dbias, dnumbers,
             noise,
         )  # fmt: skip
-        total = parts.sum(0)
-        dshape = torch.zeros_like(log_shape)
-        dshape[own] = total[0]
+        dshape = total = parts.sum(0)
         gradients: list[Tensor | None] = [None] * 4
         if noise.with_kl:
             w1, b1, w2, b2 = network
             sizes = [1, b2.numel(), b1.numel(), w2.numel(), w1.numel()]
-            _, db2, db1, dw2, dw1 = total.split(sizes)
+            dshape, db2, db1, dw2, dw1 = total.split(sizes)
             found = dw1.view_as(w1), db1, dw2.view_as(w2), db2
             gradients = [d.to(x.dtype) for d, x in zip(found, network, strict=True)]
+        around = own, len(log_shape) - own - 1
+        dshape = torch.constant_pad_nd(dshape.to(log_shape.dtype), around)
         return dq, dk, dv, None, None, dshape, None, *gradients, None
