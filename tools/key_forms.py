@@ -48,7 +48,7 @@ class Kernel(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, log_e: Tensor, causal: bool) -> Tensor:
-        """The output."""
+        """The output of each example, query and head."""
         from babn.kernels.key_attention import attend
 
         bias = (log_e / math.log(2)).squeeze(2)
@@ -62,7 +62,9 @@ class Kernel(torch.autograd.Function):
         """Gradients of queries, keys, values and log factors."""
         from babn.kernels.key_attention import attend_backward
 
-        dq, dk, dv, dbias = attend_backward(*ctx.saved_tensors, dout, DIM**-0.5, ctx.causal)
+        dq, dk, dv, dbias = attend_backward(
+            *ctx.saved_tensors, dout.contiguous(), DIM**-0.5, ctx.causal
+        )
         return dq, dk, dv, dbias.unsqueeze(2), None
 
 
@@ -71,7 +73,7 @@ def by_kernel(inputs: Inputs, log_e: Tensor) -> Tensor:
     if inputs.mask is not None:
         log_e = log_e.masked_fill(~inputs.mask, -torch.inf)
     result: Tensor = Kernel.apply(inputs.query, inputs.key, inputs.value, log_e, inputs.causal)
-    return result
+    return result.transpose(1, 2)
 
 
 def by_values(inputs: Inputs, log_e: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from triton.runtime.errors import OutOfResources
 
 from babn.kernels import launch
 from babn.kernels.heads import states_over_heads
-from babn.kernels.key_op import key_attention
 from babn.kernels.launch import VERSION, Launcher, fitted
 from babn.kernels.op import pair_attention, pair_attention_backward
 
@@ -45,7 +44,7 @@ def test_what_does_not_fit_at_all_is_an_error() -> None:
 
 def test_operators_are_named_after_their_version() -> None:
     """Compilers keep graphs by operators' names, and with them the sizes of results."""
-    for each in (pair_attention, pair_attention_backward, states_over_heads, key_attention):
+    for each in (pair_attention, pair_attention_backward, states_over_heads):
         assert str(each.compiled) == f"babn.{each.function.__name__}_v{VERSION}.default"
 
 

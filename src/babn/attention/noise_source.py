@@ -77,6 +77,8 @@ class NoiseSource:
 
     def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Uniform numbers between 0 and 1 with the shape of `like`."""
+        if self.seeds is None:  # compilers have a kernel for this, and copies around `uniform_`
+            return torch.rand_like(like, memory_format=torch.contiguous_format)
         return filled(like, self._on(like.device), lambda x, g: x.uniform_(generator=g))
 
     def draw_seeds(self, device: torch.device) -> Int[Tensor, " block"]:

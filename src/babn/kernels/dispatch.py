@@ -243,6 +243,7 @@ def attend_by_keys(
         method.energies, inner.weight, inner.bias, outer.weight, outer.bias,
         Call(own, inputs.scale, inputs.causal, noise),
     )  # fmt: skip
+    output = output.transpose(1, 2)
     if not request.with_kl:
         return output, None
     if (groups := heads // k.shape[1]) > 1:

@@ -15,7 +15,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, float32_products, token_by_token
+from babn.kernels.launch import (
+    CACHED_LAUNCHES,
+    Launcher,
+    block,
+    float32_products,
+    token_by_token,
+    traceable,
+)
 from babn.kernels.tiles import tile_and_plane
 
 LOWEST = tl.constexpr(-1e30)
@@ -67,6 +74,7 @@ def attend_forward(
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """The output of a block of queries, and the logarithm of their normalisers to base 2."""
+    scale = tl.cast(scale, tl.float32)  # compilers pass floats in double precision
     tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -103,11 +111,12 @@ def attend_forward(
 @triton.jit
 def attend_backward_keys(
     Q, K, V, BIAS, LSE, DELTA, DOUT, DK, DV, DBIAS, q_batch, q_head, q_row, k_batch, k_head, k_row,
-    v_batch, v_head, v_row, dout_batch, dout_head, dout_row, heads, groups, n, m, scale, slope,
+    v_batch, v_head, v_row, heads, groups, n, m, scale, slope,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a block of keys with their values and log factors, over all their queries."""
+    scale, slope = tl.cast(scale, tl.float32), tl.cast(slope, tl.float32)
     key_heads = heads // groups
     tile, key_plane = tile_and_plane(m, BLOCK_N)
     batch, key_head = key_plane // key_heads, key_plane % key_heads
@@ -121,10 +130,8 @@ def attend_backward_keys(
     for group in range(groups):
         head = key_head * groups + group
         plane = (batch * heads + head).to(tl.int64)
-        QH, DOUTH = (
-            _at(Q, q_batch, q_head, batch, head),
-            _at(DOUT, dout_batch, dout_head, batch, head),
-        )
+        QH = _at(Q, q_batch, q_head, batch, head)
+        DOUTH = _token_by_token(DOUT, batch, head, heads, n, HEAD_DIM)
         bias = tl.load(BIAS + plane * m + keys, mask=keys < m, other=float("-inf"))
         dbias = tl.zeros([BLOCK_N], tl.float32)
         for start in range(first, n, BLOCK_M):
@@ -135,7 +142,7 @@ def attend_backward_keys(
             p = tl.exp2(s - lse[None, :])
             if CAUSAL:
                 p = tl.where(rows[None, :] >= keys[:, None], p, 0.0)
-            dout = _load(DOUTH, rows, columns, dout_row, n, HEAD_DIM, EVEN_M)
+            dout = _load(DOUTH, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
             dv = tl.dot(p.to(dout.dtype), dout, dv, input_precision=PRECISION)
             delta = tl.load(DELTA + plane * n + rows, mask=rows < n, other=0.0)
             dp = tl.dot(v, tl.trans(dout), input_precision=PRECISION)
@@ -152,11 +159,12 @@ def attend_backward_keys(
 @triton.jit
 def attend_backward_queries(
     Q, K, V, BIAS, LSE, OUT, DOUT, DQ, DELTA, q_batch, q_head, q_row, k_batch, k_head, k_row,
-    v_batch, v_head, v_row, dout_batch, dout_head, dout_row, heads, groups, n, m, scale, slope,
+    v_batch, v_head, v_row, heads, groups, n, m, scale, slope,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a block of queries over all their keys, and products of output and gradient."""
+    scale, slope = tl.cast(scale, tl.float32), tl.cast(slope, tl.float32)
     tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -165,8 +173,8 @@ def attend_backward_queries(
     V = _at(V, v_batch, v_head, batch, head // groups)
     BIAS += plane.to(tl.int64) * m
     q = _load(_at(Q, q_batch, q_head, batch, head), rows, columns, q_row, n, HEAD_DIM, EVEN_M)
-    DOUT = _at(DOUT, dout_batch, dout_head, batch, head)
-    dout = _load(DOUT, rows, columns, dout_row, n, HEAD_DIM, EVEN_M)
+    DOUT = _token_by_token(DOUT, batch, head, heads, n, HEAD_DIM)
+    dout = _load(DOUT, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
     OUT = _token_by_token(OUT, batch, head, heads, n, HEAD_DIM)
     out = _load(OUT, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
     delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
@@ -197,7 +205,8 @@ launch_queries = Launcher(attend_backward_queries)
 
 def options_of(name: str, q: Tensor, m: int, causal: bool) -> dict[str, Any]:
     """Constants and compile options of a kernel; large heads and short texts get smaller tiles."""
-    return _options(name, q.shape[2], m, q.shape[-1], q.element_size(), causal, float32_products())
+    choose = traceable(_options)
+    return choose(name, q.shape[2], m, q.shape[-1], q.element_size(), causal, float32_products())
 
 
 @lru_cache(CACHED_LAUNCHES)
@@ -227,7 +236,7 @@ def _options(
 def attend(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """The output of a call, and the logarithms of its normalisers.
+    """The output of a call for each example, query and head, and the logarithms of normalisers.
 
     Args:
         q: Queries, whose last axis is contiguous, as that of keys and values.
@@ -237,9 +246,9 @@ def attend(
         scale: Factor of the dot products.
         causal: Whether a query sees only keys up to its own index.
     """
-    batch, heads, n, _ = q.shape
+    batch, heads, n, size = q.shape
     m = k.shape[2]
-    out = token_by_token(q)
+    out = q.new_empty(batch, n, heads, size)
     lse = bias.new_empty(batch, heads, n)
     options = options_of("forward", q, m, causal)
     launch_forward(
@@ -255,13 +264,16 @@ def attend_backward(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor, out: Tensor, lse: Tensor, dout: Tensor,
     scale: float, causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of queries, keys, values, and natural log factors."""
+    """Gradients of queries, keys, values, and natural log factors.
+
+    The output and its gradient are contiguous, as `attend` returns the output.
+    """
     batch, heads, n, _ = q.shape
     key_heads, m = k.shape[1], k.shape[2]
     delta, dbias = torch.empty_like(lse), torch.empty_like(bias)
     dq, dk, dv = token_by_token(q), token_by_token(k), token_by_token(v)
     numbers = (
-        *_strides(q, k, v, dout), heads, heads // key_heads, n, m, scale / math.log(2), scale,
+        *_strides(q, k, v), heads, heads // key_heads, n, m, scale / math.log(2), scale,
     )  # fmt: skip
     options = options_of("queries", q, m, causal)
     launch_queries(

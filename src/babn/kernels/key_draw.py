@@ -14,7 +14,14 @@ import triton.language as tl
 from torch import Tensor
 
 from babn.attention import keys as reference
-from babn.kernels.launch import CACHED_LAUNCHES, Launcher, block, ceil_div, float32_products
+from babn.kernels.launch import (
+    CACHED_LAUNCHES,
+    Launcher,
+    block,
+    ceil_div,
+    float32_products,
+    traceable,
+)
 from babn.kernels.special import (
     LARGEST_NOISE,
     LN2,
@@ -153,6 +160,7 @@ def draw_forward(
     NUMBERS gets their scales, and for the KL also locations and logits; STATS the mean key, the
     mean energy and the number of keys.
     """
+    rho, level = tl.cast(rho, tl.float32), tl.cast(level, tl.float32)
     plane = tl.program_id(0).to(tl.int64)
     batch, head = plane // key_heads, plane % key_heads
     K += batch * k_batch + head * k_head
@@ -244,9 +252,8 @@ class DrawSettings(NamedTuple):
 def options_of(key: Tensor, network: Network, masked: bool, noise: DrawSettings) -> dict[str, Any]:
     """Constants and compile options."""
     hidden, size = network.w1.shape
-    return _options(
-        key.shape[2], size, key.element_size(), hidden, masked, noise, float32_products()
-    )
+    choose = traceable(_options)
+    return choose(key.shape[2], size, key.element_size(), hidden, masked, noise, float32_products())
 
 
 @lru_cache(CACHED_LAUNCHES)

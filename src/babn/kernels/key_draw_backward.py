@@ -87,6 +87,7 @@ def sum_slopes(
     HAS_OWN_MOMENT: tl.constexpr,
 ):  # fmt: skip
     """Stores the sums of slopes of a share of the keys."""
+    level = tl.cast(level, tl.float32)
     plane = tl.program_id(0).to(tl.int64)
     columns, begin = tl.arange(0, BLOCK_D), tl.program_id(1) * SHARE
     slopes, drift = slopes_of_range(
@@ -114,6 +115,7 @@ def draw_backward(
 
     The gradient through the mean key is `drift`, that through the mean energy `common`.
     """
+    rho, level = tl.cast(rho, tl.float32), tl.cast(level, tl.float32)
     plane = tl.program_id(0).to(tl.int64)
     batch, head = plane // key_heads, plane % key_heads
     K += batch * k_batch + head * k_head

@@ -185,6 +185,11 @@ LARGE_HEAD = 1024
 """Bytes of a head from which on tiles are smaller, to fit the shared memory of small GPUs."""
 
 
+def traceable(cached: Any) -> Any:
+    """A cached function without its cache, of which compilers would warn, while they trace it."""
+    return cached.__wrapped__ if torch.compiler.is_compiling() else cached
+
+
 def ceil_div(count: int, size: int) -> int:
     """How many blocks of a size hold so many numbers; faster than `triton.cdiv` on the host."""
     return -(-count // size)
@@ -282,6 +287,8 @@ def token_by_token(x: Tensor, tokens: int | None = None, size: int | None = None
     """
     batch, heads, rows, width = x.shape
     rows, width = rows if tokens is None else tokens, width if size is None else size
+    if torch.compiler.is_compiling():  # merges equal calls of `new_empty_strided` into one tensor
+        return x.new_empty(batch, rows, heads, width).transpose(1, 2)
     strides = rows * heads * width, width, heads * width, 1
     return x.new_empty_strided((batch, heads, rows, width), strides)
 
@@ -306,6 +313,9 @@ class Launcher:
         numbers: tuple[Any, ...], **options: Any,
     ) -> None:  # fmt: skip
         """Arguments in the kernel's order; `options` are its constants and compile options."""
+        if torch.compiler.is_compiling():
+            self.kernel[grid](*tensors, *numbers, **options)
+            return
         device = _device(tensors[0])
         if device.type != "cuda":  # through the interpreter
             self.kernel[grid](*tensors, *numbers, **options)
