@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install
 # Errors only: pip's notes would bury them.
 QUIET := -qq --disable-pip-version-check
+CONSTRAINTS := constraints.txt
 INSTALLED := $(VENV)/.installed
 MINILM := $(VENV)/.minilm
 CACHES := .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -19,7 +20,7 @@ install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for more r
 test test-all test-slow test-browser test-attacks: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-all test-slow test-gpu test-browser test-attacks fuzz reliability soak lint types format bench docs pages lines site dist clean help
+.PHONY: demo test test-all test-oldest test-slow test-gpu test-browser test-attacks fuzz reliability soak lint types format bench docs pages lines site dist clean help
 
 demo: $(INSTALLED) $(MINILM)  ## convert a pretrained model, train it, and show what it is unsure of
 	$(BIN)/babn demo
@@ -30,8 +31,11 @@ test: $(INSTALLED)  ## run the tests, about 5 minutes; PYTEST_ARGS="-k weibull" 
 test-all: $(INSTALLED)  ## run the thorough tests, which `make test` leaves out
 	$(BIN)/pytest -m "thorough and not slow and not gpu and not browser and not attacks" $(PYTEST_ARGS)
 
+test-oldest:  ## run the tests with the lower bounds of pyproject.toml, in build/oldest
+	@$(MAKE) test VENV=build/oldest CONSTRAINTS=constraints-oldest.txt
+
 test-slow: $(INSTALLED)  ## run the slow tests
-	@$(call install,-c constraints.txt -e '.[ray]' -e '.[quantised]' lightning)
+	@$(call install,-c $(CONSTRAINTS) -e '.[ray]' -e '.[quantised]' lightning)
 	@# Not its dependency torchvision, which only its examples import.
 	@$(call install,--no-deps laplace-torch==0.3 asdfghjkl==0.1a5 asdl==0.1.5 backpack-for-pytorch==1.7.1 curvlinops-for-pytorch==3.0.1 einconv==0.1.0 einops==0.8.2 linear-operator==0.6.1 opt-einsum==3.4.0 unfoldnd==0.2.3)
 	$(BIN)/pytest -m slow $(PYTEST_ARGS)
@@ -40,11 +44,11 @@ test-gpu: $(INSTALLED)  ## run the kernels' tests on a CUDA device
 	$(BIN)/pytest tests/kernels -m "not slow" $(PYTEST_ARGS)
 
 test-browser: $(INSTALLED)  ## drive the viewer's page in Chromium, which must be installed
-	@$(call install,-c constraints.txt playwright)
+	@$(call install,-c $(CONSTRAINTS) playwright)
 	$(BIN)/pytest -m browser $(PYTEST_ARGS)
 
 test-attacks: $(INSTALLED)  ## run TextAttack's recipes on tiny models
-	@$(call install,-c constraints.txt -e '.[attacks]')
+	@$(call install,-c $(CONSTRAINTS) -e '.[attacks]')
 	@$(call install,--no-deps textattack==0.3.11)
 	$(BIN)/pytest -m attacks $(PYTEST_ARGS)
 
@@ -100,15 +104,15 @@ test test-all test-slow docs fuzz reliability soak: export OMP_NUM_THREADS := 1
 
 # The stamp is written last, so an install that failed is tried again. torch goes before
 # whatever depends on it, so that nothing else settles which build is fetched.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@rm -f $@
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		$(call or_stop,babn needs Python 3.11 or newer; name one with PYTHON=/path/to/python3)
 	@echo "setting up $(VENV), a few minutes the first time"
 	@$(PYTHON) -m venv $(VENV) $(call or_stop,cannot create $(VENV); is the venv module installed?)
 	@$(call install,--upgrade pip)
-	@$(call install,-c constraints.txt torch)
-	@$(call install,-c constraints.txt -e '.[dev]')
+	@$(call install,-c $(CONSTRAINTS) torch)
+	@$(call install,-c $(CONSTRAINTS) -e '.[dev]')
 	@touch $@
 
 # The demo makes do without it, so a failure here is only told.

@@ -105,7 +105,7 @@ class _ArrayUnpickler(pickle.Unpickler):
             ("numpy.core", "_reconstruct"),
             ("numpy._core", "_reconstruct"),
         }:
-            return np._core.multiarray._reconstruct
+            return np.empty(0).__reduce__()[0]
         if module == "numpy" and name in ("ndarray", "dtype"):
             return getattr(np, name)
         raise pickle.UnpicklingError(f"{module}.{name} does not belong in a file of images.")

@@ -63,10 +63,11 @@ def attention(
     """The attention function that converted models dispatch to.
 
     With `like_sdpa` modules without a mask are causal by default, as in transformers' SDPA, and
-    layers that are not converted use that.
+    layers that are not converted use that. SDPA also ignores `softcap`: Gemma 2 dispatches to it in
+    some releases of transformers, while later ones have it dispatch to eager attention.
     """
     check_keywords(module, kwargs)
-    if like_sdpa and softcap is None and keeps_own_attention(module):
+    if like_sdpa and keeps_own_attention(module):
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         kwargs |= {"is_causal": is_causal, "position_bias": position_bias}
@@ -86,7 +87,7 @@ def attention(
         mask=mask,
         bias=bias,
         causal=bool(causal) and attention_mask is None and query.shape[2] > 1,
-        softcap=softcap,
+        softcap=None if like_sdpa else softcap,
         dropout=dropout if module.training else 0.0,
         windowed=sliding_window is not None,
     )

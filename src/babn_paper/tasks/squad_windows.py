@@ -160,16 +160,14 @@ class _Windows:
             training: Whether to return answer positions instead of offsets.
         """
         found = self._tokenized(questions)
-        owner = np.array(found["overflow_to_sample_mapping"])
-        lengths = np.array([len(row) for row in found["input_ids"]])
-        total = int(lengths.sum())
+        places, lengths, owner = self._split(found)
         columns = {
-            name: np.fromiter(chain.from_iterable(found[name]), dtype, total)
+            name: _flat(found[name], dtype)[places]
             for name, dtype in TYPES.items()
             if name in found
         }
         columns |= {"lengths": lengths, "question": owner + first}
-        starts, ends = self._context_offsets(found, total)
+        starts, ends = (each[places] for each in _context_offsets(found))
         if training:
             return columns | _positions(questions, owner, lengths, starts, ends)
         return columns | dict(zip(OFFSETS, (starts, ends), strict=True))
@@ -178,13 +176,42 @@ class _Windows:
         return self.tokenizer(
             self._cut([question.text for question in questions]),
             [question.context for question in questions],
-            truncation="only_second",
-            max_length=self.max_length,
-            stride=self.overlap,
-            return_overflowing_tokens=True,
             return_offsets_mapping=True,
             return_attention_mask=True,
+            verbose=False,  # no warning of rows longer than the model allows
         )
+
+    def _split(self, found: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the places of the windows' tokens, the windows' lengths, and their questions.
+
+        Places count through all rows. `return_overflowing_tokens` is not used: tokenizers 0.23.1
+        and 0.23.2 drop all windows after the second.
+        """
+        windows: list[np.ndarray] = []
+        owner: list[int] = []
+        before = 0
+        for i, encoding in enumerate(found.encodings):
+            row = np.arange(before, before + len(encoding))
+            mine = self._windows(row, np.array(encoding.sequence_ids, dtype=object) == 1)
+            windows += mine
+            owner += [i] * len(mine)
+            before += len(encoding)
+        lengths = np.array([len(window) for window in windows])
+        return np.concatenate(windows), lengths, np.array(owner)
+
+    def _windows(self, row: np.ndarray, in_context: np.ndarray) -> list[np.ndarray]:
+        """Splits a row; each window has all tokens outside the context."""
+        if len(row) <= self.max_length:
+            return [row]
+        first, count = int(in_context.argmax()), int(in_context.sum())
+        head, context, tail = np.split(row, [first, first + count])
+        size = self.max_length - len(head) - len(tail)
+        # A question cut within a character of several tokens is a little longer than planned.
+        overlap = min(self.overlap, size - 1)
+        return [
+            np.concatenate([head, context[start : start + size], tail])
+            for start in range(0, count - overlap, size - overlap)
+        ]
 
     def _cut(self, texts: list[str]) -> list[str]:
         """Truncates questions to the maximum number of tokens."""
@@ -201,14 +228,17 @@ class _Windows:
             for text, places in zip(texts, offsets, strict=True)
         ]
 
-    @staticmethod
-    def _context_offsets(found: Any, total: int) -> tuple[np.ndarray, np.ndarray]:
-        sequences = (each.sequence_ids for each in found.encodings)
-        outside = np.array(list(chain.from_iterable(sequences)), dtype=object) != 1
-        characters = chain.from_iterable(chain.from_iterable(found["offset_mapping"]))
-        offsets = np.fromiter(characters, "i4", 2 * total).reshape(-1, 2)
-        offsets[outside] = -1
-        return offsets[:, 0].copy(), offsets[:, 1].copy()
+
+def _flat(rows: Any, dtype: str) -> np.ndarray:
+    return np.fromiter(chain.from_iterable(rows), dtype, sum(map(len, rows)))
+
+
+def _context_offsets(found: Any) -> tuple[np.ndarray, np.ndarray]:
+    sequences = (each.sequence_ids for each in found.encodings)
+    outside = np.array(list(chain.from_iterable(sequences)), dtype=object) != 1
+    offsets = _flat(list(chain.from_iterable(found["offset_mapping"])), "i4").reshape(-1, 2)
+    offsets[outside] = -1
+    return offsets[:, 0], offsets[:, 1]
 
 
 def _positions(

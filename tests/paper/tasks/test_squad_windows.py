@@ -78,6 +78,15 @@ def test_every_token_of_a_paragraph_is_in_a_window() -> None:
     assert int(test.lengths.max()) == 64
 
 
+def test_short_windows_after_a_question_cut_within_a_character_cover_the_paragraph() -> None:
+    # The cut falls on the first byte of an emoji, and all four come back.
+    question = ask("the bell rings " * 20, "bell", text="?!?!?🔔🔔")
+    starts = side(encode([question], byte_pairs(), 16, False), "context_starts")
+    seen = {place for row in starts for place in row}
+    assert {i for i, letter in enumerate(question.context.strip()) if letter == "b"} - seen == set()
+    assert all(len(row) <= 16 for row in starts)
+
+
 def test_neighbouring_windows_share_tokens() -> None:
     context = " ".join(f"the bell {i % 7}" for i in range(400))
     starts = side(encode([ask(context, "the")], words(), 384, False), "context_starts")
