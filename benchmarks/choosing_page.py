@@ -323,7 +323,8 @@ def tables(found: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"### {each['model']}, {cell[1]}"
             if cell not in cells:
                 yield INCOMPLETE
-            yield results.table(own, ALL_MEASURES, results.methods(own)).markdown()
+            alone = len(cells) < 2 or cell not in cells
+            yield results.table(own, ALL_MEASURES, results.methods(own), alone).markdown()
             if cell[1] == "clinc150":
                 yield PUBLISHED
 

@@ -186,13 +186,19 @@ def is_within_noise(own: Mapping[int, float], best: Mapping[int, float]) -> bool
     return not p_value < LEVEL
 
 
-def table(found: Mapping[Cell, list[Run]], names: Sequence[str], chosen: Sequence[str]) -> Table:
+def table(
+    found: Mapping[Cell, list[Run]],
+    names: Sequence[str],
+    chosen: Sequence[str],
+    with_costs: bool = True,
+) -> Table:
     """Means over cells with intervals over seeds, and costs.
 
     Args:
         found: Runs by cell.
         names: The measures.
         chosen: The methods.
+        with_costs: Whether there are columns of costs.
     """
     columns, best, heads = [], set(), []
     failed = at_chance(found, chosen)
@@ -204,7 +210,8 @@ def table(found: Mapping[Cell, list[Run]], names: Sequence[str], chosen: Sequenc
         cells_, row = column(by_method, name, failed)
         columns.append(cells_)
         best.add((row, len(heads)))
-    known = {name: each for name in COSTS if (each := costs(found, chosen, name))}
+    priced = COSTS if with_costs else ()
+    known = {name: each for name in priced if (each := costs(found, chosen, name))}
     for name, each in known.items():
         unit = "x" if name in ("training", *RELATIVE) else ""
         columns.append([f"{x:.1f}{unit}" if unit else f"{x:.0f}" for x in each])
