@@ -243,7 +243,8 @@ def column(
         width = half_width([*own.values()]) * factor
         text = f"{means[method] * factor:.{digits}f}"
         text += "" if width != width else f" ± {width:.{digits}f}"
-        near = method not in {best, *failed} and is_within_noise(own, by_method[best])
+        complete = own.keys() >= by_method[best].keys()  # with fewer seeds little is significant
+        near = complete and method not in {best, *failed} and is_within_noise(own, by_method[best])
         shown.append(f"{text} {NEAR}" if near else text)
     return shown, list(by_method).index(best)
 
