@@ -57,10 +57,12 @@ the latter by `babn.fit_novelty`, which was developed on the development data of
 one seed, on this test of SST-2 (AG news). Set size is the mean number of classes in conformal sets,
 fitted to half of the test data and measured on the other half. "TS" is temperature scaling. Models
 are trained models, passes are forward passes for one prediction. Memory is that of predictions, in
-which samples are drawn as one batch, in units of the deterministic model. Training and seconds,
-where they are shown, are the times of all trainings and of predictions in the same units. Lines are
-what a user writes beside loading data and training; tried is the number of settings tried on
-development data."""
+which samples are drawn as one batch, in units of the deterministic model. Lines are what a user
+writes beside loading data and training; tried is the number of settings tried on development
+data."""
+
+TIMED = """Training and seconds are the times of all trainings and of predictions, in units of the
+deterministic model, measured with nothing else on the GPU."""
 
 LONG = """## Your texts are long
 
@@ -78,8 +80,8 @@ any method here."""
 INTRODUCTION = """Attention noise is what this library adds to a model (BABN, and BAM before it);
 "deterministic, distance" is its [detector of novelty](uncertainty.md#inputs-of-another-kind), which
 needs no noise. Every method was fitted to the same data with the same encoder, and chose its
-settings on development data. "minilm" is all-MiniLM-L6-v2. [`babn
-compare-methods`](own_data.md#comparing-methods) does the same on your own texts."""
+settings on development data. "minilm" is all-MiniLM-L6-v2.
+[`babn compare-methods`](own_data.md#comparing-methods) does the same on your own texts."""
 
 RANKS = """Mean ranks of methods with temperature scaling over models and tasks, each by its mean
 over seeds. Bars join methods whose mean ranks differ by less than the critical difference of the
@@ -120,6 +122,7 @@ def page(found: Sequence[dict[str, Any]]) -> str:
         guarantee(cells),
         "## All methods",
         NOTES,
+        *([TIMED] if results.costs(cells, ["deterministic"], "training") else []),
         *tables(found),
         *from_scratch_results.sections(),
         *diagrams(cells),

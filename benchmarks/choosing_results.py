@@ -201,7 +201,7 @@ def table(
         with_costs: Whether there are columns of costs.
     """
     columns, best, heads = [], set(), []
-    failed = at_chance(found, chosen)
+    failed = failed_methods(found, chosen)
     for name in names:
         by_method = {method: over_cells(found, method, name) for method in chosen}
         if not all(by_method.values()):
@@ -219,7 +219,7 @@ def table(
     return Table(["method", *heads, *known], rows, best=frozenset(best))
 
 
-def at_chance(found: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> set[str]:
+def failed_methods(found: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> set[str]:
     """Methods that have learnt next to nothing, which can be calibrated all the same."""
     failed = set()
     for runs in found.values():

@@ -195,6 +195,7 @@ def of_compiled_model() -> list[Tensor]:
     import_module("babn.kernels.key_op")
     os.environ["TRITON_INTERPRET"] = "1"
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as interpreter:
+        # Starts the process while the variable is set. Modules cannot be returned.
         interpreter.submit(import_module, "babn.kernels.key_op").exception()
         del os.environ["TRITON_INTERPRET"]
         compiler = partial(run_graph, interpreter)
