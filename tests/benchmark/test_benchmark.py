@@ -25,7 +25,7 @@ from babn.benchmark.steps import (
     training_step,
 )
 from babn.benchmark.suite import Plan, Row
-from babn.benchmark.timing import Cost, Kernel, measure, measure_in_turns
+from babn.benchmark.timing import Cost, Kernel, cost_of, measure_in_turns, seconds_of
 from babn.cli._app import app
 from babn.cli.bench import bench
 from babn.errors import BabnError
@@ -40,7 +40,10 @@ def row(name: str, form: str, seconds: float | None, memory: int | None = None) 
 
 
 def test_measured_time_is_the_time_a_step_takes() -> None:
-    cost = measure(lambda: time.sleep(0.02), CPU, repeats=3)
+    def step() -> None:
+        time.sleep(0.02)
+
+    cost = cost_of(seconds_of(step, CPU, repeats=3), step, CPU)
     assert 0.02 <= cost.seconds < 0.2 and cost.memory is None
 
 

@@ -3,12 +3,13 @@
 import os
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 
-from babn.benchmark.gpu_processes import MakeStep, measured
-from babn.benchmark.timing import Step
+from babn.benchmark.gpu_processes import ROUNDS, MakeStep, measured
+from babn.benchmark.timing import WARM_UP, Step
 from babn.errors import BabnError
 from interruptions import told_after_ctrl_c
 
@@ -19,6 +20,14 @@ CPU = torch.device("cpu")
 
 def sleeper(seconds: float, device: torch.device) -> Step:
     return partial(time.sleep, seconds)
+
+
+def writer(path: Path, letter: str, device: torch.device) -> Step:
+    def step() -> None:
+        with path.open("a") as file:
+            file.write(letter)
+
+    return step
 
 
 def too_large(device: torch.device) -> Step:
@@ -43,6 +52,13 @@ def test_costs_come_in_order_and_what_does_not_fit_has_none() -> None:
     *missing, slow = measured(makers, CPU, 3, said.append)
     assert missing == [None, None] and slow is not None and 0.05 <= slow.seconds < 0.5
     assert said[0] == "compiling on all cores, 0 of 3 done"
+
+
+def test_processes_are_timed_in_turns(tmp_path: Path) -> None:
+    path = tmp_path / "steps"
+    first, second = measured([partial(writer, path, letter) for letter in "ab"], CPU, 8)
+    assert first is not None and second is not None
+    assert path.read_text()[2 * WARM_UP :] == ("aaa" + "bbb") * ROUNDS
 
 
 @pytest.mark.parametrize(("maker", "code"), [(killed, 9), (broken, 1)])

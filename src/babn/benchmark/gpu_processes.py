@@ -1,7 +1,9 @@
 """Measures candidates on a GPU, each in its own process, which all compile at the same time.
 
 Compilation takes a minute or two for each model on one core. All processes compile and warm up in
-parallel; then they are measured one after the other, while the others wait without using the GPU.
+parallel. Then they are timed in turns, in several rounds and on the same cores, while the others
+wait without using the GPU: short steps are bound by the CPU, whose speed varies between cores and
+with other load.
 """
 
 import os
@@ -14,13 +16,20 @@ from typing import Any
 
 import torch
 
-from babn.benchmark.timing import Cost, Step, measure, warm_up
+from babn.benchmark.timing import Cost, Step, cost_of, seconds_of, warm_up
 from babn.errors import BabnError, is_out_of_memory
 from babn.interrupts import sigint_blocked
 
 MakeStep = Callable[[torch.device], Step]
 
 READY = "ready"
+
+ROUNDS = 4
+"""Rounds in which the repetitions of all processes are divided."""
+
+CORES = 4
+"""Cores of a process while it is timed: one for the forward pass, one for the backward pass, and
+some for threads of libraries."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,11 @@ class Waiting:
 
     process: BaseProcess
     line: Connection
+
+    def ask(self, question: Any) -> Any:
+        """The answer of the process."""
+        self.line.send(question)
+        return self.receive()
 
     def receive(self) -> Any:
         """The next message of the process."""
@@ -55,13 +69,12 @@ def measured(
         with sigint_blocked():
             started += [_start(maker, device) for maker in makers]
         fits = _prepare(started, report)
-        for each, fitting in zip(started, fits, strict=True):
-            if not fitting:
-                yield None
-                continue
-            each.line.send((repeats, profiled))
-            yield each.receive()
-            each.process.join()
+        timed = [each for each, fitting in zip(started, fits, strict=True) if fitting]
+        for _ in range(rounds := min(ROUNDS, repeats)):
+            for each in timed:
+                each.ask(repeats // rounds)
+        for each in started:
+            yield each.ask(profiled) if each in timed else None
     finally:
         for each in started:
             each.process.terminate()
@@ -89,14 +102,27 @@ def _start(maker: MakeStep, device: torch.device) -> Waiting:
 
 
 def _work(maker: MakeStep, device: torch.device, line: Connection) -> None:
-    """Compiles, warms up, waits for its turn, and measures."""
+    """Compiles, warms up, and answers how long so many steps take, and at the end their cost."""
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     try:
         step = maker(device)
         warm_up(step, device)
         line.send(READY)
-        line.send(measure(step, device, *line.recv()))
+        times: list[float] = []
+        while not isinstance(question := line.recv(), bool):
+            _use_same_cores()
+            times += seconds_of(step, device, question)
+            line.send(None)
+        line.send(cost_of(times, step, device, profiled=question))
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
         line.send(None)
+
+
+def _use_same_cores() -> None:
+    """Moves all threads to a few cores, where the operating system supports it."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(os.getppid()))[-CORES:]
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), cores)

@@ -66,9 +66,13 @@ def warm_up(step: Step, device: torch.device) -> None:
     _synchronize(device)
 
 
-def measure(step: Step, device: torch.device, repeats: int, profiled: bool = True) -> Cost:
-    """The cost of a step after warm-up, with its kernels if it is profiled."""
-    times = [_seconds(step, device) for _ in range(repeats)]
+def seconds_of(step: Step, device: torch.device, repeats: int) -> list[float]:
+    """The seconds of each step, without those of a first one, which a pause slows down."""
+    return [_seconds(step, device) for _ in range(repeats + 1)][1:]
+
+
+def cost_of(times: list[float], step: Step, device: torch.device, profiled: bool = True) -> Cost:
+    """The cost of a step that was timed after warm-up, with its kernels if it is profiled."""
     median, spread = statistics.median(times), _half_range(times)
     if device.type == "cpu":
         return Cost(median, spread, None)

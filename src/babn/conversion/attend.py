@@ -28,19 +28,21 @@ def attend(
     Calls that are in no chain keep their softmax.
     """
     recorder, site, dropout = active_recorder(), _call_site(module), inputs.dropout
+    context = None
+    if recorder is None and site is not None:
+        context = _context_of(site)
+        output, dropout = context.fused(site, inputs), context.dropout(inputs)
+        if output is not None:
+            return output, None
     with torch.autocast(inputs.query.device.type, enabled=False):
         if recorder is not None:
             weights = recorder.record(module, route, inputs)
-        elif site is None:
+        elif context is None or site is None:
             if not (inputs.needs_weights or _needs_weights()) and takes_softmax(inputs):
                 return softmax_attention(inputs, dropout), None
             scores = inputs.scores()
             weights = normalize(scores.phi, scores.mask)
         else:
-            context = _context_of(site)
-            output, dropout = context.fused(site, inputs), context.dropout(inputs)
-            if output is not None:
-                return output, None
             posterior, noise = context.posterior(site, inputs.scores())
             weights = posterior.mean_weights() if noise is None else posterior.sample_weights(noise)
     weights = weights.to(inputs.value.dtype)

@@ -56,6 +56,7 @@ class ForwardContext:
         self.checked: dict[str, int] = {}
         self.states: dict[int, Any] = {}
         self.sizes: dict[int, tuple[int, int]] = {}
+        self.methods = [cast(AttentionMethod, method) for method in state.rules]
         self.layer_kl = LayerKL(state, override.counted)
         fixed = override.fixed_noise is not None
         self.request = dispatch.Request(self.mode == "sample", self.with_kl, self.level, fixed)
@@ -68,8 +69,8 @@ class ForwardContext:
         Keeps the KL.
         """
         chain, step = place = self._next_place(site)
-        self._note_memory(scores.phi.numel(), bytes_per_pair)
-        method = self._method(chain)
+        self._note_memory(scores.phi.shape, bytes_per_pair)
+        method = self.methods[chain]
         sizes = scores.phi.shape[2], scores.phi.shape[3]
         states = self._upward(place, lambda: method.upward(scores), sizes)
         posterior: Posterior = method(step, scores, states)
@@ -100,24 +101,41 @@ class ForwardContext:
         how = dispatch.choose(self.state.config, inputs, self.request, dropout, site.recurrent)
         if how == "reference":
             return None
-        if how == "factors":
-            posterior, noise = self.posterior(site, inputs.without_scores(), bytes_per_pair=1)
-            if noise is None:
-                return softmax_attention(inputs, dropout)
-            assert isinstance(posterior, KeyPosterior)
-            return attention_with_factors(inputs, posterior.log_sample(noise), dropout)
-        chain, step = place = self._next_place(site)
-        per_pair = BYTES_PER_FUSED_PAIR if how == "pair kernels" else 1
-        self._note_memory(math.prod(inputs.pairs), per_pair)
-        if how == "softmax":
-            return softmax_attention(inputs, dropout)
-        method, noise = self._method(chain), self._noise(place)
         if how == "key kernels":
-            output, parts = dispatch.attend_by_keys(method, step, inputs, self.request, noise)
-            if parts is not None:
-                self.layer_kl.keep_keys(place, parts, inputs)
-            return output
-        inputs = inputs.with_causal_mask()
+            return self._by_key_kernels(site, inputs)
+        with torch.autocast(inputs.query.device.type, enabled=False):
+            if how == "factors":
+                return self._by_factors(site, inputs, dropout)
+            place = self._next_place(site)
+            per_pair = BYTES_PER_FUSED_PAIR if how == "pair kernels" else 1
+            self._note_memory(inputs.pairs, per_pair)
+            if how == "softmax":
+                return softmax_attention(inputs, dropout)
+            return self._by_pair_kernels(place, inputs.with_causal_mask())
+
+    def _by_key_kernels(self, site: CallSite, inputs: Inputs) -> Tensor:
+        """A call with one variable per key; autocast changes nothing, and leaving it takes time."""
+        chain, step = place = self._next_place(site)
+        self._note_memory(inputs.pairs, 1)
+        output, parts = dispatch.attend_by_keys(
+            self.methods[chain], step, inputs, self.request, self._noise(place)
+        )
+        if parts is not None:
+            self.layer_kl.keep_keys(place, parts, inputs)
+        return output
+
+    def _by_factors(self, site: CallSite, inputs: Inputs, dropout: float) -> Tensor:
+        """A call with one variable per key by torch's attention."""
+        posterior, noise = self.posterior(site, inputs.without_scores(), bytes_per_pair=1)
+        if noise is None:
+            return softmax_attention(inputs, dropout)
+        assert isinstance(posterior, KeyPosterior)
+        return attention_with_factors(inputs, posterior.log_sample(noise), dropout)
+
+    def _by_pair_kernels(self, place: tuple[int, int], inputs: Inputs) -> Tensor:
+        """A call with noise over pairs."""
+        chain, step = place
+        method, noise = self.methods[chain], self._noise(place)
         states = self._upward(
             place, lambda: dispatch.upward_states(method, inputs), inputs.pairs[-2:]
         )
@@ -152,12 +170,9 @@ class ForwardContext:
         """The rate of the model's own dropout on attention weights, if it is kept."""
         return inputs.dropout if self.state.config.attention_dropout else 0.0
 
-    def _method(self, chain: int) -> AttentionMethod:
-        return cast(AttentionMethod, self.state.rules[chain])
-
-    def _note_memory(self, pairs: int, each: int) -> None:
+    def _note_memory(self, pairs: tuple[int, ...], bytes_per_pair: int) -> None:
         if self.override.memory is not None:
-            self.override.memory.append(pairs * each)
+            self.override.memory.append(math.prod(pairs) * bytes_per_pair)
 
     def snapshot(self) -> Snapshot:
         """The current call counts and upward states."""

@@ -227,7 +227,8 @@ def attend_by_keys(
     like = q.new_empty((batch, heads, 1, keys), dtype=torch.float32)
     seen = None
     if inputs.mask is not None:
-        seen = inputs.mask[:, 0, 0].expand(batch, keys).contiguous().view(torch.uint8)
+        # Compilers do not view booleans as numbers.
+        seen = inputs.mask[:, 0, 0].expand(batch, keys).to(torch.uint8).contiguous()
     network = cast(KeyNetwork, method.prior_nets[own])
     inner, outer = network.inner, network.outer
     noise = DrawSettings(

@@ -72,9 +72,15 @@ class KeyAttention(torch.autograd.Function):
         if noise.with_kl:
             w1, b1, w2, b2 = network
             sizes = [1, b2.numel(), b1.numel(), w2.numel(), w1.numel()]
-            dshape, db2, db1, dw2, dw1 = total.split(sizes)
+            dshape, db2, db1, dw2, dw1 = torch.split_with_sizes(total, sizes)
             found = dw1.view_as(w1), db1, dw2.view_as(w2), db2
-            gradients = [d.to(x.dtype) for d, x in zip(found, network, strict=True)]
-        around = own, len(log_shape) - own - 1
-        dshape = torch.constant_pad_nd(dshape.to(log_shape.dtype), around)
+            gradients = [like(x, d) for x, d in zip(network, found, strict=True)]
+        if len(log_shape) > 1:
+            dshape = torch.constant_pad_nd(dshape, (own, len(log_shape) - own - 1))
+        dshape = like(log_shape, dshape)
         return dq, dk, dv, None, None, dshape, None, *gradients, None
+
+
+def like(x: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient of a parameter in its precision; even calls that change nothing take time."""
+    return gradient if gradient.dtype == x.dtype else gradient.to(x.dtype)
