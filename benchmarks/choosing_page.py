@@ -5,15 +5,18 @@ computed from them, the first lines and the advice included.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import choosing_results as results
+import choosing_tasks as tasks
 import from_scratch_results
 from choosing_results import SHIFTED, Cell, Run
+from choosing_tasks import DEFAULT, PLAIN, listed, named
 
 from babn import plots
 from babn_paper.method_comparison.comparison_runs import COVERAGE
@@ -39,6 +42,8 @@ RANKED = {
 }
 """Measures with a critical difference diagram, and the ends of their files' names."""
 
+DISTANCE = f"deterministic, distance{TS}"
+
 FEWEST = 4
 """Tasks from which on there are diagrams: with fewer, next to no difference can be significant."""
 
@@ -50,16 +55,16 @@ LABELS = {
 }
 
 NOTES = """Means over tasks, with 95 % intervals of a mean over seeds. Bold: the best of a column,
-among methods that reach 60 % of the best accuracy. ≈: a paired t-test over seeds finds no
-difference from the best (p ≥ 0.05). Accuracy, ECE, AUROC and FPR95 are in per cent. Errors and
-"outside" examples are detected by the entropy of the prediction; "deterministic, distance" detects
-the latter by `babn.fit_novelty`, which was developed on the development data of CLINC150 and, with
-one seed, on this test of SST-2 (AG news). Set size is the mean number of classes in conformal sets,
-fitted to half of the test data and measured on the other half. "TS" is temperature scaling. Models
-are trained models, passes are forward passes for one prediction. Memory is that of predictions, in
-which samples are drawn as one batch, in units of the deterministic model. Lines are what a user
-writes beside loading data and training; tried is the number of settings tried on development
-data."""
+among methods that have all seeds and reach 60 % of the best accuracy. ≈: a paired t-test over seeds
+finds no difference from the best (p ≥ 0.05). Accuracy, ECE, AUROC and FPR95 are in per cent.
+Errors and "outside" examples are detected by the entropy of the prediction; "deterministic,
+distance" detects the latter by `babn.fit_novelty`, which was developed on the development data of
+CLINC150 and, with one seed, on this test of SST-2 (AG news). Set size is the mean number of classes
+in conformal sets, fitted to half of the test data and measured on the other half. "TS" is
+temperature scaling. Models are trained models, passes are forward passes for one prediction. Memory
+is that of predictions, in which samples are drawn as one batch, in units of the deterministic
+model. Lines are what a user writes beside loading data and training; tried is the number of
+settings tried on development data."""
 
 TIMED = """Training and seconds are the times of all trainings and of predictions, in units of the
 deterministic model, measured with nothing else on the GPU."""
@@ -80,12 +85,22 @@ any method here."""
 INTRODUCTION = """Attention noise is what this library adds to a model (BABN, and BAM before it);
 "deterministic, distance" is its [detector of novelty](uncertainty.md#inputs-of-another-kind), which
 needs no noise. Every method was fitted to the same data with the same encoder, and chose its
-settings on development data. "minilm" is all-MiniLM-L6-v2.
+settings on development data of its task, none of it shifted or from outside. "minilm" is
+all-MiniLM-L6-v2.
 [`babn compare-methods`](own_data.md#comparing-methods) does the same on your own texts."""
 
 RANKS = """Mean ranks of methods with temperature scaling over models and tasks, each by its mean
-over seeds. Bars join methods whose mean ranks differ by less than the critical difference of the
-Nemenyi test (p 0.05; [Demšar 2006](https://www.jmlr.org/papers/v7/demsar06a.html))."""
+over the seeds that all of them have. Bars join methods whose mean ranks differ by less than the
+critical difference of the Nemenyi test (p 0.05;
+[Demšar 2006](https://www.jmlr.org/papers/v7/demsar06a.html)), which is large for few tasks."""
+
+SHIFT = """## What a shift does
+
+Models and temperatures are fitted before the shift; methods with temperature scaling:"""
+
+OUTSIDE = """## Inputs of another domain
+
+AUROC in per cent, of methods with temperature scaling:"""
 
 INCOMPLETE = "Not all methods have run on this task; it is not in means and ranks."
 
@@ -117,9 +132,14 @@ def page(found: Sequence[dict[str, Any]]) -> str:
         "# Choosing a method",
         verdict(cells),
         *from_scratch_results.verdicts(),
+        standing_of_default(cells),
         INTRODUCTION,
+        tasks.left_out(cells),
+        tasks.overview(cells),
         *advice(cells),
         guarantee(cells),
+        *section(SHIFT, tasks.shifts(cells, ranked(cells, f"{SHIFTED}NLL"))),
+        *section(OUTSIDE, tasks.outsides(cells, ranked(cells, "outside AUROC"))),
         "## All methods",
         NOTES,
         *([TIMED] if results.costs(cells, ["deterministic"], "training") else []),
@@ -129,7 +149,14 @@ def page(found: Sequence[dict[str, Any]]) -> str:
         "## Where the numbers come from",
         provenance(found),
     ]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def section(head: str, lines: Iterable[str]) -> Iterator[str]:
+    """A heading with its text and a list; nothing if that is empty."""
+    if found := list(lines):
+        yield head
+        yield "\n".join(found)
 
 
 @dataclass(frozen=True)
@@ -183,7 +210,7 @@ class Standing:
 def standings(cells: Mapping[Cell, list[Run]]) -> Iterator[Standing]:
     """The standing of every measure, for methods with temperature scaling."""
     for name in (*RANKED, "accuracy"):
-        ranks, blocks = results.mean_ranks(cells, name, ranked(cells))
+        ranks, blocks = results.mean_ranks(cells, name, ranked(cells, name))
         if not blocks:
             continue
         best = min(ranks, key=lambda method: ranks[method])
@@ -196,16 +223,18 @@ def standings(cells: Mapping[Cell, list[Run]]) -> Iterator[Standing]:
 def verdict(cells: Mapping[Cell, list[Run]]) -> str:
     """The best methods of each measure by mean rank, those without attention noise first."""
     found = list(standings(cells))
-    tasks = ", ".join(dict.fromkeys(task for _, task in cells))
-    head = f"On texts ({tasks}), with temperature scaling (TS):"
+    names = ", ".join(dict.fromkeys(named(task) for _, task in cells))
+    head = f"On texts ({names}), with temperature scaling (TS):"
     return "\n".join([_first_line(found), "", head, "", *(each.line() for each in found)])
 
 
 def _first_line(found: Sequence[Standing]) -> str:
-    """Names the winners: other methods, then ours, then ours that are only nominally ahead."""
+    """Names the winners: other methods, then ours; a lead within the noise is called that."""
     ahead = [x for x in found if not x.tied]
     kinds = {
-        "Other methods are ahead of attention noise:": [x for x in ahead if not x.mine],
+        "Other methods are ahead of attention noise:": [x for x in ahead if not x.mine and x.clear],
+        "Other methods rank first, but their lead over attention noise is within the noise of "
+        "seeds:": [x for x in ahead if not x.mine and not x.clear],
         "Attention noise is ahead of other methods:": [x for x in ahead if x.mine and x.clear],
         "Attention noise ranks first, but its lead is within the noise of seeds:": [
             x for x in ahead if x.mine and not x.clear
@@ -213,28 +242,41 @@ def _first_line(found: Sequence[Standing]) -> str:
     }
     lines = [f"{text} {_winners(own)}." for text, own in kinds.items() if own]
     if tied := [x.label for x in found if x.tied]:
-        lines.append(f"Attention noise and other methods tie in {_listed(tied)}.")
+        lines.append(f"Attention noise and other methods tie in {listed(tied)}.")
     return " ".join(lines)
+
+
+def standing_of_default(cells: Mapping[Cell, list[Run]]) -> str:
+    """Ranks of what the library does by default, and how it differs from temperature scaling."""
+    parts = []
+    for name in (*RANKED, "accuracy"):
+        ranks, blocks = results.mean_ranks(cells, name, ranked(cells, name))
+        if blocks and {DEFAULT, PLAIN} <= ranks.keys():
+            better, worse, count = results.difference(cells, name, DEFAULT, PLAIN)
+            parts.append(
+                f"- {LABELS[name]}: mean rank {ranks[DEFAULT]:.1f} of {len(ranks)} ({PLAIN} "
+                f"{ranks[PLAIN]:.1f}); significantly better than {PLAIN} in {better} and worse in "
+                f"{worse} of {count} task{'s' if count > 1 else ''}."
+            )
+    head = f"{DEFAULT} is what `babn.convert` and `babn.tune_noise` give a trained model:"
+    return "\n".join([head, "", *parts]) if parts else ""
 
 
 def _winners(found: Sequence[Standing]) -> str:
     labels: dict[str, list[str]] = {}
     for each in found:
         labels.setdefault(each.best, []).append(each.label)
-    return "; ".join(f"**{best}** in {_listed(names)}" for best, names in labels.items())
+    return "; ".join(f"**{best}** in {listed(names)}" for best, names in labels.items())
 
 
-def _listed(names: Sequence[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
+def ranked(cells: Mapping[Cell, list[Run]], name: str) -> list[str]:
+    """The methods that are ranked by a measure: with temperature scaling and without adapters.
 
-
-def ranked(cells: Mapping[Cell, list[Run]]) -> list[str]:
-    """The methods that are ranked: with temperature scaling and without adapters.
-
-    The critical difference grows with the number of methods, and temperature scaling is free.
+    The critical difference grows with the number of methods, and temperature scaling is free. The
+    detector of novelty has the predictions of the deterministic model.
     """
-    return [m for m in results.methods(cells) if m.endswith(TS) and m not in results.ADAPTERS]
+    out = results.ADAPTERS | ({DISTANCE} if name != "outside AUROC" else set())
+    return [m for m in results.methods(cells) if m.endswith(TS) and m not in out]
 
 
 def advice(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
@@ -253,8 +295,8 @@ def advice(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
         }
         chosen = [method for method in results.methods(own) if method in names] if own else []
         if chosen:
-            tasks = _listed(list(dict.fromkeys(task for _, task in own)))
-            where = "" if len(own) == len(cells) else f"Only {tasks}. "
+            found = listed(list(dict.fromkeys(named(task) for _, task in own)))
+            where = "" if len(own) == len(cells) else f"Only {found}. "
             yield f"## {title}\n\n{where}{_advice(own, chosen)}"
     yield LONG
 
@@ -270,7 +312,7 @@ def guarantee(cells: Mapping[Cell, list[Run]]) -> str:
     kept, shifted = (
         results.over_cells(cells, name, each) for each in ("coverage", f"{SHIFTED}coverage")
     )
-    text += f" Its sets hold the right class in {fmean(kept.values()):.1%} of test data"
+    text += f" The sets of {name} hold the right class in {fmean(kept.values()):.1%} of test data"
     if shifted:
         text += f", but in {fmean(shifted.values()):.1%} under a shift, where there is no guarantee"
     return f"{text}."
@@ -292,25 +334,22 @@ def _advice(cells: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> str:
 def _best(
     cells: Mapping[Cell, list[Run]], by_method: Mapping[str, dict[int, float]], name: str
 ) -> str:
-    """The best method, and the cheapest one within the noise of it."""
+    """The best method, and the simplest one within the noise of it."""
     column, row = results.column(by_method, name)
     best = list(by_method)[row]
     text = f"**{best}** is best ({name} {column[row]})"
     alike = [best] + [m for m, x in zip(by_method, column, strict=True) if x.endswith(NEAR)]
     costs = {
-        method: (
-            *results.costs(cells, [method], "models"),
-            *results.costs(cells, [method], "passes"),
-        )
+        method: [results.costs(cells, [method], cost)[0] for cost in ("models", "passes", "lines")]
         for method in alike
     }
-    cheapest = min(alike, key=lambda method: costs[method])
-    if costs[cheapest] == costs[best]:
+    simplest = min(alike, key=lambda method: costs[method])
+    if costs[simplest] == costs[best]:
         return text
-    models, passes = costs[cheapest]
+    models, passes, _ = costs[simplest]
     spent = f"{models:.0f} trained model{'s' if models > 1 else ''}"
-    spent += f" and {passes:.0f} pass{'es' if passes > 1 else ''}"
-    return f"{text}; **{cheapest}** is within its noise with {spent}"
+    spent += f", {passes:.0f} pass{'es' if passes > 1 else ''}"
+    return f"{text}; the simplest method within its noise is **{simplest}** ({spent})"
 
 
 def tables(found: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -319,11 +358,11 @@ def tables(found: Sequence[dict[str, Any]]) -> Iterator[str]:
         every = results.cells([each])
         cells = results.comparable(every)
         if len(cells) > 1:
-            yield f"### {each['model']}, mean over {_listed([task for _, task in cells])}"
+            yield f"### {each['model']}, mean over {listed([named(task) for _, task in cells])}"
             yield results.table(cells, ALL_MEASURES, results.methods(cells)).markdown()
         for cell, runs in every.items():
             own = {cell: runs}
-            yield f"### {each['model']}, {cell[1]}"
+            yield f"### {each['model']}, {named(cell[1])}"
             if cell not in cells:
                 yield INCOMPLETE
             alone = len(cells) < 2 or cell not in cells
@@ -334,23 +373,41 @@ def tables(found: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def diagrams(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
     """The critical difference diagrams, which `draw` draws, where there are enough tasks."""
-    blocks = {name: results.mean_ranks(cells, name, ranked(cells))[1] for name in RANKED}
-    if max(blocks.values()) >= FEWEST:
+    found = [
+        f"![Mean ranks by {LABELS[name]}](figures/choosing_{end}.png)\n\n"
+        f"By {LABELS[name]}: {significant(*results.rank_differences(cells, name, own))}"
+        for name, end in RANKED.items()
+        if results.mean_ranks(cells, name, own := ranked(cells, name))[1] >= FEWEST
+    ]
+    if found:
         yield "## Which differences are significant"
         yield RANKS
-    for name, end in RANKED.items():
-        if blocks[name] >= FEWEST:
-            yield f"![Mean ranks by {LABELS[name]}](figures/choosing_{end}.png)"
+        yield from found
+
+
+def significant(ranks: Mapping[str, float], distance: float) -> str:
+    """The pairs of methods whose mean ranks differ by more than the critical difference."""
+    parts = []
+    for name, rank in sorted(ranks.items(), key=lambda item: item[1]):
+        if behind := [other for other, its in ranks.items() if its - rank > distance]:
+            parts.append(f"{name} is ahead of {listed(behind)}")
+    return (
+        f"{'; '.join(parts)}; no other difference is significant."
+        if parts
+        else ("no difference is significant.")
+    )
 
 
 def draw(found: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     """Draws the diagrams of the page."""
     cells, drawn = results.comparable(results.cells(found)), []
     for name, end in RANKED.items():
-        ranks, blocks = results.mean_ranks(cells, name, ranked(cells))
-        if blocks >= FEWEST:
-            distance = results.nemenyi(len(ranks), blocks)
-            figure = plots.critical_difference(ranks, distance, label=f"mean rank by {name}")
+        own = ranked(cells, name)
+        if results.mean_ranks(cells, name, own)[1] >= FEWEST:
+            ranks, distance = results.rank_differences(cells, name, own)
+            figure = plots.critical_difference(
+                ranks, distance, label=f"mean rank by {LABELS[name]}"
+            )
             drawn.append(plots.save(figure, folder / f"choosing_{end}.png"))
     return drawn
 
@@ -361,8 +418,16 @@ def provenance(found: Sequence[dict[str, Any]]) -> str:
     for each in found:
         versions = ", ".join(f"{name} {number}" for name, number in each["versions"].items())
         for task, own in each["tasks"].items():
-            seeds = len({run["seed"] for run in own["runs"]})
+            seeds = seeds_of(own["runs"])
             settings = ", ".join(f"{name} {value}" for name, value in own["settings"].items())
             made = f"{each['machine']}, {versions}"
-            lines.append(f"- {each['model']} on {task}: {seeds} seeds, {settings}; {made}")
+            lines.append(f"- {each['model']} on {named(task)}: {seeds}, {settings}; {made}")
     return "\n".join([*lines, "", SCRIPTS])
+
+
+def seeds_of(runs: Sequence[Run]) -> str:
+    """The number of seeds, and the methods that have fewer."""
+    counts = Counter(run["method"] for run in runs)
+    most = max(counts.values())
+    fewer = [f"{count} of {name}" for name, count in counts.items() if count < most]
+    return f"{most} seeds" + (f" ({', '.join(fewer)})" if fewer else "")

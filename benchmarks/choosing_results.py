@@ -143,11 +143,18 @@ def values(runs: Sequence[Run], method: str, name: str) -> dict[int, float]:
 
 
 def over_cells(found: Mapping[Cell, list[Run]], method: str, name: str) -> dict[int, float]:
-    """A measure by seed, as mean over the cells that have it."""
-    each = [values(runs, method, name) for runs in found.values()]
-    known = [by_seed for by_seed in each if by_seed]
+    """A measure by seed, as mean over the cells that have it.
+
+    Empty for a method that lacks one of them, since its mean would be that of other cells.
+    """
+    known = [values(runs, method, name) for runs in found.values() if has_measure(runs, name)]
     seeds = set.intersection(*map(set, known)) if known else set()
     return {seed: statistics.fmean(by_seed[seed] for by_seed in known) for seed in sorted(seeds)}
+
+
+def has_measure(runs: Sequence[Run], name: str) -> bool:
+    """Whether any method has a measure."""
+    return any(values([run], run["method"], name) for run in runs)
 
 
 def half_width(numbers: Sequence[float]) -> float:
@@ -215,8 +222,17 @@ def table(
     for name, each in known.items():
         unit = "x" if name in ("training", *RELATIVE) else ""
         columns.append([f"{x:.1f}{unit}" if unit else f"{x:.0f}" for x in each])
-    rows = [list(row) for row in zip(chosen, *columns, strict=True)]
+    rows = [list(row) for row in zip(labels(found, chosen), *columns, strict=True)]
     return Table(["method", *heads, *known], rows, best=frozenset(best))
+
+
+def labels(found: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> list[str]:
+    """The names of methods; with the number of seeds, if others have more."""
+    seeds = [len(over_cells(found, method, "accuracy")) for method in chosen]
+    return [
+        method if count == max(seeds) else f"{method} ({count} seeds)"
+        for method, count in zip(chosen, seeds, strict=True)
+    ]
 
 
 def failed_methods(found: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> set[str]:
@@ -232,19 +248,23 @@ def failed_methods(found: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> se
 def column(
     by_method: Mapping[str, dict[int, float]], name: str, failed: Collection[str] = ()
 ) -> tuple[list[str], int]:
-    """The cells of a measure, and the row of the best among those that have not failed."""
+    """The cells of a measure, and the row of the best.
+
+    A method that has failed, or that lacks seeds of others, is neither the best nor equal to it.
+    """
     measure = name.removeprefix(SHIFTED)
     factor, digits = DIGITS[measure]
     means = {method: statistics.fmean(own.values()) for method, own in by_method.items()}
     sign = 1 if LOWER[measure] else -1
-    best = min(means, key=lambda method: (method in failed, sign * means[method]))
+    most = max(map(len, by_method.values()))
+    out = {method for method, own in by_method.items() if method in failed or len(own) < most}
+    best = min(means, key=lambda m: (m in failed, m in out, sign * means[m]))
     shown = []
     for method, own in by_method.items():
         width = half_width([*own.values()]) * factor
         text = f"{means[method] * factor:.{digits}f}"
         text += "" if width != width else f" ± {width:.{digits}f}"
-        complete = own.keys() >= by_method[best].keys()  # with fewer seeds little is significant
-        near = complete and method not in {best, *failed} and is_within_noise(own, by_method[best])
+        near = method not in {best, *out} and is_within_noise(own, by_method[best])
         shown.append(f"{text} {NEAR}" if near else text)
     return shown, list(by_method).index(best)
 
@@ -267,8 +287,8 @@ def mean_ranks(
 ) -> tuple[dict[str, float], int]:
     """Mean rank of methods over the cells that have a measure, and the number of such cells.
 
-    A cell ranks the means over seeds, since the seeds of a task are no independent problems. Equal
-    values share their mean rank.
+    A cell ranks the means over the seeds that all methods have, since the seeds of a task are no
+    independent problems. Equal values share their mean rank.
     """
     from scipy import stats
 
@@ -276,8 +296,10 @@ def mean_ranks(
     sign = 1 if LOWER[name.removeprefix(SHIFTED)] else -1
     for runs in found.values():
         each = [values(runs, method, name) for method in chosen]
-        if all(each):
-            rows.append(stats.rankdata([sign * statistics.fmean(x.values()) for x in each]))
+        if seeds := set.intersection(*map(set, each)):
+            rows.append(
+                stats.rankdata([sign * statistics.fmean(x[s] for s in seeds) for x in each])
+            )
     means = [statistics.fmean(column) for column in zip(*rows, strict=True)]
     return dict(zip(chosen, means, strict=bool(rows))), len(rows)
 
@@ -288,6 +310,14 @@ def nemenyi(count: int, blocks: int) -> float:
 
     q = float(stats.studentized_range.ppf(1 - LEVEL, count, math.inf)) / math.sqrt(2)
     return q * math.sqrt(count * (count + 1) / (6 * blocks))
+
+
+def rank_differences(
+    found: Mapping[Cell, list[Run]], name: str, chosen: Sequence[str]
+) -> tuple[dict[str, float], float]:
+    """Mean ranks, and by how much they have to differ."""
+    ranks, blocks = mean_ranks(found, name, chosen)
+    return ranks, nemenyi(len(ranks), blocks)
 
 
 def main() -> None:

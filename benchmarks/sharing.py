@@ -5,6 +5,7 @@ process has claimed; `side_by_side.sh` starts several. Trained models are shared
 weights.
 """
 
+import gc
 import time
 import traceback
 from collections import deque
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from babn.methods.interface import Method
@@ -93,6 +95,16 @@ def work(units: Iterable[Unit], folder: Path) -> None:
             print(f"FAILED {name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
         else:
             print(f"{name}: {time.perf_counter() - began:.1f} s", flush=True)
+        release_memory()
+
+
+def release_memory() -> None:
+    """Gives back the memory of a GPU, which torch keeps for later and other processes need.
+
+    A trained model is in a reference cycle with its trainer, so it is collected first.
+    """
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def evaluations(

@@ -128,7 +128,7 @@ def test_the_page_has_tables_ranks_and_advice(
         assert f"| {method}" in text or f"| **{method}" in text
     for title in ("You have a trained model", "Your texts are long", "You need a guarantee"):
         assert f"## {title}" in text
-    assert "shift NLL" in text and "tiny on sst2: 2 seeds" in text
+    assert "shift NLL" in text and "tiny on SST-2: 2 seeds" in text
     drawn = choosing_page.draw([found], tmp_path)
     named = [line.partition("(figures/")[2].rstrip(")") for line in lines if line.startswith("![")]
     assert [path.name for path in drawn] == named == ["choosing_nll.png", "choosing_outside.png"]

@@ -1,5 +1,7 @@
 """How processes divide the work of a comparison."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -31,6 +33,30 @@ def test_each_unit_is_done_once_and_failures_are_reported(
     assert done == ["a", "c"]
     assert capsys.readouterr().out.count("FAILED b 0: ValueError: no such file") == 1
     assert "in fail" in (tmp_path / "errors.txt").read_text()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_memory_is_given_back_after_each_unit(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model in a reference cycle too, as one that a trainer holds."""
+    alive: list[weakref.ref[nn.Module]] = []
+    seen = []
+
+    def train() -> None:
+        model = nn.Linear(2, 2)
+        model.trainer = [model]  # type: ignore[assignment]
+        alive.append(weakref.ref(model))
+        if fails:
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: seen.append(alive[-1]()))
+    gc.disable()
+    try:
+        sharing.work([("train 0", train), ("train 1", train)], tmp_path)
+    finally:
+        gc.enable()
+    assert seen == [None, None]
 
 
 def test_processes_train_each_model_once(tmp_path: Path) -> None:
