@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import babn
-from babn.benchmark.timing import Cost, free, measure, measure_in_turns, warm_up
+from babn.benchmark.timing import Cost, cost_of, free, measure_in_turns, seconds_of, warm_up
 from babn.evaluation.tables import Table
 from babn_paper.experiments.environment import machine, versions
 from babn_paper.experiments.naming import attention_name
@@ -104,7 +104,7 @@ def measure_all(steps: Mapping[str, Callable[[], None]], repeats: int) -> dict[s
     for name, step in steps.items():
         free(device)
         warm_up(step, device)
-        costs[name] = measure(step, device, repeats)
+        costs[name] = cost_of(seconds_of(step, device, repeats), step, device)
     return costs
 
 
