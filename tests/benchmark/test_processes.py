@@ -56,9 +56,10 @@ def test_costs_come_in_order_and_what_does_not_fit_has_none() -> None:
 
 def test_processes_are_timed_in_turns(tmp_path: Path) -> None:
     path = tmp_path / "steps"
-    first, second = measured([partial(writer, path, letter) for letter in "ab"], CPU, 8)
+    first, second = measured([partial(writer, path, letter) for letter in "ab"], CPU, ROUNDS)
     assert first is not None and second is not None
-    assert path.read_text()[2 * WARM_UP :] == ("aaa" + "bbb") * ROUNDS
+    steps = WARM_UP + 1
+    assert path.read_text()[2 * WARM_UP :] == (steps * "a" + steps * "b") * ROUNDS
 
 
 @pytest.mark.parametrize(("maker", "code"), [(killed, 9), (broken, 1)])

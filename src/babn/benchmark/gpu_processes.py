@@ -1,9 +1,8 @@
 """Measures candidates on a GPU, each in its own process, which all compile at the same time.
 
 Compilation takes a minute or two for each model on one core. All processes compile and warm up in
-parallel. Then they are timed in turns, in several rounds and on the same cores, while the others
-wait without using the GPU: short steps are bound by the CPU, whose speed varies between cores and
-with other load.
+parallel. Then they are timed in turns, in several rounds, while the others wait without using the
+GPU: short steps are bound by the CPU, whose speed varies with other load.
 """
 
 import os
@@ -24,12 +23,8 @@ MakeStep = Callable[[torch.device], Step]
 
 READY = "ready"
 
-ROUNDS = 4
+ROUNDS = 3
 """Rounds in which the repetitions of all processes are divided."""
-
-CORES = 4
-"""Cores of a process while it is timed: one for the forward pass, one for the backward pass, and
-some for threads of libraries."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,6 @@ def _work(maker: MakeStep, device: torch.device, line: Connection) -> None:
         line.send(READY)
         times: list[float] = []
         while not isinstance(question := line.recv(), bool):
-            _use_same_cores()
             times += seconds_of(step, device, question)
             line.send(None)
         line.send(cost_of(times, step, device, profiled=question))
@@ -118,11 +112,3 @@ def _work(maker: MakeStep, device: torch.device, line: Connection) -> None:
         if not is_out_of_memory(error):
             raise
         line.send(None)
-
-
-def _use_same_cores() -> None:
-    """Moves all threads to a few cores, where the operating system supports it."""
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(os.getppid()))[-CORES:]
-        for thread in os.listdir("/proc/self/task"):
-            os.sched_setaffinity(int(thread), cores)

@@ -12,7 +12,7 @@ import torch
 Step = Callable[[], None]
 
 WARM_UP = 5
-"""Number of steps before the measured ones."""
+"""Steps before the measured ones, at the start and after each pause."""
 
 LISTED = 40
 """Number of kernels that are listed by name."""
@@ -67,8 +67,8 @@ def warm_up(step: Step, device: torch.device) -> None:
 
 
 def seconds_of(step: Step, device: torch.device, repeats: int) -> list[float]:
-    """The seconds of each step, without those of a first one, which a pause slows down."""
-    return [_seconds(step, device) for _ in range(repeats + 1)][1:]
+    """The seconds of each step, without those of the first ones, which a pause slows down."""
+    return [_seconds(step, device) for _ in range(WARM_UP + repeats)][WARM_UP:]
 
 
 def cost_of(times: list[float], step: Step, device: torch.device, profiled: bool = True) -> Cost:

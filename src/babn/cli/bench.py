@@ -96,7 +96,7 @@ def _plan(
     if quick:
         sizes = [replace(sizes[0], length=16, batch=2, layers=2, width=32, heads=4)]
     forms = chosen["forms"] or (["eager", "compiled"] if gpu and not quick else ["eager"])
-    repeats = 1 if quick else 20 if gpu else 3
+    repeats = 1 if quick else 30 if gpu else 3
     return suite.Plan(tuple(sizes), cast(Any, tuple(forms)), tuple(chosen["methods"]), repeats)
 
 
