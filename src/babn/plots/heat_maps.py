@@ -19,8 +19,8 @@ DOTS = 200
 LETTER, LINE = 0.06, 0.085
 """Width of a letter of a label and height of the smallest label, in inches."""
 
-TITLE, LEAST = 0.25, 0.3
-"""Height of a head's title, and minimum side of a panel."""
+BAR, TITLE, LEAST = 0.07, 0.25, 0.3
+"""Thickness of a colour bar, height of a head's title, and minimum side of a panel."""
 
 
 @drawing
@@ -55,9 +55,8 @@ def attention_figure(
     shown = [x[:, : len(queries), : len(keyed)] for x in (values.mean, values.spread)]
     (rows, across), inches = _arrange(len(chosen), queries, keyed, size)
     figure = new_figure(inches)
-    cells = figure.add_gridspec(
-        rows + 1, 2 * across, height_ratios=[0.07 / inches[1] * rows, *[1] * rows]
-    )
+    heights = [BAR * rows / inches[1], *[1] * rows]
+    cells = figure.add_gridspec(rows + 1, 2 * across, height_ratios=heights)
     panels: list[Axes] = []
     for side, make in enumerate((mean_shading, spread_shading)):
         shading, first = make(shown[side]), side * across
@@ -66,7 +65,7 @@ def attention_figure(
         for i, matrix in enumerate(shown[side]):
             row, column = divmod(i, across)
             panel = figure.add_subplot(cells[row + 1, first + column])
-            panel.imshow(matrix, aspect="auto", cmap=shading.colours, norm=shading.norm)
+            panel.imshow(matrix, shading.colours, shading.norm, aspect="auto")
             panel.xaxis.set_visible(i + across >= len(chosen))
             panel.yaxis.set_visible(first + column == 0)
             panel.set_title(f"head {chosen[i]}" if len(chosen) > 1 and not side else "", loc="left")
@@ -136,5 +135,5 @@ def _label(
         pitches = box.width / len(keys), box.height / len(queries)
         label_axis(panel.xaxis, keys, pitches[0])
         label_axis(panel.yaxis, queries, pitches[1])
-        if min(pitches) < 2 / DOTS:
-            panel.images[0].set_interpolation("antialiased")
+        # Sharp edges, unless a cell is smaller than two dots in print.
+        panel.images[0].set_interpolation("nearest" if min(pitches) >= 2 / DOTS else "antialiased")
