@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from babn.conversion.state import belief_states
-from babn.errors import ConfigError, MissingExtraError
+from babn.errors import ConfigError, import_extra
 from babn.evaluation.html_report import collect, of_part
 from babn.evaluation.predictions import Evaluation
 from babn.evaluation.resampling import compare
@@ -174,10 +174,4 @@ def _measured(evaluations: Any, part: str | None) -> str:
 
 
 def _hub() -> Any:
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise MissingExtraError(
-            "The hub needs huggingface_hub: pip install 'babn[transformers]'"
-        ) from error
-    return huggingface_hub
+    return import_extra("huggingface_hub", "The hub needs huggingface_hub", "transformers")

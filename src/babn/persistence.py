@@ -28,7 +28,7 @@ from babn.errors import (
     ExampleInputsError,
     FormatError,
     MismatchError,
-    MissingExtraError,
+    import_extra,
     one_line,
 )
 from babn.files import (
@@ -314,12 +314,7 @@ def _belief_tensors(folder: Path) -> dict[str, Tensor]:
 def _load_base(
     folder: Path, config: dict[str, Any], model_class: type[Any] | None, kwargs: dict[str, Any]
 ) -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtraError(
-            "babn.load needs transformers: pip install 'babn[transformers]'"
-        ) from error
+    transformers = import_extra("transformers", "babn.load needs transformers", "transformers")
     model_class = model_class or _named_class(config, folder / "config.json")
     level = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # it would warn about the belief parameters

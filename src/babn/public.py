@@ -132,11 +132,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Loads what needs transformers on first use."""
     if name in ("BeliefTrainer", "BeliefTrainerMixin"):
-        try:
-            from babn.training import trainer
-        except ImportError as error:
-            raise errors.MissingExtraError(
-                f"babn.{name} needs transformers: pip install 'babn[transformers]'"
-            ) from error
-        return getattr(trainer, name)
+        need = f"babn.{name} needs transformers"
+        return getattr(errors.import_extra("babn.training.trainer", need, "transformers"), name)
     raise AttributeError(f"module 'babn' has no attribute {name!r}")

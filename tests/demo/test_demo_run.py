@@ -1,4 +1,4 @@
-"""The demo from the command line to the page."""
+"""The demo from the command line to the pages."""
 
 import json
 import math
@@ -16,8 +16,7 @@ import babn
 from babn.cli._app import app
 from babn.data.intents import Ambiguous, Labelled
 from babn.demo import models, result_texts
-from babn.demo.demo_folder import PAGE, prepare
-from babn.demo.demo_page import AUTHOR
+from babn.demo.demo_folder import VIEW, prepare
 from babn.demo.demo_run import (
     DROPOUT,
     SCALED,
@@ -29,7 +28,7 @@ from babn.demo.demo_run import (
     pick_recipe,
     texts_to_test,
 )
-from babn.demo.examples import choose_examples, detailed_example
+from babn.demo.examples import choose_examples
 from babn.demo.outcome import (
     Novelty,
     Outcome,
@@ -41,7 +40,8 @@ from babn.demo.outcome import (
     score,
 )
 from babn.evaluation.comparison import Difference
-from babn.evaluation.html_pages import TargetError, marker
+from babn.evaluation.html_pages import TargetError
+from babn.evaluation.html_report import PAGE
 from babn.evaluation.resampling import compare
 from babn.prediction.batches import encode
 
@@ -91,34 +91,24 @@ def test_table_has_every_row_and_fits_the_terminal(quick: tuple[str, Path]) -> N
         [row] = [line for line in output.splitlines() if re.match(rf"{name} {{2,}}\d", line)]
         assert len(row.removeprefix(name).split()) == len(result_texts.COLUMNS)
         assert "…" not in row
-    assert max(len(line.rstrip()) for line in output.splitlines() if "index.html" not in line) <= 80
+    assert max(len(line.rstrip()) for line in output.splitlines() if ".html" not in line) <= 80
 
 
-def test_output_names_the_page_and_explains_every_column(quick: tuple[str, Path]) -> None:
+def test_output_names_the_pages_and_explains_every_column(quick: tuple[str, Path]) -> None:
     output, folder = quick
-    assert str(folder / PAGE) in output
+    assert str(folder / PAGE) in output and str(folder / VIEW) in output
     for column in result_texts.COLUMNS:
         assert re.search(rf"^{re.escape(column.name)} +{column.meaning[:20]}", output, re.MULTILINE)
 
 
-def test_page_has_no_external_references(quick: tuple[str, Path]) -> None:
-    text = (quick[1] / PAGE).read_text(encoding="utf-8")
-    assert len(text.encode()) < 500_000
-    # Figures name the namespaces of SVG, and refer to their own parts.
-    foreign = r"https?://(?!www\.w3\.org/)|\bsrc=|href=\"(?!#|data:)|@import|url\([^#]"
-    assert not re.search(foreign, text)
-    assert "<script" not in text
-    assert marker(AUTHOR) in text
-
-
-def test_page_shows_every_figure_and_the_next_steps(quick: tuple[str, Path]) -> None:
-    text = (quick[1] / PAGE).read_text(encoding="utf-8")
-    assert text.count("ECE ") >= 4 and text.count("AUROC 0.") == 5
-    assert text.count("posterior mean</text>") == text.count("std / mean</text>") == 2
-    assert text.count('role="img"') == text.count("aria-label") == text.count("<svg") == 6
-    assert text.index("babn.convert(model)") < text.index("<table>")
-    for command, _ in result_texts.NEXT:
-        assert f"<code>{command}</code>" in text
+def test_pages_show_all_rows_and_both_sentences(quick: tuple[str, Path], results: dict) -> None:
+    report, view = ((quick[1] / name).read_text(encoding="utf-8") for name in (PAGE, VIEW))
+    for name in (SOFTMAX, SCALED, DROPOUT, UNTRAINED, TRAINED):
+        assert f'<th scope="row">{name}</th>' in report
+    assert report.count("<svg") == 3
+    for each in results["examples"]:
+        assert json.dumps(each["text"]) in view
+    assert json.dumps(results["examples"][0]["intent"]) in view
 
 
 def test_results_hold_numbers_settings_and_versions(results: dict) -> None:
@@ -149,14 +139,10 @@ def test_differences_agree_with_the_rows(results: dict) -> None:
 def test_examples_have_their_uncertainty(results: dict) -> None:
     sure, unsure = results["examples"]
     assert (sure["kind"], unsure["kind"]) == ("sure", "unsure")
-    assert len(sure["tokens"]) == len(unsure["tokens"])
     for each in (sure, unsure):
         low, probability, high = (each[name] for name in ("low", "probability", "high"))
         assert 0 <= low <= probability + 1e-6 and probability <= high + 1e-6 <= 1 + 2e-6
         assert 0 <= each["disagreement"] <= 1 and each["mutual_information"] >= 0
-        rows = torch.tensor(each["weights"])
-        assert rows.shape == (len(each["tokens"]),) * 2
-        assert torch.allclose(rows.sum(-1), torch.ones(len(rows)), atol=1e-4)
 
 
 def test_own_folder_may_be_written_again(quick: tuple[str, Path]) -> None:
@@ -213,7 +199,15 @@ def made_outcome(ours: float, theirs: float) -> Outcome:
     found = differences(rows, made_texts(), seed=0)
     recipe = pick_recipe(settings, source)
     return Outcome(
-        settings, source, recipe, NAMES, made_texts(), rows, found, [], Novelty(0.9, 0.04, 0.6)
+        settings,
+        source,
+        recipe,
+        made_texts(),
+        rows,
+        found,
+        [],
+        babn.View(""),
+        Novelty(0.9, 0.04, 0.6),
     )
 
 
@@ -282,20 +276,8 @@ def test_examples_are_chosen_by_mutual_information_and_length() -> None:
     ambiguous = torch.stack([varied, agreeing], dim=1)
     found = Predictions(*(babn.Prediction(x) for x in (clear, clear[:, :1], ambiguous)))
     sure, unsure = choose_examples(model, tokenizer, found, TEXTS, NAMES, seed=0)
-    assert unsure.text == "wake me by song" and unsure.intended == ("a", "b")
+    assert unsure.text == "wake me by song"
     assert sure.text in ("wake me at six", "play a song now")  # "wake me" is shorter
-    assert len(sure.tokens) == len(unsure.tokens) == 6
-
-
-def test_maps_differ_between_sentences_and_not_between_seeds_of_conversion() -> None:
-    def log_map(text: str, seed: int) -> torch.Tensor:
-        found = detailed_example(*converted(seed), "sure", text, ("a",), NAMES, 0)
-        return found.attention.relative_std.log().flatten()
-
-    first, again = log_map("wake me at six", 0), log_map("wake me at six", 1)
-    other = log_map("play a song now", 0)
-    assert torch.allclose(first, again, atol=1e-5)
-    assert torch.corrcoef(torch.stack([first, other]))[0, 1] < 0.9
 
 
 def test_test_texts_are_those_of_the_test_split() -> None:

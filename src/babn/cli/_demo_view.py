@@ -8,9 +8,10 @@ from rich.table import Table
 from babn.cli._progress import Bars
 from babn.cli._rich_tables import plain_table
 from babn.demo import result_texts
-from babn.demo.demo_folder import PAGE
+from babn.demo.demo_folder import VIEW
 from babn.demo.demo_run import find_source, pick_recipe
 from babn.demo.outcome import Outcome, Settings
+from babn.evaluation.html_report import PAGE
 
 
 class Terminal(Bars):
@@ -37,7 +38,8 @@ class Terminal(Bars):
         self._say(
             *(f'"{each.text}": {result_texts.certainty(each)}' for each in outcome.examples), ""
         )
-        self.console.print(f"Charts: {folder / PAGE}", markup=False, soft_wrap=True)
+        for title, name in (("Charts", PAGE), ("Attention", VIEW)):
+            self.console.print(f"{title}: {folder / name}", markup=False, soft_wrap=True)
         self.console.print(next_steps())
 
     def _say(self, *lines: str, style: str | None = None) -> None:

@@ -3,8 +3,7 @@
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import Field, asdict, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -18,7 +17,7 @@ from babn.attention.method import MethodConfig
 from babn.cli._errors import CommandError
 from babn.conversion.inspection import Inspection
 from babn.conversion.plan import Call, from_list
-from babn.errors import ConfigError, FormatError, MissingExtraError, one_line
+from babn.errors import ConfigError, FormatError, import_extra, one_line
 from babn.plugins import find_model_class, plugins
 
 READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
@@ -47,20 +46,15 @@ def inspection(model: str, method: str | None, settings: list[str]) -> Inspectio
 
 def read_config(model: str) -> Any:
     """The configuration of a model, from a folder or from the hub."""
-    try:
-        from transformers import AutoConfig
-
-        plugins("babn.models")  # makes them known to transformers
-    except ImportError as error:
-        raise MissingExtraError(
-            "babn inspect needs transformers: pip install 'babn[transformers]'"
-        ) from error
+    need = "babn inspect needs transformers"
+    transformers = import_extra("transformers", need, "transformers")
+    plugins("babn.models")  # makes them known to transformers
     if not HUB_NAME.fullmatch(model) and not Path(model).exists():
         raise CommandError(f"{model} does not exist. Give a folder, or a name on the hub.")
     # The hub logs every retry, which would hide the error message.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
-        return AutoConfig.from_pretrained(model)
+        return transformers.AutoConfig.from_pretrained(model)
     except (OSError, ValueError) as error:
         raise CommandError(_unreadable(model, error)) from error
 
@@ -77,31 +71,16 @@ def _unreadable(model: str, error: Exception) -> str:
 def outline(config: Any) -> nn.Module:
     """The model that a transformers configuration describes, with random weights."""
     import transformers
+    from accelerate import init_empty_weights
 
     model_class = find_model_class((getattr(config, "architectures", None) or [""])[0])
-    with _without_weights():
+    with init_empty_weights():
         model = model_class(config) if model_class else transformers.AutoModel.from_config(config)
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
                 module._parameters[name] = nn.Parameter(_light(name, parameter), False)
     return model.eval()
-
-
-@contextmanager
-def _without_weights() -> Iterator[None]:
-    """Creates parameters on the meta device inside the block; buffers stay real."""
-    register = nn.Module.register_parameter
-
-    def register_shape(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        shape = None if parameter is None else nn.Parameter(parameter.to("meta"), False)
-        register(module, name, shape)
-
-    nn.Module.register_parameter = register_shape  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 def _light(name: str, shape: Tensor) -> Tensor:

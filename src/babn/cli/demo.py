@@ -16,11 +16,11 @@ def demo(
 
     Fine-tunes a small pretrained model to recognise the intent of short requests, converts it, fits
     the noise to development texts, and predicts requests that it can and cannot know. Compares this
-    with softmax, Monte Carlo dropout and a copy trained as BABN; prints a table and writes a page
-    with charts. Takes several minutes on two cores; Ctrl-C stops it at any time.
+    with softmax, Monte Carlo dropout and a copy trained as BABN; prints a table and writes
+    pages with charts and attention. Takes several minutes on two cores; Ctrl-C stops it any time.
 
     Args:
-        out: Folder to write the page and the numbers to.
+        out: Folder to write the pages and the numbers to.
         seed: Seed of training and samples.
         epochs: Epochs of training.
         model: auto (the pretrained MiniLM if it is installed), small (a tiny model from scratch),

@@ -1,30 +1,34 @@
-"""The folder that the demo writes."""
+"""The folder that the demo writes: a report, a page of attention, and all numbers."""
 
 import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import babn
 from babn.demo.choices import BINS
-from babn.demo.demo_page import AUTHOR, page
-from babn.demo.outcome import Example, Outcome
+from babn.demo.outcome import Outcome, evaluations
 from babn.evaluation.html_pages import check_target
+from babn.evaluation.html_report import AUTHOR, PAGE
 
-PAGE, NUMBERS = "index.html", "results.json"
+VIEW, NUMBERS = "view.html", "results.json"
+TITLE = "How sure is attention?"
 
 
 def prepare(folder: Path, force: bool) -> None:
-    """Makes the folder, unless it exists and holds what the demo did not write.
+    """Makes the folder, unless it exists and holds what neither demo nor report has written.
 
-    Called before training, so that a folder that cannot be used is reported at once.
+    Called before anything is trained, so that the error comes early.
     """
     check_target(folder, PAGE, AUTHOR, force)
     folder.mkdir(parents=True, exist_ok=True)
 
 
 def write(folder: Path, outcome: Outcome, versions: dict[str, str]) -> None:
-    """Writes the page and the numbers."""
-    (folder / PAGE).write_text(page(outcome, versions), encoding="utf-8")
+    """Writes the report, the page of attention and the numbers."""
+    found = evaluations(outcome.rows, outcome.texts)
+    babn.report(found, folder, title=TITLE, bins=BINS, force=True)
+    outcome.view.save(folder / VIEW)
     text = json.dumps(numbers(outcome, versions), indent=2, ensure_ascii=False)
     (folder / NUMBERS).write_text(text + "\n", encoding="utf-8")
 
@@ -47,19 +51,9 @@ def numbers(outcome: Outcome, versions: dict[str, str]) -> dict[str, Any]:
             row: {name: {**asdict(each), "verdict": each.verdict} for name, each in found.items()}
             for row, found in outcome.differences.items()
         },
-        "examples": [_example(each) for each in outcome.examples],
+        "examples": [
+            {"kind": each.kind, "text": each.text, "intent": each.intent, **each.numbers()}
+            for each in outcome.examples
+        ],
         "novelty": asdict(outcome.novelty),
-    }
-
-
-def _example(example: Example) -> dict[str, Any]:
-    return {
-        "kind": example.kind,
-        "text": example.text,
-        "intended": example.intended,
-        "intent": example.intent,
-        **example.numbers(),
-        "tokens": example.tokens,
-        "weights": example.attention.mean[0, 0].tolist(),
-        "relative_std": example.attention.relative_std[0, 0].tolist(),
     }

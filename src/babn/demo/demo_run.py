@@ -13,7 +13,16 @@ from babn.data import intents
 from babn.demo import choices, models
 from babn.demo.examples import choose_examples
 from babn.demo.models import fine_tune
-from babn.demo.outcome import Novelty, Outcome, Row, Settings, Texts, predictions, score
+from babn.demo.outcome import (
+    Novelty,
+    Outcome,
+    Row,
+    Settings,
+    Texts,
+    evaluations,
+    predictions,
+    score,
+)
 from babn.errors import BabnWarning
 from babn.evaluation.comparison import Difference
 from babn.progress import Progress
@@ -36,20 +45,22 @@ def _run(settings: Settings, progress: Progress) -> Outcome:
     recipe = pick_recipe(settings, source)
     training = intents.in_scope("train")
     base, tokenizer = models.load(source, training.texts, len(names), settings.seed)
+    base.config.id2label = dict(enumerate(names))
     trials = Trials(tokenizer, texts_to_test(), recipe, settings.seed, progress)
     model = trials.train(SOFTMAX, copy.deepcopy(base))
     rows = trials.without_training(model)
-    converted, novelty = rows[-1].predictions, trials.novelty(model)
+    found, novelty = rows[-1].predictions, trials.novelty(model)
+    examples = choose_examples(model, tokenizer, found, trials.texts, names, settings.seed)
     rows.append(trials.tuned(TRAINED, trials.train(TRAINED, trials.convert(base))))
     return Outcome(
         settings=settings,
         source=source,
         recipe=recipe,
-        intents=names,
         texts=trials.texts,
         rows=rows,
         differences=differences(rows, trials.texts, settings.seed),
-        examples=choose_examples(model, tokenizer, converted, trials.texts, names, settings.seed),
+        examples=examples,
+        view=babn.view(model, [each.text for each in examples], tokenizer=tokenizer),
         novelty=novelty,
     )
 
@@ -152,13 +163,8 @@ class Trials:
 
 def differences(rows: list[Row], texts: Texts, seed: int) -> dict[str, dict[str, Difference]]:
     """How each row differs from the first, with intervals from resampling the texts."""
-    labels = torch.tensor(texts.clear.labels)
-    evaluations = [
-        babn.Evaluation(row.name, row.predictions.clear, labels, outside=row.predictions.outside)
-        for row in rows
-    ]
-    found = babn.compare(evaluations, bins=choices.BINS, resamples=400, seed=seed).differences
+    compared = babn.compare(evaluations(rows, texts), bins=choices.BINS, resamples=400, seed=seed)
     return {
         name: {called: each[measure] for measure, called in choices.MEASURES.items()}
-        for name, each in found.items()
+        for name, each in compared.differences.items()
     }

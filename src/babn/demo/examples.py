@@ -1,6 +1,7 @@
-"""Two sentences in detail: samples of their predictions, and attention with its uncertainty."""
+"""Two sentences in detail, with many samples of their predictions."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ SAMPLES = 100
 """Samples of a single sentence, which cost little; shares and intervals need more than means."""
 
 LONGEST = 14
-"""Tokens of a sentence whose attention still fits on the page."""
+"""Tokens of a sentence whose attention is easily compared."""
 
 
 def choose_examples(
@@ -36,35 +37,12 @@ def choose_examples(
     right = predictions.clear.probs.argmax(-1) == torch.tensor(texts.clear.labels)
     as_long = _lengths(tokenizer, texts.clear.texts) == lengths[unsure]
     sure = _lowest(predictions.clear.mutual_information, right & as_long)
-    chosen: list[tuple[Kind, str, tuple[str, ...]]] = [
-        ("sure", texts.clear.texts[sure], (names[texts.clear.labels[sure]],)),
-        ("unsure", ambiguous[unsure], texts.ambiguous[unsure].intents),
+    chosen: dict[Kind, str] = {"sure": texts.clear.texts[sure], "unsure": ambiguous[unsure]}
+    predict = partial(babn.predict, model, tokenizer=tokenizer, progress=False)
+    return [
+        Example(kind, text, predict([text], samples=SAMPLES, seed=seed).to("cpu"), names)
+        for kind, text in chosen.items()
     ]
-    return [detailed_example(model, tokenizer, *each, names, seed) for each in chosen]
-
-
-def detailed_example(
-    model: nn.Module,
-    tokenizer: Any,
-    kind: Kind,
-    text: str,
-    intended: tuple[str, ...],
-    names: tuple[str, ...],
-    seed: int,
-) -> Example:
-    """Many samples of one sentence's prediction, and its attention in the last layer."""
-    last = babn.attention_maps(model, [text], tokenizer=tokenizer)[-1]
-    mean, relative_std = (x.mean(1, keepdim=True).cpu() for x in (last.mean, last.relative_std))
-    settings = {"tokenizer": tokenizer, "progress": False}
-    return Example(
-        kind=kind,
-        text=text,
-        intended=intended,
-        prediction=babn.predict(model, [text], SAMPLES, seed, **settings).to("cpu"),
-        names=names,
-        tokens=tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"]),
-        attention=babn.AttentionMap(last.name, mean, relative_std),
-    )
 
 
 def _lengths(tokenizer: Any, texts: Sequence[str]) -> Tensor:

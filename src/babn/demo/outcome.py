@@ -136,25 +136,19 @@ Kind = Literal["sure", "unsure"]
 
 @dataclass(frozen=True)
 class Example:
-    """One sentence, its prediction, and its attention.
+    """One sentence and its prediction.
 
     Attributes:
         kind: What the sentence is an example of.
         text: The sentence.
-        intended: The intents that fit it.
         prediction: Samples of the prediction, of shape sample by 1 by intent.
         names: Names of the intents.
-        tokens: The sentence as the model reads it.
-        attention: Attention in the last layer, averaged over heads.
     """
 
     kind: Kind
     text: str
-    intended: tuple[str, ...]
     prediction: babn.Prediction
     names: tuple[str, ...]
-    tokens: list[str]
-    attention: babn.AttentionMap
 
     @property
     def intent(self) -> str:
@@ -191,26 +185,35 @@ class Novelty:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that the table, the page and the results file show.
+    """Everything that the table, the pages and the results file show.
 
     Attributes:
         settings: What the user chose.
         source: Where the model comes from.
         recipe: How it was trained.
-        intents: Names of the classes.
         texts: The test texts.
         rows: The rows of the table, softmax first.
         differences: For each row of BABN its differences from softmax, by measure.
         examples: A sentence that BABN is sure of, and one that it is unsure of.
+        view: The page of BABN's attention to these sentences.
         novelty: How well the distance from the training texts detects out-of-scope texts.
     """
 
     settings: Settings
     source: Source
     recipe: Recipe
-    intents: tuple[str, ...]
     texts: Texts
     rows: list[Row]
     differences: dict[str, dict[str, Difference]]
     examples: list[Example]
+    view: babn.View
     novelty: Novelty
+
+
+def evaluations(rows: list[Row], texts: Texts) -> list[babn.Evaluation]:
+    """The predictions of each row for clear and out-of-scope texts."""
+    labels = torch.tensor(texts.clear.labels)
+    return [
+        babn.Evaluation(row.name, row.predictions.clear, labels, outside=row.predictions.outside)
+        for row in rows
+    ]

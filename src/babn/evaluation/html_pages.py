@@ -39,20 +39,6 @@ def _short(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:.5g}"
 
 
-def figure(svg: str, caption: str, *, title: str = "", look: str = "paper") -> Markup:
-    """A figure on paper, with a caption and an optional title above it.
-
-    Args:
-        svg: Its `svg` element.
-        caption: The caption.
-        title: The title.
-        look: CSS classes of the paper.
-    """
-    heading = element("h3", title) if title else ""
-    paper = element("div", Markup(svg), class_=look)
-    return element("figure", heading, paper, element("figcaption", caption))
-
-
 def marker(author: str) -> Markup:
     """The element by which `author` recognises its own pages."""
     return Markup(f'<meta name="generator" content="{author}">')

@@ -6,7 +6,6 @@ from typing import Any
 
 from babn import plots
 from babn.errors import ConfigError
-from babn.evaluation import html_pages
 from babn.evaluation.comparison import Comparison
 from babn.evaluation.decision_tables import decision_table, outside_table
 from babn.evaluation.html_pages import Markup, check_target, document, element, join
@@ -132,7 +131,8 @@ def _body(
         # Figures of two columns take the full width of the page.
         look = "paper wide" if figure.get_figwidth() >= plots.DOUBLE else "paper"
         svg = plots.as_svg(figure, CAPTIONS[name])
-        shown.append(html_pages.figure(svg, CAPTIONS[name], look=look))
+        paper = element("div", Markup(svg), class_=look)
+        shown.append(element("figure", paper, element("figcaption", CAPTIONS[name])))
     return join(
         element("h1", title),
         element("p", _summary(evaluations)),

@@ -1,44 +1,26 @@
 """Heat maps of attention: posterior mean next to std/mean."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from babn.errors import ConfigError
-from babn.plots.attention_panels import (
-    GAP,
-    Contents,
-    Layout,
-    Shading,
-    arrange,
-    choose,
-    colour_bar,
-    mean_shading,
-    place,
-    spread_shading,
-)
-from babn.plots.sizes import Size
-from babn.plots.style import drawing
-from babn.plots.tokens import LARGEST, label_axis, label_size, readable, room
+from babn.plots.attention_panels import choose, colour_bar, mean_shading, spread_shading
+from babn.plots.sizes import SINGLE, TALLEST, Size, given_width
+from babn.plots.style import arranged, drawing, new_figure
+from babn.plots.tokens import label_axis, readable
 from babn.prediction.attention_maps import AttentionMap
 
 DOTS = 200
 """Dots per inch at which cells should be distinguishable."""
 
+LETTER, LINE = 0.06, 0.085
+"""Width of a letter of a label and height of the smallest label, in inches."""
 
-@dataclass(frozen=True)
-class Labels:
-    """Tokens of queries and keys, and their font sizes in points."""
-
-    queries: list[str]
-    keys: list[str]
-    query_points: float = LARGEST
-    key_points: float = LARGEST
+BAR, TITLE, LEAST = 0.07, 0.25, 0.3
+"""Thickness of a colour bar, height of a head's title, and minimum side of a panel."""
 
 
 @drawing
@@ -53,8 +35,9 @@ def attention_figure(
 ) -> Figure:
     """Posterior mean of attention next to its std/mean, with queries as rows and keys as columns.
 
-    Several heads are placed below each other, and side by side if the page is not tall enough. All
-    share their two scales. Masked pairs, whose weight is zero, are grey in std/mean.
+    Several heads are placed below each other, and side by side if the page is not tall enough: the
+    means at the left, std/mean at the right. All share their two scales. Masked pairs, whose weight
+    is zero, are grey in std/mean.
 
     Args:
         map: One of the maps that `babn.attention_maps` returned.
@@ -68,18 +51,27 @@ def attention_figure(
     values = choose(map, example, chosen)
     _check_tokens(map, tokens, keys)
     queries = readable(tokens)
-    labels = Labels(queries, queries if keys is None else readable(keys))
-    layout, labels = _fit(len(chosen), labels, size)
-    shown = [x[:, : len(labels.queries), : len(labels.keys)] for x in (values.mean, values.spread)]
-    shadings = mean_shading(shown[0]), spread_shading(shown[1])
-    figure = Figure(figsize=(layout.width, layout.height))
-    for side, (matrices, shading) in enumerate(zip(shown, shadings, strict=True)):
-        panels = _draw_heads(figure, layout, side, matrices, shading)
-        for i, panel in enumerate(panels):
-            _label(panel, labels, layout, left=i % layout.across + side == 0)
-            panel.xaxis.set_visible(i + layout.across >= len(chosen))
+    keyed = queries if keys is None else readable(keys)
+    shown = [x[:, : len(queries), : len(keyed)] for x in (values.mean, values.spread)]
+    (rows, across), inches = _arrange(len(chosen), queries, keyed, size)
+    figure = new_figure(inches)
+    heights = [BAR * rows / inches[1], *[1] * rows]
+    cells = figure.add_gridspec(rows + 1, 2 * across, height_ratios=heights)
+    panels: list[Axes] = []
+    for side, make in enumerate((mean_shading, spread_shading)):
+        shading, first = make(shown[side]), side * across
+        bar = figure.add_subplot(cells[0, first : first + across])
+        colour_bar(figure, shading, cax=bar)
+        for i, matrix in enumerate(shown[side]):
+            row, column = divmod(i, across)
+            panel = figure.add_subplot(cells[row + 1, first + column])
+            panel.imshow(matrix, shading.colours, shading.norm, aspect="auto")
+            panel.xaxis.set_visible(i + across >= len(chosen))
+            panel.yaxis.set_visible(first + column == 0)
             panel.set_title(f"head {chosen[i]}" if len(chosen) > 1 and not side else "", loc="left")
-    return figure
+            panels.append(panel)
+    _label(figure, panels, queries, keyed)
+    return arranged(figure)
 
 
 def _check_tokens(map: AttentionMap, tokens: Sequence[str], keys: Sequence[str] | None) -> None:
@@ -100,49 +92,48 @@ def _check_tokens(map: AttentionMap, tokens: Sequence[str], keys: Sequence[str] 
         )
 
 
-def _fit(heads: int, labels: Labels, size: Size) -> tuple[Layout, Labels]:
-    """The layout and the label sizes; smaller labels leave room for larger panels."""
-    queries, keys = labels.queries, labels.keys
-    rooms = room(queries, LARGEST), room(keys, LARGEST)
-    layout = arrange(Contents(heads, len(queries), len(keys), *rooms), size)
-    sizes = label_size(layout.tall / len(queries)), label_size(layout.wide / len(keys))
-    rooms = room(queries, sizes[0]), room(keys, sizes[1])
-    layout = arrange(Contents(heads, len(queries), len(keys), *rooms), size)
-    return layout, Labels(queries, keys, *sizes)
+def _arrange(
+    heads: int, queries: Sequence[str], keys: Sequence[str], size: Size
+) -> tuple[tuple[int, int], tuple[float, float]]:
+    """Rows, and heads side by side, for the largest panels; and the size of the figure."""
+    width = given_width(size, SINGLE)
+    given = size[1] if isinstance(size, tuple) else None
+    left = 0.3 + LETTER * max(map(len, queries))
+    below = 0.8 + LETTER * max(map(len, keys))
+    found = []
+    for across in range(1, heads + 1):
+        rows = math.ceil(heads / across)
+        wide = (width - left) / (2 * across)
+        # Square cells, unless the map is much wider or taller than a square.
+        lowest = max(min(LINE * len(queries), wide), LEAST)
+        tall = min(max(wide * len(queries) / len(keys), lowest), 1.5 * wide)
+        height = given or below + rows * (tall + TITLE)
+        tall = (height - below) / rows - TITLE
+        if height <= (given or TALLEST) and min(wide, tall) > LEAST:
+            found.append((min(wide, tall), (rows, across), (width, height)))
+    if not found:
+        raise ConfigError(
+            f"size={size!r} has no room for heads={heads}. Give a larger size, such as "
+            "babn.plots.DOUBLE, or fewer heads."
+        )
+    return max(found)[1:]
 
 
-def _draw_heads(
-    figure: Figure,
-    layout: Layout,
-    side: int,
-    matrices: Float[np.ndarray, "head query key"],
-    shading: Shading,
-) -> list[Axes]:
-    """Draws the panels of all heads for the mean or std/mean, and their colour bar."""
-    half = (layout.span - GAP) / 2
-    colour_bar(figure, shading, layout.left + side * (half + GAP), half)
-    corners = [layout.corner(i, side) for i in range(len(matrices))]
-    panels = [place(figure, *corner, layout.wide, layout.tall) for corner in corners]
-    for panel, matrix in zip(panels, matrices, strict=True):
-        _draw(panel, matrix, shading)
-    return panels
-
-
-def _draw(panel: Axes, matrix: Float[np.ndarray, "query key"], shading: Shading) -> None:
-    """Draws cells with sharp edges, or smoothed if a cell is smaller than two dots in print."""
-    scale = DOTS / panel.figure.dpi
-    dots = scale * panel.bbox.height / matrix.shape[0], scale * panel.bbox.width / matrix.shape[1]
-    smoothing = "nearest" if min(dots) >= 2 else "antialiased"
-    colours: dict[str, Any] = {"cmap": shading.colours, "norm": shading.norm}
-    panel.imshow(matrix, aspect="auto", interpolation=smoothing, **colours)
-    panel.spines[:].set(visible=True, linewidth=0.4)
-
-
-def _label(panel: Axes, labels: Labels, layout: Layout, left: bool) -> None:
-    """Labels both axes with tokens, queries only at the left end of a row."""
-    label_axis(panel.xaxis, labels.keys, layout.wide / len(labels.keys), labels.key_points)
-    label_axis(panel.yaxis, labels.queries, layout.tall / len(labels.queries), labels.query_points)
-    panel.tick_params(axis="x", rotation=90)
-    panel.set_xlabel("key")
-    panel.set_ylabel("query")
-    panel.yaxis.set_visible(left)
+def _label(
+    figure: Figure, panels: Sequence[Axes], queries: Sequence[str], keys: Sequence[str]
+) -> None:
+    """Labels both axes with tokens, in the size that fits the panels of the layout."""
+    for panel in panels:
+        panel.spines[:].set(visible=True, linewidth=0.4)
+        panel.set_xticks(range(len(keys)), keys, rotation=90)
+        panel.set_yticks(range(len(queries)), queries)
+        panel.set_xlabel("key")
+        panel.set_ylabel("query")
+    figure.draw_without_rendering()
+    for panel in panels:
+        box = panel.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+        pitches = box.width / len(keys), box.height / len(queries)
+        label_axis(panel.xaxis, keys, pitches[0])
+        label_axis(panel.yaxis, queries, pitches[1])
+        # Sharp edges, unless a cell is smaller than two dots in print.
+        panel.images[0].set_interpolation("nearest" if min(pitches) >= 2 / DOTS else "antialiased")

@@ -11,29 +11,18 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from babn.errors import ConfigError
-from babn.plots.attention_panels import (
-    BAR_BLOCK,
-    EDGE,
-    GAP,
-    LEAST,
-    Shading,
-    choose,
-    colour_bar,
-    mean_shading,
-    place,
-    spread_shading,
-)
+from babn.plots.attention_panels import Shading, choose, colour_bar, mean_shading, spread_shading
 from babn.plots.plot_data import check_index
 from babn.plots.sizes import SINGLE, Size, figure_size
-from babn.plots.style import drawing
+from babn.plots.style import arranged, drawing
 from babn.plots.tokens import readable
 from babn.prediction.attention_maps import AttentionMap
 
 OUTLINED = 3
 """Number of regions with the largest weights that are outlined."""
 
-WORD = 0.2
-"""Space for the query's word, in inches."""
+AROUND = 0.7
+"""Height of a colour bar with its title, and of the query's word, in inches."""
 
 Shape = tuple[int, int]
 """Height and width of an image."""
@@ -79,18 +68,21 @@ def attention_on_image(
     weights = _weights(map, example, head, query, slice(first, first + len(places)))
     # The largest weight last, so that it is on top.
     order = np.argsort(weights[0], kind="stable")
-    figure, panels = _panels(picture.shape[:2], size, WORD if word else 0.0)
+    ratio = picture.shape[0] / picture.shape[1]
+    inches = figure_size(size, SINGLE, lambda width: ratio * width / 2 + AROUND)
+    figure = Figure(figsize=inches, layout="compressed")
+    panels = figure.subplots(1, 2)
     shadings = mean_shading(weights[0]), spread_shading(weights[1])
     for panel, values, shading in zip(panels, weights, shadings, strict=True):
         panel.imshow(faded(picture))
         paint(panel, places[order], values[order], shading, picture.shape[:2])
         if not isinstance(boxes, tuple):
             outline(panel, places[order][-OUTLINED:], values[order][-OUTLINED:])
-        colour_bar(figure, shading, panel.bbox.x0 / figure.dpi, panel.bbox.width / figure.dpi)
+        panel.set_axis_off()
+        colour_bar(figure, shading, ax=panel, location="top")
     if word:
-        below = EDGE / figure.get_figheight()
-        figure.text(0.5, below, f"query: {readable([word])[0]}", ha="center")
-    return figure
+        figure.supxlabel(f"query: {readable([word])[0]}", fontsize=8)
+    return arranged(figure)
 
 
 def _weights(
@@ -107,24 +99,6 @@ def _weights(
             f"from first={keys.start} on. Give at most as many regions."
         )
     return values.mean[0, query, keys], values.spread[0, query, keys]
-
-
-def _panels(shape: Shape, size: Size, below: float) -> tuple[Figure, list[Axes]]:
-    """A figure with two panels of the image's aspect ratio, as large as possible."""
-    ratio, rest = shape[0] / shape[1], BAR_BLOCK + below + EDGE
-    wide, tall = figure_size(size, SINGLE, lambda w: ratio * (w - GAP - 2 * EDGE) / 2 + rest)
-    side = min((wide - GAP - 2 * EDGE) / 2, (tall - rest) / ratio)
-    if side < LEAST:
-        raise ConfigError(
-            f"size={size!r} has no room for an image of {shape[0]} by {shape[1]} pixels. Give a "
-            "larger size, such as babn.plots.DOUBLE."
-        )
-    figure, left = Figure(figsize=(wide, tall)), (wide - GAP - 2 * side) / 2
-    xs = left, left + side + GAP
-    panels = [place(figure, x, BAR_BLOCK, side, side * ratio) for x in xs]
-    for panel in panels:
-        panel.set_axis_off()
-    return figure, panels
 
 
 def paint(

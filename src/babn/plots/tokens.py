@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 from matplotlib import font_manager
 from matplotlib.axis import Axis
-from matplotlib.figure import Figure
 
 from babn.plots.style import style
 
-LETTERS, WIDEST = 12, 0.75
-"""Length after which tokens are cut, in characters, and in inches at the largest size."""
+LETTERS = 12
+"""Length after which tokens are cut, in characters."""
 
 LARGEST, SMALLEST = 7.0, 5.0
 """Sizes of labels in points."""
@@ -44,25 +43,15 @@ def readable(tokens: Sequence[str]) -> list[str]:
     return [_cut("".join(BOX if c in missing else c for c in token)) for token in shown]
 
 
-def room(labels: Sequence[str], points: float) -> float:
-    """Width in inches of the longest label."""
-    return max(_width(label, points) for label in labels)
-
-
-def label_size(pitch: float) -> float:
-    """Font size in points of labels that are `pitch` inches apart."""
-    return min(max(pitch / LINE, SMALLEST), LARGEST)
-
-
-def label_axis(axis: Axis, labels: Sequence[str], pitch: float, points: float) -> None:
+def label_axis(axis: Axis, labels: Sequence[str], pitch: float) -> None:
     """Labels an axis, with every second, third, ... label only if all would overlap.
 
     Args:
         axis: The axis, with labels at 0, 1, 2 and so on.
         labels: All labels.
         pitch: Distance between labels in inches.
-        points: Font size.
     """
+    points = min(max(pitch / LINE, SMALLEST), LARGEST)
     every = max(1, math.ceil(points * LINE / pitch - 1e-6))
     places = list(range(0, len(labels), every))
     axis.set_ticks(places, [labels[i] for i in places], fontsize=points)
@@ -79,20 +68,7 @@ def _visible(token: str) -> str:
 
 
 def _cut(token: str) -> str:
-    """The beginning of a token that fits."""
-    kept = min(len(token), LETTERS)
-    shown = token if kept == len(token) else token[: kept - 1] + "…"
-    while kept > 1 and _width(shown, LARGEST) > WIDEST:
-        kept -= 1
-        shown = token[:kept] + "…"
-    return shown
-
-
-@functools.lru_cache(4096)
-def _width(label: str, points: float) -> float:
-    """Width in inches."""
-    scratch = Figure()
-    return scratch.text(0, 0, label, fontsize=points).get_window_extent().width / scratch.dpi
+    return token if len(token) <= LETTERS else token[: LETTERS - 1] + "…"
 
 
 def _escape(character: str) -> str:

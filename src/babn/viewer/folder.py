@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from babn.errors import FormatError, MissingExtraError
+from babn.errors import FormatError, import_extra
 from babn.evaluation.html_pages import TargetError, written_by
 from babn.model_folders import find_folder
 from babn.persistence import MODEL_FILES, load
@@ -36,17 +36,12 @@ def open_model(folder: str | Path) -> tuple[Any, Tokenizer]:
 
 
 def _tokenizer(folder: Path) -> Tokenizer:
-    try:
-        from transformers import AutoTokenizer
-    except ImportError as error:
-        raise MissingExtraError(
-            "The viewer needs transformers: pip install 'babn[viewer]'"
-        ) from error
+    transformers = import_extra("transformers", "The viewer needs transformers", "viewer")
     remedy = "Save it there with tokenizer.save_pretrained."
     if (folder / "config.json").exists() and not any(any(folder.glob(n)) for n in TOKENIZERS):
         raise FormatError(f"{folder} has no tokenizer. {remedy}")
     try:
-        return AutoTokenizer.from_pretrained(folder)
+        return transformers.AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as error:
         if not (folder / "config.json").exists():
             raise FormatError(

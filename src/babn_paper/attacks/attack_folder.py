@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.errors import ConfigError, FormatError
-from babn.files import parse_json, read_regular
+from babn.files import parse_json, read_object, read_regular
 from babn_paper.attacks.attack_records import AttackRecord, Summary
 from babn_paper.attacks.plan import Plan
 from babn_paper.experiments.experiment import current_names
@@ -68,18 +68,11 @@ class AttackFolder:
 
     def describe(self) -> dict[str, Any]:
         """Reads the description."""
-        try:
-            found = current_names(parse_json(read_regular(self.description)))
-            if found["format"] != FORMAT:
-                raise FormatError(
-                    f"{self.description} has format {found['format']}; this babn reads {FORMAT}."
-                )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, FormatError):
-                raise
+        found = current_names(read_object(self.description, "Attack again with --overwrite."))
+        if found.get("format") != FORMAT:
             raise FormatError(
-                f"{self.description} cannot be read: {error!r}. Attack again with --overwrite."
-            ) from error
+                f"{self.description} has format {found.get('format')}; this babn reads {FORMAT}."
+            )
         return found
 
     def add(self, record: AttackRecord) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.errors import ConfigError
-from babn.progress import NoProgress, Progress
+from babn.progress import Progress
 from babn.text.pretrained import quiet
 from babn.validation import check_count
 from babn_paper.attacks.attack_folder import AttackFolder
@@ -104,7 +104,7 @@ def attack(
             "resources": used,
         },
         make_attacker=lambda victim: (make_attacker or _textattack)(recipe, victim, provider),
-        progress=progress or NoProgress(),
+        progress=progress or Progress(),
     )
     return [campaign.carry_out(plan, overwrite) for plan in plans]
 

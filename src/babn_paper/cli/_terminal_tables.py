@@ -18,12 +18,8 @@ HIDDEN = (
 )
 """Prefixes of columns that only files have."""
 
-TEXTS = ("task", "model", "attention", MODE)
-LONG, WORDS = "attention", "task"
-"""Text columns; the one that is wrapped first, and the one that is wrapped between words."""
-
-LEAST = 16
-"""Smallest width of the wrapped column."""
+TEXTS, LONG = ("task", "model", "attention", MODE), "attention"
+"""Columns of text, and the one among them that gets what the others leave."""
 
 SEPARATOR, LINE_SEPARATOR = " / ", " /\n"
 """Separators of the numbers in a cell, on one line and on several lines."""
@@ -35,7 +31,7 @@ GAP = 2
 def fitted(table: Table, width: int) -> TerminalTable:
     """The columns of a table of results that fit into the terminal.
 
-    Long names are wrapped first, then cells with several numbers; last, columns are left out.
+    Cells are wrapped between words; where that is not enough, columns are left out.
 
     Args:
         table: The table.
@@ -44,18 +40,21 @@ def fitted(table: Table, width: int) -> TerminalTable:
     rows = [[cell.replace(" ± ", "±") for cell in row] for row in table.rows]
     cells = {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
     kept = [name for name in table.columns if _is_shown(name, cells[name])]
-    widths = {name: _widths(name, cells[name]) for name in kept}
-    while sum(least + GAP for least, _ in widths.values()) > width and (
+    least = {name: _least_width(name, cells[name]) for name in kept}
+    while sum(least[name] + GAP for name in kept) > width and (
         dropped := _least_needed(kept, cells)
     ):
         kept.remove(dropped)
-        del widths[dropped]
-    given = _distributed(widths, width)
+    left = width - sum(least[name] + GAP for name in kept)
+    given = {}
+    for name in sorted(kept, key=lambda name: name == LONG):
+        given[name] = min(max(map(len, [name, *cells[name]])), least[name] + left)
+        left -= given[name] - least[name]
     made = empty_table()
     for name in kept:
         side: Literal["left", "right"] = "left" if name in TEXTS else "right"
-        made.add_column(name, justify=side, vertical="top", width=given[name], overflow="fold")
-        if given[name] < widths[name][1] and name not in TEXTS:
+        made.add_column(name, justify=side, width=given[name], overflow="fold")
+        if any(len(cell) > given[name] for cell in cells[name]) and name not in TEXTS:
             cells[name] = [cell.replace(SEPARATOR, LINE_SEPARATOR) for cell in cells[name]]
     for i in range(len(rows)):
         made.add_row(*(cells[name][i] for name in kept))
@@ -75,32 +74,16 @@ def _least_needed(kept: Sequence[str], cells: Mapping[str, Sequence[str]]) -> st
     return numbers[-1] if numbers else None
 
 
-def _distributed(widths: dict[str, tuple[int, int]], width: int) -> dict[str, int]:
-    """The width of each column; the column that may be wrapped gets what the others leave."""
-    left = width - sum(least + GAP for least, _ in widths.values())
-    given = {}
-    for name in sorted(widths, key=lambda name: name == LONG):
-        least, full = widths[name]
-        given[name] = min(full, least + left)
-        left -= given[name] - least
-    return given
+def _least_width(name: str, cells: Sequence[str]) -> int:
+    """The width of the longest word of a column of text, or of the longest number."""
+    numbers = "\n".join(cells).replace(SEPARATOR, LINE_SEPARATOR).split("\n")
+    words = " ".join(cells).split() if name in TEXTS else numbers
+    return max(map(len, [*name.split(), *words]))
 
 
 def _is_shown(name: str, cells: Sequence[str]) -> bool:
     """Whether the terminal shows a column; columns of numbers without any are hidden."""
     return not name.startswith(HIDDEN) and (name in TEXTS or any(cell != NONE for cell in cells))
-
-
-def _widths(name: str, cells: Sequence[str]) -> tuple[int, int]:
-    """The smallest and the largest useful width of a column."""
-    heading = max(map(len, name.split()))
-    full = max([heading, *map(len, cells)])
-    if name == WORDS:
-        return max([heading, *(len(word) for cell in cells for word in cell.split())]), full
-    if name in TEXTS:
-        return min(full, LEAST) if name == LONG else full, full
-    lines = [line for cell in cells for line in cell.replace(SEPARATOR, LINE_SEPARATOR).split("\n")]
-    return max([heading, *map(len, lines)]), full
 
 
 def print_results(console: Console, results: dict[str, Any], experiment: Experiment) -> None:

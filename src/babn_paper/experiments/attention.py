@@ -16,8 +16,8 @@ import babn
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.elbo import KLAnnealing, nll_factor, weighted_kl
-from babn.errors import ConfigError, FormatError, one_line
-from babn.files import check_files, parse_json
+from babn.errors import ConfigError, FormatError
+from babn.files import check_files, read_object
 from babn.text.pretrained import quiet
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.latent import LatentConfig
@@ -53,15 +53,12 @@ def load_trained(folder: Path) -> Any:
     from babn_paper.models import TranslationConfig, TranslationModel
 
     path = folder / "config.json"
-    try:
-        found = parse_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path} cannot be read: {one_line(error)}. Train again.") from error
+    found = read_object(path, "Train again.")
     with quiet():
-        if isinstance(found, dict) and "babn" in found:
+        if "babn" in found:
             return babn.load(folder)
         check_files(folder)
-        if not isinstance(found, dict) or found.get("model_type") != TranslationConfig.model_type:
+        if found.get("model_type") != TranslationConfig.model_type:
             raise FormatError(f"{path} does not describe a model trained by babn. Train again.")
         return TranslationModel.from_pretrained(folder)
 

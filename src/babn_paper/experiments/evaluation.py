@@ -12,7 +12,7 @@ from typing import Any
 
 from babn.errors import BabnWarning, FormatError, StorageError
 from babn.files import PARTIAL
-from babn.progress import NoProgress, Progress
+from babn.progress import Progress
 from babn_paper.experiments.distributed import current_world
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.log import read_log
@@ -59,7 +59,7 @@ def evaluate(
         task_model = load_task_model(experiment, model)
         changes = other | ({"parts": "_".join(parts)} if parts else {})
         target = RunFolder(place.evaluations / label(changes)) if changes else place
-        return evaluate_model(task_model, place, progress or NoProgress(), target, parts, keep=keep)
+        return evaluate_model(task_model, place, progress or Progress(), target, parts, keep=keep)
 
 
 def _lock_if_writable(place: RunFolder, stack: ExitStack) -> bool:

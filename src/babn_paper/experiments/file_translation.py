@@ -11,7 +11,7 @@ import torch
 
 from babn.errors import ConfigError, DataError
 from babn.files import replace_file
-from babn.progress import NoProgress, Progress
+from babn.progress import Progress
 from babn.validation import check_count
 from babn_paper.data_files import numbered_lines
 from babn_paper.experiments.experiment import Experiment
@@ -92,7 +92,7 @@ def translate_file(
         raise DataError(f"The folder of {target} does not exist. Make it first.")
     task_model = _load_model(run, settings)
     texts = [line for _, line in numbered_lines(source)]
-    translator = Translator(task_model, settings, progress or NoProgress())
+    translator = Translator(task_model, settings, progress or Progress())
 
     def write(path: Path) -> None:
         with path.open("w", encoding="utf-8", newline="\n") as file:

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from babn.conversion.state import converted_roots
 from babn.prediction.temperature import get_residual
-from babn.progress import NoProgress, Progress
+from babn.progress import Progress
 from babn_paper.experiments.cache import encoded
 from babn_paper.experiments.distributed import current_world
 from babn_paper.experiments.experiment import Experiment
@@ -57,7 +57,7 @@ def predict_part(
         mode: Posterior mean, or samples of attention or dropout.
         progress: Receives the number of finished examples.
     """
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     progress.begin(f"{part.name}, {mode}", len(data))
     task, outputs = task_model.task, _outputs(task_model, data, mode, progress)
     found = task.predictions(part, data, outputs)

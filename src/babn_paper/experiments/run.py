@@ -6,7 +6,7 @@ from pathlib import Path
 
 from babn.errors import ConfigError, DataError, StorageError
 from babn.files import note_files
-from babn.progress import NoProgress, Progress
+from babn.progress import Progress
 from babn.text.pretrained import quiet
 from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.distributed import World, process_group, was_restarted
@@ -38,7 +38,7 @@ def run(
         heading: First line of the saved configuration, such as the command.
         progress: Receives the number of finished steps and examples.
     """
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     heading = heading or "an experiment of babn"
     place = RunFolder(folder)
     if was_restarted():  # torchrun repeats the original command

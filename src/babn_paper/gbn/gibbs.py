@@ -101,34 +101,19 @@ class State:
     log_units: list[Float[Tensor, "... observation _"]]
 
 
-@dataclass(frozen=True)
-class LatentCounts:
-    """The latent counts by layer, starting with the one nearest the prior.
-
-    Attributes:
-        received: Counts explained by each unit, $m^l$.
-        splits: These counts by the unit or count below that they come from, $n^l$.
-    """
-
-    received: list[Float[Tensor, "... observation _"]]
-    splits: list[Float[Tensor, "... observation _ _"]]
-
-
 def draw_latent_counts(
     state: State, counts: Float[Tensor, "... observation count"], generator: torch.Generator | None
-) -> LatentCounts:
-    """Draws the latent counts, from the data up to layer 1."""
+) -> list[Float[Tensor, "... observation _"]]:
+    """Draws the counts that each unit receives, from the data up to layer 1."""
     received: list[Tensor] = []
-    splits: list[Tensor] = []
     network, arriving = state.network, counts
     for layer in reversed(range(network.layers)):
         terms = log_terms(network.weights[layer], state.log_units[layer])
-        splits.insert(0, split_counts(arriving, terms, generator))
-        received.insert(0, splits[0].sum(-2))
+        received.insert(0, split_counts(arriving, terms, generator).sum(-2))
         if layer > 0:
             log_shape = network.log_shape(layer, state.log_units[layer - 1])
             arriving = draw_tables(received[0], log_shape, generator)
-    return LatentCounts(received, splits)
+    return received
 
 
 def draw_units(
@@ -160,29 +145,7 @@ def sweep(
     state: State,
     counts: Float[Tensor, "... observation count"],
     generator: torch.Generator | None = None,
-    concentration: float | None = None,
 ) -> State:
-    r"""Draws the latent counts upwards, then the units downwards.
-
-    Args:
-        state: State of the chain.
-        counts: The data.
-        generator: Random number generator.
-        concentration: If given, the columns of all weights, which must sum to 1, are drawn as well
-            under a symmetric Dirichlet prior with this parameter. Otherwise weights are known.
-    """
-    latent = draw_latent_counts(state, counts, generator)
-    network = state.network
-    if concentration is not None:
-        weights = tuple(
-            draw_columns(concentration + split.sum(-3), generator) for split in latent.splits
-        )
-        network = network.with_weights(weights)
-    return State(network, draw_units(network, latent.received, generator))
-
-
-def draw_columns(
-    concentration: Float[Tensor, "... below above"], generator: torch.Generator | None = None
-) -> Float[Tensor, "... below above"]:
-    """Draws weights whose columns are Dirichlet distributed."""
-    return torch.softmax(Gamma(concentration.log()).log_sample(generator), -2)
+    """Draws the latent counts upwards, then the units downwards."""
+    received = draw_latent_counts(state, counts, generator)
+    return State(state.network, draw_units(state.network, received, generator))

@@ -1,6 +1,6 @@
 """The gamma belief network: layers of gamma variables over Poisson counts."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -66,10 +66,6 @@ class GammaBeliefNetwork:
     def layers(self) -> int:
         """$L$."""
         return len(self.weights)
-
-    def with_weights(self, weights: tuple[Tensor, ...]) -> "GammaBeliefNetwork":
-        """Returns the network with other weights."""
-        return replace(self, weights=weights)
 
     def log_shape(
         self, layer: int, above: Float[Tensor, "... observation above"] | None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from babn.errors import ConfigError
 from babn.validation import check_at_least, check_count
-from babn_paper.gbn.gibbs import State, draw_columns, sweep
+from babn_paper.gbn.gibbs import State, sweep
 from babn_paper.gbn.network import GammaBeliefNetwork
 
 
@@ -19,11 +19,9 @@ class Draws:
 
     Attributes:
         log_units: Logarithms of the units, layer by layer from the one nearest the prior.
-        weights: The weights, if they were learned.
     """
 
     log_units: list[Float[Tensor, "draw chain observation _"]]
-    weights: list[Float[Tensor, "draw chain _ _"]]
 
 
 def sample_posterior(
@@ -33,7 +31,6 @@ def sample_posterior(
     warmup: int = 200,
     chains: int = 4,
     thin: int = 1,
-    concentration: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Draws:
     """Draws from the posterior of all units, given counts.
@@ -45,9 +42,6 @@ def sample_posterior(
         warmup: Number of sweeps before the first draw.
         chains: Number of chains per observation, each started from a draw of the prior.
         thin: Number of sweeps between draws.
-        concentration: If given, the weights are learned as well, under a symmetric Dirichlet prior
-            with this parameter for each column. Only the sizes of the network's weights matter
-            then.
         generator: Random number generator.
 
     Example:
@@ -59,36 +53,17 @@ def sample_posterior(
     for name, value in {"draws": draws, "chains": chains, "thin": thin}.items():
         check_count(name, value)
     check_at_least("warmup", warmup, 0)
-    if concentration is not None:
-        check_at_least("concentration", concentration, 0.0, strictly=True)
     check_counts(counts, network.weights[-1].shape[-2])
-    start = _start(network, len(counts), chains, concentration, generator)
+    start = _start(network, len(counts), chains, generator)
     kept: list[State] = []
     data = counts.expand(chains, *counts.shape)
-    for number, state in enumerate(_sweeps(start, data, generator, concentration)):
+    for number, state in enumerate(_sweeps(start, data, generator)):
         if number >= warmup and (number - warmup + 1) % thin == 0:
             kept.append(state)
         if len(kept) == draws:
             break
-    learned = zip(*(state.network.weights for state in kept), strict=True)
-    return Draws(
-        [torch.stack(layer) for layer in zip(*(state.log_units for state in kept), strict=True)],
-        [] if concentration is None else [torch.stack(layer) for layer in learned],
-    )
-
-
-def prior_weights(
-    network: GammaBeliefNetwork,
-    chains: int,
-    concentration: float,
-    generator: torch.Generator | None = None,
-) -> GammaBeliefNetwork:
-    """Returns the network with weights drawn from their prior for each chain."""
-    flat = [
-        torch.full_like(weight, concentration).expand(chains, *weight.shape)
-        for weight in network.weights
-    ]
-    return network.with_weights(tuple(draw_columns(weight, generator) for weight in flat))
+    layers = zip(*(state.log_units for state in kept), strict=True)
+    return Draws([torch.stack(layer) for layer in layers])
 
 
 def check_counts(counts: Float[Tensor, "observation count"], columns: int) -> None:
@@ -106,19 +81,13 @@ def _start(
     network: GammaBeliefNetwork,
     observations: int,
     chains: int,
-    concentration: float | None,
     generator: torch.Generator | None,
 ) -> State:
-    if concentration is not None:
-        network = prior_weights(network, chains, concentration, generator)
-        return State(network, network.draw(observations, generator)[0])
     log_units, _ = network.draw(chains * observations, generator)
     return State(network, [units.unflatten(-2, (chains, observations)) for units in log_units])
 
 
-def _sweeps(
-    state: State, data: Tensor, generator: torch.Generator | None, concentration: float | None
-) -> Iterator[State]:
+def _sweeps(state: State, data: Tensor, generator: torch.Generator | None) -> Iterator[State]:
     while True:
-        state = sweep(state, data, generator, concentration)
+        state = sweep(state, data, generator)
         yield state

@@ -8,7 +8,7 @@ from torch import nn
 
 from babn.attention.belief import BeliefConfig
 from babn.conversion.convert import convert
-from babn.errors import MissingExtraError
+from babn.errors import MissingExtraError, import_extra
 from babn.methods.basic import SAMPLES, sampled, set_dropout
 from babn.methods.interface import TunedMethod
 from babn.methods.trained_models import Batches, Models, Variant
@@ -19,11 +19,7 @@ RATE = 10.0
 
 
 def _peft() -> Any:
-    try:
-        import peft
-    except ImportError as error:
-        raise MissingExtraError("Adapters need PEFT: pip install 'babn[peft]'") from error
-    return peft
+    return import_extra("peft", "Adapters need PEFT", "peft")
 
 
 def _adapted(model: nn.Module, config: str, **settings: Any) -> nn.Module:

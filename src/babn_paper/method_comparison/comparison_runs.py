@@ -18,7 +18,7 @@ from babn.files import make_folder, read_object, replace_text
 from babn.methods.interface import Fitted, Method, labels_of
 from babn.methods.trained_models import SOFTMAX, Batches, Models, plain
 from babn.prediction.result import Prediction
-from babn.progress import NoProgress, Progress
+from babn.progress import Progress
 from babn.tensor_files import read_tensors, write_tensors
 from babn_paper.method_comparison.example_scores import Scores
 
@@ -165,7 +165,7 @@ def compare_methods(
         folder: Gets two files for each method and seed.
         progress: Shows how far it is.
     """
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     pairs = [(method, seed) for seed in seeds for method in methods]
     progress.begin("methods", len(pairs))
     results = []

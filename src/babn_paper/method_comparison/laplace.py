@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from babn.errors import MissingExtraError
+from babn.errors import import_extra
 from babn.methods.basic import SAMPLES
 from babn.methods.interface import TunedMethod, labels_of
 from babn.methods.trained_models import Batches, Models
@@ -80,13 +80,8 @@ def fit_laplace(
     The curvature is the Fisher information with one label drawn for each example, which takes one
     backward pass instead of one for each class.
     """
-    try:
-        from laplace import Laplace
-    except ImportError as error:
-        raise MissingExtraError(
-            "Laplace needs laplace-torch: pip install 'babn[laplace]'"
-        ) from error
-    posterior = Laplace(
+    laplace = import_extra("laplace", "Laplace needs laplace-torch", "laplace")
+    posterior = laplace.Laplace(
         last,
         "classification",
         subset_of_weights="all",

@@ -14,15 +14,11 @@ from babn_paper.models.pairs import (
 )
 from babn_paper.models.texts import Side, Text
 
-FARTHEST = 10
-"""Maximum distance of two words with a bias of their own in attention within a text."""
-
 
 class DecomposableConfig(PairConfig):
     """Configuration of decomposable attention, by default with the sizes of the paper.
 
     Args:
-        intra_attention: Whether each text first attends to itself.
         hidden_size: Size of all layers.
         dropout: Dropout rate before every layer.
         **kwargs: Fields of `PairConfig`.
@@ -30,15 +26,8 @@ class DecomposableConfig(PairConfig):
 
     model_type = "babn-decomposable"
 
-    def __init__(
-        self,
-        intra_attention: bool = False,
-        hidden_size: int = 200,
-        dropout: float = 0.2,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, hidden_size: int = 200, dropout: float = 0.2, **kwargs: Any) -> None:
         super().__init__(hidden_size=hidden_size, dropout=dropout, **kwargs)
-        self.intra_attention = intra_attention
 
 
 class FeedForward(nn.Sequential):
@@ -56,21 +45,6 @@ class FeedForward(nn.Sequential):
         )
 
 
-class Distances(nn.Module):
-    """One bias for each distance from -`FARTHEST` to `FARTHEST`, and one for all larger ones."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.biases = nn.Embedding(2 * FARTHEST + 2, 1)
-
-    def forward(self, length: int) -> Float[Tensor, "{length} {length}"]:
-        """Returns the biases between the words of a text."""
-        places = torch.arange(length, device=self.biases.weight.device)
-        apart = places[:, None] - places
-        numbers = (apart + FARTHEST).where(apart.abs() <= FARTHEST, 2 * FARTHEST + 1)
-        return self.biases(numbers).squeeze(-1)
-
-
 class Decomposable(nn.Module):
     r"""Aligns, compares and sums words.
 
@@ -80,42 +54,27 @@ class Decomposable(nn.Module):
     \quad \alpha_j = \sum_i \mathrm{softmax}_i(e_{ij})\, a_i,$$
 
     $$v_1 = \sum_i G([a_i, \beta_i]), \quad v_2 = \sum_j G([b_j, \alpha_j]), \quad H([v_1, v_2]).$$
-
-    With attention within texts, $a_i$ is replaced by $[a_i, a'_i]$, where
-    $a'_i = \sum_j \mathrm{softmax}_j(F'(a_i)^\top F'(a_j) + d_{i-j})\, a_j$.
     """
 
     def __init__(self, config: DecomposableConfig) -> None:
         super().__init__()
         self.features = size = config.hidden_size
-        within = config.intra_attention
-        width = size * (1 + within)
         self.embedding = WordEmbedding(config)
         self.projection = nn.Linear(config.embedding_size, size, bias=False)
-        self.intra = FeedForward(size, config) if within else None
-        self.distances = Distances() if within else None
-        self.attend = FeedForward(width, config)
-        self.compare = FeedForward(2 * width, config)
+        self.attend = FeedForward(size, config)
+        self.compare = FeedForward(2 * size, config)
         self.aggregate = FeedForward(2 * size, config)
-        self.premise, self.hypothesis = Side(within), Side(within)
+        self.premise, self.hypothesis = Side(), Side()
 
     def forward(self, premise: Text, hypothesis: Text) -> Float[Tensor, "batch feature"]:
         """Returns a vector for each pair."""
-        a, b = self._words(self.premise, premise), self._words(self.hypothesis, hypothesis)
+        a, b = (self.projection(self.embedding(text.ids)) for text in (premise, hypothesis))
         query_a, query_b = self.attend(a), self.attend(b)
         to_b, to_a = self.premise.cross_attention, self.hypothesis.cross_attention
         beta = to_b(query_a, query_b, b, premise.seen, hypothesis.seen)
         alpha = to_a(query_b, query_a, a, hypothesis.seen, premise.seen)
         sums = [self._compared(a, beta, premise), self._compared(b, alpha, hypothesis)]
         return self.aggregate(torch.cat(sums, -1))
-
-    def _words(self, side: Side, text: Text) -> Float[Tensor, "batch token width"]:
-        words = self.projection(self.embedding(text.ids))
-        if self.intra is None or self.distances is None or side.self_attention is None:
-            return words
-        query, bias = self.intra(words), self.distances(words.shape[1])
-        around = side.self_attention(query, query, words, text.seen, text.seen, bias)
-        return torch.cat([words, around], -1)
 
     def _compared(self, words: Tensor, other: Tensor, text: Text) -> Float[Tensor, "batch size"]:
         compared = self.compare(torch.cat([words, other], -1))

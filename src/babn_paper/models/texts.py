@@ -81,15 +81,14 @@ class TextAttention(nn.Module):
 
 
 class Side(nn.Module):
-    """The attention of one text of a pair, to the other text and optionally to itself.
+    """The attention of one text of a pair to the other text.
 
     By the name `cross_attention`, conversion recognises that keys are of another text, even if both
     texts have the same length.
     """
 
-    def __init__(self, within: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.self_attention = TextAttention() if within else None
         self.cross_attention = TextAttention()
 
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from babn.errors import BabnError, DataError, MissingExtraError, one_line
+from babn.errors import BabnError, DataError, import_extra, one_line
 from babn_paper.data_files import Stamp, open_data, read_npz, stamp
 
 Images = tuple[UInt8[Tensor, "image height width 3"], str]
@@ -43,10 +43,7 @@ def decoded(
         name: Name for error messages.
         size: Height and width to resize to.
     """
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise MissingExtraError("Reading images needs Pillow: pip install 'babn[vqa]'") from error
+    Image = import_extra("PIL.Image", "Reading images needs Pillow", "vqa")
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             colours = image.convert("RGB")
@@ -54,7 +51,7 @@ def decoded(
                 colours = colours.resize((size[1], size[0]), Image.Resampling.BILINEAR)
             return np.array(colours)  # a copy, which torch may write to
     except (
-        UnidentifiedImageError,
+        Image.UnidentifiedImageError,
         Image.DecompressionBombError,
         OSError,
         SyntaxError,

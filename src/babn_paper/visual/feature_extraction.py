@@ -14,7 +14,7 @@ from torch import Tensor
 
 from babn.errors import ConfigError, DataError, one_line
 from babn.files import parse_json, replace_file, replace_text
-from babn.progress import NoProgress, Progress
+from babn.progress import Progress
 from babn_paper.tasks.vqa_data import CPU
 from babn_paper.tasks.vqa_features import DESCRIPTION, MOST
 from babn_paper.tasks.vqa_images import contents, decoded, image_names
@@ -62,7 +62,7 @@ def extract(
         settings: Settings of the extraction.
         progress: Receives the number of finished images.
     """
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     names = image_names(source)
     if not names:
         raise DataError(f"{source} has no images. Give a folder or tar file of JPEG or PNG files.")

@@ -10,7 +10,7 @@ import pytest
 from small_experiments import tiny
 
 from babn.errors import BabnError, BabnWarning, ConfigError, StorageError
-from babn.progress import NoProgress
+from babn.progress import Progress
 from babn_paper.experiments import evaluation
 from babn_paper.experiments.engines import Engine, Slot
 from babn_paper.experiments.evaluation import evaluate, remeasure
@@ -51,7 +51,7 @@ def test_an_unknown_task_makes_no_folder(tmp_path: Path) -> None:
         run(tiny(task="mrpx"), tmp_path / "run")
     wanted = [Job(tiny(), tmp_path / "0", ""), Job(tiny(task="mrpx"), tmp_path / "1", "")]
     with pytest.raises(ConfigError, match="mrpx"):
-        run_all(wanted, 1, NoProgress(), engine=InProcess())
+        run_all(wanted, 1, Progress(), engine=InProcess())
     assert not list(tmp_path.iterdir())
 
 
@@ -82,7 +82,7 @@ def test_a_failed_sweep_does_not_keep_its_folders_from_the_right_one(
     monkeypatch.setattr(sys, "argv", ["babn"])
     for fields in ({"data": "/nowhere"}, {"model": "/no/such/model"}, {"steps": 1}):
         wanted = [Job(tiny(**fields), tmp_path / "0", "")]
-        failed = run_all(wanted, 1, NoProgress(), engine=InProcess())
+        failed = run_all(wanted, 1, Progress(), engine=InProcess())
         place = RunFolder(tmp_path / "0")
         assert bool(failed) == ("steps" not in fields)
         assert place.state == ("absent" if failed else "done")
@@ -96,13 +96,13 @@ def test_a_sweep_that_is_refused_leaves_the_folders_of_others_free(tmp_path: Pat
     write_json(other.environment, {})
     wanted = [Job(tiny(seed=seed), tmp_path / f"{seed}", "") for seed in range(2)]
     with pytest.raises(ConfigError, match="was started with seed=7"):
-        run_all(wanted, 1, NoProgress(), engine=InProcess())
+        run_all(wanted, 1, Progress(), engine=InProcess())
     assert RunFolder(tmp_path / "0").state == "absent"
     assert other.experiment() == tiny(seed=7)
 
 
 def test_a_run_that_another_sweep_withdraws_is_prepared_again(tmp_path: Path) -> None:
-    class Withdrawing(NoProgress):
+    class Withdrawing(Progress):
         def begin(self, task: str, total: int, done: int = 0) -> None:
             RunFolder(tmp_path / "0").withdraw()
 

@@ -9,7 +9,7 @@ from small_experiments import TINY
 
 import babn
 from babn.errors import ConfigError
-from babn.progress import NoProgress
+from babn.progress import Progress
 from babn_paper.experiments.grids import Grid, find_grid, read_grid, select_tasks, table_grid
 from babn_paper.experiments.jobs import run_all
 from babn_paper.experiments.records import collect, load_records, save_records
@@ -192,7 +192,7 @@ def test_runs_side_by_side_are_done_once_and_failures_stay_alone(tmp_path: Path)
     jobs = grid_of(SIDE_BY_SIDE, tmp_path).jobs({}, tmp_path)
     bad = grid_of(SIDE_BY_SIDE.replace('"builtin"', '"/nowhere"'), tmp_path)
     bad = Grid("bad", bad.cells[:1], [0])
-    failed = run_all([*jobs, *bad.jobs({}, tmp_path)], 2, NoProgress())
+    failed = run_all([*jobs, *bad.jobs({}, tmp_path)], 2, Progress())
     assert list(failed) == [tmp_path / "bad/mrpc-softmax/seed-0"]
     assert "/nowhere" in next(iter(failed.values()))
     assert "Traceback" in (tmp_path / "bad/mrpc-softmax/seed-0/error.txt").read_text()
@@ -204,7 +204,7 @@ def test_runs_side_by_side_are_done_once_and_failures_stay_alone(tmp_path: Path)
     expected = babn.metrics.nll(probs, members[0].labels)
     assert records[2].measures["sampled"]["NLL"] == pytest.approx(expected)
     times = [RunFolder(job.folder).results.stat().st_mtime_ns for job in jobs]
-    assert run_all(jobs, 2, NoProgress()) == {}
+    assert run_all(jobs, 2, Progress()) == {}
     assert [RunFolder(job.folder).results.stat().st_mtime_ns for job in jobs] == times
     save_records(records, tmp_path / "all.json", "babn sweep small.toml")
     assert load_records(tmp_path / "all.json") == (records, "babn sweep small.toml")
@@ -214,7 +214,7 @@ def test_a_folder_with_another_run_is_refused(tmp_path: Path) -> None:
     grid = grid_of(SIDE_BY_SIDE, tmp_path)
     RunFolder(grid.jobs({}, tmp_path)[0].folder).begin(grid.jobs({})[0].experiment, "")
     with pytest.raises(ConfigError, match=r"started with batch_size=8 \(now 4\)"):
-        run_all(grid.jobs({"batch_size": 4}, tmp_path), 1, NoProgress())
+        run_all(grid.jobs({"batch_size": 4}, tmp_path), 1, Progress())
 
 
 def test_records_of_runs_that_are_not_done_are_empty(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from small_experiments import tiny
 
 from babn.errors import ConfigError
-from babn.progress import NoProgress
+from babn.progress import Progress
 from babn_paper.experiments import jobs, worker
 from babn_paper.experiments.engines import Engine, Slot, WorkerDiedError
 from babn_paper.experiments.jobs import Job, run_all
@@ -57,7 +57,7 @@ class ScriptedSlot(Slot):
         self.engine.closed += 1
 
 
-class Listening(NoProgress):
+class Listening(Progress):
     def __init__(self) -> None:
         self.steps, self.lines = 0, list[str]()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from babn.progress import NoProgress
+from babn.progress import Progress
 from babn_paper.experiments.grids import read_grid
 from babn_paper.experiments.jobs import run_all
 from babn_paper.experiments.records import Record, collect, save_records
@@ -56,7 +56,7 @@ def test_known_results_are_not_run_again_and_stand_in_the_new_ones(
 
     runpy.run_path(str(SCRIPT))["restore"](file, known, "builtin")
 
-    assert run_all(jobs, 1, NoProgress()) == {}
+    assert run_all(jobs, 1, Progress()) == {}
     found = [{**asdict(each), "experiment": each.experiment | {"data": "DIR"}} for each in
              collect(jobs)]  # fmt: skip
     assert found == [asdict(each) for each in before]

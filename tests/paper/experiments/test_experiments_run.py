@@ -13,7 +13,7 @@ from small_experiments import StopsAt, same_weights, tiny, weights
 
 import babn
 from babn.errors import BabnWarning, ConfigError, ModelError
-from babn.progress import NoProgress
+from babn.progress import Progress
 from babn.text import pretrained
 from babn_paper.experiments import evaluation, training, training_state
 from babn_paper.experiments.checkpoints import find_checkpoints
@@ -322,7 +322,7 @@ def test_batches_may_be_padded_to_the_full_length(full_length: bool) -> None:
 def test_mixed_precision_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_state, "has_bfloat16", lambda: False)
     with pytest.warns(BabnWarning, match="hundreds of times .* --set precision=float32"):
-        results = run(tiny(precision="bfloat16", steps=2), tmp_path / "run", progress=NoProgress())
+        results = run(tiny(precision="bfloat16", steps=2), tmp_path / "run", progress=Progress())
     assert math.isfinite(results["measures"]["dev"]["sampled"]["NLL"])
 
 

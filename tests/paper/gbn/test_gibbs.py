@@ -1,11 +1,10 @@
 """The sampler passes Geweke's test, and wrong ones do not."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
-from geweke import z_scores
+from geweke import effective_sample_size, z_scores
 from network_cases import columns, scalar, tensor, two_layers
 
 from babn_paper.gbn import GammaBeliefNetwork, gibbs
@@ -26,19 +25,10 @@ def test_geweke(network):
     assert max(map(abs, scores.values())) < LIMIT, scores
 
 
-@pytest.mark.slow
-def test_geweke_with_learned_weights():
-    network = GammaBeliefNetwork(tensor([0.9, 1.4]), (columns(3, 2, 0), columns(3, 3, 1)), 0.5)
-    scores = z_scores(
-        network, partial(sweep, concentration=0.7), 400, 400, observations=3, concentration=0.7
-    )
-    assert max(map(abs, scores.values())) < LIMIT, scores
-
-
 def with_data_rates(state: State, counts, generator) -> State:
     """Takes the tables of upper layers for counts that came straight from the data."""
     network = state.network
-    received = draw_latent_counts(state, counts, generator).received
+    received = draw_latent_counts(state, counts, generator)
     found = []
     for layer, m in enumerate(received):
         shape = torch.logaddexp(network.log_shape(layer, found[-1] if found else None), m.log())
@@ -86,13 +76,14 @@ def test_exposures_by_hand():
     assert upper == pytest.approx(3 * math.log(5))
 
 
-def test_counts_are_kept_by_splits_and_shrink_upwards():
+def test_counts_are_kept_and_shrink_upwards():
     network = two_layers()
     log_units, counts = network.draw(50, torch.Generator().manual_seed(0))
-    latent = draw_latent_counts(State(network, log_units), counts, torch.Generator().manual_seed(1))
-    torch.testing.assert_close(latent.splits[1].sum(-1), counts)
-    torch.testing.assert_close(latent.received[1].sum(-1), counts.sum(-1))
-    assert bool((latent.received[0].sum(-1) <= latent.received[1].sum(-1)).all())
+    received = draw_latent_counts(
+        State(network, log_units), counts, torch.Generator().manual_seed(1)
+    )
+    torch.testing.assert_close(received[1].sum(-1), counts.sum(-1))
+    assert bool((received[0].sum(-1) <= received[1].sum(-1)).all())
 
 
 def test_layers_that_are_almost_zero_stay_finite():
@@ -105,3 +96,27 @@ def test_layers_that_are_almost_zero_stay_finite():
         state = sweep(state, counts, torch.Generator().manual_seed(seed))
         assert all(bool(units.isfinite().all()) for units in state.log_units)
     assert state.log_units[-1][1].exp().sum() > 1
+
+
+def autoregressive(rho: float, steps: int, chains: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(steps, chains, generator=generator, dtype=torch.float64)
+    found = [noise[0]]
+    for each in noise[1:]:
+        found.append(rho * found[-1] + (1 - rho**2) ** 0.5 * each)
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
+def test_autoregressive_chains(rho):
+    draws = autoregressive(rho, 2000, 20)
+    assert effective_sample_size(draws) == pytest.approx(40_000 * (1 - rho) / (1 + rho), rel=0.15)
+
+
+def test_chains_that_disagree_count_little():
+    draws = autoregressive(0.0, 1000, 4) + 5 * torch.arange(4)
+    assert effective_sample_size(draws) < 20
+
+
+def test_constant_draws():
+    assert effective_sample_size(torch.ones(10, 2)) == 20

@@ -34,7 +34,6 @@ PAIRS: list[Pair] = [
 
 CONFIGS: dict[str, Any] = {
     "decomposable": lambda **kw: DecomposableConfig(**SIZES | kw),
-    "intra": lambda **kw: DecomposableConfig(**SIZES | {"intra_attention": True} | kw),
     "esim": lambda **kw: EsimConfig(**SIZES | kw),
 }
 KINDS = tuple(CONFIGS)

@@ -2,12 +2,9 @@
 
 from typing import Any
 
-import pytest
 import torch
 from pair_cases import PAIRS, SEP, classifier, encoded
 from torch import Tensor
-
-from babn_paper.models.decomposable import FARTHEST, Distances
 
 
 def feed_forward(layers: Any, x: Tensor) -> Tensor:
@@ -26,17 +23,7 @@ def mean_of(weights: list[Tensor], vectors: list[Tensor]) -> Tensor:
 
 
 def words(network: Any, ids: list[int]) -> list[Tensor]:
-    a = [network.projection.weight @ network.embedding.weight[i] for i in ids]
-    if network.intra is None:
-        return a
-    f = [feed_forward(network.intra, x) for x in a]
-    d = network.distances.biases.weight[:, 0]
-    out = []
-    for i in range(len(a)):
-        bias = [d[i - j + 10] if abs(i - j) <= 10 else d[21] for j in range(len(a))]
-        weights = softmax([f[i] @ f[j] + bias[j] for j in range(len(a))])
-        out.append(torch.cat([a[i], mean_of(weights, a)]))
-    return out
+    return [network.projection.weight @ network.embedding.weight[i] for i in ids]
 
 
 def by_hand(model: Any, premise: list[int], hypothesis: list[int]) -> Tensor:
@@ -52,9 +39,8 @@ def by_hand(model: Any, premise: list[int], hypothesis: list[int]) -> Tensor:
     return model.classifier.weight @ h + model.classifier.bias
 
 
-@pytest.mark.parametrize("kind", ["decomposable", "intra"])
-def test_the_equations_of_the_paper(kind: str) -> None:
-    model = classifier(kind).double()
+def test_the_equations_of_the_paper() -> None:
+    model = classifier("decomposable").double()
     pairs = [*PAIRS, (list(range(4, 18)), [5, 6])]
     expected = torch.stack([by_hand(model, [*a, SEP], [*b, SEP]) for a, b in pairs])
 
@@ -73,14 +59,3 @@ def test_the_sizes_of_the_paper() -> None:
     # Table 1 of the paper: 382 thousand parameters without the words.
     count = sum(p.numel() for name, p in model.named_parameters() if "embedding" not in name)
     assert 380_000 <= count <= 385_000
-
-
-def test_biases_of_distances() -> None:
-    distances = Distances()
-    bias = distances(FARTHEST + 4)
-    weight = distances.biases.weight[:, 0]
-
-    assert bias[3, 3] == weight[FARTHEST]
-    assert bias[3, 5] == weight[FARTHEST - 2] != bias[5, 3]
-    assert bias[0, FARTHEST] == weight[0]
-    assert bias[0, FARTHEST + 1] == bias[FARTHEST + 3, 0] == weight[-1]

@@ -1,10 +1,10 @@
-"""Effective sample sizes and intervals against known processes and distributions."""
+"""Intervals against known distributions."""
 
 import pytest
 import torch
 from scipy import stats
 
-from babn_paper.simulation.draws import LEVELS, central_interval, coverage, effective_sample_size
+from babn_paper.simulation.draws import LEVELS, central_interval, coverage
 
 
 def test_intervals_are_those_of_the_distribution():
@@ -25,27 +25,3 @@ def test_right_posteriors_cover_as_often_as_they_say_and_narrow_ones_less():
         assert abs(share - float(level)) < 4 * error + 0.005
     narrow = coverage(centre + (draws - centre) / 2, truth)
     assert narrow["0.9"][0] == pytest.approx(2 * stats.norm.cdf(1.645 / 2) - 1, abs=0.02)
-
-
-def autoregressive(rho: float, steps: int, chains: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(steps, chains, generator=generator, dtype=torch.float64)
-    found = [noise[0]]
-    for each in noise[1:]:
-        found.append(rho * found[-1] + (1 - rho**2) ** 0.5 * each)
-    return torch.stack(found)
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
-def test_autoregressive_chains(rho):
-    draws = autoregressive(rho, 2000, 20)
-    assert effective_sample_size(draws) == pytest.approx(40_000 * (1 - rho) / (1 + rho), rel=0.15)
-
-
-def test_chains_that_disagree_count_little():
-    draws = autoregressive(0.0, 1000, 4) + 5 * torch.arange(4)
-    assert effective_sample_size(draws) < 20
-
-
-def test_constant_draws():
-    assert effective_sample_size(torch.ones(10, 2)) == 20
