@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from babn.plots.calibration import risk_coverage as risk_coverage
     from babn.plots.entropies import entropy_histogram as entropy_histogram
     from babn.plots.heat_maps import attention_figure as attention_figure
+    from babn.plots.histories import kl_history as kl_history
+    from babn.plots.histories import training_curves as training_curves
     from babn.plots.output import as_svg as as_svg
     from babn.plots.output import save as save
+    from babn.plots.probabilities import class_probabilities as class_probabilities
     from babn.plots.ranks import critical_difference as critical_difference
     from babn.plots.regions import attention_on_image as attention_on_image
 
@@ -24,11 +27,14 @@ _HOMES = {
     "as_svg": "output",
     "attention_figure": "heat_maps",
     "attention_on_image": "regions",
+    "class_probabilities": "probabilities",
     "critical_difference": "ranks",
     "entropy_histogram": "entropies",
+    "kl_history": "histories",
     "reliability_diagram": "calibration",
     "risk_coverage": "calibration",
     "save": "output",
+    "training_curves": "histories",
 }
 
 __all__ = ["DOUBLE", "SINGLE", *_HOMES]

@@ -3,7 +3,7 @@
 import functools
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -100,15 +100,29 @@ def panel_title(panel: Axes, name: str, columns: int) -> None:
     panel.set_title(textwrap.fill(name, max(int(width / LETTER), 1)))
 
 
-def legend_above(figure: Figure, title: str | None = None) -> None:
-    """Adds a legend of everything that has a label above the panels, in as many columns as fit."""
-    shown: dict[str, Any] = {}
-    for panel in figure.axes:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            shown.setdefault(label, handle)
+def legend_above(
+    figure: Figure, entries: Mapping[str, Any] | None = None, title: str | None = None
+) -> None:
+    """Adds a legend above the panels, with as many columns as fit.
+
+    Args:
+        figure: The figure.
+        entries: What the labels stand for; by default everything in the panels that has a label.
+        title: Title of the legend.
+    """
+    shown = _labelled(figure) if entries is None else entries
     for columns in range(len(shown), 0, -1):
         place: dict[str, Any] = {"loc": "outside upper center", "ncols": columns}
         legend = figure.legend(list(shown.values()), list(shown), title=title, **place)
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             return
         legend.remove()
+
+
+def _labelled(figure: Figure) -> dict[str, Any]:
+    """The first artist with each label."""
+    found: dict[str, Any] = {}
+    for panel in figure.axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return found
