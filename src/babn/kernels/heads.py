@@ -167,37 +167,58 @@ def logits_over_heads(h: Tensor, maps: Tensor) -> Tensor:
     return out
 
 
-def logits_over_heads_backward(
-    h: Tensor, maps: Tensor, dlogits: Tensor, dh: Tensor, logits: Tensor | None = None,
-    added: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+def logits_over_heads_backward(h: Tensor, maps: Tensor, dlogits: Tensor, dh: Tensor) -> Tensor:
     """Writes the gradient of the tensor, and returns that of the maps in float32.
 
     Args:
         h: The tensor.
         maps: The maps.
-        dlogits: The gradient before softplus, or of `logits`.
+        dlogits: The gradient before softplus.
         dh: Receives that of the tensor; contiguous.
+    """
+    parts = h.new_empty(programs_of(h), *maps.shape, dtype=torch.float32)
+    backward_into(parts, h, maps, dlogits, dh)
+    return parts.sum(0)
+
+
+def programs_of(h: Tensor) -> int:
+    """Programs that share the gradients of maps, each of which writes a part of the sums."""
+    return ceil_div(_blocks(h), _blocks_of_program(h)) * len(h)
+
+
+def _blocks(h: Tensor) -> int:
+    return ceil_div(h.shape[2] * h.shape[3], SUMMED_PAIRS)
+
+
+def _blocks_of_program(h: Tensor) -> int:
+    return ceil_div(_blocks(h) * len(h), PROGRAMS)
+
+
+def backward_into(
+    parts: Tensor, h: Tensor, maps: Tensor, dlogits: Tensor, dh: Tensor,
+    logits: Tensor | None = None, added: Tensor | None = None,
+) -> None:  # fmt: skip
+    """Writes the gradient of the tensor, and that of the maps in parts.
+
+    Args:
+        parts: Receives the parts of the gradient of the maps.
+        h: The tensor.
+        maps: The maps.
+        dlogits: The gradient before softplus, or of `logits`.
+        dh: Receives the gradient of the tensor; contiguous.
         logits: The result of one map, for whose softplus the gradient is.
         added: Added to the gradient of the tensor.
     """
     heads = h.shape[1]
-    count = len(maps) // heads
-    pairs = h.shape[2] * h.shape[3]
-    blocks = ceil_div(pairs, SUMMED_PAIRS)
-    each = ceil_div(blocks * len(h), PROGRAMS)
-    programs = ceil_div(blocks, each) * len(h)
-    parts = h.new_empty(programs, count * heads, heads + 1, dtype=torch.float32)
     out, more = (dh if x is None else x.contiguous() for x in (logits, added))
     launch_map_backward(
-        (programs, 1),
+        (len(parts), 1),
         (dlogits.contiguous(), out, h.contiguous(), maps.contiguous(), more, dh, parts),
-        (pairs, each),
-        HEADS=heads, MAPS=count, BLOCK_H=block(heads + 1), BLOCK_P=SUMMED_PAIRS,
+        (h.shape[2] * h.shape[3], _blocks_of_program(h)),
+        HEADS=heads, MAPS=len(maps) // heads, BLOCK_H=block(heads + 1), BLOCK_P=SUMMED_PAIRS,
         PRECISION=precision(h.dtype), HAS_SLOPE=logits is not None, HAS_ADDED=added is not None,
         num_warps=SUMMED_WARPS,
     )  # fmt: skip
-    return parts.sum(0)
 
 
 @Operator
@@ -219,15 +240,15 @@ def states_over_heads_backward(
     top: Tensor, maps: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the first state, and of the maps in float32."""
-    grad, each, dmaps = grads[-1], maps.unbind(), list[Tensor]()
+    grad, each = grads[-1], maps.unbind()
+    parts = top.new_empty(len(each), programs_of(top), *maps.shape[1:], dtype=torch.float32)
+    of_steps = parts.unbind()
     for step in reversed(range(len(each))):
         below, added = (states[step - 1], grads[step - 1]) if step else (top, None)
         dbelow = top.new_empty(top.shape)
-        dmaps.append(
-            logits_over_heads_backward(below, each[step], grad, dbelow, states[step], added)
-        )
+        backward_into(of_steps[step], below, each[step], grad, dbelow, states[step], added)
         grad = dbelow
-    return grad, torch.stack(dmaps[::-1])
+    return grad, parts.sum(1)
 
 
 @states_over_heads_backward.register_fake
