@@ -21,6 +21,7 @@ from babn.kernels import limits
 from babn.kernels.gradients import part_size
 from babn.kernels.op import pair_attention, weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
+from babn.kernels.settings import mask_type
 
 BAM_CASE = Case(fixed_k=3.0, rho=0.0, sigma=0.0, noise="exact", beta=1.0)
 """As BAM is by default: gradients of a row's scores add up to zero."""
@@ -381,6 +382,6 @@ def test_operator_with_maps_over_heads_is_registered_for_compilers(
 def test_rows_of_score_gradients_add_up_to_zero_where_it_is_said(name: str) -> None:
     case = CASES[name]
     arguments = arguments_of(case, torch.device("cpu"))
-    network, mask, settings = arguments[6], arguments[10], settings_of(case)
-    found = settings.complete(settings.prior(network, mask))
+    network, mask, settings = arguments[5], arguments[6], settings_of(case)
+    found = settings.complete(settings.prior(network is not None, mask_type(mask)))
     assert found == (name.startswith("bam-balanced") or not case.normalized)
