@@ -21,9 +21,9 @@ import triton
 from babn.attention.inputs import Inputs
 from babn.kernels import heads as head_kernels
 from babn.kernels import launch
-from babn.kernels.dispatch import softmax_weights
 from babn.kernels.launch import Tile
 from babn.kernels.op import weibull_attention
+from babn.kernels.pair_inputs import softmax_weights
 from babn.kernels.settings import Settings
 
 HEADS, SIZE, SCALE = 12, 64, 64**-0.5
@@ -73,20 +73,18 @@ def attention(
     maps = (settings.rho > 0) + (settings.sigma > 0)
     upward: tuple[torch.Tensor | None, ...] = (None, None, None)
     if over_heads:
-        weight = torch.randn(maps * HEADS, HEADS, device="cuda", requires_grad=True)
-        bias = torch.zeros(maps * HEADS, device="cuda", requires_grad=True)
-        upward = random(batch, HEADS, n, n), weight, bias
+        joint = torch.randn(maps * HEADS, HEADS + 1, device="cuda", requires_grad=True)
+        upward = random(batch, HEADS, n, n), joint, None
     elif maps:
         upward = random(batch, HEADS, n, maps * n), None, None
-    sizes = [(10, SIZE), (10,), (1, 10), (1,)]
-    network = [torch.randn(size, device="cuda", requires_grad=True) for size in sizes]
+    network = torch.randn(10 * (SIZE + 2) + 1, device="cuda", requires_grad=True)
     mask = torch.ones(batch, 1, 1, n, dtype=torch.bool, device="cuda") if padded else None
     seeds = torch.zeros(1, dtype=torch.int64, device="cuda") if settings.sample else None
-    prior = network if settings.with_kl else [None] * 4
-    numbers = list(map(float, settings))
+    prior = network if settings.with_kl else None
+    numbers = tuple(map(float, settings))
 
     def run() -> torch.Tensor:
-        out, kl, *_ = weibull_attention(q, k, v, *upward, *prior, mask, None, seeds, numbers)
+        out, kl = weibull_attention(q, k, v, *upward, prior, mask, None, seeds, numbers)
         return out + kl.mean().to(out.dtype) if settings.with_kl else out
 
     return run
@@ -95,9 +93,8 @@ def attention(
 def upward_path(batch: int, n: int) -> Callable[[], torch.Tensor]:
     """The upward path over heads of 12 layers."""
     top = random(batch, HEADS, n, n)
-    weights = (0.3 * torch.randn(12, HEADS, HEADS, device="cuda")).requires_grad_()
-    biases = torch.zeros(12, HEADS, device="cuda", requires_grad=True)
-    return lambda: torch.stack(head_kernels.upward_over_heads(top, weights, biases)).mean(0)
+    maps = (0.3 * torch.randn(12, HEADS, HEADS + 1, device="cuda")).requires_grad_()
+    return lambda: torch.stack(head_kernels.upward_over_heads(top, maps)).mean(0)
 
 
 def parts(batch: int, n: int) -> dict[str, tuple[float, float]]:

@@ -85,27 +85,29 @@ def reduce_kl(
 
 
 def reduce_kl_rows(
-    kl_rows: Float[Tensor, "batch head query"],
-    rows: Bool[Tensor, "#batch #head query"] | None,
-    mask: Bool[Tensor, "#batch #head #query key"] | None,
+    kl_rows: Float[Tensor, "*layer batch head query"],
+    rows: Bool[Tensor, "*layer #batch #head query"] | None,
+    mask: Bool[Tensor, "*layer #batch #head #query key"] | None,
     pairs: tuple[int, int, int, int],
     reduction: Literal["mean", "sum"],
     counted: Counted | None = None,
-) -> Float[Tensor, ""]:
+) -> Float[Tensor, "*layer"]:
     """Reduces the KL of query-key pairs of shape `pairs` that a kernel has summed over keys.
 
-    The result is that of `reduce_kl` with the mask `mask & rows[..., None]`.
+    The result is that of `reduce_kl` with the mask `mask & rows[..., None]`, for one layer or for
+    several along a first axis.
     """
     if rows is not None:
         kl_rows = kl_rows.masked_fill(~rows, 0.0)
+    total = kl_rows.sum(_AXES[1:])
     if reduction == "sum":
-        return _divide(kl_rows.sum(), pairs[0], counted)
+        return _divide(total, pairs[0], counted)
     if mask is None and rows is None:
-        return _divide(kl_rows.sum(), math.prod(pairs), counted)
+        return _divide(total, math.prod(pairs), counted)
     seen = torch.ones(pairs[-1:], dtype=torch.bool, device=kl_rows.device) if mask is None else mask
     seen = seen if rows is None else seen & rows.unsqueeze(-1)
-    count = seen.sum() * (math.prod(pairs) // max(seen.numel(), 1))
-    return _divide(kl_rows.sum(), count, counted)
+    count = seen.sum(_AXES) * (math.prod(pairs) // max(math.prod(seen.shape[-4:]), 1))
+    return _divide(total, count, counted)
 
 
 def _divide(total: Tensor, count: Tensor | int, counted: Counted | None) -> Tensor:

@@ -19,11 +19,9 @@ from babn.kernels.prior import MlpFlags
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
-TENSORS = {"MASK": "*u8", "SEEDS": "*i64", "ROW_END": "*i32"}
+TENSORS = {"MASK": "*u8", "SEEDS": "*i64"}
 IN_FLOAT32 = {
-    "PRIOR", "REST", "LSE", "SCORE_LSE", "PRIOR_LSE", "SMALLEST", "KL", "DKL",
-    "PRIOR_PART", "DPRIOR", "W1", "B1", "W2", "B2",
-    "SUMS", "WEIGHT", "BIAS",
+    "STATS", "KL", "DKL", "PRIOR_PART", "DPRIOR", "NETWORK", "SUMS", "MAP", "BIAS",
 }  # fmt: skip
 NUMBERS = {"attend_forward": 7, "attend_backward_rows": 6}
 

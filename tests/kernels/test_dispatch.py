@@ -10,7 +10,8 @@ from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.attention.inputs import Inputs
 from babn.attention.upward import AxisMap
-from babn.kernels.dispatch import Request, joint_map, softmax_weights, why_not_method, why_not_pairs
+from babn.kernels.dispatch import Request, why_not_method, why_not_pairs
+from babn.kernels.pair_inputs import joint_map, softmax_weights
 
 
 @pytest.mark.parametrize("rank", [0, 2])

@@ -27,13 +27,14 @@ def test_values_and_gradients_are_torchs(
     h, weight, bias = (x.double().requires_grad_() for x in tensors)
     expected = by_torch(h, weight, bias)
     on_device = [x.to(device) for x in tensors]
-    found = logits_over_heads(*on_device)
+    joint = torch.cat([on_device[1], on_device[2][:, None]], 1)
+    found = logits_over_heads(on_device[0], joint)
     torch.testing.assert_close(found.cpu().double(), F.softplus(expected), atol=1e-5, rtol=1e-5)
 
     dlogits = torch.randn(expected.shape, generator=generator)
     expected.backward(dlogits.double())
     dh = torch.empty_like(on_device[0])
-    dmaps = logits_over_heads_backward(*on_device[:2], dlogits.to(device), dh)
+    dmaps = logits_over_heads_backward(on_device[0], joint, dlogits.to(device), dh)
     pairs = [(dh, h.grad), (dmaps[:, :-1], weight.grad), (dmaps[:, -1], bias.grad)]
     for x, y in pairs:
         size = y.abs().max()

@@ -4,15 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from babn.kernels.prior import (
-    KEYS,
-    SHARE,
-    network_size,
-    prior_of_keys,
-    prior_of_keys_backward,
-)
+from babn.kernels.prior import FEW_PARTS, KEYS, SHARE, prior_of_keys, prior_of_keys_backward
 
 BATCH, HEADS, HIDDEN = 2, 3, 10
+START = 7
 EULER = 0.57721566490153286
 
 
@@ -36,6 +31,18 @@ def inputs(m: int, d: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
     return [drawn[0].to(dtype), *drawn[1:]]
 
 
+def by_kernel(
+    key: Tensor, network: list[Tensor], mask: Tensor | None
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor | None, Tensor, int]]:
+    """Shapes, the sums that they add, and what backward takes."""
+    packed, shapes = torch.cat([x.flatten() for x in network]), key.shape[:3].numel()
+    stats = packed.new_full((START + shapes + BATCH * HEADS,), torch.nan, dtype=torch.float32)
+    prior_of_keys(key, packed, mask, stats, START)
+    assert stats[:START].isnan().all()
+    found, rest = stats[START:].split([shapes, BATCH * HEADS])
+    return found.view(key.shape[:3]), rest.view(BATCH, HEADS), (packed, mask, stats, START)
+
+
 def mask_of(kind: str, m: int) -> Tensor | None:
     if kind == "padded":
         return (torch.arange(m) < torch.tensor([[m - 2], [m]]))[:, None, None]
@@ -53,6 +60,7 @@ def mask_of(kind: str, m: int) -> Tensor | None:
         (KEYS + 9, 256, 1, 9),
         (3 * KEYS, 8, 1, 2),
         (2 * SHARE + 9, 8, 1, 2),
+        (5, 8, 2, FEW_PARTS),
     ],
 )
 def test_values_and_gradients_are_torchs(
@@ -64,7 +72,7 @@ def test_values_and_gradients_are_torchs(
     wide = [x.double().to(device).requires_grad_() for x in tensors]
     key, *network = (x.to(device) for x in tensors)
     expected, expected_rest = reference(*wide, mask)
-    found, rest = prior_of_keys(key, *network, mask)
+    found, rest, saved = by_kernel(key, network, mask)
     # Sums of d products round as they grow.
     atol = 1e-5 * max(1.0, d / 24)
     torch.testing.assert_close(found.double(), expected, atol=atol, rtol=1e-5)
@@ -76,8 +84,7 @@ def test_values_and_gradients_are_torchs(
     dkl = torch.rand(BATCH, groups * HEADS, 7, generator=generator).to(device) / m
     before = torch.randn(key.shape, generator=generator).to(device)
     dkey = before.clone()
-    sums = prior_of_keys_backward(key, *network[:3], mask, found, dprior, dkl, dkey)
-    assert sums.shape == (network_size(network[0]),)
+    sums = prior_of_keys_backward(key, *saved, dprior, dkl, dkey)
     total = dprior.double().sum(2).unflatten(1, (HEADS, groups)).sum(2)
     if mask is not None and kind == "padded":
         total = total.masked_fill(~mask[:, :, 0], 0.0)
@@ -100,7 +107,7 @@ def test_values_and_gradients_are_torchs(
 def test_half_precision_keys_and_other_strides(dtype: torch.dtype, device: torch.device) -> None:
     key, *network = (x.to(device) for x in inputs(KEYS + 20, 8, dtype))
     key = key.transpose(1, 2).contiguous().transpose(1, 2)
-    found, _ = prior_of_keys(key, *network, None)
+    found, _, saved = by_kernel(key, network, None)
     wide = [x.double().requires_grad_() for x in (key, *network)]
     expected, _ = reference(*wide, None)
     torch.testing.assert_close(found.double(), expected, atol=5e-3, rtol=2e-2)
@@ -108,7 +115,7 @@ def test_half_precision_keys_and_other_strides(dtype: torch.dtype, device: torch
     generator = torch.Generator().manual_seed(1)
     dprior = torch.randn(BATCH, HEADS, 2, KEYS + 20, generator=generator).to(device)
     dkl, dkey = torch.zeros(BATCH, HEADS, 7, device=device), torch.zeros_like(key)
-    sums = prior_of_keys_backward(key, *network[:3], None, found, dprior, dkl, dkey)
+    sums = prior_of_keys_backward(key, *saved, dprior, dkl, dkey)
     slopes = torch.autograd.grad((expected * dprior.double().sum(2)).sum(), wide[:-1])
     pieces = sums.split([x.numel() for x in network])[:-1]
     for x, y in zip([dkey, *pieces], slopes, strict=True):

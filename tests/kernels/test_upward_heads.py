@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from babn.attention.inputs import Inputs
-from babn.kernels.dispatch import softmax_weights
 from babn.kernels.heads import SUMMED_PAIRS, states_over_heads, upward_over_heads
+from babn.kernels.pair_inputs import softmax_weights
 
 
 def reference(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
@@ -19,7 +19,11 @@ def reference(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
 
 
 def states_of(scores: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
-    return upward_over_heads(scores.softmax(-1), weights, biases)
+    return upward_over_heads(scores.softmax(-1), joined(weights, biases))
+
+
+def joined(weights: Tensor, biases: Tensor) -> Tensor:
+    return torch.cat([weights, biases.unsqueeze(-1)], -1)
 
 
 def inputs(steps: int, heads: int, n: int, m: int) -> list[Tensor]:
@@ -114,7 +118,7 @@ def test_the_beginning_is_attentions_softmax(masked: bool, device: torch.device)
     q, k, bias, *maps = narrow
     seen = mask[:, None, None].to(device) if masked else None
     call = Inputs(q, k, k, 0.3, seen, bias)
-    found = upward_over_heads(softmax_weights(call), *maps)
+    found = upward_over_heads(softmax_weights(call), joined(*maps))
     weighted(expected, slice(None)).backward()
     weighted(found, slice(None)).backward()
     torch.testing.assert_close(found[0].cpu().double(), expected[0], atol=1e-5, rtol=1e-5)
@@ -126,4 +130,4 @@ def test_the_beginning_is_attentions_softmax(masked: bool, device: torch.device)
 def test_operator_is_registered_for_compilers(device: torch.device) -> None:
     scores, *maps = [x.to(device).requires_grad_() for x in inputs(2, 3, 4, 5)]
     checks = ("test_schema", "test_faketensor")
-    torch.library.opcheck(states_over_heads.compiled, (scores, *maps), test_utils=checks)
+    torch.library.opcheck(states_over_heads.compiled, (scores, joined(*maps)), test_utils=checks)

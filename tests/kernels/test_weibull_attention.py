@@ -21,6 +21,7 @@ from babn.kernels import limits
 from babn.kernels.gradients import part_size
 from babn.kernels.op import pair_attention, weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
+from babn.kernels.settings import mask_type
 
 BAM_CASE = Case(fixed_k=3.0, rho=0.0, sigma=0.0, noise="exact", beta=1.0)
 """As BAM is by default: gradients of a row's scores add up to zero."""
@@ -127,7 +128,7 @@ PARTS = {
 }
 
 # No lift, prior, mask, bias or seeds; k = 2, in mean mode, without divergence.
-BAM = (*[None] * 10, [0.5, 0.0, 2.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
+BAM = (*[None] * 7, [0.5, 0.0, 2.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
 
 
 @pytest.fixture(autouse=True)
@@ -277,7 +278,7 @@ def test_parts_are_as_few_as_fit_and_of_one_size(
     example = 2 * 5 * 7 * 4
     largest = "LARGEST_PART_OF_MAPS" if maps else "LARGEST_PART"
     monkeypatch.setattr(limits, largest, 3 * (limits.NUMBERS + maps) * example)
-    weight = torch.empty(maps * 2, 2) if maps else None
+    weight = torch.empty(maps * 2, 3) if maps else None
     sizes = [part_size(torch.empty(batch, 2, 5, 1), 7, weight) for batch in range(1, 9)]
     assert sizes == [1, 2, 3, 2, 3, 3, 3, 3]
 
@@ -296,7 +297,7 @@ def test_maps_over_heads_may_be_left_to_the_operator(
     size = (case.maps * case.heads, case.heads)
     found = []
     for apart in (True, False):
-        q, k, v, _, _, _, *others = arguments_of(case, device)
+        q, k, v, _, _, *others = arguments_of(case, device)
         generator.manual_seed(0)
         h = torch.rand(case.batch, case.heads, case.n, case.m, generator=generator)
         maps = [
@@ -308,10 +309,10 @@ def test_maps_over_heads_may_be_left_to_the_operator(
         if apart:
             mapped = torch.einsum("oh,bhnm->bonm", maps[1], maps[0]) + maps[2][:, None, None]
             both = mapped.unflatten(1, (case.maps, case.heads))
-            lift = (both.movedim(1, -1).flatten(-2), None, None)
+            lift = both.movedim(1, -1).flatten(-2), None, None
         else:
-            lift = maps
-        output, kl_rows, *_ = weibull_attention(q, k, v, *lift, *others)
+            lift = maps[0], torch.cat([maps[1], maps[2][:, None]], 1), None
+        output, kl_rows = weibull_attention(q, k, v, *lift, *others)
         slopes = torch.autograd.grad(output.square().sum() + kl_rows.sum(), [q, k, v, *maps])
         found.append([output.detach(), kl_rows.detach(), *slopes])
     for x, y in zip(*found, strict=True):
@@ -323,16 +324,16 @@ def test_gradients_of_maps_over_heads_may_take_their_place(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = Case(batch=2, n=16, m=32, dtype=torch.float16)
-    q, k, v, _, _, _, *others = arguments_of(case, device)
+    q, k, v, _, _, *others = arguments_of(case, device)
     generator = torch.Generator().manual_seed(0)
     h = torch.rand(case.batch, case.heads, case.n, case.m, generator=generator)
-    weight = torch.randn(2 * case.heads, case.heads, generator=generator)
-    lift = [h.to(device, case.dtype), weight.to(device), weight[:, 0].to(device)]
+    maps = torch.randn(2 * case.heads, case.heads + 1, generator=generator)
+    lift = [h.to(device, case.dtype), maps.to(device)]
     leaves = [x.requires_grad_() for x in (q, k, v, *lift)]
     found = []
     for largest in (2**27, 1):
         monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
-        output, kl_rows, *_ = weibull_attention(q, k, v, *lift, *others)
+        output, kl_rows = weibull_attention(q, k, v, *lift, None, *others)
         found.append(torch.autograd.grad(output.float().sum() + kl_rows.sum(), leaves))
     for x, y in zip(*found, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
@@ -342,12 +343,12 @@ def test_gradients_of_maps_over_heads_may_take_their_place(
 @pytest.mark.parametrize("begin", [0, 2])
 def test_shape_and_scale_logits_may_begin_anywhere(begin: int, device: torch.device) -> None:
     case = Case(n=16, m=32, dtype=torch.float16)
-    q, k, v, lift, *others = arguments_of(case, device)
+    q, k, v, lift, _, *others = arguments_of(case, device)
     room = torch.empty(lift.numel() + begin, dtype=lift.dtype, device=device)
     moved = room[begin:].view(lift.shape).copy_(lift.detach()).requires_grad_()
     found = []
     for each in (lift, moved):
-        output, kl_rows, *_ = weibull_attention(q, k, v, each, *others)
+        output, kl_rows = weibull_attention(q, k, v, each, None, None, *others)
         slopes = torch.autograd.grad(output.float().sum() + kl_rows.sum(), [q, each])
         found.append([output, *slopes])
     for x, y in zip(*found, strict=True):
@@ -372,15 +373,15 @@ def test_operator_with_maps_over_heads_is_registered_for_compilers(
     case = CASES["two-seeds"]
     q, k, v, *rest = arguments_of(case, device)
     maps = case.maps * case.heads
-    sizes = [(case.batch, case.heads, case.n, case.m), (maps, case.heads), (maps,)]
+    sizes = [(case.batch, case.heads, case.n, case.m), (maps, case.heads + 1)]
     lift = [torch.rand(size, device=device).requires_grad_() for size in sizes]
-    opcheck(pair_attention.compiled, (q, k, v, *lift, *rest[3:]), test_utils=CHECKS)
+    opcheck(pair_attention.compiled, (q, k, v, *lift, *rest[2:]), test_utils=CHECKS)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_rows_of_score_gradients_add_up_to_zero_where_it_is_said(name: str) -> None:
     case = CASES[name]
     arguments = arguments_of(case, torch.device("cpu"))
-    network, mask, settings = arguments[6], arguments[10], settings_of(case)
-    found = settings.complete(settings.prior(network, mask))
+    network, mask, settings = arguments[5], arguments[6], settings_of(case)
+    found = settings.complete(settings.prior(network is not None, mask_type(mask)))
     assert found == (name.startswith("bam-balanced") or not case.normalized)

@@ -123,12 +123,16 @@ def readings(inputs: Tensors, output: Tensor, kl_rows: Tensor | None) -> Tensors
 
 def arguments_of(case: Case, device: torch.device) -> tuple[Any, ...]:
     """What the operator is called with."""
-    inputs = {name: _leaf(x, device, _dtype(name, case)) for name, x in inputs_of(case).items()}
+    drawn = inputs_of(case)
+    network = [drawn.pop(name) for name in NETWORK]
+    inputs = {name: _leaf(x, device, case.dtype) for name, x in drawn.items()}
+    packed = None if network[0] is None else torch.cat([x.flatten() for x in network])
+    inputs["network"] = _leaf(packed, device, torch.float32)
     mask = mask_of(case)
     return (
         *(inputs[name] for name in ("q", "k", "v", "lift")),
-        *(None, None),
-        *(inputs[name] for name in NETWORK),
+        None,
+        inputs["network"],
         None if mask is None else mask.to(device),
         inputs["bias"],
         _seeds(case, device) if case.sample else None,
@@ -147,11 +151,16 @@ def settings_of(case: Case) -> Settings:
 def by_kernel(case: Case, device: torch.device) -> Tensors:
     """What the kernels give."""
     arguments = arguments_of(case, device)
-    q, k, v, lift, _, _, *network, _, bias = arguments[:12]
-    output, kl_rows, *_ = weibull_attention(*arguments)
-    inputs = {"q": q, "k": k, "v": v, "lift": lift, "bias": bias}
-    inputs |= dict(zip(NETWORK, network, strict=True))
-    return readings(inputs, output, kl_rows if case.with_kl else None)
+    q, k, v, lift, _, network, _, bias = arguments[:8]
+    output, kl_rows = weibull_attention(*arguments[:5], None, *arguments[5:])
+    inputs = {"q": q, "k": k, "v": v, "lift": lift, "bias": bias, "network": network}
+    found = readings(inputs, output, kl_rows if case.with_kl else None)
+    if network is not None:
+        shapes = [inputs_of(case)[name].shape for name in NETWORK]
+        pieces = found.pop("network").split([shape.numel() for shape in shapes])
+        named = zip(NETWORK, pieces, shapes, strict=True)
+        found |= {name: piece.view(shape) for name, piece, shape in named}
+    return found
 
 
 def by_library(case: Case, device: torch.device) -> Tensors:
@@ -212,10 +221,6 @@ def _log_alpha(case: Case, phi: Tensor, inputs: Tensors, mask: Tensor | None) ->
     values = F.linear(hidden, inputs["w2"], inputs["b2"]).squeeze(-1)
     rows = values.repeat_interleave(case.groups, 1)[:, :, None].expand_as(phi)
     return log_normalize(rows, mask)
-
-
-def _dtype(name: str, case: Case) -> torch.dtype:
-    return torch.float32 if name in NETWORK else case.dtype
 
 
 def _leaf(x: Tensor | None, device: torch.device, dtype: torch.dtype) -> Any:

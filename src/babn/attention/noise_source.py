@@ -81,11 +81,13 @@ class NoiseSource:
             return torch.rand_like(like, memory_format=torch.contiguous_format)
         return filled(like, self._on(like.device), lambda x, g: x.uniform_(generator=g))
 
-    def draw_seeds(self, device: torch.device) -> Int[Tensor, " block"]:
-        """One seed for each block, for kernels that generate their noise themselves."""
+    def draw_seeds(self, device: torch.device, calls: int) -> Sequence[Int[Tensor, " block"]]:
+        """For each call one seed per block, for kernels that generate their noise themselves."""
         generators: Sequence[torch.Generator | None] = self._on(device) or [None]
-        drawn = [torch.randint(2**62, (1,), generator=g, device=device) for g in generators]
-        return torch.cat(drawn)
+        # Twice as many as needed: Triton compiles a kernel once more for tensors that do not begin
+        # at a multiple of 16 bytes.
+        drawn = [torch.randint(2**62, (calls, 2), generator=g, device=device) for g in generators]
+        return torch.stack(drawn, 2)[:, 0].unbind()
 
     def _on(self, device: torch.device) -> list[torch.Generator] | None:
         if self.seeds is None:

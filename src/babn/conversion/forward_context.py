@@ -15,7 +15,7 @@ from babn.conversion.layer_kl import LayerKL
 from babn.conversion.override import Mode, Override
 from babn.conversion.state import BeliefState, CallSite
 from babn.errors import ConversionError
-from babn.kernels import dispatch
+from babn.kernels import dispatch, pair_inputs
 from babn.kernels.sdpa import attention_with_factors, softmax_attention
 
 BYTES_PER_PAIR = 4 * 12
@@ -55,7 +55,7 @@ class ForwardContext:
         self.counts: dict[str, int] = {}
         self.checked: dict[str, int] = {}
         self.states: dict[int, Any] = {}
-        self.sizes: dict[int, tuple[int, int]] = {}
+        self.sizes: dict[int, tuple[int, int] | None] = {}
         self.methods = [cast(AttentionMethod, method) for method in state.rules]
         self.layer_kl = LayerKL(state, override.counted)
         fixed = override.fixed_noise is not None
@@ -136,26 +136,33 @@ class ForwardContext:
         """A call with noise over pairs."""
         chain, step = place
         method, noise = self.methods[chain], self._noise(place)
-        states = self._upward(
-            place, lambda: dispatch.upward_states(method, inputs), inputs.pairs[-2:]
+        sizes = inputs.pairs[-2:] if pair_inputs.has_upward_path(self.state.config) else None
+        shared = self._upward(
+            place, lambda: pair_inputs.pair_inputs(method, inputs, self.request, noise), sizes
         )
-        output, kl_rows = dispatch.attend(method, step, inputs, states, self.request, noise)
+        output, kl_rows = pair_inputs.attend(method, step, inputs, shared, self.request)
         if kl_rows is not None:
             self.layer_kl.keep_rows(place, kl_rows, inputs)
         return output
 
     def _upward(
-        self, place: tuple[int, int], compute: Callable[[], Any], sizes: tuple[int, int]
+        self, place: tuple[int, int], compute: Callable[[], Any], sizes: tuple[int, int] | None
     ) -> Any:
         """The upward states of a chain, which its first call computes and its last one releases.
 
         States that are kept when a compiled model ends would become outputs with a gradient.
+
+        Args:
+            place: Chain and step of the call.
+            compute: Computes the states, and what else the calls of the chain share.
+            sizes: Queries and keys, which must be those of the first call; `None` if any may be.
         """
         chain, step = place
         if chain not in self.states:
             self.states[chain], self.sizes[chain] = compute(), sizes
-        if self.states[chain] is not None and self.sizes[chain] != sizes:
-            queries, keys = self.sizes[chain]
+        before = self.sizes[chain]
+        if self.states[chain] is not None and before is not None and before != sizes:
+            (queries, keys), sizes = before, sizes or before
             raise ConversionError(
                 f"{self.state.layer_name(place)} has {sizes[0]} queries and {sizes[1]} keys, the "
                 f"first call of its chain {queries} and {keys}. In the dry run they were alike: "

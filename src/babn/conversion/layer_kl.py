@@ -9,7 +9,7 @@ from torch import Tensor
 
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import KeyKL, KeyPosterior, keys_that_count
-from babn.attention.masking import tokens_seen
+from babn.attention.masking import is_rowwise, tokens_seen
 from babn.attention.method import Posterior
 from babn.conversion.state import BeliefState
 from babn.elbo import Counted, reduce_kl, reduce_kl_rows
@@ -17,12 +17,16 @@ from babn.elbo import Counted, reduce_kl, reduce_kl_rows
 Place = tuple[int, int]
 """Chain and step of a call."""
 
+Shape = tuple[int, int, int, int]
+"""Examples, heads, queries and keys of a call."""
+
 
 class LayerKL:
     """The KL of each call in a forward pass.
 
-    With one variable per key, the KL of all calls is computed together at the end of the pass:
-    it is small, and separate calls would spend their time on launches.
+    With one variable per key, or by kernels for noise over pairs, the KL of all calls is reduced
+    together at the end of the pass: it is small, and separate calls would spend their time on
+    launches.
     """
 
     def __init__(self, state: BeliefState, across: Counted | None) -> None:
@@ -30,6 +34,7 @@ class LayerKL:
         self.across = across
         self.kl: dict[Place, Tensor] = {}
         self.waiting: dict[Place, tuple[KeyKL, Tensor | None]] = {}
+        self.rows: dict[Place, tuple[Tensor, Tensor | None, Tensor | None, Shape]] = {}
         self.recurrent: dict[Place, list[tuple[Tensor, Tensor | None]]] = {}
         self.finished = False
         self.tokens: dict[str, Tensor | None] = {}
@@ -84,15 +89,37 @@ class LayerKL:
                 seen = [mask for _, mask in calls if mask is not None]
                 kl = torch.cat([kl for kl, _ in calls], -2)
                 self._reduce([place], kl, torch.cat(seen, -2) if seen else None)
+        self._reduce_rows()
         self.waiting, self.recurrent, self.finished = {}, {}, True
 
     def keep_rows(self, place: Place, kl_rows: Tensor, inputs: Inputs) -> None:
         """Keeps the KL of a call whose kernel has summed it over keys."""
         rows = self._rows_that_count(place, inputs.mask, *inputs.pairs[-2:])
+        if self.across is not None or is_rowwise(inputs.mask):  # which is too large to wait
+            self.kl[place] = self._reduced(kl_rows, rows, inputs.mask, inputs.pairs, place)
+        elif not self.finished:  # recomputation under checkpointing comes later
+            self.rows[place] = kl_rows, rows, inputs.mask, inputs.pairs
+
+    def _reduced(
+        self, kl_rows: Tensor, rows: Tensor | None, mask: Tensor | None, pairs: Shape, place: Place
+    ) -> Tensor:
         reduction = self.state.config.kl_reduction
-        self.kl[place] = reduce_kl_rows(
-            kl_rows, rows, inputs.mask, inputs.pairs, reduction, self._counted(place)
-        )
+        return reduce_kl_rows(kl_rows, rows, mask, pairs, reduction, self._counted(place))
+
+    def _reduce_rows(self) -> None:
+        alike: dict[Any, list[Place]] = {}
+        for place, (_, *masks, pairs) in self.rows.items():
+            kind = pairs, *(None if x is None else x.shape for x in masks)
+            alike.setdefault(kind, []).append(place)
+        for (pairs, *_), places in alike.items():
+            kl, rows, mask = (
+                None if each[0] is None else torch.stack(each)
+                for each in zip(*(self.rows[place][:3] for place in places), strict=True)
+            )
+            assert kl is not None
+            found = self._reduced(kl, rows, mask, pairs, places[0])
+            self.kl |= zip(places, found.unbind(), strict=True)
+        self.rows = {}
 
     def _counted(self, place: Place) -> Counted | None:
         """The count over all processes, which is gathered once and not in recomputation."""

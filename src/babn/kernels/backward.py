@@ -34,6 +34,7 @@ from babn.kernels.tiles import (
     load_pairs,
     load_rows,
     pair_offsets,
+    parts_of_stats,
     prior_shape,
     scores,
     store_logits,
@@ -215,17 +216,23 @@ def store_parts(
 def attend_backward_rows(
     inputs, saved, outputs, strides, sizes, first_example, numbers, C: tl.constexpr
 ):
-    """One block of queries of one head; tensors start at example `first_example` of the batch."""
+    """One block of queries of one head, of the examples from `first_example` on.
+
+    WEIGHTS, DPHI without a bias, and logits that maps over heads have computed are of these
+    examples alone, and all other tensors of the whole batch.
+    """
     BLOCK_M: tl.constexpr = C.BLOCK_M
     BLOCK_N: tl.constexpr = C.BLOCK_N
-    Q, K, V, LOGITS, PRIOR, MASK, BIAS, SEEDS = inputs
-    OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, DOUT, DKL = saved
+    Q, K, V, LOGITS, MASK, BIAS, SEEDS = inputs
+    OUT, STATS, DOUT, DKL = saved
     DLOGITS, WEIGHTS, DPHI, PRIOR_PART, DQ = outputs
-    (q_strides, k_strides, v_strides, out_strides, dout_strides, dq_strides, logits_strides,
-     mask_strides, bias_strides) = strides  # fmt: skip
-    heads, groups, n, m, prior_parts, rows_per_seed = sizes
+    (q_strides, k_strides, v_strides, out_strides, dout_strides, dkl_strides, dq_strides,
+     logits_strides, mask_strides, bias_strides) = strides  # fmt: skip
+    heads, groups, n, m, row_count, prior_parts, rows_per_seed = sizes
+    LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, PRIOR, _ = parts_of_stats(STATS, row_count, 0)
     factor = numbers[0]
-    tile, plane = tile_and_plane(n, BLOCK_M)
+    tile, own_plane = tile_and_plane(n, BLOCK_M)
+    plane = first_example * heads + own_plane
     batch, head = plane // heads, plane % heads
     rows = tile * BLOCK_M + tl.arange(0, C.BLOCK_M)
     in_rows = rows < n
@@ -233,14 +240,15 @@ def attend_backward_rows(
     columns, value_columns = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_DV)
     K = at_head(K, k_strides, batch, head // groups)
     V = at_head(V, v_strides, batch, head // groups)
-    LOGITS = at_head(LOGITS, logits_strides, batch, head)
-    DLOGITS = at_head(DLOGITS, logits_strides, batch, head)
+    logits_batch = own_plane // heads if C.IS_POSITIVE else batch
+    LOGITS = at_head(LOGITS, logits_strides, logits_batch, head)
+    DLOGITS = at_head(DLOGITS, logits_strides, logits_batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     BIAS = at_head(BIAS, bias_strides, batch, head)
     PRIOR += (plane // groups).to(tl.int64) * m
     PRIOR_PART += plane.to(tl.int64) * prior_parts * m
-    WEIGHTS += plane.to(tl.int64) * n * m
-    DPHI += plane.to(tl.int64) * n * m
+    WEIGHTS += own_plane.to(tl.int64) * n * m
+    DPHI += (plane if C.HAS_BIAS else own_plane).to(tl.int64) * n * m
     Q = at_head(Q, q_strides, batch, head)
     q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
     DOUT = at_head(DOUT, dout_strides, batch, head)
@@ -259,15 +267,15 @@ def attend_backward_rows(
     if C.PRIOR_TYPE == ROWWISE:
         prior_lse = tl.load(PRIOR_LSE + row_places, mask=in_rows, other=0.0)
     if C.PRIOR_TYPE != 0:
-        dkl = tl.load(DKL + row_places, mask=in_rows, other=0.0)
+        DKL = at_head(DKL, dkl_strides, batch, head)
+        dkl = tl.load(DKL + rows * dkl_strides[2], mask=in_rows, other=0.0)
     first = rows
     second = rows
     if C.IS_SAMPLE:
-        example = first_example + batch
-        first, second = row_keys(SEEDS, example, head, heads, rows, rows_per_seed)
+        first, second = row_keys(SEEDS, batch, head, heads, rows, rows_per_seed)
     end = m
     if C.MASK_TYPE:
-        end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0))
+        end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0).to(tl.int32))
         end = tl.cdiv(end, C.BLOCK_N) * C.BLOCK_N
 
     large_k = False
@@ -312,24 +320,28 @@ def attend_backward_rows(
     store_rows(DQ, rows, columns, dq_strides[2], n, dquery * (factor * LN2), C.HEAD_DIM)
 
 
-@triton.jit
-def attend_backward_columns(inputs, outputs, strides, sizes, factor, C: tl.constexpr):
-    """One block of keys of one head."""
+@triton.jit(do_not_specialize=["first_example"])
+def attend_backward_columns(
+    inputs, outputs, strides, sizes, first_example, factor, C: tl.constexpr
+):
+    """One block of keys of one head, with examples as in `attend_backward_rows`."""
     BLOCK_D: tl.constexpr = C.BLOCK_D
     BLOCK_DV: tl.constexpr = C.BLOCK_DV
     BLOCK_N: tl.constexpr = C.BLOCK_N
-    Q, DOUT, WEIGHTS, DSCORES, ROW_END = inputs
+    Q, DOUT, WEIGHTS, DSCORES, STATS = inputs
     DK, DVALUE = outputs
     q_strides, dout_strides, dk_strides, dv_strides = strides
-    heads, n, m = sizes
-    tile, plane = tile_and_plane(m, BLOCK_N)
+    heads, n, m, row_count = sizes
+    _, _, _, _, ROW_END, _, _ = parts_of_stats(STATS, row_count, 0)
+    tile, own_plane = tile_and_plane(m, BLOCK_N)
+    plane = first_example * heads + own_plane
     batch, head = plane // heads, plane % heads
     keys = tile * BLOCK_N + tl.arange(0, C.BLOCK_N)
     columns, value_columns = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_DV)
     Q = at_head(Q, q_strides, batch, head)
     DOUT = at_head(DOUT, dout_strides, batch, head)
-    WEIGHTS += plane.to(tl.int64) * n * m
-    DSCORES += plane.to(tl.int64) * n * m
+    WEIGHTS += own_plane.to(tl.int64) * n * m
+    DSCORES += (plane if C.HAS_BIAS else own_plane).to(tl.int64) * n * m
     dkey = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     dvalue = tl.zeros([BLOCK_N, BLOCK_DV], tl.float32)
     for start in range(0, n, C.BLOCK_M):

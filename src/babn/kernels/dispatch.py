@@ -1,12 +1,12 @@
 """Chooses how an attention call is computed, and packs reference modules for the kernels.
 
 The modules of `babn.attention` define the methods. `choose` selects their implementation for a
-call: the reference, torch's attention or Triton kernels. `attend` and `attend_by_keys` take a
-reference module and a call, and compute the same by kernels, which store no tensor of query-key
-pairs for each operation. Triton is imported at the first such call.
+call: the reference, torch's attention or Triton kernels. `attend_by_keys`, and `attend` of
+`babn.kernels.pair_inputs`, take a reference module and a call, and compute the same by kernels,
+which store no tensor of query-key pairs for each operation. Triton is imported at the first such
+call.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -14,22 +14,19 @@ from os import environ
 from typing import Any, Literal, cast
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.bam import BamConfig, BamMethod
-from babn.attention.belief import BeliefConfig, BeliefMethod, UpwardStates, WeibullEncoder
+from babn.attention.bam import BamConfig
+from babn.attention.belief import BeliefConfig
 from babn.attention.inputs import Inputs
 from babn.attention.keys import SMALLEST_K, KeyBeliefMethod, KeyKL, keys_seen
-from babn.attention.masking import from_ranks, is_rowwise, normalize
+from babn.attention.masking import is_rowwise
 from babn.attention.method import AttentionMethod, MethodConfig
-from babn.attention.noise_source import NoiseLike, NoiseSource
+from babn.attention.noise_source import NoiseLike
 from babn.attention.prior import KeyNetwork
-from babn.attention.upward import AxisMap, upward_path
 from babn.errors import UnsupportedAttentionError
 from babn.kernels.sdpa import takes_softmax
-from babn.kernels.settings import Settings
 
 LARGEST_HEAD = 256
 """Largest head size with kernels."""
@@ -250,144 +247,3 @@ def attend_by_keys(
     if (groups := heads // k.shape[1]) > 1:
         numbers = numbers.repeat_interleave(groups, 2)
     return output, KeyKL(numbers, config.noise, keys_seen(inputs.mask), config.beta)
-
-
-def attend(
-    method: AttentionMethod,
-    step: int,
-    inputs: Inputs,
-    upward: UpwardStates | None,
-    request: Request,
-    noise_source: NoiseLike,
-) -> tuple[Float[Tensor, "batch head query valuedim"], Float[Tensor, "batch head query"] | None]:
-    """The output of a call by the fused kernel, and the KL of each query's row if requested.
-
-    Args:
-        method: The method.
-        step: Index of the call in its chain.
-        inputs: A call for which `choose` returned `"pair kernels"`.
-        upward: What `upward_states` returned for the chain.
-        request: What to compute.
-        noise_source: Source of the sample's seeds.
-    """
-    from babn.kernels.op import weibull_attention
-
-    assert isinstance(method, BeliefMethod | BamMethod)
-    config = method.config
-    if isinstance(method, BeliefMethod):
-        rho, fixed_k, sigma, alpha = method.config.rho, 0.0, method.config.sigma, 1.0
-        maps = _shape_and_scale(method.encoder(step), step, upward)
-    else:
-        rho, fixed_k, sigma, alpha = 0.0, method.config.k / request.level, 0.0, method.config.alpha
-        maps = (None, None, None)
-    network: tuple[Tensor | None, ...] = (None,) * 4
-    if request.with_kl and len(method.prior_nets):
-        prior = method.prior_net(step)
-        network = (prior.inner.weight, prior.inner.bias, prior.outer.weight, prior.outer.bias)
-    settings = Settings(
-        scale=inputs.scale,
-        rho=rho,
-        fixed_k=fixed_k,
-        sigma=sigma,
-        beta=config.beta,
-        alpha=alpha,
-        normalized=config.scores == "normalized",
-        sample=request.sample,
-        truncated=config.noise != "exact",
-        own_moment=config.noise == "truncated",
-        with_kl=request.with_kl,
-    )
-    query, key, value = _operands(inputs)
-    seeds = None
-    if request.sample:
-        assert isinstance(noise_source, NoiseSource)
-        seeds = noise_source.draw_seeds(query.device)
-    output, kl_rows, *_ = weibull_attention(
-        query,
-        key,
-        value,
-        *maps,
-        *network,
-        inputs.mask,
-        inputs.bias,
-        seeds,
-        list(map(float, settings)),
-    )
-    return output, kl_rows if request.with_kl else None
-
-
-def upward_states(method: AttentionMethod, first: Inputs) -> UpwardStates | None:
-    """The upward states of a chain from its first call, in the precision of the queries.
-
-    Args:
-        method: The method.
-        first: The first call of the chain.
-    """
-    if not isinstance(method, BeliefMethod) or not (maps := method.upward_maps()):
-        return None
-    config = method.config
-    top, mask, rank = method.top(softmax_weights(first), first.mask)
-    if config.upward == "heads" and (mask is None or mask.shape[1] == 1):
-        # Maps over heads do not mix pairs, so the states of masked pairs are never used.
-        return UpwardStates(_over_heads(maps, top), None, config.upward_share)
-    return UpwardStates(upward_path(maps, top, mask), rank, config.upward_share)
-
-
-def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
-    """Softmax weights in the precision of the values, with which the upward path begins."""
-    scores = inputs.scores()
-    return normalize(scores.phi, scores.mask).to(inputs.value.dtype)
-
-
-def _over_heads(maps: list[AxisMap], top: Tensor) -> list[Tensor]:
-    """States of the upward path over heads."""
-    from babn.kernels.heads import upward_over_heads
-
-    weights = torch.stack([each.weight for each in reversed(maps)])
-    biases = torch.stack([each.bias for each in reversed(maps)])
-    states: list[Tensor] = upward_over_heads(top, weights, biases)
-    return states[::-1]
-
-
-def _shape_and_scale(
-    encoder: WeibullEncoder, step: int, upward: UpwardStates | None
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Shape and scale logits; or the upward state, weight and bias of the maps over heads."""
-    maps = _maps_to_logits(encoder)
-    if not maps or upward is None:
-        return None, None, None
-    h = upward.at(step)
-    if encoder.config.upward == "heads":
-        return h, torch.cat([each.weight for each in maps]), torch.cat([each.bias for each in maps])
-    if upward.rank is None:
-        return joint_map(maps, h), None, None
-    in_order = [from_ranks(each(h), upward.rank) for each in maps]
-    return torch.stack(in_order, -1).flatten(-2), None, None
-
-
-def _maps_to_logits(encoder: WeibullEncoder) -> list[AxisMap]:
-    """The maps from a state to shape and scale, as far as they exist."""
-    return [each for each in (encoder.shape_map, encoder.scale_map) if each is not None]
-
-
-def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"]) -> Tensor:
-    """Several maps over keys in one product, their results interleaved by key."""
-    keys = h.shape[-1]
-    maps[0].check_length(keys)
-    bias = torch.stack([each.bias[:keys] for each in maps], 1).flatten().to(h.dtype)
-    if not maps[0].rank:
-        weight = torch.stack([each.weight[:keys, :keys] for each in maps], 1).flatten(0, 1)
-        return F.linear(h, weight.to(h.dtype), bias)
-    inner = torch.cat([each.inner[:, :keys] for each in maps]).to(h.dtype)
-    outer = torch.block_diag(*(each.outer[:keys] for each in maps)).to(h.dtype)
-    outer = outer.unflatten(0, (len(maps), keys)).transpose(0, 1).flatten(0, 1)
-    return F.linear(F.linear(h, inner), outer, bias)
-
-
-def _operands(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values in one precision and with a contiguous last axis."""
-    query, key, value = (
-        x if x.stride(-1) == 1 else x.contiguous()
-        for x in (each.to(inputs.value.dtype) for each in (inputs.query, inputs.key, inputs.value))
-    )
-    return query, key, value

@@ -30,6 +30,7 @@ from babn.kernels.tiles import (
     load_prior,
     load_rows,
     log_shape_of_rows,
+    parts_of_stats,
     scores,
     store_rows,
     tile_and_plane,
@@ -171,16 +172,16 @@ def weigh(
 
 @triton.jit
 def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
-    """One block of queries of one head.
-
-    REST is the part of a row's KL that depends on the prior alone, if all rows share it.
-    """
+    """One block of queries of one head; STATS already has the prior."""
     BLOCK_M: tl.constexpr = C.BLOCK_M
-    Q, K, V, LOGITS, PRIOR, REST, MASK, BIAS, SEEDS = inputs
-    OUT, LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, KL = outputs
+    Q, K, V, LOGITS, MASK, BIAS, SEEDS = inputs
+    OUT, STATS, KL = outputs
     (q_strides, k_strides, v_strides, out_strides, logits_strides, mask_strides,
      bias_strides) = strides  # fmt: skip
-    heads, groups, n, m, rows_per_seed = sizes
+    heads, groups, n, m, row_count, prior_count, rows_per_seed = sizes
+    LSE, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, PRIOR, REST = parts_of_stats(
+        STATS, row_count, prior_count
+    )
     factor = numbers[0]
     tile, plane = tile_and_plane(n, BLOCK_M)
     batch, head = plane // heads, plane % heads
@@ -212,7 +213,7 @@ def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
         if C.PRIOR_TYPE == ROWWISE:
             tl.store(PRIOR_LSE + row_places, prior_lse, mask=in_rows)
         if C.MASK_TYPE:
-            tl.store(ROW_END + row_places, row_end, mask=in_rows)
+            tl.store(ROW_END + row_places, row_end.to(tl.float32), mask=in_rows)
             end = tl.max(row_end)
 
     first = rows

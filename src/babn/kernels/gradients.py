@@ -1,6 +1,7 @@
 """The gradients of Weibull attention by the backward kernels, for a part of the batch at a time."""
 
-from typing import NamedTuple, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,152 +11,134 @@ from babn.kernels.backward import attend_backward_columns, attend_backward_rows
 from babn.kernels.heads import logits_over_heads, logits_over_heads_backward
 from babn.kernels.launch import (
     Launcher,
-    Pairs,
+    Method,
+    Operator,
+    broadcast,
     ceil_div,
     compiled_for,
-    flags_of,
     numbers_of,
+    token_by_token,
 )
-from babn.kernels.settings import Prior, Settings
+from babn.kernels.prior import prior_of_keys_backward
+from babn.kernels.settings import settings_of
+
+ROW_NUMBERS = 5
+"""Numbers of each row that forward keeps for backward; `parts_of_stats` lists them."""
 
 launch_rows = Launcher(attend_backward_rows)
 launch_columns = Launcher(attend_backward_columns)
 
 
-class Saved(NamedTuple):
-    """Inputs and results of forward and gradients of its outputs, for all examples or some.
-
-    Attributes:
-        upward: Shape and scale logits, or the upward state that maps over heads turn into them.
-        smallest: The smallest k of each row, at most 1.
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    upward: Tensor | None
-    prior: Tensor | None
-    mask: Tensor | None
-    bias: Tensor | None
-    out: Tensor
-    lse: Tensor
-    score_lse: Tensor
-    prior_lse: Tensor
-    smallest: Tensor
-    row_end: Tensor
-    dout: Tensor
-    dkl: Tensor
-
-
-class Outputs(NamedTuple):
-    """The tensors that receive gradients: of each head, and of scores if they have a bias.
-
-    Attributes:
-        prior: In parts of a few rows each, to be summed.
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    upward: Tensor | None
-    prior: Tensor | None
-    scores: Tensor | None
-
-
-Maps: TypeAlias = tuple[Tensor, Tensor]
-"""Weight and bias of maps over heads."""
-
-Tensors = TypeVar("Tensors", Saved, Outputs)
-
-
-def part_size(q: Tensor, m: int, head_weight: Tensor | None) -> int:
+def part_size(q: Tensor, m: int, maps: Tensor | None) -> int:
     """Number of examples that backward computes at a time."""
     batch, heads, n, _ = q.shape
-    maps = 0 if head_weight is None else head_weight.shape[0] // heads
-    return limits.examples_at_a_time(batch, heads * n * m * q.element_size(), maps)
+    count = 0 if maps is None else maps.shape[0] // heads
+    return limits.examples_at_a_time(batch, heads * n * m * q.element_size(), count)
 
 
-def some(tensors: Tensors, first: int, end: int) -> Tensors:
-    """The tensors of some examples; masks and biases may be shared by all."""
-    parts = [x if x is None or len(x) == 1 else x[first:end] for x in tensors]
-    return type(tensors)(*parts)  # type: ignore[arg-type]
+@Operator
+def pair_attention_backward(
+    dout: Tensor,
+    dkl: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    upward: Tensor | None,
+    maps: Tensor | None,
+    network: Tensor | None,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    seeds: Tensor | None,
+    out: Tensor,
+    stats: Tensor,
+    numbers: Sequence[float],
+) -> list[Tensor]:
+    """Gradients of queries, keys and values, and of `upward`, `maps`, `network` and scores.
 
-
-def prior_parts(
-    q: Tensor, v: Tensor, m: int, mask: Tensor | None, bias: Tensor | None, prior: Prior
-) -> Tensor | None:
-    """An empty tensor for the parts of the prior's gradient, if it has one."""
-    if prior not in (Prior.CONTEXTUAL, Prior.ROWWISE):
-        return None
+    The last four as far as there are any; scores have one if they have a bias.
+    """
+    settings = settings_of(tuple(numbers))
     batch, heads, n, _ = q.shape
-    rows = compiled_for("rows", q, v, m, mask, bias)[0].BLOCK_M
-    parts = ceil_div(n, rows) * rows // limits.ROWS_OF_A_PART
-    return q.new_empty(batch, heads, parts, m, dtype=torch.float32)
-
-
-def gradients(
-    saved: Saved, outputs: Outputs, maps: Maps | None, seeds: Tensor | None, settings: Settings
-) -> Tensor | None:
-    """Writes all gradients, and returns those of maps over heads, if there are any."""
-    batch = len(saved.q)
-    size = part_size(saved.q, saved.k.shape[2], None if maps is None else maps[0])
-    if size >= batch:
-        return _gradients(saved, outputs, maps, seeds, settings, batch)
-    found = [
-        _gradients(
-            some(saved, i, i + size), some(outputs, i, i + size), maps, seeds, settings, batch, i
-        )
-        for i in range(0, batch, size)
-    ]
-    return None if maps is None else torch.stack([x for x in found if x is not None]).sum(0)
-
-
-def _gradients(
-    saved: Saved, outputs: Outputs, maps: Maps | None, seeds: Tensor | None, settings: Settings,
-    whole_batch: int, first_example: int = 0,
-) -> Tensor | None:  # fmt: skip
-    """The gradients of a part of the batch."""
-    q, k, v, mask, bias = saved.q, saved.k, saved.v, saved.mask, saved.bias
-    batch, heads, n, _ = q.shape
-    m = k.shape[2]
-    upward, dupward = saved.upward, outputs.upward
-    if maps is not None and upward is not None:
-        # These logits are not needed again; the kernel overwrites them.
-        upward = dupward = logits_over_heads(upward, *maps)
-    pairs = Pairs.of(q, m, mask, bias)
-    logits, dlogits = (q if x is None else x for x in (upward, dupward))
-    kinds = 0 if upward is None else upward.shape[3] // m
-    weights = q.new_empty(batch, heads, n, m)
-    dscores = torch.empty_like(weights) if outputs.scores is None else outputs.scores
-    prior, numbers = settings.prior(saved.prior, mask), numbers_of(settings)
-    prior_or_any, parts = (q if x is None else x for x in (saved.prior, outputs.prior))
+    key_heads, m = k.shape[1], k.shape[2]
+    row_count, whole = batch * heads * n, numbers_of(settings)
+    dq, dk, dv = token_by_token(q), token_by_token(q, m), token_by_token(q, m, v.shape[3])
+    size = part_size(q, m, maps)
+    weights = q.new_empty(size, heads, n, m)
+    dscores = q.new_empty(size if bias is None else batch, heads, n, m)
+    dupward, dmaps, logits, dlogits = None, list[Tensor](), q, q
+    if upward is not None and maps is None:
+        dupward = dlogits = torch.empty_like(upward)
+        logits = upward
+    elif upward is not None:
+        dupward = upward.new_empty(upward.shape)
+    count = _logits_per_pair(upward, maps, heads, m)
+    method = Method(settings, network is not None, count, maps is not None)
     flags, options = compiled_for(
-        "rows" if kinds else "rows without logits", q, v, m, mask, bias,
-        **flags_of(settings, prior), IS_POSITIVE=maps is not None,
-        NUM_LOGITS=kinds, IS_COMPLETE=settings.complete(prior),
-    )  # fmt: skip
-    launch_rows(
-        (ceil_div(n, flags.BLOCK_M) * batch * heads, 1),
-        ((q, k, v, logits, prior_or_any, pairs.mask, pairs.bias,
-          q if seeds is None else seeds),
-         (saved.out, saved.lse, saved.score_lse, saved.prior_lse, saved.smallest, saved.row_end,
-          saved.dout, saved.dkl),
-         (dlogits, weights, dscores, parts, outputs.q)),
-        ((q.stride(), k.stride(), v.stride(), saved.out.stride(), saved.dout.stride(),
-          outputs.q.stride(), logits.stride(), pairs.mask_strides, pairs.bias_strides),
-         (heads, heads // k.shape[1], n, m, parts.shape[2],
-          1 if seeds is None else whole_batch // len(seeds)),
-         first_example, numbers),
-        C=flags, **options,
-    )  # fmt: skip
-    flags, options = compiled_for("columns", q, v, m, mask, bias)
-    launch_columns(
-        (ceil_div(m, flags.BLOCK_N) * batch * heads, 1),
-        ((q, saved.dout, weights, dscores, saved.row_end), (outputs.k, outputs.v)),
-        ((q.stride(), saved.dout.stride(), outputs.k.stride(), outputs.v.stride()),
-         (heads, n, m), numbers[0]),
-        C=flags, **options,
-    )  # fmt: skip
-    if maps is None or saved.upward is None or outputs.upward is None or dupward is None:
-        return None
-    return logits_over_heads_backward(saved.upward, maps[0], dupward, outputs.upward)
+        "rows" if count else "rows without logits", q, v, m, mask, bias, method
+    )
+    column_flags, column_options = compiled_for("columns", q, v, m, mask, bias)
+    parts = ceil_div(n, flags.BLOCK_M) * flags.BLOCK_M // limits.ROWS_OF_A_PART
+    dprior = q if network is None else stats.new_empty(batch, heads, parts, m)
+    seen, mask_strides = broadcast(mask, q)
+    added, bias_strides = broadcast(bias, q)
+    rows_per_seed = 1 if seeds is None else batch // len(seeds)
+    for first in range(0, max(batch, 1), max(size, 1)):
+        part = min(size, batch - first)
+        if upward is not None and maps is not None:
+            # These logits are not needed again; the kernel overwrites them.
+            logits = dlogits = logits_over_heads(upward[first : first + part], maps)
+        launch_rows(
+            (ceil_div(n, flags.BLOCK_M) * part * heads, 1),
+            ((q, k, v, logits, seen, added, q if seeds is None else seeds),
+             (out, stats, dout, dkl), (dlogits, weights, dscores, dprior, dq)),
+            ((q.stride(), k.stride(), v.stride(), out.stride(), dout.stride(), dkl.stride(),
+              dq.stride(), logits.stride(), mask_strides, bias_strides),
+             (heads, heads // key_heads, n, m, row_count, parts, rows_per_seed), first, whole),
+            C=flags, **options,
+        )  # fmt: skip
+        launch_columns(
+            (ceil_div(m, column_flags.BLOCK_N) * part * heads, 1),
+            ((q, dout, weights, dscores, stats), (dk, dv)),
+            ((q.stride(), dout.stride(), dk.stride(), dv.stride()), (heads, n, m, row_count), first,
+             whole[0]),
+            C=column_flags, **column_options,
+        )  # fmt: skip
+        if upward is not None and maps is not None and dupward is not None:
+            here = slice(first, first + part)
+            dmaps.append(logits_over_heads_backward(upward[here], maps, dlogits, dupward[here]))
+    if key_heads < heads:
+        dk, dv = (x.unflatten(1, (key_heads, -1)).sum(2).contiguous() for x in (dk, dv))
+    found = [dq, dk, dv] if dupward is None else [dq, dk, dv, dupward]
+    if maps is not None:
+        found.append(dmaps[0] if len(dmaps) == 1 else torch.stack(dmaps).sum(0))
+    if network is not None:
+        start = ROW_NUMBERS * row_count
+        found.append(prior_of_keys_backward(k, network, mask, stats, start, dprior, dkl, dk))
+    return found if bias is None else [*found, dscores]
+
+
+@pair_attention_backward.register_fake
+def _(
+    dout: Tensor, dkl: Tensor, q: Tensor, k: Tensor, v: Tensor, upward: Tensor | None,
+    maps: Tensor | None, network: Tensor | None, mask: Tensor | None, bias: Tensor | None,
+    *rest: Any,
+) -> list[Tensor]:  # fmt: skip
+    m = k.shape[2]
+    if k.shape[1] == q.shape[1]:
+        dk, dv = (token_by_token(q, m, x.shape[-1]) for x in (k, v))
+    else:
+        dk, dv = (q.new_empty(x.shape) for x in (k, v))
+    found = [token_by_token(q), dk, dv]
+    if upward is not None:
+        found.append(torch.empty_like(upward) if maps is None else upward.new_empty(upward.shape))
+    for x in (maps, network):
+        if x is not None:
+            found.append(x.new_empty(x.shape, dtype=torch.float32))
+    return found if bias is None else [*found, q.new_empty(*q.shape[:3], m)]
+
+
+def _logits_per_pair(upward: Tensor | None, maps: Tensor | None, heads: int, m: int) -> int:
+    """Number of logits of the upward path for each pair."""
+    if upward is None:
+        return 0
+    return upward.shape[3] // m if maps is None else maps.shape[0] // heads

@@ -44,24 +44,25 @@ def store_heads(X, heads, pairs, pair_count, values, HEADS: tl.constexpr):
 
 
 @triton.jit
-def load_weight(WEIGHT, heads, HEADS: tl.constexpr, DTYPE: tl.constexpr):
-    """The weight of a map, zero outside."""
+def load_weight(MAP, heads, HEADS: tl.constexpr, DTYPE: tl.constexpr):
+    """The weight of a map, zero outside; its bias is the last column."""
     inside = (heads < HEADS)[:, None] & (heads < HEADS)[None, :]
-    at = WEIGHT + heads[:, None] * HEADS + heads[None, :]
+    at = MAP + heads[:, None] * (HEADS + 1) + heads[None, :]
     return tl.load(at, mask=inside, other=0.0).to(DTYPE)
 
 
 @triton.jit
-def mapped(x, WEIGHT, BIAS, heads, HEADS: tl.constexpr, PRECISION: tl.constexpr):
+def mapped(x, MAP, heads, HEADS: tl.constexpr, PRECISION: tl.constexpr):
     """Softplus of a map."""
-    w = load_weight(WEIGHT, heads, HEADS, x.dtype)
-    b = tl.load(BIAS + heads, mask=heads < HEADS, other=0.0).to(tl.float32)
+    w = load_weight(MAP, heads, HEADS, x.dtype)
+    at = MAP + heads * (HEADS + 1) + HEADS
+    b = tl.load(at, mask=heads < HEADS, other=0.0).to(tl.float32)
     return softplus(dot(w, x, PRECISION) + b[:, None], PRECISION)
 
 
 @triton.jit
 def map_heads(
-    X, WEIGHT, BIAS, OUT, pair_count,
+    X, MAP, OUT, pair_count,
     HEADS: tl.constexpr, MAPS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_P: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -71,9 +72,9 @@ def map_heads(
     heads = tl.arange(0, BLOCK_H)
     start = example.to(tl.int64) * HEADS * pair_count
     x = load_heads(X + start, heads, first + tl.arange(0, BLOCK_P), pair_count, HEADS)
-    value = mapped(x, WEIGHT, BIAS, heads, HEADS, PRECISION)
+    value = mapped(x, MAP, heads, HEADS, PRECISION)
     if MAPS == 2:
-        second = mapped(x, WEIGHT + HEADS * HEADS, BIAS + HEADS, heads, HEADS, PRECISION)
+        second = mapped(x, MAP + HEADS * (HEADS + 1), heads, HEADS, PRECISION)
         value = tl.interleave(value, second)
     pairs = MAPS * first + tl.arange(0, MAPS * BLOCK_P)
     store_heads(OUT + MAPS * start, heads, pairs, MAPS * pair_count, value, HEADS)
@@ -98,7 +99,7 @@ def store_sums(SUMS, part, heads, sums, HEADS: tl.constexpr):
 
 @triton.jit
 def map_heads_backward(
-    DOUT, OUT, X, WEIGHT, ADDED, DX, SUMS, pair_count, blocks,
+    DOUT, OUT, X, MAP, ADDED, DX, SUMS, pair_count, blocks,
     HEADS: tl.constexpr, MAPS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_P: tl.constexpr,
     PRECISION: tl.constexpr, HAS_SLOPE: tl.constexpr, HAS_ADDED: tl.constexpr,
 ):  # fmt: skip
@@ -111,8 +112,8 @@ def map_heads_backward(
     tiles = tl.cdiv(pair_count, BLOCK_P * blocks)
     tile = tl.program_id(0) % tiles
     start = (tl.program_id(0) // tiles).to(tl.int64) * HEADS * pair_count
-    w = load_weight(WEIGHT, heads, HEADS, DX.dtype.element_ty)
-    w2 = load_weight(WEIGHT + (MAPS - 1) * HEADS * HEADS, heads, HEADS, DX.dtype.element_ty)
+    w = load_weight(MAP, heads, HEADS, DX.dtype.element_ty)
+    w2 = load_weight(MAP + (MAPS - 1) * HEADS * (HEADS + 1), heads, HEADS, DX.dtype.element_ty)
     sums = tl.zeros([BLOCK_H, BLOCK_H], tl.float32)
     sums2 = sums
     for index in range(blocks):
@@ -146,118 +147,140 @@ launch_map = Launcher(map_heads)
 launch_map_backward = Launcher(map_heads_backward)
 
 
-def logits_over_heads(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Softplus of one or two maps over heads, interleaved for each pair."""
+def logits_over_heads(h: Tensor, maps: Tensor) -> Tensor:
+    """Softplus of one or two maps over heads, interleaved for each pair.
+
+    Args:
+        h: The tensor.
+        maps: The weights, one below the other, with the bias as the last column.
+    """
     batch, heads, n, m = h.shape
-    maps = len(weight) // heads
-    out = h.new_empty(batch, heads, n, maps * m)
+    count = len(maps) // heads
+    out = h.new_empty(batch, heads, n, count * m)
     launch_map(
         (ceil_div(n * m, PAIRS) * batch, 1),
-        (h.contiguous(), weight.contiguous(), bias.contiguous(), out),
+        (h.contiguous(), maps.contiguous(), out),
         (n * m,),
-        HEADS=heads, MAPS=maps, BLOCK_H=block(heads), BLOCK_P=PAIRS,
+        HEADS=heads, MAPS=count, BLOCK_H=block(heads), BLOCK_P=PAIRS,
         PRECISION=precision(h.dtype), num_warps=PAIRS_WARPS,
     )  # fmt: skip
     return out
 
 
-def logits_over_heads_backward(
-    h: Tensor, weight: Tensor, dlogits: Tensor, dh: Tensor, logits: Tensor | None = None,
-    added: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """Writes the gradient of the tensor; returns those of weight and bias, side by side.
+def logits_over_heads_backward(h: Tensor, maps: Tensor, dlogits: Tensor, dh: Tensor) -> Tensor:
+    """Writes the gradient of the tensor, and returns that of the maps in float32.
 
     Args:
         h: The tensor.
-        weight: The maps.
-        dlogits: The gradient before softplus, or of `logits`.
+        maps: The maps.
+        dlogits: The gradient before softplus.
         dh: Receives that of the tensor; contiguous.
+    """
+    parts = h.new_empty(programs_of(h), *maps.shape, dtype=torch.float32)
+    backward_into(parts, h, maps, dlogits, dh)
+    return parts.sum(0)
+
+
+def programs_of(h: Tensor) -> int:
+    """Programs that share the gradients of maps, each of which writes a part of the sums."""
+    return ceil_div(_blocks(h), _blocks_of_program(h)) * len(h)
+
+
+def _blocks(h: Tensor) -> int:
+    return ceil_div(h.shape[2] * h.shape[3], SUMMED_PAIRS)
+
+
+def _blocks_of_program(h: Tensor) -> int:
+    return ceil_div(_blocks(h) * len(h), PROGRAMS)
+
+
+def backward_into(
+    parts: Tensor, h: Tensor, maps: Tensor, dlogits: Tensor, dh: Tensor,
+    logits: Tensor | None = None, added: Tensor | None = None,
+) -> None:  # fmt: skip
+    """Writes the gradient of the tensor, and that of the maps in parts.
+
+    Args:
+        parts: Receives the parts of the gradient of the maps.
+        h: The tensor.
+        maps: The maps.
+        dlogits: The gradient before softplus, or of `logits`.
+        dh: Receives the gradient of the tensor; contiguous.
         logits: The result of one map, for whose softplus the gradient is.
         added: Added to the gradient of the tensor.
     """
     heads = h.shape[1]
-    maps = len(weight) // heads
-    pairs = h.shape[2] * h.shape[3]
-    blocks = ceil_div(pairs, SUMMED_PAIRS)
-    each = ceil_div(blocks * len(h), PROGRAMS)
-    programs = ceil_div(blocks, each) * len(h)
-    parts = h.new_empty(programs, maps * heads, heads + 1, dtype=torch.float32)
     out, more = (dh if x is None else x.contiguous() for x in (logits, added))
     launch_map_backward(
-        (programs, 1),
-        (dlogits.contiguous(), out, h.contiguous(), weight.contiguous(), more, dh, parts),
-        (pairs, each),
-        HEADS=heads, MAPS=maps, BLOCK_H=block(heads + 1), BLOCK_P=SUMMED_PAIRS,
+        (len(parts), 1),
+        (dlogits.contiguous(), out, h.contiguous(), maps.contiguous(), more, dh, parts),
+        (h.shape[2] * h.shape[3], _blocks_of_program(h)),
+        HEADS=heads, MAPS=len(maps) // heads, BLOCK_H=block(heads + 1), BLOCK_P=SUMMED_PAIRS,
         PRECISION=precision(h.dtype), HAS_SLOPE=logits is not None, HAS_ADDED=added is not None,
         num_warps=SUMMED_WARPS,
     )  # fmt: skip
-    return parts.sum(0)
 
 
 @Operator
-def states_over_heads(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
+def states_over_heads(top: Tensor, maps: Tensor) -> list[Tensor]:
     """The states that `upward_over_heads` returns."""
     states = [top]
-    for weight, bias in zip(weights, biases, strict=True):
-        states.append(logits_over_heads(states[-1], weight, bias))
+    for each in maps.unbind():
+        states.append(logits_over_heads(states[-1], each))
     return states[1:]
 
 
 @states_over_heads.register_fake
-def _(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
-    return [top.new_empty(top.shape) for _ in range(weights.shape[0])]
+def _(top: Tensor, maps: Tensor) -> list[Tensor]:
+    return [top.new_empty(top.shape) for _ in range(maps.shape[0])]
 
 
 @Operator
 def states_over_heads_backward(
-    top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
+    top: Tensor, maps: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the first state, and of the maps in float32."""
-    grad, dmaps = grads[-1], list[Tensor]()
-    for step in reversed(range(len(weights))):
+    grad, each = grads[-1], maps.unbind()
+    parts = top.new_empty(len(each), programs_of(top), *maps.shape[1:], dtype=torch.float32)
+    of_steps = parts.unbind()
+    for step in reversed(range(len(each))):
         below, added = (states[step - 1], grads[step - 1]) if step else (top, None)
         dbelow = top.new_empty(top.shape)
-        dmaps.append(
-            logits_over_heads_backward(below, weights[step], grad, dbelow, states[step], added)
-        )
+        backward_into(of_steps[step], below, each[step], grad, dbelow, states[step], added)
         grad = dbelow
-    return grad, torch.stack(dmaps[::-1])
+    return grad, parts.sum(1)
 
 
 @states_over_heads_backward.register_fake
 def _(
-    top: Tensor, weights: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
+    top: Tensor, maps: Tensor, states: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    steps, heads, _ = weights.shape
-    dmaps = top.new_empty(steps, heads, heads + 1, dtype=torch.float32)
-    return top.new_empty(top.shape), dmaps
+    return top.new_empty(top.shape), top.new_empty(maps.shape, dtype=torch.float32)
 
 
 class UpwardOverHeads(torch.autograd.Function):
     """The states that `states_over_heads` computes, with gradients."""
 
     @staticmethod
-    def forward(ctx: Any, top: Tensor, weights: Tensor, biases: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, top: Tensor, maps: Tensor) -> tuple[Tensor, ...]:
         """Computes the states, and keeps them."""
-        states = states_over_heads(top, weights, biases)
-        ctx.bias_dtype = biases.dtype
-        ctx.save_for_backward(top, weights, *states)
+        states = states_over_heads(top, maps)
+        ctx.save_for_backward(top, maps, *states)
         return tuple(states)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        """Gradients of the first state, the maps and their biases."""
-        top, weights, *states = ctx.saved_tensors
-        dtop, dmaps = states_over_heads_backward(top, weights, states, list(grads))
-        return dtop, dmaps[..., :-1].to(weights.dtype), dmaps[..., -1].to(ctx.bias_dtype)
+        """Gradients of the first state and of the maps."""
+        top, maps, *states = ctx.saved_tensors
+        dtop, dmaps = states_over_heads_backward(top, maps, states, list(grads))
+        return dtop, dmaps.to(maps.dtype)
 
 
-def upward_over_heads(top: Tensor, weights: Tensor, biases: Tensor) -> list[Tensor]:
+def upward_over_heads(top: Tensor, maps: Tensor) -> list[Tensor]:
     """The states after each step of the upward path, in the precision of `top`.
 
     Args:
         top: The first state.
-        weights: The maps over heads, stacked in the order of the steps.
-        biases: Their biases.
+        maps: The maps over heads in the order of the steps, with the bias as the last column.
     """
-    return list(UpwardOverHeads.apply(top, weights, biases))
+    return list(UpwardOverHeads.apply(top, maps))

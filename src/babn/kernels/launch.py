@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import attrgetter, or_
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from babn.kernels.settings import (
     mask_type,
 )
 
-VERSION = 4
+VERSION = 5
 """Version of the operators. Compilers cache graphs on disk by the names of operators, and with them
 the sizes of results: increase it when arguments or results of an operator change."""
 
@@ -74,6 +74,7 @@ def float32_products() -> str:
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
+@lru_cache(CACHED_LAUNCHES)
 def numbers_of(settings: Settings) -> tuple[float, ...]:
     """The numbers of a call as kernels take them, with logarithms to base 2."""
     return (
@@ -137,18 +138,37 @@ class Flags:
     IS_COMPLETE: bool = False
 
 
-def flags_of(settings: Settings, prior: Prior) -> dict[str, Any]:
-    """The flags that follow from the settings of a call."""
-    return {
-        "SHAPE_TYPE": settings.shape.value,
-        "HAS_SCALE": settings.sigma > 0,
-        "IS_NORMALIZED": settings.normalized,
-        "IS_SAMPLE": settings.sample,
-        "IS_TRUNCATED": settings.truncated,
-        "HAS_OWN_MOMENT": settings.own_moment,
-        "PRIOR_TYPE": prior.value,
-        "LARGE_K": settings.fixed_k >= 1 or settings.rho >= LARGE_RHO,
-    }
+class Method(NamedTuple):
+    """What a call computes.
+
+    Attributes:
+        settings: Its settings.
+        has_network: Whether the prior is an MLP.
+        num_logits: Logits of the upward path for each pair.
+        is_positive: Whether softplus has been applied to them.
+    """
+
+    settings: Settings
+    has_network: bool
+    num_logits: int
+    is_positive: bool
+
+    def flags(self, mask: MaskType) -> dict[str, Any]:
+        """The flags that follow."""
+        settings, prior = self.settings, self.settings.prior(self.has_network, mask)
+        return {
+            "SHAPE_TYPE": settings.shape.value,
+            "HAS_SCALE": settings.sigma > 0,
+            "NUM_LOGITS": self.num_logits,
+            "IS_POSITIVE": self.is_positive,
+            "IS_NORMALIZED": settings.normalized,
+            "IS_SAMPLE": settings.sample,
+            "IS_TRUNCATED": settings.truncated,
+            "HAS_OWN_MOMENT": settings.own_moment,
+            "PRIOR_TYPE": prior.value,
+            "LARGE_K": settings.fixed_k >= 1 or settings.rho >= LARGE_RHO,
+            "IS_COMPLETE": settings.complete(prior),
+        }
 
 
 class Tile(NamedTuple):
@@ -205,7 +225,7 @@ def block(size: int) -> int:
 
 def compiled_for(
     kernel: str, q: Tensor, v: Tensor, m: int, mask: Tensor | None, bias: Tensor | None,
-    **flags: Any,
+    method: Method | None = None,
 ) -> tuple[Flags, dict[str, int]]:  # fmt: skip
     """The flags of a kernel and its compile options.
 
@@ -216,18 +236,18 @@ def compiled_for(
         m: Number of keys.
         mask: The mask.
         bias: The bias.
-        **flags: Flags besides those that follow from these.
+        method: What it computes, unless that makes no difference.
     """
     return _compiled_for(
         kernel, q.shape[2], m, q.shape[3], v.shape[3], q.element_size(), mask_type(mask),
-        bias is not None, precision(q.dtype), tuple(flags.items()),
+        bias is not None, precision(q.dtype), method,
     )  # fmt: skip
 
 
 @lru_cache(CACHED_LAUNCHES)
 def _compiled_for(
     kernel: str, n: int, m: int, size: int, value_size: int, width: int, mask: MaskType,
-    has_bias: bool, products: int, flags: tuple[tuple[str, Any], ...],
+    has_bias: bool, products: int, method: Method | None,
 ) -> tuple[Flags, dict[str, int]]:  # fmt: skip
     largest, widest = TILES[kernel], block(max(size, value_size))
     parts = 2 if widest * width >= LARGE_HEAD else 1
@@ -251,30 +271,22 @@ def _compiled_for(
         MASK_TYPE=mask.value,
         HAS_BIAS=has_bias,
         PRECISION=products,
-        **dict(flags),
+        **({} if method is None else method.flags(mask)),
     )
     return found, options
 
 
-class Pairs(NamedTuple):
-    """Optional tensors of query-key pairs in the form that kernels take.
+def broadcast(x: Tensor | None, other: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    """A mask or bias with strides for all examples, heads, queries and keys.
 
-    Absent ones are any tensor with strides of zero, which is never read.
+    For none any tensor with strides of zero, which is never read.
     """
-
-    mask: Tensor
-    mask_strides: tuple[int, ...]
-    bias: Tensor
-    bias_strides: tuple[int, ...]
-
-    @classmethod
-    def of(cls, q: Tensor, m: int, mask: Tensor | None, bias: Tensor | None) -> "Pairs":
-        """Mask and bias with the strides of the full shape."""
-        full = (*q.shape[:3], m)
-        nothing = q, (0, 0, 0, 0)
-        masks = nothing if mask is None else (mask.view(torch.uint8), mask.expand(full).stride())
-        biases = nothing if bias is None else (bias, bias.expand(full).stride())
-        return cls(*masks, *biases)
+    if x is None:
+        return other, (0, 0, 0, 0)
+    strides = tuple(
+        [0 if size == 1 else each for size, each in zip(x.shape, x.stride(), strict=True)]
+    )
+    return x.view(torch.uint8) if x.dtype == torch.bool else x, strides
 
 
 def token_by_token(x: Tensor, tokens: int | None = None, size: int | None = None) -> Tensor:
@@ -323,15 +335,18 @@ class Launcher:
         if device.index != torch.cuda.current_device():
             with torch.cuda.device(device):
                 return self(grid, tensors, numbers, **options)
-        kind = device.index, _kinds(tensors), numbers, *options.values()
+        addresses, flat = _addresses(tensors)
+        aligned = reduce(or_, flat) % 16 == 0 or tuple([each % 16 == 0 for each in flat])
+        kind = device.index, grid, _types(tensors), aligned, numbers, *options.values()
         found = self.compiled.get(kind)
         if found is None:
             compiled = fitted(lambda given: self.kernel[grid](*tensors, *numbers, **given), options)
             names = self.kernel.arg_names[len(tensors) + len(numbers) :]
-            self.remember(kind, (compiled, tuple(options[name] for name in names)))
+            constants = tuple(options[name] for name in names)
+            self.remember(kind, (compiled[(*grid, 1)], constants))
             return
-        compiled, constants = found
-        compiled[(*grid, 1)](*tensors, *numbers, *constants)
+        run, constants = found
+        run(*addresses, *numbers, *constants)  # Triton would look up each tensor's address again
 
     def remember(self, kind: Any, found: tuple[Any, tuple[Any, ...]]) -> None:
         """Caches a compiled kernel, and drops the oldest one beyond the limit."""
@@ -359,14 +374,19 @@ def _device(argument: Argument) -> torch.device:
     return argument.device
 
 
-def _kinds(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:
-    """What Triton specialises a kernel for: types, and which tensors do not begin at 16 bytes."""
+def _addresses(arguments: tuple[Argument, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """The addresses of tensors, grouped as they are, and one after another."""
+    if not isinstance(arguments[0], tuple):
+        flat = tuple(map(Tensor.data_ptr, cast(tuple[Tensor, ...], arguments)))
+        return flat, flat
+    grouped = tuple([tuple(map(Tensor.data_ptr, cast(Any, group))) for group in arguments])
+    return grouped, sum(grouped, ())
+
+
+def _types(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:
+    """The types of tensors, one after another."""
     flat: Any = sum(arguments, ()) if isinstance(arguments[0], tuple) else arguments
-    pointers = tuple(map(Tensor.data_ptr, flat))
-    types = tuple(map(_DTYPE, flat))
-    if reduce(or_, pointers) % 16 == 0:
-        return types
-    return types, tuple([each % 16 == 0 for each in pointers])
+    return tuple(map(_DTYPE, flat))
 
 
 _DTYPE = attrgetter("dtype")

@@ -5,13 +5,21 @@ takes a launch.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.launch import LARGE_HEAD, Launcher, block, ceil_div, precision
+from babn.kernels.launch import (
+    CACHED_LAUNCHES,
+    LARGE_HEAD,
+    Launcher,
+    block,
+    broadcast,
+    ceil_div,
+    precision,
+)
 from babn.kernels.posterior import alpha_digamma_of, prior_rest
 from babn.kernels.settings import MaskType, mask_type
 from babn.kernels.special import LOG2_E, log2
@@ -22,6 +30,9 @@ KEYS, WARPS = 64, 4
 
 SHARE = 256
 """Keys of a program of the backward kernel."""
+
+FEW_PARTS = 16
+"""Parts of the gradient of the shapes that the backward kernel still sums itself."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +51,10 @@ class MlpFlags:
 
 
 @triton.jit
-def load_network(W1, B1, W2, columns, units, TYPE: tl.constexpr, C: tl.constexpr):
+def load_network(NETWORK, columns, units, TYPE: tl.constexpr, C: tl.constexpr):
     """Weights of the two layers, zero beyond their sizes; that of the first in the type TYPE."""
+    W1, B1 = NETWORK, NETWORK + C.HIDDEN * C.HEAD_DIM
+    W2 = B1 + C.HIDDEN
     inside = (units < C.HIDDEN)[:, None] & (columns < C.HEAD_DIM)[None, :]
     w1 = tl.load(W1 + units[:, None] * C.HEAD_DIM + columns[None, :], mask=inside, other=0.0)
     b1 = tl.load(B1 + units, mask=units < C.HIDDEN, other=0.0)
@@ -59,22 +72,22 @@ def keys_seen(MASK, keys, m, stride, HAS_MASK: tl.constexpr):
 
 
 @triton.jit
-def read_keys(inputs, outputs, strides, heads, m, C: tl.constexpr):
-    """All keys of one head of one example."""
+def read_keys(inputs, strides, heads, m, prior_start, C: tl.constexpr):
+    """All keys of one head of one example: writes shapes to STATS, and their part of the KL."""
     BLOCK_N: tl.constexpr = C.BLOCK_N
-    K, W1, B1, W2, B2, MASK = inputs
-    OUT, REST = outputs
+    K, NETWORK, MASK, STATS = inputs
     k_strides, mask_strides = strides
     plane = tl.program_id(0)
     batch, head = plane // heads, plane % heads
     columns, units = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_H)
     K = at_head(K, k_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
-    OUT += plane.to(tl.int64) * m
+    REST = STATS + prior_start + tl.num_programs(0).to(tl.int64) * m
+    OUT = STATS + prior_start + plane.to(tl.int64) * m
     # As torch multiplies under autocast; float16 lacks the range for gradients.
     TYPE: tl.constexpr = tl.bfloat16 if K.dtype.element_ty == tl.bfloat16 else tl.float32
-    w1, b1, w2 = load_network(W1, B1, W2, columns, units, TYPE, C)
-    b2 = tl.load(B2).to(tl.float32)
+    w1, b1, w2 = load_network(NETWORK, columns, units, TYPE, C)
+    b2 = tl.load(NETWORK + C.HIDDEN * (C.HEAD_DIM + 2)).to(tl.float32)
     top = tl.full([1], BOTTOM, tl.float32)
     total = tl.zeros([1], tl.float32)
     for start in range(0, m, C.BLOCK_N):
@@ -105,45 +118,62 @@ def read_keys(inputs, outputs, strides, heads, m, C: tl.constexpr):
 
 
 @triton.jit
-def gradient_of_logs(PRIOR, DPRIOR, keys, seen, weight, C: tl.constexpr):
+def total_weight(DKL, strides, batch, head, groups, n, C: tl.constexpr):
+    """The sum of the gradients of the KL over all rows that share a head of keys."""
+    BLOCK_N: tl.constexpr = C.BLOCK_N
+    total = tl.zeros([BLOCK_N], tl.float32)
+    for group in range(groups):
+        HEAD = at_head(DKL, strides, batch, head * groups + group)
+        for start in range(0, n, C.BLOCK_N):
+            rows = start + tl.arange(0, C.BLOCK_N)
+            total += tl.load(HEAD + rows * strides[2], mask=rows < n, other=0.0)
+    return tl.sum(total, 0, keep_dims=True)
+
+
+@triton.jit
+def gradient_of_logs(PRIOR, DPRIOR, parts, keys, seen, m, weight, C: tl.constexpr):
     """The shapes and the gradient of their logarithms; of outputs of the MLP, their gradient."""
     shape = tl.load(PRIOR + keys, mask=seen, other=0.0)
-    slope = tl.load(DPRIOR + keys, mask=seen, other=0.0)
+    slope = tl.zeros_like(shape)
+    for part in range(parts):
+        slope += tl.load(DPRIOR + part * m + keys, mask=seen, other=0.0)
     if C.IS_NORMALIZED:
         slope = tl.where(seen, shape * slope + weight * alpha_digamma_of(shape), 0.0)
     return shape, slope
 
 
 @triton.jit
-def read_keys_backward(inputs, grads, outputs, strides, heads, m, C: tl.constexpr):
+def read_keys_backward(inputs, grads, outputs, strides, sizes, C: tl.constexpr):
     """Some keys of one head of one example: adds to their gradient, and sums for the weights.
 
-    With normalised shapes, DPRIOR is the contribution of pairs to their gradient. The rest is a
-    function of the shape times WEIGHT, the total weight of the KL over all rows.
+    With normalised shapes, DPRIOR is the contribution of pairs to their gradient, in parts. The
+    rest is a function of the shape times the total weight of the KL over all rows.
     """
     BLOCK_D: tl.constexpr = C.BLOCK_D
     BLOCK_H: tl.constexpr = C.BLOCK_H
-    K, W1, B1, W2, MASK, PRIOR = inputs
-    DPRIOR, WEIGHT = grads
+    K, NETWORK, MASK, STATS = inputs
+    DPRIOR, DKL = grads
     DK, SUMS = outputs
-    k_strides, dk_strides, mask_strides = strides
+    k_strides, dk_strides, mask_strides, dkl_strides = strides
+    heads, groups, n, m, prior_start, parts = sizes
     plane, place = tl.program_id(0), tl.program_id(1)
     batch, head = plane // heads, plane % heads
     columns, units = tl.arange(0, C.BLOCK_D), tl.arange(0, C.BLOCK_H)
     K = at_head(K, k_strides, batch, head)
     MASK = at_head(MASK, mask_strides, batch, head)
     DK = at_head(DK, dk_strides, batch, head)
-    PRIOR += plane.to(tl.int64) * m
-    DPRIOR += plane.to(tl.int64) * m
+    PRIOR = STATS + prior_start + plane.to(tl.int64) * m
+    DPRIOR += plane.to(tl.int64) * parts * m
     TYPE: tl.constexpr = tl.bfloat16 if K.dtype.element_ty == tl.bfloat16 else tl.float32
-    w1, b1, w2 = load_network(W1, B1, W2, columns, units, TYPE, C)
-    weight = tl.load(WEIGHT + plane)
+    w1, b1, w2 = load_network(NETWORK, columns, units, TYPE, C)
+    weight = tl.zeros([1], tl.float32)
     total = tl.zeros([1], tl.float32)
     if C.IS_NORMALIZED:
+        weight = total_weight(DKL, dkl_strides, batch, head, groups, n, C)
         for start in range(0, m, C.BLOCK_N):
             keys = start + tl.arange(0, C.BLOCK_N)
             seen = keys_seen(MASK, keys, m, mask_strides[3], C.HAS_MASK)
-            _, slope = gradient_of_logs(PRIOR, DPRIOR, keys, seen, weight, C)
+            _, slope = gradient_of_logs(PRIOR, DPRIOR, parts, keys, seen, m, weight, C)
             total += tl.sum(slope, 0, keep_dims=True)
     dw1 = tl.zeros([BLOCK_H, BLOCK_D], tl.float32)
     db1 = tl.zeros([BLOCK_H], tl.float32)
@@ -154,7 +184,7 @@ def read_keys_backward(inputs, grads, outputs, strides, heads, m, C: tl.constexp
         k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, False).to(TYPE)
         dk = load_rows(DK, keys, columns, dk_strides[2], m, C.HEAD_DIM, C.BLOCK_D, False)
         seen = keys_seen(MASK, keys, m, mask_strides[3], C.HAS_MASK)
-        shape, dvalue = gradient_of_logs(PRIOR, DPRIOR, keys, seen, weight, C)
+        shape, dvalue = gradient_of_logs(PRIOR, DPRIOR, parts, keys, seen, m, weight, C)
         if C.IS_NORMALIZED:
             dvalue -= shape * total
         before = dot(k, tl.trans(w1), C.PRECISION) + b1[None, :]
@@ -178,86 +208,84 @@ launch_read = Launcher(read_keys)
 launch_read_backward = Launcher(read_keys_backward)
 
 
-def _flags(key: Tensor, w1: Tensor, mask: Tensor | None) -> MlpFlags:
+@lru_cache(CACHED_LAUNCHES)
+def _flags(size: int, d: int, width: int, mask: MaskType, products: int) -> MlpFlags:
     """Sizes of the MLP; the softmax is left to the rows where queries see different keys."""
-    hidden, d = w1.shape
-    keys = KEYS // 2 if block(d) * key.element_size() >= LARGE_HEAD else KEYS
-    normalized = mask_type(mask) != MaskType.PAIRS
+    hidden = (size - 1) // (d + 2)
     return MlpFlags(
-        d, block(d), hidden, block(hidden), keys, SHARE, normalized and mask is not None,
-        normalized, precision(key.dtype),
-    )  # fmt: skip
+        HEAD_DIM=d,
+        BLOCK_D=block(d),
+        HIDDEN=hidden,
+        BLOCK_H=block(hidden),
+        BLOCK_N=KEYS // 2 if block(d) * width >= LARGE_HEAD else KEYS,
+        SHARE=SHARE,
+        HAS_MASK=mask == MaskType.KEYS,
+        IS_NORMALIZED=mask != MaskType.PAIRS,
+        PRECISION=products,
+    )
 
 
-def _mask_of(key: Tensor, mask: Tensor | None) -> tuple[Tensor, tuple[int, ...]]:
-    """A mask of keys with the strides of the full shape; for none any tensor, never read."""
-    if mask is None or mask_type(mask) == MaskType.PAIRS:
-        return key, (0, 0, 0, 0)
-    full = (*key.shape[:2], 1, key.shape[2])
-    return mask.view(torch.uint8), mask.expand(full).stride()
+def flags_of_prior(key: Tensor, network: Tensor, mask: Tensor | None) -> MlpFlags:
+    """What the kernels of the prior are compiled for in a call."""
+    return _flags(
+        len(network), key.shape[3], key.element_size(), mask_type(mask), precision(key.dtype)
+    )
 
 
 def prior_of_keys(
-    key: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The prior's shapes in float32, zero at masked keys, and their part of the KL of each row.
+    key: Tensor, network: Tensor, mask: Tensor | None, stats: Tensor, start: int
+) -> None:
+    """Writes the prior's shapes, zero at masked keys, and behind them their part of each row's KL.
 
     If queries see different keys, the outputs of the MLP before the softmax.
 
     Args:
         key: The keys of each head, the last axis contiguous.
-        w1: Weight of the first layer.
-        b1: Its bias.
-        w2: Weight of the second layer, one row.
-        b2: Its bias.
+        network: Weight and bias of the first layer and of the second, concatenated.
         mask: The mask of the call.
+        stats: The tensor to write to, in float32.
+        start: Index of the first shape.
     """
     batch, heads, m, _ = key.shape
-    out = key.new_empty(batch, heads, m, dtype=torch.float32)
-    rest = key.new_empty(batch, heads, dtype=torch.float32)
-    seen, strides = _mask_of(key, mask)
+    seen, strides = broadcast(mask, key)
     launch_read(
         (batch * heads, 1),
-        ((key, w1.contiguous(), b1, w2, b2, seen), (out, rest)),
-        ((key.stride(), strides), heads, m),
-        C=_flags(key, w1, mask), num_warps=WARPS,
+        ((key, network, seen, stats),),
+        ((key.stride(), strides), heads, m, start),
+        C=flags_of_prior(key, network, mask), num_warps=WARPS,
     )  # fmt: skip
-    return out, rest
 
 
 def prior_of_keys_backward(
-    key: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, mask: Tensor | None, prior: Tensor,
+    key: Tensor, network: Tensor, mask: Tensor | None, stats: Tensor, start: int,
     dprior: Tensor, dkl: Tensor, dkey: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Adds to the gradient of keys, and returns those of the network's tensors, concatenated.
+    """Adds to the gradient of keys, and returns that of the MLP.
 
     Args:
         key: The keys of each head.
-        w1: Weight of the first layer.
-        b1: Its bias.
-        w2: Weight of the second layer.
+        network: Weights and biases of the MLP.
         mask: The mask of the call.
-        prior: What `prior_of_keys` made of them.
+        stats: What `prior_of_keys` wrote to.
+        start: Index of the first shape.
         dprior: For each head of queries parts that are to be added: of the gradient of what the
             layers give, or where that is normalised, of what pairs add to the shapes' own.
         dkl: The gradient of the KL of each head's rows.
         dkey: The gradient of keys.
     """
     batch, heads, m, _ = key.shape
-    # Heads of queries that share a head of keys, and parts or rows, are summed.
-    slopes, weight = (x.unflatten(1, (heads, -1)).flatten(2, 3).sum(2) for x in (dprior, dkl))
+    groups = dkl.shape[1] // heads
+    parts = groups * dprior.shape[2]
+    if parts > FEW_PARTS:
+        dprior, parts = dprior.view(batch, heads, parts, m).sum(2), 1
     grid = batch * heads, ceil_div(m, SHARE)
-    sums = key.new_empty(grid[0] * grid[1], network_size(w1), dtype=torch.float32)
-    seen, strides = _mask_of(key, mask)
+    sums = dprior.new_empty(grid[0] * grid[1], len(network))
+    seen, strides = broadcast(mask, key)
     launch_read_backward(
         grid,
-        ((key, w1.contiguous(), b1, w2, seen, prior), (slopes, weight), (dkey, sums)),
-        ((key.stride(), dkey.stride(), strides), heads, m),
-        C=_flags(key, w1, mask), num_warps=WARPS,
+        ((key, network, seen, stats), (dprior, dkl), (dkey, sums)),
+        ((key.stride(), dkey.stride(), strides, dkl.stride()),
+         (heads, groups, dkl.shape[2], m, start, parts)),
+        C=flags_of_prior(key, network, mask), num_warps=WARPS,
     )  # fmt: skip
     return sums.sum(0)
-
-
-def network_size(w1: Tensor) -> int:
-    """Number of parameters of the MLP."""
-    return w1.numel() + 2 * w1.shape[0] + 1

@@ -3,8 +3,8 @@
 Needs no Triton.
 """
 
-from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from torch import Tensor
@@ -87,12 +87,6 @@ class Settings(NamedTuple):
     own_moment: bool
     with_kl: bool
 
-    @classmethod
-    def of(cls, numbers: Sequence[float]) -> "Settings":
-        """Settings from the list of numbers as which operators take them."""
-        scale, rho, fixed_k, sigma, beta, alpha, *flags = numbers
-        return cls(scale, rho, fixed_k, sigma, beta, alpha, *map(bool, flags))
-
     @property
     def shape(self) -> Shape:
         """Where the Weibull shape comes from."""
@@ -100,13 +94,13 @@ class Settings(NamedTuple):
             return Shape.FIXED
         return Shape.UPWARD if self.rho > 0 else Shape.SCORES
 
-    def prior(self, log_alpha: Tensor | None, mask: Tensor | None) -> Prior:
+    def prior(self, has_network: bool, mask: MaskType) -> Prior:
         """The kind of prior."""
         if not self.with_kl:
             return Prior.NONE
-        if log_alpha is None:
+        if not has_network:
             return Prior.CONSTANT
-        return Prior.ROWWISE if mask_type(mask) == MaskType.PAIRS else Prior.CONTEXTUAL
+        return Prior.ROWWISE if mask == MaskType.PAIRS else Prior.CONTEXTUAL
 
     def complete(self, prior: Prior) -> bool:
         """Whether the gradients of log softmax scores are also those of the scores.
@@ -118,6 +112,13 @@ class Settings(NamedTuple):
         sums_to_zero = self.beta == 1 and prior in (Prior.CONTEXTUAL, Prior.ROWWISE)
         plain = self.shape == Shape.FIXED and self.sigma == 0 and not self.own_moment
         return not self.normalized or (plain and (sums_to_zero or not self.with_kl))
+
+
+@lru_cache(512)
+def settings_of(numbers: tuple[float, ...]) -> Settings:
+    """Settings from the numbers as which operators take them."""
+    scale, rho, fixed_k, sigma, beta, alpha, *flags = numbers
+    return Settings(scale, rho, fixed_k, sigma, beta, alpha, *map(bool, flags))
 
 
 def mask_type(mask: Tensor | None) -> MaskType:

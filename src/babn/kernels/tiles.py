@@ -37,6 +37,22 @@ def at_head(X, strides, batch, head):
 
 
 @triton.jit
+def parts_of_stats(STATS, row_count, prior_count):
+    """Addresses of what forward keeps in one tensor: five numbers of each row, and the prior.
+
+    For each row the log normalisers of logits, scores and prior, the smallest k up to 1, and the
+    end of the keys it sees. Of the prior its shapes, and for each head of keys their part of the KL
+    of a row. Only the numbers that a call needs are set.
+    """
+    SCORE_LSE = STATS + row_count
+    PRIOR_LSE = SCORE_LSE + row_count
+    SMALLEST = PRIOR_LSE + row_count
+    ROW_END = SMALLEST + row_count
+    PRIOR = ROW_END + row_count
+    return STATS, SCORE_LSE, PRIOR_LSE, SMALLEST, ROW_END, PRIOR, PRIOR + prior_count
+
+
+@triton.jit
 def load_rows(
     X, rows, columns, stride, row_count,
     SIZE: tl.constexpr, BLOCK: tl.constexpr, EVEN_MN: tl.constexpr,

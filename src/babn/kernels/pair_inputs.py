@@ -1,0 +1,254 @@
+"""Packs reference modules for the kernels for noise over pairs, once for each forward pass.
+
+An eager model spends more time on the calls of many small operations than the GPU on most of them.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from babn.attention.bam import BamMethod
+from babn.attention.belief import BeliefConfig, BeliefMethod, UpwardStates
+from babn.attention.inputs import Inputs
+from babn.attention.masking import from_ranks, normalize
+from babn.attention.method import AttentionMethod, MethodConfig
+from babn.attention.noise_source import NoiseLike, NoiseSource
+from babn.attention.prior import KeyNetwork
+from babn.attention.upward import AxisMap, upward_path
+from babn.kernels.dispatch import Request
+from babn.kernels.settings import Settings
+from babn.kernels.upward_keys import upward_over_keys
+
+
+def has_upward_path(config: MethodConfig) -> bool:
+    """Whether calls of a method depend on the first call of their chain."""
+    return isinstance(config, BeliefConfig) and config.has_upward_path
+
+
+@dataclass(frozen=True)
+class PairInputs:
+    """What the calls of a chain with noise over pairs share in a forward pass, or get from it.
+
+    Attributes:
+        upward: The upward states.
+        maps: For each call its maps over heads, or from its state to shape and scale logits.
+        offsets: The biases of the latter.
+        networks: For each call the prior's MLP.
+        seeds: For each call the seeds of its sample.
+        numbers: Those of `Settings`, of which the first is the scale of the first call.
+    """
+
+    upward: UpwardStates | None
+    maps: Sequence[Tensor | None]
+    offsets: Sequence[Tensor | None]
+    networks: Sequence[Tensor | None]
+    seeds: Sequence[Tensor | None]
+    numbers: tuple[float, ...]
+
+
+def attend(
+    method: AttentionMethod, step: int, inputs: Inputs, shared: PairInputs, request: Request
+) -> tuple[Float[Tensor, "batch head query valuedim"], Float[Tensor, "batch head query"] | None]:
+    """The output of a call by the fused kernel, and the KL of each query's row if requested.
+
+    Args:
+        method: The method.
+        step: Index of the call in its chain.
+        inputs: A call for which `choose` returned `"pair kernels"`.
+        shared: What `pair_inputs` returned for the chain.
+        request: What to compute.
+    """
+    from babn.kernels.op import weibull_attention
+
+    assert isinstance(method, BeliefMethod | BamMethod)
+    query, key, value = _operands(inputs)
+    output, kl_rows = weibull_attention(
+        query,
+        key,
+        value,
+        *_shape_and_scale(method, step, shared),
+        shared.networks[step],
+        inputs.mask,
+        inputs.bias,
+        shared.seeds[step],
+        (float(inputs.scale), *shared.numbers[1:]),
+    )
+    return output, kl_rows if request.with_kl else None
+
+
+def _settings(method: BeliefMethod | BamMethod, scale: float, request: Request) -> Settings:
+    """The settings of a call."""
+    config = method.config
+    if isinstance(config, BeliefConfig):
+        rho, fixed_k, sigma, alpha = config.rho, 0.0, config.sigma, 1.0
+    else:
+        rho, fixed_k, sigma, alpha = 0.0, config.k / request.level, 0.0, config.alpha
+    return Settings(
+        scale=scale,
+        rho=rho,
+        fixed_k=fixed_k,
+        sigma=sigma,
+        beta=config.beta,
+        alpha=alpha,
+        normalized=config.scores == "normalized",
+        sample=request.sample,
+        truncated=config.noise != "exact",
+        own_moment=config.noise == "truncated",
+        with_kl=request.with_kl,
+    )
+
+
+def pair_inputs(
+    method: AttentionMethod, first: Inputs, request: Request, noise_source: NoiseLike
+) -> PairInputs:
+    """What the calls of a chain share, from its first call.
+
+    Args:
+        method: The method.
+        first: The first call.
+        request: What the calls compute.
+        noise_source: Source of the samples' seeds.
+    """
+    assert isinstance(method, BeliefMethod | BamMethod)
+    sets = method.parameter_sets
+    nothing: Sequence[Tensor | None] = (None,) * len(sets)
+    networks = maps = offsets = seeds = nothing
+    if request.with_kl and len(method.prior_nets):
+        networks = for_each_call(method.prior_nets, sets, _network)
+    if request.sample:
+        assert isinstance(noise_source, NoiseSource)
+        seeds = noise_source.draw_seeds(first.query.device, len(sets))
+    upward = None
+    if isinstance(method, BeliefMethod) and (steps := method.upward_maps()):
+        upward = _upward_states(method, steps, first)
+        nets, keys, dtype = method.posterior_nets, first.pairs[-1], first.value.dtype
+        if method.config.upward == "heads":
+            maps = for_each_call(nets, sets, lambda net: over_heads(_maps_to_logits(net)))
+        elif upward.rank is None and not method.config.upward_rank:
+            both = [joint_weights(_maps_to_logits(net), keys, dtype) for net in nets]
+            maps, offsets = (for_each_call(each, sets) for each in zip(*both, strict=True))
+    numbers = tuple(map(float, _settings(method, first.scale, request)))
+    return PairInputs(upward, maps, offsets, networks, seeds, numbers)
+
+
+def for_each_call(
+    modules: Iterable[Any], sets: Sequence[int], pack: Callable[[Any], Tensor] = lambda x: x
+) -> Sequence[Any]:
+    """A tensor for each call, from those of the parameter sets.
+
+    Calls of one set get views of one tensor, so that their gradients are summed at once.
+
+    Args:
+        modules: One of each set.
+        sets: The set of each call.
+        pack: Makes a tensor of a module.
+    """
+    packed = [pack(each) for each in modules]
+    views = [
+        iter(x.expand(sets.count(own), *x.shape).unbind() if sets.count(own) > 1 else (x,))
+        for own, x in enumerate(packed)
+    ]
+    return tuple(next(views[own]) for own in sets)
+
+
+def _network(prior: KeyNetwork) -> Tensor:
+    """The weights and biases of the prior's MLP in one tensor."""
+    layers = prior.inner, prior.outer
+    return torch.cat([x.flatten() for layer in layers for x in (layer.weight, layer.bias)])
+
+
+def _upward_states(method: BeliefMethod, maps: list[AxisMap], first: Inputs) -> UpwardStates:
+    """The upward states of a chain from its first call, in the precision of the values."""
+    config = method.config
+    top, mask, rank = method.top(softmax_weights(first), first.mask)
+    if config.upward == "heads" and (mask is None or mask.shape[1] == 1):
+        # Maps over heads do not mix pairs, so the states of masked pairs are never used.
+        from babn.kernels.heads import upward_over_heads
+
+        steps = _stacked(maps, lambda each: over_heads([each]))
+        states = upward_over_heads(top, steps.expand(len(maps), *steps.shape[1:]))
+    elif config.upward == "heads" or config.upward_rank or torch.compiler.is_compiling():
+        return UpwardStates(upward_path(maps, top, mask), rank, config.upward_share)
+    else:
+        keys = top.shape[-1]
+        maps[0].check_length(keys)
+        weights = _stacked(maps, lambda each: each.weight[:keys, :keys]).to(top.dtype)
+        biases = _stacked(maps, lambda each: each.bias[:keys]).to(top.dtype)
+        states = upward_over_keys(top, mask, weights, biases, len(maps))
+    return UpwardStates(states[::-1], rank, config.upward_share)
+
+
+def _stacked(maps: Sequence[AxisMap], pack: Callable[[AxisMap], Tensor]) -> Tensor:
+    """What is made of maps, from the last to the first; once if all are one."""
+    shared = all(each is maps[0] for each in maps)
+    return torch.stack([pack(each) for each in (maps[:1] if shared else reversed(maps))])
+
+
+def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
+    """Softmax weights in the precision of the values, with which the upward path begins."""
+    scores = inputs.scores()
+    return normalize(scores.phi, scores.mask).to(inputs.value.dtype)
+
+
+def _shape_and_scale(
+    method: BeliefMethod | BamMethod, step: int, shared: PairInputs
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The upward state and the maps over heads or to the logits; or the logits themselves."""
+    if shared.upward is None or not isinstance(method, BeliefMethod):
+        return None, None, None
+    h = shared.upward.at(step)
+    if shared.maps[step] is not None:
+        return h, shared.maps[step], shared.offsets[step]
+    maps = _maps_to_logits(method.encoder(step))
+    if shared.upward.rank is None:
+        return joint_map(maps, h), None, None
+    in_order = [from_ranks(each(h), shared.upward.rank) for each in maps]
+    return torch.stack(in_order, -1).flatten(-2), None, None
+
+
+def _maps_to_logits(encoder: Any) -> list[AxisMap]:
+    """The maps from a state to shape and scale, as far as they exist."""
+    return [each for each in (encoder.shape_map, encoder.scale_map) if each is not None]
+
+
+def over_heads(maps: Sequence[AxisMap]) -> Tensor:
+    """Maps over heads, one below the other, with the bias as the last column."""
+    return torch.cat([torch.cat([each.weight, each.bias.unsqueeze(1)], 1) for each in maps])
+
+
+def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"]) -> Tensor:
+    """Several maps over keys in one product, their results interleaved by key."""
+    keys = h.shape[-1]
+    if not maps[0].rank:
+        return F.linear(h, *joint_weights(maps, keys, h.dtype))
+    maps[0].check_length(keys)
+    bias = torch.stack([each.bias[:keys] for each in maps], 1).flatten().to(h.dtype)
+    inner = torch.cat([each.inner[:, :keys] for each in maps]).to(h.dtype)
+    outer = torch.block_diag(*(each.outer[:keys] for each in maps)).to(h.dtype)
+    outer = outer.unflatten(0, (len(maps), keys)).transpose(0, 1).flatten(0, 1)
+    return F.linear(F.linear(h, inner), outer, bias)
+
+
+def joint_weights(
+    maps: Sequence[AxisMap], keys: int, dtype: torch.dtype
+) -> tuple[Float[Tensor, "logit key"], Float[Tensor, " logit"]]:
+    """Weight and bias of several maps over keys, interleaved."""
+    maps[0].check_length(keys)
+    weight = torch.stack([each.weight[:keys, :keys] for each in maps], 1).flatten(0, 1)
+    bias = torch.stack([each.bias[:keys] for each in maps], 1).flatten()
+    return weight.to(dtype), bias.to(dtype)
+
+
+def _operands(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values in one precision and with a contiguous last axis."""
+    dtype = inputs.value.dtype
+    query, key, value = (
+        x if x.dtype == dtype and x.stride(-1) == 1 else x.to(dtype).contiguous()
+        for x in (inputs.query, inputs.key, inputs.value)
+    )
+    return query, key, value
