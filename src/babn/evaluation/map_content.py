@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from babn.errors import ConfigError
 from babn.prediction.attention_maps import AttentionMap, attention_maps
-from babn.prediction.temperature import get_noise_level
+from babn.prediction.stored_settings import get_noise_level
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from babn.errors import ConfigError, FormatError
 from babn.prediction.batches import device_of
-from babn.prediction.features import all_features
+from babn.prediction.features import features, find_head, find_layers
 from babn.tensor_files import read_tensors, write_tensors
 
 ROWS = 1024
@@ -129,7 +129,15 @@ def fit_novelty(
 def _features(
     model: nn.Module, data: Any, tokenizer: Any, batch_size: int, progress: bool
 ) -> list[Tensor]:
-    found = all_features(model, data, tokenizer=tokenizer, batch_size=batch_size, progress=progress)
+    found = features(
+        model,
+        data,
+        find_head(model)[1],
+        find_layers(model),
+        tokenizer=tokenizer,
+        batch_size=batch_size,
+        progress=progress,
+    )
     if found[-1].ndim != 2:
         raise ConfigError(
             f"The last linear layer of {type(model).__name__} receives features of shape "

@@ -15,7 +15,7 @@ from babn.metrics.pavpu_counts import accurate_and_certain
 from babn.metrics.scores import correctness, negative_log_probs, squared_errors
 from babn.prediction.regression import cross_fitted_nll, mixture_nll
 from babn.prediction.result import Prediction
-from babn.prediction.welch import paired_p_value
+from babn.prediction.t_tests import paired_p_value
 from babn.validation import check_count, check_share
 
 ALPHA = 0.05

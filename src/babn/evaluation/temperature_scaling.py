@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from babn.errors import ConfigError
 from babn.prediction.result import Prediction
-from babn.prediction.temperature import get_temperature, set_temperature
+from babn.prediction.stored_settings import get_temperature, set_temperature
 
 Model = TypeVar("Model", bound=nn.Module)
 

@@ -14,7 +14,7 @@ from babn.attention.method import Posterior
 from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
 from babn.errors import ConfigError, FormatError
-from babn.prediction.batches import TARGETS, Batches
+from babn.prediction.batches import Batches, arguments
 from babn.prediction.modes import evaluating
 from babn.prediction.result import data_frame, rows_at
 from babn.tensor_files import read_tensors, write_tensors
@@ -137,8 +137,8 @@ def attention_maps(
     if batches.single:
         return next(found)[1]
     on_cpu = [[each.to("cpu") for each in maps] for _, maps in found]
-    joined = [AttentionMap.cat(of_call) for of_call in zip(*on_cpu, strict=True)]
-    return joined if batches.order is None else [each[batches.order] for each in joined]
+    joined = (AttentionMap.cat(of_call) for of_call in zip(*on_cpu, strict=True))
+    return [batches.in_order(each) for each in joined]
 
 
 def attention_uncertainty(
@@ -162,8 +162,8 @@ def attention_uncertainty(
         progress: Whether to show a progress bar over several batches, if tqdm is installed.
     """
     batches = Batches.of(model, data, tokenizer, batch_size)
-    found = torch.cat([_spread(*each) for each in _by_batch(model, batches, progress)])
-    return found if batches.order is None else found[batches.order]
+    found = _by_batch(model, batches, progress)
+    return batches.in_order(torch.cat([_spread(batch, maps) for batch, maps in found]))
 
 
 def _by_batch(
@@ -176,9 +176,9 @@ def _by_batch(
 
 def _maps(model: nn.Module, batch: Any) -> list[AttentionMap]:
     """The maps of one batch."""
-    args, kwargs = as_call(batch)
-    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-        kwargs = {name: value for name, value in kwargs.items() if name not in TARGETS}
+    # Encoder-decoders make the decoder's inputs from the labels.
+    has_decoder = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    args, kwargs = as_call(batch) if has_decoder else arguments(batch)
     posteriors: list[tuple[str, Posterior]] = []
     override = overriding(model, mode="mean", posteriors=posteriors)
     with torch.no_grad(), evaluating(model), override:

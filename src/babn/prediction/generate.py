@@ -13,11 +13,11 @@ from babn.attention.noise_source import fold_in
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError, SamplesError
-from babn.prediction.batches import TARGETS, Batches
+from babn.prediction.batches import Batches, without_targets
 from babn.prediction.generation import Generation, SampledTexts, TokenUncertainty, cat_padded
 from babn.prediction.modes import evaluating
 from babn.prediction.predict import find_logits, following_seed, repeat
-from babn.prediction.temperature import get_temperature
+from babn.prediction.stored_settings import get_temperature
 from babn.validation import check_count
 
 OWN = ("num_return_sequences", "return_dict_in_generate", "output_scores", "output_logits")
@@ -75,8 +75,7 @@ def generate(
             rows = list(range(first, first + writer.rows))
             writer.numbers = rows if order is None else [order[row] for row in rows]
             found.append(writer.generation(samples, samples_per_pass, texts))
-    joined = found[0] if len(found) == 1 else Generation.cat(found)
-    return joined if batches.order is None else joined[batches.order]
+    return batches.in_order(found[0] if len(found) == 1 else Generation.cat(found))
 
 
 class _Writer:
@@ -188,8 +187,7 @@ def _with_mask(inputs: Any) -> dict[str, Any]:
     """Arguments of `generate` without targets, with an attention mask if there are token ids."""
     if isinstance(inputs, tuple | list) and len(inputs) == 1:
         inputs = inputs[0]
-    given = dict(inputs) if isinstance(inputs, Mapping) else {"input_ids": inputs}
-    given = {name: value for name, value in given.items() if name not in TARGETS}
+    given = without_targets(inputs if isinstance(inputs, Mapping) else {"input_ids": inputs})
     ids = given.get("input_ids")
     if isinstance(ids, Tensor) and given.get("attention_mask") is None:
         given["attention_mask"] = torch.ones_like(ids)

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 
 from babn.attention.noise_source import NoiseSource, fold_in
 from babn.conversion.convert import check_finite
-from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import BabnWarning, SamplesError
-from babn.prediction.batches import TARGETS, Batches
+from babn.prediction.batches import Batches, arguments, device_of
 from babn.prediction.modes import evaluating
 from babn.prediction.result import Activation, Prediction
-from babn.prediction.temperature import (
+from babn.prediction.stored_settings import (
     get_noise_level,
     get_residual,
     get_temperature,
@@ -71,8 +70,7 @@ def predict(
         own = fold_in(seed, number) if number and seed is not None else seed
         sampler = _Sampler(model, batch, output or find_logits, own)
         parts.append(sampler.prediction(samples, dropout, memory))
-    found = Prediction.cat(parts)
-    found = found if batches.order is None else found[batches.order]
+    found = batches.in_order(Prediction.cat(parts))
     if found.activation == "identity":
         logits = in_output_units(model, found.sample_logits)
         return replace(found, sample_logits=logits, residual=get_residual(model))
@@ -110,11 +108,10 @@ class _Sampler:
     def __init__(
         self, model: nn.Module, batch: Any, output: Callable[[Any], Tensor], seed: int | None
     ) -> None:
-        args, kwargs = as_call(batch)
-        kwargs = {name: value for name, value in kwargs.items() if name not in TARGETS}
         self.model, self.output, self.seed = model, output, seed
-        self.args, self.kwargs = args, kwargs
-        self.tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim]
+        self.args, self.kwargs = arguments(batch)
+        values = (*self.args, *self.kwargs.values())
+        self.tensors = [x for x in values if isinstance(x, Tensor) and x.ndim]
         if not self.tensors:
             raise SamplesError("The batch has no tensor, so its size is unknown. Pass its inputs.")
         self.rows = len(self.tensors[0])
@@ -180,7 +177,7 @@ def following_seed(seed: int | None, model: nn.Module) -> Iterator[None]:
     if seed is None:
         yield
         return
-    device = next(model.parameters()).device
+    device = device_of(model)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from babn.errors import ConfigError, FormatError, MissingExtraError, SamplesError
 from babn.prediction.regression import mixture_quantile
-from babn.prediction.welch import welch_p_value
+from babn.prediction.t_tests import welch_p_value
 from babn.tensor_files import read_tensors, write_tensors
 
 Activation = Literal["softmax", "sigmoid", "identity"]

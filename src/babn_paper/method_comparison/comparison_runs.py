@@ -15,12 +15,12 @@ from babn import metrics
 from babn.errors import BabnWarning
 from babn.evaluation.decisions import fit_conformal
 from babn.files import make_folder, read_object, replace_text
-from babn.methods.interface import Fitted, Method, labels_of
-from babn.methods.trained_models import SOFTMAX, Batches, Models, plain
 from babn.prediction.result import Prediction
 from babn.progress import Progress
 from babn.tensor_files import read_tensors, write_tensors
 from babn_paper.method_comparison.example_scores import Scores
+from babn_paper.method_comparison.interface import Fitted, Method, labels_of
+from babn_paper.method_comparison.trained_models import SOFTMAX, Batches, Models, plain
 
 COVERAGE = 0.95
 """Probability with which conformal sets hold the right class."""

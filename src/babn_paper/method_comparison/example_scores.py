@@ -6,12 +6,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from babn import metrics
-from babn.methods.interface import labels_of
-from babn.methods.trained_models import Batches
 from babn.metrics.calibration_error import binned_sums, largest_gap, mean_gap
 from babn.metrics.inputs import examples
 from babn.metrics.scores import correctness, negative_log_probs
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison.interface import labels_of
+from babn_paper.method_comparison.trained_models import Batches
 
 BINS = 10
 """Bins of the calibration error."""

@@ -9,9 +9,6 @@ from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.conversion.convert import convert
 from babn.errors import ConfigError, nearest
-from babn.methods.basic import Deterministic, McDropout, WithDistance
-from babn.methods.interface import Method
-from babn.methods.trained_models import Variant
 from babn_paper.method_comparison.adapters import (
     LORA,
     MONTECLORA,
@@ -20,10 +17,17 @@ from babn_paper.method_comparison.adapters import (
     RandomAdapter,
     merge_and_convert,
 )
-from babn_paper.method_comparison.ensembles import Ensemble
+from babn_paper.method_comparison.basic_methods import (
+    Deterministic,
+    Ensemble,
+    McDropout,
+    WithDistance,
+)
+from babn_paper.method_comparison.interface import Method
 from babn_paper.method_comparison.laplace import LastLayerLaplace
 from babn_paper.method_comparison.random_attention import RandomAttention, attention
 from babn_paper.method_comparison.sngp import NoisySngp, Sngp
+from babn_paper.method_comparison.trained_models import Variant
 
 SMOOTHED = Variant("label smoothing", label_smoothing=0.1)
 BAM = attention("BAM", BamConfig())

@@ -13,12 +13,12 @@ from torch import nn
 from babn.errors import ConfigError, DataError
 from babn.evaluation.tables import Table
 from babn.files import make_folder, read_object, replace_text
-from babn.methods import Method, Models
 from babn.progress import Progress
 from babn.training.fine_tuning import Recipe
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.models import load_model
 from babn_paper.experiments.own_data import own_experiment
+from babn_paper.method_comparison import Method, Models
 from babn_paper.method_comparison.comparison_runs import OUTSIDE, Result, compare_methods
 from babn_paper.method_comparison.interval_table import NEAR, comparison_table
 from babn_paper.method_comparison.method_catalogue import shortened

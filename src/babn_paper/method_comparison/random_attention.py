@@ -11,13 +11,13 @@ from babn.attention.method import MethodConfig
 from babn.conversion.convert import convert
 from babn.evaluation.noise_tuning import tune_noise
 from babn.evaluation.temperature_scaling import fit_temperature
-from babn.methods.basic import SAMPLES
-from babn.methods.interface import Fitted, Method, labels_of
-from babn.methods.trained_models import SOFTMAX, Batches, Models, Variant
 from babn.prediction.batches import device_of, placed_batches
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
-from babn.prediction.temperature import get_noise_level, get_temperature, set_temperature
+from babn.prediction.stored_settings import get_noise_level, get_temperature, set_temperature
+from babn_paper.method_comparison.basic_methods import SAMPLES
+from babn_paper.method_comparison.interface import Fitted, Method, labels_of
+from babn_paper.method_comparison.trained_models import SOFTMAX, Batches, Models, Variant
 
 
 def attention(name: str, config: MethodConfig) -> Variant:
