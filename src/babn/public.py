@@ -19,14 +19,13 @@ from babn.elbo import (
     set_kl_weight,
     weighted_kl,
 )
-from babn.evaluation.comparison import Comparison
+from babn.evaluation.comparison import Comparison, compare
 from babn.evaluation.decisions import Abstention, ConformalSets, fit_abstention, fit_conformal
 from babn.evaluation.html_report import report
 from babn.evaluation.map_content import MapContent, map_content
 from babn.evaluation.noise_tuning import NoiseTuning, tune_noise
 from babn.evaluation.novelty import NoveltyDetector, fit_novelty
 from babn.evaluation.predictions import Evaluation, ensemble
-from babn.evaluation.resampling import compare
 from babn.evaluation.temperature_scaling import calibrate, fit_temperature
 from babn.hub import model_card, push_to_hub
 from babn.persistence import load, load_adapter, save_adapter

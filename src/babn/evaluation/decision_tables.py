@@ -1,30 +1,26 @@
 """Tables of abstention, prediction sets and out-of-distribution detection."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from babn import metrics
-from babn.evaluation.comparison import Estimate
+from babn.evaluation.comparison import Estimate, grouped
 from babn.evaluation.decisions import fit_abstention, fit_conformal
 from babn.evaluation.predictions import Evaluation
-from babn.evaluation.resampling import grouped
 from babn.evaluation.tables import Table
 
 RISK, COVERAGE = 0.05, 0.9
 """Largest risk of answered examples, and coverage of prediction sets."""
-
-SCORES = {"entropy": "entropy", "mutual information": "mutual_information"}
-"""Names of out-of-distribution scores, and the attributes of predictions."""
 
 
 def decision_table(evaluations: Sequence[Evaluation]) -> Table:
     """Abstention and prediction sets of each method.
 
     Thresholds are fitted to one half of the examples and evaluated on the other, both ways, since
-    their guarantees are for data that they were not fitted to.
+    their guarantees hold for other data than they were fitted to.
     """
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(len(evaluations[0].labels), generator=generator)
@@ -36,12 +32,9 @@ def decision_table(evaluations: Sequence[Evaluation]) -> Table:
 
 
 def _decisions(evaluation: Evaluation, order: Tensor) -> dict[str, float]:
-    half = len(order) // 2
-    found = [
-        _fitted(evaluation, first, second)
-        for first, second in ((order[:half], order[half:]), (order[half:], order[:half]))
-    ]
-    # If no example is answered in a half, its risk is not defined.
+    first, second = order.tensor_split([len(order) // 2])
+    found = [_fitted(evaluation, first, second), _fitted(evaluation, second, first)]
+    # The risk is not defined if no example of a half is answered.
     means = torch.tensor([[*each.values()] for each in found], dtype=torch.float64).nanmean(0)
     return dict(zip(found[0], means.tolist(), strict=True))
 
@@ -64,24 +57,23 @@ def outside_table(evaluations: Sequence[Evaluation]) -> Table | None:
     if not known:
         return None
     caption = (
-        "Detection of out-of-distribution examples by scores: AUROC (higher is better), and false "
-        "positive rate where 95 % of them are found (lower is better)."
+        "Detection of out-of-distribution examples by scores: AUROC (higher is better), and the "
+        "false positive rate at a true positive rate of 95 % (lower is better)."
     )
-    return _table(known, lambda each: dict(_outside(each)), caption)
+    return _table(known, _outside, caption)
 
 
-def _outside(evaluation: Evaluation) -> Iterator[tuple[str, float]]:
+def _outside(evaluation: Evaluation) -> dict[str, float]:
     inside, outside = evaluation.prediction, evaluation.outside
     assert outside is not None
-    pairs = {}
-    for name, attribute in SCORES.items():
-        if name == "entropy" or len(inside.sample_logits) > 1:
-            pairs[name] = getattr(inside, attribute), getattr(outside, attribute)
-    if evaluation.attention is not None and evaluation.outside_attention is not None:
-        pairs["attention"] = evaluation.attention, evaluation.outside_attention
+    pairs = {"entropy": (inside.entropy, outside.entropy)}
+    if len(inside.sample_logits) > 1:
+        pairs["mutual information"] = inside.mutual_information, outside.mutual_information
+    found = {}
     for name, (low, high) in pairs.items():
-        yield f"AUROC, {name}", metrics.auroc(low, high)
-        yield f"FPR95, {name}", metrics.fpr95(low, high)
+        found[f"AUROC, {name}"] = metrics.auroc(low, high)
+        found[f"FPR95, {name}"] = metrics.fpr95(low, high)
+    return found
 
 
 def _table(

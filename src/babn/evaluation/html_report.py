@@ -6,11 +6,10 @@ from typing import Any
 
 from babn import plots
 from babn.errors import ConfigError
-from babn.evaluation.comparison import Comparison
+from babn.evaluation.comparison import Comparison, compare, grouped
 from babn.evaluation.decision_tables import decision_table, outside_table
 from babn.evaluation.html_pages import Markup, check_target, document, element, join
 from babn.evaluation.predictions import DESCRIPTION, Evaluation
-from babn.evaluation.resampling import compare, grouped
 from babn.evaluation.tables import Table
 from babn.files import make_folder
 

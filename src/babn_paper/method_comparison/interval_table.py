@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from babn.evaluation.resampling import draw
+from babn.evaluation.comparison import draw
 from babn.evaluation.tables import Table
 from babn_paper.method_comparison.comparison_runs import Result
 from babn_paper.method_comparison.example_scores import LOWER_IS_BETTER
