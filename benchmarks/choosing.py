@@ -26,7 +26,7 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from babn.prediction.batches import device_of, placed_batches
-from babn.text.pretrained import quiet
+from babn.text import quiet
 from babn.training.fine_tuning import Recipe
 from babn_paper.method_comparison import Method, Models
 from babn_paper.method_comparison.comparison_runs import OUTSIDE, compare_methods

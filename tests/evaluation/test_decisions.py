@@ -14,8 +14,8 @@ from torch import Tensor
 import babn
 from babn import Prediction
 from babn.errors import ConfigError
-from babn.evaluation.decision_tables import decision_table, outside_table
 from babn.evaluation.decisions import conformal_scores, risk_bound
+from babn.evaluation.html_report import decision_table, outside_table
 
 
 def simulated(rows: int, seed: int, classes: int = 4) -> tuple[Prediction, Tensor]:

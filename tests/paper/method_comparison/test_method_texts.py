@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from babn.training.fine_tuning import Recipe
 from babn_paper.method_comparison import SOFTMAX, Models, Problem, Variant
 from babn_paper.method_comparison import text_problem as module
