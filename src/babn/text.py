@@ -21,8 +21,7 @@ SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "se
 INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
 RARE = 2
-"""Smallest number of occurrences of a word in the vocabulary; the unknown token stands for rarer
-words, so that it is trained too."""
+"""Words with fewer occurrences map to the unknown token, so that it is trained too."""
 
 
 def word_tokenizer(

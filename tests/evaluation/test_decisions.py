@@ -121,7 +121,7 @@ def test_predictions_and_labels_are_checked() -> None:
     found, labels = simulated(20, 0)
     with pytest.raises(ConfigError, match="labels has shape"):
         babn.fit_conformal(found, labels[:5])
-    with pytest.raises(ConfigError, match="Pass that of a classifier"):
+    with pytest.raises(ConfigError, match="Pass the prediction of a classifier"):
         babn.fit_conformal(Prediction(found.sample_logits, "sigmoid"), labels)
     with pytest.raises(ConfigError, match="coverage=2"):
         babn.fit_conformal(found, labels, coverage=2.0)

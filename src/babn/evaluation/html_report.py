@@ -180,10 +180,10 @@ def _details(evaluations: Sequence[Evaluation]) -> Markup:
 
 
 def decision_table(evaluations: Sequence[Evaluation]) -> Table:
-    """Abstention and prediction sets of each method.
+    """Coverage and risk of abstention, and coverage and size of prediction sets, by method.
 
     Thresholds are fitted to one half of the examples and evaluated on the other, both ways, since
-    their guarantees hold for other data than they were fitted to.
+    their guarantees are for data that they were not fitted to.
     """
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(len(evaluations[0].labels), generator=generator)

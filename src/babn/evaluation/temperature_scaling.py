@@ -71,7 +71,7 @@ def fit_temperature(
 
 
 def bounded_temperature(prediction: Prediction, labels: Int[Tensor, "example"]) -> float:
-    """The fitted temperature; at least 1 if all is correct, where the likelihood has no maximum."""
+    """The fitted temperature; at least 1 if all are correct, where the NLL has no minimum."""
     temperature = fit_temperature(prediction, labels)
     correct = bool((prediction.probs.argmax(-1) == labels).all())
     return max(temperature, 1.0) if correct else temperature

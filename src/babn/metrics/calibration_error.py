@@ -124,7 +124,7 @@ def top_label_sums(
 ) -> Float[Tensor, "label bin 3"]:
     """Sums over equal-width bins of the confidence, separately for each predicted class."""
     confidence, predicted = p.max(-1)
-    cell = predicted * bins + bin_index(confidence, bins)
+    cell = bin_index(confidence, bins) + predicted * bins
     sums = cell_sums(cell, confidence, correctness(p, y), p.shape[-1] * bins)
     return sums.unflatten(0, (-1, bins))
 

@@ -90,7 +90,7 @@ def scores_and_flags(
     flags: Bool[Tensor, "*batch"],
     names: tuple[str, str] = ("confidence", "correct"),
 ) -> tuple[Float[Tensor, "example"], Float[Tensor, "example"]]:
-    """Flat scores in float64, and the flags that belong to them as 0 and 1."""
+    """Flat scores in float64, and their flags as 0 and 1."""
     values = numbers(scores, names[0])
     if not isinstance(flags, Tensor) or flags.dtype != torch.bool:
         fail(f"{names[1]} is {described(flags)}", "Give a tensor of booleans.")

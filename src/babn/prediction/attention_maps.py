@@ -32,8 +32,8 @@ class AttentionMap:
         mean: Posterior mean weights, normalised over keys.
         relative_std: Standard deviation divided by mean of the normalised weights; zero at masked
             keys.
-        variable_relative_std: The same of the unnormalised variables, which the paper's figures
-            show.
+        variable_relative_std: Standard deviation divided by mean of the unnormalised weights, which
+            the paper's figures show.
     """
 
     name: str
@@ -104,7 +104,7 @@ class AttentionMap:
 
     @property
     def _tensors(self) -> dict[str, Tensor]:
-        """The tensors by name, without one that is missing."""
+        """The tensors by name; `variable_relative_std` only if it is known."""
         found = {"mean": self.mean, "relative_std": self.relative_std}
         if self.variable_relative_std is not None:
             found["variable_relative_std"] = self.variable_relative_std
@@ -151,8 +151,8 @@ def attention_uncertainty(
 ) -> Float[Tensor, "example"]:
     r"""Returns a score of each example's uncertainty of attention, higher for unusual inputs.
 
-    The mean over attention calls, heads and queries of $\sum_j \mathrm{std}(W_{ij})$, where a query
-    counts unless `attention_mask` hides it.
+    The mean of $\sum_j \mathrm{std}(W_{ij})$ over attention calls, heads and queries, without the
+    queries that `attention_mask` hides.
 
     Args:
         model: A converted model.
@@ -169,7 +169,7 @@ def attention_uncertainty(
 def _by_batch(
     model: nn.Module, batches: Batches, progress: bool
 ) -> Iterator[tuple[Any, list[AttentionMap]]]:
-    """Each batch with its maps."""
+    """Yields each batch with its maps."""
     for batch in batches.shown("attention maps", progress):
         yield batch, _maps(model, batch)
 

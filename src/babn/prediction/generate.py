@@ -40,20 +40,20 @@ def generate(
     """Generates text with the posterior mean, and measures its uncertainty.
 
     The text is scored under samples of attention, token by token, and `samples` further texts are
-    generated, each under its own sample. The noise of a sample depends on the seed, the numbers of
-    the sample and of the prompt, layer, head and positions alone, so that a cache, padding, the
-    size of batches and `samples_per_pass` do not change it. Beams of one search share a sample.
+    generated, each under its own sample. The noise of a sample depends only on the seed, the
+    indices of the sample and the prompt, the layer, the head and the positions: a cache, padding,
+    the batch size and `samples_per_pass` do not change it. Beams of one search share a sample.
 
     Args:
         model: A converted generative model of transformers; its training mode is restored.
         inputs: Token ids or a dictionary of arguments of `generate`; an iterable of these, for
             example a `DataLoader`; or a list of texts. Prompts of different lengths in one batch
-            must be padded on the left and need an `attention_mask`; texts are.
+            must be padded on the left and need an `attention_mask`; this is done for texts.
         samples: How many samples of attention to draw.
         seed: Makes samples of attention and of tokens (`do_sample=True`) reproducible; `None` uses
             torch's global state.
         tokenizer: The model's tokenizer, for texts.
-        texts: Whether to generate texts under the samples too, which costs one generation each.
+        texts: Whether to generate texts under the samples too, at the cost of a generation each.
         samples_per_pass: How many samples share a forward pass; fewer take less memory.
         batch_size: Texts in one batch.
         progress: Whether to show a progress bar over several batches, if tqdm is installed.
@@ -89,7 +89,7 @@ class _Writer:
 
     Attributes:
         rows: The batch size.
-        numbers: The number of each prompt among those of all batches, on which its noise depends.
+        numbers: Index of each prompt among the prompts of all batches, on which its noise depends.
         length: The number of prompt tokens in a generated sequence.
     """
 

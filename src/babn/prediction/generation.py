@@ -27,7 +27,7 @@ BATCH_AXES = {
     "texts.log_probs": 1,
     "texts.seen": 1,
 }
-"""The tensors of a generation, and the dimension of each that counts prompts."""
+"""The tensors of a generation and their batch dimensions."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TokenUncertainty:
 
     @cached_property
     def log_prob(self) -> Float[Tensor, "batch token"]:
-        r"""$\log\bar p(y_l \mid y_{<l}, x)$, the predictive probability of each token."""
+        r"""$\log\bar p(y_l \mid y_{<l}, x)$, the predictive log probability of each token."""
         return log_mean_exp(self.log_probs) * self.seen
 
     @cached_property
@@ -87,7 +87,7 @@ class TokenUncertainty:
 
 @dataclass(frozen=True)
 class SampledTexts:
-    r"""Texts that were each generated and scored under their own sample of attention.
+    r"""Texts, each generated and scored under its own sample of attention.
 
     Attributes:
         sequences: The texts $y^s$ as the model's `generate` returns them.

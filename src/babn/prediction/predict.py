@@ -51,14 +51,14 @@ def predict(
             batch first; labels are ignored); an iterable of such batches, for example a
             `DataLoader`; or a list of texts or of pairs of texts.
         samples: How many samples of attention to draw.
-        seed: Makes the samples reproducible, whatever the memory; `None` uses torch's global state.
+        seed: Makes the samples reproducible, for any `memory`; `None` uses torch's global state.
         tokenizer: The model's tokenizer, for texts.
         batch_size: Texts in one batch.
         dropout: Whether dropout is on as well, as in Monte Carlo dropout.
         memory: Gigabytes that attention may take in one pass; by default half of the free memory of
             a GPU, and 1 on a CPU.
-        output: Takes the logits from the model's output; by default `.logits`, the output itself if
-            it is a tensor, or its first element.
+        output: Extracts the logits from the model's output; by default `.logits`, the output itself
+            if it is a tensor, or its first element.
         progress: Whether to show a progress bar over several batches, if tqdm is installed.
     """
     check_count("samples", samples, SamplesError)
@@ -99,7 +99,7 @@ def _warn_of_agreement(found: Prediction) -> None:
 
 
 FEW_TOKENS = 8192
-"""Tokens of all samples together up to which one pass takes little memory with any model."""
+"""Number of tokens, over all samples, up to which a pass takes little memory with any model."""
 
 
 class _Sampler:
@@ -148,7 +148,7 @@ class _Sampler:
         return logits.unflatten(0, (count, -1))
 
     def is_small(self, samples: int) -> bool:
-        """Whether all samples fit into one pass without measuring what one of them takes."""
+        """Whether all samples fit into one pass, without measuring the memory of one of them."""
         tokens = [x.numel() for x in self.tensors if x.dtype == torch.int64]
         return bool(tokens) and samples * max(tokens) <= FEW_TOKENS
 

@@ -19,20 +19,20 @@ from babn.tensor_files import read_tensors, write_tensors
 Activation = Literal["softmax", "sigmoid", "identity"]
 
 NEGLIGIBLE = 0.05
-"""A standard deviation over samples of the margin between two logits below which samples agree: at
-0.05 a probability of one half varies by 0.012."""
+"""Standard deviation of the margin between two logits below which samples agree; at 0.05 a
+probability of one half varies by 0.012."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Samples of a model's output, and the predictive distribution that they give.
+    """Samples of a model's output, and their predictive distribution.
 
     Attributes:
         sample_logits: The model's outputs, one for each sample of attention.
         activation: How outputs become probabilities. With `"identity"`, for regression, `probs` and
             `std` are the mean and standard deviation of the values, and entropies are meaningless.
-        residual: For regression, the standard deviation of what the samples do not explain, as
-            `babn.tune_noise` fits it: each sample is the mean of a normal distribution.
+        residual: For regression, the residual standard deviation, which `babn.tune_noise` fits:
+            each sample is the mean of a normal distribution that has it.
 
     Example:
         >>> prediction = Prediction(torch.tensor([[[2.0, 0.0]], [[-1.0, 0.0]]]))
@@ -147,7 +147,7 @@ class Prediction:
     def std(self) -> Float[Tensor, "*batch label"]:
         """Standard deviation of the probabilities over samples; zero for one sample.
 
-        For regression that of the values, which includes the residual.
+        For regression, the standard deviation of the values, including the residual.
         """
         found = self.sample_probs.std(0, correction=min(1, len(self.sample_probs) - 1))
         return (found.square() + self.residual**2).sqrt() if self.residual else found
@@ -172,9 +172,9 @@ class Prediction:
         """P-value of Welch's t-test between the samples of the two most probable classes.
 
         The paper's measure of certainty. It tests whether the *means* of the two classes differ, so
-        that it falls with the number of samples however often they disagree: with 20 samples most
-        inputs are "certain" (below 0.05). `disagreement` and `interval` do not depend on the
-        number. NaN for one class or one sample.
+        it falls as samples are added, however often they disagree: with 20 samples most inputs are
+        "certain" (below 0.05). `disagreement` and `interval` do not depend on the number of
+        samples. NaN for one class or one sample.
         """
         if self.probs.shape[-1] < 2:
             return torch.full_like(self.entropy, torch.nan)
@@ -182,16 +182,16 @@ class Prediction:
 
     @cached_property
     def disagreement(self) -> Float[Tensor, "*batch"]:
-        """Share of samples whose most probable class is not that of the prediction."""
+        """Share of samples whose most probable class differs from the prediction's."""
         differs = self.sample_probs.argmax(-1) != self.probs.argmax(-1)
         return differs.to(self.probs.dtype).mean(0)
 
     def interval(self, coverage: float = 0.9) -> Float[Tensor, "*batch 2"]:
-        """Central interval over the samples of the probability of the predicted class.
+        """Central interval, over the samples, of the probability of the predicted class.
 
-        For regression the interval in which the value lies with the given probability, if the model
-        has a residual (see `babn.tune_noise`); without, that of the samples alone, which is too
-        narrow.
+        For regression, the interval that contains the value with the given probability if the model
+        has a residual (see `babn.tune_noise`). Without one the interval covers the samples alone
+        and is too narrow.
 
         Args:
             coverage: Share of the samples inside.
@@ -238,11 +238,11 @@ def two_most_probable(probs: Float[Tensor, "*batch label"]) -> Int[Tensor, "*bat
 
 
 def check_classes(prediction: Prediction, reason: str) -> None:
-    """Validates that a prediction is that of a classifier, with one row per example."""
+    """Validates that a prediction comes from a classifier and has one row per example."""
     if prediction.activation != "softmax" or prediction.probs.ndim != 2:
         raise ConfigError(
             f"prediction has activation {prediction.activation!r} and probabilities of shape "
-            f"{tuple(prediction.probs.shape)}; {reason}. Pass that of a classifier."
+            f"{tuple(prediction.probs.shape)}; {reason}. Pass the prediction of a classifier."
         )
 
 
