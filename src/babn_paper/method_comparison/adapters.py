@@ -1,4 +1,4 @@
-"""Adapters of PEFT: LoRA, and the adapters that are random variables."""
+"""Adapters of PEFT: LoRA, and random adapters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from babn_paper.method_comparison.interface import TunedMethod
 from babn_paper.method_comparison.trained_models import Batches, Models, Variant
 
 RATE = 10.0
-"""Learning rate of adapters in units of that of full fine-tuning."""
+"""Learning rate of adapters relative to full fine-tuning."""
 
 
 def _peft() -> Any:

@@ -73,7 +73,7 @@ detector = babn.fit_novelty(model, training_batches, development_batches)
 p_values = detector.p_values(detector.distance(model, batch))"""
 
     def fit(self, models: Models, seed: int) -> Fitted:
-        """Fits the detector of novelty as well."""
+        """Fits the novelty detector as well."""
         model, problem = models.get(self.variant, seed), models.problem
         detector = fit_novelty(model, problem.training, problem.development, progress=False)
         return replace(

@@ -1,4 +1,4 @@
-"""What tables need of a prediction: a few numbers for each example, and measures of them."""
+"""Scores of the examples of a test set, and the measures that are computed from them."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ class Scores:
         confidence: Probability of the most probable class.
         entropy: Entropy of the predictive distribution.
         outside: Entropy or novelty of out-of-domain examples; empty if there are none.
-        novelty: By which examples are compared with out-of-domain ones, if not by the entropy.
+        novelty: Novelty of the examples, if it is used in place of the entropy.
     """
 
     correct: Float[Tensor, "example"]
@@ -61,7 +61,7 @@ class Scores:
             found: The prediction.
             batches: The batches.
             outside: The prediction for out-of-domain examples.
-            novelty: The novelty of examples and of out-of-domain ones, if it is not the entropy.
+            novelty: Novelty of the examples and of the out-of-domain ones, in place of the entropy.
         """
         p, y = examples(found.probs.double(), labels_of(batches))
         own, others = None, p.new_zeros(0) if outside is None else outside.entropy.double()

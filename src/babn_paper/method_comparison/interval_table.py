@@ -1,4 +1,4 @@
-"""The table of a comparison: measures with intervals, what is within the noise, and costs."""
+"""Table of a comparison: measures with intervals, differences within the noise, and costs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
@@ -36,9 +36,9 @@ Values = dict[str, Float[Tensor, "draw"]]
 def comparison_table(results: Sequence[Result], part: str, caption: str = "") -> Table:
     """Measures on a test set with 95 % intervals, and costs.
 
-    Intervals are of a bootstrap over examples and seeds that is the same for all methods. The best
-    value of a column is bold; others are marked if the interval of their difference from it holds
-    zero.
+    Intervals come from a bootstrap over examples and seeds, with the same resamples for all
+    methods. The best value of a column is bold. Other values are marked if the interval of their
+    difference from it contains 0.
     """
     methods = list(dict.fromkeys(result.method for result in results))
     groups = {name: [r for r in results if r.method == name] for name in methods}
@@ -114,7 +114,7 @@ def interval(drawn: Float[Tensor, "draw"]) -> tuple[float, float]:
 
 
 def holds_zero(difference: Float[Tensor, "draw"]) -> bool:
-    """Whether the interval of a difference holds zero."""
+    """Whether the interval of a difference contains 0."""
     low, high = interval(difference)
     return low <= 0 <= high
 

@@ -83,12 +83,12 @@ GROUPS: dict[str, tuple[Method, ...]] = {
     )
     for group, methods in _GROUPS.items()
 }
-"""Every method without and with temperature scaling, by what it trains: nothing beside the
-deterministic model, several of it, another model, or adapters."""
+"""Every method, without and with temperature scaling, grouped by what it trains: the deterministic
+model alone, several of these, another model, or adapters."""
 
 
 def is_installed(method: Method) -> bool:
-    """Whether the packages are installed that a method needs."""
+    """Whether the packages that a method needs are installed."""
     if isinstance(method, LastLayerLaplace):
         return find_spec("laplace") is not None
     if method.name in {each.name for each in GROUPS["adapters"]}:

@@ -45,7 +45,7 @@ class OwnTextComparison:
 
     Attributes:
         experiment: Data, model and hyperparameters of the training.
-        outside: File with out-of-domain texts, or nothing.
+        outside: File with out-of-domain texts, or `None`.
         methods: The methods.
         seeds: Seeds of the trainings.
         quick: Whether this is a trial: few texts, one epoch, few samples and members.
@@ -147,12 +147,12 @@ class OwnTextComparison:
         return Texts([_text(each.texts) for each in kept], [int(each.label) for each in kept])
 
     def _examples(self, part: Texts) -> list[TextExample]:
-        """The examples of texts, whose words a model with random weights is made for."""
+        """The texts as examples, from which a model with random weights gets its vocabulary."""
         pairs = zip(part.texts, part.labels, strict=True)
         return [TextExample((x,) if isinstance(x, str) else tuple(x), y) for x, y in pairs]
 
     def _check_folder(self, folder: Path, fingerprints: Sequence[str]) -> None:
-        """Writes what is compared; raises if the folder has a comparison of something else."""
+        """Saves data and settings; raises if the folder holds a comparison with others."""
         about = {
             "experiment": {name: getattr(self.experiment, name) for name in ("model", *FIELDS)},
             "options": dict(self.experiment.options),

@@ -31,8 +31,8 @@ class RandomAttention(Method):
 
     Attributes:
         name: Name in tables.
-        variant: The training; without random attention `after` adds it.
-        after: Converts the trained model, such as `babn.convert`.
+        variant: The training, with random attention or without.
+        after: Adds random attention to the trained model, such as `babn.convert`.
         tuned: Whether `babn.tune_noise` fits the noise level.
         temperature: Whether to fit a temperature as well.
         samples: Number of samples.
@@ -54,7 +54,7 @@ probs = babn.predict(model, batch).probs"""
         return model if self.after is None else self.after(model)
 
     def fit(self, models: Models, seed: int) -> Fitted:
-        """Fits noise level and temperature, as far as they are to be fitted."""
+        """Fits the noise level and the temperature, each if it is to be fitted."""
         model = self.model(models, seed)
         memory = models.problem.memory
         data = list(placed_batches(models.problem.development, device_of(model)))

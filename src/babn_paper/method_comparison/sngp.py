@@ -102,7 +102,7 @@ class RandomFeatureGP(nn.Module):
 class BoundedSpectralNorm(nn.Module):
     """Divides a weight matrix by its largest singular value if that exceeds a bound.
 
-    torch's own spectral normalisation divides always. One power iteration for each training step
+    torch's own spectral normalisation always divides. One power iteration for each training step
     follows the singular vector.
 
     Args:

@@ -1,4 +1,4 @@
-"""Classification of texts as a problem for methods."""
+"""The problem of classifying texts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
