@@ -101,7 +101,7 @@ def tune_noise(
 
     Chooses the level and temperature with the lowest negative log likelihood of the sampled
     prediction, among the levels whose accuracy does not drop by more than allowed. Level 0 is one
-    of them, so the development NLL is never worse than that of the deterministic model with
+    of them, so the development NLL is never worse than with the deterministic model and
     temperature scaling. All levels use the same random numbers.
 
     Args:

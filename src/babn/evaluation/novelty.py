@@ -83,7 +83,7 @@ class NoveltyDetector:
 
     @staticmethod
     def load(path: Path | str) -> "NoveltyDetector":
-        """Reads what `save` wrote."""
+        """Reads a file that `save` wrote."""
         tensors, _ = read_tensors(Path(path))
         if "distances" not in tensors or len(tensors) < 2:
             raise FormatError(f"{path} holds no detector. Pass a file that `save` wrote.")

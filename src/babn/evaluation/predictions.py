@@ -1,4 +1,4 @@
-"""Predictions on a test set, stored so that every metric can be computed without the model."""
+"""Predictions on a test set, saved so that every metric can be computed without the model."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ class Evaluation:
 
     @classmethod
     def load(cls, folder: str | Path) -> "Evaluation":
-        """Reads what `save` wrote."""
+        """Reads a folder that `save` wrote."""
         folder = Path(folder)
         try:
             found = read_object(folder / DESCRIPTION, "Save it again.")

@@ -39,7 +39,7 @@ def calibrate(
 
     Args:
         model: A converted model; its temperature is changed, and saved with it.
-        prediction: What `predict` returned, or logits at the posterior mean.
+        prediction: The result of `predict`, or logits at the posterior mean.
         labels: The correct classes.
     """
     # Predictions have been divided by the current temperature; logits have not.

@@ -14,7 +14,7 @@ SampleProbs: TypeAlias = Prediction | Float[Tensor, "sample *batch label"]
 Labels: TypeAlias = Integer[Tensor, "*batch"]
 
 TOLERANCE = 1e-3
-"""Largest deviation of a sum of probabilities from 1; that of coarser dtypes may be larger."""
+"""Largest allowed deviation of a sum of probabilities from 1; larger for coarser dtypes."""
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 

@@ -137,7 +137,7 @@ class AnsweredRisk(AnsweredShare):
 
 
 class ConformalCoverage(DecisionMean):
-    """Share of prediction sets that hold the right class."""
+    """Share of prediction sets that contain the right class."""
 
     higher_is_better = True
 
@@ -146,7 +146,7 @@ class ConformalCoverage(DecisionMean):
         self.sets = sets
 
     def each(self, prediction: Prediction, labels: Labels) -> Tensor:
-        """Whether each set holds the right class."""
+        """Whether each set contains the right class."""
         return self.sets.sets(prediction).gather(-1, labels.unsqueeze(-1)).flatten()
 
 

@@ -84,7 +84,7 @@ class AttentionMap:
 
     @staticmethod
     def load(path: Path | str) -> "AttentionMap":
-        """Reads what `save` wrote."""
+        """Reads a file that `save` wrote."""
         tensors, about = read_tensors(Path(path))
         try:
             return AttentionMap(about["name"], **tensors)

@@ -215,7 +215,7 @@ class Generation:
 
     @staticmethod
     def load(path: Path | str) -> "Generation":
-        """Reads what `save` wrote."""
+        """Reads a file that `save` wrote."""
         tensors, about = read_tensors(Path(path))
         try:
             return _from_tensors(tensors, int(about["prompt_length"]), int(about["pad_token_id"]))

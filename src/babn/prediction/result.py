@@ -92,7 +92,7 @@ class Prediction:
 
     @staticmethod
     def load(path: Path | str) -> "Prediction":
-        """Reads what `save` wrote."""
+        """Reads a file that `save` wrote."""
         tensors, about = read_tensors(Path(path))
         try:
             activation = cast(Activation, about["activation"])

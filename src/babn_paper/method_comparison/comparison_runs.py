@@ -192,7 +192,7 @@ def save(result: Result, path: Path) -> None:
 
 
 def load(path: Path) -> Result:
-    """Reads what `save` wrote."""
+    """Reads the files that `save` wrote."""
     record = read_object(path, "Delete it to compute it again.")
     tensors, _ = read_tensors(path.with_suffix(".safetensors"))
     fields = [field.name for field in dataclasses.fields(Scores)]

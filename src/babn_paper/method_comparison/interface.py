@@ -110,7 +110,7 @@ def choose(
 ) -> tuple[float, float]:
     """The setting with the lowest NLL that costs no accuracy, and its temperature.
 
-    Its accuracy may be lower than that of the first setting by up to `MAX_ACCURACY_DROP`.
+    Settings are left out if their accuracy is more than `MAX_ACCURACY_DROP` below the first one's.
 
     Args:
         trials: Pairs of a setting and its prediction on development data.

@@ -30,7 +30,7 @@ COSTS: Mapping[str, tuple[str, Callable[[float], str]]] = {
 """Heading and format of each cost."""
 
 Values = dict[str, Float[Tensor, "draw"]]
-"""A measure by method: the value itself first, then those of resamples."""
+"""A measure by method: its value on all examples, then on each resample."""
 
 
 def comparison_table(results: Sequence[Result], part: str, caption: str = "") -> Table:

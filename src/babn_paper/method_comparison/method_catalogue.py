@@ -1,4 +1,4 @@
-"""The methods that are compared, in groups by what they train."""
+"""The methods that are compared, grouped by the models that they train."""
 
 from collections.abc import Sequence
 from dataclasses import replace
