@@ -9,7 +9,7 @@ from torch import Tensor
 from babn.errors import MetricInputError
 from babn.metrics.inputs import Labels, SampleProbs, sampled_examples
 from babn.metrics.scores import correctness
-from babn.prediction.result import two_most_probable
+from babn.prediction.result import of_top_two
 from babn.prediction.t_tests import welch_p_value
 from babn.validation import check_share
 
@@ -81,8 +81,7 @@ def accurate_and_certain(
 ) -> tuple[Bool[Tensor, "example"], Bool[Tensor, "example"]]:
     """Whether each prediction is correct, and whether the model is certain of it."""
     mean = p.mean(0)
-    top_two = two_most_probable(mean).expand(len(p), -1, -1)
-    certain = welch_p_value(*p.gather(-1, top_two).unbind(-1)) < alpha
+    certain = welch_p_value(*of_top_two(p, mean)) < alpha
     return correctness(mean, y).bool(), certain
 
 

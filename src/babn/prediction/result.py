@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from babn.errors import ConfigError, FormatError, MissingExtraError, SamplesError
@@ -178,7 +178,7 @@ class Prediction:
         """
         if self.probs.shape[-1] < 2:
             return torch.full_like(self.entropy, torch.nan)
-        return welch_p_value(*self._top_two(self.sample_probs))
+        return welch_p_value(*of_top_two(self.sample_probs, self.probs))
 
     @cached_property
     def disagreement(self) -> Float[Tensor, "*batch"]:
@@ -207,15 +207,9 @@ class Prediction:
         ends = self.probs.new_tensor([low, high])
         return torch.quantile(of_chosen, ends, dim=0).movedim(0, -1)
 
-    def _top_two(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Values of each sample for the two classes that are most probable over all samples."""
-        top = two_most_probable(self.probs).expand(*values.shape[:-1], 2)
-        first, second = values.gather(-1, top).unbind(-1)
-        return first, second
-
     def is_spread(self) -> bool:
         """Whether noise changes the margin between the top two classes for any input."""
-        first, second = self._top_two(self.sample_logits.float())
+        first, second = of_top_two(self.sample_logits.float(), self.probs)
         return bool((first - second).std(0).max() > NEGLIGIBLE)
 
     def tempered(self, temperature: float) -> "Prediction":
@@ -230,11 +224,15 @@ class Prediction:
         return -torch.xlogy(probs, probs).sum(-1)
 
 
-def two_most_probable(probs: Float[Tensor, "*batch label"]) -> Int[Tensor, "*batch 2"]:
-    """Indices of the two most probable classes; ties go to the lower index."""
+def of_top_two(
+    values: Float[Tensor, "sample *batch label"], probs: Float[Tensor, "*batch label"]
+) -> tuple[Float[Tensor, "sample *batch"], Float[Tensor, "sample *batch"]]:
+    """The values of the two most probable classes in each sample; ties go to the lower class."""
     first = probs.argmax(-1, keepdim=True)
     second = probs.scatter(-1, first, -torch.inf).argmax(-1, keepdim=True)
-    return torch.cat([first, second], -1)
+    size = (*values.shape[:-1], 1)
+    of_first, of_second = (values.gather(-1, index.expand(size)) for index in (first, second))
+    return of_first.squeeze(-1), of_second.squeeze(-1)
 
 
 def check_classes(prediction: Prediction, reason: str) -> None:
