@@ -19,7 +19,7 @@ Score = Literal["entropy", "mutual_information", "disagreement", "confidence"]
 
 
 LEVELS = 20
-"""Coverages that `fit_abstention` tries."""
+"""Number of coverages that `fit_abstention` tries."""
 
 
 def uncertainty(prediction: Prediction, score: Score) -> Float[Tensor, "*example"]:
@@ -108,10 +108,8 @@ def fit_abstention(
     ends = (values.unique_consecutive(return_counts=True)[1].cumsum(0) - 1).tolist()
     total = len(values)
     found = Abstention(-math.inf, score, 0.0, 0.0, 0.0)
-    shares = [coverage or 1.0]
-    if risk is not None:
-        shares = _tested_shares(total, risk, 1 - confidence)
-    for share in shares:
+    tested = [coverage or 1.0] if risk is None else _tested_shares(total, risk, 1 - confidence)
+    for share in tested:
         index = next(end for end in ends if end + 1 >= share * total - 1e-9)
         count, mistakes = index + 1, int(errors[index])
         bound = risk_bound(mistakes, count, 1 - confidence)

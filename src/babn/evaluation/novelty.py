@@ -23,7 +23,7 @@ from babn.prediction.features import features, find_head, find_layers
 from babn.tensor_files import read_tensors, write_tensors
 
 ROWS = 1024
-"""Inputs whose similarities to all training examples are computed at a time."""
+"""Number of inputs whose similarities to all training examples are computed at a time."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class Evaluation:
         method: Name of the method, such as the attention method and the kind of prediction.
         prediction: The predictions.
         labels: The targets: classes, or the values of a regression.
-        seed: The training seed, by which methods are paired.
+        seed: The training seed; comparisons pair methods by it.
         outside: Predictions for out-of-distribution examples.
         details: Anything that reports should mention, such as task, settings and versions.
     """

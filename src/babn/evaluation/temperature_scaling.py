@@ -18,7 +18,7 @@ from babn.prediction.stored_settings import get_temperature, set_temperature
 Model = TypeVar("Model", bound=nn.Module)
 
 UNIT = 2.0**-10
-"""The search grid: log temperatures are multiples of this."""
+"""Spacing of the search grid of log temperatures."""
 
 HIGHEST = 4096
 """Largest absolute log temperature in units: temperatures are between exp(-4) and exp(4)."""

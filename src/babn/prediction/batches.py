@@ -39,7 +39,7 @@ class Batches:
     def of(
         model: nn.Module, data: Any, tokenizer: Any, batch_size: int, **encoding: Any
     ) -> "Batches":
-        """Batches of one batch, of an iterable of batches, or of texts."""
+        """Batches from one batch, from an iterable of batches, or from texts."""
         if is_single(data):
             return Batches([data], single=True)
         if are_texts(data):
