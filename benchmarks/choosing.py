@@ -20,15 +20,15 @@ from typing import Any
 
 import torch
 from noise_table import environment, read
+from saved_features import load_features, save_features
 from sharing import SharedModels, evaluations, schedule, work
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from babn.methods import Method, Models
-from babn.methods.trained_models import Batches
 from babn.prediction.batches import device_of, placed_batches
-from babn.text.pretrained import quiet
+from babn.text import quiet
 from babn.training.fine_tuning import Recipe
+from babn_paper.method_comparison import Method, Models
 from babn_paper.method_comparison.comparison_runs import OUTSIDE, compare_methods
 from babn_paper.method_comparison.laplace import LastLayerLaplace
 from babn_paper.method_comparison.method_catalogue import (
@@ -38,8 +38,8 @@ from babn_paper.method_comparison.method_catalogue import (
     is_installed,
     shortened,
 )
-from babn_paper.method_comparison.saved_features import load_features, save_features
 from babn_paper.method_comparison.text_problem import Texts, text_problem
+from babn_paper.method_comparison.trained_models import Batches
 
 Source = tuple[str, tuple[str, ...]]
 """A file in the data folder without `.tsv.gz`, and the columns of its texts."""

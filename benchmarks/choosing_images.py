@@ -37,11 +37,11 @@ from torch import Tensor, nn
 from transformers import ViTConfig, ViTForImageClassification
 
 import babn
-from babn.methods.interface import Method
-from babn.methods.trained_models import Problem, Variant
 from babn_paper.method_comparison.comparison_runs import OUTSIDE
+from babn_paper.method_comparison.interface import Method
 from babn_paper.method_comparison.method_catalogue import TS, find_methods, is_installed
 from babn_paper.method_comparison.random_attention import attention
+from babn_paper.method_comparison.trained_models import Problem, Variant
 
 HELD_OUT, CORRUPTED, FOREIGN = 5000, 500, 2000
 """Images that settings are chosen on, that each corruption changes, and of MNIST."""

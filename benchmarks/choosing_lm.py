@@ -29,12 +29,17 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import babn
-from babn.methods.basic import RATES, Deterministic, McDropout
-from babn.methods.trained_models import SOFTMAX, Models, Problem, Variant
+from babn_paper.method_comparison.basic_methods import (
+    APART,
+    RATES,
+    Deterministic,
+    Ensemble,
+    McDropout,
+)
 from babn_paper.method_comparison.comparison_runs import Result, save
-from babn_paper.method_comparison.ensembles import APART, Ensemble
 from babn_paper.method_comparison.method_catalogue import TS
 from babn_paper.method_comparison.random_attention import RandomAttention, attention
+from babn_paper.method_comparison.trained_models import SOFTMAX, Models, Problem, Variant
 
 FOLDER = "gpt2-lm_text"
 SAMPLES, MEMBERS = 10, 5

@@ -19,7 +19,7 @@ import torch
 from noise_results import _rounded as rounded
 
 from babn.evaluation.tables import Table
-from babn.prediction.welch import paired_p_value
+from babn.prediction.t_tests import paired_p_value
 from babn_paper.method_comparison.example_scores import LOWER_IS_BETTER
 from babn_paper.method_comparison.interval_table import NEAR
 from babn_paper.method_comparison.method_catalogue import GROUPS, TS

@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from babn.methods.interface import Method
-from babn.methods.trained_models import Batches, Models, Variant, plain
 from babn_paper.method_comparison.comparison_runs import compare_methods
+from babn_paper.method_comparison.interface import Method
 from babn_paper.method_comparison.method_catalogue import TS
+from babn_paper.method_comparison.trained_models import Batches, Models, Variant, plain
 
 Unit = tuple[str, Callable[[], object]]
 """A name, by which it is claimed, and what is to be done."""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from babn.text.pretrained import model_source
+from babn.text import model_source
 from babn_paper.data_files import numbered_lines
 from babn_paper.experiments.environment import environment
 

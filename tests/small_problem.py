@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 from transformers import BertConfig, BertForSequenceClassification
 
-from babn.methods import Problem, Variant
+from babn_paper.method_comparison import Problem, Variant
 
 WORDS, LENGTH = 40, 6
 

@@ -12,7 +12,7 @@ import yaml
 
 import babn
 from babn.errors import ConfigError, FormatError
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from babn.viewer.folder import open_model
 
 NAME = "me/reviews"

@@ -39,7 +39,7 @@ import transformers as hf
 import babn
 from babn.files import replace_text
 from babn.progress import Progress
-from babn.text.pretrained import quiet
+from babn.text import quiet
 from babn_paper.experiments.environment import machine, versions
 from babn_paper.experiments.evaluation import evaluate
 from babn_paper.experiments.experiment import Experiment

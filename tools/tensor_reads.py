@@ -85,7 +85,7 @@ def main() -> None:
         safetensors.safe_open = Counted  # before transformers looks it up
         import soak
 
-        from babn.text.pretrained import quiet
+        from babn.text import quiet
 
         with quiet():
             for number in range(len(soak.CONFIGS)):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_PACKAGES = ("distributions", "errors", "methods", "metrics", "plots")
+_PACKAGES = ("distributions", "errors", "metrics", "plots")
 
 
 def __dir__() -> list[str]:

@@ -9,12 +9,12 @@ from torch import nn
 
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError, import_extra
+from babn.evaluation.comparison import compare
 from babn.evaluation.html_report import collect, of_part
 from babn.evaluation.predictions import Evaluation
-from babn.evaluation.resampling import compare
 from babn.model_folders import is_hub_name
 from babn.persistence import save_adapter
-from babn.prediction.temperature import get_noise_level, get_residual, get_temperature
+from babn.prediction.stored_settings import get_noise_level, get_residual, get_temperature
 
 CARD = "README.md"
 

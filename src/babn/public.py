@@ -19,14 +19,13 @@ from babn.elbo import (
     set_kl_weight,
     weighted_kl,
 )
-from babn.evaluation.comparison import Comparison
+from babn.evaluation.comparison import Comparison, compare
 from babn.evaluation.decisions import Abstention, ConformalSets, fit_abstention, fit_conformal
 from babn.evaluation.html_report import report
 from babn.evaluation.map_content import MapContent, map_content
 from babn.evaluation.noise_tuning import NoiseTuning, tune_noise
 from babn.evaluation.novelty import NoveltyDetector, fit_novelty
 from babn.evaluation.predictions import Evaluation, ensemble
-from babn.evaluation.resampling import compare
 from babn.evaluation.temperature_scaling import calibrate, fit_temperature
 from babn.hub import model_card, push_to_hub
 from babn.persistence import load, load_adapter, save_adapter
@@ -35,8 +34,8 @@ from babn.prediction.generate import generate
 from babn.prediction.generation import Generation, SampledTexts, TokenUncertainty
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
-from babn.prediction.sampling import posterior_mean, recording_kl, sampling
-from babn.prediction.temperature import (
+from babn.prediction.sampling_or_mean import posterior_mean, recording_kl, sampling
+from babn.prediction.stored_settings import (
     get_noise_level,
     get_residual,
     get_temperature,

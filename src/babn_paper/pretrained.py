@@ -11,7 +11,7 @@ from torch import nn
 from transformers import AutoConfig
 
 from babn.errors import BabnError, ConfigError, ModelError
-from babn.text.pretrained import quiet
+from babn.text import quiet
 
 FAILURES = (OSError, ValueError, TypeError, RuntimeError, SafetensorError, StrictDataclassError)
 """Raised by transformers for missing or damaged models, and for settings of a wrong type."""

@@ -13,7 +13,7 @@ import pytest
 import write_pages
 from transformers import BertConfig, BertModel
 
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from babn_paper.method_comparison.method_catalogue import GROUPS, is_installed
 
 METHODS = ["deterministic", "deterministic + TS", "BABN, not trained + TS"]

@@ -11,7 +11,7 @@ import sharing
 import torch
 from torch import nn
 
-from babn.methods import SOFTMAX, Models, Problem, Variant
+from babn_paper.method_comparison import SOFTMAX, Models, Problem, Variant
 from babn_paper.method_comparison.method_catalogue import find_methods
 
 

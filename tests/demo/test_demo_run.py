@@ -39,10 +39,9 @@ from babn.demo.outcome import (
     predictions,
     score,
 )
-from babn.evaluation.comparison import Difference
+from babn.evaluation.comparison import Difference, compare
 from babn.evaluation.html_pages import TargetError
 from babn.evaluation.html_report import PAGE
-from babn.evaluation.resampling import compare
 from babn.prediction.batches import encode
 
 CPU = torch.device("cpu")

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import babn
+from babn import text
 from babn.data.intents import Labelled
 from babn.demo import models
 from babn.demo.models import fine_tune
-from babn.text import pretrained
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from babn.training.fine_tuning import Recipe
 from babn_paper.batching import bucketed
 
@@ -63,15 +63,15 @@ def test_minilm_is_found_without_importing_it(
     (package / "model").mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "pretend_minilm")
+    monkeypatch.setattr(text, "MINILM_PACKAGE", "pretend_minilm")
     assert models.find_source("auto").folder == package / "model"
 
 
 def test_without_minilm_the_remark_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "no_such_package")
+    monkeypatch.setattr(text, "MINILM_PACKAGE", "no_such_package")
     source = models.find_source("auto")
     assert source.folder is None
-    assert pretrained.MINILM_COMMAND in source.remark
+    assert text.MINILM_COMMAND in source.remark
     assert not models.find_source("small").remark
 
 

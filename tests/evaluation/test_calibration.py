@@ -19,7 +19,7 @@ from babn.evaluation.temperature_scaling import (
     nll_losses,
 )
 from babn.prediction.result import Prediction
-from babn.prediction.temperature import get_temperature, set_temperature
+from babn.prediction.stored_settings import get_temperature, set_temperature
 from models import ALL
 
 BERT = next(case for case in ALL if case.name == "bert")

@@ -10,10 +10,10 @@ from small_evaluations import SIZE, evaluation, labels
 
 import babn
 from babn.errors import ConfigError
+from babn.evaluation.comparison import compare, draw
 from babn.evaluation.predictions import Evaluation
-from babn.evaluation.resampling import compare, draw
 from babn.prediction.result import Prediction
-from babn.prediction.welch import paired_p_value
+from babn.prediction.t_tests import paired_p_value
 
 
 def test_numbers_are_those_of_the_metrics() -> None:

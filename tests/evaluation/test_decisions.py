@@ -1,8 +1,6 @@
 """Abstention and prediction sets: their guarantees, by simulation and against scipy."""
 
 import math
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +14,8 @@ from torch import Tensor
 import babn
 from babn import Prediction
 from babn.errors import ConfigError
-from babn.evaluation.decision_tables import decision_table, outside_table
 from babn.evaluation.decisions import conformal_scores, risk_bound
+from babn.evaluation.html_report import decision_table, outside_table
 
 
 def simulated(rows: int, seed: int, classes: int = 4) -> tuple[Prediction, Tensor]:
@@ -123,7 +121,7 @@ def test_predictions_and_labels_are_checked() -> None:
     found, labels = simulated(20, 0)
     with pytest.raises(ConfigError, match="labels has shape"):
         babn.fit_conformal(found, labels[:5])
-    with pytest.raises(ConfigError, match="Pass that of a classifier"):
+    with pytest.raises(ConfigError, match="Pass the prediction of a classifier"):
         babn.fit_conformal(Prediction(found.sample_logits, "sigmoid"), labels)
     with pytest.raises(ConfigError, match="coverage=2"):
         babn.fit_conformal(found, labels, coverage=2.0)
@@ -142,22 +140,11 @@ def test_the_table_of_decisions_meets_risk_and_coverage() -> None:
 
 def test_the_table_of_outside_examples_has_every_score() -> None:
     known = evaluation("BABN", samples=4, outside=True)
-    with_attention = replace(
-        known, method="maps", attention=torch.zeros(400), outside_attention=torch.ones(150)
-    )
-    table = outside_table([evaluation("softmax", outside=True), known, with_attention])
+    table = outside_table([evaluation("softmax", outside=True), known])
     assert table is not None
     row = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    assert row["softmax"]["AUROC, mutual information"] == row["BABN"]["AUROC, attention"] == "-"
-    assert row["maps"]["AUROC, attention"] == "1.000" and row["maps"]["FPR95, attention"] == "0.000"
+    assert row["softmax"]["AUROC, mutual information"] == "-"
     assert known.outside is not None
     expected = babn.metrics.auroc(known.prediction.entropy, known.outside.entropy)
     assert row["BABN"]["AUROC, entropy"] == f"{expected:.3f}"
     assert outside_table([evaluation("softmax")]) is None
-
-
-def test_scores_of_attention_are_saved(tmp_path: Path) -> None:
-    known = replace(evaluation("maps"), attention=torch.arange(400.0))
-    again = babn.Evaluation.load(known.save(tmp_path / "one"))
-    assert again.attention is not None and torch.equal(again.attention, torch.arange(400.0))
-    assert again.outside_attention is None

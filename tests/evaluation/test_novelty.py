@@ -1,6 +1,7 @@
 """Distances from the training data, and their p-values."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from transformers import (
 
 import babn
 from babn.errors import ConfigError, FormatError
-from babn.prediction.features import all_features, find_head, find_layers
+from babn.prediction.features import features, find_head, find_layers
 from models import TEXT
 
 
@@ -32,6 +33,10 @@ def ids(rows: int, tokens: int = 8, seed: int = 0) -> dict[str, torch.Tensor]:
     torch.manual_seed(seed)
     found = torch.randint(5, TEXT["vocab_size"], (rows, tokens))
     return {"input_ids": found, "attention_mask": torch.ones_like(found)}
+
+
+def features_of(model: nn.Module, data: Any) -> list[torch.Tensor]:
+    return features(model, data, find_head(model)[1], find_layers(model))
 
 
 def test_distance_is_the_mean_over_layers_of_that_to_the_nearest_example(
@@ -75,7 +80,7 @@ def test_conversion_changes_nothing() -> None:
 
 def test_models_whose_layers_share_weights_have_features_of_each_call() -> None:
     model = AlbertForSequenceClassification(AlbertConfig(**{**TEXT, "embedding_size": 8})).eval()
-    found = all_features(model, ids(2))
+    found = features_of(model, ids(2))
     assert len(find_layers(model)) == 1
     assert len(found) == model.config.num_hidden_layers + 1
 
@@ -91,9 +96,9 @@ def test_images_and_plain_modules_have_features() -> None:
             patch_size=4,
         )
     ).eval()
-    assert [x.shape for x in all_features(vit, torch.rand(3, 3, 8, 8))] == [(3, 16)] * 3
+    assert [x.shape for x in features_of(vit, torch.rand(3, 3, 8, 8))] == [(3, 16)] * 3
     mlp = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
-    assert [x.shape for x in all_features(mlp, torch.rand(3, 4))] == [(3, 6)]
+    assert [x.shape for x in features_of(mlp, torch.rand(3, 4))] == [(3, 6)]
 
 
 def test_other_data_is_farther_away() -> None:

@@ -9,9 +9,9 @@ from small_evaluations import evaluation
 
 import babn
 from babn.evaluation import html_report
+from babn.evaluation.comparison import compare
 from babn.evaluation.html_pages import TargetError
 from babn.evaluation.html_report import report
-from babn.evaluation.resampling import compare
 
 pytestmark = pytest.mark.thorough
 

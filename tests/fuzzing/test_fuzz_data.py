@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from babn.errors import DataError
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from babn_paper import data_files
 from babn_paper.models.vectors import read_vectors
 from babn_paper.tasks.catalogue import find_task

@@ -25,6 +25,19 @@ def fed(case: Case) -> Metric:
     return metric
 
 
+BASES = {
+    "Bins",
+    "Counts",
+    "DecisionMean",
+    "Exact",
+    "Gathered",
+    "Mean",
+    "OutOfDistribution",
+    "Selective",
+}
+"""Classes that metrics derive from."""
+
+
 def test_every_metric_is_tried() -> None:
     public = {
         name
@@ -33,7 +46,7 @@ def test_every_metric_is_tried() -> None:
         and issubclass(value, Metric)
         and value.__module__ == streaming.__name__
     }
-    assert public == set(CASES)
+    assert public - BASES == set(CASES)
 
 
 @every_case

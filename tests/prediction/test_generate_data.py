@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import babn
 from babn import Generation
 from babn.errors import ConfigError, FormatError, SamplesError
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from models import CASES
 
 TEXTS = ["wake me at six", "play", "wake me up at six please", "a song", "play a song at six"]

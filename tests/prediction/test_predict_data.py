@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 import babn
 from babn import Prediction
 from babn.errors import ConfigError, FormatError, SamplesError
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 
 TEXTS = ["wake me at six", "play", "wake me up at six please", "a song", "play a song at six"]
 

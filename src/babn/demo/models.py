@@ -13,8 +13,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from babn.data.intents import Labelled
 from babn.errors import ModelError
-from babn.text.pretrained import MINILM_COMMAND, minilm_folder, quiet
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import MINILM_COMMAND, minilm_folder, quiet, word_tokenizer
 from babn.training import fine_tuning
 
 MAX_TOKENS = 64

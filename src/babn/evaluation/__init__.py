@@ -1,1 +1,1 @@
-"""Evaluation: stored predictions, temperature scaling, ensembles, comparisons and reports."""
+"""Evaluation: tuning, decisions, novelty, saved predictions, comparisons and reports."""

@@ -1,11 +1,40 @@
-"""The result of a comparison of methods: estimates, differences and their tables."""
+"""Compares methods on the same test set: bootstrap intervals, and paired tests over seeds."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from babn.errors import ConfigError
+from babn.evaluation.predictions import Evaluation
 from babn.evaluation.tables import Table
+from babn.metrics.calibration_error import binned_sums, mean_gap
+from babn.metrics.inputs import examples, sampled_examples
+from babn.metrics.pavpu_counts import accurate_and_certain
+from babn.metrics.ranking import aurc, auroc
+from babn.metrics.scores import correctness, negative_log_probs, squared_errors
+from babn.prediction.regression import cross_fitted_nll, mixture_nll
+from babn.prediction.t_tests import paired_p_value
+from babn.validation import check_count, check_share
+
+ALPHA = 0.05
+"""Significance level of PAvPU."""
+
+OUTSIDE = "outside AUROC"
+"""AUROC of out-of-distribution detection by entropy."""
+
+PER_EXAMPLE = {"accuracy": correctness, "NLL": negative_log_probs, "Brier": squared_errors}
+"""Metrics that are means over examples."""
+
+Groups = dict[str, dict[int, Evaluation]]
+"""Evaluations by method and seed."""
+
+Draws = Int[Tensor, "draw example"]
+"""Indices of examples, one row for each resample."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +71,7 @@ class Difference:
     """A method minus the baseline, in one metric.
 
     Attributes:
-        value: Mean difference over the seeds that both have.
+        value: Mean difference over the seeds that the two share.
         low: Lower end of its bootstrap interval.
         high: Its upper end.
         p_value: P-value of a paired t-test over seeds; NaN for fewer than two.
@@ -75,11 +104,11 @@ class Comparison:
     Attributes:
         baseline: The method that the others are compared with.
         estimates: By method and metric.
-        differences: By method and metric, for all but the baseline.
+        differences: By method and metric, for all methods but the baseline.
         directions: For each metric, whether higher is better.
         level: Coverage of all intervals, such as 0.95.
-        best: For each metric, the method whose difference from every other method is clear; metrics
-            without such a method are left out.
+        best: The method that is clearly better than every other one, by metric; metrics without
+            such a method are left out.
     """
 
     baseline: str
@@ -90,7 +119,7 @@ class Comparison:
     best: dict[str, str] = field(default_factory=dict)
 
     def table(self) -> Table:
-        """Every method's metrics; a method that is clearly the best of a column is marked."""
+        """The metrics of every method; the best of a column is marked if it is clearly so."""
         methods, names = list(self.estimates), list(self.directions)
         best = {(methods.index(self.best[n]), 1 + names.index(n)) for n in names if n in self.best}
         caption = (
@@ -100,7 +129,7 @@ class Comparison:
         return Table(["method", *names], self._rows(self.estimates), caption, frozenset(best))
 
     def difference_table(self) -> Table:
-        """Every method minus the baseline."""
+        """The difference of every method from the baseline."""
         caption = (
             f"Difference from {self.baseline} with {self.level:.0%} bootstrap intervals, and "
             "p-values of paired t-tests over seeds."
@@ -112,3 +141,178 @@ class Comparison:
             [method, *(str(values.get(name, "-")) for name in self.directions)]
             for method, values in found.items()
         ]
+
+
+def compare(
+    evaluations: Sequence[Evaluation],
+    baseline: str | None = None,
+    *,
+    bins: int = 10,
+    resamples: int = 500,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Comparison:
+    """Compares methods that were evaluated on the same examples.
+
+    Intervals come from a bootstrap over examples that is the same for all methods, p-values from
+    paired t-tests over the seeds that two methods share.
+
+    Args:
+        evaluations: One for each method and seed.
+        baseline: The method that the others are compared with; by default the first.
+        bins: Bins of the calibration error.
+        resamples: Number of bootstrap resamples.
+        level: Coverage of the intervals.
+        seed: Seed of the bootstrap.
+    """
+    check_share("level", level)
+    check_count("resamples", resamples)
+    groups = grouped(evaluations, baseline)
+    baseline = baseline or next(iter(groups))
+    draws = draw(len(evaluations[0].labels), resamples, seed)
+    drawn = {method: _measured(group, draws, bins, seed) for method, group in groups.items()}
+    names = list(dict.fromkeys(name for by_name in drawn.values() for name in by_name))
+    tail = (1 - level) / 2
+
+    def difference(method: str, other: str, name: str) -> Difference:
+        seeds = list(groups[method]), list(groups[other])
+        pairs = _paired(drawn[method][name], drawn[other][name], *seeds)
+        interval = _interval(pairs[:, 1:].mean(0), tail)
+        p_value = float(paired_p_value(pairs[:, 0]))
+        return Difference(pairs[:, 0].mean().item(), *interval, p_value, _more_is_better(name))
+
+    def is_best(method: str, name: str) -> bool:
+        """Whether a method is clearly better than every other one that has the metric."""
+        others = [other for other in drawn if other != method and name in drawn[other]]
+        return bool(others) and all(
+            difference(method, other, name).verdict == "better" for other in others
+        )
+
+    return Comparison(
+        baseline,
+        {
+            method: {name: _estimate(values, tail) for name, values in by_name.items()}
+            for method, by_name in drawn.items()
+        },
+        {
+            method: {n: difference(method, baseline, n) for n in by_name if n in drawn[baseline]}
+            for method, by_name in drawn.items()
+            if method != baseline
+        },
+        {name: _more_is_better(name) for name in names},
+        level,
+        {n: method for method in drawn for n in drawn[method] if is_best(method, n)},
+    )
+
+
+def grouped(evaluations: Sequence[Evaluation], baseline: str | None = None) -> Groups:
+    """Groups evaluations by method and seed, and checks that they share their examples."""
+    if not evaluations:
+        raise ConfigError("evaluations=[] is not possible. Give at least one.")
+    groups: Groups = {}
+    for each in evaluations:
+        if each.seed in groups.setdefault(each.method, {}):
+            raise ConfigError(
+                f"evaluations hold {each.method!r} with seed {each.seed} twice. Leave one out, or "
+                "give them different methods or seeds."
+            )
+        if not torch.equal(each.labels, evaluations[0].labels):
+            raise ConfigError(
+                f"labels of {each.method!r} (seed {each.seed}) differ from those of "
+                f"{evaluations[0].method!r}. Compare predictions for the same examples."
+            )
+        groups[each.method][each.seed] = each
+    if baseline is not None and baseline not in groups:
+        raise ConfigError(f"baseline={baseline!r} is not among {sorted(groups)}. Name one of them.")
+    return groups
+
+
+def draw(size: int, resamples: int, seed: int) -> Draws:
+    """Indices of examples: in order in the first row, drawn with replacement in the others."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(size, (resamples, size), generator=generator)
+    return torch.cat([torch.arange(size)[None], drawn])
+
+
+def _more_is_better(name: str) -> bool:
+    return name.startswith(("accuracy", "PAvPU")) or name == OUTSIDE
+
+
+def _measured(
+    group: dict[int, Evaluation], draws: Draws, bins: int, seed: int
+) -> dict[str, Float[Tensor, "seed draw"]]:
+    """The values of a method, for the metrics that all of its seeds have."""
+    by_seed = [_values(each, draws, bins, seed) for each in group.values()]
+    names = [name for name in by_seed[0] if all(name in each for each in by_seed)]
+    return {name: torch.stack([each[name] for each in by_seed]) for name in names}
+
+
+def _values(
+    evaluation: Evaluation, draws: Draws, bins: int, seed: int
+) -> dict[str, Float[Tensor, "draw"]]:
+    """Each metric of an evaluation for all draws."""
+    prediction, outside = evaluation.prediction, evaluation.outside
+    if prediction.activation == "identity":
+        return _of_numbers(evaluation, draws)
+    p, y = (x.cpu() for x in examples(prediction, evaluation.labels))
+    each = {name: function(p, y) for name, function in PER_EXAMPLE.items()}
+    if len(prediction.sample_logits) > 1:
+        sampled = sampled_examples(prediction, evaluation.labels)
+        accurate, certain = accurate_and_certain(*sampled, ALPHA)
+        each[f"PAvPU (p<{ALPHA:g})"] = (accurate == certain).cpu().double()
+    found = {name: values[draws].mean(1) for name, values in each.items()}
+    confidence, correct = p.amax(-1), correctness(p, y)
+    found[f"ECE-{bins}"] = torch.stack(
+        [mean_gap(binned_sums(confidence[rows], correct[rows], bins)) for rows in draws]
+    )
+    found["AURC"] = _doubles(aurc(confidence[rows], correct[rows] > 0) for rows in draws)
+    if outside is not None:
+        low, high = prediction.entropy, outside.entropy
+        others = draw(len(high), len(draws) - 1, seed + 1)
+        pairs = zip(draws, others, strict=True)
+        found[OUTSIDE] = _doubles(auroc(low[rows], high[other]) for rows, other in pairs)
+    return found
+
+
+def _of_numbers(evaluation: Evaluation, draws: Draws) -> dict[str, Float[Tensor, "draw"]]:
+    """The metrics of a regression.
+
+    The NLL uses the residual of the prediction. If it is 0, a residual is fitted to the other half
+    of the examples.
+    """
+    values = evaluation.prediction.sample_logits.squeeze(-1).cpu().double()
+    labels = evaluation.labels.cpu().double()
+    errors = (values.mean(0) - labels).abs()
+    residual = evaluation.prediction.residual
+    fitted = mixture_nll(values, labels, residual) if residual else cross_fitted_nll(values, labels)
+    return {
+        "RMSE": errors.square()[draws].mean(1).sqrt(),
+        "MAE": errors[draws].mean(1),
+        "NLL": fitted[draws].mean(1),
+    }
+
+
+def _doubles(values: Iterable[float]) -> Float[Tensor, "value"]:
+    return torch.tensor(list(values), dtype=torch.float64)
+
+
+def _paired(
+    ours: Float[Tensor, "seed draw"],
+    theirs: Float[Tensor, "other draw"],
+    own: list[int],
+    other: list[int],
+) -> Float[Tensor, "shared draw"]:
+    """Differences for each seed that the methods share, or of their means if they share none."""
+    shared = [seed for seed in own if seed in other]
+    if not shared:
+        return ours.mean(0, keepdim=True) - theirs.mean(0, keepdim=True)
+    return ours[[own.index(s) for s in shared]] - theirs[[other.index(s) for s in shared]]
+
+
+def _estimate(drawn: Float[Tensor, "seed draw"], tail: float) -> Estimate:
+    return Estimate(tuple(drawn[:, 0].tolist()), *_interval(drawn[:, 1:].mean(0), tail))
+
+
+def _interval(drawn: Float[Tensor, "draw"], tail: float) -> tuple[float, float]:
+    low, high = drawn.quantile(drawn.new_tensor([tail, 1 - tail])).tolist()
+    return low, high

@@ -1,6 +1,6 @@
-"""Decisions from predictions: when to abstain, and sets of classes that hold the right one.
+"""Decisions from predictions: abstention, and conformal prediction sets.
 
-Both are fitted on development data and come with a guarantee for data of the same distribution.
+Both are fitted to development data and come with a guarantee for data of the same distribution.
 """
 
 import math
@@ -19,14 +19,14 @@ Score = Literal["entropy", "mutual_information", "disagreement", "confidence"]
 
 
 LEVELS = 20
-"""Coverages that `fit_abstention` tries."""
+"""Number of coverages that `fit_abstention` tries."""
 
 
 def uncertainty(prediction: Prediction, score: Score) -> Float[Tensor, "*example"]:
     """The uncertainty of each example, larger for less certain ones.
 
     Args:
-        prediction: What `babn.predict` returned for a classifier.
+        prediction: The prediction of a classifier.
         score: An attribute of the prediction, or `"confidence"` for one minus the largest
             probability.
     """
@@ -45,7 +45,7 @@ class Abstention:
         threshold: The largest uncertainty that is answered; minus infinity to abstain from all.
         score: The uncertainty score.
         coverage: Share of the development examples that are answered.
-        risk: Share of errors among these.
+        risk: Share of errors among the answered examples.
         risk_bound: Upper confidence bound of the risk on new data.
     """
 
@@ -56,7 +56,7 @@ class Abstention:
     risk_bound: float
 
     def answers(self, prediction: Prediction) -> Bool[Tensor, "*example"]:
-        """Which examples to answer; the model abstains from the others."""
+        """Whether to answer each example; the model abstains from the others."""
         return uncertainty(prediction, self.score) <= self.threshold
 
     def evaluate(self, prediction: Prediction, labels: Int[Tensor, "example"]) -> dict[str, float]:
@@ -75,7 +75,7 @@ def fit_abstention(
     score: Score = "entropy",
     confidence: float = 0.95,
 ) -> Abstention:
-    r"""Chooses when to abstain, for a largest risk or for a coverage.
+    r"""Fits an abstention to a largest risk or to a coverage.
 
     With `risk`, the error rate among answered examples is at most `risk` with the given confidence.
     If $n$ development examples are answered, with $e$ errors, the upper bound of the risk is the
@@ -108,10 +108,8 @@ def fit_abstention(
     ends = (values.unique_consecutive(return_counts=True)[1].cumsum(0) - 1).tolist()
     total = len(values)
     found = Abstention(-math.inf, score, 0.0, 0.0, 0.0)
-    shares = [coverage or 1.0]
-    if risk is not None:
-        shares = _tested_shares(total, risk, 1 - confidence)
-    for share in shares:
+    tested = [coverage or 1.0] if risk is None else _tested_shares(total, risk, 1 - confidence)
+    for share in tested:
         index = next(end for end in ends if end + 1 >= share * total - 1e-9)
         count, mistakes = index + 1, int(errors[index])
         bound = risk_bound(mistakes, count, 1 - confidence)
@@ -124,8 +122,8 @@ def fit_abstention(
 def _tested_shares(total: int, risk: float, failure: float) -> list[float]:
     """Coverages in the order of their tests.
 
-    The first is the smallest that would pass with a quarter of the risk: with fewer examples the
-    bound is too wide, and the sequence of tests would end at once.
+    The first is the smallest coverage that would pass at a quarter of the risk. With fewer examples
+    the bound is so wide that the first test would fail and end the sequence.
     """
     shares = [i / LEVELS for i in range(1, LEVELS + 1)]
     for index, share in enumerate(shares):
@@ -172,11 +170,11 @@ def risk_bound(errors: int, count: int, failure: float) -> float:
 
 @dataclass(frozen=True)
 class ConformalSets:
-    """Sets of classes that hold the right one with a given probability.
+    """Sets of classes that contain the right one with a given probability.
 
     Attributes:
         method: How classes are scored.
-        coverage: The probability that is guaranteed.
+        coverage: The guaranteed probability.
         threshold: Largest score of a class in a set.
     """
 
@@ -189,7 +187,7 @@ class ConformalSets:
         check_choices(self)
 
     def sets(self, prediction: Prediction) -> Bool[Tensor, "example label"]:
-        """Which classes are in the set of each example; the most probable one always is."""
+        """Whether each class is in the set of each example; the most probable one always is."""
         chosen = conformal_scores(prediction.probs, self.method) <= self.threshold
         top = torch.nn.functional.one_hot(prediction.probs.argmax(-1), prediction.probs.shape[-1])
         return chosen | top.bool()
@@ -212,13 +210,13 @@ def fit_conformal(
     r"""Fits prediction sets to development data by split conformal prediction.
 
     The threshold is the $\lceil (n + 1)\,c \rceil$-th smallest score of the right classes of $n$
-    examples, so that sets of new examples from the same distribution hold the right class with
+    examples, so that sets of new examples from the same distribution contain the right class with
     probability at least $c$, whatever the model (Angelopoulos and Bates 2021,
     <https://arxiv.org/abs/2107.07511>).
 
     Args:
-        prediction: Predictions for development data that the model was not trained on; not those
-            that its noise level or temperature was fitted to, where there are others.
+        prediction: Predictions for development data that the model was not trained on; if possible
+            not the data that its noise level or temperature was fitted to.
         labels: The right classes.
         coverage: The probability $c$.
         method: `"split"` scores a class by one minus its probability, which gives the smallest

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages, written from elements whose text and attributes are escaped."""
+"""Self-contained HTML pages, made of elements that escape their text and attributes."""
 
 from html import escape
 from importlib.resources import files

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from babn.errors import ConfigError
 from babn.prediction.attention_maps import AttentionMap, attention_maps
-from babn.prediction.temperature import get_noise_level
+from babn.prediction.stored_settings import get_noise_level
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,17 @@ class MapContent:
 def map_content(model: nn.Module, batch: Any, *, without: Sequence[int] = ()) -> list[MapContent]:
     """Measures how much the uncertainty maps of a converted model depend on its input.
 
-    Maps that depend on the model's parameters alone are explained by head and key position and are
-    alike for all texts: `by_position` and `between_texts` are then near 1. Compare them with the
-    values of the attention weights for the same texts.
+    If the maps depend on the model's parameters alone, head and key position explain them and they
+    are alike for all texts: `by_position` and `between_texts` are near 1. Compare the two with the
+    same measures of the attention weights.
 
     Calls whose weights cannot vary, such as those with a single key, are left out.
 
     Args:
         model: A converted model with a noise level above 0.
         batch: Two or more inputs of the same length, without padding, as `predict` takes them.
-        without: Key positions to leave out, such as `(0, -1)` for special tokens. These are the
-            same in all texts, and position explains much where they get most of the attention.
+        without: Key positions to leave out, such as `(0, -1)` for special tokens. They are the same
+            in all texts, so position explains much if they get most of the attention.
     """
     maps = attention_maps(model, batch)
     found = [content for one in maps if (content := _content(one, without)) is not None]
@@ -89,7 +89,7 @@ def _content(one: AttentionMap, without: Sequence[int]) -> MapContent | None:
 def explained_by_position(
     x: Float[Tensor, "text head query key"], seen: Bool[Tensor, "head query key"]
 ) -> float:
-    """Share of the variance over all pairs of all texts that lies between heads and keys."""
+    """Share of the variance of the maps that lies between heads and key positions."""
     count = (seen.sum(1) * len(x)).double()
     mean = (x * seen).sum(dim=(0, 2)) / count.clamp(min=1)
     total = (x * seen).sum() / count.sum()

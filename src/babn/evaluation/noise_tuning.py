@@ -14,8 +14,8 @@ from babn.elbo import IGNORED
 from babn.errors import ConfigError, SamplesError
 from babn.evaluation.temperature_scaling import bounded_temperature
 from babn.metrics.scores import accuracy, nll
-from babn.prediction import temperature as stored
-from babn.prediction.batches import are_texts, check_tokenizer, device_of, is_single, text_batches
+from babn.prediction import stored_settings as stored
+from babn.prediction.batches import are_texts, device_of, is_single, text_batches
 from babn.prediction.predict import find_logits, predict
 from babn.prediction.regression import fit_residual, mixture_nll
 from babn.prediction.result import Prediction, check_classes
@@ -41,7 +41,7 @@ class Trial:
         temperature: The temperature at this level.
         nll: Mean negative log likelihood of the sampled prediction.
         accuracy: Share of correct predictions; `None` for language models and regression.
-        residual: For regression, the standard deviation of what the samples do not explain.
+        residual: For regression, the residual standard deviation.
     """
 
     level: float
@@ -100,8 +100,8 @@ def tune_noise(
     """Fits the model's noise level and temperature to development data, without gradients.
 
     Chooses the level and temperature with the lowest negative log likelihood of the sampled
-    prediction, among the levels whose accuracy drops by no more than allowed. Level 0 is among
-    them, so the development NLL is never worse than that of the deterministic model with
+    prediction, among the levels whose accuracy does not drop by more than allowed. Level 0 is one
+    of them, so the development NLL is never worse than with the deterministic model and
     temperature scaling. All levels use the same random numbers.
 
     Args:
@@ -109,16 +109,17 @@ def tune_noise(
             changed, and saved with it.
         data: A batch, an iterable of batches or a list of texts, as for `predict`. Language models
             are fitted to the tokens of their texts.
-        labels: The correct classes, for texts or one batch that does not hold them as `labels`; or
-            the numbers of a regression, as floats, for which the level is fitted together with the
-            standard deviation of what the samples do not explain (`babn.get_residual`).
+        labels: The correct classes, for texts or for one batch without `labels`; or the values of a
+            regression, as floats. For a regression the residual standard deviation
+            (`babn.get_residual`) is fitted with the level.
         samples: Number of attention samples.
         seed: Seed of the samples.
         tokenizer: The model's tokenizer, for texts.
         batch_size: Texts in one batch.
-        temperature: Whether to fit a temperature with the level. Without, and for language models,
-            the model's temperature stays. If every prediction is correct, it is at least 1.
-        max_accuracy_drop: Largest drop in accuracy against no noise, as a share of all examples.
+        temperature: Whether to fit a temperature for each level; the model's temperature stays
+            otherwise, and for language models. If every prediction is correct, it is at least 1.
+        max_accuracy_drop: Largest drop in accuracy from that without noise, as a share of all
+            examples.
         max_nll_rise: If given, chooses the largest level whose NLL exceeds that without noise by at
             most this share (0.003 in training-free Bayesianization, arXiv:2412.05723).
         memory: Gigabytes that attention may take in one forward pass, as for `predict`.
@@ -128,13 +129,9 @@ def tune_noise(
     check_at_least("max_accuracy_drop", max_accuracy_drop, 0.0)
     if max_nll_rise is not None:
         check_at_least("max_nll_rise", max_nll_rise, 0.0)
-    settings = {"seed": seed, "memory": memory}
-    if are_texts(data):
-        check_tokenizer(tokenizer)
-        batches = _text_batches(model, tokenizer, data, labels, batch_size)
-    else:
-        batches = _batches(data, None if labels is None else torch.as_tensor(labels))
+    batches = _labelled_batches(model, data, labels, tokenizer, batch_size)
     shown = bar("noise levels", len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
+    settings = {"seed": seed, "memory": memory}
     limits = max_accuracy_drop, max_nll_rise
     search = _Search(model, batches, samples, settings, temperature, *limits, shown)
     level, scaling = stored.get_noise_level(model), stored.get_temperature(model)
@@ -150,12 +147,16 @@ def tune_noise(
     return NoiseTuning(level, tuple(search.tried[at] for at in sorted(search.tried)))
 
 
+Labelled = tuple[Any, Real[Tensor, "row *token"]]
+"""Inputs of a model and their labels."""
+
+
 @dataclass
 class _Search:
     """Tries levels and keeps their results."""
 
     model: nn.Module
-    batches: list["_Batch"]
+    batches: list[Labelled]
     samples: int
     settings: dict[str, Any]
     fits_temperature: bool
@@ -186,12 +187,12 @@ class _Search:
 
     def _is_admitted(self, trial: Trial) -> bool:
         """Whether accuracy and, if it is limited, NLL are close enough to those without noise."""
-        without = self.tried[0.0]
-        accurate = True
-        if trial.accuracy is not None and without.accuracy is not None:
-            accurate = trial.accuracy >= without.accuracy - self.max_accuracy_drop - 1e-9
-        rise = self.max_nll_rise
-        return accurate and (rise is None or trial.nll <= without.nll * (1 + rise))
+        without, rise = self.tried[0.0], self.max_nll_rise
+        if rise is not None and trial.nll > without.nll * (1 + rise):
+            return False
+        if trial.accuracy is None or without.accuracy is None:
+            return True
+        return trial.accuracy >= without.accuracy - self.max_accuracy_drop - 1e-9
 
     def _beyond(self, best: Trial) -> float | None:
         """The next level outside the range, if the best one is at its end."""
@@ -204,20 +205,18 @@ class _Search:
         """Computes the result of a level, once."""
         if level in self.tried:
             return
+        labels = self.batches[0][1]
         stored.set_noise_level(self.model, level)
-        if self.fits_temperature and self.batches[0].labels.ndim == 1:
+        if self.fits_temperature and labels.ndim == 1:
             stored.set_temperature(self.model, 1.0)
+        if labels.is_floating_point():
+            result = self._of_numbers
+        else:
+            result = self._of_tokens if labels.ndim > 1 else self._of_classes
         with warnings.catch_warnings():  # low levels are among those that are tried
             warnings.filterwarnings("ignore", "All samples give nearly the same prediction")
-            self.tried[level] = self._rated(level)
+            self.tried[level] = result(level)
         self.bar.update()
-
-    def _rated(self, level: float) -> Trial:
-        """The result of a level, by the kind of the labels: numbers, tokens or classes."""
-        labels = self.batches[0].labels
-        if labels.is_floating_point():
-            return self._of_numbers(level)
-        return self._of_tokens(level) if labels.ndim > 1 else self._of_classes(level)
 
     def _predict(self, inputs: Any, output: Callable[[Any], Tensor] | None = None) -> Prediction:
         samples = self.samples if stored.get_noise_level(self.model) else 1
@@ -225,18 +224,23 @@ class _Search:
 
     def _of_numbers(self, level: float) -> Trial:
         """The result of a regression."""
-        found = [self._predict(batch.inputs) for batch in self.batches]
-        values = torch.cat([_one_number(each) for each in found], dim=1)
-        labels = torch.cat([batch.labels.flatten().cpu() for batch in self.batches])
+        logits = Prediction.cat([self._predict(x).to("cpu") for x, _ in self.batches]).sample_logits
+        if logits.ndim != 3 or logits.shape[-1] != 1:
+            raise ConfigError(
+                f"labels are floats, and the model's output has shape {tuple(logits.shape[1:])}. "
+                "Give classes as integers, or a model with one output."
+            )
+        values = logits.squeeze(-1)
+        labels = torch.cat([y.flatten().cpu() for _, y in self.batches])
         residual = fit_residual(values, labels)
         loss = float(mixture_nll(values, labels, residual).mean())
         return Trial(level, stored.get_temperature(self.model), loss, None, residual)
 
     def _of_classes(self, level: float) -> Trial:
         """The result of a classifier."""
-        found = Prediction.cat([self._predict(batch.inputs).to("cpu") for batch in self.batches])
+        found = Prediction.cat([self._predict(x).to("cpu") for x, _ in self.batches])
         check_classes(found, "noise is tuned by the likelihood of classes or tokens")
-        labels = torch.cat([batch.labels.cpu() for batch in self.batches])
+        labels = torch.cat([y.cpu() for _, y in self.batches])
         temperature = stored.get_temperature(self.model)
         if self.fits_temperature:
             temperature = bounded_temperature(found, labels)
@@ -245,15 +249,18 @@ class _Search:
 
     def _of_tokens(self, level: float) -> Trial:
         """The result of a language model, without accuracy."""
-        log_probs = torch.cat([self._log_probs(batch) for batch in self.batches])
+        log_probs = torch.cat([self._log_probs(*batch) for batch in self.batches])
         if not len(log_probs):
             raise ConfigError("data has no labels that count. Give labelled batches.")
         return Trial(level, stored.get_temperature(self.model), -float(log_probs.mean()), None)
 
-    def _log_probs(self, batch: "_Batch") -> Float[Tensor, "token"]:
+    def _log_probs(self, inputs: Any, labels: Tensor) -> Float[Tensor, "token"]:
         """Log probability of each token of a language model."""
-        ahead = _predicts_next(self.model)
-        labels = batch.labels[:, 1:] if ahead else batch.labels
+        generates = getattr(self.model, "can_generate", lambda: False)()
+        config = getattr(self.model, "config", None)
+        # The outputs of a decoder at a token predict the token after it.
+        ahead = generates and not getattr(config, "is_encoder_decoder", False)
+        labels = labels[:, 1:] if ahead else labels
         temperature = stored.get_temperature(self.model)
 
         def log_probs(output: Any) -> Tensor:
@@ -263,39 +270,31 @@ class _Search:
             index = index.repeat(len(logits) // len(index), 1)
             return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)) * temperature
 
-        found = self._predict(batch.inputs, log_probs).sample_logits
+        found = self._predict(inputs, log_probs).sample_logits
         mean = found.squeeze(-1).double().logsumexp(0).cpu() - math.log(len(found))
         return mean[labels.cpu() != IGNORED]
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Inputs of a model and their labels."""
-
-    inputs: Any
-    labels: Real[Tensor, "row *token"]
-
-
-def _text_batches(
-    model: nn.Module, tokenizer: Any, texts: Any, labels: Any, size: int
-) -> list[_Batch]:
-    """Texts in batches, with their labels; without labels those of a language model."""
-    encoded, order = text_batches(tokenizer, texts, size, device_of(model))
-    if labels is None:
-        return _batches(encoded, None)
-    if len(labels) != len(texts):
-        raise ConfigError(f"labels has {len(labels)} entries for {len(texts)} texts. Give as many.")
-    given = torch.as_tensor(labels)[order.argsort()]
-    return [_Batch(*pair) for pair in zip(encoded, given.split(size), strict=True)]
-
-
-def _batches(data: Any, labels: Tensor | None) -> list[_Batch]:
-    if labels is not None:
-        return [_Batch(data, labels)]
+def _labelled_batches(
+    model: nn.Module, data: Any, labels: Any, tokenizer: Any, batch_size: int
+) -> list[Labelled]:
+    """The batches in the data with their labels, which are those given or in the batches."""
+    given = None if labels is None else torch.as_tensor(labels)
+    if are_texts(data):
+        encoded, order = text_batches(tokenizer, data, batch_size, device_of(model))
+        if given is not None:
+            if len(given) != len(data):
+                raise ConfigError(
+                    f"labels has {len(given)} entries for {len(data)} texts. Give as many."
+                )
+            return list(zip(encoded, given[order.argsort()].split(batch_size), strict=True))
+        data = encoded
+    if given is not None:
+        return [(data, given)]
     batches = [data] if is_single(data) else list(data)
     if not batches:
         raise ConfigError("data=[] has no batches. Give labelled development data.")
-    return [_Batch(batch, _labels_in(batch)) for batch in batches]
+    return [(batch, _labels_in(batch)) for batch in batches]
 
 
 def _labels_in(batch: Any) -> Tensor:
@@ -310,21 +309,3 @@ def _labels_in(batch: Any) -> Tensor:
     raise ConfigError(
         'data has a batch without "labels". Give dictionaries with labels, or one batch and labels.'
     )
-
-
-def _one_number(prediction: Prediction) -> Float[Tensor, "sample example"]:
-    """Samples of the one number that a regression predicts for each example."""
-    found = prediction.sample_logits
-    if found.ndim != 3 or found.shape[-1] != 1:
-        raise ConfigError(
-            f"labels are floats, and the model's output has shape {tuple(found.shape[1:])}. Give "
-            "classes as integers, or a model with one output."
-        )
-    return found.squeeze(-1).cpu()
-
-
-def _predicts_next(model: nn.Module) -> bool:
-    """Whether the outputs at a token predict the token after it."""
-    config = getattr(model, "config", None)
-    generates = getattr(model, "can_generate", lambda: False)()
-    return bool(generates) and not getattr(config, "is_encoder_decoder", False)

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from babn.errors import ConfigError, FormatError
 from babn.prediction.batches import device_of
-from babn.prediction.features import all_features
+from babn.prediction.features import features, find_head, find_layers
 from babn.tensor_files import read_tensors, write_tensors
 
 ROWS = 1024
-"""Inputs whose similarities to all training examples are computed at a time."""
+"""Number of inputs whose similarities to all training examples are computed at a time."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class NoveltyDetector:
 
     @staticmethod
     def load(path: Path | str) -> "NoveltyDetector":
-        """Reads what `save` wrote."""
+        """Reads a file that `save` wrote."""
         tensors, _ = read_tensors(Path(path))
         if "distances" not in tensors or len(tensors) < 2:
             raise FormatError(f"{path} holds no detector. Pass a file that `save` wrote.")
@@ -129,7 +129,15 @@ def fit_novelty(
 def _features(
     model: nn.Module, data: Any, tokenizer: Any, batch_size: int, progress: bool
 ) -> list[Tensor]:
-    found = all_features(model, data, tokenizer=tokenizer, batch_size=batch_size, progress=progress)
+    found = features(
+        model,
+        data,
+        find_head(model)[1],
+        find_layers(model),
+        tokenizer=tokenizer,
+        batch_size=batch_size,
+        progress=progress,
+    )
     if found[-1].ndim != 2:
         raise ConfigError(
             f"The last linear layer of {type(model).__name__} receives features of shape "

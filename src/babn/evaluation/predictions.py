@@ -1,4 +1,4 @@
-"""Predictions on a test set, stored so that every metric can be computed without the model."""
+"""Predictions on a test set, saved so that every metric can be computed without the model."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,9 @@ class Evaluation:
         method: Name of the method, such as the attention method and the kind of prediction.
         prediction: The predictions.
         labels: The targets: classes, or the values of a regression.
-        seed: The training seed, by which methods are paired.
+        seed: The training seed; comparisons pair methods by it.
         outside: Predictions for out-of-distribution examples.
-        details: Anything that tables or reports should mention: task, settings, versions.
-        attention: `babn.attention_uncertainty` of the examples.
-        outside_attention: The same of the out-of-distribution examples.
+        details: Anything that reports should mention, such as task, settings and versions.
     """
 
     method: str
@@ -40,8 +38,6 @@ class Evaluation:
     seed: int = 0
     outside: Prediction | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    attention: Float[Tensor, "example"] | None = None
-    outside_attention: Float[Tensor, "outside"] | None = None
 
     def __post_init__(self) -> None:
         """Validates that there is one label for each prediction."""
@@ -65,14 +61,10 @@ class Evaluation:
         if (folder / DESCRIPTION).exists() and not overwrite:
             raise FormatError(f"{folder} holds an evaluation. Pass overwrite=True to replace it.")
         make_folder(folder)
-        tensors = {
-            "sample_logits": self.prediction.sample_logits,
-            "labels": self.labels,
-            "outside": None if self.outside is None else self.outside.sample_logits,
-            "attention": self.attention,
-            "outside_attention": self.outside_attention,
-        }
-        write_tensors(folder / TENSORS, {n: x for n, x in tensors.items() if x is not None})
+        tensors = {"sample_logits": self.prediction.sample_logits, "labels": self.labels}
+        if self.outside is not None:
+            tensors["outside"] = self.outside.sample_logits
+        write_tensors(folder / TENSORS, tensors)
         description = {
             "format": FORMAT,
             "method": self.method,
@@ -86,7 +78,7 @@ class Evaluation:
 
     @classmethod
     def load(cls, folder: str | Path) -> "Evaluation":
-        """Reads what `save` wrote."""
+        """Reads a folder that `save` wrote."""
         folder = Path(folder)
         try:
             found = read_object(folder / DESCRIPTION, "Save it again.")
@@ -98,20 +90,13 @@ class Evaluation:
             tensors, _ = read_tensors(folder / TENSORS, "Save it again.")
             activation = found["activation"]
             residual = float(found.get("residual", 0.0))
-            outside = tensors.get("outside")
-            return cls(
-                found["method"],
-                Prediction(tensors["sample_logits"], activation, residual),
-                tensors["labels"],
-                found["seed"],
-                None if outside is None else Prediction(outside, activation),
-                found["details"],
-                tensors.get("attention"),
-                tensors.get("outside_attention"),
-            )
+            prediction = Prediction(tensors["sample_logits"], activation, residual)
+            outside = Prediction(tensors["outside"], activation) if "outside" in tensors else None
+            about = found["method"], prediction, tensors["labels"], found["seed"]
+            return cls(*about, outside, found["details"])
+        except (FormatError, ConfigError):
+            raise
         except (KeyError, AttributeError, TypeError, ValueError) as error:
-            if isinstance(error, FormatError | ConfigError):
-                raise
             raise FormatError(f"{folder} is damaged: {error!r}. Save it again.") from error
 
 

@@ -20,7 +20,7 @@ class Table:
     Attributes:
         columns: The column headings.
         rows: Cells of each row, as many as there are columns; a cell may have several lines.
-        caption: What the table shows.
+        caption: Description of the table.
         best: Positions (row, column) of the best cell of each column.
     """
 

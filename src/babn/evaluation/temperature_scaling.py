@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from babn.errors import ConfigError
 from babn.prediction.result import Prediction
-from babn.prediction.temperature import get_temperature, set_temperature
+from babn.prediction.stored_settings import get_temperature, set_temperature
 
 Model = TypeVar("Model", bound=nn.Module)
 
 UNIT = 2.0**-10
-"""The search grid: log temperatures are multiples of this."""
+"""Spacing of the search grid of log temperatures."""
 
 HIGHEST = 4096
 """Largest absolute log temperature in units: temperatures are between exp(-4) and exp(4)."""
@@ -39,7 +39,7 @@ def calibrate(
 
     Args:
         model: A converted model; its temperature is changed, and saved with it.
-        prediction: What `predict` returned, or logits at the posterior mean.
+        prediction: The result of `predict`, or logits at the posterior mean.
         labels: The correct classes.
     """
     # Predictions have been divided by the current temperature; logits have not.
@@ -71,7 +71,7 @@ def fit_temperature(
 
 
 def bounded_temperature(prediction: Prediction, labels: Int[Tensor, "example"]) -> float:
-    """The fitted temperature; at least 1 if all is correct, where the likelihood has no maximum."""
+    """The fitted temperature; at least 1 if all are correct, where the NLL has no minimum."""
     temperature = fit_temperature(prediction, labels)
     correct = bool((prediction.probs.argmax(-1) == labels).all())
     return max(temperature, 1.0) if correct else temperature

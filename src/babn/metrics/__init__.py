@@ -1,7 +1,7 @@
 """Measures of calibration and uncertainty, from probabilities or from samples."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from babn.metrics.calibration_error import (
     Reliability,
@@ -12,20 +12,19 @@ from babn.metrics.calibration_error import (
     reliability,
     top_label_ece,
 )
-from babn.metrics.detection import auroc, average_precision, fpr95
 from babn.metrics.pavpu_counts import Pavpu, pavpu
-from babn.metrics.registry import METRICS, Metric, evaluate, metrics_for
-from babn.metrics.scores import accuracy, brier, confidence_and_correct, nll
-from babn.metrics.selective import (
+from babn.metrics.ranking import (
     RiskCoverage,
     aurc,
+    auroc,
+    average_precision,
     e_aurc,
+    fpr95,
     risk_coverage,
     selective_accuracy,
 )
-
-if TYPE_CHECKING:
-    from babn.metrics import streaming as streaming
+from babn.metrics.registry import METRICS, Metric, evaluate, metrics_for
+from babn.metrics.scores import accuracy, brier, confidence_and_correct, nll
 
 __all__ = [
     "METRICS",
@@ -57,12 +56,12 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """All public names, the package of torchmetrics included."""
+    """All public names, including the module that needs torchmetrics."""
     return sorted({*__all__, "streaming", *(name for name in globals() if name.startswith("__"))})
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what needs torchmetrics on first access."""
+    """Imports the module that needs torchmetrics on first access."""
     if name == "streaming":
         return import_module("babn.metrics.streaming")
     raise AttributeError(f"module 'babn.metrics' has no attribute {name!r}")

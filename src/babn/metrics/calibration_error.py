@@ -9,11 +9,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from babn.metrics.inputs import Labels, Probs, check_whole, examples
+from babn.errors import MetricInputError
+from babn.metrics.inputs import Labels, Probs, examples
 from babn.metrics.scores import correctness, sorted_by_confidence
+from babn.validation import check_count
 
 Sums = Float[Tensor, "*cell 3"]
-"""Number of examples, sum of their confidences and number of correct ones, for each bin."""
+"""For each bin: number of examples, sum of their confidences, number of correct ones."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,8 @@ class Reliability:
     Attributes:
         edges: Bin edges from 0 to 1; a confidence on an edge belongs to the lower bin.
         count: Number of examples in each bin.
-        confidence: Mean probability of the most probable class; zero in an empty bin.
-        accuracy: Share of correct predictions; zero in an empty bin.
+        confidence: Mean probability of the most probable class; 0 in an empty bin.
+        accuracy: Share of correct predictions; 0 in an empty bin.
     """
 
     edges: Float[Tensor, "edge"]
@@ -41,7 +43,7 @@ class Reliability:
 def reliability(probs: Probs, labels: Labels, bins: int = 10) -> Reliability:
     """Confidence and accuracy in equal-width bins, as a reliability diagram shows them."""
     p, y = examples(probs, labels)
-    count, confidence, correct = confidence_sums(p, y, check_whole(bins, "bins")).unbind(-1)
+    count, confidence, correct = confidence_sums(p, y, bins).unbind(-1)
     filled = count.clamp(min=1)
     return Reliability(bin_edges(bins, p.device), count, confidence / filled, correct / filled)
 
@@ -51,28 +53,23 @@ def ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
 
     $$\sum_b \frac{n_b}{n} |\mathrm{acc}_b - \mathrm{conf}_b|$$
     """
-    sums = confidence_sums(*examples(probs, labels), check_whole(bins, "bins"))
-    return mean_gap(sums).item()
+    return mean_gap(confidence_sums(*examples(probs, labels), bins)).item()
 
 
 def mce(probs: Probs, labels: Labels, bins: int = 10) -> float:
     r"""Maximum calibration error, $\max_b |\mathrm{acc}_b - \mathrm{conf}_b|$ over filled bins."""
-    sums = confidence_sums(*examples(probs, labels), check_whole(bins, "bins"))
-    return largest_gap(sums).item()
+    return largest_gap(confidence_sums(*examples(probs, labels), bins)).item()
 
 
 def adaptive_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
     """Expected calibration error over bins that hold equally many examples.
 
     The k-th most confident of n examples, counted from 0, is in bin floor(k bins / n). Examples
-    with the same confidence share their mean accuracy, so their order does not matter where a bin
-    ends between them (Nguyen and O'Connor 2015, <https://arxiv.org/abs/1508.05154>, for the
-    confidence in the most probable class).
+    with equal confidence count with their mean accuracy, so that their order does not matter. From
+    Nguyen and O'Connor (2015, <https://arxiv.org/abs/1508.05154>), applied to the confidence.
     """
     p, y = examples(probs, labels)
-    return mean_gap(
-        equal_mass_sums(p.amax(-1), correctness(p, y), check_whole(bins, "bins"))
-    ).item()
+    return mean_gap(equal_mass_sums(p.amax(-1), correctness(p, y), bins)).item()
 
 
 def classwise_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
@@ -84,8 +81,7 @@ def classwise_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
     of that class is in bin $b$ (Kull et al. 2019, <https://arxiv.org/abs/1910.12656>; Nixon et al.
     2019, <https://arxiv.org/abs/1904.01685>).
     """
-    sums = class_sums(*examples(probs, labels), check_whole(bins, "bins"))
-    return mean_gap(sums).item()
+    return mean_gap(class_sums(*examples(probs, labels), bins)).item()
 
 
 def top_label_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
@@ -96,8 +92,7 @@ def top_label_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
     over the examples whose most probable class is $c$ (Gupta and Ramdas 2022,
     <https://arxiv.org/abs/2107.08353>). Never below `ece`.
     """
-    sums = top_label_sums(*examples(probs, labels), check_whole(bins, "bins"))
-    return mean_gap(sums).item()
+    return mean_gap(top_label_sums(*examples(probs, labels), bins)).item()
 
 
 def confidence_sums(
@@ -129,7 +124,7 @@ def top_label_sums(
 ) -> Float[Tensor, "label bin 3"]:
     """Sums over equal-width bins of the confidence, separately for each predicted class."""
     confidence, predicted = p.max(-1)
-    cell = predicted * bins + bin_index(confidence, bins)
+    cell = bin_index(confidence, bins) + predicted * bins
     sums = cell_sums(cell, confidence, correctness(p, y), p.shape[-1] * bins)
     return sums.unflatten(0, (-1, bins))
 
@@ -138,6 +133,7 @@ def equal_mass_sums(
     confidence: Float[Tensor, "example"], correct: Float[Tensor, "example"], bins: int
 ) -> Float[Tensor, "bin 3"]:
     """Sums over bins of equally many examples, the most confident first."""
+    check_count("bins", bins, MetricInputError)
     confidence, correct = sorted_by_confidence(confidence, correct)
     cell = torch.arange(len(correct), device=correct.device) * bins // len(correct)
     return cell_sums(cell, confidence, correct, bins)
@@ -156,11 +152,12 @@ def cell_sums(
 
 def bin_edges(bins: int, device: torch.device | str) -> Float[Tensor, "edge"]:
     """Edges of equal-width bins, from 0 to 1."""
+    check_count("bins", bins, MetricInputError)
     return torch.arange(bins + 1, dtype=torch.float64, device=device) / bins
 
 
 def bin_index(confidence: Float[Tensor, "example"], bins: int) -> Int[Tensor, "example"]:
-    """Index of the equal-width bin of each confidence; one on an edge is in the lower bin."""
+    """Index of the equal-width bin of each confidence; an edge belongs to the lower bin."""
     return torch.bucketize(confidence.contiguous(), bin_edges(bins, confidence.device)[1:-1])
 
 

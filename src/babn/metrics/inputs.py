@@ -1,4 +1,4 @@
-"""Validates probabilities, labels and settings, and flattens them to one row per example."""
+"""Validates probabilities, labels and scores, and flattens them to one row per example."""
 
 from typing import Any, Literal, NoReturn, TypeAlias
 
@@ -8,15 +8,13 @@ from torch import Tensor
 
 from babn.errors import MetricInputError
 from babn.prediction.result import Prediction
-from babn.validation import check_count
-from babn.validation import check_share as validate_share
 
 Probs: TypeAlias = Prediction | Float[Tensor, "*batch label"]
 SampleProbs: TypeAlias = Prediction | Float[Tensor, "sample *batch label"]
 Labels: TypeAlias = Integer[Tensor, "*batch"]
 
 TOLERANCE = 1e-3
-"""Largest allowed distance of a sum of probabilities from 1; larger for coarser dtypes."""
+"""Largest allowed deviation of a sum of probabilities from 1; larger for coarser dtypes."""
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
@@ -46,31 +44,24 @@ def distributions(
     source: Prediction | Tensor, name: Literal["probs", "sample_probs"]
 ) -> Float[Tensor, "*shape label"]:
     """Validated probabilities in float64: a tensor, or the attribute `name` of a prediction."""
-    values = _of_prediction(source, name) if isinstance(source, Prediction) else source
-    p = numbers(values, name)
-    _check_probabilities(p, name, max(TOLERANCE, torch.finfo(values.dtype).eps))
-    return p
-
-
-def _of_prediction(prediction: Prediction, name: Literal["probs", "sample_probs"]) -> Tensor:
-    if prediction.activation != "softmax":
+    if isinstance(source, Prediction) and source.activation != "softmax":
         fail(
-            f"{name} comes from a prediction with activation={prediction.activation!r}",
+            f"{name} comes from a prediction with activation={source.activation!r}",
             "Give one of a classifier whose classes exclude each other.",
         )
-    return prediction.probs if name == "probs" else prediction.sample_probs
-
-
-def _check_probabilities(p: Tensor, name: str, tolerance: float) -> None:
-    sums = p.sum(-1) if p.ndim else p
-    worst = sums.flatten()[(sums - 1).abs().argmax()].item()
+    values = getattr(source, name) if isinstance(source, Prediction) else source
+    p = numbers(values, name)
     if p.min() < 0:
         fail(f"{name} holds {p.min().item():.6g}", "Give probabilities, for example a softmax.")
+    sums = p.sum(-1) if p.ndim else p
+    worst = sums.flatten()[(sums - 1).abs().argmax()].item()
+    tolerance = max(TOLERANCE, torch.finfo(values.dtype).eps)
     if p.ndim == 0 or not abs(worst - 1) <= tolerance:
         fail(
             f"{name} adds up to {worst:.6g} over the classes of an example",
             "Give probabilities that add up to 1 over the last axis, for example a softmax.",
         )
+    return p
 
 
 def classes(
@@ -99,7 +90,7 @@ def scores_and_flags(
     flags: Bool[Tensor, "*batch"],
     names: tuple[str, str] = ("confidence", "correct"),
 ) -> tuple[Float[Tensor, "example"], Float[Tensor, "example"]]:
-    """Flat scores in float64, and the flags that belong to them as 0 and 1."""
+    """Flat scores in float64, and their flags as 0 and 1."""
     values = numbers(scores, names[0])
     if not isinstance(flags, Tensor) or flags.dtype != torch.bool:
         fail(f"{names[1]} is {described(flags)}", "Give a tensor of booleans.")
@@ -120,18 +111,6 @@ def numbers(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*shape
     if values.isnan().any():
         fail(f"{name} holds nan", "Find out where it comes from; no metric can be computed.")
     return values.detach().double()
-
-
-def check_whole(value: int, name: str) -> int:
-    """The value, if it is a positive integer."""
-    check_count(name, value, MetricInputError)
-    return int(value)
-
-
-def check_share(value: float, name: str, whole: bool) -> float:
-    """The value, if it is above 0 and below 1, or up to 1 if `whole`."""
-    validate_share(name, value, up_to_one=whole, error=MetricInputError)
-    return float(value)
 
 
 def described(value: Any) -> str:

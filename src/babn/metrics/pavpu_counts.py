@@ -1,4 +1,4 @@
-"""PAvPU: whether a model is certain where it is right and uncertain where it is wrong."""
+"""PAvPU: is the model certain where it is right, and uncertain where it is wrong?"""
 
 from dataclasses import dataclass
 
@@ -6,10 +6,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from babn.metrics.inputs import Labels, SampleProbs, check_share, sampled_examples
+from babn.errors import MetricInputError
+from babn.metrics.inputs import Labels, SampleProbs, sampled_examples
 from babn.metrics.scores import correctness
-from babn.prediction.result import two_most_probable
-from babn.prediction.welch import welch_p_value
+from babn.prediction.result import of_top_two
+from babn.prediction.t_tests import welch_p_value
+from babn.validation import check_share
 
 
 @dataclass(frozen=True)
@@ -18,9 +20,9 @@ class Pavpu:
 
     Attributes:
         accurate_certain: Correct predictions that the model is certain of.
-        accurate_uncertain: Correct predictions that it is not certain of.
-        inaccurate_certain: Wrong predictions that it is certain of.
-        inaccurate_uncertain: Wrong predictions that it is not certain of.
+        accurate_uncertain: Correct predictions that the model is uncertain of.
+        inaccurate_certain: Wrong predictions that the model is certain of.
+        inaccurate_uncertain: Wrong predictions that the model is uncertain of.
     """
 
     accurate_certain: int
@@ -62,7 +64,7 @@ def pavpu(sample_probs: SampleProbs, labels: Labels, alpha: float = 0.05) -> Pav
         labels: The correct classes.
         alpha: Significance level of the test.
     """
-    check_share(alpha, "alpha", whole=False)
+    check_share("alpha", alpha, error=MetricInputError)
     return Pavpu(*pavpu_counts(*sampled_examples(sample_probs, labels), alpha).tolist())
 
 
@@ -79,8 +81,7 @@ def accurate_and_certain(
 ) -> tuple[Bool[Tensor, "example"], Bool[Tensor, "example"]]:
     """Whether each prediction is correct, and whether the model is certain of it."""
     mean = p.mean(0)
-    top_two = two_most_probable(mean).expand(len(p), -1, -1)
-    certain = welch_p_value(*p.gather(-1, top_two).unbind(-1)) < alpha
+    certain = welch_p_value(*of_top_two(p, mean)) < alpha
     return correctness(mean, y).bool(), certain
 
 

@@ -1,15 +1,27 @@
-"""Registry of the metrics by name; names include the settings, such as `ECE-10`."""
+"""The metrics by name; names include the settings, such as `ECE-10`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import SupportsFloat
 
-from babn.metrics import calibration_error
-from babn.metrics.inputs import Labels, Probs, check_share, check_whole
+from babn.errors import MetricInputError
+from babn.metrics.calibration_error import adaptive_ece, classwise_ece, ece, mce, top_label_ece
+from babn.metrics.inputs import Labels, Probs
 from babn.metrics.pavpu_counts import pavpu
+from babn.metrics.ranking import aurc, e_aurc
 from babn.metrics.scores import accuracy, brier, confidence_and_correct, nll
-from babn.metrics.selective import aurc, e_aurc
 from babn.prediction.result import Prediction
+from babn.validation import check_count, check_share
+
+CALIBRATION_ERRORS = {
+    "ECE": ece,
+    "MCE": mce,
+    "adaptive ECE": adaptive_ece,
+    "classwise ECE": classwise_ece,
+    "top-label ECE": top_label_ece,
+}
+"""The calibration errors by name, without the number of bins."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +46,18 @@ def metrics_for(bins: int = 10, alpha: float = 0.05) -> dict[str, Metric]:
         bins: Number of bins of the calibration errors.
         alpha: Significance level of PAvPU.
     """
-    check_share(alpha, "alpha", whole=False)
+    check_share("alpha", alpha, error=MetricInputError)
+    check_count("bins", bins, MetricInputError)
+    errors = CALIBRATION_ERRORS.items()
     return {
         "accuracy": Metric(accuracy, lower_is_better=False),
         "NLL": Metric(nll),
         "Brier": Metric(brier),
-        **_calibration_errors(check_whole(bins, "bins")),
+        **{f"{name}-{bins}": Metric(partial(error, bins=bins)) for name, error in errors},
         "AURC": Metric(lambda p, y: aurc(*confidence_and_correct(p, y))),
         "E-AURC": Metric(lambda p, y: e_aurc(*confidence_and_correct(p, y))),
         f"PAvPU (p<{alpha:g})": Metric(
-            lambda p, y: pavpu(p, y, alpha), lower_is_better=False, needs_samples=True
+            partial(pavpu, alpha=alpha), lower_is_better=False, needs_samples=True
         ),
     }
 
@@ -52,7 +66,7 @@ def evaluate(prediction: Probs, labels: Labels, bins: int = 10) -> dict[str, flo
     """Computes every metric that the prediction allows, by name.
 
     Args:
-        prediction: What `babn.predict` returned, or probabilities, which have no samples.
+        prediction: The result of `babn.predict`, or probabilities, which have no samples.
         labels: The correct classes.
         bins: Number of bins of the calibration errors.
     """
@@ -61,16 +75,6 @@ def evaluate(prediction: Probs, labels: Labels, bins: int = 10) -> dict[str, flo
         name: float(metric.function(prediction, labels))
         for name, metric in metrics_for(bins).items()
         if sampled or not metric.needs_samples
-    }
-
-
-def _calibration_errors(bins: int) -> dict[str, Metric]:
-    return {
-        f"ECE-{bins}": Metric(lambda p, y: calibration_error.ece(p, y, bins)),
-        f"MCE-{bins}": Metric(lambda p, y: calibration_error.mce(p, y, bins)),
-        f"adaptive ECE-{bins}": Metric(lambda p, y: calibration_error.adaptive_ece(p, y, bins)),
-        f"classwise ECE-{bins}": Metric(lambda p, y: calibration_error.classwise_ece(p, y, bins)),
-        f"top-label ECE-{bins}": Metric(lambda p, y: calibration_error.top_label_ece(p, y, bins)),
     }
 
 

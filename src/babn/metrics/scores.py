@@ -63,7 +63,7 @@ def squared_errors(
 def sorted_by_confidence(
     confidence: Float[Tensor, "example"], correct: Float[Tensor, "example"]
 ) -> tuple[Float[Tensor, "example"], Float[Tensor, "example"]]:
-    """Both in descending order of confidence; examples with equal confidence share their mean."""
+    """Both by descending confidence; the correctness of equal confidences is averaged."""
     confidence, order = confidence.sort(descending=True)
     _, group, count = confidence.unique_consecutive(return_inverse=True, return_counts=True)
     total = correct.new_zeros(len(count)).index_add(0, group, correct[order])

@@ -14,7 +14,7 @@ from babn.attention.method import Posterior
 from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
 from babn.errors import ConfigError, FormatError
-from babn.prediction.batches import TARGETS, Batches
+from babn.prediction.batches import Batches, arguments
 from babn.prediction.modes import evaluating
 from babn.prediction.result import data_frame, rows_at
 from babn.tensor_files import read_tensors, write_tensors
@@ -32,8 +32,8 @@ class AttentionMap:
         mean: Posterior mean weights, normalised over keys.
         relative_std: Standard deviation divided by mean of the normalised weights; zero at masked
             keys.
-        variable_relative_std: The same of the unnormalised variables, which the paper's figures
-            show.
+        variable_relative_std: Standard deviation divided by mean of the unnormalised weights, which
+            the paper's figures show.
     """
 
     name: str
@@ -84,7 +84,7 @@ class AttentionMap:
 
     @staticmethod
     def load(path: Path | str) -> "AttentionMap":
-        """Reads what `save` wrote."""
+        """Reads a file that `save` wrote."""
         tensors, about = read_tensors(Path(path))
         try:
             return AttentionMap(about["name"], **tensors)
@@ -104,7 +104,7 @@ class AttentionMap:
 
     @property
     def _tensors(self) -> dict[str, Tensor]:
-        """The tensors by name, without one that is missing."""
+        """The tensors by name; `variable_relative_std` only if it is known."""
         found = {"mean": self.mean, "relative_std": self.relative_std}
         if self.variable_relative_std is not None:
             found["variable_relative_std"] = self.variable_relative_std
@@ -137,8 +137,8 @@ def attention_maps(
     if batches.single:
         return next(found)[1]
     on_cpu = [[each.to("cpu") for each in maps] for _, maps in found]
-    joined = [AttentionMap.cat(of_call) for of_call in zip(*on_cpu, strict=True)]
-    return joined if batches.order is None else [each[batches.order] for each in joined]
+    joined = (AttentionMap.cat(of_call) for of_call in zip(*on_cpu, strict=True))
+    return [batches.in_order(each) for each in joined]
 
 
 def attention_uncertainty(
@@ -151,8 +151,8 @@ def attention_uncertainty(
 ) -> Float[Tensor, "example"]:
     r"""Returns a score of each example's uncertainty of attention, higher for unusual inputs.
 
-    The mean over attention calls, heads and queries of $\sum_j \mathrm{std}(W_{ij})$, where a query
-    counts unless `attention_mask` hides it.
+    The mean of $\sum_j \mathrm{std}(W_{ij})$ over attention calls, heads and queries, without the
+    queries that `attention_mask` hides.
 
     Args:
         model: A converted model.
@@ -162,23 +162,23 @@ def attention_uncertainty(
         progress: Whether to show a progress bar over several batches, if tqdm is installed.
     """
     batches = Batches.of(model, data, tokenizer, batch_size)
-    found = torch.cat([_spread(*each) for each in _by_batch(model, batches, progress)])
-    return found if batches.order is None else found[batches.order]
+    found = _by_batch(model, batches, progress)
+    return batches.in_order(torch.cat([_spread(batch, maps) for batch, maps in found]))
 
 
 def _by_batch(
     model: nn.Module, batches: Batches, progress: bool
 ) -> Iterator[tuple[Any, list[AttentionMap]]]:
-    """Each batch with its maps."""
+    """Yields each batch with its maps."""
     for batch in batches.shown("attention maps", progress):
         yield batch, _maps(model, batch)
 
 
 def _maps(model: nn.Module, batch: Any) -> list[AttentionMap]:
     """The maps of one batch."""
-    args, kwargs = as_call(batch)
-    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-        kwargs = {name: value for name, value in kwargs.items() if name not in TARGETS}
+    # Encoder-decoders make the decoder's inputs from the labels.
+    has_decoder = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    args, kwargs = as_call(batch) if has_decoder else arguments(batch)
     posteriors: list[tuple[str, Posterior]] = []
     override = overriding(model, mode="mean", posteriors=posteriors)
     with torch.no_grad(), evaluating(model), override:

@@ -1,21 +1,24 @@
-"""Inputs of `predict`, `attention_maps`, `generate` and `tune_noise`: batches or texts."""
+"""Batches, loaders and texts, as `babn.predict` and the functions like it take them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from babn.conversion.example_inputs import as_call
 from babn.errors import ConfigError, SamplesError
 from babn.progress import bar
 from babn.validation import check_count
+
+Rows = TypeVar("Rows")
 
 Text = str | tuple[str, str] | list[str]
 """A text, or a pair of texts."""
 
 TARGETS = {"labels", "label", "label_ids", "start_positions", "end_positions", "mc_labels"}
-"""Arguments that hold targets, with which models return a loss before their logits."""
+"""Names of targets, with which models return a loss before their logits."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Batches:
 
     Attributes:
         batches: The batches, on the model's device unless there is only one.
-        order: The index that restores the order of texts, which are sorted by length.
+        order: The index that restores the order of the texts, which are batched by length.
         single: Whether the data is one batch.
     """
 
@@ -36,14 +39,17 @@ class Batches:
     def of(
         model: nn.Module, data: Any, tokenizer: Any, batch_size: int, **encoding: Any
     ) -> "Batches":
-        """Batches of one batch, of an iterable of batches, or of texts."""
+        """Batches from one batch, from an iterable of batches, or from texts."""
         if is_single(data):
             return Batches([data], single=True)
         if are_texts(data):
-            check_tokenizer(tokenizer)
             device = device_of(model)
             return Batches(*text_batches(tokenizer, data, batch_size, device, **encoding))
         return Batches(placed_batches(data, device_of(model)))
+
+    def in_order(self, rows: Rows) -> Rows:
+        """The rows of all batches in the order of the texts."""
+        return rows if self.order is None else rows[self.order]  # type: ignore[index]
 
     def shown(self, task: str, progress: bool) -> Iterator[Any]:
         """Yields the batches, with a progress bar unless there is only one."""
@@ -82,12 +88,15 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) or (pair and all(isinstance(each, str) for each in value))
 
 
-def check_tokenizer(tokenizer: Any) -> None:
-    """Validates that there is a tokenizer for texts."""
-    if tokenizer is None:
-        raise ConfigError(
-            "tokenizer=None, but data is a list of texts. Pass the model's tokenizer."
-        )
+def arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of the model for a batch, without targets."""
+    args, named = as_call(batch)
+    return args, without_targets(named)
+
+
+def without_targets(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch without its labels and other targets."""
+    return {name: value for name, value in batch.items() if name not in TARGETS}
 
 
 def encode(tokenizer: Any, texts: Sequence[Text], device: torch.device, **settings: Any) -> Any:
@@ -102,6 +111,10 @@ def text_batches(
     tokenizer: Any, texts: Sequence[Text], size: int, device: torch.device, **settings: Any
 ) -> tuple[list[Any], Tensor]:
     """Batches of texts of similar lengths, and the index that restores the order of the texts."""
+    if tokenizer is None:
+        raise ConfigError(
+            "tokenizer=None, but data is a list of texts. Pass the model's tokenizer."
+        )
     check_count("batch_size", size)
     lengths = [len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts]
     order = sorted(range(len(texts)), key=lengths.__getitem__)

@@ -1,15 +1,16 @@
-"""Features of inputs: what the last linear layer receives, and the mean states of all layers."""
+"""Features of inputs: the mean states of layers, and the input of the last linear layer."""
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.conversion.example_inputs import as_call
 from babn.conversion.state import ATTRIBUTE
 from babn.errors import ConfigError
-from babn.prediction.batches import TARGETS, Batches
+from babn.prediction.batches import Batches, arguments
 from babn.prediction.modes import evaluating
 from babn.training.freezing import HEADS
 
@@ -29,7 +30,7 @@ def find_head(model: nn.Module) -> tuple[str, nn.Linear]:
 
 
 def find_layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of an encoder: the longest list of modules of one type; empty if there is none."""
+    """The layers of an encoder: the longest list of modules of one type, or an empty list."""
     lists = [
         list(module)
         for name, module in model.named_modules()
@@ -41,51 +42,29 @@ def find_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def features(
-    model: nn.Module, data: Any, head: nn.Module, **reading: Any
-) -> Float[Tensor, "example feature"]:
-    """What a layer receives at the posterior mean, on the CPU.
-
-    Args:
-        model: The model.
-        data: A batch, batches or texts, as for `babn.predict`.
-        head: The layer.
-        **reading: Further arguments of `all_features`.
-    """
-    return _collected(model, data, [], head, **reading)[0]
-
-
-def all_features(
     model: nn.Module,
     data: Any,
+    head: nn.Module,
+    layers: Sequence[nn.Module] = (),
     *,
     tokenizer: Any = None,
     batch_size: int = 32,
     progress: bool = False,
 ) -> list[Tensor]:
-    """The mean state of each layer, and what the last linear layer receives, on the CPU.
+    """The mean state of each layer, and the input of the head, at the posterior mean, on the CPU.
 
-    Means are over tokens that are not padding. Layers whose output has no row for each example are
-    left out.
+    Means are over tokens that are not padding. Layers whose output does not have one row per
+    example are left out.
 
     Args:
-        model: The model; its posterior mean is used.
+        model: The model.
         data: A batch, batches or texts, as for `babn.predict`.
+        head: The module whose input comes last in the result.
+        layers: Modules whose outputs come before it.
         tokenizer: The model's tokenizer, for texts.
         batch_size: Texts in one batch.
         progress: Whether to show a progress bar over several batches.
     """
-    head = find_head(model)[1]
-    return _collected(
-        model, data, find_layers(model), head, tokenizer=tokenizer, batch_size=batch_size,
-        progress=progress,
-    )  # fmt: skip
-
-
-def _collected(
-    model: nn.Module, data: Any, layers: list[nn.Module], head: nn.Module, *,
-    tokenizer: Any = None, batch_size: int = 32, progress: bool = False,
-) -> list[Tensor]:  # fmt: skip
-    """Features of all batches: a tensor for each call of a layer, and one for the head."""
     batches = Batches.of(model, data, tokenizer, batch_size)
     states: list[Tensor] = []
     received: list[Tensor] = []
@@ -96,24 +75,20 @@ def _collected(
     def keep_received(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         received.append(next(iter((*args, *named.values()))))
 
-    hooks = [layer.register_forward_hook(keep_state) for layer in layers]
-    hooks.append(head.register_forward_pre_hook(keep_received, with_kwargs=True))
     found: list[list[Tensor]] = []
-    try:
-        with torch.no_grad(), evaluating(model):
-            for batch in batches.shown("computing features", progress):
-                args, named = as_call(batch)
-                states.clear()
-                received.clear()
-                model(*args, **{name: x for name, x in named.items() if name not in TARGETS})
-                rows, mask = len(received[-1]), named.get("attention_mask")
-                means = [_mean(x, mask) for x in states if x.ndim > 2 and len(x) == rows]
-                found.append([x.float().cpu() for x in (*means, received[-1])])
-    finally:
-        for hook in hooks:
-            hook.remove()
-    joined = [torch.cat(parts) for parts in zip(*found, strict=True)]
-    return joined if batches.order is None else [x[batches.order] for x in joined]
+    with ExitStack() as hooks, torch.no_grad(), evaluating(model):
+        for layer in layers:
+            hooks.enter_context(layer.register_forward_hook(keep_state))
+        hooks.enter_context(head.register_forward_pre_hook(keep_received, with_kwargs=True))
+        for batch in batches.shown("computing features", progress):
+            args, named = arguments(batch)
+            states.clear()
+            received.clear()
+            model(*args, **named)
+            rows, mask = len(received[-1]), named.get("attention_mask")
+            means = [_mean(x, mask) for x in states if x.ndim > 2 and len(x) == rows]
+            found.append([x.float().cpu() for x in (*means, received[-1])])
+    return [batches.in_order(torch.cat(parts)) for parts in zip(*found, strict=True)]
 
 
 def _mean(x: Float[Tensor, "row *token feature"], mask: Any) -> Float[Tensor, "row feature"]:

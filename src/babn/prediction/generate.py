@@ -13,11 +13,11 @@ from babn.attention.noise_source import fold_in
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError, SamplesError
-from babn.prediction.batches import TARGETS, Batches
+from babn.prediction.batches import Batches, without_targets
 from babn.prediction.generation import Generation, SampledTexts, TokenUncertainty, cat_padded
 from babn.prediction.modes import evaluating
 from babn.prediction.predict import find_logits, following_seed, repeat
-from babn.prediction.temperature import get_temperature
+from babn.prediction.stored_settings import get_temperature
 from babn.validation import check_count
 
 OWN = ("num_return_sequences", "return_dict_in_generate", "output_scores", "output_logits")
@@ -40,20 +40,20 @@ def generate(
     """Generates text with the posterior mean, and measures its uncertainty.
 
     The text is scored under samples of attention, token by token, and `samples` further texts are
-    generated, each under its own sample. The noise of a sample depends on the seed, the numbers of
-    the sample and of the prompt, layer, head and positions alone, so that a cache, padding, the
-    size of batches and `samples_per_pass` do not change it. Beams of one search share a sample.
+    generated, each under its own sample. The noise of a sample depends only on the seed, the
+    indices of the sample and the prompt, the layer, the head and the positions: a cache, padding,
+    the batch size and `samples_per_pass` do not change it. Beams of one search share a sample.
 
     Args:
         model: A converted generative model of transformers; its training mode is restored.
         inputs: Token ids or a dictionary of arguments of `generate`; an iterable of these, for
             example a `DataLoader`; or a list of texts. Prompts of different lengths in one batch
-            must be padded on the left and need an `attention_mask`; texts are.
+            must be padded on the left and need an `attention_mask`; this is done for texts.
         samples: How many samples of attention to draw.
         seed: Makes samples of attention and of tokens (`do_sample=True`) reproducible; `None` uses
             torch's global state.
         tokenizer: The model's tokenizer, for texts.
-        texts: Whether to generate texts under the samples too, which costs one generation each.
+        texts: Whether to generate texts under the samples too, at the cost of a generation each.
         samples_per_pass: How many samples share a forward pass; fewer take less memory.
         batch_size: Texts in one batch.
         progress: Whether to show a progress bar over several batches, if tqdm is installed.
@@ -75,8 +75,7 @@ def generate(
             rows = list(range(first, first + writer.rows))
             writer.numbers = rows if order is None else [order[row] for row in rows]
             found.append(writer.generation(samples, samples_per_pass, texts))
-    joined = found[0] if len(found) == 1 else Generation.cat(found)
-    return joined if batches.order is None else joined[batches.order]
+    return batches.in_order(found[0] if len(found) == 1 else Generation.cat(found))
 
 
 class _Writer:
@@ -90,7 +89,7 @@ class _Writer:
 
     Attributes:
         rows: The batch size.
-        numbers: The number of each prompt among those of all batches, on which its noise depends.
+        numbers: Index of each prompt among the prompts of all batches, on which its noise depends.
         length: The number of prompt tokens in a generated sequence.
     """
 
@@ -188,8 +187,7 @@ def _with_mask(inputs: Any) -> dict[str, Any]:
     """Arguments of `generate` without targets, with an attention mask if there are token ids."""
     if isinstance(inputs, tuple | list) and len(inputs) == 1:
         inputs = inputs[0]
-    given = dict(inputs) if isinstance(inputs, Mapping) else {"input_ids": inputs}
-    given = {name: value for name, value in given.items() if name not in TARGETS}
+    given = without_targets(inputs if isinstance(inputs, Mapping) else {"input_ids": inputs})
     ids = given.get("input_ids")
     if isinstance(ids, Tensor) and given.get("attention_mask") is None:
         given["attention_mask"] = torch.ones_like(ids)

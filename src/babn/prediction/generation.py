@@ -27,7 +27,7 @@ BATCH_AXES = {
     "texts.log_probs": 1,
     "texts.seen": 1,
 }
-"""The tensors of a generation, and the dimension of each that counts prompts."""
+"""The tensors of a generation and their batch dimensions."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TokenUncertainty:
 
     @cached_property
     def log_prob(self) -> Float[Tensor, "batch token"]:
-        r"""$\log\bar p(y_l \mid y_{<l}, x)$, the predictive probability of each token."""
+        r"""$\log\bar p(y_l \mid y_{<l}, x)$, the predictive log probability of each token."""
         return log_mean_exp(self.log_probs) * self.seen
 
     @cached_property
@@ -87,7 +87,7 @@ class TokenUncertainty:
 
 @dataclass(frozen=True)
 class SampledTexts:
-    r"""Texts that were each generated and scored under their own sample of attention.
+    r"""Texts, each generated and scored under its own sample of attention.
 
     Attributes:
         sequences: The texts $y^s$ as the model's `generate` returns them.
@@ -120,25 +120,21 @@ class SampledTexts:
     @cached_property
     def agreement(self) -> Float[Tensor, " batch"]:
         """The share of pairs of samples whose texts are the same; NaN for one sample."""
-        count = len(self.sequences)
-        same = self._same.sum((0, 1)) - count
+        words = self._words
+        count = len(words)
+        same = (words[:, None] == words).all(-1).float().sum((0, 1)) - count
         return same / (count * (count - 1)) if count > 1 else torch.full_like(same, torch.nan)
 
     @cached_property
     def distinct(self) -> Int[Tensor, " batch"]:
         """The number of different texts."""
-        earlier = self._same.bool() & self._earlier
-        return (~earlier.any(1)).sum(0)
+        counts = [len(texts.unique(dim=0)) for texts in self._words.unbind(1)]
+        return torch.tensor(counts, device=self.sequences.device)
 
     @property
-    def _same(self) -> Float[Tensor, "sample sample batch"]:
-        words = self.sequences[..., -self.seen.shape[-1] :].masked_fill(~self.seen, -1)
-        return (words[:, None] == words[None]).all(-1).float()
-
-    @property
-    def _earlier(self) -> Bool[Tensor, "sample sample 1"]:
-        numbers = torch.arange(len(self.sequences), device=self.sequences.device)
-        return (numbers[:, None] > numbers)[..., None]
+    def _words(self) -> Int[Tensor, "sample batch token"]:
+        """The generated tokens, all the same after the end of a text."""
+        return self.sequences[..., -self.seen.shape[-1] :].masked_fill(~self.seen, -1)
 
 
 @dataclass(frozen=True)
@@ -201,9 +197,8 @@ class Generation:
         for name in generations[0]._tensors:
             whole = name.endswith("sequences")
             parts = [
-                F.pad(x, (prompt - g.prompt_length if whole else 0, 0), value=blank)
+                F.pad(g._tensors[name], (prompt - g.prompt_length if whole else 0, 0), value=blank)
                 for g in generations
-                for x in [g._tensors[name]]
             ]
             joined[name] = cat_padded(parts, BATCH_AXES[name], blank if whole else 0)
         return _from_tensors(joined, prompt, blank)
@@ -220,7 +215,7 @@ class Generation:
 
     @staticmethod
     def load(path: Path | str) -> "Generation":
-        """Reads what `save` wrote."""
+        """Reads a file that `save` wrote."""
         tensors, about = read_tensors(Path(path))
         try:
             return _from_tensors(tensors, int(about["prompt_length"]), int(about["pad_token_id"]))

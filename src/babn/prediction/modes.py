@@ -1,4 +1,4 @@
-"""Temporary evaluation mode of a model that several threads may use at once."""
+"""Temporary evaluation mode of a model, also while several threads use it."""
 
 import threading
 from collections.abc import Iterator

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 
 from babn.attention.noise_source import NoiseSource, fold_in
 from babn.conversion.convert import check_finite
-from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import BabnWarning, SamplesError
-from babn.prediction.batches import TARGETS, Batches
+from babn.prediction.batches import Batches, arguments, device_of
 from babn.prediction.modes import evaluating
 from babn.prediction.result import Activation, Prediction
-from babn.prediction.temperature import (
+from babn.prediction.stored_settings import (
     get_noise_level,
     get_residual,
     get_temperature,
@@ -52,14 +51,14 @@ def predict(
             batch first; labels are ignored); an iterable of such batches, for example a
             `DataLoader`; or a list of texts or of pairs of texts.
         samples: How many samples of attention to draw.
-        seed: Makes the samples reproducible, whatever the memory; `None` uses torch's global state.
+        seed: Makes the samples reproducible, for any `memory`; `None` uses torch's global state.
         tokenizer: The model's tokenizer, for texts.
         batch_size: Texts in one batch.
         dropout: Whether dropout is on as well, as in Monte Carlo dropout.
         memory: Gigabytes that attention may take in one pass; by default half of the free memory of
             a GPU, and 1 on a CPU.
-        output: Takes the logits from the model's output; by default `.logits`, the output itself if
-            it is a tensor, or its first element.
+        output: Extracts the logits from the model's output; by default `.logits`, the output itself
+            if it is a tensor, or its first element.
         progress: Whether to show a progress bar over several batches, if tqdm is installed.
     """
     check_count("samples", samples, SamplesError)
@@ -71,8 +70,7 @@ def predict(
         own = fold_in(seed, number) if number and seed is not None else seed
         sampler = _Sampler(model, batch, output or find_logits, own)
         parts.append(sampler.prediction(samples, dropout, memory))
-    found = Prediction.cat(parts)
-    found = found if batches.order is None else found[batches.order]
+    found = batches.in_order(Prediction.cat(parts))
     if found.activation == "identity":
         logits = in_output_units(model, found.sample_logits)
         return replace(found, sample_logits=logits, residual=get_residual(model))
@@ -101,7 +99,7 @@ def _warn_of_agreement(found: Prediction) -> None:
 
 
 FEW_TOKENS = 8192
-"""Tokens of all samples together up to which one pass takes little memory with any model."""
+"""Number of tokens, over all samples, up to which a pass takes little memory with any model."""
 
 
 class _Sampler:
@@ -110,11 +108,10 @@ class _Sampler:
     def __init__(
         self, model: nn.Module, batch: Any, output: Callable[[Any], Tensor], seed: int | None
     ) -> None:
-        args, kwargs = as_call(batch)
-        kwargs = {name: value for name, value in kwargs.items() if name not in TARGETS}
         self.model, self.output, self.seed = model, output, seed
-        self.args, self.kwargs = args, kwargs
-        self.tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim]
+        self.args, self.kwargs = arguments(batch)
+        values = (*self.args, *self.kwargs.values())
+        self.tensors = [x for x in values if isinstance(x, Tensor) and x.ndim]
         if not self.tensors:
             raise SamplesError("The batch has no tensor, so its size is unknown. Pass its inputs.")
         self.rows = len(self.tensors[0])
@@ -151,7 +148,7 @@ class _Sampler:
         return logits.unflatten(0, (count, -1))
 
     def is_small(self, samples: int) -> bool:
-        """Whether all samples fit into one pass without measuring what one of them takes."""
+        """Whether all samples fit into one pass, without measuring the memory of one of them."""
         tokens = [x.numel() for x in self.tensors if x.dtype == torch.int64]
         return bool(tokens) and samples * max(tokens) <= FEW_TOKENS
 
@@ -180,7 +177,7 @@ def following_seed(seed: int | None, model: nn.Module) -> Iterator[None]:
     if seed is None:
         yield
         return
-    device = next(model.parameters()).device
+    device = device_of(model)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

@@ -1,7 +1,7 @@
-r"""Likelihood of numbers under sampled predictions.
+r"""Regression: likelihood and quantiles of values under sampled predictions.
 
 The predictive density of a label is $\frac1S \sum_s N(y; f_s, \sigma^2)$, with one prediction $f_s$
-for each sample of attention and the standard deviation $\sigma$ of what no sample explains.
+for each sample of attention and the residual standard deviation $\sigma$.
 """
 
 import math
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 GRID = 41
-"""Values of the residual that each round of the search tries."""
+"""Number of residuals that each round of the search tries."""
 
 BISECTIONS = 50
 """Steps of the search for a quantile, enough for double precision."""
@@ -47,7 +47,7 @@ def mixture_quantile(
 def fit_residual(
     values: Float[Tensor, "sample example"], labels: Float[Tensor, "example"]
 ) -> float:
-    """The residual standard deviation with the lowest mean NLL, by a grid that is refined.
+    """The residual standard deviation with the lowest mean NLL, on a grid that is refined.
 
     Example:
         >>> round(fit_residual(torch.zeros(1, 4), torch.tensor([1.0, -1.0, 1.0, -1.0])), 2)
@@ -67,7 +67,7 @@ def fit_residual(
 def cross_fitted_nll(
     values: Float[Tensor, "sample example"], labels: Float[Tensor, "example"]
 ) -> Float[Tensor, "example"]:
-    """NLL of each label; the residual of every second example is fitted on the others."""
+    """NLL of each label, with the residual fitted to the other half of the examples."""
     found = torch.empty(len(labels), dtype=torch.float64)
     for first in (0, 1):
         own, other = slice(first, None, 2), slice(1 - first, None, 2)

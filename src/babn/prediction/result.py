@@ -8,31 +8,31 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from babn.errors import ConfigError, FormatError, MissingExtraError, SamplesError
 from babn.prediction.regression import mixture_quantile
-from babn.prediction.welch import welch_p_value
+from babn.prediction.t_tests import welch_p_value
 from babn.tensor_files import read_tensors, write_tensors
 
 Activation = Literal["softmax", "sigmoid", "identity"]
 
 NEGLIGIBLE = 0.05
-"""A standard deviation over samples of the margin between two logits below which samples agree: at
-0.05 a probability of one half varies by 0.012."""
+"""Standard deviation of the margin between two logits below which samples agree; at 0.05 a
+probability of one half varies by 0.012."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Samples of a model's output, and the predictive distribution that they give.
+    """Samples of a model's output, and their predictive distribution.
 
     Attributes:
         sample_logits: The model's outputs, one for each sample of attention.
         activation: How outputs become probabilities. With `"identity"`, for regression, `probs` and
             `std` are the mean and standard deviation of the values, and entropies are meaningless.
-        residual: For regression, the standard deviation of what the samples do not explain, as
-            `babn.tune_noise` fits it: each sample is the mean of a normal distribution.
+        residual: For regression, the residual standard deviation, which `babn.tune_noise` fits:
+            each sample is the mean of a normal distribution that has it.
 
     Example:
         >>> prediction = Prediction(torch.tensor([[[2.0, 0.0]], [[-1.0, 0.0]]]))
@@ -92,7 +92,7 @@ class Prediction:
 
     @staticmethod
     def load(path: Path | str) -> "Prediction":
-        """Reads what `save` wrote."""
+        """Reads a file that `save` wrote."""
         tensors, about = read_tensors(Path(path))
         try:
             activation = cast(Activation, about["activation"])
@@ -147,7 +147,7 @@ class Prediction:
     def std(self) -> Float[Tensor, "*batch label"]:
         """Standard deviation of the probabilities over samples; zero for one sample.
 
-        For regression that of the values, which includes the residual.
+        For regression, the standard deviation of the values, including the residual.
         """
         found = self.sample_probs.std(0, correction=min(1, len(self.sample_probs) - 1))
         return (found.square() + self.residual**2).sqrt() if self.residual else found
@@ -172,26 +172,26 @@ class Prediction:
         """P-value of Welch's t-test between the samples of the two most probable classes.
 
         The paper's measure of certainty. It tests whether the *means* of the two classes differ, so
-        that it falls with the number of samples however often they disagree: with 20 samples most
-        inputs are "certain" (below 0.05). `disagreement` and `interval` do not depend on the
-        number. NaN for one class or one sample.
+        it falls as samples are added, however often they disagree: with 20 samples most inputs are
+        "certain" (below 0.05). `disagreement` and `interval` do not depend on the number of
+        samples. NaN for one class or one sample.
         """
         if self.probs.shape[-1] < 2:
             return torch.full_like(self.entropy, torch.nan)
-        return welch_p_value(*self._top_two(self.sample_probs))
+        return welch_p_value(*of_top_two(self.sample_probs, self.probs))
 
     @cached_property
     def disagreement(self) -> Float[Tensor, "*batch"]:
-        """Share of samples whose most probable class is not that of the prediction."""
+        """Share of samples whose most probable class differs from the prediction's."""
         differs = self.sample_probs.argmax(-1) != self.probs.argmax(-1)
         return differs.to(self.probs.dtype).mean(0)
 
     def interval(self, coverage: float = 0.9) -> Float[Tensor, "*batch 2"]:
-        """Central interval over the samples of the probability of the predicted class.
+        """Central interval, over the samples, of the probability of the predicted class.
 
-        For regression the interval in which the value lies with the given probability, if the model
-        has a residual (see `babn.tune_noise`); without, that of the samples alone, which is too
-        narrow.
+        For regression, the interval that contains the value with the given probability if the model
+        has a residual (see `babn.tune_noise`). Without one the interval covers the samples alone
+        and is too narrow.
 
         Args:
             coverage: Share of the samples inside.
@@ -207,15 +207,9 @@ class Prediction:
         ends = self.probs.new_tensor([low, high])
         return torch.quantile(of_chosen, ends, dim=0).movedim(0, -1)
 
-    def _top_two(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Values of each sample for the two classes that are most probable over all samples."""
-        top = two_most_probable(self.probs).expand(*values.shape[:-1], 2)
-        first, second = values.gather(-1, top).unbind(-1)
-        return first, second
-
     def is_spread(self) -> bool:
         """Whether noise changes the margin between the top two classes for any input."""
-        first, second = self._top_two(self.sample_logits.float())
+        first, second = of_top_two(self.sample_logits.float(), self.probs)
         return bool((first - second).std(0).max() > NEGLIGIBLE)
 
     def tempered(self, temperature: float) -> "Prediction":
@@ -230,19 +224,23 @@ class Prediction:
         return -torch.xlogy(probs, probs).sum(-1)
 
 
-def two_most_probable(probs: Float[Tensor, "*batch label"]) -> Int[Tensor, "*batch 2"]:
-    """Indices of the two most probable classes; ties go to the lower index."""
+def of_top_two(
+    values: Float[Tensor, "sample *batch label"], probs: Float[Tensor, "*batch label"]
+) -> tuple[Float[Tensor, "sample *batch"], Float[Tensor, "sample *batch"]]:
+    """The values of the two most probable classes in each sample; ties go to the lower class."""
     first = probs.argmax(-1, keepdim=True)
     second = probs.scatter(-1, first, -torch.inf).argmax(-1, keepdim=True)
-    return torch.cat([first, second], -1)
+    size = (*values.shape[:-1], 1)
+    of_first, of_second = (values.gather(-1, index.expand(size)) for index in (first, second))
+    return of_first.squeeze(-1), of_second.squeeze(-1)
 
 
 def check_classes(prediction: Prediction, reason: str) -> None:
-    """Validates that a prediction is that of a classifier, with one row per example."""
+    """Validates that a prediction comes from a classifier and has one row per example."""
     if prediction.activation != "softmax" or prediction.probs.ndim != 2:
         raise ConfigError(
             f"prediction has activation {prediction.activation!r} and probabilities of shape "
-            f"{tuple(prediction.probs.shape)}; {reason}. Pass that of a classifier."
+            f"{tuple(prediction.probs.shape)}; {reason}. Pass the prediction of a classifier."
         )
 
 

@@ -9,7 +9,7 @@ from babn.errors import FormatError, import_extra
 from babn.evaluation.html_pages import TargetError, written_by
 from babn.model_folders import find_folder
 from babn.persistence import MODEL_FILES, load
-from babn.text.pretrained import quiet
+from babn.text import quiet
 from babn.viewer.document import AUTHOR
 from babn.viewer.text_inputs import Tokenizer
 

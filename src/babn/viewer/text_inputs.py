@@ -12,7 +12,7 @@ from babn.conversion.example_inputs import is_multiple_choice
 from babn.conversion.state import belief_states
 from babn.errors import BabnError
 from babn.prediction.modes import evaluating
-from babn.prediction.sampling import posterior_mean
+from babn.prediction.sampling_or_mean import posterior_mean
 
 Tokenizer = Any
 """A tokenizer of transformers, which has no common type."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from babn.errors import ConfigError
 from babn.progress import Progress
-from babn.text.pretrained import quiet
+from babn.text import quiet
 from babn.validation import check_count
 from babn_paper.attacks.attack_folder import AttackFolder
 from babn_paper.attacks.attack_loop import Attacker, attack_all

@@ -91,7 +91,7 @@ class LocalResources(Provider):
         )
 
     def _resolve(self, kind: Kind, place: str) -> Path:
-        from babn.text.pretrained import model_source
+        from babn.text import model_source
 
         is_installed = kind == "encoder" and place == "minilm"
         return Path(model_source(place)) if is_installed else self.folder / place

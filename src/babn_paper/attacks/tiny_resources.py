@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from babn_paper.tasks.catalogue import find_task
 
 TASKS = ("mrpc", "cola", "rte", "qqp", "sst2")

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.text.pretrained import quiet
+from babn.text import quiet
 from babn_paper.attacks.resources import ResourceError
 from babn_paper.experiments.training_state import default_device
 from babn_paper.pretrained import FAILURES

@@ -11,7 +11,7 @@ from babn.attention.noise_source import NoiseSource, fold_in
 from babn.conversion.override import overriding
 from babn.prediction.modes import evaluating
 from babn.prediction.result import Prediction
-from babn.prediction.temperature import get_temperature
+from babn.prediction.stored_settings import get_temperature
 from babn_paper.attacks.plan import Plan
 from babn_paper.experiments.predictions import autocast
 from babn_paper.experiments.training_state import TaskModel

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from babn.errors import ConfigError, one_line
-from babn.text.pretrained import model_source
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import model_source, word_tokenizer
 from babn_paper.experiments.experiment import PAIR_MODELS, TRANSLATOR, VISUAL_MODELS, Experiment
 from babn_paper.experiments.translation_model import make_translation_model
 from babn_paper.experiments.visual_models import make_visual_model

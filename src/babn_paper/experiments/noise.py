@@ -10,7 +10,7 @@ import torch
 import babn
 from babn.errors import ConfigError
 from babn.evaluation.noise_tuning import NoiseTuning
-from babn.text.pretrained import model_source, quiet
+from babn.text import model_source, quiet
 from babn_paper.experiments.attention import with_attention
 from babn_paper.experiments.environment import environment
 from babn_paper.experiments.experiment import Experiment

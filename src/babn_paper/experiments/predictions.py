@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from babn.conversion.state import converted_roots
-from babn.prediction.temperature import get_residual
+from babn.prediction.stored_settings import get_residual
 from babn.progress import Progress
 from babn_paper.experiments.cache import encoded
 from babn_paper.experiments.distributed import current_world

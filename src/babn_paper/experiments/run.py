@@ -7,7 +7,7 @@ from pathlib import Path
 from babn.errors import ConfigError, DataError, StorageError
 from babn.files import note_files
 from babn.progress import Progress
-from babn.text.pretrained import quiet
+from babn.text import quiet
 from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.distributed import World, process_group, was_restarted
 from babn_paper.experiments.environment import environment

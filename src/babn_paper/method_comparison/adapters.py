@@ -1,4 +1,4 @@
-"""Adapters of PEFT: LoRA, and the adapters that are random variables."""
+"""Adapters of PEFT: LoRA, and random adapters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from torch import nn
 from babn.attention.belief import BeliefConfig
 from babn.conversion.convert import convert
 from babn.errors import MissingExtraError, import_extra
-from babn.methods.basic import SAMPLES, sampled, set_dropout
-from babn.methods.interface import TunedMethod
-from babn.methods.trained_models import Batches, Models, Variant
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison.basic_methods import SAMPLES, sampled, set_dropout
+from babn_paper.method_comparison.interface import TunedMethod
+from babn_paper.method_comparison.trained_models import Batches, Models, Variant
 
 RATE = 10.0
-"""Learning rate of adapters in units of that of full fine-tuning."""
+"""Learning rate of adapters relative to full fine-tuning."""
 
 
 def _peft() -> Any:

@@ -1,4 +1,4 @@
-"""Fits methods one after another, and writes the results of each."""
+"""Evaluates methods one after another, and saves the results of each."""
 
 import dataclasses
 import json
@@ -15,15 +15,15 @@ from babn import metrics
 from babn.errors import BabnWarning
 from babn.evaluation.decisions import fit_conformal
 from babn.files import make_folder, read_object, replace_text
-from babn.methods.interface import Fitted, Method, labels_of
-from babn.methods.trained_models import SOFTMAX, Batches, Models, plain
 from babn.prediction.result import Prediction
 from babn.progress import Progress
 from babn.tensor_files import read_tensors, write_tensors
 from babn_paper.method_comparison.example_scores import Scores
+from babn_paper.method_comparison.interface import Fitted, Method, labels_of
+from babn_paper.method_comparison.trained_models import SOFTMAX, Batches, Models, plain
 
 COVERAGE = 0.95
-"""Probability with which conformal sets hold the right class."""
+"""Probability with which conformal sets contain the right class."""
 
 OUTSIDE = "outside"
 """Name of the test set of out-of-domain examples, whose labels are ignored."""
@@ -36,8 +36,8 @@ class Result:
     Attributes:
         method: Name of the method.
         seed: Seed of the training.
-        measures: By test set.
-        scores: Numbers for each example, by test set.
+        measures: Measures by test set and name.
+        scores: Scores of the examples, by test set.
         details: Settings, number of settings tried, and costs.
     """
 
@@ -77,7 +77,7 @@ def _evaluate(method: Method, models: Models, seed: int, tests: Mapping[str, Bat
     if cuda:
         torch.cuda.reset_peak_memory_stats()
     for batches in tests.values():
-        fitted.predict(batches[:1])  # what is loaded on first use is not timed
+        fitted.predict(batches[:1])  # leaves the costs of first use out of the time
     began = time.perf_counter()
     found = {name: fitted.predict(batches) for name, batches in tests.items()}
     novelty = {}
@@ -107,14 +107,14 @@ def _evaluate(method: Method, models: Models, seed: int, tests: Mapping[str, Bat
 
 
 def _cost(fitted: Fitted, models: Models, seed: int) -> dict[str, float]:
-    """Trainings, their time in units of the deterministic one, and forward passes."""
+    """Number of trainings, their time relative to the deterministic one, and forward passes."""
     each = [models.seconds(*training) for training in fitted.trainings]
     factor = sum(each) / models.seconds(SOFTMAX, seed)
     return {"trainings": len(each), "training": factor, "passes": fitted.passes}
 
 
 def _of_samples(found: Prediction, scores: Scores, outside: Prediction | None) -> dict[str, float]:
-    """Detection of errors and of outside examples by the mutual information of samples."""
+    """Detection of errors and of out-of-domain examples by mutual information."""
     if len(found.sample_logits) < 2:
         return {}
     own, wrong = found.mutual_information.double(), scores.correct == 0
@@ -163,7 +163,7 @@ def compare_methods(
         seeds: Seeds of the trainings.
         tests: Labelled batches by the name of the test set; `"outside"` has no labels.
         folder: Gets two files for each method and seed.
-        progress: Shows how far it is.
+        progress: Displays the progress.
     """
     progress = progress or Progress()
     pairs = [(method, seed) for seed in seeds for method in methods]
@@ -192,7 +192,7 @@ def save(result: Result, path: Path) -> None:
 
 
 def load(path: Path) -> Result:
-    """Reads what `save` wrote."""
+    """Reads the files that `save` wrote."""
     record = read_object(path, "Delete it to compute it again.")
     tensors, _ = read_tensors(path.with_suffix(".safetensors"))
     fields = [field.name for field in dataclasses.fields(Scores)]

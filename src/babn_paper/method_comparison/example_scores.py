@@ -1,4 +1,4 @@
-"""What tables need of a prediction: a few numbers for each example, and measures of them."""
+"""Scores of the examples of a test set, and the measures that are computed from them."""
 
 from dataclasses import dataclass
 
@@ -6,12 +6,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from babn import metrics
-from babn.methods.interface import labels_of
-from babn.methods.trained_models import Batches
 from babn.metrics.calibration_error import binned_sums, largest_gap, mean_gap
 from babn.metrics.inputs import examples
 from babn.metrics.scores import correctness, negative_log_probs
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison.interface import labels_of
+from babn_paper.method_comparison.trained_models import Batches
 
 BINS = 10
 """Bins of the calibration error."""
@@ -37,7 +37,7 @@ class Scores:
         confidence: Probability of the most probable class.
         entropy: Entropy of the predictive distribution.
         outside: Entropy or novelty of out-of-domain examples; empty if there are none.
-        novelty: By which examples are compared with out-of-domain ones, if not by the entropy.
+        novelty: Novelty of the examples, if it is used in place of the entropy.
     """
 
     correct: Float[Tensor, "example"]
@@ -61,7 +61,7 @@ class Scores:
             found: The prediction.
             batches: The batches.
             outside: The prediction for out-of-domain examples.
-            novelty: The novelty of examples and of out-of-domain ones, if it is not the entropy.
+            novelty: Novelty of the examples and of the out-of-domain ones, in place of the entropy.
         """
         p, y = examples(found.probs.double(), labels_of(batches))
         own, others = None, p.new_zeros(0) if outside is None else outside.entropy.double()

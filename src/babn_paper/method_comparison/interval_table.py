@@ -1,4 +1,4 @@
-"""The table of a comparison: measures with intervals, what is within the noise, and costs."""
+"""Table of a comparison: measures with intervals, differences within the noise, and costs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from babn.evaluation.resampling import draw
+from babn.evaluation.comparison import draw
 from babn.evaluation.tables import Table
 from babn_paper.method_comparison.comparison_runs import Result
 from babn_paper.method_comparison.example_scores import LOWER_IS_BETTER
@@ -30,15 +30,15 @@ COSTS: Mapping[str, tuple[str, Callable[[float], str]]] = {
 """Heading and format of each cost."""
 
 Values = dict[str, Float[Tensor, "draw"]]
-"""A measure by method: the value itself first, then those of resamples."""
+"""A measure by method: its value on all examples, then on each resample."""
 
 
 def comparison_table(results: Sequence[Result], part: str, caption: str = "") -> Table:
     """Measures on a test set with 95 % intervals, and costs.
 
-    Intervals are of a bootstrap over examples and seeds that is the same for all methods. The best
-    value of a column is bold; others are marked if the interval of their difference from it holds
-    zero.
+    Intervals come from a bootstrap over examples and seeds, with the same resamples for all
+    methods. The best value of a column is bold. Other values are marked if the interval of their
+    difference from it contains 0.
     """
     methods = list(dict.fromkeys(result.method for result in results))
     groups = {name: [r for r in results if r.method == name] for name in methods}
@@ -114,7 +114,7 @@ def interval(drawn: Float[Tensor, "draw"]) -> tuple[float, float]:
 
 
 def holds_zero(difference: Float[Tensor, "draw"]) -> bool:
-    """Whether the interval of a difference holds zero."""
+    """Whether the interval of a difference contains 0."""
     low, high = interval(difference)
     return low <= 0 <= high
 

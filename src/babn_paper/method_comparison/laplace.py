@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from babn.errors import import_extra
-from babn.methods.basic import SAMPLES
-from babn.methods.interface import TunedMethod, labels_of
-from babn.methods.trained_models import Batches, Models
 from babn.prediction.features import features, find_head
 from babn.prediction.predict import following_seed
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison.basic_methods import SAMPLES
+from babn_paper.method_comparison.interface import TunedMethod, labels_of
+from babn_paper.method_comparison.trained_models import Batches, Models
 
 VARIANCES = (0.0, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 10.0)
 """Prior variances of the weights that are tried; 0 keeps the trained weights."""
@@ -50,7 +50,7 @@ probs = la(batch)"""
 
         def features_of(batches: Batches) -> Tensor:
             if id(batches) not in known:
-                known[id(batches)] = batches, features(model, batches, head)
+                known[id(batches)] = batches, features(model, batches, head)[-1]
             return known[id(batches)][1]
 
         last = deepcopy(head).cpu()

@@ -1,4 +1,4 @@
-"""The methods that are compared, in groups by what they train."""
+"""The methods that are compared, grouped by the models that they train."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,9 +9,6 @@ from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.conversion.convert import convert
 from babn.errors import ConfigError, nearest
-from babn.methods.basic import Deterministic, McDropout, WithDistance
-from babn.methods.interface import Method
-from babn.methods.trained_models import Variant
 from babn_paper.method_comparison.adapters import (
     LORA,
     MONTECLORA,
@@ -20,10 +17,17 @@ from babn_paper.method_comparison.adapters import (
     RandomAdapter,
     merge_and_convert,
 )
-from babn_paper.method_comparison.ensembles import Ensemble
+from babn_paper.method_comparison.basic_methods import (
+    Deterministic,
+    Ensemble,
+    McDropout,
+    WithDistance,
+)
+from babn_paper.method_comparison.interface import Method
 from babn_paper.method_comparison.laplace import LastLayerLaplace
 from babn_paper.method_comparison.random_attention import RandomAttention, attention
 from babn_paper.method_comparison.sngp import NoisySngp, Sngp
+from babn_paper.method_comparison.trained_models import Variant
 
 SMOOTHED = Variant("label smoothing", label_smoothing=0.1)
 BAM = attention("BAM", BamConfig())
@@ -79,12 +83,12 @@ GROUPS: dict[str, tuple[Method, ...]] = {
     )
     for group, methods in _GROUPS.items()
 }
-"""Every method without and with temperature scaling, by what it trains: nothing beside the
-deterministic model, several of it, another model, or adapters."""
+"""Every method, without and with temperature scaling, grouped by what it trains: the deterministic
+model alone, several of these, another model, or adapters."""
 
 
 def is_installed(method: Method) -> bool:
-    """Whether the packages are installed that a method needs."""
+    """Whether the packages that a method needs are installed."""
     if isinstance(method, LastLayerLaplace):
         return find_spec("laplace") is not None
     if method.name in {each.name for each in GROUPS["adapters"]}:

@@ -13,12 +13,12 @@ from torch import nn
 from babn.errors import ConfigError, DataError
 from babn.evaluation.tables import Table
 from babn.files import make_folder, read_object, replace_text
-from babn.methods import Method, Models
 from babn.progress import Progress
 from babn.training.fine_tuning import Recipe
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.models import load_model
 from babn_paper.experiments.own_data import own_experiment
+from babn_paper.method_comparison import Method, Models
 from babn_paper.method_comparison.comparison_runs import OUTSIDE, Result, compare_methods
 from babn_paper.method_comparison.interval_table import NEAR, comparison_table
 from babn_paper.method_comparison.method_catalogue import shortened
@@ -45,7 +45,7 @@ class OwnTextComparison:
 
     Attributes:
         experiment: Data, model and hyperparameters of the training.
-        outside: File with out-of-domain texts, or nothing.
+        outside: File with out-of-domain texts, or `None`.
         methods: The methods.
         seeds: Seeds of the trainings.
         quick: Whether this is a trial: few texts, one epoch, few samples and members.
@@ -147,12 +147,12 @@ class OwnTextComparison:
         return Texts([_text(each.texts) for each in kept], [int(each.label) for each in kept])
 
     def _examples(self, part: Texts) -> list[TextExample]:
-        """The examples of texts, whose words a model with random weights is made for."""
+        """The texts as examples, from which a model with random weights gets its vocabulary."""
         pairs = zip(part.texts, part.labels, strict=True)
         return [TextExample((x,) if isinstance(x, str) else tuple(x), y) for x, y in pairs]
 
     def _check_folder(self, folder: Path, fingerprints: Sequence[str]) -> None:
-        """Writes what is compared; raises if the folder has a comparison of something else."""
+        """Saves data and settings; raises if the folder holds a comparison with others."""
         about = {
             "experiment": {name: getattr(self.experiment, name) for name in ("model", *FIELDS)},
             "options": dict(self.experiment.options),

@@ -11,13 +11,13 @@ from babn.attention.method import MethodConfig
 from babn.conversion.convert import convert
 from babn.evaluation.noise_tuning import tune_noise
 from babn.evaluation.temperature_scaling import fit_temperature
-from babn.methods.basic import SAMPLES
-from babn.methods.interface import Fitted, Method, labels_of
-from babn.methods.trained_models import SOFTMAX, Batches, Models, Variant
 from babn.prediction.batches import device_of, placed_batches
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
-from babn.prediction.temperature import get_noise_level, get_temperature, set_temperature
+from babn.prediction.stored_settings import get_noise_level, get_temperature, set_temperature
+from babn_paper.method_comparison.basic_methods import SAMPLES
+from babn_paper.method_comparison.interface import Fitted, Method, labels_of
+from babn_paper.method_comparison.trained_models import SOFTMAX, Batches, Models, Variant
 
 
 def attention(name: str, config: MethodConfig) -> Variant:
@@ -31,8 +31,8 @@ class RandomAttention(Method):
 
     Attributes:
         name: Name in tables.
-        variant: The training; without random attention `after` adds it.
-        after: Converts the trained model, such as `babn.convert`.
+        variant: The training, with random attention or without.
+        after: Adds random attention to the trained model, such as `babn.convert`.
         tuned: Whether `babn.tune_noise` fits the noise level.
         temperature: Whether to fit a temperature as well.
         samples: Number of samples.
@@ -54,7 +54,7 @@ probs = babn.predict(model, batch).probs"""
         return model if self.after is None else self.after(model)
 
     def fit(self, models: Models, seed: int) -> Fitted:
-        """Fits noise level and temperature, as far as they are to be fitted."""
+        """Fits the noise level and the temperature, each if it is to be fitted."""
         model = self.model(models, seed)
         memory = models.problem.memory
         data = list(placed_batches(models.problem.development, device_of(model)))

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from babn.conversion.convert import convert
-from babn.methods.basic import sampled
-from babn.methods.interface import TunedMethod, choose, labels_of
-from babn.methods.trained_models import Batches, Models, Variant
 from babn.prediction.batches import device_of
 from babn.prediction.features import features, find_head
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison.basic_methods import sampled
+from babn_paper.method_comparison.interface import TunedMethod, choose, labels_of
 from babn_paper.method_comparison.random_attention import RandomAttention
+from babn_paper.method_comparison.trained_models import Batches, Models, Variant
 
 FACTORS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """Mean-field factors that are tried."""
@@ -102,7 +102,7 @@ class RandomFeatureGP(nn.Module):
 class BoundedSpectralNorm(nn.Module):
     """Divides a weight matrix by its largest singular value if that exceeds a bound.
 
-    torch's own spectral normalisation divides always. One power iteration for each training step
+    torch's own spectral normalisation always divides. One power iteration for each training step
     follows the singular vector.
 
     Args:
@@ -162,7 +162,7 @@ def fit_gp(model: nn.Module, batches: Batches) -> RandomFeatureGP:
     """
     layer = next(m for m in model.modules() if isinstance(m, RandomFeatureGP))
     with torch.no_grad():
-        x = features(model, batches, layer).to(layer.phases)
+        x = features(model, batches, layer)[-1].to(layer.phases)
         layer.fit(layer.random_features(x).cpu())
     return layer
 

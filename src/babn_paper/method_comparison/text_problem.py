@@ -1,4 +1,4 @@
-"""Classification of texts as a problem for methods."""
+"""The problem of classifying texts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from transformers import DataCollatorWithPadding
 
-from babn.methods.trained_models import Batches, Problem, Variant
 from babn.prediction.batches import Text, text_batches
 from babn.training.fine_tuning import Recipe, fine_tune
+from babn_paper.method_comparison.trained_models import Batches, Problem, Variant
 
 UNKNOWN = 0
 """Label of out-of-domain texts, which have none."""

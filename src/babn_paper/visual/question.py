@@ -12,7 +12,7 @@ from torch import Tensor
 import babn
 from babn.errors import ConfigError, DataError
 from babn.prediction.attention_maps import AttentionMap
-from babn.text.pretrained import quiet
+from babn.text import quiet
 from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.training_state import TaskModel, load_task_model
 from babn_paper.tasks.encoded import Batch

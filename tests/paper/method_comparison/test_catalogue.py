@@ -9,9 +9,9 @@ import torch
 
 import small_problem
 from babn.errors import ConfigError
-from babn.methods import Deterministic, Method, Models, Variant
 from babn.prediction.result import Prediction
-from babn_paper.method_comparison.ensembles import Ensemble
+from babn_paper.method_comparison import Deterministic, Method, Models, Variant
+from babn_paper.method_comparison.basic_methods import Ensemble
 from babn_paper.method_comparison.method_catalogue import (
     GROUPS,
     find_methods,

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from saved_features import load_features, save_features
 from torch import nn
 
 import small_problem
 from babn.errors import MissingExtraError
-from babn.methods import SOFTMAX, Deterministic, Models
-from babn.methods.interface import labels_of
 from babn.prediction.features import features, find_head
+from babn_paper.method_comparison import SOFTMAX, Deterministic, Models
+from babn_paper.method_comparison.interface import labels_of
 from babn_paper.method_comparison.laplace import LastLayerLaplace, fit_laplace
-from babn_paper.method_comparison.saved_features import load_features, save_features
 from small_problem import OUTSIDE, TEST
 
 
@@ -40,7 +40,7 @@ def test_features_give_the_logits(models: Models) -> None:
     model = models.get(SOFTMAX, 0)
     _, head = find_head(model)
     with torch.no_grad():
-        logits = head(features(model, TEST, head))
+        logits = head(features(model, TEST, head)[-1])
     expected = Deterministic("plain").fit(models, 0).predict(TEST)
     torch.testing.assert_close(logits, expected.sample_logits[0])
 

@@ -8,9 +8,9 @@ from torch import nn
 
 import babn
 import small_problem
-from babn.methods import Deterministic, McDropout
+from babn_paper.method_comparison import Deterministic, McDropout
 from babn_paper.method_comparison.adapters import PVERA, RandomAdapter
-from babn_paper.method_comparison.ensembles import Ensemble
+from babn_paper.method_comparison.basic_methods import Ensemble
 from babn_paper.method_comparison.random_attention import RandomAttention
 from babn_paper.method_comparison.sngp import SNGP, Sngp, add_sngp, fit_gp
 from small_problem import DEVELOPMENT, TEST, TRAINING

@@ -9,11 +9,11 @@ import torch
 import babn
 import small_problem
 from babn import metrics
-from babn.methods import Deterministic, McDropout, Method, Models, WithDistance
-from babn.methods.interface import labels_of
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison import Deterministic, McDropout, Method, Models, WithDistance
 from babn_paper.method_comparison.comparison_runs import Result, _of_sets, compare_methods, evaluate
 from babn_paper.method_comparison.example_scores import Scores
+from babn_paper.method_comparison.interface import labels_of
 from babn_paper.method_comparison.interval_table import NEAR, comparison_table
 from small_problem import OUTSIDE, TEST
 

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
-from babn.methods import SOFTMAX, Models, Problem, Variant
-from babn.methods.interface import labels_of
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from babn.training.fine_tuning import Recipe
+from babn_paper.method_comparison import SOFTMAX, Models, Problem, Variant
 from babn_paper.method_comparison import text_problem as module
 from babn_paper.method_comparison.adapters import MONTECLORA, RANDOM_LORA
+from babn_paper.method_comparison.interface import labels_of
 from babn_paper.method_comparison.text_problem import Texts, text_problem
 
 WORDS = ("wake me early", "play a song at six", "wake", "play some music")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import small_problem
-from babn.methods import Models
+from babn_paper.method_comparison import Models
 from babn_paper.method_comparison.sngp import (
     SNGP,
     BoundedSpectralNorm,

@@ -10,7 +10,7 @@ import pytest
 
 import babn
 from babn.errors import ConfigError, DataError
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from babn_paper.experiments.evaluation import evaluate
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.models import load_model

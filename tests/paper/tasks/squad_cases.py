@@ -15,7 +15,7 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizerFast
 
-from babn.text.word_tokenizer import SPECIAL, word_tokenizer
+from babn.text import SPECIAL, word_tokenizer
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.squad_files import Answer, Question
 from babn_paper.tasks.task import Part

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import babn
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from babn_paper.models import DecomposableConfig, EsimConfig
 from babn_paper.pretrained import small_sizes
 from babn_paper.tasks.domains import COMMONSENSE, NLI

@@ -11,7 +11,7 @@ import pytest
 from domain_cases import Hub, Rows
 
 from babn.errors import BabnError, ConfigError, DataError, MissingExtraError
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from babn_paper.experiments.own_data import own_experiment
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.own.files import FILES

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from babn.errors import ConfigError
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from babn_paper.tasks import text_task
 from babn_paper.tasks.encoded import Encoded, Ragged
 from babn_paper.tasks.text_task import encode_texts

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import babn
 from babn.attention.method import MethodConfig
-from babn.text.word_tokenizer import word_tokenizer
+from babn.text import word_tokenizer
 from babn_paper.pretrained import small_sizes
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.glue import SST2, TASKS, GlueTask

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from babn.errors import ConfigError, DataError
-from babn.prediction.temperature import set_output_units
+from babn.prediction.stored_settings import set_output_units
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.own.files import OwnFiles
 from babn_paper.tasks.reading import Row

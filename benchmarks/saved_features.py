@@ -4,10 +4,10 @@ from pathlib import Path
 
 from torch import nn
 
-from babn.methods.interface import labels_of
-from babn.methods.trained_models import SOFTMAX, Batches, Models, Problem
 from babn.prediction.features import features, find_head
 from babn.tensor_files import read_tensors, write_tensors
+from babn_paper.method_comparison.interface import labels_of
+from babn_paper.method_comparison.trained_models import SOFTMAX, Batches, Models, Problem
 
 
 def save_features(models: Models, seed: int, tests: dict[str, Batches], path: Path) -> None:
@@ -25,7 +25,7 @@ def save_features(models: Models, seed: int, tests: dict[str, Batches], path: Pa
     parts = {"training": problem.training, "development": problem.development, **tests}
     tensors = {"/weight": head.weight, "/bias": head.bias}
     for name, batches in parts.items():
-        tensors[f"{name}/input"] = features(model, batches, head).half()
+        tensors[f"{name}/input"] = features(model, batches, head)[-1].half()
         tensors[f"{name}/labels"] = labels_of(batches)
     write_tensors(path, tensors)
 

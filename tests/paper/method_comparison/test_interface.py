@@ -9,9 +9,9 @@ import torch
 
 import small_problem
 from babn import metrics
-from babn.methods import SOFTMAX, Deterministic, McDropout, Models
-from babn.methods.interface import choose, labels_of
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison import SOFTMAX, Deterministic, McDropout, Models
+from babn_paper.method_comparison.interface import choose, labels_of
 from small_problem import DEVELOPMENT, TEST
 
 
@@ -60,6 +60,6 @@ def test_choice_keeps_accuracy() -> None:
     right = torch.tensor([[9.0, 0], [9, 0], [9, 0], [9, 0]])
     worse = torch.tensor([[0.1, 0], [0.1, 0], [0, 0.1], [0.1, 0]])
     trials = {0.0: Prediction(right[None]), 1.0: Prediction(worse[None])}
-    assert choose(trials, labels, temperature=False) == (0.0, 1.0)
+    assert choose(trials.items(), labels, temperature=False) == (0.0, 1.0)
     trials[2.0] = Prediction(right[None] / 5)
-    assert choose(trials, labels, temperature=False) == (2.0, 1.0)
+    assert choose(trials.items(), labels, temperature=False) == (2.0, 1.0)

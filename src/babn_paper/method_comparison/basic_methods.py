@@ -1,4 +1,4 @@
-"""Deterministic models and Monte Carlo dropout, without and with temperature scaling."""
+"""Deterministic models, Monte Carlo dropout and deep ensembles."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,22 +8,26 @@ import torch
 from torch import nn
 
 from babn.evaluation.novelty import fit_novelty
-from babn.methods.interface import Fitted, TunedMethod
-from babn.methods.trained_models import SOFTMAX, Batches, Models, Variant
-from babn.prediction.batches import TARGETS, device_of, placed_batches
+from babn.evaluation.predictions import ensemble
+from babn.prediction.batches import device_of, placed_batches, without_targets
 from babn.prediction.modes import evaluating
 from babn.prediction.predict import find_logits, following_seed
 from babn.prediction.result import Prediction
+from babn_paper.method_comparison.interface import Fitted, Method, TunedMethod, choose, labels_of
+from babn_paper.method_comparison.trained_models import SOFTMAX, Batches, Models, Variant
 
 SAMPLES = 20
-"""Forward passes of methods that sample."""
+"""Number of forward passes of methods that sample."""
 
 RATES = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 """Dropout rates that are tried."""
 
+APART = 1000
+"""Distance between the seeds of an ensemble's members, so that ensembles share no member."""
+
 
 def sampled(
-    model: nn.Module, batches: Batches, samples: int = 1, noisy: bool = False, seed: int = 0
+    model: nn.Module, batches: Batches, samples: int = 1, noisy: bool = False
 ) -> Prediction:
     """Logits of several forward passes, on the CPU.
 
@@ -31,13 +35,13 @@ def sampled(
         model: The model.
         batches: Its inputs; labels are ignored.
         samples: Number of passes.
-        noisy: Whether the model is in training mode, in which dropout and stochastic layers draw.
-        seed: Seed of what they draw.
+        noisy: Whether the model is in training mode, in which dropout and stochastic layers are
+            random.
     """
     found = []
-    with torch.no_grad(), evaluating(model, noisy), following_seed(seed, model):
+    with torch.no_grad(), evaluating(model, noisy), following_seed(0, model):
         for batch in placed_batches(batches, device_of(model)):
-            inputs = {name: value for name, value in batch.items() if name not in TARGETS}
+            inputs = without_targets(batch)
             passes = [find_logits(model(**inputs)).float().cpu() for _ in range(samples)]
             found.append(torch.stack(passes))
     return Prediction(torch.cat(found, 1))
@@ -69,7 +73,7 @@ detector = babn.fit_novelty(model, training_batches, development_batches)
 p_values = detector.p_values(detector.distance(model, batch))"""
 
     def fit(self, models: Models, seed: int) -> Fitted:
-        """Fits the detector of novelty as well."""
+        """Fits the novelty detector as well."""
         model, problem = models.get(self.variant, seed), models.problem
         detector = fit_novelty(model, problem.training, problem.development, progress=False)
         return replace(
@@ -118,3 +122,59 @@ def set_dropout(model: nn.Module, rate: float) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = rate
+
+
+@dataclass(frozen=True)
+class Ensemble(Method):
+    """The mean prediction of several trainings.
+
+    [Lakshminarayanan et al. 2017](https://arxiv.org/abs/1612.01474).
+
+    Attributes:
+        name: Name in tables.
+        member: The method of each member.
+        size: Number of members; the first has the seed itself.
+        temperature: Whether to fit a temperature for the whole ensemble.
+    """
+
+    name: str
+    member: Method
+    size: int = 5
+    temperature: bool = False
+    code: ClassVar[str] = """models = [train(seed) for seed in range(5)]
+probs = torch.stack([model(**batch).logits.softmax(-1) for model in models]).mean(0)"""
+
+    def seeds(self, seed: int) -> list[int]:
+        """The seeds of the members."""
+        return [seed + APART * i for i in range(self.size)]
+
+    def trainings(self, seed: int) -> list[tuple[Variant, int]]:
+        """The models of all members."""
+        return [each for own in self.seeds(seed) for each in self.member.trainings(own)]
+
+    def fit(self, models: Models, seed: int) -> Fitted:
+        """Fits every member, and then the temperature."""
+        members = [self.member.fit(models, own) for own in self.seeds(seed)]
+
+        def joined(batches: Batches) -> Prediction:
+            return ensemble(_equal_samples([member.predict(batches) for member in members]))
+
+        data, temperature = models.problem.development, 1.0
+        if self.temperature:
+            _, temperature = choose([(0.0, joined(data))], labels_of(data), True)
+        return Fitted(
+            lambda batches: joined(batches).tempered(temperature),
+            self.trainings(seed),
+            sum(member.passes for member in members),
+            {"temperature": temperature} if self.temperature else {},
+            sum(member.tried for member in members),
+        )
+
+
+def _equal_samples(found: Sequence[Prediction]) -> list[Prediction]:
+    """Repeats the sample of deterministic members, so that all have equally many."""
+    most = max(len(each.sample_logits) for each in found)
+    return [
+        Prediction(each.sample_logits.repeat(most // len(each.sample_logits), 1, 1))
+        for each in found
+    ]

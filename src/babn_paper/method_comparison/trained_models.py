@@ -1,4 +1,4 @@
-"""A classification problem, and the models trained on it, each of them once."""
+"""A classification problem, and the models that are trained on it, each once."""
 
 import re
 import time
@@ -31,7 +31,7 @@ class Variant:
         name: Identifies the variant among the trained models.
         prepare: Changes a fresh model before training, such as `babn.convert`.
         label_smoothing: Share of label smoothing.
-        rate: Factor of the learning rate, which adapters need larger.
+        rate: Factor of the learning rate; adapters need a larger one.
         trainer: Returns a mixin of transformers' Trainer that the training needs, such as one that
             adds a term to the loss.
     """
@@ -44,7 +44,7 @@ class Variant:
 
 
 SOFTMAX = Variant("softmax")
-"""The deterministic model, which serves all methods that need no training of their own."""
+"""The deterministic model, which all methods share that need no training of their own."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Problem:
         train: Trains a model in place, for a variant and a seed.
         training: Labelled batches of the training data, for methods that need their features.
         development: Labelled batches that settings are chosen on.
-        memory: Gigabytes for one forward pass with repeated inputs, as for `babn.predict`.
+        memory: Gigabytes that attention may take in one pass, as for `babn.predict`.
     """
 
     build: Callable[[], nn.Module]
@@ -85,7 +85,7 @@ class Models:
     def get(self, variant: Variant, seed: int) -> nn.Module:
         """A new copy of the trained model, in evaluation mode."""
         kept = self._find(variant, seed) or self._train(variant, seed)
-        torch.manual_seed(seed)  # for what is random and not among the weights
+        torch.manual_seed(seed)  # for random parts that are not in the state dict
         model = variant.prepare(self.problem.build())
         model.load_state_dict(kept["weights"])
         return model.eval()

@@ -9,17 +9,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from babn import metrics
 from babn.evaluation.temperature_scaling import bounded_temperature
-from babn.methods.trained_models import SOFTMAX, Batches, Models, Problem, Variant
+from babn.metrics import accuracy, nll
 from babn.prediction.result import Prediction
-
-__all__ = ["Fitted", "Method", "Problem", "TunedMethod", "choose", "labels_of"]
+from babn_paper.method_comparison.trained_models import SOFTMAX, Batches, Models, Variant
 
 MAX_ACCURACY_DROP = 0.003
 """Accuracy on development data that noise may cost, as in `babn.tune_noise`."""
-
-Predict = Callable[[Batches], Prediction]
 
 
 @dataclass(frozen=True)
@@ -27,16 +23,16 @@ class Fitted:
     """A fitted method.
 
     Attributes:
-        predict: Samples of logits for batches, the same for the same inputs.
+        predict: Returns samples of logits for batches; deterministic.
         trainings: Variants and seeds of the models that it uses.
         passes: Forward passes of the model for one prediction.
-        settings: What was chosen on development data.
-        tried: How many settings were tried on development data.
-        novelty: How unlike the training data each example is; `None` for the entropy of the
-            prediction.
+        settings: Settings chosen on development data.
+        tried: Number of settings tried on development data.
+        novelty: Returns how unlike the training data each example is; `None` to use the entropy of
+            the prediction.
     """
 
-    predict: Predict
+    predict: Callable[[Batches], Prediction]
     trainings: Sequence[tuple[Variant, int]]
     passes: int = 1
     settings: Mapping[str, float] = field(default_factory=dict)
@@ -50,7 +46,7 @@ class Method(ABC):
     Attributes:
         name: Name in tables.
         variant: The training of its model.
-        code: The lines that a user writes, beside loading data and training the model.
+        code: The lines that a user writes besides loading data and training the model.
     """
 
     name: str
@@ -63,7 +59,7 @@ class Method(ABC):
 
     @abstractmethod
     def fit(self, models: Models, seed: int) -> Fitted:
-        """Trains or gets the models of a seed, and chooses settings on development data."""
+        """Gets the models of a seed and chooses settings on development data."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +77,11 @@ class TunedMethod(Method):
     candidates: Sequence[float] = (0.0,)
 
     setting: ClassVar[str] = "setting"
-    """What the setting is called in results."""
+    """Name of the setting in results."""
 
     @abstractmethod
     def predictor(self, models: Models, seed: int) -> Callable[[float, Batches], Prediction]:
-        """A function that predicts with a setting."""
+        """Returns a function that predicts batches with a given setting."""
 
     def passes(self, setting: float) -> int:
         """Forward passes for one prediction with a setting."""
@@ -108,25 +104,24 @@ class TunedMethod(Method):
 
 
 def choose(
-    trials: Mapping[float, Prediction] | Iterable[tuple[float, Prediction]],
+    trials: Iterable[tuple[float, Prediction]],
     labels: Int[Tensor, "example"],
     temperature: bool,
 ) -> tuple[float, float]:
     """The setting with the lowest NLL that costs no accuracy, and its temperature.
 
-    Accuracy may drop by `MAX_ACCURACY_DROP` from that of the first setting.
+    Settings are left out if their accuracy is more than `MAX_ACCURACY_DROP` below the first one's.
 
     Args:
-        trials: Settings and predictions on development data, of which one is kept at a time.
+        trials: Pairs of a setting and its prediction on development data.
         labels: The correct classes.
-        temperature: Whether predictions are divided by a fitted temperature; otherwise it is 1.
+        temperature: Whether to fit a temperature for each setting; otherwise it is 1.
     """
     found: list[tuple[float, float, float, float]] = []  # NLL, accuracy, setting, temperature
-    for setting, prediction in trials.items() if isinstance(trials, Mapping) else trials:
+    for setting, prediction in trials:
         fitted = bounded_temperature(prediction, labels) if temperature else 1.0
         probs = prediction.tempered(fitted).probs
-        measured = metrics.nll(probs, labels), metrics.accuracy(probs, labels)
-        found.append((*measured, setting, fitted))
+        found.append((nll(probs, labels), accuracy(probs, labels), setting, fitted))
     least = found[0][1] - MAX_ACCURACY_DROP - 1e-9
     _, _, best, fitted = min(each for each in found if each[1] >= least)
     return best, fitted

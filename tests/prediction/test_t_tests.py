@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from babn.prediction.welch import regularized_beta, welch_p_value
+from babn.prediction.t_tests import regularized_beta, welch_p_value
 
 
 def scipy_p_value(a: np.ndarray, b: np.ndarray) -> np.ndarray:

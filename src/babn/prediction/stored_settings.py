@@ -39,10 +39,10 @@ def get_noise_level(model: nn.Module) -> float:
 
 
 def set_residual(model: nn.Module, residual: float) -> None:
-    """Sets the standard deviation of what the samples of a regression do not explain.
+    """Sets the residual standard deviation of a regression, which the samples do not explain.
 
-    It is in the units of the prediction. `predict` passes it on to the prediction, whose `std` and
-    `interval` include it. `babn.tune_noise` fits it to development data; 0 ignores it.
+    It is in the units of the prediction, whose `std` and `interval` include it. `babn.tune_noise`
+    fits it to development data.
     """
     check_at_least("residual", residual, 0.0)
     for state in belief_states(model):
@@ -50,7 +50,7 @@ def set_residual(model: nn.Module, residual: float) -> None:
 
 
 def get_residual(model: nn.Module) -> float:
-    """The standard deviation of what the samples of a regression do not explain."""
+    """The residual standard deviation of a regression, which the samples do not explain."""
     state = belief_states(model)[0]
     return float(state.residual * state.output_scale)
 

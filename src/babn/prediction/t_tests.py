@@ -46,7 +46,7 @@ def paired_p_value(gaps: Float[Tensor, "pair *shape"]) -> Float[Tensor, "*shape"
 
 
 def _two_sided(mean: Tensor, variance: Tensor, degrees: Tensor, size: Tensor) -> Tensor:
-    """P-value of a mean of zero, given its variance; `size` is that of the largest sample."""
+    """Two-sided p-value for a mean of zero; `size` is the largest magnitude of the samples."""
     flat = variance <= (1e-15 * size).square()
     degrees = degrees.masked_fill(flat, 1.0)
     t_squared = mean.square() / variance.masked_fill(flat, 1.0)

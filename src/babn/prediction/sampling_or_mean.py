@@ -1,4 +1,4 @@
-"""Forward passes that draw samples of attention."""
+"""Context managers: forward passes with samples of attention, or with the posterior mean."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +19,8 @@ def sampling(model: nn.Module, seed: int | None = None, *, fixed: bool = False) 
         model: A converted model.
         seed: Makes the series of passes reproducible without touching torch's global random state;
             `None` draws from the global state.
-        fixed: Whether all passes share one draw of noise, as generation needs: the noise then
-            depends on the seed, the row of the batch, the layer, the head and the positions alone,
+        fixed: Whether all passes share one draw of noise, as generation needs. The noise then
+            depends only on the seed, the row of the batch, the layer, the head and the positions,
             so that results with and without a cache agree. Needs a seed.
 
     Example:
@@ -30,7 +30,7 @@ def sampling(model: nn.Module, seed: int | None = None, *, fixed: bool = False) 
             tokens = model.generate(**batch)  # one sample for each row
     """
     if fixed and seed is None:
-        raise ConfigError("fixed=True needs a seed to make the noise from. Give seed=0, say.")
+        raise ConfigError("fixed=True needs a seed. Give one, for example seed=0.")
     noise_source = NoiseSource(None if seed is None else [seed])
     noise = FixedNoise(seed) if fixed and seed is not None else None
     with overriding(model, mode="sample", noise_source=noise_source, fixed_noise=noise):

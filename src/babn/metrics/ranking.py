@@ -1,0 +1,118 @@
+"""How well a score ranks examples: out-of-distribution detection and selective prediction.
+
+In detection the score should be higher for out-of-distribution examples. In selective prediction
+the examples with the lowest confidence are rejected, and the others should be right.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from babn.errors import MetricInputError
+from babn.metrics.inputs import numbers, scores_and_flags
+from babn.metrics.scores import sorted_by_confidence
+from babn.validation import check_share
+
+
+def auroc(inside: Float[Tensor, "*inside"], outside: Float[Tensor, "*outside"]) -> float:
+    """Probability that an outside example scores higher than an inside one; ties count half.
+
+    Args:
+        inside: Scores of in-distribution examples, such as entropies.
+        outside: Scores of out-of-distribution examples.
+    """
+    inner, outer = sorted_scores(inside, outside)
+    below = torch.searchsorted(inner, outer)
+    not_above = torch.searchsorted(inner, outer, right=True)
+    return (below + not_above).double().mean().item() / (2 * len(inner))
+
+
+def fpr95(inside: Float[Tensor, "*inside"], outside: Float[Tensor, "*outside"]) -> float:
+    """False positive rate at a true positive rate of 95 %, where outside examples are positive.
+
+    The share of inside examples whose score reaches the highest threshold that at least 95 % of
+    the outside examples reach. Some papers take inside examples as positive: to get their number,
+    negate the scores and swap the arguments.
+    """
+    inner, outer = sorted_scores(inside, outside)
+    needed = -(-95 * len(outer) // 100)
+    threshold = outer[len(outer) - needed]
+    return (inner >= threshold).double().mean().item()
+
+
+def average_precision(
+    inside: Float[Tensor, "*inside"], outside: Float[Tensor, "*outside"]
+) -> float:
+    r"""Area under the precision-recall step curve, where outside examples are positive.
+
+    $$\frac1m \sum_j \frac{\#\{\mathrm{outside} \ge s_j\}}{\#\{\mathrm{all} \ge s_j\}}$$
+
+    over the scores $s_j$ of the $m$ outside examples.
+    """
+    inner, outer = sorted_scores(inside, outside)
+    outer_found = len(outer) - torch.searchsorted(outer, outer).double()
+    inner_found = len(inner) - torch.searchsorted(inner, outer)
+    return (outer_found / (outer_found + inner_found)).mean().item()
+
+
+def sorted_scores(
+    inside: Tensor, outside: Tensor
+) -> tuple[Float[Tensor, "inside"], Float[Tensor, "outside"]]:
+    """Both sets of scores, validated and sorted."""
+    inner, outer = numbers(inside, "inside"), numbers(outside, "outside")
+    return inner.flatten().sort().values, outer.to(inner.device).flatten().sort().values
+
+
+@dataclass(frozen=True)
+class RiskCoverage:
+    """The risk-coverage curve, in float64.
+
+    Attributes:
+        coverage: Share of examples that are not rejected: 1/n, 2/n, ..., 1.
+        risk: Share of wrong predictions among the examples that are not rejected.
+    """
+
+    coverage: Float[Tensor, "example"]
+    risk: Float[Tensor, "example"]
+
+
+def risk_coverage(
+    confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]
+) -> RiskCoverage:
+    """Risk among the n most confident examples, for every n.
+
+    Examples with equal confidence count with their mean risk, so that their order does not matter.
+
+    Args:
+        confidence: Confidences, such as the largest probabilities.
+        correct: Whether the predictions are correct.
+    """
+    _, right = sorted_by_confidence(*scores_and_flags(confidence, correct))
+    covered = torch.arange(1, len(right) + 1, dtype=torch.float64, device=right.device)
+    return RiskCoverage(covered / len(right), (1 - right).cumsum(0) / covered)
+
+
+def aurc(confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -> float:
+    """Area under the risk-coverage curve: the mean risk over all coverages."""
+    return risk_coverage(confidence, correct).risk.mean().item()
+
+
+def e_aurc(confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -> float:
+    """Excess area under the risk-coverage curve, from 0.
+
+    The area minus the smallest possible one, for which every correct prediction ranks above every
+    wrong one (Geifman et al. 2019, <https://arxiv.org/abs/1805.08206>).
+    """
+    area = aurc(confidence, correct)
+    return max(area - aurc(correct.double(), correct), 0.0)
+
+
+def selective_accuracy(
+    confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"], coverage: float
+) -> float:
+    """Accuracy on the most confident examples, as few of them as reach the coverage."""
+    check_share("coverage", coverage, up_to_one=True, error=MetricInputError)
+    curve = risk_coverage(confidence, correct)
+    return 1 - curve.risk[(curve.coverage < coverage).sum()].item()

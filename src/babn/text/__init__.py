@@ -1,1 +1,0 @@
-"""Pretrained encoders and a word-level tokenizer."""
