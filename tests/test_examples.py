@@ -29,7 +29,7 @@ def test_sentiment_with_abstention(tmp_path: Path) -> None:
     output = run_example("sentiment_abstention.py", tmp_path)
     for method in ("softmax", "BABN"):
         assert f"\n{method}\n" in output
-    assert output.count("of reviews right") == 2 and "abstains from" in output
+    assert output.count("of reviews classified correctly") == 2 and "abstains from" in output
 
 
 @pytest.mark.slow
