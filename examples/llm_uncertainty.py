@@ -188,7 +188,7 @@ def main() -> None:
     size = sum(parameter.numel() for parameter in model.parameters())
     print(f"A GPT-2 of {size:,} parameters on {len(tokens):,} characters:")
     train(model, tokens, given.steps, 6e-3, "softmax")
-    babn.convert(model, babn.BeliefConfig(upward="heads", rho=1.0, layers="last:1"))
+    babn.convert(model, babn.BeliefConfig(rho=1.0, layers="last:1"))
     print(f"\n{babn.inspect(model)}\n")
     train(model, tokens, given.noisy_steps, 2e-3, "with noise in the last layer")
     show_reading(model, characters, held_out, given.samples)

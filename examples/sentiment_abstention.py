@@ -24,7 +24,7 @@ from babn.data.intents import out_of_scope
 from babn.demo.models import find_source, load
 from babn_paper.tasks.catalogue import find_task
 
-METHODS = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig(max_length=64)}
+METHODS = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig()}
 
 ANSWERED = 0.9
 """Share of reviews that should be answered, which sets the threshold of abstention."""

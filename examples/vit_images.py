@@ -28,10 +28,7 @@ PATCH = 8
 NOISE = (0.0, 0.2, 0.4, 0.8)
 """Standard deviations of the noise added to pixels, which lie between -1 and 1."""
 
-KEYS = (SIDE // PATCH) ** 2 + 1
-"""Number of keys: the patches and the class token."""
-
-METHODS = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig(max_length=KEYS)}
+METHODS = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig()}
 
 
 def images(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
