@@ -54,63 +54,79 @@ LABELS = {
     "accuracy": "accuracy",
 }
 
-NOTES = """Means over tasks, with 95 % intervals of a mean over seeds. Bold: the best of a column,
-among methods that have all seeds and reach 60 % of the best accuracy. ≈: a paired t-test over seeds
-finds no difference from the best (p ≥ 0.05). Accuracy, ECE, AUROC and FPR95 are in per cent.
-Errors and "outside" examples are detected by the entropy of the prediction; "deterministic,
-distance" detects the latter by `babn.fit_novelty`, which was developed on the development data of
-CLINC150 and, with one seed, on this test of SST-2 (AG news). Set size is the mean number of classes
-in conformal sets, fitted to half of the test data and measured on the other half. "TS" is
-temperature scaling. Models are trained models, passes are forward passes for one prediction. Memory
-is that of predictions, in which samples are drawn as one batch, in units of the deterministic
-model. Lines are what a user writes beside loading data and training; tried is the number of
-settings tried on development data."""
+NOTES = """Cells are means over tasks, with 95 % intervals of a mean over seeds. Accuracy, ECE,
+AUROC and FPR95 are in per cent.
 
-TIMED = """Training and seconds are the times of all trainings and of predictions, in units of the
-deterministic model, measured with nothing else on the GPU."""
+- **Bold** is the best of a column, among methods that have all seeds and reach 60 % of the best
+  accuracy. **≈** marks methods on par with the best: a paired t-test over seeds finds no difference
+  (p ≥ 0.05).
+- **error AUROC**, **outside AUROC** and **outside FPR95**: errors and out-of-domain examples are
+  detected by the entropy of the prediction. "Deterministic, distance" detects the latter by
+  `babn.fit_novelty`, which was developed on the development data of CLINC150 and, with one seed, on
+  this test of SST-2 (AG news).
+- **set size**: mean number of classes in conformal sets, fitted to one half of the test data and
+  measured on the other half.
+- **models** are trained models, and **passes** are forward passes for one prediction.
+- **memory** is for prediction, in which samples are drawn as one batch, relative to the
+  deterministic model.
+- **lines** of code are those that a user writes beside loading data and training; **tried** is the
+  number of settings tried on development data."""
+
+TIMED = """- **training** and **seconds** are the times of all trainings and of predictions,
+  relative to the deterministic model, measured with nothing else on the GPU."""
 
 LONG = """## Your texts are long
 
-A forward pass costs more the longer the text, and samples multiply that cost. Methods with one pass
-(temperature scaling, SNGP, Laplace) keep it; MC dropout and random attention take as many passes as
-the table says. [Kernels and cost](kernels.md#what-noise-per-key-adds) has what noise per key adds
-to a pass at each length."""
+A forward pass takes longer for longer texts, and sampling multiplies this cost. Methods with one
+pass (temperature scaling, SNGP, Laplace) avoid it. MC dropout and random attention take as many
+passes as the table shows. [Kernels and cost](kernels.md#what-noise-per-key-adds) shows what noise
+per key adds to a pass."""
 
 GUARANTEE = """## You need a guarantee
 
-[Conformal sets](uncertainty.md#decisions) hold the right class with a probability that you set, for
-new data from the same source and whatever the method. `babn.fit_conformal` takes the predictions of
-any method here."""
+[Conformal sets](uncertainty.md#decisions) contain the right class with a probability that you
+choose, for new data from the same source. `babn.fit_conformal` works with the predictions of any
+method on this page."""
 
-INTRODUCTION = """Attention noise is what this library adds to a model (BABN, and BAM before it);
-"deterministic, distance" is its [detector of novelty](uncertainty.md#inputs-of-another-kind), which
-needs no noise. Every method was fitted to the same data with the same encoder, and chose its
-settings on development data of its task, none of it shifted or from outside. "minilm" is
-all-MiniLM-L6-v2.
-[`babn compare-methods`](own_data.md#comparing-methods) does the same on your own texts."""
+INTRODUCTION = """This page compares methods of uncertainty on text classification ({tasks}). By
+mean rank over tasks, among methods with temperature scaling (TS):"""
 
-RANKS = """Mean ranks of methods with temperature scaling over models and tasks, each by its mean
-over the seeds that all of them have. Bars join methods whose mean ranks differ by less than the
-critical difference of the Nemenyi test (p 0.05;
+COMPARED = """## How attention noise compares
+
+Attention noise is what this library adds to a model (BABN, and BAM before it). The table shows mean
+ranks over tasks, and the number of tasks in which the best method with attention noise is
+significantly better or worse than the best one without."""
+
+DETAILS = """## The data
+
+Every method was fitted to the same data with the same encoder ("minilm" is all-MiniLM-L6-v2). It
+chose its settings on development data of the task, which contains no shifted and no outside data.
+"Deterministic, distance" is the [novelty detector](uncertainty.md#inputs-of-another-kind), which
+needs no noise. [`babn compare-methods`](own_data.md#comparing-methods) makes the same comparison on
+your own texts."""
+
+RANKS = """Mean ranks of methods with temperature scaling over models and tasks. Each task ranks
+the means over the seeds that all methods have. Bars join methods whose mean ranks differ by less
+than the critical difference of the Nemenyi test (p 0.05;
 [Demšar 2006](https://www.jmlr.org/papers/v7/demsar06a.html)), which is large for few tasks."""
 
 SHIFT = """## What a shift does
 
-Models and temperatures are fitted before the shift; methods with temperature scaling:"""
+Models and temperatures are fitted before the shift. Methods with temperature scaling:"""
 
 OUTSIDE = """## Inputs of another domain
 
-AUROC in per cent, of methods with temperature scaling:"""
+AUROC of detecting inputs of another domain, in per cent, for methods with temperature scaling:"""
 
-INCOMPLETE = "Not all methods have run on this task; it is not in means and ranks."
+INCOMPLETE = "Not all methods were run on this task, so it is not part of means and ranks."
 
-PUBLISHED = """For comparison, out-of-scope AUROC with BERT-base as published
-([Liu et al. 2020](https://arxiv.org/abs/2006.10108)): 94.2 deterministic, 95.1 MC dropout, 96.9
-SNGP."""
+PUBLISHED = """For comparison, the published out-of-scope AUROC with BERT-base is 94.2 for the
+deterministic model, 95.1 for MC dropout and 96.9 for SNGP
+([Liu et al. 2020](https://arxiv.org/abs/2006.10108))."""
 
-SCRIPTS = """`benchmarks/choosing.py` makes the runs on texts, `benchmarks/choosing_images.py` and
-`benchmarks/choosing_lm.py` those from scratch, `benchmarks/choosing_results.py` collects them, and
-`python tools/write_pages.py` writes this page."""
+SCRIPTS = """`benchmarks/choosing.py` makes the runs on texts. `benchmarks/choosing_images.py` and
+`benchmarks/choosing_lm.py` make those from scratch. `benchmarks/choosing_results.py` collects them,
+and `python tools/write_pages.py` writes this page."""
 
 
 def files(folder: Path = RESULTS) -> list[dict[str, Any]]:
@@ -130,19 +146,23 @@ def page(found: Sequence[dict[str, Any]]) -> str:
     cells = results.comparable(results.cells(found))
     parts = [
         "# Choosing a method",
-        verdict(cells),
+        INTRODUCTION.format(tasks=listed([named(task) for task in dict.fromkeys(_tasks(cells))])),
+        winners([*standings(cells)]),
         *from_scratch_results.verdicts(),
-        standing_of_default(cells),
-        INTRODUCTION,
-        tasks.left_out(cells),
-        tasks.overview(cells),
         *advice(cells),
         guarantee(cells),
+        COMPARED,
+        standings_table([*standings(cells)]),
+        standing_of_default(cells),
+        DETAILS,
+        tasks.overview(cells),
+        tasks.left_out(cells),
         *section(SHIFT, tasks.shifts(cells, ranked(cells, f"{SHIFTED}NLL"))),
         *section(OUTSIDE, tasks.outsides(cells, ranked(cells, "outside AUROC"))),
         "## All methods",
-        NOTES,
-        *([TIMED] if results.costs(cells, ["deterministic"], "training") else []),
+        "\n".join(
+            [NOTES, *([TIMED] if results.costs(cells, ["deterministic"], "training") else [])]
+        ),
         *tables(found),
         *from_scratch_results.sections(),
         *diagrams(cells),
@@ -196,15 +216,29 @@ class Standing:
         """Whether the best method is significantly better in more tasks than it is worse."""
         return self.better > self.worse
 
-    def line(self) -> str:
-        """An item of a list."""
-        kind = "without" if self.mine else "with"
-        return (
-            f"- {self.label}: {self.best} has mean rank {self.ranks[self.best]:.1f} of "
-            f"{len(self.ranks)}. The best {kind} attention noise is {self.second} with "
-            f"{self.ranks[self.second]:.1f}, significantly worse in {self.better} and better in "
-            f"{self.worse} of {self.tasks} task{'s' if self.tasks > 1 else ''}."
-        )
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The best method without attention noise, and the best one with it."""
+        return (self.second, self.best) if self.mine else (self.best, self.second)
+
+    def sentence(self, labels: str) -> str:
+        """What the best method is ahead of, in the measures that are named."""
+        if self.tied:
+            return f"Attention noise and other methods tie in {labels}."
+        rest = "other methods" if self.mine else "attention noise"
+        name = f"**{self.best}**" + (", with attention noise," if self.mine else "")
+        if self.clear:
+            return f"{name} is ahead of {rest} in {labels}."
+        lead = f"its lead over {rest} is within the noise of seeds"
+        return f"{name} ranks first in {labels}, but {lead}."
+
+    def row(self) -> list[str]:
+        """A row of the table: both sides with their ranks, and tasks that noise wins and loses."""
+        plain, noisy = self.sides
+        won, lost = (self.better, self.worse) if self.mine else (self.worse, self.better)
+        ranks = [f"{self.ranks[name]:.1f} of {len(self.ranks)}" for name in (plain, noisy)]
+        counts = f"{won} / {lost} of {_tasks_in_words(self.tasks)}"
+        return [self.label, plain, ranks[0], noisy, ranks[1], counts]
 
 
 def standings(cells: Mapping[Cell, list[Run]]) -> Iterator[Standing]:
@@ -220,53 +254,58 @@ def standings(cells: Mapping[Cell, list[Run]]) -> Iterator[Standing]:
         yield Standing(LABELS[name], best, second, ranks, *counts)
 
 
-def verdict(cells: Mapping[Cell, list[Run]]) -> str:
-    """The best methods of each measure by mean rank, those without attention noise first."""
-    found = list(standings(cells))
-    names = ", ".join(dict.fromkeys(named(task) for _, task in cells))
-    head = f"On texts ({names}), with temperature scaling (TS):"
-    return "\n".join([_first_line(found), "", head, "", *(each.line() for each in found)])
+def winners(found: Sequence[Standing]) -> str:
+    """A list of the best methods: other methods before ours, and leads within the noise last."""
+    labels: dict[tuple[bool, bool, bool, str], list[Standing]] = {}
+    for each in found:
+        own = (each.tied, not each.clear, each.mine, "" if each.tied else each.best)
+        labels.setdefault(own, []).append(each)
+    return "\n".join(
+        f"- {labels[own][0].sentence(listed([each.label for each in labels[own]]))}"
+        for own in sorted(labels, key=lambda own: own[:3])
+    )
 
 
-def _first_line(found: Sequence[Standing]) -> str:
-    """Names the winners: other methods, then ours; a lead within the noise is called that."""
-    ahead = [x for x in found if not x.tied]
-    kinds = {
-        "Other methods are ahead of attention noise:": [x for x in ahead if not x.mine and x.clear],
-        "Other methods rank first, but their lead over attention noise is within the noise of "
-        "seeds:": [x for x in ahead if not x.mine and not x.clear],
-        "Attention noise is ahead of other methods:": [x for x in ahead if x.mine and x.clear],
-        "Attention noise ranks first, but its lead is within the noise of seeds:": [
-            x for x in ahead if x.mine and not x.clear
-        ],
-    }
-    lines = [f"{text} {_winners(own)}." for text, own in kinds.items() if own]
-    if tied := [x.label for x in found if x.tied]:
-        lines.append(f"Attention noise and other methods tie in {listed(tied)}.")
-    return " ".join(lines)
+def standings_table(found: Sequence[Standing]) -> str:
+    """Mean ranks of the best methods with and without attention noise."""
+    head = [
+        *("measure", "best without attention noise", "mean rank"),
+        *("best with attention noise", "mean rank", "noise better / worse"),
+    ]
+    return _table([head, *(each.row() for each in found)])
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *rest = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([head, f"|{'---|' * len(rows[0])}", *rest])
+
+
+def _tasks(cells: Iterable[Cell]) -> list[str]:
+    return [task for _, task in cells]
+
+
+def _tasks_in_words(count: int) -> str:
+    return f"{count} task{'s' if count > 1 else ''}"
 
 
 def standing_of_default(cells: Mapping[Cell, list[Run]]) -> str:
     """Ranks of what the library does by default, and how it differs from temperature scaling."""
-    parts = []
+    rows = [["measure", f"mean rank of {DEFAULT}", f"of {PLAIN}", "significantly better / worse"]]
     for name in (*RANKED, "accuracy"):
         ranks, blocks = results.mean_ranks(cells, name, ranked(cells, name))
         if blocks and {DEFAULT, PLAIN} <= ranks.keys():
             better, worse, count = results.difference(cells, name, DEFAULT, PLAIN)
-            parts.append(
-                f"- {LABELS[name]}: mean rank {ranks[DEFAULT]:.1f} of {len(ranks)} ({PLAIN} "
-                f"{ranks[PLAIN]:.1f}); significantly better than {PLAIN} in {better} and worse in "
-                f"{worse} of {count} task{'s' if count > 1 else ''}."
+            own, plain = (f"{ranks[method]:.1f} of {len(ranks)}" for method in (DEFAULT, PLAIN))
+            rows.append(
+                [LABELS[name], own, plain, f"{better} / {worse} of {_tasks_in_words(count)}"]
             )
-    head = f"{DEFAULT} is what `babn.convert` and `babn.tune_noise` give a trained model:"
-    return "\n".join([head, "", *parts]) if parts else ""
-
-
-def _winners(found: Sequence[Standing]) -> str:
-    labels: dict[str, list[str]] = {}
-    for each in found:
-        labels.setdefault(each.best, []).append(each.label)
-    return "; ".join(f"**{best}** in {listed(names)}" for best, names in labels.items())
+    if len(rows) == 1:
+        return ""
+    head = (
+        f"**{DEFAULT}** is the result of `babn.convert` and `babn.tune_noise` for a trained model. "
+        f"Compared with **{PLAIN}**:"
+    )
+    return f"{head}\n\n{_table(rows)}"
 
 
 def ranked(cells: Mapping[Cell, list[Run]], name: str) -> list[str]:
@@ -280,7 +319,7 @@ def ranked(cells: Mapping[Cell, list[Run]], name: str) -> list[str]:
 
 
 def advice(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
-    """A paragraph for each situation, which names the best methods there."""
+    """A list for each situation, which names the best methods there."""
     groups = {group: {method.name for method in methods} for group, methods in GROUPS.items()}
     once = groups["post-hoc"] | groups["trained"]
     situations = {
@@ -296,7 +335,7 @@ def advice(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
         chosen = [method for method in results.methods(own) if method in names] if own else []
         if chosen:
             found = listed(list(dict.fromkeys(named(task) for _, task in own)))
-            where = "" if len(own) == len(cells) else f"Only {found}. "
+            where = "" if len(own) == len(cells) else f"These methods were run on {found} only.\n\n"
             yield f"## {title}\n\n{where}{_advice(own, chosen)}"
     yield LONG
 
@@ -308,18 +347,20 @@ def guarantee(cells: Mapping[Cell, list[Run]]) -> str:
         return GUARANTEE
     best = results.column(sizes, "set size")[1]
     name = list(sizes)[best]
-    text = f"{GUARANTEE} At {COVERAGE:.0%} coverage, {_best(cells, sizes, 'set size')}."
+    text = f"{GUARANTEE} At {COVERAGE:.0%} coverage, {_best(cells, sizes, 'set size')}"
     kept, shifted = (
         results.over_cells(cells, name, each) for each in ("coverage", f"{SHIFTED}coverage")
     )
-    text += f" The sets of {name} hold the right class in {fmean(kept.values()):.1%} of test data"
+    text += (
+        f" The sets of {name} contain the right class in {fmean(kept.values()):.1%} of test data"
+    )
     if shifted:
         text += f", but in {fmean(shifted.values()):.1%} under a shift, where there is no guarantee"
     return f"{text}."
 
 
 def _advice(cells: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> str:
-    sentences = []
+    items = []
     for name, purpose in (
         ("NLL", "For calibrated probabilities"),
         (f"{SHIFTED}NLL", "If the data will shift"),
@@ -327,14 +368,14 @@ def _advice(cells: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> str:
     ):
         by_method = {method: results.over_cells(cells, method, name) for method in chosen}
         if all(by_method.values()):
-            sentences.append(f"{purpose}, {_best(cells, by_method, name)}.")
-    return " ".join(sentences)
+            items.append(f"- {purpose}, {_best(cells, by_method, name)}")
+    return "\n".join(items)
 
 
 def _best(
     cells: Mapping[Cell, list[Run]], by_method: Mapping[str, dict[int, float]], name: str
 ) -> str:
-    """The best method, and the simplest one within the noise of it."""
+    """The best method, and the simplest one on par with it."""
     column, row = results.column(by_method, name)
     best = list(by_method)[row]
     text = f"**{best}** is best ({name} {column[row]})"
@@ -345,11 +386,11 @@ def _best(
     }
     simplest = min(alike, key=lambda method: costs[method])
     if costs[simplest] == costs[best]:
-        return text
+        return f"{text}."
     models, passes, _ = costs[simplest]
     spent = f"{models:.0f} trained model{'s' if models > 1 else ''}"
     spent += f", {passes:.0f} pass{'es' if passes > 1 else ''}"
-    return f"{text}; the simplest method within its noise is **{simplest}** ({spent})"
+    return f"{text}. The simplest method on par with it is **{simplest}** ({spent})."
 
 
 def tables(found: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -390,7 +431,7 @@ def significant(ranks: Mapping[str, float], distance: float) -> str:
     parts = []
     for name, rank in sorted(ranks.items(), key=lambda item: item[1]):
         if behind := [other for other, its in ranks.items() if its - rank > distance]:
-            parts.append(f"{name} is ahead of {listed(behind)}")
+            parts.append(f"**{name}** is ahead of {listed([f'**{each}**' for each in behind])}")
     return (
         f"{'; '.join(parts)}; no other difference is significant."
         if parts

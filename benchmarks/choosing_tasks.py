@@ -1,4 +1,4 @@
-"""What the page on choosing a method says of each task: its data, a shift, and the outside."""
+"""Texts on each task for the page on choosing a method: its data, a shift, other domains."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from babn_paper.method_comparison.method_catalogue import TS
 
 PLAIN, DEFAULT = f"deterministic{TS}", f"BABN, not trained{TS}"
 FEW = 3
-"""Methods within the noise of the best that are named; if there are more, they are counted."""
+"""Methods on par with the best that are named; if there are more, they are counted."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def shifts(cells: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> Iterator[s
                 for name in ("accuracy", "ECE")
             )
             yield (
-                f"- {named(cell[1])} to {TASKS[cell[1]].shift}: with {PLAIN}, accuracy goes from "
-                f"{accuracy} % and ECE from {ece} %. {_leaders(own, name, chosen)}"
+                f"- **{named(cell[1])} to {TASKS[cell[1]].shift}**: the accuracy of {PLAIN} goes "
+                f"from {accuracy} %, and its ECE from {ece} %. {_leaders(own, name, chosen)}"
             )
 
 
@@ -79,26 +79,27 @@ def outsides(cells: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> Iterator
         own, name = {cell: runs}, "outside AUROC"
         if cell[1] in TASKS and results.has_measure(runs, name):
             shown = _shown(own, name, [m for m in (PLAIN, DEFAULT) if m in chosen])
-            entropies = listed([f"{value} with {method}" for method, value in shown.items()])
+            entropies = listed([f"{method} has {value}" for method, value in shown.items()])
             yield (
-                f"- {named(cell[1])} against {TASKS[cell[1]].outside}: "
-                f"{_leaders(own, name, chosen)} Entropy has {entropies}."
+                f"- **{named(cell[1])} against {TASKS[cell[1]].outside}**: "
+                f"{_leaders(own, name, chosen)} By entropy, {entropies}."
             )
 
 
 def _leaders(cells: Mapping[Cell, list[Run]], name: str, chosen: Sequence[str]) -> str:
-    """The best method of a measure, and the others within its noise."""
+    """The best method of a measure, and the others that are on par with it."""
     by_method = {method: results.over_cells(cells, method, name) for method in chosen}
     column, row = results.column(by_method, name, results.failed_methods(cells, chosen))
     near = [m for m, text in zip(chosen, column, strict=True) if text.endswith(NEAR)]
-    text = f"**{chosen[row]}** has the best {name} ({column[row]});"
+    text = f"**{chosen[row]}** has the best {name} ({column[row]})."
     if not near:
-        return f"{text} no other method is within its noise."
-    who = listed(near)
+        return f"{text} No other method is on par with it."
+    who = listed([f"**{name}**" for name in near])
     if len(near) > FEW:
-        who = f"{len(near)} of {len(chosen) - 1} others"
-        who += f", {PLAIN} among them," if PLAIN in near else ""
-    return f"{text} {who} {'are' if len(near) > 1 else 'is'} within its noise."
+        count = len(chosen) - 1
+        who = f"All {count}" if len(near) == count else f"{len(near)} of the {count}"
+        who += " other methods" + (f", including {PLAIN}," if PLAIN in near else "")
+    return f"{text} {who} {'are' if len(near) > 1 else 'is'} on par with it."
 
 
 def _shown(cells: Mapping[Cell, list[Run]], name: str, chosen: Sequence[str]) -> dict[str, str]:
@@ -122,7 +123,7 @@ def left_out(cells: Mapping[Cell, list[Run]]) -> str:
     for name, where in tasks.items():
         together.setdefault(listed(where), []).append(name)
     return " ".join(
-        f"{listed(names)} ran on {where} only, and {'are' if len(names) > 1 else 'is'} in no mean, "
-        "rank or advice."
+        f"{listed(names)} ran on {where} only, so {'they are' if len(names) > 1 else 'it is'} not "
+        "part of means, ranks and advice."
         for where, names in together.items()
     )

@@ -112,11 +112,11 @@ def verdicts(found: Sequence[dict[str, Any]] | None = None) -> Iterator[str]:
             shown, best = dict(zip(chosen, column, strict=True)), chosen[row]
             mine = results.is_ours(best)
             others = [m for m in chosen if results.is_ours(m) != mine]
-            text = f"{NAMES[cell[1]]}: the lowest NLL is that of **{best}** ({shown[best]})"
+            text = f"{NAMES[cell[1]]}, **{best}** has the lowest NLL ({shown[best]})"
             if others:
                 second = min(others, key=lambda m: statistics.fmean(by_method[m].values()))
                 kind = "without" if mine else "with"
-                text += f"; the lowest {kind} attention noise is {second} ({shown[second]})"
+                text += f"; the best method {kind} attention noise is {second} ({shown[second]})"
             yield f"{text}."
 
 

@@ -149,7 +149,7 @@ def page(all_results: list[dict[str, Any]]) -> str:
             accuracies(results),
             "Samples, accuracy / NLL / ECE:",
             accuracies(results, "samples"),
-            "What became of the posteriors, medians over all runs:",
+            "Posteriors after training, medians over all runs:",
             posteriors(results),
         ]
     return "\n\n".join(parts)

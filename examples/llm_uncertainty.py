@@ -1,12 +1,17 @@
 """Uncertainty of a small language model about text that it reads and generates.
 
-Trains a character-level GPT-2 on the documents of this project, converts it, continues training
-with noise, and shows (1) the uncertainty of each token for text like the training data, for the
-same text with its words reordered and with its characters shuffled, and (2) generated text with
-its uncertainty. The model has a hundred thousand parameters: the example shows the calls, and its
-numbers mean little. No downloads; about a minute on two cores.
+    python examples/llm_uncertainty.py            # about a minute on two cores, no downloads
+    python examples/llm_uncertainty.py --quick    # seconds: a few steps, to see that it runs
 
-    python examples/llm_uncertainty.py
+Trains a character-level GPT-2 on the documents of this project, converts it, and continues training
+with noise. It then shows
+
+1. the uncertainty about held-out text as written, with its words in another order, and with its
+   characters in another order;
+2. generated text with its uncertainty.
+
+The model has about a hundred thousand parameters. The example shows how to call the library; its
+numbers mean little.
 """
 
 import argparse
@@ -29,18 +34,18 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz .,:\n"
 
 
 class Characters:
-    """Characters as tokens."""
+    """A tokenizer with one token per character."""
 
     def __init__(self, text: str) -> None:
         self.known = sorted(set(text))
         self.numbers = {character: number for number, character in enumerate(self.known)}
 
     def encode(self, text: str) -> Tensor:
-        """Numbers of characters; unknown ones become spaces."""
+        """Encodes characters as numbers; unknown characters become spaces."""
         return torch.tensor([self.numbers.get(c, self.numbers[" "]) for c in text])
 
     def decode(self, tokens: Tensor) -> str:
-        """The text that numbers stand for."""
+        """Decodes numbers into text."""
         return "".join(self.known[token] for token in tokens.tolist())
 
 
@@ -65,7 +70,7 @@ def small_gpt2(characters: int) -> Any:
 
 
 def train(model: Any, tokens: Tensor, steps: int, rate: float, title: str) -> None:
-    """Adam on random pieces of the text; in a converted model the loss includes the KL."""
+    """Trains on random pieces of the text; the loss of a converted model includes the KL."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=rate, betas=(0.9, 0.95))
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -87,7 +92,7 @@ def train(model: Any, tokens: Tensor, steps: int, rate: float, title: str) -> No
 
 
 def plain(text: str) -> str:
-    """Small letters and little else, which few parameters can learn in a minute."""
+    """Keeps only lower-case letters and a few signs, so that a small model can learn the text."""
     kept = "".join(c if c in LETTERS else " " for c in text.lower())
     return re.sub(" +", " ", kept)
 
@@ -107,7 +112,7 @@ def shuffled_characters(text: str) -> str:
 
 
 def read(model: Any, tokens: Tensor, samples: int) -> dict[str, float]:
-    """How well the model predicts a text, and how unsure it is, on average over tokens."""
+    """Returns the NLL and the uncertainty of a text, averaged over tokens."""
     batch = tokens[: len(tokens) // CONTEXT * CONTEXT].view(-1, CONTEXT)
     found = babn.predict(model, {"input_ids": batch}, samples=samples, seed=0)
     probs = found.probs[:, :-1].gather(-1, batch[:, 1:, None])
@@ -119,7 +124,7 @@ def read(model: Any, tokens: Tensor, samples: int) -> dict[str, float]:
 
 
 def show_reading(model: Any, characters: Characters, text: str, samples: int) -> None:
-    """Compares text like the model's own with text that it cannot know."""
+    """Compares the uncertainty about text as written and about shuffled text."""
     variants = {
         "as written": text,
         "words shuffled": shuffled_words(text),
@@ -136,7 +141,7 @@ def show_reading(model: Any, characters: Characters, text: str, samples: int) ->
 
 
 def show_writing(model: Any, characters: Characters, prompts: list[str], samples: int) -> None:
-    """Goes on with prompts of different lengths, padded on the left."""
+    """Continues prompts of different lengths, padded on the left."""
     longest = max(len(prompt) for prompt in prompts)
     ids = torch.stack([characters.encode(prompt.rjust(longest)) for prompt in prompts])
     seen = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
@@ -152,7 +157,7 @@ def show_writing(model: Any, characters: Characters, prompts: list[str], samples
                            for x in information)  # fmt: skip
         begin = prompt.replace("\n", " ")
         print(f"\n  {begin}|{written!r}")
-        print(f"  {' ' * len(begin)}  {doubtful}  (^: where attention is unsure)")
+        print(f"  {' ' * len(begin)}  {doubtful}  (^: attention is uncertain)")
         print(
             f"  length-normalised entropy {float(found.texts.normalized_entropy[row]):.2f}, "
             f"{int(found.texts.distinct[row])} different texts of {samples} samples, "
@@ -163,7 +168,7 @@ def show_writing(model: Any, characters: Characters, prompts: list[str], samples
 
 
 def main() -> None:
-    """Trains, converts, reads and writes."""
+    """Trains and converts the model, and prints its uncertainty."""
     options = argparse.ArgumentParser(description="Uncertainty of a small language model.")
     options.add_argument("--steps", type=int, default=350, help="steps before conversion")
     options.add_argument("--noisy-steps", type=int, default=60, help="steps after conversion")
@@ -183,12 +188,12 @@ def main() -> None:
     size = sum(parameter.numel() for parameter in model.parameters())
     print(f"A GPT-2 of {size:,} parameters on {len(tokens):,} characters:")
     train(model, tokens, given.steps, 6e-3, "softmax")
-    babn.convert(model, babn.BeliefConfig(upward="heads", rho=1.0, layers="last:1"))
+    babn.convert(model, babn.BeliefConfig(rho=1.0, layers="last:1"))
     print(f"\n{babn.inspect(model)}\n")
     train(model, tokens, given.noisy_steps, 2e-3, "with noise in the last layer")
     show_reading(model, characters, held_out, given.samples)
     prompts = ["the attention weights ", "the model ", "zqx"]
-    print("\nWriting by the posterior mean, and under samples:")
+    print("\nText generated at the posterior mean, and under samples:")
     show_writing(model, characters, prompts, given.samples)
     print(f"\n{time.perf_counter() - began:.0f} s")
 

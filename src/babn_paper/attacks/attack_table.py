@@ -39,9 +39,9 @@ Description = dict[str, Any]
 """The description of a finished attack: settings, resources and summary."""
 
 CAPTION = (
-    "Failed attacks in percent, mean ± deviation over training seeds; more is better. Rows of the "
-    "paper are as printed: it has 12.5 as BAM's average under TextFooler, and the mean of that row "
-    "is 13.7."
+    "Failed attacks in percent, mean ± standard deviation over training seeds; higher is better. "
+    "Rows of the paper are as printed (for BAM under TextFooler it prints an average of 12.5, but "
+    "the mean of the row is 13.7)."
 )
 
 SHARED = ("seed", "part", "data", "resources")

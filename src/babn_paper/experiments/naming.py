@@ -33,8 +33,8 @@ PRESETS = {
     "belief/default": "is this library's default",
     "belief/released": "has the settings of the authors' code",
     "belief": "is BeliefConfig.pairs, neither the published method nor the default: one variable "
-    "per query and key, normalised scores, noise with its own mean, rho 12 and a KL weight of "
-    "0.003 on a mean over pairs unless a row says otherwise",
+    "for each query-key pair, normalised scores, truncated noise with its own mean and, unless a "
+    "row says otherwise, rho 12 and a KL weight of 0.003 on the mean over pairs",
 }
 """What the rows of BABN are."""
 

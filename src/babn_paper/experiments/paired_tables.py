@@ -105,15 +105,15 @@ VISUAL_COLUMNS = (
 DOMAINS = Layout(
     ("test", "out"),
     DOMAIN_COLUMNS,
-    "Cells are in / out of domain. + TS divides by the temperature that fits the in-domain "
+    "Cells are in / out of domain. + TS is after temperature scaling, fitted on in-domain "
     "development data.",
-    "The paper quotes softmax's numbers from Desai and Durrett (2020); those with temperature "
-    "scaling or label smoothing are theirs alone.",
+    "The paper quotes the numbers for softmax from Desai and Durrett (2020); the numbers with "
+    "temperature scaling or label smoothing are only in their paper.",
 )
 VISUAL = Layout(
     ("test", "noisy"),
     VISUAL_COLUMNS,
-    "Cells are on original / noisy data, whose noise on image features has variance 5.",
+    "Cells are for original / noisy images; the noise on image features has variance 5.",
 )
 LAYOUTS = (DOMAINS, VISUAL)
 

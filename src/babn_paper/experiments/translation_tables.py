@@ -26,10 +26,10 @@ SCORES = ("BLEU", "sacreBLEU", "chrF")
 UNCERTAINTIES = ("NLL", "entropy", "mutual information", "spread")
 
 EXPLANATION = (
-    "Mean ± standard deviation over seeds; scores are percentages. "
-    "BLEU is that of multi-bleu.perl over tokenised text. chrF ~ a measure of uncertainty is "
-    "Spearman's correlation over the sentences; the closer to -1, the better the measure detects "
-    "bad translations. MC dropout judges the translations of the mean. Words are pieces of words."
+    "Cells are mean ± standard deviation over seeds, and scores are percentages. BLEU is computed "
+    "as by multi-bleu.perl on tokenised text. chrF ~ a measure of uncertainty is Spearman's "
+    "correlation between the two over sentences; the closer to -1, the better the measure detects "
+    "bad translations. MC dropout evaluates the translations of the mean. words/s counts subwords."
 )
 
 

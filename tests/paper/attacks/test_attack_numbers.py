@@ -168,7 +168,7 @@ def test_the_page_shows_pairs_with_changes_marked_and_everything_escaped(tmp_pat
     assert "(empty)" in page
     assert "one new sample of attention" in page
     assert "MiniLM, in place of Universal Sentence Encoder" in page
-    assert "not with published ones" in page
+    assert "not with published numbers" in page
     assert "http" not in page.replace("http-equiv", "")
 
 
@@ -180,7 +180,7 @@ def test_the_paper_has_a_row_for_every_attack_and_attention(tmp_path: Path) -> N
     assert [row[2] for row in table.rows] == [*["paper"] * 3, NONE] * 3
     assert len(PAPER) == 9
     assert table.rows[3] == ["TextFooler", "BABN (default)", *[NONE] * 7]
-    assert "the mean of that row is 13.7" in table.caption
+    assert "the mean of the row is 13.7" in table.caption
     assert table.rows[2] == (
         ["TextFooler", "BABN (paper)", "paper", "6.2", "5.1", "17.7", "33.7", "16.4", "15.8"]
     )
@@ -245,11 +245,11 @@ def test_attacks_with_different_resources_are_not_compared(tmp_path: Path) -> No
     assert not table.best
     assert "none is the best" in table.caption
     assert "TextFooler: encoder: MiniLM, in place of" in table.caption
-    assert "not with published ones" in table.caption
+    assert "not with published numbers" in table.caption
 
 
 def test_without_substitutes_nothing_is_said_about_them(tmp_path: Path) -> None:
     describe(tmp_path / "run")
     caption = attack_table(descriptions([tmp_path / "run"])).caption
-    assert "not with published ones" not in caption
+    assert "not with published numbers" not in caption
     assert "BABN is BeliefConfig.pairs, neither the published method nor the default" in caption
