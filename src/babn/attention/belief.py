@@ -18,8 +18,8 @@ from babn.attention.inputs import Scores
 from babn.attention.keys import SMALLEST_K, KeyBeliefMethod
 from babn.attention.masking import Mask, from_ranks, in_rank_order, normalize
 from babn.attention.method import KL_WEIGHT, AttentionMethod, ChainShape, MethodConfig
+from babn.attention.posterior import NormalizedPosterior, log_weights
 from babn.attention.prior import KeyNetwork
-from babn.attention.stochastic import NormalizedPosterior, log_weights
 from babn.attention.upward import Axis, AxisMap, upward_path
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
 from babn.distributions.special import log_softplus

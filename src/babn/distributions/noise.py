@@ -59,9 +59,7 @@ class Noise(Protocol):
     """
 
     def sample(
-        self,
-        like: Float[Tensor, "..."],
-        generator: torch.Generator | Sequence[torch.Generator] | None = None,
+        self, like: Float[Tensor, "..."], generator: Generators = None
     ) -> Float[Tensor, "..."]:
         """Draws of $g$ with the shape, dtype and device of `like`.
 

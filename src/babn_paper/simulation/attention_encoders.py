@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.belief import BeliefConfig
-from babn.attention.stochastic import NormalizedPosterior
+from babn.attention.posterior import NormalizedPosterior
 from babn.distributions import Gamma, Weibull, weibull_gamma
 from babn.standalone import BayesianAttention
 from babn.validation import check_count
