@@ -26,8 +26,8 @@ from babn.distributions import Gamma, Weibull, weibull_gamma
 from babn.distributions.special import log_gamma_1p, log_softplus
 from babn.errors import ConfigError
 from babn.validation import check_count
+from babn_paper.gbn.gibbs import check_counts
 from babn_paper.gbn.network import GammaBeliefNetwork
-from babn_paper.gbn.sampling import check_counts
 from babn_paper.maximise import maximise
 
 Paths = Literal["both", "upward", "downward"]

@@ -13,8 +13,7 @@ from translation_cases import SOURCES, TARGETS, batch, gold, sources, translator
 
 import babn
 from babn_paper.models import alignments
-from babn_paper.models.alignments import Aligned, relaxed
-from babn_paper.models.variational import kl_divergence, log_probabilities
+from babn_paper.models.variational import Aligned, kl_divergence, log_probabilities, relaxed
 
 pytestmark = pytest.mark.thorough
 
