@@ -177,8 +177,8 @@ class MethodConfig(ABC):
 
 COUNTED = re.compile(r"(first|last):([1-9]\d*)")
 NUMBER = re.compile(r"-?\d+")
-MISSPELT = re.compile(r"(first|last)\W?\d+")
-GLOB = re.compile(r"[\w.*?\[\]!-]*[A-Za-z_*?][\w.*?\[\]!-]*")
+GLOB = re.compile(r"(?!(first|last)\W?\d+$)[\w.*?\[\]!-]*[A-Za-z_*?][\w.*?\[\]!-]*")
+"""Names of modules, but not misspelt forms such as `last4`."""
 
 FORMS = '"all", "first:2", "last:4", "0,2,5" or [0, 2, 5], or names of modules as "*.self_attn"'
 
@@ -200,20 +200,15 @@ def normalized_layers(layers: str | Sequence[int]) -> str:
             raise _impossible(layers)
         layers = ",".join(str(int(entry)) for entry in layers)
     terms = terms_of(layers)
-    if not terms or not all(_is_term(term) for term in terms):
-        raise _impossible(layers)
+    for term in terms:
+        if not any(form.fullmatch(term) for form in (COUNTED, NUMBER, GLOB)):
+            raise _impossible(layers)
     return ",".join(terms)
 
 
 def terms_of(layers: str) -> list[str]:
     """The terms of a choice; a layer is chosen if any of them matches it."""
     return [term.strip() for term in layers.split(",")]
-
-
-def _is_term(term: str) -> bool:
-    if MISSPELT.fullmatch(term) and not COUNTED.fullmatch(term):
-        return False
-    return any(form.fullmatch(term) for form in (COUNTED, NUMBER, GLOB))
 
 
 def _is_number(entry: object) -> bool:

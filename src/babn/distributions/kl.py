@@ -9,7 +9,6 @@ from babn.distributions.lognormal import LogNormal
 from babn.distributions.noise import LogExponential
 from babn.distributions.special import (
     finite_gradient,
-    log_gamma_1p,
     saturating_cast,
     saturating_exp,
 )
@@ -40,7 +39,7 @@ def weibull_gamma(q: Weibull, p: Gamma) -> Float[Tensor, "..."]:
         tensor(0.)
     """
     exact = isinstance(q.noise, LogExponential)
-    log_mean = q.log_mean if exact else q.log_lam + log_gamma_1p(q.scale)
+    log_mean = q.log_mean if exact else q.log_lam + torch.lgamma(1 + q.scale)
     cross = p.alpha * (EULER * q.scale - q.log_lam - p.log_beta)
     expected = cross + saturating_exp(log_mean + p.log_beta)
     return expected - q.scale.log() + p.log_gamma_of_shape - (EULER + 1)

@@ -108,8 +108,7 @@ class BeliefTrainerMixin(_Base):
         kl = torch.stack(list(layers.values())).sum()
         covered = self._loss_covers_accumulation(num_items)
         batches = self._micro_batches if covered else 1
-        if belief_states(model)[0].config.kl_reduction == "sum":
-            loss = loss * self._nll_factor(model, inputs, num_items if covered else None)
+        loss = loss * self._nll_factor(model, inputs, num_items if covered else None)
         terms = {"nll": loss * batches, "kl": kl}
         self._note(terms | {f"kl/{name}": value for name, value in layers.items()})
         return loss + belief_states(model)[0].kl_weight * kl / batches
@@ -124,7 +123,8 @@ class BeliefTrainerMixin(_Base):
             inputs: Its arguments, targets included.
             num_items: The number of tokens of a step that the loss is divided by, if it is.
         """
-        factor = nll_factor(self.accelerator.unwrap_model(model), inputs)
+        reduction = belief_states(model)[0].config.kl_reduction
+        factor = nll_factor(self.accelerator.unwrap_model(model), inputs, reduction)
         if num_items is None or not isinstance(factor, Tensor):
             return factor
         together = self.args.average_tokens_across_devices
