@@ -8,14 +8,14 @@ $$-\mathrm{ELBO}_w = -\log p(y \mid x, S) + w \sum_{l=1}^L
 
 (Zhang et al. 2021, <https://arxiv.org/abs/2106.05251>, with $w = 1$ after annealing). The KL of
 Weibull from gamma variables is analytic (`babn.distributions`); one sample per forward pass
-estimates the expectation over $S$. This module defines what is done with the KL:
+estimates the expectation over $S$. This module defines how the KL is used:
 
 - **reduction** (`reduce_kl`): over the variables of a layer, `"sum"` per example, which is the true
   bound for $w = 1$, or `"mean"`, which makes $w$ independent of the length;
-- **unit** (`nll_factor`, `rows_per_example`): with `"sum"` everything is of one example, which is
-  what one target belongs to: a text, a pair of texts, a question with its choices, a window of a
+- **unit** (`nll_factor`, `rows_per_example`): with `"sum"` all terms are those of one example, the
+  unit that has one target: a text, a pair of texts, a question with its choices, a window of a
   text with its answer span, a source with its whole translation. Losses that models average over
-  something else are converted to the NLL of an example before the KL is added:
+  other units are converted to the NLL of an example before the KL is added:
 
   | loss of the model | NLL of an example |
   |---|---|
@@ -68,7 +68,7 @@ def reduce_kl(
         mask: The variables that count; by default all.
         reduction: `"mean"` over the variables, or `"sum"` over those of an example, averaged over
             the batch.
-        counted: What to divide by instead of the number of variables or examples.
+        counted: Maps the number of variables or examples to the divisor.
 
     Example:
         >>> kl = torch.tensor([[[[1.0, 3.0]]], [[[5.0, 7.0]]]])
@@ -173,8 +173,8 @@ def add_to_loss(output: Any, term: Float[Tensor, ""], factor: Tensor | float = 1
 
     Args:
         output: The output.
-        term: What to add.
-        factor: What to multiply the loss by beforehand.
+        term: The term to add.
+        factor: Factor of the loss, applied first.
     """
     if isinstance(output, dict):
         if isinstance(output.get("loss"), Tensor):

@@ -141,5 +141,5 @@ class BamMethod(AttentionMethod):
         return self.prior_net(step).log_alpha(scores)
 
     def prior_net(self, step: int) -> KeyNetwork:
-        """The contextual prior of a layer."""
+        """The prior network of a layer."""
         return cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])

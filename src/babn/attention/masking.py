@@ -1,4 +1,8 @@
-"""Masks: `True` takes part. Masked keys enter no normaliser, no upward path and no KL."""
+"""Masks: `True` takes part. Masked keys enter no normaliser, no upward path and no KL.
+
+Masks are inspected, since less is computed where they hide nothing. Under `static_shapes` they are
+not: a recorded CUDA graph would wait for the device, and the result would hold for one batch only.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +45,7 @@ def zero_masked(
 
 
 def ranks(mask: Mask | None) -> Int[Tensor, "#batch #head #query key"] | None:
-    """For each query, the place of a key among those it sees; `None` where that is its index.
+    """The rank of each key among those that a query sees; `None` if all ranks equal the indices.
 
     Left padding, a sliding window and a cropped cache all change a key's index but not its rank.
     Maps over keys are therefore applied in rank order.

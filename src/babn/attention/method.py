@@ -72,7 +72,7 @@ class AttentionMethod(nn.Module, ABC):
         Args:
             step: Index of the call in the chain.
             scores: Its scores.
-            upward: What `upward` returned for the chain.
+            upward: The upward states of the chain, from `upward`.
         """
 
     def observe(self, keys: Sequence[Float[Tensor, "batch keyhead key dim"]]) -> None:
@@ -84,11 +84,11 @@ class MethodConfig(ABC):
     """Settings of every method; methods without parameters or without a prior ignore some.
 
     Attributes:
-        layers: Which attention layers use the method; the others keep the model's own attention.
+        layers: The attention layers that use the method; the others keep the model's attention.
             `"all"`, `"first:2"`, `"last:4"`, numbers as `"0,2,5"` or `[0, 2, 5]`, globs on names of
             modules as `"*.encoder_attn"`, or several of these separated by commas.
-        share: Which steps of a chain share parameters: `"auto"` those that call one shared module
-            (as in ALBERT), `"none"` no two steps, `"all"` the whole chain.
+        share: The steps of a chain that share parameters: with `"auto"` those that call one module
+            (as in ALBERT), with `"none"` no two steps, with `"all"` the whole chain.
         attention_dropout: Whether the model's own dropout on attention weights stays on.
         kl_reduction: `"mean"` over query-key pairs, or `"sum"` per example (the true ELBO).
         kl_weight: Weight of the KL in the loss, until a schedule changes it.

@@ -8,8 +8,8 @@ with $g$ the log of a standard exponential (Weibull, scale $1/k$) or a standard 
 Mean and variance follow from the moment function $m(t) = E[e^{t g}]$: the mean is
 $e^{loc} m(scale)$, and std/mean depends on the scale alone.
 
-Each noise below is consistent: its samples have the moments of its methods. The one exception is
-[`TruncatedPaper`][babn.distributions.noise.TruncatedPaper], kept to reproduce the paper.
+Every noise below is consistent: its samples have the moments that its methods return. The exception
+is [`TruncatedPaper`][babn.distributions.noise.TruncatedPaper], kept to reproduce the paper.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The Weibull distribution, the posterior of unnormalised attention weights."""
+"""The Weibull distribution, the posterior of attention weights, and its log-location-scale base."""
 
 import torch
 from jaxtyping import Float

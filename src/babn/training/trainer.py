@@ -71,13 +71,13 @@ class BeliefTrainerMixin(_Base):
         self._steps = 0.0
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """The Trainer's optimizer, with own groups for the parameters that conversion added."""
+        """The Trainer's optimizer, with groups of its own for parameters that conversion added."""
         given = self.optimizer is not None
         optimizer = super().create_optimizer(*(() if model is None else (model,)))
         if not given:
             states = belief_states(cast(nn.Module, self.model if model is None else model))
             added = {parameter for state in states for parameter in state.parameters()}
-            set_apart(optimizer, added, self.belief_learning_rate)
+            separate(optimizer, added, self.belief_learning_rate)
         return optimizer
 
     def compute_loss(
@@ -166,14 +166,14 @@ class BeliefTrainer(BeliefTrainerMixin, Trainer):
     """A Trainer for converted models; see the mixin."""
 
 
-def set_apart(
+def separate(
     optimizer: torch.optim.Optimizer, parameters: set[nn.Parameter], learning_rate: float | None
 ) -> None:
     """Moves parameters of an optimizer to new groups without weight decay.
 
     Args:
         optimizer: The optimizer, before its first step.
-        parameters: Those to move, as far as the optimizer has them.
+        parameters: The parameters to move; those that the optimizer does not have are ignored.
         learning_rate: The rate of these groups; `None` keeps that of the groups they come from.
     """
     own = {"weight_decay": 0.0} | ({} if learning_rate is None else {"lr": learning_rate})
