@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from noise_table import environment, read
+from from_scratch import environment
+from noise_table import read
 from sharing import SharedModels, evaluations, schedule, work
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer

@@ -318,7 +318,7 @@ class BeliefMethod(AttentionMethod):
     def top(
         self, weights: Float[Tensor, "batch head query key"], mask: Mask | None
     ) -> tuple[Tensor, Mask | None, Tensor | None]:
-        r"""$h^{L+1} = \mathrm{softmax}(\Phi^1)$ and its mask in the order of the maps; the ranks."""
+        r"""$h^{L+1} = \mathrm{softmax}(\Phi^1)$ and its mask as the maps take them, and ranks."""
         if self.config.upward == "heads":
             return weights, mask, None
         return in_rank_order(weights, mask)
