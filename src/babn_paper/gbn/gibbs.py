@@ -17,7 +17,7 @@ Thus a layer's posterior mean is the sum of a downward term, $W^l S^{l-1}$, and 
 $m^l$: the form of the Weibull encoder.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -194,14 +194,14 @@ def sample_posterior(
         check_count(name, value)
     check_at_least("warmup", warmup, 0)
     check_counts(counts, network.weights[-1].shape[-2])
-    start = _start(network, len(counts), chains, generator)
+    start, _ = network.draw(chains * len(counts), generator)
+    state = State(network, [units.unflatten(-2, (chains, len(counts))) for units in start])
     kept: list[State] = []
     data = counts.expand(chains, *counts.shape)
-    for number, state in enumerate(_sweeps(start, data, generator)):
-        if number >= warmup and (number - warmup + 1) % thin == 0:
+    for number in range(1, warmup + draws * thin + 1):
+        state = sweep(state, data, generator)
+        if number > warmup and (number - warmup) % thin == 0:
             kept.append(state)
-        if len(kept) == draws:
-            break
     layers = zip(*(state.log_units for state in kept), strict=True)
     return Draws([torch.stack(layer) for layer in layers])
 
@@ -215,19 +215,3 @@ def check_counts(counts: Float[Tensor, "observation count"], columns: int) -> No
     wrong = counts[~((counts >= 0) & (counts == counts.round()) & counts.isfinite())]
     if len(wrong):
         raise ConfigError(f"counts holds {wrong[0].item():g}. Give integers from 0 on.")
-
-
-def _start(
-    network: GammaBeliefNetwork,
-    observations: int,
-    chains: int,
-    generator: torch.Generator | None,
-) -> State:
-    log_units, _ = network.draw(chains * observations, generator)
-    return State(network, [units.unflatten(-2, (chains, observations)) for units in log_units])
-
-
-def _sweeps(state: State, data: Tensor, generator: torch.Generator | None) -> Iterator[State]:
-    while True:
-        state = sweep(state, data, generator)
-        yield state
