@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from noise_table import environment, read
+from from_scratch import environment
+from noise_table import read
 from saved_features import load_features, save_features
 from sharing import SharedModels, evaluations, schedule, work
 from torch import nn

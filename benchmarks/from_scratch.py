@@ -1,13 +1,13 @@
-"""Trains small models from scratch, for comparisons of methods."""
+"""The training loop of the comparisons of methods, and what their results were measured with."""
 
 import json
+import platform
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from noise_table import environment
 from torch import Tensor, nn
 
 import babn
@@ -23,6 +23,7 @@ def train(
     lr: float,
     label_smoothing: float = 0.0,
     weight_decay: float = 0.01,
+    kl_weight: float | None = None,
 ) -> None:
     """Trains with AdamW, linear warm-up and decay, and the KL annealed where there is one.
 
@@ -33,6 +34,7 @@ def train(
         lr: The highest learning rate, after a tenth of the steps.
         label_smoothing: Share of label smoothing of a classifier.
         weight_decay: Of all parameters.
+        kl_weight: Weight of the KL after annealing; by default that of the model's configuration.
     """
     device = next(model.parameters()).device
     on_gpu = device.type == "cuda"
@@ -42,13 +44,11 @@ def train(
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / (0.1 * total), 1 - step / total)
     )
-    annealing = None
-    if converted_roots(model):
-        annealing = babn.KLAnnealing(weight=babn.get_kl_weight(model))
+    annealing = babn.KLAnnealing(weight=kl_weight) if converted_roots(model) else None
     model.train()
     for step, batch in enumerate(_steps(epoch, total)):
         if annealing is not None:
-            babn.set_kl_weight(model, annealing.at(step, total))
+            annealing.apply(model, step, total)
         with torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
             output = model(**batch)
         loss = output.loss
@@ -72,6 +72,13 @@ def _steps(epoch: Callable[[], Iterable[Batch]], total: int) -> Iterable[Batch]:
                 return
             yield batch
             done += 1
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Versions and machine."""
+    machine = torch.cuda.get_device_name() if device.startswith("cuda") else platform.machine()
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    return {"versions": versions, "machine": machine}
 
 
 def write_about(folder: Path, task: str, model: str, settings: dict[str, Any], device: str) -> None:

@@ -11,7 +11,6 @@ Out-of-domain texts come from another data set of the same form.
 import argparse
 import gzip
 import json
-import platform
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from from_scratch import environment
+from from_scratch import train as train_model
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -99,31 +100,16 @@ def batches(data: Data, rows: list[int], size: int, tokenizer: Any, device: str)
 
 
 def train(model: nn.Module, data: Data, tokenizer: Any, seed: int, args: Any) -> float:
-    """Fine-tunes with AdamW, the KL annealed where there is one."""
+    """Fine-tunes a model, and returns the time in seconds."""
     torch.manual_seed(seed)
-    random_attention = any(".babn." in f".{name}" for name, _ in model.named_parameters())
-    total = args.epochs * (len(data["labels"]) // 32)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / (0.1 * total), 1 - step / total)
-    )
-    annealing = babn.KLAnnealing(weight=babn.BeliefConfig().kl_weight)
-    step, began = 0, time.perf_counter()
-    model.train()
-    for _ in range(args.epochs):
+    used = len(data["labels"]) // 32 * 32
+
+    def epoch() -> list[Data]:
         order = torch.randperm(len(data["labels"])).tolist()
-        for batch in batches(data, order[: len(order) // 32 * 32], 32, tokenizer, args.device):
-            if random_attention:
-                babn.set_kl_weight(model, annealing.at(step, total))
-            with half_precision(batch["labels"]):
-                loss = model(**batch).loss
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            schedule.step()
-            step += 1
-    model.eval()
+        return batches(data, order[:used], 32, tokenizer, args.device)
+
+    began, weight = time.perf_counter(), babn.BeliefConfig().kl_weight
+    train_model(model, epoch, args.epochs * used // 32, args.lr, kl_weight=weight)
     return time.perf_counter() - began
 
 
@@ -324,13 +310,6 @@ def write(args: Any, **found: Any) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / f"{args.model.name}-{args.task}-{args.seed}.json").write_text(json.dumps(result))
     print(args.task, args.seed, flush=True)
-
-
-def environment(device: str) -> dict[str, Any]:
-    """Versions and machine."""
-    machine = torch.cuda.get_device_name() if device.startswith("cuda") else platform.machine()
-    versions = {"torch": torch.__version__, "python": platform.python_version()}
-    return {"versions": versions, "machine": machine}
 
 
 def sorted_rows(data: Data) -> list[int]:

@@ -9,6 +9,7 @@ observations with those of the exact sampler. Writes the numbers and a figure.
 
 import statistics
 import time
+from dataclasses import asdict
 from functools import partial
 from typing import Any, get_args
 
@@ -75,7 +76,7 @@ def by_layer(
     exact: list[torch.Tensor], approximate: list[torch.Tensor], truth: list[torch.Tensor]
 ) -> list[dict[str, Any]]:
     """Agreements from the layer nearest the prior to the one nearest the data."""
-    return [agreement(*each).to_dict() for each in zip(exact, approximate, truth, strict=True)]
+    return [asdict(agreement(*each)) for each in zip(exact, approximate, truth, strict=True)]
 
 
 def table(records: list[dict[str, Any]]) -> list[str]:

@@ -18,15 +18,17 @@ from seeded_checks import parser_for, run
 
 import babn
 from babn_paper.plots.posteriors import posterior_checks
-from babn_paper.simulation.attention_checks import exact_attention, gradient_variance, train
-from babn_paper.simulation.attention_encoders import (
+from babn_paper.simulation.attention_model import AttentionModel
+from babn_paper.simulation.attention_posteriors import (
     AttentionPosterior,
     BeliefPosterior,
     FreePosterior,
     bound_terms,
     draw_attention,
+    exact_attention,
+    gradient_variance,
+    train,
 )
-from babn_paper.simulation.attention_model import AttentionModel
 from babn_paper.simulation.draws import coverage
 
 KEYS, DIM, VALUE_DIM, DEVIATION = 3, 4, 2, 0.3

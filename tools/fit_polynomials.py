@@ -1,4 +1,4 @@
-r"""Derives the polynomial coefficients of the kernels and of `babn.distributions.special`.
+r"""Derives the polynomial coefficients of the kernels.
 
     python tools/fit_polynomials.py
 
@@ -99,7 +99,6 @@ def fits() -> dict[str, Polynomial]:
     stirling = interpolant(lambda y: stirling_rest(y) / LN2, 5)
     rest = interpolant(lambda z: moment_rest((z + 1) / 2)[0] / LN2, 11, -1.0)
     return {
-        "STIRLING_REST": interpolant(stirling_rest, 6),
         "stirling_rest": stirling,
         "stirling_rest_slope": stirling.deriv() * LN2,
         "moment_rest": rest,

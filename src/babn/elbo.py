@@ -8,14 +8,14 @@ $$-\mathrm{ELBO}_w = -\log p(y \mid x, S) + w \sum_{l=1}^L
 
 (Zhang et al. 2021, <https://arxiv.org/abs/2106.05251>, with $w = 1$ after annealing). The KL of
 Weibull from gamma variables is analytic (`babn.distributions`); one sample per forward pass
-estimates the expectation over $S$. This module defines what is done with the KL:
+estimates the expectation over $S$. This module defines how the KL is used:
 
 - **reduction** (`reduce_kl`): over the variables of a layer, `"sum"` per example, which is the true
   bound for $w = 1$, or `"mean"`, which makes $w$ independent of the length;
-- **unit** (`nll_factor`, `rows_per_example`): with `"sum"` everything is of one example, which is
-  what one target belongs to: a text, a pair of texts, a question with its choices, a window of a
+- **unit** (`nll_factor`, `rows_per_example`): with `"sum"` all terms are those of one example, the
+  unit that has one target: a text, a pair of texts, a question with its choices, a window of a
   text with its answer span, a source with its whole translation. Losses that models average over
-  something else are converted to the NLL of an example before the KL is added:
+  other units are converted to the NLL of an example before the KL is added:
 
   | loss of the model | NLL of an example |
   |---|---|
@@ -68,7 +68,7 @@ def reduce_kl(
         mask: The variables that count; by default all.
         reduction: `"mean"` over the variables, or `"sum"` over those of an example, averaged over
             the batch.
-        counted: What to divide by instead of the number of variables or examples.
+        counted: Maps the number of variables or examples to the divisor.
 
     Example:
         >>> kl = torch.tensor([[[[1.0, 3.0]]], [[[5.0, 7.0]]]])
@@ -117,8 +117,10 @@ def _divide(total: Tensor, count: Tensor | int, counted: Counted | None) -> Tens
     return total / (count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1))
 
 
-def nll_factor(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor | float:
-    """What a model's loss is multiplied by to be the mean negative log-likelihood of an example.
+def nll_factor(
+    model: nn.Module, inputs: Mapping[str, Any], reduction: Literal["mean", "sum"]
+) -> Tensor | float:
+    """The factor that makes a model's loss the mean negative log-likelihood of an example.
 
     Inferred from the targets and the model's configuration, as transformers infers the loss. A
     model whose loss is already that of an example has an attribute `loss_per_example = True`.
@@ -126,12 +128,14 @@ def nll_factor(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor | float:
     Args:
         model: The model.
         inputs: Its keyword arguments, targets included.
+        reduction: The reduction of the KL; with `"mean"` the loss stays as it is.
 
     Example:
-        >>> nll_factor(nn.Identity(), {"labels": torch.tensor([[1, 2, 3], [4, -100, -100]])})
+        >>> inputs = {"labels": torch.tensor([[1, 2, 3], [4, -100, -100]])}
+        >>> nll_factor(nn.Identity(), inputs, "sum")
         tensor(2.)
     """
-    if getattr(model, "loss_per_example", False):
+    if reduction == "mean" or getattr(model, "loss_per_example", False):
         return 1.0
     if inputs.get("start_positions") is not None:
         return 2.0
@@ -169,8 +173,8 @@ def add_to_loss(output: Any, term: Float[Tensor, ""], factor: Tensor | float = 1
 
     Args:
         output: The output.
-        term: What to add.
-        factor: What to multiply the loss by beforehand.
+        term: The term to add.
+        factor: Factor of the loss, applied first.
     """
     if isinstance(output, dict):
         if isinstance(output.get("loss"), Tensor):
@@ -292,7 +296,7 @@ class KLAnnealing:
         if self.schedule == "constant":
             growth = 1.0
         elif self.schedule == "sigmoid":
-            growth = _sigmoid(growth)
+            growth = 0.5 + 0.5 * math.tanh(6 * growth - 3) / math.tanh(3)
         return self.start + (self.weight - self.start) * growth
 
     def apply(self, model: nn.Module, step: int, total: int) -> float:
@@ -301,10 +305,3 @@ class KLAnnealing:
         now = replace(self, weight=weight).at(step, total)
         set_kl_weight(model, now)
         return now
-
-
-def _sigmoid(growth: float) -> float:
-    """A logistic curve through (0, 0), (1/2, 1/2) and (1, 1)."""
-    lowest = 1 / (1 + math.exp(6))
-    value = 1 / (1 + math.exp(6 - 12 * growth))
-    return (value - lowest) / (1 - 2 * lowest)

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from babn.attention.belief import BeliefConfig
 from babn.attention.inputs import Inputs, repeat_heads
-from babn.attention.method import ChainShape, MethodConfig, Posterior
+from babn.attention.method import ChainShape, MethodConfig
 from babn.attention.noise_source import GLOBAL_NOISE
+from babn.attention.posterior import Posterior
 from babn.conversion.attend import read_mask
 from babn.elbo import reduce_kl
 

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from babn import BamConfig, BeliefConfig, McDropoutConfig, MethodConfig, SoftmaxConfig
 from babn.attention.inputs import Scores
-from babn.attention.method import AttentionMethod, ChainShape, Posterior
+from babn.attention.method import AttentionMethod, ChainShape
 from babn.attention.noise_source import NoiseSource
+from babn.attention.posterior import Posterior
 
 HEADS, DIM = 2, 3
 CONFIGS: dict[str, MethodConfig] = {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import babn
-from babn.attention.layers import normalized_layers
+from babn.attention.method import normalized_layers
 from babn.errors import ConfigError
 
 

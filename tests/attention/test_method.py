@@ -201,10 +201,6 @@ def test_a_variant_of_a_method_does_not_take_its_name(registry):
     assert type(MethodConfig.from_dict(BeliefConfig().to_dict())) is BeliefConfig
 
 
-def test_steps_of_a_chain():
-    assert ChainShape(2, 3, (0, 0, 1)).steps == 3
-
-
 NORMAL = noise_for("lognormal", "exact")
 
 

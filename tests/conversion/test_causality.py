@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from babn.attention.method import Posterior
 from babn.attention.noise_source import NoiseSource
+from babn.attention.posterior import Posterior
 from babn.conversion.override import overriding
 from models import Batch, Case, cases
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 import babn
 from babn.attention.keys import KeyPosterior
-from babn.attention.method import Posterior
 from babn.attention.noise_source import NoiseSource
+from babn.attention.posterior import Posterior
 from babn.conversion.override import overriding
 from conversion.test_causality import CAUSAL, CUT, with_another_end
 from conversion.test_generation import GENERATORS, TOKENS, generate

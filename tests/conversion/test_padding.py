@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import babn
-from babn.attention.method import Posterior
+from babn.attention.posterior import Posterior
 from babn.conversion.override import overriding
 from models import CASES, Batch, Case, cases, gap, outputs
 

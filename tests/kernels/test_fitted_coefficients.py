@@ -9,7 +9,6 @@ import torch
 from numpy.polynomial import Polynomial
 from small_kernels import applied, short_softplus_at
 
-from babn.distributions.special import STIRLING_REST
 from babn.kernels import special
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "fit_polynomials.py"
@@ -51,7 +50,3 @@ def test_softplus_has_the_fitted_polynomial(
     x = torch.linspace(-10, 0, 1001, device=device)
     expected = fits["softplus"](np.exp(x.double().cpu().numpy()))
     np.testing.assert_allclose(applied(short_softplus_at, x), expected, rtol=1e-6, atol=0)
-
-
-def test_the_reference_has_the_fitted_polynomial(fits: dict[str, Polynomial]) -> None:
-    np.testing.assert_allclose(STIRLING_REST, fits["STIRLING_REST"].coef, rtol=0, atol=1e-8)

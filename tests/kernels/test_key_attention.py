@@ -11,10 +11,10 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import babn
 from babn.attention.belief import BeliefConfig
-from babn.attention.fixed_noise import FixedNoise
 from babn.attention.inputs import Inputs
 from babn.attention.keys import KeyBeliefMethod
 from babn.attention.method import ChainShape
+from babn.attention.noise_source import FixedNoise
 from babn.kernels import dispatch
 from babn.kernels.launch import Launcher
 from babn.kernels.sdpa import attention_with_factors

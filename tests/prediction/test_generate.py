@@ -8,8 +8,7 @@ import transformers as hf
 from torch import Tensor
 
 import babn
-from babn.attention.fixed_noise import FixedNoise
-from babn.attention.noise_source import fold_in
+from babn.attention.noise_source import FixedNoise, fold_in
 from babn.conversion.override import overriding
 from babn.errors import ConfigError, NotConvertedError, SamplesError
 from models import CASES, GROUPED, Case, cases, enlarge

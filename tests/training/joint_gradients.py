@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import babn
 from babn.conversion.override import overriding
-from babn_paper.models.row_noise import RowNoiseSource
+from babn_paper.models.translate import RowNoiseSource
 
 CONFIGS = {
     "softmax": babn.SoftmaxConfig(),

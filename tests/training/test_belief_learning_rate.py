@@ -19,7 +19,7 @@ from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 import babn
 from babn.errors import ConfigError
-from babn.training.trainer import set_apart
+from babn.training.trainer import separate
 
 CONFIG = babn.BeliefConfig(rho=1e9, kl_weight=1.0)
 
@@ -168,7 +168,7 @@ def test_options_of_groups_stay() -> None:
     optimizer = torch.optim.SGD(
         [{"params": [one, two], "momentum": 0.9, "weight_decay": 0.3}], lr=0.1
     )
-    set_apart(optimizer, {two}, 0.5)
+    separate(optimizer, {two}, 0.5)
     first, second = optimizer.param_groups
     assert first["params"] == [one] and (first["lr"], first["weight_decay"]) == (0.1, 0.3)
     assert second["params"] == [two] and (second["lr"], second["weight_decay"]) == (0.5, 0.0)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from babn.attention.inputs import Scores
 from babn.attention.method import AttentionMethod, ChainShape, MethodConfig
+from babn.attention.posterior import NormalizedPosterior, log_weights
 from babn.attention.prior import KeyNetwork
-from babn.attention.stochastic import NormalizedPosterior, log_weights
 from babn.distributions import (
     Gamma,
     LogNormal,
@@ -118,28 +118,22 @@ class BamMethod(AttentionMethod):
     def forward(self, step: int, scores: Scores, upward: Any) -> NormalizedPosterior:
         """The posterior of step `step`."""
         phi = log_weights(scores, self.config.scores == "normalized")
-        family = self._weibull if self.config.family == "weibull" else self._lognormal
-        return family(step, scores, phi)
-
-    def _weibull(self, step: int, scores: Scores, phi: Tensor) -> NormalizedPosterior:
-        k = phi.new_full((), self.config.k)
-        q = Weibull(k, phi - self.log_moment, self.config.noise, log_mean=phi)
+        q = self._posterior(phi)
         return NormalizedPosterior(
-            q,
-            scores.mask,
-            lambda: weibull_gamma(q, Gamma(self._log_alpha(step, scores), self.config.beta)),
+            q, scores.mask, lambda: self._kl(q, self._log_alpha(step, scores))
         )
 
-    def _lognormal(self, step: int, scores: Scores, phi: Tensor) -> NormalizedPosterior:
-        sigma, prior_sigma = (
-            phi.new_full((), each) for each in (self.config.sigma, self.config.prior_sigma)
-        )
-        q = LogNormal(phi - self.log_moment, sigma, self.config.noise, log_mean=phi)
-        return NormalizedPosterior(
-            q,
-            scores.mask,
-            lambda: lognormal_lognormal(q, LogNormal(self._log_alpha(step, scores), prior_sigma)),
-        )
+    def _posterior(self, phi: Float[Tensor, "batch head query key"]) -> Weibull | LogNormal:
+        config, loc = self.config, phi - self.log_moment
+        if config.family == "weibull":
+            return Weibull(phi.new_full((), config.k), loc, config.noise, log_mean=phi)
+        return LogNormal(loc, phi.new_full((), config.sigma), config.noise, log_mean=phi)
+
+    def _kl(self, q: Weibull | LogNormal, log_alpha: Float[Tensor, "..."]) -> Tensor:
+        if isinstance(q, Weibull):
+            return weibull_gamma(q, Gamma(log_alpha, self.config.beta))
+        prior_sigma = q.sigma.new_full((), self.config.prior_sigma)
+        return lognormal_lognormal(q, LogNormal(log_alpha, prior_sigma))
 
     def _log_alpha(self, step: int, scores: Scores) -> Float[Tensor, "..."]:
         if self.config.prior == "constant":
@@ -147,5 +141,5 @@ class BamMethod(AttentionMethod):
         return self.prior_net(step).log_alpha(scores)
 
     def prior_net(self, step: int) -> KeyNetwork:
-        """The contextual prior of a layer."""
+        """The prior network of a layer."""
         return cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])

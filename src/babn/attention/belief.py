@@ -18,9 +18,9 @@ from babn.attention.inputs import Scores
 from babn.attention.keys import SMALLEST_K, KeyBeliefMethod
 from babn.attention.masking import Mask, from_ranks, in_rank_order, normalize
 from babn.attention.method import KL_WEIGHT, AttentionMethod, ChainShape, MethodConfig
+from babn.attention.posterior import NormalizedPosterior, log_weights
 from babn.attention.prior import KeyNetwork
-from babn.attention.stochastic import NormalizedPosterior, log_weights
-from babn.attention.upward import Axis, AxisMap, upward_path
+from babn.attention.upward import Axis, AxisMap, UpwardStates, upward_path
 from babn.distributions import Gamma, NoiseName, Weibull, noise_for, weibull_gamma
 from babn.distributions.special import log_softplus
 from babn.errors import ConfigError
@@ -203,30 +203,6 @@ class BeliefConfig(MethodConfig):
         return kind(self, shape)
 
 
-@dataclass(frozen=True)
-class UpwardStates:
-    r"""The states $h^1, \ldots, h^L$ of one forward pass, their keys in rank order.
-
-    Args:
-        h: The states, that of the first layer first.
-        rank: For each query, the place of a key among those it sees; `None` if that is its index.
-        share: Number of consecutive layers that have the same state.
-
-    Example:
-        >>> states = UpwardStates([torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2)], None, share=2)
-        >>> states.at(3).mean()  # layers 2 and 3 share the second state
-        tensor(1.)
-    """
-
-    h: list[Float[Tensor, "batch head query key"]]
-    rank: Int[Tensor, "#batch #head #query key"] | None
-    share: int = 1
-
-    def at(self, step: int) -> Float[Tensor, "batch head query key"]:
-        """The state of a layer."""
-        return self.h[step // self.share]
-
-
 class WeibullEncoder(nn.Module):
     r"""The Weibull posterior of one layer's unnormalised weights (Section 3.2 of the paper).
 
@@ -342,7 +318,7 @@ class BeliefMethod(AttentionMethod):
     def top(
         self, weights: Float[Tensor, "batch head query key"], mask: Mask | None
     ) -> tuple[Tensor, Mask | None, Tensor | None]:
-        r"""$h^{L+1} = \mathrm{softmax}(\Phi^1)$ and the mask as the maps take them, and ranks."""
+        r"""$h^{L+1} = \mathrm{softmax}(\Phi^1)$ and its mask as the maps take them, and ranks."""
         if self.config.upward == "heads":
             return weights, mask, None
         return in_rank_order(weights, mask)
@@ -361,9 +337,9 @@ class BeliefMethod(AttentionMethod):
         )
 
     def prior_net(self, step: int) -> KeyNetwork:
-        """The prior of a layer."""
+        """The prior network of a layer."""
         return cast(KeyNetwork, self.prior_nets[self.parameter_sets[step]])
 
     def encoder(self, step: int) -> WeibullEncoder:
-        """The posterior of a layer."""
+        """The posterior network of a layer."""
         return cast(WeibullEncoder, self.posterior_nets[self.parameter_sets[step]])

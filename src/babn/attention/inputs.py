@@ -43,8 +43,8 @@ class Inputs:
         scale: Factor of the dot products.
         mask: The pairs that take part.
         bias: Added to the scaled scores.
-        causal: Whether a query also sees only keys up to its own index, which takes no memory, as a
-            mask does.
+        causal: Whether a query also sees only keys up to its own index; takes no memory, unlike a
+            mask.
         softcap: Bound of a tanh on the scores (Gemma 2).
         dropout: Probability with which the model drops attention weights in this call.
         windowed: Whether queries see a sliding window, according to the model.
@@ -79,13 +79,13 @@ class Inputs:
         return (*self.query.shape[:3], self.key.shape[2])
 
     def without_scores(self) -> Scores:
-        """Keys and mask with scores that have a shape and a type, but no values or memory."""
+        """Keys and mask, with placeholder scores that have shape and type but take no memory."""
         dtype = torch.promote_types(self.query.dtype, torch.float32)
         nothing = torch.empty((), dtype=dtype, device=self.query.device)
         return Scores(nothing.expand(self.pairs), self.mask, self.key, self.causal)
 
     def with_causal_mask(self) -> "Inputs":
-        """The call with causality as a part of its mask."""
+        """The call with the causal mask merged into its mask."""
         if not self.causal:
             return self
         queries, keys = self.pairs[-2:]
@@ -94,7 +94,7 @@ class Inputs:
         return replace(self, mask=mask, causal=False)
 
     def with_bias(self, more: Float[Tensor, "#batch #head #query key"]) -> "Inputs":
-        """The call with `more` added to its bias, and its mask as a part of the bias."""
+        """The call with `more` added to its bias, and its mask merged into the bias."""
         bias = (more if self.bias is None else more + self.bias).to(self.query.dtype)
         mask = self.with_causal_mask().mask
         if mask is not None:

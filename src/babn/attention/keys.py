@@ -18,12 +18,13 @@ from babn.attention.masking import (
     tokens_seen,
     zero_masked,
 )
-from babn.attention.method import AttentionMethod, ChainShape, Posterior
+from babn.attention.method import AttentionMethod, ChainShape
 from babn.attention.noise_source import NoiseLike
+from babn.attention.posterior import Posterior
 from babn.attention.prior import KeyNetwork
 from babn.distributions import Gamma, Weibull, weibull_gamma
-from babn.distributions.location_scale import LogLocationScale
 from babn.distributions.noise import NoiseName
+from babn.distributions.weibull import LogLocationScale
 
 if TYPE_CHECKING:
     from babn.attention.belief import BeliefConfig

@@ -1,12 +1,20 @@
-"""Masks: `True` takes part. Masked keys enter no normaliser, no upward path and no KL."""
+"""Masks: `True` takes part. Masked keys enter no normaliser, no upward path and no KL.
+
+Masks are inspected, since less is computed where they hide nothing. Under `static_shapes` they are
+not: a recorded CUDA graph would wait for the device, and the result would hold for one batch only.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from babn.attention.static_shapes import keys_are_in_order, shapes_are_static
-
 Mask = Bool[Tensor, "#batch #head #query key"]
+
+_keys_in_order: ContextVar[bool | None] = ContextVar("keys in order", default=None)
 
 
 def log_normalize(
@@ -37,7 +45,7 @@ def zero_masked(
 
 
 def ranks(mask: Mask | None) -> Int[Tensor, "#batch #head #query key"] | None:
-    """For each query, the place of a key among those it sees; `None` where that is its index.
+    """The rank of each key among those that a query sees; `None` if all ranks equal the indices.
 
     Left padding, a sliding window and a cropped cache all change a key's index but not its rank.
     Maps over keys are therefore applied in rank order.
@@ -78,3 +86,28 @@ def tokens_seen(mask: Mask) -> Bool[Tensor, "#batch #head key"]:
 def is_rowwise(mask: Mask | None) -> bool:
     """Whether the mask differs between queries or heads."""
     return mask is not None and (mask.shape[1] != 1 or mask.shape[2] != 1)
+
+
+def shapes_are_static() -> bool:
+    """Whether control flow may depend on shapes alone, and not on the values of tensors."""
+    return torch.compiler.is_compiling() or _keys_in_order.get() is not None
+
+
+def keys_are_in_order() -> bool:
+    """Whether the caller guarantees that no mask hides a key before one that is seen."""
+    return not torch.compiler.is_compiling() and _keys_in_order.get() is True
+
+
+@contextmanager
+def static_shapes(*, keys_in_order: bool) -> Iterator[None]:
+    """Makes forward passes depend on shapes alone.
+
+    Args:
+        keys_in_order: Whether it is guaranteed that texts are padded on the right and that every
+            query sees all keys but the padding.
+    """
+    token = _keys_in_order.set(keys_in_order)
+    try:
+        yield
+    finally:
+        _keys_in_order.reset(token)

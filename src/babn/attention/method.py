@@ -5,26 +5,26 @@ layers of an encoder. To add a method, add one file to this folder with a config
 class.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from numbers import Integral
 from typing import Any, ClassVar, Literal, get_type_hints
 
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.inputs import Scores
-from babn.attention.layers import ALL, normalized_layers
-from babn.attention.noise_source import NoiseLike
+from babn.attention.posterior import Posterior
 from babn.errors import ConfigError
 from babn.validation import LARGEST, check_at_least, check_choices
 
+ALL = "all"
+"""The default of `layers`."""
+
 KL_WEIGHT = 0.003
 """Weight of a KL that is a mean over query-key pairs; docs/settings.md compares others."""
-
-LARGEST_VARIANCE = 1e12
-"""Ceiling of relative variances, above which a normalised weight varies as much as it can."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ class ChainShape:
             each call decides.
 
     Example:
-        >>> ChainShape(heads=12, head_dim=64, parameter_sets=(0, 0, 0)).steps  # as in ALBERT
-        3
+        >>> albert = ChainShape(heads=12, head_dim=64, parameter_sets=(0,) * 12)
     """
 
     heads: int
@@ -49,87 +48,12 @@ class ChainShape:
     parameter_sets: tuple[int, ...]
     rowwise: bool | None = None
 
-    @property
-    def steps(self) -> int:
-        """Number of attention calls in one forward pass."""
-        return len(self.parameter_sets)
-
-
-class Posterior(ABC):
-    r"""The distribution of the attention weights of one call, $W = S / \sum S$.
-
-    $S$ are unnormalised positive variables, one for each query and key. Subclasses define their
-    distribution.
-
-    Example:
-        >>> from babn.attention.softmax import PointMass
-        >>> posterior = PointMass(Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8)))
-        >>> posterior.mean_weights()
-        tensor([[[[0.5000, 0.5000]]]])
-    """
-
-    @abstractmethod
-    def mean_weights(self) -> Float[Tensor, "batch head query key"]:
-        """Weights with the unnormalised variables at their means."""
-
-    @abstractmethod
-    def sample_weights(self, noise_source: NoiseLike) -> Float[Tensor, "batch head query key"]:
-        """Weights drawn from the posterior."""
-
-    @abstractmethod
-    def relative_std(self) -> Float[Tensor, "batch head query key"]:
-        """Standard deviation divided by mean of the unnormalised variables; zero at masked keys."""
-
-    def weight_relative_std(self) -> Float[Tensor, "batch head query key"]:
-        r"""Approximate standard deviation divided by mean of the normalised weights.
-
-        Zero at masked keys. For mean weights $w_j$ and relative variances $c_j^2$ of the variables,
-
-        $$v_j = (1 - 2 w_j) c_j^2 + \sum_l w_l^2 c_l^2, \qquad
-        \frac{\mathrm{Var}\, W_j}{(E\, W_j)^2} = \frac{v_j}{1 + v_j w_j / (1 - w_j)}.$$
-
-        $v_j$ is of first order in the noise. The quotient bounds it by $(1 - w_j) / w_j$, the
-        largest relative variance of a weight, and makes it exact for gamma variables of one rate,
-        whose weights have a Dirichlet distribution.
-        """
-        w, variance = self.mean_weights(), self.relative_std().square()
-        dtype, wide = w.dtype, torch.float32 if w.device.type == "mps" else torch.float64
-        # The terms cancel where a weight is near one, and overflow where the noise is very strong.
-        w, variance = w.to(wide), variance.to(wide).clamp(max=LARGEST_VARIANCE)
-        first_order = (1 - 2 * w) * variance + (w.square() * variance).sum(-1, keepdim=True)
-        first_order = first_order.clamp(min=0).where(variance > 0, 0)
-        rest = 1 - w
-        bounded = first_order * rest / (rest + first_order * w).clamp(min=torch.finfo(wide).tiny)
-        return bounded.sqrt().to(dtype)
-
-    def at_level(self, level: float) -> "Posterior":
-        """The posterior with the same mean and its noise multiplied by a level."""
-        return self
-
-    def kl(self) -> Float[Tensor, "batch head #query key"] | None:
-        """KL of each variable from its prior; `None` for methods without a prior."""
-        return None
-
-    def kl_mask(
-        self,
-        mask: Bool[Tensor, "#batch #head #query key"] | None,
-        rows: Bool[Tensor, "#batch #head query"] | None,
-    ) -> Bool[Tensor, "#batch #head #query #key"] | None:
-        """The variables that enter the KL.
-
-        Args:
-            mask: The pairs that take part.
-            rows: The queries that count.
-        """
-        if rows is None:
-            return mask
-        return rows.unsqueeze(-1) if mask is None else mask & rows.unsqueeze(-1)
-
 
 class AttentionMethod(nn.Module, ABC):
     r"""The method for one chain: a posterior over $W^l$ for each step $l$, from scores $\Phi^l$.
 
     Example:
+        >>> import torch
         >>> from babn.attention.softmax import SoftmaxConfig
         >>> method = SoftmaxConfig().build(ChainShape(heads=1, head_dim=8, parameter_sets=(0,)))
         >>> scores = Scores(torch.zeros(1, 1, 1, 2), None, torch.zeros(1, 1, 2, 8))
@@ -148,7 +72,7 @@ class AttentionMethod(nn.Module, ABC):
         Args:
             step: Index of the call in the chain.
             scores: Its scores.
-            upward: What `upward` returned for the chain.
+            upward: The upward states of the chain, from `upward`.
         """
 
     def observe(self, keys: Sequence[Float[Tensor, "batch keyhead key dim"]]) -> None:
@@ -160,11 +84,11 @@ class MethodConfig(ABC):
     """Settings of every method; methods without parameters or without a prior ignore some.
 
     Attributes:
-        layers: Which attention layers use the method; the others keep the model's own attention.
+        layers: The attention layers that use the method; the others keep the model's attention.
             `"all"`, `"first:2"`, `"last:4"`, numbers as `"0,2,5"` or `[0, 2, 5]`, globs on names of
             modules as `"*.encoder_attn"`, or several of these separated by commas.
-        share: Which steps of a chain share parameters: `"auto"` those that call one shared module
-            (as in ALBERT), `"none"` no two steps, `"all"` the whole chain.
+        share: The steps of a chain that share parameters: with `"auto"` those that call one module
+            (as in ALBERT), with `"none"` no two steps, with `"all"` the whole chain.
         attention_dropout: Whether the model's own dropout on attention weights stays on.
         kl_reduction: `"mean"` over query-key pairs, or `"sum"` per example (the true ELBO).
         kl_weight: Weight of the KL in the loss, until a schedule changes it.
@@ -249,3 +173,47 @@ class MethodConfig(ABC):
         if unknown:
             raise ConfigError(f"{kind.__name__} has no field {', '.join(unknown)}.")
         return kind(**settings)
+
+
+COUNTED = re.compile(r"(first|last):([1-9]\d*)")
+NUMBER = re.compile(r"-?\d+")
+GLOB = re.compile(r"(?!(first|last)\W?\d+$)[\w.*?\[\]!-]*[A-Za-z_*?][\w.*?\[\]!-]*")
+"""Names of modules, but not misspelt forms such as `last4`."""
+
+FORMS = '"all", "first:2", "last:4", "0,2,5" or [0, 2, 5], or names of modules as "*.self_attn"'
+
+
+def normalized_layers(layers: str | Sequence[int]) -> str:
+    """Validates a choice of layers and writes it as one string of terms separated by commas.
+
+    Args:
+        layers: One or several of `"all"`, `"first:N"`, `"last:N"`, a number from 0 on (negative
+            ones count from the end) and a glob on names of modules; or a list of numbers.
+
+    Example:
+        >>> normalized_layers([0, 2, 5])
+        '0,2,5'
+    """
+    if not isinstance(layers, str):
+        listed = isinstance(layers, Sequence) and len(layers) > 0
+        if not listed or not all(_is_number(entry) for entry in layers):
+            raise _impossible(layers)
+        layers = ",".join(str(int(entry)) for entry in layers)
+    terms = terms_of(layers)
+    for term in terms:
+        if not any(form.fullmatch(term) for form in (COUNTED, NUMBER, GLOB)):
+            raise _impossible(layers)
+    return ",".join(terms)
+
+
+def terms_of(layers: str) -> list[str]:
+    """The terms of a choice; a layer is chosen if any of them matches it."""
+    return [term.strip() for term in layers.split(",")]
+
+
+def _is_number(entry: object) -> bool:
+    return isinstance(entry, Integral) and not isinstance(entry, bool)
+
+
+def _impossible(layers: object) -> ConfigError:
+    return ConfigError(f"layers={layers!r} is not possible. Give {FORMS}.")

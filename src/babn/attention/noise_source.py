@@ -1,46 +1,61 @@
-"""Sources of noise: torch's generators, global or one for each block of a batch."""
+"""Sources of noise: torch's generators, or a function of seed, layer, head, query and key.
 
+The random numbers of the latter are hashes of these indices. Their arithmetic is on 32-bit words
+held in int64 tensors, so that every device gives the same bits.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from babn.distributions.noise import Noise, filled
+from babn.errors import SamplesError
+
+EVERY_QUERY = 0x7FFFFFFF
+"""The query index of noise that all queries share, beyond the length of any text."""
+
+WORD = 0xFFFFFFFF
+FIRST, SECOND, GOLDEN = 0x21F0AAAD, 0x735A2D97, 0x1E3779B1
+"""Odd multipliers below 2^31, so that a product with a 32-bit word fits into 63 bits."""
+
+STREAMS = 0x2545F491, 0x6A09E667
+"""Start values of the two words of a row; rows that collide in one word differ in the other."""
 
 
-@runtime_checkable
-class NoiseLike(Protocol):
+class NoiseLike(ABC):
     """A source of noise for one attention call.
 
     Example:
-        >>> isinstance(GLOBAL_NOISE, NoiseLike)
-        True
+        >>> GLOBAL_NOISE.key_uniform(torch.zeros(2, 1, 1, 5), queries=3).shape
+        torch.Size([2, 1, 1, 5])
     """
 
-    def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Standard noise with the shape of `like`."""
-        ...
-
-    def key_noise(
-        self, noise: Noise, like: Float[Tensor, "batch head 1 key"], queries: int
-    ) -> Float[Tensor, "batch head 1 key"]:
-        """Standard noise that all `queries` of a call share."""
-        ...
-
+    @abstractmethod
     def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Uniform numbers between 0 and 1 with the shape of `like`."""
-        ...
 
     def key_uniform(
         self, like: Float[Tensor, "batch head 1 key"], queries: int
     ) -> Float[Tensor, "batch head 1 key"]:
         """Uniform numbers that all `queries` of a call share."""
-        ...
+        return self.uniform(like)
+
+    def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Standard noise with the shape of `like`."""
+        return noise.from_uniform(self.uniform(like))
+
+    def key_noise(
+        self, noise: Noise, like: Float[Tensor, "batch head 1 key"], queries: int
+    ) -> Float[Tensor, "batch head 1 key"]:
+        """Standard noise that all `queries` of a call share."""
+        return noise.from_uniform(self.key_uniform(like, queries))
 
 
-class NoiseSource:
+class NoiseSource(NoiseLike):
     """Noise from torch's global generator, or from one seed for each block of the batch.
 
     With seeds, the noise of a block depends on its seed alone, and not on the other blocks of the
@@ -68,12 +83,6 @@ class NoiseSource:
     ) -> Float[Tensor, "batch head 1 key"]:
         """Standard noise that all queries of a call share."""
         return self.noise(noise, like)
-
-    def key_uniform(
-        self, like: Float[Tensor, "batch head 1 key"], queries: int
-    ) -> Float[Tensor, "batch head 1 key"]:
-        """Uniform numbers that all queries of a call share."""
-        return self.uniform(like)
 
     def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Uniform numbers between 0 and 1 with the shape of `like`."""
@@ -104,3 +113,147 @@ GLOBAL_NOISE = NoiseSource()
 def fold_in(seed: int, number: int) -> int:
     """Derives the seed of one of many samples or sequences, as `jax.random.fold_in` does."""
     return (seed * 1_000_003 + number) % 2**63
+
+
+@dataclass(frozen=True)
+class FixedNoise:
+    """The noise of whole texts, the same whichever tokens a forward pass computes.
+
+    The noise of a pair depends on the seed of its sequence, on layer and head, and on the positions
+    of its query and key in the sequence without padding. Hence a forward pass over all tokens and
+    forward passes over one token at a time, with a cache, draw the same noise.
+
+    Args:
+        seeds: A seed for each sequence; or one seed, into which the row number is folded. If a
+            forward pass has a multiple of that many rows, consecutive rows share a seed, as the
+            beams of a search do.
+        padding: Number of padding tokens on the left of each sequence; none by default.
+
+    Example:
+        >>> noise = FixedNoise(seeds=[3, 4]).at(layer=0, past=0, crossed=False)
+        >>> whole = noise.uniform(torch.zeros(2, 1, 6, 6))
+        >>> cached = FixedNoise(seeds=[3, 4]).at(layer=0, past=5, crossed=False)
+        >>> torch.equal(whole[:, :, 5:], cached.uniform(torch.zeros(2, 1, 1, 6)))
+        True
+    """
+
+    seeds: Sequence[int] | int
+    padding: Sequence[int] = ()
+    _on_device: dict[tuple[torch.device, int], tuple[Tensor, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def at(self, layer: int, past: int, crossed: bool) -> "PlacedNoise":
+        """The noise of one attention call.
+
+        Args:
+            layer: Index of the call.
+            past: Number of tokens in the cache.
+            crossed: Whether keys come from another sequence than queries.
+        """
+        return PlacedNoise(self, layer, past, crossed)
+
+    def rows(self, count: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """For each row of a forward pass the two words of its seed, and its padding."""
+        if (device, count) not in self._on_device:
+            self._on_device[device, count] = self._rows(count, device)
+        low, high, padding = self._on_device[device, count]
+        return low, high, padding
+
+    def _rows(self, count: int, device: torch.device) -> tuple[Tensor, ...]:
+        if isinstance(self.seeds, int):
+            seeds = [fold_in(self.seeds, row) for row in range(count)]
+        else:
+            seeds = list(self.seeds)
+        if count % len(seeds):
+            raise SamplesError(
+                f"{count} rows cannot share {len(seeds)} seeds. Give one for each text, or one "
+                "seed for any number of them."
+            )
+        padding = list(self.padding) or [0] * len(seeds)
+        values = torch.tensor([seeds, padding], device=device)
+        values = values.repeat_interleave(count // len(seeds), 1)[:, :, None, None, None]
+        return values[0] & WORD, values[0] >> 32, values[1]
+
+
+@dataclass(frozen=True)
+class PlacedNoise(NoiseLike):
+    """The noise of one attention call under `FixedNoise`.
+
+    Args:
+        text: The noise of the texts.
+        layer: Index of the call.
+        past: Number of tokens in the cache.
+        crossed: Whether keys come from another sequence than queries.
+
+    Example:
+        >>> PlacedNoise(FixedNoise(0), layer=0, past=0, crossed=False).uniform(
+        ...     torch.zeros(2, 1, 3, 3)
+        ... ).shape
+        torch.Size([2, 1, 3, 3])
+    """
+
+    text: FixedNoise
+    layer: int
+    past: int
+    crossed: bool
+
+    def key_uniform(
+        self, like: Float[Tensor, "batch head 1 key"], queries: int
+    ) -> Float[Tensor, "batch head 1 key"]:
+        """Uniform numbers of the keys, the same for every query of the text."""
+        return self._drawn(like, torch.full((1, 1), EVERY_QUERY, device=like.device), queries)
+
+    def uniform(
+        self, like: Float[Tensor, "batch head query key"]
+    ) -> Float[Tensor, "batch head query key"]:
+        """Uniform numbers between 0 and 1 with the shape of `like`."""
+        queries = like.shape[2]
+        _, _, padding = self.text.rows(len(like), like.device)
+        places = torch.arange(self.past, self.past + queries, device=like.device)
+        return self._drawn(like, places[:, None] - padding, queries)
+
+    def _drawn(self, like: Tensor, query: Tensor, queries: int) -> Tensor:
+        batch, heads, _, keys = like.shape
+        low, high, padding = self.text.rows(batch, like.device)
+        numbers = torch.arange(max(heads, keys), device=like.device)
+        # A sliding window's cache has dropped the keys before these; a static cache has spare room.
+        first_key = 0 if self.crossed else max(self.past + queries - keys, 0)
+        key = numbers[:keys] + first_key - (0 if self.crossed else padding)
+        layer = torch.full_like(low, self.layer)
+        drawn = uniform((low, high, layer, numbers[:heads, None, None], query), key)
+        return drawn.to(like.dtype)
+
+
+def mixed(word: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """A bijection of 32-bit words in which every output bit depends on every input bit.
+
+    The steps of a hash of low bias, [hash prospector](https://github.com/skeeto/hash-prospector).
+    """
+    word = word ^ (word >> 16)
+    word = (word * FIRST) & WORD
+    word = word ^ (word >> 15)
+    word = (word * SECOND) & WORD
+    return word ^ (word >> 15)
+
+
+def hashed(stream: int, numbers: tuple[Int[Tensor, "..."], ...]) -> Int[Tensor, "..."]:
+    """Hashes several numbers, broadcast against each other, to one 32-bit word."""
+    word = mixed((numbers[0] + stream) & WORD)
+    for number in numbers[1:]:
+        word = mixed((word * GOLDEN + (number & WORD)) & WORD)
+    return word
+
+
+def uniform(rows: tuple[Int[Tensor, "..."], ...], columns: Int[Tensor, "..."]) -> Tensor:
+    """Uniform numbers strictly between 0 and 1, in float32, one for each row and column.
+
+    Args:
+        rows: The indices of a row.
+        columns: The index of a column, broadcast against the rows.
+    """
+    first, second = (hashed(stream, rows) for stream in STREAMS)
+    bits = mixed(mixed(((columns & WORD) * GOLDEN + first) & WORD) ^ second)
+    # Midpoints of 2^23 equal intervals, which float32 represents exactly.
+    value: Float[Tensor, "..."] = (bits >> 9).float().add_(0.5).mul_(2.0**-23)
+    return value

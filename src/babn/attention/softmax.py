@@ -9,8 +9,9 @@ from torch import Tensor
 
 from babn.attention.inputs import Scores
 from babn.attention.masking import normalize
-from babn.attention.method import AttentionMethod, ChainShape, MethodConfig, Posterior
+from babn.attention.method import AttentionMethod, ChainShape, MethodConfig
 from babn.attention.noise_source import NoiseLike
+from babn.attention.posterior import Posterior
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,14 @@
-"""The deterministic upward path: from the first layer's scores to a state for every layer."""
+"""The deterministic upward path: from the first layer's scores to a state for every layer.
 
+Section 3.2 of Zhang et al. 2021, <https://arxiv.org/abs/2106.05251>.
+"""
+
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from babn.attention.masking import Mask, zero_masked
@@ -73,6 +77,30 @@ class AxisMap(nn.Module):
 def uniform(rows: int, columns: int) -> Float[Tensor, "rows columns"]:
     """Random weights that preserve the scale of their input."""
     return nn.init.uniform_(torch.empty(rows, columns), -(columns**-0.5), columns**-0.5)
+
+
+@dataclass(frozen=True)
+class UpwardStates:
+    r"""The states $h^1, \ldots, h^L$ of one forward pass, their keys in rank order.
+
+    Args:
+        h: The states, first layer first.
+        rank: Rank of each key among those that the query sees; `None` if it equals the index.
+        share: Number of consecutive layers that share a state.
+
+    Example:
+        >>> states = UpwardStates([torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2)], None, share=2)
+        >>> states.at(3).mean()  # layers 2 and 3 share the second state
+        tensor(1.)
+    """
+
+    h: list[Float[Tensor, "batch head query key"]]
+    rank: Int[Tensor, "#batch #head #query key"] | None
+    share: int = 1
+
+    def at(self, step: int) -> Float[Tensor, "batch head query key"]:
+        """The state of a layer."""
+        return self.h[step // self.share]
 
 
 def upward_path(

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import BaseTorchFunctionMode
 
-from babn.attention.layers import normalized_layers
+from babn.attention.method import normalized_layers
 from babn.conversion.dry_run import (
     Arguments,
     check_does_not_switch,

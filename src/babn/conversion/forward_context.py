@@ -9,8 +9,9 @@ from torch import Tensor
 
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import KeyPosterior
-from babn.attention.method import AttentionMethod, Posterior
+from babn.attention.method import AttentionMethod
 from babn.attention.noise_source import NoiseLike
+from babn.attention.posterior import Posterior
 from babn.conversion.layer_kl import LayerKL
 from babn.conversion.override import Mode, Override
 from babn.conversion.state import BeliefState, CallSite

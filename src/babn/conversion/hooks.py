@@ -67,8 +67,8 @@ def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outp
     if finished is None or not finished.with_kl:
         return output
     per_layer = finished.layer_kl.per_layer()
-    per_example = finished.state.config.kl_reduction == "sum"
-    inputs = named_inputs(module, args, kwargs) if per_example else {}
+    reduction = finished.state.config.kl_reduction
+    inputs = named_inputs(module, args, kwargs) if reduction == "sum" else {}
     if (rows := rows_per_example(inputs)) > 1:
         per_layer = {name: rows * kl for name, kl in per_layer.items()}
     finished.state.last_kl = per_layer
@@ -78,7 +78,7 @@ def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outp
         finished.state.follow_kl(output, per_layer)
     kl = torch.stack(list(per_layer.values())).sum()
     if finished.training and finished.override.add_kl:
-        factor = nll_factor(module, inputs) if per_example else 1.0
+        factor = nll_factor(module, inputs, reduction)
         output = add_to_loss(output, finished.state.kl_weight * kl, factor)
     elif finished.training and torch.distributed.is_initialized():
         output = tied(output, kl)

@@ -10,7 +10,7 @@ from torch import Tensor
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import KeyKL, KeyPosterior, keys_that_count
 from babn.attention.masking import is_rowwise, tokens_seen
-from babn.attention.method import Posterior
+from babn.attention.posterior import Posterior
 from babn.conversion.state import BeliefState
 from babn.elbo import Counted, reduce_kl, reduce_kl_rows
 

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from torch import nn
 
-from babn.attention.fixed_noise import FixedNoise
-from babn.attention.method import Posterior
-from babn.attention.noise_source import GLOBAL_NOISE, NoiseSource
+from babn.attention.noise_source import GLOBAL_NOISE, FixedNoise, NoiseSource
+from babn.attention.posterior import Posterior
 from babn.conversion.state import BeliefState, belief_states
 from babn.elbo import Counted
 

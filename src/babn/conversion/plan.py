@@ -8,8 +8,7 @@ from typing import Any, get_type_hints
 
 import torch
 
-from babn.attention.layers import ALL, COUNTED, FORMS, NUMBER, terms_of
-from babn.attention.method import ChainShape, MethodConfig
+from babn.attention.method import ALL, COUNTED, FORMS, NUMBER, ChainShape, MethodConfig, terms_of
 from babn.errors import ConfigError
 from babn.validation import MOST, shown
 

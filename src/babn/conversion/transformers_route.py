@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from babn.attention.inputs import Inputs
-from babn.attention.static_shapes import shapes_are_static
+from babn.attention.masking import shapes_are_static
 from babn.conversion.attend import attend, keeps_own_attention, read_mask
 from babn.conversion.forwards import Undo
 from babn.errors import UnsupportedAttentionError

@@ -9,7 +9,6 @@ from babn.distributions.lognormal import LogNormal
 from babn.distributions.noise import LogExponential
 from babn.distributions.special import (
     finite_gradient,
-    log_gamma_1p,
     saturating_cast,
     saturating_exp,
 )
@@ -40,7 +39,7 @@ def weibull_gamma(q: Weibull, p: Gamma) -> Float[Tensor, "..."]:
         tensor(0.)
     """
     exact = isinstance(q.noise, LogExponential)
-    log_mean = q.log_mean if exact else q.log_lam + log_gamma_1p(q.scale)
+    log_mean = q.log_mean if exact else q.log_lam + torch.lgamma(1 + q.scale)
     cross = p.alpha * (EULER * q.scale - q.log_lam - p.log_beta)
     expected = cross + saturating_exp(log_mean + p.log_beta)
     return expected - q.scale.log() + p.log_gamma_of_shape - (EULER + 1)
@@ -82,8 +81,8 @@ def kl_weibull_gamma(
         >>> kl_weibull_gamma(one, zero, one, 1.0)  # both are the standard exponential
         tensor(0.)
     """
-    _check(k=k, alpha=alpha, beta=beta)
-    _check_finite(log_lam=log_lam)
+    _check(positive=True, k=k, alpha=alpha, beta=beta)
+    _check(positive=False, log_lam=log_lam)
     dtype = torch.promote_types(torch.result_type(k, log_lam), torch.float32)
     k, log_lam, alpha = map(_widened, (k, log_lam, alpha))
     k = k.clamp(min=1 / HUGE)
@@ -107,8 +106,8 @@ def kl_lognormal_lognormal(
         >>> kl_lognormal_lognormal(one, one, zero, one)
         tensor(0.5000)
     """
-    _check(sigma_q=sigma_q, sigma_p=sigma_p)
-    _check_finite(mu_q=mu_q, mu_p=mu_p)
+    _check(positive=True, sigma_q=sigma_q, sigma_p=sigma_p)
+    _check(positive=False, mu_q=mu_q, mu_p=mu_p)
     dtype = torch.promote_types(torch.result_type(mu_q, mu_p), torch.float32)
     mu_q, sigma_q, mu_p, sigma_p = map(_widened, (mu_q, sigma_q, mu_p, sigma_p))
     sigma_q, sigma_p = sigma_q.clamp(min=1 / HUGE), sigma_p.clamp(min=1 / HUGE)
@@ -116,23 +115,16 @@ def kl_lognormal_lognormal(
     return saturating_cast(kl, dtype)
 
 
-def _check(**parameters: float | Tensor) -> None:
-    """Raises an error for parameters that are not positive and finite."""
+def _check(positive: bool, **parameters: float | Tensor) -> None:
+    """Raises an error for parameters that are not finite or, if they must be, not positive."""
+    wanted = "a positive number" if positive else "a finite number"
     for name, value in parameters.items():
-        _check_all(name, value, torch.as_tensor(value) > 0, "a positive number")
-    _check_finite(**parameters)
-
-
-def _check_finite(**parameters: float | Tensor) -> None:
-    for name, value in parameters.items():
-        _check_all(name, value, torch.as_tensor(value).isfinite(), "a finite number")
-
-
-def _check_all(name: str, value: float | Tensor, allowed: Tensor, wanted: str) -> None:
-    if torch.compiler.is_compiling() or allowed.is_meta or bool(allowed.all()):
-        return
-    first = float(torch.as_tensor(value)[~allowed].reshape(-1)[0])
-    raise ParameterError(f"{name} has the value {first:g}. Give {wanted} everywhere.")
+        values = torch.as_tensor(value)
+        allowed = values.isfinite() & (values > 0) if positive else values.isfinite()
+        if torch.compiler.is_compiling() or allowed.is_meta or bool(allowed.all()):
+            continue
+        first = float(values[~allowed].reshape(-1)[0])
+        raise ParameterError(f"{name} has the value {first:g}. Give {wanted} everywhere.")
 
 
 def _widened(x: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.distributions.location_scale import LogLocationScale
 from babn.distributions.noise import NoiseName, noise_for
+from babn.distributions.weibull import LogLocationScale
 
 
 class LogNormal(LogLocationScale):

@@ -8,20 +8,20 @@ with $g$ the log of a standard exponential (Weibull, scale $1/k$) or a standard 
 Mean and variance follow from the moment function $m(t) = E[e^{t g}]$: the mean is
 $e^{loc} m(scale)$, and std/mean depends on the scale alone.
 
-Each noise below is consistent: its samples have the moments of its methods. The one exception is
-[`TruncatedPaper`][babn.distributions.noise.TruncatedPaper], kept to reproduce the paper.
+Every noise below is consistent: its samples have the moments that its methods return. The exception
+is [`TruncatedPaper`][babn.distributions.noise.TruncatedPaper], kept to reproduce the paper.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.distributions.special import finite, in_single, log_gamma_1p, polynomial, slopes
+from babn.distributions.special import finite, in_single, polynomial, slopes
 
 NoiseName = Literal["exact", "truncated", "truncated-paper"]
 Family = Literal["weibull", "lognormal"]
@@ -59,9 +59,7 @@ class Noise(Protocol):
     """
 
     def sample(
-        self,
-        like: Float[Tensor, "..."],
-        generator: torch.Generator | Sequence[torch.Generator] | None = None,
+        self, like: Float[Tensor, "..."], generator: Generators = None
     ) -> Float[Tensor, "..."]:
         """Draws of $g$ with the shape, dtype and device of `like`.
 
@@ -103,7 +101,7 @@ class LogExponential:
 
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
-        return in_single(log_gamma_1p, scale)
+        return in_single(lambda t: torch.lgamma(1 + t), scale)
 
     def relative_std(self, scale: Tensor) -> Tensor:
         """Std/mean at `scale`."""
@@ -217,11 +215,9 @@ class Truncated:
 
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
-        return in_single(self._log_moment, scale)
-
-    def _log_moment(self, scale: Tensor) -> Tensor:
-        value: Tensor = _TruncatedLogMoment.apply(scale, self.largest, self.series)
-        return value
+        return in_single(
+            lambda t: cast(Tensor, _TruncatedLogMoment.apply(t, self.largest, self.series)), scale
+        )
 
     def relative_std(self, scale: Tensor) -> Tensor:
         """Std/mean at `scale`."""

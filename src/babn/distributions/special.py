@@ -22,24 +22,6 @@ def log_softplus(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return torch.where(tail, x - 0.5 * x.clamp(max=-15.0).exp(), body)
 
 
-def log_gamma_1p(t: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    r"""$\log\Gamma(1 + t)$ for $t \ge 0$; in float32 on a CPU by Stirling's formula, twice as fast.
-
-    $$\log\Gamma(1+t) = (t + \tfrac12)\log(1+t) - t + R\Bigl(\frac1{1+t}\Bigr)$$
-
-    with a remainder $R$ that a polynomial of degree 6 approximates to 3e-8 everywhere
-    (`tools/fit_polynomials.py`).
-
-    Example:
-        >>> log_gamma_1p(torch.tensor([0.0, 1.0, 4.0])).exp()
-        tensor([ 1.,  1., 24.])
-    """
-    if t.dtype != torch.float32 or t.is_cuda:  # on a GPU one launch is faster than a dozen
-        return torch.lgamma(1 + t)
-    value: Tensor = _StirlingLogGamma.apply(t)
-    return value
-
-
 def polynomial(coefficients: Sequence[float], x: Tensor) -> Tensor:
     """Evaluates a polynomial by Horner's rule, in place."""
     value = torch.full_like(x, coefficients[-1])
@@ -88,30 +70,6 @@ def saturating_cast(x: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor
     """`x` in a narrower type; values too large for it become its largest number."""
     value: Tensor = _SaturatingCast.apply(x, dtype)
     return value
-
-
-STIRLING_REST = (
-    -0.0810614487, 0.0833316374, 2.68718696e-05, -0.00293401771, 0.000405746207, 0.000379104408,
-    -0.000147903565,
-)  # fmt: skip
-"""Coefficients of $R$ by `tools/fit_polynomials.py`, the constant first."""
-
-
-class _StirlingLogGamma(torch.autograd.Function):
-    """Saves one tensor instead of one for each term."""
-
-    @staticmethod
-    def forward(ctx: Any, t: Tensor) -> Tensor:
-        ctx.save_for_backward(t)
-        rest = polynomial(STIRLING_REST, (1 + t).reciprocal_())
-        return rest.addcmul_(t.log1p(), t + 0.5).sub_(t)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (t,) = ctx.saved_tensors
-        y = (1 + t).reciprocal_()
-        rest = polynomial(slopes(STIRLING_REST), y).mul_(y).mul_(y)
-        return t.log1p().addcmul_(t + 0.5, y).sub_(1).sub_(rest).mul_(grad)
 
 
 class _SaturatingExp(torch.autograd.Function):

@@ -5,8 +5,7 @@ from typing import Any
 
 from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
-from babn.attention.layers import normalized_layers
-from babn.attention.method import MethodConfig
+from babn.attention.method import MethodConfig, normalized_layers
 from babn.conversion.plan import Call, choose
 from babn.estimate.costs import Part, Plan, parts
 from babn.estimate.memory import Memory, memory

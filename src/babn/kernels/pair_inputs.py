@@ -13,13 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.attention.bam import BamMethod
-from babn.attention.belief import BeliefConfig, BeliefMethod, UpwardStates
+from babn.attention.belief import BeliefConfig, BeliefMethod
 from babn.attention.inputs import Inputs
 from babn.attention.masking import from_ranks, normalize
 from babn.attention.method import AttentionMethod, MethodConfig
 from babn.attention.noise_source import NoiseLike, NoiseSource
 from babn.attention.prior import KeyNetwork
-from babn.attention.upward import AxisMap, upward_path
+from babn.attention.upward import AxisMap, UpwardStates, upward_path
 from babn.kernels.dispatch import Request
 from babn.kernels.settings import Settings
 from babn.kernels.upward_keys import upward_over_keys

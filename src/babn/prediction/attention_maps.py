@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.method import Posterior
+from babn.attention.posterior import Posterior
 from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
 from babn.errors import ConfigError, FormatError

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from babn.attention.fixed_noise import FixedNoise
-from babn.attention.noise_source import fold_in
+from babn.attention.noise_source import FixedNoise, fold_in
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError, SamplesError

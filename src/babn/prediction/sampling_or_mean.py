@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from babn.attention.fixed_noise import FixedNoise
-from babn.attention.noise_source import NoiseSource
+from babn.attention.noise_source import FixedNoise, NoiseSource
 from babn.conversion.override import overriding
 from babn.errors import ConfigError
 

@@ -16,7 +16,7 @@ Report = Callable[[dict[str, float]], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is fine-tuned, with softmax attention and with BABN alike.
+    """Hyperparameters of fine-tuning, with softmax attention and with BABN.
 
     Attributes:
         epochs: Epochs of training.
@@ -41,7 +41,7 @@ def fine_tune(
     mixin: type[Any] | None = None,
     **settings: Any,
 ) -> None:
-    """Trains in place.
+    """Trains a model in place.
 
     Args:
         model: The model, which returns a loss.

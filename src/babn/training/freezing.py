@@ -16,7 +16,7 @@ HEADS = ("classifier", "score", "pre_classifier", "classification_head", "qa_out
 
 
 def freeze_base(model: Model, modules_to_save: Sequence[str] | None = None) -> Model:
-    """Freezes everything but what conversion added and the task head, in place.
+    """Freezes all parameters but those that conversion added and those of the task head, in place.
 
     The trainable part is then small, a few kilobytes to a few megabytes; `babn.save_adapter` writes
     it and `babn.load_adapter` loads it onto the same base. Create optimizers afterwards.
@@ -26,7 +26,7 @@ def freeze_base(model: Model, modules_to_save: Sequence[str] | None = None) -> M
             name `"babn"` in the `modules_to_save` of PEFT.
         modules_to_save: Further modules to train and save, by name, as in PEFT; by default the
             classification head if the model has one, which is new after `from_pretrained` of a
-            pretrained encoder. `()` trains nothing but what conversion added.
+            pretrained encoder. with `()` only the parameters that conversion added are trained.
     """
     states, roots = belief_states(model), converted_roots(model)
     chosen = [

@@ -30,8 +30,8 @@ def across_processes(
 
     Args:
         model: A converted model; or a wrapper of it, such as DDP's.
-        weight: What the caller multiplies this process's loss by, if batches have different sizes:
-            the KL is divided by it beforehand. With 0 the process does not count.
+        weight: Factor by which the caller multiplies this process's loss, if batches have different
+            sizes; the KL is divided by it first. With 0 the process does not count.
         group: The processes; by default all.
 
     Example:

@@ -71,13 +71,13 @@ class BeliefTrainerMixin(_Base):
         self._steps = 0.0
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """The Trainer's optimizer, with own groups for the parameters that conversion added."""
+        """The Trainer's optimizer, with groups of its own for parameters that conversion added."""
         given = self.optimizer is not None
         optimizer = super().create_optimizer(*(() if model is None else (model,)))
         if not given:
             states = belief_states(cast(nn.Module, self.model if model is None else model))
             added = {parameter for state in states for parameter in state.parameters()}
-            set_apart(optimizer, added, self.belief_learning_rate)
+            separate(optimizer, added, self.belief_learning_rate)
         return optimizer
 
     def compute_loss(
@@ -108,8 +108,7 @@ class BeliefTrainerMixin(_Base):
         kl = torch.stack(list(layers.values())).sum()
         covered = self._loss_covers_accumulation(num_items)
         batches = self._micro_batches if covered else 1
-        if belief_states(model)[0].config.kl_reduction == "sum":
-            loss = loss * self._nll_factor(model, inputs, num_items if covered else None)
+        loss = loss * self._nll_factor(model, inputs, num_items if covered else None)
         terms = {"nll": loss * batches, "kl": kl}
         self._note(terms | {f"kl/{name}": value for name, value in layers.items()})
         return loss + belief_states(model)[0].kl_weight * kl / batches
@@ -124,7 +123,8 @@ class BeliefTrainerMixin(_Base):
             inputs: Its arguments, targets included.
             num_items: The number of tokens of a step that the loss is divided by, if it is.
         """
-        factor = nll_factor(self.accelerator.unwrap_model(model), inputs)
+        reduction = belief_states(model)[0].config.kl_reduction
+        factor = nll_factor(self.accelerator.unwrap_model(model), inputs, reduction)
         if num_items is None or not isinstance(factor, Tensor):
             return factor
         together = self.args.average_tokens_across_devices
@@ -166,14 +166,14 @@ class BeliefTrainer(BeliefTrainerMixin, Trainer):
     """A Trainer for converted models; see the mixin."""
 
 
-def set_apart(
+def separate(
     optimizer: torch.optim.Optimizer, parameters: set[nn.Parameter], learning_rate: float | None
 ) -> None:
     """Moves parameters of an optimizer to new groups without weight decay.
 
     Args:
         optimizer: The optimizer, before its first step.
-        parameters: Those to move, as far as the optimizer has them.
+        parameters: The parameters to move; those that the optimizer does not have are ignored.
         learning_rate: The rate of these groups; `None` keeps that of the groups they come from.
     """
     own = {"weight_decay": 0.0} | ({} if learning_rate is None else {"lr": learning_rate})

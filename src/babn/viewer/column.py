@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from babn.attention.method import Posterior
 from babn.attention.noise_source import NoiseSource, fold_in
+from babn.attention.posterior import Posterior
 from babn.conversion.example_inputs import is_multiple_choice
 from babn.conversion.override import overriding
 from babn.conversion.plan import Chain

@@ -91,7 +91,7 @@ def loss_terms(model: nn.Module, output: Any, batch: Batch) -> tuple[Tensor, Ten
     """
     if is_variational(model):
         return -output.likelihood, output.kl * get_kl_weight(model)
-    factor = nll_factor(model, batch) if is_per_example(model) else 1.0
+    factor = nll_factor(model, batch, belief_states(model)[0].config.kl_reduction)
     return output.loss * factor, weighted_kl(model)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from babn.attention.static_shapes import static_shapes
+from babn.attention.masking import static_shapes
 from babn.cuda_graphs import CudaRecorder
 from babn_paper.experiments.training_state import MicroBatch
 from babn_paper.tasks.encoded import Batch

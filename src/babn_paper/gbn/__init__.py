@@ -6,8 +6,8 @@ whose structure they inspired, is compared with.
 
 from babn_paper.gbn.comparison import Agreement, agreement
 from babn_paper.gbn.encoder import WeibullNetwork, fit
+from babn_paper.gbn.gibbs import Draws, sample_posterior
 from babn_paper.gbn.network import GammaBeliefNetwork
-from babn_paper.gbn.sampling import Draws, sample_posterior
 
 __all__ = [
     "Agreement",

@@ -1,14 +1,13 @@
 """Comparison of approximate posteriors with Gibbs sampling, and the importance-weighted bound."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from babn_paper.gbn.encoder import WeibullNetwork
-from babn_paper.simulation.draws import LEVELS, central_interval, coverage
+from babn_paper.simulation.draws import LEVELS, coverage, within
 
 BINS = 20
 """Number of bins, of equal exact probability, for the KL estimate."""
@@ -37,10 +36,6 @@ class Agreement:
     mass: dict[str, float]
     coverage: dict[str, tuple[float, float]]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns a dictionary of numbers."""
-        return asdict(self)
-
 
 def agreement(
     exact: Float[Tensor, "draw observation unit"],
@@ -48,14 +43,18 @@ def agreement(
     truth: Float[Tensor, "observation unit"],
 ) -> Agreement:
     """Compares draws of the logarithms of units of one layer."""
-    means, spreads = zip(*(_moments(draws.exp()) for draws in (exact, approximate)), strict=True)
-    bias = (means[1] - means[0]) / spreads[0]
+    units, others = exact.exp(), approximate.exp()
+    spread = units.std(0)
+    bias = (others.mean(0) - units.mean(0)) / spread
     return Agreement(
         kl=binned_kl(exact, approximate).mean().item(),
         bias=bias.mean().item(),
         absolute_bias=bias.abs().mean().item(),
-        spread=(spreads[1] / spreads[0]).mean().item(),
-        mass={f"{level:g}": _mass(exact, approximate, level) for level in LEVELS},
+        spread=(others.std(0) / spread).mean().item(),
+        mass={
+            f"{level:g}": within(approximate, exact, level).double().mean().item()
+            for level in LEVELS
+        },
         coverage=coverage(approximate, truth),
     )
 
@@ -91,12 +90,3 @@ def importance_bound(
     for layer in layers:
         log_ratio = log_ratio - layer.posterior.log_prob(layer.log_units).sum(-1)
     return torch.logsumexp(log_ratio, 0) - torch.tensor(float(draws)).log()
-
-
-def _moments(units: Tensor) -> tuple[Tensor, Tensor]:
-    return units.mean(0), units.std(0)
-
-
-def _mass(exact: Tensor, approximate: Tensor, level: float) -> float:
-    low, high = central_interval(approximate, level)
-    return ((exact >= low) & (exact <= high)).double().mean().item()

@@ -23,11 +23,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.distributions import Gamma, Weibull, weibull_gamma
-from babn.distributions.special import log_gamma_1p, log_softplus
+from babn.distributions.special import log_softplus
 from babn.errors import ConfigError
 from babn.validation import check_count
+from babn_paper.gbn.gibbs import check_counts
 from babn_paper.gbn.network import GammaBeliefNetwork
-from babn_paper.gbn.sampling import check_counts
 from babn_paper.maximise import maximise
 
 Paths = Literal["both", "upward", "downward"]
@@ -89,7 +89,7 @@ class WeibullLayer(nn.Module):
             log_means.append(phi_mean)
         total = torch.stack(torch.broadcast_tensors(*k)).sum(0).clamp(min=SMALLEST_K)
         log_mean = torch.stack(torch.broadcast_tensors(*log_means)).logsumexp(0)
-        return Weibull(total, log_mean - log_gamma_1p(total.reciprocal()), log_mean=log_mean)
+        return Weibull(total, log_mean - torch.lgamma(1 + 1 / total), log_mean=log_mean)
 
 
 class WeibullNetwork(nn.Module):

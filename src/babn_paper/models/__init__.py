@@ -19,7 +19,7 @@ from babn_paper.models.decomposable import (
 )
 from babn_paper.models.esim import EsimConfig, EsimForMultipleChoice, EsimForSequenceClassification
 from babn_paper.models.mcan import McanForQuestionAnswering
-from babn_paper.models.mcan_config import McanConfig
+from babn_paper.models.mcan_parts import McanConfig
 from babn_paper.models.translate import Translations, translate
 from babn_paper.models.translation import TranslationModel
 from babn_paper.models.translation_parts import TranslationConfig

@@ -1,7 +1,5 @@
 """Decomposable attention (Parikh et al. 2016, https://arxiv.org/abs/1606.01933)."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -26,8 +24,8 @@ class DecomposableConfig(PairConfig):
 
     model_type = "babn-decomposable"
 
-    def __init__(self, hidden_size: int = 200, dropout: float = 0.2, **kwargs: Any) -> None:
-        super().__init__(hidden_size=hidden_size, dropout=dropout, **kwargs)
+    hidden_size: int = 200
+    dropout: float = 0.2
 
 
 class FeedForward(nn.Sequential):

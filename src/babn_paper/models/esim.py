@@ -1,7 +1,5 @@
 """ESIM, enhanced sequential inference (Chen et al. 2017, https://arxiv.org/abs/1609.06038)."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -26,8 +24,8 @@ class EsimConfig(PairConfig):
 
     model_type = "babn-esim"
 
-    def __init__(self, hidden_size: int = 300, dropout: float = 0.5, **kwargs: Any) -> None:
-        super().__init__(hidden_size=hidden_size, dropout=dropout, **kwargs)
+    hidden_size: int = 300
+    dropout: float = 0.5
 
 
 class Esim(nn.Module):

@@ -14,8 +14,14 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from babn.errors import ConfigError
-from babn_paper.models.mcan_config import McanConfig
-from babn_paper.models.mcan_parts import Flatten, GridStem, ImageLayer, QuestionLayer, Sequence
+from babn_paper.models.mcan_parts import (
+    Flatten,
+    GridStem,
+    ImageLayer,
+    McanConfig,
+    QuestionLayer,
+    Sequence,
+)
 from babn_paper.models.pairs import WordEmbedding, WordModel
 from babn_paper.models.texts import full_precision
 

@@ -1,14 +1,91 @@
-"""Layers of MCAN (Yu et al. 2019, https://arxiv.org/abs/1906.10770)."""
+"""Configuration and layers of MCAN (Yu et al. 2019, https://arxiv.org/abs/1906.10770)."""
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
-from babn_paper.models.mcan_config import McanConfig
+from babn.errors import ConfigError
+
+ANSWERS = 3129
+"""Number of answers of VQA-v2 that occur at least 9 times."""
+
+
+class McanConfig(PreTrainedConfig):
+    """Configuration of MCAN, by default with the sizes of the paper and features from a detector.
+
+    Args:
+        vocab_size: Size of the vocabulary.
+        embedding_size: Size of a word vector.
+        fixed_vectors: Whether word vectors are frozen in training.
+        words_found: Number of words whose vectors were read from a file.
+        hidden_size: Size of words and regions in all layers.
+        num_hidden_layers: Number of layers for the question, and for the image.
+        num_attention_heads: Number of attention heads.
+        intermediate_size: Inner size of the feed-forward layers.
+        fused_size: Size of the fused vector of question and image.
+        region_size: Size of the features of an image region.
+        stem_channels: Channels of the convolutions that divide raw images into regions, each of
+            which halves height and width; empty if the model gets features.
+        image_size: Height and width of raw images.
+        dropout: Dropout rate of all layers and of attention weights.
+        initializer_range: Standard deviation of random word vectors.
+        pad_token_id: Id of the padding token.
+        problem_type: Answers have independent probabilities, by a sigmoid.
+        **kwargs: Further fields of `PreTrainedConfig`.
+    """
+
+    model_type = "babn-mcan"
+
+    vocab_size: int = 20_000
+    embedding_size: int = 300
+    fixed_vectors: bool = False
+    words_found: int = 0
+    hidden_size: int = 512
+    num_hidden_layers: int = 4
+    num_attention_heads: int = 8
+    intermediate_size: int = 2048
+    fused_size: int = 1024
+    region_size: int = 2048
+    stem_channels: list[int] | tuple[int, ...] = ()
+    image_size: list[int] | tuple[int, ...] = ()
+    dropout: float = 0.1
+    initializer_range: float = 1.0
+    pad_token_id: int = 0
+    problem_type: Any = "multi_label_classification"
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Validates the fields."""
+        if self.id2label is None:
+            kwargs.setdefault("num_labels", ANSWERS)
+        super().__post_init__(**kwargs)
+        self.stem_channels, self.image_size = list(self.stem_channels), list(self.image_size)
+        if self.stem_channels:
+            self.region_size = self.stem_channels[-1]
+        if self.hidden_size % self.num_attention_heads:
+            raise ConfigError(
+                f"num_attention_heads={self.num_attention_heads} does not divide "
+                f"hidden_size={self.hidden_size}. Give a divisor."
+            )
+        if bool(self.stem_channels) != bool(self.image_size):
+            raise ConfigError(
+                f"stem_channels={self.stem_channels} and image_size={self.image_size} must both be "
+                "given or both be empty. Give both for raw images, or neither for features."
+            )
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the regions that the convolutions make of an image."""
+        height, width = self.image_size
+        for _ in self.stem_channels:
+            height, width = -(-height // 2), -(-width // 2)
+        return height, width
+
 
 COLOURS = 5
 """Channels of the input: red, green, blue, and the two coordinates of a pixel."""

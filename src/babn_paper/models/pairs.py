@@ -31,31 +31,16 @@ class PairConfig(PreTrainedConfig):
         **kwargs: Further fields of `PreTrainedConfig`.
     """
 
-    def __init__(
-        self,
-        vocab_size: int = 40_000,
-        embedding_size: int = 300,
-        hidden_size: int = 200,
-        fixed_vectors: bool = False,
-        words_found: int = 0,
-        dropout: float = 0.2,
-        initializer_range: float = 0.1,
-        pad_token_id: int = 0,
-        cls_token_id: int = 2,
-        sep_token_id: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.vocab_size = vocab_size
-        self.embedding_size = embedding_size
-        self.hidden_size = hidden_size
-        self.fixed_vectors = fixed_vectors
-        self.words_found = words_found
-        self.dropout = dropout
-        self.initializer_range = initializer_range
-        self.pad_token_id = pad_token_id
-        self.cls_token_id = cls_token_id
-        self.sep_token_id = sep_token_id
+    vocab_size: int = 40_000
+    embedding_size: int = 300
+    hidden_size: int = 200
+    fixed_vectors: bool = False
+    words_found: int = 0
+    dropout: float = 0.2
+    initializer_range: float = 0.1
+    pad_token_id: int = 0
+    cls_token_id: int = 2
+    sep_token_id: int = 3
 
 
 def split(

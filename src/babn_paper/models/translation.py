@@ -10,7 +10,6 @@ from transformers import PreTrainedModel
 
 from babn.attention.noise_source import NoiseSource
 from babn.errors import DataError
-from babn_paper.models.alignments import Aligned, drawn, marginal
 from babn_paper.models.texts import BiLstm, Text, TextAttention, ends, full_precision, left_aligned
 from babn_paper.models.translation_parts import (
     IGNORED,
@@ -21,7 +20,14 @@ from babn_paper.models.translation_parts import (
     TranslationOutput,
     WordLayer,
 )
-from babn_paper.models.variational import InferenceNetwork, log_probabilities, lower_bound
+from babn_paper.models.variational import (
+    Aligned,
+    InferenceNetwork,
+    drawn,
+    log_probabilities,
+    lower_bound,
+    marginal,
+)
 
 
 class TranslationModel(PreTrainedModel):

@@ -57,55 +57,33 @@ class TranslationConfig(PreTrainedConfig):
 
     model_type = "babn-translation"
 
-    def __init__(
-        self,
-        vocab_size: int = 14_000,
-        embedding_size: int = 512,
-        encoder_size: int = 512,
-        decoder_size: int = 768,
-        attention_size: int = 512,
-        layers: int = 2,
-        dropout: float = 0.3,
-        decoder: str = "parallel",
-        attention: str = "softmax",
-        kl_weight: float = 1.0,
-        estimator: str = "reinforce",
-        baseline: bool = True,
-        train_samples: int = 1,
-        gumbel_temperature: float = 0.5,
-        prediction: str = "enum",
-        initializer_range: float = 0.1,
-        tie_word_embeddings: bool = False,
-        pad_token_id: int = 0,
-        bos_token_id: int = 2,
-        eos_token_id: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        kwargs = {"is_encoder_decoder": True, "decoder_start_token_id": bos_token_id} | kwargs
-        super().__init__(**kwargs)
-        self.vocab_size = vocab_size
-        self.embedding_size = embedding_size
-        self.encoder_size = encoder_size
-        self.decoder_size = decoder_size
-        self.attention_size = attention_size
-        self.layers = layers
-        self.dropout = dropout
-        self.decoder = decoder
-        self.attention = attention
-        self.kl_weight = kl_weight
-        self.estimator = estimator
-        self.baseline = baseline
-        self.train_samples = train_samples
-        self.gumbel_temperature = gumbel_temperature
-        self.prediction = prediction
-        self.initializer_range = initializer_range
-        self.tie_word_embeddings = tie_word_embeddings
-        self.pad_token_id = pad_token_id
-        self.bos_token_id = bos_token_id
-        self.eos_token_id = eos_token_id
-        self._check()
+    vocab_size: int = 14_000
+    embedding_size: int = 512
+    encoder_size: int = 512
+    decoder_size: int = 768
+    attention_size: int = 512
+    layers: int = 2
+    dropout: float = 0.3
+    decoder: str = "parallel"
+    attention: str = "softmax"
+    kl_weight: float = 1.0
+    estimator: str = "reinforce"
+    baseline: bool = True
+    train_samples: int = 1
+    gumbel_temperature: float = 0.5
+    prediction: str = "enum"
+    initializer_range: float = 0.1
+    tie_word_embeddings: bool = False
+    pad_token_id: int = 0
+    bos_token_id: int = 2
+    eos_token_id: int = 3
 
-    def _check(self) -> None:
+    is_encoder_decoder: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Validates the fields."""
+        kwargs = {"decoder_start_token_id": self.bos_token_id} | kwargs
+        super().__post_init__(**kwargs)
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(

@@ -1,5 +1,6 @@
 """Word vectors from files: text files of GloVe and word2vec, and `.npz`."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,9 @@ from torch import Tensor
 
 from babn.errors import DataError
 from babn_paper.data_files import numbered_lines, read_npz
+
+HEADER = re.compile(r"(\d+) (\d+)", re.ASCII)
+"""A first line with the numbers of words and columns."""
 
 
 @dataclass(frozen=True)
@@ -100,28 +104,20 @@ def _read_text(path: Path) -> tuple[list[str], Any]:
     for number, text in numbered_lines(path):
         line = text.rstrip(" ")  # lines of word2vec end with a space
         if number == 1:
-            header = _header(line)
-            size = header[1] if header else line.count(" ")
+            header = HEADER.fullmatch(line)
+            size = int(header[2]) if header else line.count(" ")
         if number > 1 or header is None:
             word, vector = _parse(line, size, f"{path}:{number}")
             words.append(word)
             vectors.append(vector)
     if not words:
         raise DataError(f"{path} has no words. Give a line for each word: the word, its numbers.")
-    if header is not None and header[0] != len(words):
+    if header is not None and int(header[1]) != len(words):
         raise DataError(
-            f"{path}:1: the header announces {header[0]} words, but there are {len(words)}. "
+            f"{path}:1: the header announces {header[1]} words, but there are {len(words)}. "
             "Download the file again."
         )
     return words, np.stack(vectors)
-
-
-def _header(line: str) -> tuple[int, int] | None:
-    """Returns the numbers of words and columns if the line is a header."""
-    parts = line.split(" ")
-    if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts):
-        return int(parts[0]), int(parts[1])
-    return None
 
 
 def _parse(line: str, size: int, place: str) -> tuple[str, Any]:

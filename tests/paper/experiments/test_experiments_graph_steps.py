@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import babn
-from babn.attention.masking import ranks
-from babn.attention.static_shapes import static_shapes
+from babn.attention.masking import ranks, static_shapes
 from babn.errors import ConfigError
 from babn_paper.experiments import training
 from babn_paper.experiments.distributed import SINGLE

@@ -9,7 +9,7 @@ from babn.attention.inputs import Scores
 from babn.attention.method import ChainShape
 from babn.attention.noise_source import NoiseSource
 from babn.distributions.noise import Family, NoiseName, noise_for
-from babn_paper.models.row_noise import RowNoiseSource
+from babn_paper.models.translate import RowNoiseSource
 
 
 def test_neighbours_and_padding_change_nothing() -> None:

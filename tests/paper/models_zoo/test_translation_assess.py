@@ -20,9 +20,9 @@ from translation_cases import (
 import babn
 from babn.attention.noise_source import NoiseSource
 from babn_paper.models import translate
-from babn_paper.models.alignments import drawn
 from babn_paper.models.assess import assess
-from babn_paper.models.row_noise import RowNoiseSource
+from babn_paper.models.translate import RowNoiseSource
+from babn_paper.models.variational import drawn
 
 SAMPLED = (*STOCHASTIC, "va-enum")
 

@@ -12,9 +12,8 @@ from torch import Tensor
 from translation_cases import SOURCES, TARGETS, batch, gold, sources, translator
 
 import babn
-from babn_paper.models import alignments
-from babn_paper.models.alignments import Aligned, relaxed
-from babn_paper.models.variational import kl_divergence, log_probabilities
+from babn_paper.models import variational
+from babn_paper.models.variational import Aligned, kl_divergence, log_probabilities, relaxed
 
 pytestmark = pytest.mark.thorough
 
@@ -152,7 +151,7 @@ def test_enumeration_in_parts_changes_nothing(
     whole, predicted = gradients(model), model.eval()(**batch()).logits
     widths: list[int] = []
     model.words.output.register_forward_hook(lambda *args: widths.append(args[-1].numel()))
-    monkeypatch.setattr(alignments, "logits_at_once", lambda device: limit)
+    monkeypatch.setattr(variational, "logits_at_once", lambda device: limit)
     parts = gradients(model.train())
     # Soft logits, batch by target by word, are made as well.
     assert max(width for width in widths if width != 3 * 5 * 11) == trained

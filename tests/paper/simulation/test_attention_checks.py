@@ -6,14 +6,16 @@ from scipy import stats
 
 import babn
 from babn.errors import ConfigError
-from babn_paper.simulation.attention_checks import exact_attention, gradient_variance, train
-from babn_paper.simulation.attention_encoders import (
+from babn_paper.simulation.attention_model import AttentionModel
+from babn_paper.simulation.attention_posteriors import (
     BeliefPosterior,
     FreePosterior,
     bound_terms,
     draw_attention,
+    exact_attention,
+    gradient_variance,
+    train,
 )
-from babn_paper.simulation.attention_model import AttentionModel
 from babn_paper.simulation.draws import coverage
 
 pytestmark = pytest.mark.thorough

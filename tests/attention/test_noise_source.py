@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from babn.attention.fixed_noise import WORD, FixedNoise, mixed, uniform
+from babn.attention.noise_source import WORD, FixedNoise, mixed, uniform
 from babn.distributions import noise_for
 from babn.errors import SamplesError
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.method import Posterior
 from babn.attention.noise_source import NoiseLike
+from babn.attention.posterior import Posterior
 from babn.distributions import Weibull
 
 
