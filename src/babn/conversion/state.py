@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from babn.attention.method import MethodConfig
-from babn.conversion.plan import Call, Chain
+from babn.conversion.calls import Call, Chain
 from babn.errors import BabnWarning, NotConvertedError
 
 ATTRIBUTE = "babn"
@@ -183,15 +182,6 @@ def converted_roots(model: nn.Module) -> list[nn.Module]:
 def is_part(model: nn.Module) -> bool:
     """Whether `model` has attention modules of a converted model, but not its root."""
     return not converted_roots(model) and any(PART in vars(m) for m in model.modules())
-
-
-def mark_parts(root: nn.Module, state: BeliefState) -> list[Callable[[], None]]:
-    """Marks the attention modules of a model; returns functions that remove the marks."""
-    calls = [*(call for chain in state.chains for call in chain.calls), *state.kept]
-    modules = {root.get_submodule(call.path) for call in calls}
-    for module in modules:
-        vars(module)[PART] = True
-    return [partial(delattr, module, PART) for module in modules]
 
 
 def belief_states(model: nn.Module) -> list[BeliefState]:

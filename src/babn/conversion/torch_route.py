@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from babn.attention.inputs import Inputs
 from babn.conversion.attend import attend, read_mask
+from babn.conversion.calls import active_recorder
 from babn.conversion.forwards import Undo, call_original, override_forward, own_forward
-from babn.conversion.recorder import active_recorder
 from babn.errors import UnsupportedAttentionError
 
 

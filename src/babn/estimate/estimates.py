@@ -7,7 +7,7 @@ from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.attention.layers import normalized_layers
 from babn.attention.method import MethodConfig
-from babn.conversion.plan import Call, choose
+from babn.conversion.calls import Call, choose
 from babn.estimate.costs import Part, Plan, parts
 from babn.estimate.memory import Memory, memory
 from babn.estimate.shapes import Shape
