@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from babn.attention.inputs import Inputs, repeat_heads
 from babn.attention.masking import normalize
 from babn.conversion.calls import active_recorder
-from babn.conversion.context_stack import active_context, current_context
 from babn.conversion.forward_context import ForwardContext
-from babn.conversion.hooks import check_not_reentrant
+from babn.conversion.hooks import active_context, check_not_reentrant, current_context
 from babn.conversion.state import CallSite
 from babn.kernels.sdpa import softmax_attention, takes_softmax
 

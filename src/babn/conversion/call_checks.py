@@ -18,8 +18,8 @@ from typing import Any
 from torch import nn
 
 from babn.conversion.attend import CALL_SITE
-from babn.conversion.context_stack import active_context
 from babn.conversion.forwards import Undo
+from babn.conversion.hooks import active_context
 from babn.conversion.state import BeliefState
 from babn.conversion.transformers_route import NAME, NAME_LIKE_SDPA
 from babn.errors import ConversionError
