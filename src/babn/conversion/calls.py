@@ -210,7 +210,7 @@ class Recorder:
         )
         self.keys.append(scores.key)
         weights = normalize(phi, scores.mask)
-        if scores.mask is None or route == "softmax":  # there the model decides
+        if scores.mask is None or route == "softmax":  # the model itself decides
             return weights
         hidden = ~scores.mask.any(-1, keepdim=True)
         self.fully_masked |= bool(hidden.any())

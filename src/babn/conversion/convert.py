@@ -9,11 +9,10 @@ from torch import nn
 
 from babn.attention.belief import BeliefConfig
 from babn.attention.method import AttentionMethod, MethodConfig
-from babn.conversion.attend import CALL_SITE
+from babn.conversion.attend import CALL_SITE, Undo
 from babn.conversion.call_checks import attach_checks
 from babn.conversion.calls import RECURRENT, Call, Chain
 from babn.conversion.discover import discover, install_everywhere
-from babn.conversion.forwards import Undo
 from babn.conversion.hooks import Enter, leave, unwrap_checkpoints
 from babn.conversion.state import (
     ATTRIBUTE,
@@ -302,7 +301,7 @@ def _attach_sites(model: nn.Module, state: BeliefState) -> list[Undo]:
             setattr(module, CALL_SITE, CallSite(path, tuple(own), recurrent))
             undos.append(partial(delattr, module, CALL_SITE))
         if routes.get(path) == "sdpa":
-            undos += install_functional(module)
+            undos.append(install_functional(module))
     return undos
 
 

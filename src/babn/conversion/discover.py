@@ -16,6 +16,7 @@ from torch.overrides import BaseTorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from babn.attention.layers import normalized_layers
+from babn.conversion.attend import Undo
 from babn.conversion.calls import Call, Chain, Recorder, choose, group, recording
 from babn.conversion.dry_run import (
     Arguments,
@@ -26,7 +27,6 @@ from babn.conversion.dry_run import (
     undisturbed,
 )
 from babn.conversion.example_inputs import example_call, without_padding
-from babn.conversion.forwards import Undo
 from babn.conversion.softmax_route import install_softmax
 from babn.conversion.torch_route import FunctionalMode, install_multihead
 from babn.conversion.transformers_route import install_transformers, own_configurations
@@ -46,7 +46,7 @@ LARGEST = 2**30
 
 @dataclass(frozen=True)
 class Discovery:
-    """What the dry run found.
+    """The result of a dry run.
 
     Attributes:
         chains: The chains that the chosen attention calls form.
@@ -99,8 +99,8 @@ def _faithful_calls(model: nn.Module, call: Arguments) -> Recorder:
 
 def _compared(model: nn.Module, call: Arguments) -> tuple[float, float, Recorder]:
     """The gap between outputs with and without softmax in place of attention, and its tolerance."""
-    # Under a mode torch's encoders do not take their fast path, which writes zeros at padding. The
-    # switch that torch has for it affects all threads.
+    # Under a function mode, torch's encoders do not take their fast path, which writes zeros at
+    # padding. Torch's own switch for the fast path affects all threads.
     with unchanged(model), BaseTorchFunctionMode():
         before = run_example(model, call)
     after, record = _recorded(model, call)
@@ -115,7 +115,7 @@ def _recorded(
     model: nn.Module, call: Arguments, masked_uniform: bool = False
 ) -> tuple[Any, Recorder]:
     """The output with softmax in place of the model's attention calls, and these calls."""
-    with unchanged(model):  # which also takes out what is installed
+    with unchanged(model):  # also removes the hooks and forwards that are installed here
         own_configurations(model)
         install_everywhere(model)
         running, entered = _tracked(model)
@@ -192,7 +192,7 @@ def install_everywhere(
 
 
 def _skipped(model: nn.Module, calls: list[Call]) -> dict[str, str]:
-    """Modules that look like attention, where no inner or outer module made a call either."""
+    """Modules that look like attention but made no call, nor did any module in or around them."""
     callers = {call.path for call in calls}
     parts = re.compile(r"output|layer$", re.IGNORECASE)
     skipped = {}
@@ -221,20 +221,17 @@ def _nothing_found(model: nn.Module) -> str:
 
 
 def _tolerance(model: nn.Module, keys: list[Tensor], output: Any) -> float:
-    """The relative tolerance for rounding in the outputs of a model.
-
-    Args:
-        model: The model.
-        keys: The keys of its attention calls.
-        output: Its output.
-    """
-    parameters = list(model.parameters())
-    made = {x.dtype for x in _numbers(output).values() if x.is_floating_point()}
-    computed = {x.dtype for x in (*parameters, *keys)}
-    coarse = (made | computed) - {torch.float32, torch.float64}
-    devices = {p.device.type for p in parameters} | {"cpu"}
-    cast = any(torch.is_autocast_enabled(device) for device in devices - {"meta"})
+    """The relative tolerance for rounding in the output of a model, whose calls have these keys."""
+    floats = [x for x in _numbers(output).values() if x.is_floating_point()]
+    dtypes = {x.dtype for x in (*model.parameters(), *keys, *floats)}
+    coarse = dtypes - {torch.float32, torch.float64}
+    cast = any(map(torch.is_autocast_enabled, _devices(model)))
     return HALF if coarse or cast or not _can_be_widened(model) else FULL
+
+
+def _devices(model: nn.Module) -> set[str]:
+    """The kinds of devices on which a model computes."""
+    return {p.device.type for p in model.parameters()} - {"meta"} | {"cpu"}
 
 
 def _largest_gap(before: Any, after: Any, moved: Any = None, most: float = FULL) -> float:
@@ -306,17 +303,14 @@ def _tensors(output: Any, deep: bool, path: str, seen: set[int]) -> dict[str, Te
 
 def _can_be_widened(model: nn.Module) -> bool:
     """Whether a model may be cast to float64: it is not too large, and its devices have it."""
-    parameters = list(model.parameters())
-    wide = all(parameter.device.type != "mps" for parameter in parameters)
-    return wide and sum(parameter.numel() for parameter in parameters) <= LARGEST
+    return "mps" not in _devices(model) and sum(p.numel() for p in model.parameters()) <= LARGEST
 
 
 @contextmanager
 def _full_precision(model: nn.Module) -> Iterator[None]:
     """Runs a model in float64 without autocast, whatever torch rounds products of float32 to."""
-    devices = {parameter.device.type for parameter in model.parameters()} | {"cpu"}
     with unchanged(model), ExitStack() as entered:
-        for device in devices - {"meta"}:
+        for device in _devices(model):
             entered.enter_context(torch.autocast(device, enabled=False))
         _widen_weights(model)
         yield

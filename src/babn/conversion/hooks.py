@@ -36,7 +36,7 @@ def begin(
 ) -> None:
     """Enters a module of a converted model: opens a context, or nests in the current one.
 
-    A module cannot be inside itself: an entry that exists already is left from an interruption.
+    A module cannot be nested in itself, so an existing entry is left over from an interrupted pass.
     """
     for depth, (entered, _) in enumerate(_local.contexts):
         if entered is module:
@@ -174,7 +174,7 @@ def named_inputs(
 
 
 def tied(output: Any, kl: Tensor) -> Any:
-    """The output with the KL added to its graph, but not to its value.
+    """Adds the KL to the graph of the output, but not to its value.
 
     DDP looks for unused parameters in the graph of the output. If the KL joins the loss later, its
     parameters are not in that graph and would be marked ready twice.

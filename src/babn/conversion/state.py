@@ -1,4 +1,4 @@
-"""What conversion adds to a model: parameters, and the call sites of attention modules."""
+"""The state that conversion adds to a model: parameters, and call sites of attention modules."""
 
 import warnings
 from collections.abc import Callable
@@ -64,7 +64,7 @@ class BeliefState(nn.Module):
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
         self.register_buffer("temperature", torch.tensor(1.0))
         self.register_buffer("noise_level", torch.tensor(1.0))
-        # Of regression: what samples do not explain, and the units of the data.
+        # For regression: the standard deviation that samples do not explain, and the data's units.
         self.register_buffer("residual", torch.tensor(0.0))
         self.register_buffer("output_mean", torch.tensor(0.0))
         self.register_buffer("output_scale", torch.tensor(1.0))

@@ -136,7 +136,7 @@ class Plan:
 
     @property
     def layers_backward(self) -> int:
-        """Layers with gradients: with a frozen base those from the first converted one on."""
+        """Layers with gradients; with a frozen base they begin at the first converted layer."""
         if not self.work.train or not self.work.frozen:
             return self.shape.layers if self.work.train else 0
         return self.shape.layers - min(self.chosen)
@@ -214,7 +214,7 @@ def _noise_per_key(plan: Plan, each: int) -> Part:
 
 
 def _copied(plan: Plan) -> float:
-    """Bytes to copy queries, keys, values and outputs of a layer; for one query those of a bias."""
+    """Bytes to copy queries, keys, values and outputs of a layer, or the bias of a single query."""
     shape, work = plan.shape, plan.work
     if plan.one_query:
         return 2 * HALF * float(plan.pairs)

@@ -1,4 +1,4 @@
-"""The sizes behind an estimate: those of a model, and of the texts that it processes."""
+"""The sizes on which estimates depend: sizes of the model, and of the texts that it processes."""
 
 import re
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ _SHAPES: dict[str, dict[str, int]] = {
     "llama-3-8b": {**_LLAMA, "kv_heads": 8, "intermediate": 14336, "vocab": 128256},
 }
 PRESETS = {name: Shape(name=name, **sizes) for name, sizes in _SHAPES.items()}
-"""Published shapes, available offline."""
+"""Published shapes, which need no download."""
 
 
 def shape_of(config: Any, name: str) -> Shape:
