@@ -5,7 +5,7 @@ another forward or another module. Such a model would run without noise and with
 checks detect it. They allow forward passes that skip layers, as with early exit, cached encoder
 outputs, missing images and LayerDrop:
 
-1. An attention module that ran has made a call.
+1. An attention module that ran has made a call in this forward pass.
 2. A stack of layers that ran has made at least one self-attention call.
 3. Stacks, and attention modules that their stack did not call, are still parts of the model.
 """
@@ -28,10 +28,8 @@ def check_module(module: nn.Module, args: Any, output: Any) -> None:
     """Forward hook of attention modules: raises if the module made no call."""
     path = getattr(module, CALL_SITE).path
     context = active_context()
-    if context is None or not context.has_new_call(path):
-        raise changed_error(
-            f"{path or type(module).__name__} ran without an attention call", module
-        )
+    if context is None or path not in context.counts:
+        raise _changed(f"{path or type(module).__name__} ran without an attention call", module)
 
 
 def check_stack(
@@ -61,7 +59,7 @@ def check_stack(
         return
     own = [path for path in paths if path not in crossed]
     if own and all(path in missing for path in own) and not drops_layers(module):
-        raise changed_error(f"{type(module).__name__} ran without an attention call", module)
+        raise _changed(f"{type(module).__name__} ran without an attention call", module)
     check_parts(missing, root)
 
 
@@ -69,7 +67,7 @@ def check_parts(paths: Iterable[str], root: nn.Module, args: Any = ()) -> None:
     """Forward pre-hook of the root: raises if a path has no converted attention any more."""
     for path in paths:
         if not _is_part(root, path):
-            raise changed_error(
+            raise _changed(
                 f"{path or type(root).__name__} is no longer the module that it was", root
             )
 
@@ -92,7 +90,7 @@ def drops_layers(module: nn.Module) -> bool:
     return module.training and any(isinstance(value, float) and value > 0 for value in found)
 
 
-def changed_error(what: str, module: nn.Module) -> ConversionError:
+def _changed(what: str, module: nn.Module) -> ConversionError:
     """The error for attention that was changed after conversion."""
     found = getattr(getattr(module, "config", None), "_attn_implementation", None)
     remedy = "Undo that change"

@@ -80,13 +80,12 @@ class BeliefState(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BeliefState":
         """Moves the state; the buffers keep their dtype, whatever the model's is."""
-        before = dict(self._buffers)
+        before = dict(self.named_buffers(recurse=False))
         super()._apply(fn, recurse)
         for name, value in before.items():
-            moved = self._buffers[name]
-            if value is None or moved is None or value.is_meta or moved.dtype == value.dtype:
-                continue
-            self._buffers[name] = value.to(moved.device)
+            moved = self.get_buffer(name)
+            if moved.dtype != value.dtype and not value.is_meta:
+                self._buffers[name] = value.to(moved.device)
         return self
 
     def set_level(self, level: float) -> None:

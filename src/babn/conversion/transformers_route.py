@@ -17,8 +17,8 @@ from babn.errors import UnsupportedAttentionError
 NAME, NAME_LIKE_SDPA = "babn", "babn-sdpa"
 """Names that models dispatch to; the second one if they dispatched to SDPA before.
 
-SDPA is causal by default if it gets no mask, and transformers omits masks that only hide later keys.
-Eager attention always gets a mask.
+SDPA is causal by default if it gets no mask, and transformers omits masks that only hide later
+keys. Eager attention always gets a mask.
 """
 
 HARMLESS = {
