@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import BaseTorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from babn.attention.layers import normalized_layers
@@ -99,9 +98,9 @@ def _faithful_calls(model: nn.Module, call: Arguments) -> Recorder:
 
 def _compared(model: nn.Module, call: Arguments) -> tuple[float, float, Recorder]:
     """The gap between outputs with and without softmax in place of attention, and its tolerance."""
-    # Under a function mode, torch's encoders do not take their fast path, which writes zeros at
-    # padding. Torch's own switch for the fast path affects all threads.
-    with unchanged(model), BaseTorchFunctionMode():
+    # The function mode of `unchanged` disables the fast path of torch's encoders, which writes
+    # zeros at padding. Torch's own switch for the fast path affects all threads.
+    with unchanged(model):
         before = run_example(model, call)
     after, record = _recorded(model, call)
     gap, most = _largest_gap(before, after), _tolerance(model, record.keys, before)
