@@ -16,8 +16,7 @@ from babn.benchmark.results import TITLES, ratio, rows_of, shown
 from babn.benchmark.steps import Size, model_config
 from babn.benchmark.suite import Row
 from babn.estimate.estimates import Estimate, estimates
-from babn.estimate.shapes import shape_of
-from babn.estimate.workload import Workload
+from babn.estimate.sizes import Workload, shape_of
 from babn.evaluation.tables import Table
 
 RESULTS = Path(__file__).parent / "results"

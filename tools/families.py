@@ -137,15 +137,15 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "minimax_m3_vl_text": SPARSE,
     "minimax_m3_vl": {"text_config": SPARSE},
 }
-"""What architectures need besides small sizes."""
+"""Settings that an architecture needs besides small sizes."""
 
 
 class NotBuilt(Exception):
-    """The tiny model cannot be made, or does not run before any conversion."""
+    """The tiny model cannot be built, or does not run before conversion."""
 
 
 def small(config: Any, widths: bool = True) -> dict[str, Any]:
-    """Arguments that make a configuration like this one tiny, nested ones included.
+    """Arguments for a tiny version of a configuration, nested configurations included.
 
     Args:
         config: The configuration with its default values.
@@ -192,7 +192,7 @@ def small_value(name: str, value: Any, widths: bool) -> Any:
 
 
 def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries, the second taking precedence."""
+    """Merges nested dictionaries; the second takes precedence."""
     deep = {k: merged(one[k], v) for k, v in other.items() if isinstance(v, dict) and k in one}
     return {**one, **other, **deep}
 
@@ -233,7 +233,7 @@ def described(error: Exception) -> str:
 
 
 def with_large_weights(made: Any, config: Any) -> nn.Module:
-    """A model whose matrices have a standard deviation that makes attention far from uniform."""
+    """A model with random matrices so large that attention is far from uniform."""
     with torch.device("meta"):
         count = sum(p.numel() for p in made._from_config(config).parameters())
     if count > PARAMETERS:
@@ -349,7 +349,7 @@ def gap(expected: list[Tensor], found: list[Tensor]) -> float:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one architecture: it converts, is refused, not built, or changed."""
+    """The result for one architecture: it converts, is refused, not built, or changed."""
 
     family: str
     verdict: str
@@ -406,7 +406,7 @@ def convert(model: nn.Module, layers: Any) -> None:
 
 
 def judge_all(families: Iterable[str], jobs: int) -> Iterator[Verdict]:
-    """Verdicts as they come, each from a process of its own."""
+    """Yields verdicts as they arrive, each from its own process."""
     context, waiting = get_context("fork"), list(families)[::-1]
     running: dict[Any, tuple[Any, str, float]] = {}
     while waiting or running:
@@ -545,7 +545,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where to write the page")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    judge("bert")  # loads what all of them need before processes are forked
+    judge("bert")  # imports everything before processes are forked
     verdicts = []
     for verdict in judge_all(options.only or every_family(), options.jobs):
         verdicts.append(verdict)

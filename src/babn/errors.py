@@ -28,7 +28,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """A suggestion of similar known names, or `otherwise` if there are none."""
+    """Suggests similar known names, or returns `otherwise` if there are none."""
     near = get_close_matches(name, list(known), 3)
     return f"Did you mean {' or '.join(near)}?" if near else otherwise
 
@@ -62,7 +62,7 @@ class NotConvertedError(BabnError, RuntimeError):
 
 
 class NoKLError(BabnError, RuntimeError):
-    """The KL was requested of a forward pass that computed none."""
+    """The KL was requested after a forward pass that computed none."""
 
 
 class ExampleInputsError(BabnError, ValueError):

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from babn.attention.method import MethodConfig
+from babn.conversion.calls import Call, Chain, from_list
 from babn.conversion.convert import FORMAT, apply_plan, check_convertible, check_finite, describe
 from babn.conversion.discover import discover
 from babn.conversion.fingerprint import Fingerprint, compare, fingerprint
-from babn.conversion.plan import Call, Chain, from_list
 from babn.conversion.state import ATTRIBUTE, BeliefState, belief_states, converted_roots
 from babn.errors import (
     BabnError,

@@ -1,5 +1,8 @@
-"""Progress of long work."""
+"""Progress and interruption of long work."""
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -33,3 +36,19 @@ def bar(task: str, total: int | None, shown: bool) -> Any:
             return _NoBar()
         return tqdm(total=total, desc=task, leave=False)
     return _NoBar()
+
+
+@contextmanager
+def sigint_blocked() -> Iterator[None]:
+    """Blocks SIGINT inside a `with` statement.
+
+    Worker processes that start there ignore it, since their parent ends them itself.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

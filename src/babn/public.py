@@ -129,7 +129,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what needs transformers on first use."""
+    """Loads classes that need transformers on first use."""
     if name in ("BeliefTrainer", "BeliefTrainerMixin"):
         need = f"babn.{name} needs transformers"
         return getattr(errors.import_extra("babn.training.trainer", need, "transformers"), name)

@@ -18,7 +18,7 @@ from babn.elbo import reduce_kl
 
 @dataclass(frozen=True)
 class AttentionInfo:
-    """What one call of [`BayesianAttention`][babn.BayesianAttention] returns besides its output.
+    """Returned by [`BayesianAttention`][babn.BayesianAttention] along with its output.
 
     Attributes:
         kl: KL between posterior and prior, reduced as configured; zero for methods without a prior.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import babn
 from babn import errors
-from babn.conversion import recorder
+from babn.conversion import calls
 from models import CASES, TEXT, enlarge, token_batch
 
 pytestmark = pytest.mark.thorough
@@ -44,8 +44,8 @@ def batch() -> dict[str, Tensor]:
 
 def off_by_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stands for a feature of attention that conversion does not know."""
-    softmax = recorder.normalize
-    monkeypatch.setattr(recorder, "normalize", lambda phi, mask: softmax(1.01 * phi, mask))
+    softmax = calls.normalize
+    monkeypatch.setattr(calls, "normalize", lambda phi, mask: softmax(1.01 * phi, mask))
 
 
 OUTPUTS = ["zeros", "uniform", "NaN"]

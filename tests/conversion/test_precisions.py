@@ -13,7 +13,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 import babn
-from babn.conversion import recorder
+from babn.conversion import calls
 
 # What torch says on processors that have no bfloat16 of their own.
 pytestmark = [
@@ -157,8 +157,8 @@ ARITHMETICS: dict[str, tuple[torch.dtype, Callable[[str], AbstractContextManager
 def test_a_feature_of_small_effect_is_noticed_in_every_precision(
     name: str, arithmetic: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    softmax = recorder.normalize
-    monkeypatch.setattr(recorder, "normalize", lambda phi, mask: softmax(1.01 * phi, mask))
+    softmax = calls.normalize
+    monkeypatch.setattr(calls, "normalize", lambda phi, mask: softmax(1.01 * phi, mask))
     dtype, settings = ARITHMETICS[arithmetic]
     model, inputs = build(name, device, dtype), example(name, device, dtype)
 

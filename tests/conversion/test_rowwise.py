@@ -45,7 +45,7 @@ EXPECTED = {
 }
 
 
-def rowwise(chains: tuple[babn.conversion.plan.Chain, ...]) -> dict[str, set[bool]]:
+def rowwise(chains: tuple[babn.conversion.calls.Chain, ...]) -> dict[str, set[bool]]:
     return {chain.name: {call.rowwise for call in chain.calls} for chain in chains}
 
 

@@ -11,9 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import babn
-from babn.estimate.costs import Plan, belief_parameters, parts
-from babn.estimate.shapes import PRESETS, Shape, shape_of
-from babn.estimate.workload import Workload
+from babn.estimate.costs import Plan, parts
+from babn.estimate.sizes import PRESETS, Shape, Workload, shape_of
 from models import CASES, GROUPED, TEXT, VOCABULARY
 
 pytestmark = pytest.mark.thorough
@@ -137,7 +136,7 @@ def test_parameters_are_those_of_converted_models(
     added = 0
     if method is not None:
         added = sum(p.numel() for p in model.babn.parameters())
-        assert added == belief_parameters(method, shape, len(plan_of(shape, method).chosen))
+        assert added == plan_of(shape, method).belief_parameters
     assert shape.parameters == sum(p.numel() for p in model.parameters()) - added
 
 

@@ -9,8 +9,7 @@ from babn.benchmark.results import rows_of
 from babn.benchmark.steps import model_config
 from babn.benchmark.suite import Row
 from babn.estimate.estimates import Estimate, estimates
-from babn.estimate.shapes import shape_of
-from babn.estimate.workload import Workload
+from babn.estimate.sizes import Workload, shape_of
 
 pytestmark = pytest.mark.thorough
 

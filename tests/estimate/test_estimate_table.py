@@ -12,8 +12,7 @@ from babn.errors import ConfigError
 from babn.estimate import memory as memory_module
 from babn.estimate.costs import INSTRUCTIONS, Part
 from babn.estimate.estimates import Machine, chosen_layers, estimates, table
-from babn.estimate.shapes import PRESETS, Shape
-from babn.estimate.workload import Workload
+from babn.estimate.sizes import PRESETS, Shape, Workload
 from models import GROUPED
 
 TINY = Shape(

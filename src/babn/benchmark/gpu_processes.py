@@ -1,4 +1,4 @@
-"""Measures candidates on a GPU, each in its own process, which all compile at the same time.
+"""Measures candidates on a GPU, each in its own process; all processes compile at the same time.
 
 Compilation takes a minute or two for each model on one core. All processes compile and warm up in
 parallel. Then they are timed in turns, in several rounds, while the others wait without using the
@@ -17,26 +17,26 @@ import torch
 
 from babn.benchmark.timing import Cost, Step, cost_of, seconds_of, warm_up
 from babn.errors import BabnError, is_out_of_memory
-from babn.interrupts import sigint_blocked
+from babn.progress import sigint_blocked
 
 MakeStep = Callable[[torch.device], Step]
 
 READY = "ready"
 
 ROUNDS = 3
-"""Rounds in which the repetitions of all processes are divided."""
+"""Number of rounds over which the repetitions of each process are spread."""
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A process that waits to be measured."""
+class Worker:
+    """A process that waits for requests."""
 
     process: BaseProcess
     line: Connection
 
-    def ask(self, question: Any) -> Any:
-        """The answer of the process."""
-        self.line.send(question)
+    def request(self, message: Any) -> Any:
+        """Sends a request and returns the reply."""
+        self.line.send(message)
         return self.receive()
 
     def receive(self) -> Any:
@@ -58,8 +58,8 @@ def measured(
     report: Callable[[str], None] = lambda text: None,
     profiled: bool = True,
 ) -> Iterator[Cost | None]:
-    """The cost of each step, in order; `None` if the GPU's memory was too small."""
-    started: list[Waiting] = []
+    """The cost of each step, in order; `None` where GPU memory was too small."""
+    started: list[Worker] = []
     try:
         with sigint_blocked():
             started += [_start(maker, device) for maker in makers]
@@ -67,17 +67,17 @@ def measured(
         timed = [each for each, fitting in zip(started, fits, strict=True) if fitting]
         for _ in range(rounds := min(ROUNDS, repeats)):
             for each in timed:
-                each.ask(repeats // rounds)
+                each.request(repeats // rounds)
         for each in started:
-            yield each.ask(profiled) if each in timed else None
+            yield each.request(profiled) if each in timed else None
     finally:
         for each in started:
             each.process.terminate()
             each.process.join()
 
 
-def _prepare(started: Sequence[Waiting], report: Callable[[str], None]) -> list[bool]:
-    """Waits until all have warmed up; returns which of them fit into the memory."""
+def _prepare(started: Sequence[Worker], report: Callable[[str], None]) -> list[bool]:
+    """Waits until all workers have warmed up; returns which of them fit into memory."""
     fits: dict[Connection, bool] = {}
     while len(fits) < len(started):
         report(f"compiling on all cores, {len(fits)} of {len(started)} done")
@@ -87,27 +87,30 @@ def _prepare(started: Sequence[Waiting], report: Callable[[str], None]) -> list[
     return [fits[each.line] for each in started]
 
 
-def _start(maker: MakeStep, device: torch.device) -> Waiting:
+def _start(maker: MakeStep, device: torch.device) -> Worker:
     context = get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_work, args=(maker, device, there), daemon=True)
     process.start()
     there.close()
-    return Waiting(process, here)
+    return Worker(process, here)
 
 
 def _work(maker: MakeStep, device: torch.device, line: Connection) -> None:
-    """Compiles, warms up, and answers how long so many steps take, and at the end their cost."""
+    """Compiles and warms up, then times as many steps as requested, and at the end sends the cost.
+
+    A request is a number of steps, or at the end whether to profile.
+    """
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     try:
         step = maker(device)
         warm_up(step, device)
         line.send(READY)
         times: list[float] = []
-        while not isinstance(question := line.recv(), bool):
-            times += seconds_of(step, device, question)
+        while not isinstance(request := line.recv(), bool):
+            times += seconds_of(step, device, request)
             line.send(None)
-        line.send(cost_of(times, step, device, profiled=question))
+        line.send(cost_of(times, step, device, profiled=request))
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise

@@ -20,7 +20,7 @@ FORMS: tuple[Form, ...] = ("eager", "compiled", "graphs")
 
 
 def shown(rows: list[Row], task: Task) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of a table, with one row for each method and size, and forms beside it."""
+    """Headings and rows of a table: a row for each method and size, columns for each form."""
     rows = [row for row in rows if row.task == task]
     found = {(row.size, row.name, row.form): row for row in rows}
     forms = [form for form in FORMS if any(row.form == form for row in rows)]
@@ -42,7 +42,7 @@ def shown(rows: list[Row], task: Task) -> tuple[list[str], list[list[str]]]:
 
 
 def _measured(row: Row | None, base: Row | None) -> list[str]:
-    """Time and memory of a row, and their ratios to those of softmax."""
+    """Time and memory of a row, each with its ratio to softmax."""
     seconds, memory = _numbers(row)
     base_seconds, base_memory = _numbers(base)
     failed = row is not None and seconds is None
@@ -93,6 +93,6 @@ def rows_of(found: dict[str, Any]) -> list[Row]:
 
 
 def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
-    """Rows of two runs; a new measurement replaces the old one of the same thing."""
+    """Rows of two runs, in which new measurements replace old ones."""
     found = {(row.task, row.name, row.form, row.size): row for row in (*old, *new)}
     return list(found.values())

@@ -16,8 +16,8 @@ from babn.cuda_graphs import CudaRecorder, own_stream
 from babn.errors import BabnWarning
 
 Form = Literal["eager", "compiled", "graphs", "pass", "batched"]
-"""How a model is run: eagerly, compiled, or compiled and captured as a CUDA graph, which avoids
-launches by the CPU; for one text, a pass at the posterior mean or a batch of samples."""
+"""How a model runs: eagerly, compiled, or compiled and captured as a CUDA graph, which saves
+kernel launches; or on one text, in one pass at the posterior mean or as a batch of samples."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Size:
     Attributes:
         length: Tokens in a text.
         batch: Texts in a batch.
-        layers: Attention layers; those of ALBERT share one set of weights.
+        layers: Attention layers; in ALBERT they share one set of weights.
         width: Size of the hidden states.
         heads: Attention heads.
-        model: `"albert"`, an encoder with a classifier, or `"llama"`, a decoder with one head of
-            keys for four of queries.
+        model: `"albert"`, an encoder with a classifier, or `"llama"`, a decoder with one key head
+            for four query heads.
     """
 
     length: int
@@ -190,7 +190,7 @@ def sampled(model: nn.Module, batch: dict[str, Tensor], samples: int, form: Form
 
 
 def generation(model: Any, batch: dict[str, Tensor], tokens: int) -> Step:
-    """Tokens after a prompt with a cache; of a converted model from one sample of attention."""
+    """Generation with a cache; a converted model uses one sample of attention."""
     model.eval()
     inputs = {"input_ids": batch["input_ids"], "attention_mask": torch.ones_like(batch["labels"])}
     settings = {"do_sample": False, "min_new_tokens": tokens, "max_new_tokens": tokens}

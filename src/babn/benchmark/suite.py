@@ -30,7 +30,7 @@ METHODS: dict[str, tuple[str, MethodConfig | None]] = {
 """Methods by the name of the option, with the name in tables."""
 
 LONGEST = {"pairs": 2048, "heads": 2048}
-"""Number of tokens up to which a method is measured, where memory is not enough for more."""
+"""Largest number of tokens for methods that run out of memory beyond it."""
 
 GPU = {128: 32, 512: 32, 2048: 4, 8192: 1}
 """Batch sizes of ALBERT-base by length."""
@@ -109,7 +109,7 @@ def run(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iter
 
 
 def _in_turns(wave: list[Candidate], repeats: int, report: Callable[[str], None]) -> Iterator[Row]:
-    """Alternates the steps of compared candidates, since other load affects a CPU."""
+    """Alternates the steps of compared candidates, since other load slows a CPU down."""
     for task, size in dict.fromkeys((c.task, c.size) for c in wave):
         group = [c for c in wave if (c.task, c.size) == (task, size)]
         report(f"{task}, {size.length} tokens, {group[0].form}")
@@ -120,7 +120,7 @@ def _in_turns(wave: list[Candidate], repeats: int, report: Callable[[str], None]
 def _in_processes(
     wave: list[Candidate], repeats: int, device: torch.device, report: Callable[[str], None]
 ) -> Iterator[Row]:
-    """Measures candidates together; those that do not fit into the memory, each alone."""
+    """Measures candidates together, and those that did not fit into memory one by one."""
     profiled = any(c.form in ("compiled", "graphs") for c in wave)
     alone: list[Candidate] = []
     costs = measured([c.step for c in wave], device, repeats, report, profiled)
@@ -135,9 +135,9 @@ def _in_processes(
 
 
 def _waves(plan: Plan) -> Iterator[list[Candidate]]:
-    """Candidates that are compiled at the same time, and fit into the memory together.
+    """Candidates that are compiled at the same time and fit into memory together.
 
-    Those that are compared with each other are in one wave, but for methods that take much memory.
+    Candidates that are compared are in one wave, except for methods that take much memory.
     """
     light = [method for method in plan.methods if method not in LONGEST]
     heavy = [[method] for method in plan.methods if method in LONGEST]

@@ -55,8 +55,8 @@ class Cost:
 def warm_up(step: Step, device: torch.device) -> None:
     """Runs steps until everything is compiled and captured.
 
-    Memory is counted from the second step on: the first compiles, and CUDA graphs, which have their
-    own memory pool, are captured after it.
+    Peak memory is counted from the second step on: the first one compiles, and CUDA graphs, which
+    have their own memory pool, are captured later.
     """
     for index in range(WARM_UP):
         if index == 1 and device.type == "cuda":
@@ -67,7 +67,7 @@ def warm_up(step: Step, device: torch.device) -> None:
 
 
 def seconds_of(step: Step, device: torch.device, repeats: int) -> list[float]:
-    """The seconds of each step, without those of the first ones, which a pause slows down."""
+    """The seconds of each step after the first few, which are slow after a pause."""
     return [_seconds(step, device) for _ in range(WARM_UP + repeats)][WARM_UP:]
 
 
@@ -85,7 +85,7 @@ def cost_of(times: list[float], step: Step, device: torch.device, profiled: bool
 
 
 def measure_in_turns(steps: Sequence[Step], repeats: int) -> list[Cost]:
-    """The costs of steps on a CPU, in alternation, so that other load affects all alike."""
+    """The costs of steps on a CPU, run in alternation so that other load affects all alike."""
     cpu = torch.device("cpu")
     rounds = [[_seconds(step, cpu) for step in steps] for _ in range(repeats + 1)]
     columns = [list(times) for times in zip(*rounds[1:], strict=True)]

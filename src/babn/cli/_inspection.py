@@ -15,8 +15,8 @@ import babn
 from babn.attention.belief import BeliefConfig
 from babn.attention.method import MethodConfig
 from babn.cli._errors import CommandError
-from babn.conversion.inspection import Inspection
-from babn.conversion.plan import Call, from_list
+from babn.conversion.calls import Call, from_list
+from babn.conversion.convert import Inspection
 from babn.errors import ConfigError, FormatError, import_extra, one_line
 from babn.plugins import find_model_class, plugins
 

@@ -67,7 +67,7 @@ def estimate(
 
     from babn.cli._rich_tables import plain_table
     from babn.estimate.estimates import COLUMNS, Machine, estimates, table
-    from babn.estimate.workload import Workload
+    from babn.estimate.sizes import Workload
 
     if upward not in (None, "keys", "heads"):
         raise CommandError(f"--upward {upward} is not possible. Give keys or heads.")
@@ -111,7 +111,7 @@ def estimate(
 def find_shape(model: str, sizes: dict[str, int]) -> Any:
     """The shape given by a name or by sizes."""
     from babn.cli._inspection import read_config
-    from babn.estimate.shapes import PRESETS, Shape, shape_of
+    from babn.estimate.sizes import PRESETS, Shape, shape_of
 
     if model and sizes:
         raise CommandError(f"{model} with --{next(iter(sizes))} is not possible. Give one of them.")

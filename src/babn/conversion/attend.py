@@ -1,4 +1,10 @@
-"""Computes one intercepted attention call, whatever route it was intercepted on."""
+"""The part that all routes share: intercepting a module's calls, and computing one call."""
+
+import functools
+import types
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -7,10 +13,9 @@ from torch import Tensor, nn
 
 from babn.attention.inputs import Inputs, repeat_heads
 from babn.attention.masking import normalize
-from babn.conversion.context_stack import active_context, current_context
+from babn.conversion.calls import active_recorder
 from babn.conversion.forward_context import ForwardContext
-from babn.conversion.hooks import check_not_reentrant
-from babn.conversion.recorder import active_recorder
+from babn.conversion.hooks import active_context, check_not_reentrant, current_context
 from babn.conversion.state import CallSite
 from babn.kernels.sdpa import softmax_attention, takes_softmax
 
@@ -18,12 +23,18 @@ MASKED_BELOW = -5e3
 """Additive masks use values from -1e4 to minus infinity; biases are far above."""
 
 CALL_SITE = "_babn_site"
+"""Attribute of attention modules with converted calls that holds their `CallSite`."""
+
+_OWN_FORWARD = "_babn_own_forward"
+
+Undo = Callable[[], Any]
+"""Undoes one change to a model."""
 
 
 def attend(
     module: nn.Module, route: str, inputs: Inputs
 ) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head query key"] | None]:
-    """Output of an attention call of `module`, and its weights if they were computed.
+    """Computes an attention call of `module`: the output, and the weights if they were needed.
 
     Calls that are in no chain keep their softmax.
     """
@@ -51,7 +62,7 @@ def attend(
 
 
 def _call_site(module: nn.Module) -> CallSite | None:
-    """The call site of a module; `None` if its next call keeps softmax."""
+    """The call site of a module, or `None` if its next call keeps softmax."""
     site: CallSite | None = getattr(module, CALL_SITE, None)
     if site is None or active_recorder() is not None or None not in site.places:
         return site
@@ -59,9 +70,9 @@ def _call_site(module: nn.Module) -> CallSite | None:
 
 
 def keeps_own_attention(module: nn.Module) -> bool:
-    """Whether a module's next call keeps the model's own attention; counts it if so.
+    """Whether a module's next call keeps the model's own attention; counts the call if so.
 
-    It does if the module is not converted, or if its posterior mean is softmax attention.
+    True if the module is not converted, or if its posterior mean is softmax attention.
     """
     if active_recorder() is not None or _needs_weights():
         return False
@@ -100,3 +111,31 @@ def read_mask(
     if mask.dtype == torch.bool:
         return mask, None
     return mask > MASKED_BELOW, mask.masked_fill(mask <= MASKED_BELOW, 0.0)
+
+
+def override_forward(module: nn.Module, forward: Callable[..., Any]) -> Undo:
+    """Overrides the forward of a module by a bound method, which copies of the model keep."""
+    before = module.__dict__.get("forward")
+    module.__dict__[_OWN_FORWARD] = before
+    bound = types.MethodType(functools.wraps(type(module).forward)(forward), module)
+    module.__dict__["forward"] = bound
+    return partial(_restore_forward, module)
+
+
+def _restore_forward(module: nn.Module) -> None:
+    before = module.__dict__.pop(_OWN_FORWARD)
+    del module.__dict__["forward"]
+    if before is not None:
+        module.__dict__["forward"] = before
+
+
+def own_forward(module: nn.Module) -> Callable[..., Any]:
+    """The forward that `override_forward` replaced: another tool's or the class's."""
+    return module.__dict__[_OWN_FORWARD] or partial(type(module).forward, module)
+
+
+def call_original(func: Callable[..., Any], args: Any, kwargs: dict[str, Any] | None) -> Any:
+    """Calls a function that a torch function mode does not replace."""
+    if func is Tensor.unflatten:  # torch.compile cannot trace the method under a mode
+        func = torch.unflatten
+    return func(*args, **(kwargs or {}))

@@ -1,13 +1,13 @@
 """Checks in every forward pass that the converted attention calls are intercepted.
 
-Attention can be changed after conversion: another implementation in the configuration, another
-forward, another module. Such a model would run without noise and without a KL. Three checks detect
-it. They allow forward passes that skip layers, as with early exit, cached encoder outputs, missing
-images and LayerDrop:
+After conversion, attention can still be changed: by another implementation in the configuration,
+another forward or another module. Such a model would run without noise and without a KL. Three
+checks detect it. They allow forward passes that skip layers, as with early exit, cached encoder
+outputs, missing images and LayerDrop:
 
-1. An attention module that ran has made a call.
+1. An attention module that ran has made a call in this forward pass.
 2. A stack of layers that ran has made at least one self-attention call.
-3. Attention modules that a stack did not call, and stacks, are still parts of the model.
+3. Stacks, and attention modules that their stack did not call, are still parts of the model.
 """
 
 import re
@@ -17,20 +17,19 @@ from typing import Any
 
 from torch import nn
 
-from babn.conversion.attend import CALL_SITE
-from babn.conversion.context_stack import active_context
-from babn.conversion.forwards import Undo
+from babn.conversion.attend import CALL_SITE, Undo
+from babn.conversion.hooks import active_context
 from babn.conversion.state import BeliefState
 from babn.conversion.transformers_route import NAME, NAME_LIKE_SDPA
 from babn.errors import ConversionError
 
 
 def check_module(module: nn.Module, args: Any, output: Any) -> None:
-    """Hook after an attention module's forward: raises if it made no call."""
+    """Forward hook of attention modules: raises if the module made no call."""
     path = getattr(module, CALL_SITE).path
     context = active_context()
-    if context is None or not context.has_new_call(path):
-        raise lost(f"{path or type(module).__name__} ran without an attention call", module)
+    if context is None or path not in context.counts:
+        raise _changed(f"{path or type(module).__name__} ran without an attention call", module)
 
 
 def check_stack(
@@ -41,14 +40,14 @@ def check_stack(
     args: Any,
     output: Any,
 ) -> None:
-    """Hook after the forward of a module that holds attention modules: checks their calls.
+    """Forward hook of a module that holds attention modules.
 
-    Raises if none was made, or if modules without a call are not in the model any more.
+    Raises if none of them made a call, or if one without a call is no longer part of the model.
 
     Args:
         root: The converted model.
         paths: Paths of the attention modules.
-        crossed: Those among them that may all be skipped: cross-attention.
+        crossed: Paths of cross-attention, all of which may be skipped.
         module: The module.
         args: Its arguments.
         output: Its output.
@@ -60,15 +59,17 @@ def check_stack(
         return
     own = [path for path in paths if path not in crossed]
     if own and all(path in missing for path in own) and not drops_layers(module):
-        raise lost(f"{type(module).__name__} ran without an attention call", module)
+        raise _changed(f"{type(module).__name__} ran without an attention call", module)
     check_parts(missing, root)
 
 
 def check_parts(paths: Iterable[str], root: nn.Module, args: Any = ()) -> None:
-    """Raises if there is no converted attention left at or below a path; a hook of the root."""
+    """Forward pre-hook of the root: raises if a path has no converted attention any more."""
     for path in paths:
         if not _is_part(root, path):
-            raise lost(f"{path or type(root).__name__} is no longer the module that it was", root)
+            raise _changed(
+                f"{path or type(root).__name__} is no longer the module that it was", root
+            )
 
 
 def _is_part(root: nn.Module, path: str) -> bool:
@@ -89,7 +90,7 @@ def drops_layers(module: nn.Module) -> bool:
     return module.training and any(isinstance(value, float) and value > 0 for value in found)
 
 
-def lost(what: str, module: nn.Module) -> ConversionError:
+def _changed(what: str, module: nn.Module) -> ConversionError:
     """The error for attention that was changed after conversion."""
     found = getattr(getattr(module, "config", None), "_attn_implementation", None)
     remedy = "Undo that change"
@@ -123,7 +124,7 @@ def attach_checks(model: nn.Module, state: BeliefState) -> list[Undo]:
 
 
 def stack_of(model: nn.Module, paths: list[str]) -> str:
-    """The innermost module with a forward that holds all of some modules."""
+    """Path of the innermost module that has a forward and holds the modules of all paths."""
     parts = [path.split(".")[:-1] for path in paths]
     common = parts[0]
     while not all(part[: len(common)] == common for part in parts):

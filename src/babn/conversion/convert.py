@@ -1,6 +1,6 @@
 """`inspect`, `convert` and `revert`."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -9,22 +9,19 @@ from torch import nn
 
 from babn.attention.belief import BeliefConfig
 from babn.attention.method import AttentionMethod, MethodConfig
-from babn.conversion.attend import CALL_SITE
+from babn.conversion.attend import CALL_SITE, Undo
 from babn.conversion.call_checks import attach_checks
+from babn.conversion.calls import RECURRENT, Call, Chain
 from babn.conversion.discover import discover, install_everywhere
-from babn.conversion.forwards import Undo
 from babn.conversion.hooks import Enter, leave, unwrap_checkpoints
-from babn.conversion.inspection import Inspection, likely_device
-from babn.conversion.plan import Call, Chain
-from babn.conversion.recorder import RECURRENT
 from babn.conversion.state import (
     ATTRIBUTE,
+    PART,
     BeliefState,
     CallSite,
     belief_states,
     converted_roots,
     is_part,
-    mark_parts,
     own_state,
 )
 from babn.conversion.torch_route import install_functional
@@ -36,6 +33,7 @@ from babn.errors import (
     NonFiniteError,
     NotConvertedError,
 )
+from babn.kernels import dispatch
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -43,6 +41,90 @@ FORMAT = 1
 """Format version of the description in configurations and adapter files."""
 
 _UNDOS = "_babn_undos"
+
+
+def _likely_device() -> torch.device:
+    """A GPU if available, otherwise the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The attention calls of a model and what conversion does to them.
+
+    Attributes:
+        model: Class of the model.
+        config: Configuration of the attention method.
+        chains: Chains of attention calls, each a separate belief network.
+        kept: Calls of layers that are not converted and keep the model's own attention.
+        skipped: Modules that look like attention and are not converted, with the reason.
+        converted: Whether the model is converted already.
+        device: Device of the model, or the likely one if it is on the meta device.
+        noise_level: Factor of the noise in predictions.
+    """
+
+    model: str
+    config: MethodConfig
+    chains: tuple[Chain, ...]
+    kept: tuple[Call, ...]
+    skipped: dict[str, str]
+    converted: bool
+    device: torch.device = field(default_factory=_likely_device)
+    noise_level: float = 1.0
+
+    @property
+    def kernel(self) -> str:
+        """Implementation of attention: `"torch"`, `"triton"`, or `"reference"` with a reason."""
+        return dispatch.describe(self.config, self.device)
+
+    @property
+    def parameters_added(self) -> int:
+        """Total number of parameters that the method adds."""
+        return sum(chain.parameters(self.config) for chain in self.chains)
+
+    @property
+    def calls(self) -> int:
+        """Number of converted attention calls in one forward pass."""
+        return sum(len(chain.calls) for chain in self.chains)
+
+    @property
+    def share(self) -> float:
+        """Share of attention calls that are converted."""
+        return self.calls / (self.calls + len(self.kept))
+
+    def __str__(self) -> str:
+        """A table of the chains."""
+        done = "is converted" if self.converted else "can be converted"
+        lines = [
+            f"{self.model} {done}: {self.calls} attention calls in {len(self.chains)} chain(s); "
+            f"method {self.config.name!r} adds {self.parameters_added:,} parameters.",
+            "",
+        ]
+        width = max(len("chain"), *(len(chain.name) for chain in self.chains))
+        header = f"  {'chain':<{width}}  steps  heads x dim  route         parameters"
+        lines += [header, "  " + "-" * (len(header) - 2)]
+        for chain in self.chains:
+            first = chain.calls[0]
+            shape = f"{first.heads} x {first.head_dim}"
+            lines.append(
+                f"  {chain.name:<{width}}  {len(chain.calls):>5}  {shape:>11}  {first.route:<12}"
+                f"  {chain.parameters(self.config):>10,}"
+            )
+        lines += ["", f"Kernel: {self.kernel}"]
+        if self.noise_level != 1:
+            lines.append(f"Noise level of predictions: {self.noise_level:g}")
+        if self.kept:
+            names = ", ".join(dict.fromkeys(call.path for call in self.kept))
+            lines += [
+                "",
+                f"Layers: {self.config.layers!r} takes {self.calls} of "
+                f"{self.calls + len(self.kept)} attention calls ({self.share:.0%}).",
+                f"The others keep the model's own softmax attention: {names}",
+            ]
+        if self.skipped:
+            lines += ["", "Skipped:"]
+            lines += [f"  {path}: {reason}" for path, reason in self.skipped.items()]
+        return "\n".join(lines)
 
 
 def inspect(
@@ -62,7 +144,7 @@ def inspect(
     """
     config = config or BeliefConfig()
     device = next(model.parameters(), torch.empty(0)).device
-    device = likely_device() if device.type == "meta" else device
+    device = _likely_device() if device.type == "meta" else device
     if converted_roots(model):
         state = belief_states(model)[0]
         about = type(model).__name__, state.config, state.chains, state.kept
@@ -142,7 +224,6 @@ def apply_plan(model: Model, state: BeliefState) -> Model:
     setattr(model, ATTRIBUTE, state)
     # Partials and methods, not closures, so that a copy of the model gets its own undos.
     model.__dict__[_UNDOS] = [
-        *mark_parts(model, state),
         *_attach_sites(model, state),
         *attach_checks(model, state),
         *_attach_hooks(model),
@@ -199,25 +280,28 @@ def _check_lengths(config: MethodConfig, chains: tuple[Chain, ...]) -> None:
 
 
 def _attach_sites(model: nn.Module, state: BeliefState) -> list[Undo]:
-    """Attaches a call site to every attention module with converted calls."""
+    """Marks all attention modules, and attaches call sites to those with converted calls."""
     placed: list[tuple[Call, tuple[int, int] | None]] = [
         (call, (number, step))
         for number, chain in enumerate(state.chains)
         for step, call in enumerate(chain.calls)
     ]
-    chosen = {call.path: call for call, _ in placed}
-    placed += [(call, None) for call in state.kept if call.path in chosen]
+    placed += [(call, None) for call in state.kept]
     places: dict[str, list[tuple[int, int] | None]] = {}
     for call, place in sorted(placed, key=lambda entry: entry[0].order):
         places.setdefault(call.path, []).append(place)
+    routes = {call.path: call.route for call, place in placed if place is not None}
     undos: list[Undo] = []
-    for path, call in chosen.items():
+    for path, own in places.items():
         module = model.get_submodule(path)
-        recurrent = bool(getattr(module, RECURRENT, False))
-        setattr(module, CALL_SITE, CallSite(path, tuple(places[path]), recurrent))
-        undos.append(partial(delattr, module, CALL_SITE))
-        if call.route == "sdpa":
-            undos += install_functional(module)
+        vars(module)[PART] = True
+        undos.append(partial(delattr, module, PART))
+        if path in routes:
+            recurrent = bool(getattr(module, RECURRENT, False))
+            setattr(module, CALL_SITE, CallSite(path, tuple(own), recurrent))
+            undos.append(partial(delattr, module, CALL_SITE))
+        if routes.get(path) == "sdpa":
+            undos.append(install_functional(module))
     return undos
 
 

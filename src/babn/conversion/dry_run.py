@@ -27,7 +27,7 @@ _one_at_a_time = threading.RLock()
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; restores the model and the random state.
+    """Sets evaluation mode without gradients; restores the model and the random state on exit.
 
     Configurations are copied, since other models, also in other threads, may share them.
     """
@@ -38,7 +38,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 def check_does_not_switch(model: nn.Module) -> None:
-    """Raises for BigBird's block-sparse attention, which short texts replace permanently."""
+    """Raises for BigBird's block-sparse attention, which a short text replaces permanently."""
     for module in model.modules():
         sparse = getattr(module, "attention_type", None) == "block_sparse"
         if sparse and hasattr(module, "set_attention_type"):
@@ -50,7 +50,7 @@ def check_does_not_switch(model: nn.Module) -> None:
 
 
 def run_example(model: nn.Module, call: Arguments) -> Any:
-    """The output for a copy of the arguments, since a forward pass may change them."""
+    """Runs a model on a copy of the arguments, since a forward pass may change them."""
     args, kwargs = _copied(call)
     torch.manual_seed(0)  # the same random numbers in each run
     known = set(model.modules())
@@ -75,7 +75,7 @@ def run_example(model: nn.Module, call: Arguments) -> Any:
 
 
 def _copied(call: Arguments) -> Arguments:
-    """Arguments with copied tensors, including those in key-value caches."""
+    """Copies arguments with their tensors, including those in key-value caches."""
     try:
         with _CopiesOfResults():
             return copy.deepcopy(call)
@@ -85,7 +85,7 @@ def _copied(call: Arguments) -> Arguments:
 
 
 class _CopiesOfResults(BaseTorchFunctionMode):
-    """Allows deep copies of tensors with a graph, which torch does not copy."""
+    """Allows deep copies of tensors with a graph, which torch refuses to copy."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -108,7 +108,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     Some models change in a forward pass: BigBird replaces its attention modules when a text is
     short, RWKV divides its weights, others extend tables of positions.
     """
-    contents = [(container, _shallow(container)) for container in _containers(model)]
+    contents = [(c, dict(c) if isinstance(c, dict) else list(c)) for c in _containers(model)]
     written = _KeepsWritten(model)
     try:
         with written:
@@ -177,10 +177,6 @@ def _containers(model: nn.Module) -> list[Any]:
     return list(found.values())
 
 
-def _shallow(container: Any) -> Any:
-    return dict(container) if isinstance(container, dict) else list(container)
-
-
 def _restore(container: Any, before: Any) -> None:
     """Restores only what differs, since other threads may read the model."""
     if isinstance(container, dict):
@@ -189,8 +185,6 @@ def _restore(container: Any, before: Any) -> None:
         for key, value in before.items():
             if key not in container or container[key] is not value:
                 container[key] = value
-    elif len(container) != len(before) or any(
-        new is not old for new, old in zip(container, before, strict=True)
-    ):
+    elif list(map(id, container)) != list(map(id, before)):
         container.clear()
         (container.update if isinstance(container, set) else container.extend)(before)

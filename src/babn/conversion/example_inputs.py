@@ -30,7 +30,7 @@ def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def without_padding(
     call: tuple[tuple[Any, ...], dict[str, Any]],
 ) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The same arguments without padding in the masks; empty if there was none."""
+    """The same arguments without padding in the masks; an empty list if there was no padding."""
     args, kwargs = call
     masks = {
         name: torch.ones_like(value)
@@ -73,7 +73,7 @@ def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[s
 
 
 def is_multiple_choice(model: nn.Module) -> bool:
-    """Whether inputs have a dimension of choices after that of the batch."""
+    """Whether inputs have a dimension of choices after the batch dimension."""
     return type(model).__name__.endswith("ForMultipleChoice")
 
 

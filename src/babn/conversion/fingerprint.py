@@ -45,7 +45,7 @@ class Difference:
     """How a base differs from the one that an adapter was saved from.
 
     Attributes:
-        changed: Names of tensors whose values differ, or that only one of the two has.
+        changed: Names of tensors whose values differ, or that only one of the two bases has.
         unverified: Names of tensors that cannot be compared.
     """
 
@@ -88,11 +88,10 @@ def _agrees(words: str | None, x: Tensor | None) -> bool | None:
     if not words or x is None or not _is_here(x) or _is_quantised(words, x):
         return None
     saved = dict(word.split(":") for word in words.split())
-    if saved.get(_kind(x)) == _checksum(x):
-        return True
-    for kind, precision in PRECISIONS.items() if x.is_floating_point() else ():
-        rounded = x.to(precision)
-        if rounded.to(x.dtype).equal(x) and saved.get(kind) == _checksum(rounded):
+    for kind, dtype in _precisions(x).items():
+        rounded = x.to(dtype)
+        lossless = dtype == x.dtype or rounded.to(x.dtype).equal(x)
+        if lossless and saved.get(kind) == _checksum(rounded):
             return True
     return False
 
@@ -106,16 +105,17 @@ def _words(x: Tensor) -> str:
     """The checksums of a tensor."""
     if not _is_here(x):
         return ""
-    kinds = {_kind(x): x.dtype} | (PRECISIONS if x.is_floating_point() else {})
-    return " ".join(f"{kind}:{_checksum(x.to(dtype))}" for kind, dtype in kinds.items())
+    return " ".join(f"{kind}:{_checksum(x.to(dtype))}" for kind, dtype in _precisions(x).items())
 
 
-def _kind(x: Tensor) -> str:
-    return str(x.dtype).removeprefix("torch.")
+def _precisions(x: Tensor) -> dict[str, torch.dtype]:
+    """The precisions in which a tensor has a checksum, its own first."""
+    own = {str(x.dtype).removeprefix("torch."): x.dtype}
+    return own | PRECISIONS if x.is_floating_point() else own
 
 
 def _is_here(x: Tensor) -> bool:
-    """Whether this process holds all values of a tensor, unlike sharded and offloaded ones."""
+    """Whether this process holds all values of a tensor: it is neither sharded nor offloaded."""
     wrapped = hasattr(x, "__tensor_flatten__")  # DTensor, and quantised tensors of torchao
     return not (x.is_meta or wrapped or hasattr(x, "ds_id"))
 
@@ -145,7 +145,7 @@ def _tensors(root: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def _walk(module: Any, prefix: str, adapted: bool) -> Iterator[tuple[str, Tensor, bool]]:
-    """Parameters, persistent buffers and quantisation states, named as without PEFT's wrappers."""
+    """Parameters, persistent buffers and quantisation states, by their names without PEFT."""
     if hasattr(module, "modules_to_save") and hasattr(module, "original_module"):
         yield from _walk(active_copy(module), prefix, adapted)
         return

@@ -26,8 +26,8 @@ BYTES_PER_FUSED_PAIR = 2 * 4
 """Memory of one pair with kernels: only the upward path's tensors, in half precision."""
 
 
-Snapshot = tuple[dict[str, int], dict[str, int], dict[int, Any]]
-"""Call counts of modules, those at their last checks, and upward states at one point of a pass."""
+Snapshot = tuple[dict[str, int], dict[int, Any]]
+"""Call counts of modules and upward states of chains at one point of a forward pass."""
 
 
 class ForwardContext:
@@ -54,7 +54,6 @@ class ForwardContext:
         self.with_kl = training or override.record_kl or torch.is_grad_enabled()
         self.grad_enabled = torch.is_grad_enabled()
         self.counts: dict[str, int] = {}
-        self.checked: dict[str, int] = {}
         self.states: dict[int, Any] = {}
         self.sizes: dict[int, tuple[int, int] | None] = {}
         self.methods = [cast(AttentionMethod, method) for method in state.rules]
@@ -184,18 +183,12 @@ class ForwardContext:
 
     def snapshot(self) -> Snapshot:
         """The current call counts and upward states."""
-        return dict(self.counts), dict(self.checked), dict(self.states)
+        return dict(self.counts), dict(self.states)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Restores the state of a snapshot."""
-        counts, checked, states = snapshot
-        self.counts, self.checked, self.states = dict(counts), dict(checked), dict(states)
-
-    def has_new_call(self, path: str) -> bool:
-        """Whether a module has made a call since the last check."""
-        count, before = self.counts.get(path, 0), self.checked.get(path, 0)
-        self.checked[path] = count
-        return count > before
+        counts, states = snapshot
+        self.counts, self.states = dict(counts), dict(states)
 
     def passes_softmax(self, site: CallSite) -> bool:
         """Whether the next call at `site` is softmax attention; counts it if so."""

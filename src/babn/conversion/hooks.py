@@ -1,23 +1,97 @@
-"""Hooks that open and close forward contexts, and keep them across checkpointing."""
+"""Hooks that open and close forward contexts, their stack, and checkpointing inside of them."""
 
 import functools
 import inspect
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from babn.conversion.context_stack import active_context, begin, end, resumed
-from babn.conversion.forward_context import ForwardContext
-from babn.conversion.state import BeliefState, own_state
+from babn.conversion.forward_context import ForwardContext, Snapshot
+from babn.conversion.override import active_override
+from babn.conversion.state import BeliefState, CallSite, own_state
 from babn.elbo import add_to_loss, nll_factor, rows_per_example
-from babn.errors import CheckpointingError, DeviceError
+from babn.errors import CheckpointingError, DeviceError, NotConvertedError
 
 _CHECKPOINT = "_gradient_checkpointing_func"
+
+
+class _Local(threading.local):
+    """Each thread has its own contexts, so one model can serve several threads."""
+
+    def __init__(self) -> None:
+        self.contexts: list[tuple[nn.Module | None, ForwardContext]] = []
+
+
+_local = _Local()
+
+
+def begin(
+    module: nn.Module, state: BeliefState, needs_weights: bool = False, cache: Any = None
+) -> None:
+    """Enters a module of a converted model: opens a context, or nests in the current one.
+
+    A module cannot be nested in itself, so an existing entry is left over from an interrupted pass.
+    """
+    for depth, (entered, _) in enumerate(_local.contexts):
+        if entered is module:
+            del _local.contexts[depth:]
+            break
+    current = active_context()
+    if current is None or current.state is not state:
+        state.last_kl = None
+        state.warn_of_unused_kl()
+        override = active_override(state)
+        current = ForwardContext(state, module.training, override, needs_weights, cache)
+    _local.contexts.append((module, current))
+
+
+def end(module: nn.Module) -> ForwardContext | None:
+    """Leaves a module; returns the context if this was its outermost level."""
+    contexts = _local.contexts
+    if not contexts or contexts[-1][0] is not module:  # an earlier hook failed before ours began
+        return None
+    _, finished = contexts.pop()
+    return None if active_context() is finished else finished
+
+
+def current_context(site: CallSite) -> ForwardContext:
+    """The context that an attention call belongs to."""
+    current = active_context()
+    if current is None and torch._C._current_graph_task_id() != -1:
+        raise CheckpointingError(
+            f"{site.path} is recomputed by a checkpoint that does not know its forward pass. Use "
+            "babn.checkpoint in place of torch.utils.checkpoint.checkpoint."
+        )
+    if current is None:
+        raise NotConvertedError(
+            f"{site.path} was called outside the converted model, so its upward path is missing. "
+            "Call the converted model itself (or revert it first)."
+        )
+    return current
+
+
+def active_context() -> ForwardContext | None:
+    """The innermost context of this thread, if any."""
+    return _local.contexts[-1][1] if _local.contexts else None
+
+
+@contextmanager
+def resumed(context: ForwardContext, snapshot: Snapshot) -> Iterator[None]:
+    """Resumes a context at an earlier point, for recomputation under checkpointing."""
+    later = context.snapshot()
+    context.restore(snapshot)
+    _local.contexts.append((None, context))
+    try:
+        yield
+    finally:
+        _local.contexts.pop()
+        context.restore(later)
 
 
 class Enter:
@@ -100,7 +174,7 @@ def named_inputs(
 
 
 def tied(output: Any, kl: Tensor) -> Any:
-    """The output with the KL added to its graph, but not to its value.
+    """Adds the KL to the graph of the output, but not to its value.
 
     DDP looks for unused parameters in the graph of the output. If the KL joins the loss later, its
     parameters are not in that graph and would be marked ready twice.

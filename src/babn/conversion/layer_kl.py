@@ -24,16 +24,16 @@ Shape = tuple[int, int, int, int]
 class LayerKL:
     """The KL of each call in a forward pass.
 
-    With one variable per key, or by kernels for noise over pairs, the KL of all calls is reduced
-    together at the end of the pass: it is small, and separate calls would spend their time on
-    launches.
+    With one variable per key, or with kernels for noise over pairs, the KL of all calls is reduced
+    at once at the end of the pass: it is small, and one launch for each call would take longer.
+    Calls that checkpointing recomputes after the end of the pass are not kept again.
     """
 
     def __init__(self, state: BeliefState, across: Counted | None) -> None:
         self.state = state
         self.across = across
         self.kl: dict[Place, Tensor] = {}
-        self.waiting: dict[Place, tuple[KeyKL, Tensor | None]] = {}
+        self.keys: dict[Place, tuple[KeyKL, Tensor | None]] = {}
         self.rows: dict[Place, tuple[Tensor, Tensor | None, Tensor | None, Shape]] = {}
         self.recurrent: dict[Place, list[tuple[Tensor, Tensor | None]]] = {}
         self.finished = False
@@ -49,7 +49,7 @@ class LayerKL:
                 self.recurrent[place].append((kl, posterior.kl_mask(scores.mask, rows)))
             return
         if isinstance(posterior, KeyPosterior):
-            self._wait(place, posterior.kl_parts(), keys_that_count(scores.mask, rows))
+            self._keep_keys(place, posterior.kl_parts(), keys_that_count(scores.mask, rows))
             return
         kl = posterior.kl()
         if kl is not None:  # in recomputation the same value again
@@ -58,11 +58,44 @@ class LayerKL:
     def keep_keys(self, place: Place, parts: KeyKL, inputs: Inputs) -> None:
         """Keeps the KL of a call whose kernel has computed its numbers."""
         rows = self._rows_that_count(place, inputs.mask, *inputs.pairs[-2:])
-        self._wait(place, parts, keys_that_count(inputs.mask, rows))
+        self._keep_keys(place, parts, keys_that_count(inputs.mask, rows))
 
-    def _wait(self, place: Place, parts: KeyKL, mask: Tensor | None) -> None:
-        if not self.finished:  # recomputation under checkpointing comes later
-            self.waiting[place] = parts, mask
+    def keep_rows(self, place: Place, kl_rows: Tensor, inputs: Inputs) -> None:
+        """Keeps the KL of a call whose kernel has summed it over keys."""
+        rows = self._rows_that_count(place, inputs.mask, *inputs.pairs[-2:])
+        if self.across is not None or is_rowwise(inputs.mask):  # such a mask is too large to keep
+            self.kl[place] = self._reduced_rows(kl_rows, rows, inputs.mask, inputs.pairs, place)
+        elif not self.finished:
+            self.rows[place] = kl_rows, rows, inputs.mask, inputs.pairs
+
+    def per_layer(self) -> dict[str, Tensor]:
+        """The KL of each call, by name, in call order; call it once, at the end of the pass."""
+        self._reduce_keys()
+        self._reduce_recurrent()
+        self._reduce_rows()
+        self.keys, self.rows, self.recurrent, self.finished = {}, {}, {}, True
+        return {self.state.layer_name(place): self.kl[place] for place in sorted(self.kl)}
+
+    def _keep_keys(self, place: Place, parts: KeyKL, mask: Tensor | None) -> None:
+        if not self.finished:
+            self.keys[place] = parts, mask
+
+    def _reduce_keys(self) -> None:
+        alike: dict[Any, list[Place]] = {}
+        for place, (parts, mask) in self.keys.items():
+            alike.setdefault((parts.size, None if mask is None else mask.shape), []).append(place)
+        for places in alike.values():
+            parts = KeyKL.joined([self.keys[place][0] for place in places])
+            masks = [mask for place in places if (mask := self.keys[place][1]) is not None]
+            kl = parts.elementwise().unflatten(0, (len(places), -1))
+            self._reduce(places, kl, torch.stack(masks) if masks else None)
+
+    def _reduce_recurrent(self) -> None:
+        for place, calls in self.recurrent.items():
+            if calls:
+                masks = [mask for _, mask in calls if mask is not None]
+                kl = torch.cat([kl for kl, _ in calls], -2)
+                self._reduce([place], kl, torch.cat(masks, -2) if masks else None)
 
     def _reduce(self, places: list[Place], kl: Tensor, mask: Tensor | None) -> None:
         """Reduces the KL of a call, or of several along a first axis."""
@@ -75,37 +108,6 @@ class LayerKL:
             for i, place in enumerate(places):
                 self._reduce([place], kl[i], None if mask is None else mask[i])
 
-    def _reduce_waiting(self) -> None:
-        alike: dict[Any, list[Place]] = {}
-        for place, (parts, mask) in self.waiting.items():
-            alike.setdefault((parts.size, None if mask is None else mask.shape), []).append(place)
-        for places in alike.values():
-            parts = KeyKL.joined([self.waiting[place][0] for place in places])
-            masks = [mask for place in places if (mask := self.waiting[place][1]) is not None]
-            kl = parts.elementwise().unflatten(0, (len(places), -1))
-            self._reduce(places, kl, torch.stack(masks) if masks else None)
-        for place, calls in self.recurrent.items():
-            if calls:
-                seen = [mask for _, mask in calls if mask is not None]
-                kl = torch.cat([kl for kl, _ in calls], -2)
-                self._reduce([place], kl, torch.cat(seen, -2) if seen else None)
-        self._reduce_rows()
-        self.waiting, self.recurrent, self.finished = {}, {}, True
-
-    def keep_rows(self, place: Place, kl_rows: Tensor, inputs: Inputs) -> None:
-        """Keeps the KL of a call whose kernel has summed it over keys."""
-        rows = self._rows_that_count(place, inputs.mask, *inputs.pairs[-2:])
-        if self.across is not None or is_rowwise(inputs.mask):  # which is too large to wait
-            self.kl[place] = self._reduced(kl_rows, rows, inputs.mask, inputs.pairs, place)
-        elif not self.finished:  # recomputation under checkpointing comes later
-            self.rows[place] = kl_rows, rows, inputs.mask, inputs.pairs
-
-    def _reduced(
-        self, kl_rows: Tensor, rows: Tensor | None, mask: Tensor | None, pairs: Shape, place: Place
-    ) -> Tensor:
-        reduction = self.state.config.kl_reduction
-        return reduce_kl_rows(kl_rows, rows, mask, pairs, reduction, self._counted(place))
-
     def _reduce_rows(self) -> None:
         alike: dict[Any, list[Place]] = {}
         for place, (_, *masks, pairs) in self.rows.items():
@@ -117,9 +119,14 @@ class LayerKL:
                 for each in zip(*(self.rows[place][:3] for place in places), strict=True)
             )
             assert kl is not None
-            found = self._reduced(kl, rows, mask, pairs, places[0])
+            found = self._reduced_rows(kl, rows, mask, pairs, places[0])
             self.kl |= zip(places, found.unbind(), strict=True)
-        self.rows = {}
+
+    def _reduced_rows(
+        self, kl_rows: Tensor, rows: Tensor | None, mask: Tensor | None, pairs: Shape, place: Place
+    ) -> Tensor:
+        reduction = self.state.config.kl_reduction
+        return reduce_kl_rows(kl_rows, rows, mask, pairs, reduction, self._counted(place))
 
     def _counted(self, place: Place) -> Counted | None:
         """The count over all processes, which is gathered once and not in recomputation."""
@@ -153,11 +160,6 @@ class LayerKL:
             return None
         tokens = self.tokens[nearest(call.path, self.tokens)]
         return None if tokens is None or tokens.shape[-1] != queries else tokens
-
-    def per_layer(self) -> dict[str, Tensor]:
-        """The KL of each call, by name, in call order; call it once, at the end of the pass."""
-        self._reduce_waiting()
-        return {self.state.layer_name(place): self.kl[place] for place in sorted(self.kl)}
 
 
 def nearest(path: str, others: Iterable[str]) -> str:

@@ -12,8 +12,14 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from babn.attention.inputs import Inputs
-from babn.conversion.attend import MASKED_BELOW, attend
-from babn.conversion.forwards import Undo, call_original, override_forward, own_forward
+from babn.conversion.attend import (
+    MASKED_BELOW,
+    Undo,
+    attend,
+    call_original,
+    override_forward,
+    own_forward,
+)
 from babn.errors import ConfigError
 
 
@@ -68,7 +74,7 @@ def tap_keys(path: str, module: nn.Module, args: Any, output: Tensor) -> None:
 
 
 class SoftmaxMode(TorchFunctionMode):
-    """Computes the softmax in a module's forward by its method."""
+    """Computes the softmax in a module's forward with the module's attention method."""
 
     def __init__(self, module: nn.Module, path: str) -> None:
         super().__init__()
@@ -135,7 +141,7 @@ def install_softmax(
         undos.append(partial(delattr, module, _TAP))
         keys = module.get_submodule(spec.keys)
         undos.append(keys.register_forward_hook(partial(tap_keys, path)).remove)
-        undos += override_forward(module, softmax_forward)
+        undos.append(override_forward(module, softmax_forward))
         if drop_dropout and spec.dropout is not None:
             dropout = module.get_submodule(spec.dropout)
             undos.append(partial(setattr, dropout, "p", dropout.p))

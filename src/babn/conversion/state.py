@@ -1,9 +1,8 @@
-"""What conversion adds to a model: parameters, and the call sites of attention modules."""
+"""The state that conversion adds to a model: parameters, and call sites of attention modules."""
 
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from babn.attention.method import MethodConfig
-from babn.conversion.plan import Call, Chain
+from babn.conversion.calls import Call, Chain
 from babn.errors import BabnWarning, NotConvertedError
 
 ATTRIBUTE = "babn"
@@ -65,7 +64,7 @@ class BeliefState(nn.Module):
         self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
         self.register_buffer("temperature", torch.tensor(1.0))
         self.register_buffer("noise_level", torch.tensor(1.0))
-        # Of regression: what samples do not explain, and the units of the data.
+        # For regression: the standard deviation that samples do not explain, and the data's units.
         self.register_buffer("residual", torch.tensor(0.0))
         self.register_buffer("output_mean", torch.tensor(0.0))
         self.register_buffer("output_scale", torch.tensor(1.0))
@@ -81,13 +80,12 @@ class BeliefState(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BeliefState":
         """Moves the state; the buffers keep their dtype, whatever the model's is."""
-        before = dict(self._buffers)
+        before = dict(self.named_buffers(recurse=False))
         super()._apply(fn, recurse)
         for name, value in before.items():
-            moved = self._buffers[name]
-            if value is None or moved is None or value.is_meta or moved.dtype == value.dtype:
-                continue
-            self._buffers[name] = value.to(moved.device)
+            moved = self.get_buffer(name)
+            if moved.dtype != value.dtype and not value.is_meta:
+                self._buffers[name] = value.to(moved.device)
         return self
 
     def set_level(self, level: float) -> None:
@@ -183,15 +181,6 @@ def converted_roots(model: nn.Module) -> list[nn.Module]:
 def is_part(model: nn.Module) -> bool:
     """Whether `model` has attention modules of a converted model, but not its root."""
     return not converted_roots(model) and any(PART in vars(m) for m in model.modules())
-
-
-def mark_parts(root: nn.Module, state: BeliefState) -> list[Callable[[], None]]:
-    """Marks the attention modules of a model; returns functions that remove the marks."""
-    calls = [*(call for chain in state.chains for call in chain.calls), *state.kept]
-    modules = {root.get_submodule(call.path) for call in calls}
-    for module in modules:
-        vars(module)[PART] = True
-    return [partial(delattr, module, PART) for module in modules]
 
 
 def belief_states(model: nn.Module) -> list[BeliefState]:

@@ -14,14 +14,20 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from babn.attention.inputs import Inputs
-from babn.conversion.attend import attend, read_mask
-from babn.conversion.forwards import Undo, call_original, override_forward, own_forward
-from babn.conversion.recorder import active_recorder
+from babn.conversion.attend import (
+    Undo,
+    attend,
+    call_original,
+    override_forward,
+    own_forward,
+    read_mask,
+)
+from babn.conversion.calls import active_recorder
 from babn.errors import UnsupportedAttentionError
 
 
 class FunctionalMode(TorchFunctionMode):
-    """Computes torch's attention functions by the method of the calling module.
+    """Computes torch's attention functions with the method of the calling module.
 
     Args:
         modules: The modules whose forward is running, the innermost last.
@@ -53,7 +59,7 @@ def functional_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return own_forward(self)(*args, **kwargs)
 
 
-def install_functional(module: nn.Module) -> list[Undo]:
+def install_functional(module: nn.Module) -> Undo:
     """Replaces the attention functions that a module calls."""
     return override_forward(module, functional_forward)
 
@@ -72,7 +78,7 @@ def sdpa(
     crossed: bool = False,
     needs_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """`F.scaled_dot_product_attention` by the method of `module`: output and weights."""
+    """`F.scaled_dot_product_attention` with the method of `module`: output and weights."""
     if query.is_nested:
         raise UnsupportedAttentionError("Nested tensors are not supported: pass padded tensors.")
     query4, key4, value4 = (_four_dimensional(x, enable_gqa) for x in (query, key, value))
@@ -121,7 +127,7 @@ def multi_head_attention(
     crossed: bool | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """`F.multi_head_attention_forward` by the method of `module`.
+    """`F.multi_head_attention_forward` with the method of `module`.
 
     Projections and masks are torch's own code; only the call of scaled dot product attention is
     replaced.
@@ -146,10 +152,10 @@ def multi_head_attention(
 
 
 class _Multihead(threading.local):
-    """The multi-head calls in progress in this thread.
+    """The multi-head calls in progress in this thread, the innermost last.
 
-    Each has its module, its route, a list for its weights, whether it is cross-attention, and
-    whether the caller needs the weights.
+    Each entry holds the module, the route, a list for the weights, whether it is cross-attention,
+    and whether the caller needs the weights.
     """
 
     def __init__(self) -> None:
@@ -185,33 +191,28 @@ _ARGUMENTS = tuple(inspect.signature(F.multi_head_attention_forward).parameters)
 def multihead_forward(
     self: nn.MultiheadAttention, query: Tensor, key: Tensor, *args: Any, **kwargs: Any
 ) -> tuple[Tensor, Tensor | None]:
-    """`nn.MultiheadAttention.forward` by the method of the module."""
+    """`nn.MultiheadAttention.forward` with the method of the module."""
     with FunctionalMode([self], "multihead", crossed=key is not query):
         output: tuple[Tensor, Tensor | None] = own_forward(self)(query, key, *args, **kwargs)
     return output
 
 
-def keeps_torch_forward(module: nn.MultiheadAttention) -> bool:
-    """Whether neither a subclass nor another tool has replaced the forward."""
-    plain: bool = type(module).forward is nn.MultiheadAttention.forward
-    return plain and "forward" not in vars(module)
-
-
 def install_multihead(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> list[Undo]:
     """Replaces the forward of each chosen `nn.MultiheadAttention`, and disables the fast path.
 
-    A forward that is not torch's is left in place; the attention functions that it calls are
-    replaced as those of any other module.
+    A forward that a subclass or another tool has replaced stays in place; the attention functions
+    that it calls are replaced as in any other module.
 
-    The fast path of `nn.TransformerEncoderLayer` reads weights and never calls its attention
-    module; it is not taken when a hook is attached. That of `nn.TransformerEncoder` converts
-    batches to nested tensors.
+    The fast path of `nn.TransformerEncoderLayer` reads weights without calling its attention
+    module; torch does not take it if a hook is attached. The fast path of `nn.TransformerEncoder`
+    converts batches to nested tensors.
     """
     undos: list[Undo] = []
     for module in model.modules():
         if isinstance(module, nn.MultiheadAttention) and chosen(module):
-            if keeps_torch_forward(module):
-                undos += override_forward(module, multihead_forward)
+            inherited = type(module).forward is nn.MultiheadAttention.forward
+            if inherited and "forward" not in vars(module):
+                undos.append(override_forward(module, multihead_forward))
             undos.append(module.register_forward_pre_hook(_no_fast_path).remove)
         if isinstance(module, nn.TransformerEncoder) and any(map(chosen, module.modules())):
             if module.use_nested_tensor:
@@ -234,4 +235,4 @@ def _zero_padding(module: nn.Module, args: Any, kwargs: dict[str, Any], output: 
 
 
 def _no_fast_path(module: nn.Module, args: Any) -> None:
-    """A hook without effect, whose presence disables the fast path."""
+    """A hook that does nothing; its presence disables the fast path."""

@@ -11,15 +11,14 @@ from torch import Tensor, nn
 
 from babn.attention.inputs import Inputs
 from babn.attention.masking import shapes_are_static
-from babn.conversion.attend import attend, keeps_own_attention, read_mask
-from babn.conversion.forwards import Undo
+from babn.conversion.attend import Undo, attend, keeps_own_attention, read_mask
 from babn.errors import UnsupportedAttentionError
 
 NAME, NAME_LIKE_SDPA = "babn", "babn-sdpa"
 """Names that models dispatch to; the second one if they dispatched to SDPA before.
 
-SDPA is causal by default where it gets no mask, and masks are left out where they hide nothing but
-later keys. Eager attention always gets a mask.
+SDPA is causal by default if it gets no mask, and transformers omits masks that only hide later
+keys. Eager attention always gets a mask.
 """
 
 HARMLESS = {
@@ -62,9 +61,9 @@ def attention(
 ) -> tuple[Tensor, Tensor | None]:
     """The attention function that converted models dispatch to.
 
-    With `like_sdpa` modules without a mask are causal by default, as in transformers' SDPA, and
-    layers that are not converted use that. SDPA also ignores `softcap`: Gemma 2 dispatches to it in
-    some releases of transformers, while later ones have it dispatch to eager attention.
+    With `like_sdpa`, modules without a mask are causal by default, as in transformers' SDPA, which
+    layers that are not converted use. SDPA also ignores `softcap`: Gemma 2 dispatches to SDPA in
+    some releases of transformers, and to eager attention in later ones.
     """
     check_keywords(module, kwargs)
     if like_sdpa and keeps_own_attention(module):
@@ -122,9 +121,9 @@ def mask(*args: Any, **kwargs: Any) -> Tensor | None:
 
 
 def mask_like_sdpa(*args: Any, **kwargs: Any) -> Tensor | None:
-    """The masks of transformers for SDPA: none for plain causal attention.
+    """Masks as transformers builds them for SDPA: none for plain causal attention.
 
-    Padding alone gives a mask of keys, with one row for all queries, which costs less.
+    For padding alone, the mask has one row for all queries, which costs less.
     """
     from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
@@ -169,11 +168,8 @@ def dispatching_configurations(model: nn.Module) -> list[Any]:
 
     models = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
     fixed = {id(m.config) for m in models if not m._can_set_attn_implementation()}
-    found = {}
-    for config in nested_configurations([m.config for m in models]):
-        if id(config) not in fixed:
-            found[id(config)] = config
-    return list(found.values())
+    found = {id(each): each for each in nested_configurations([m.config for m in models])}
+    return [config for key, config in found.items() if key not in fixed]
 
 
 def nested_configurations(configs: list[Any]) -> Iterator[Any]:

@@ -22,14 +22,13 @@ products, and tensors of pairs, which only the upward path has with fused kernel
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 
 import torch
 
 from babn.attention.belief import BeliefConfig
 from babn.attention.method import ChainShape, MethodConfig
-from babn.estimate.shapes import Shape
-from babn.estimate.workload import Workload
+from babn.estimate.sizes import Shape, Workload
 from babn.kernels.sdpa import ALIGNED
 
 HALF = 2
@@ -89,12 +88,15 @@ class Plan:
     config: MethodConfig | None
     chosen: tuple[int, ...]
 
-    @property
+    @cached_property
     def belief_parameters(self) -> int:
-        """Parameters that the method adds."""
+        """Number of parameters that the method adds."""
         if self.config is None:
             return 0
-        return belief_parameters(self.config, self.shape, len(self.chosen))
+        steps = tuple(range(len(self.chosen)))
+        with torch.device("meta"):
+            method = self.config.build(ChainShape(self.shape.heads, self.shape.head_dim, steps))
+        return sum(parameter.numel() for parameter in method.parameters())
 
     @property
     def per_key(self) -> bool:
@@ -134,18 +136,10 @@ class Plan:
 
     @property
     def layers_backward(self) -> int:
-        """Layers with gradients: with a frozen base those from the first converted one on."""
+        """Layers with gradients; with a frozen base they begin at the first converted layer."""
         if not self.work.train or not self.work.frozen:
             return self.shape.layers if self.work.train else 0
         return self.shape.layers - min(self.chosen)
-
-
-@cache
-def belief_parameters(config: MethodConfig, shape: Shape, layers: int) -> int:
-    """Parameters of a method in a chain of `layers` layers, counted on the meta device."""
-    with torch.device("meta"):
-        method = config.build(ChainShape(shape.heads, shape.head_dim, tuple(range(layers))))
-    return sum(parameter.numel() for parameter in method.parameters())
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -220,7 +214,7 @@ def _noise_per_key(plan: Plan, each: int) -> Part:
 
 
 def _copied(plan: Plan) -> float:
-    """Bytes to copy queries, keys, values and outputs of a layer; for one query those of a bias."""
+    """Bytes to copy queries, keys, values and outputs of a layer, or the bias of a single query."""
     shape, work = plan.shape, plan.work
     if plan.one_query:
         return 2 * HALF * float(plan.pairs)

@@ -6,11 +6,10 @@ from typing import Any
 from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.attention.method import MethodConfig, normalized_layers
-from babn.conversion.plan import Call, choose
+from babn.conversion.calls import Call, choose
 from babn.estimate.costs import Part, Plan, parts
 from babn.estimate.memory import Memory, memory
-from babn.estimate.shapes import Shape
-from babn.estimate.workload import Workload
+from babn.estimate.sizes import Shape, Workload
 from babn.validation import check_at_least
 
 GIB = 2**30
@@ -35,9 +34,8 @@ class Machine:
 
     def __post_init__(self) -> None:
         """Validates the fields."""
-        check_at_least("bandwidth", self.bandwidth, 0.0, strictly=True)
-        check_at_least("tflops", self.tflops, 0.0, strictly=True)
-        check_at_least("tips", self.tips, 0.0, strictly=True)
+        for name, value in asdict(self).items():
+            check_at_least(name, value, 0.0, strictly=True)
 
 
 @dataclass(frozen=True)
@@ -108,8 +106,7 @@ def estimates(
         done = work if config else replace(work, frozen=False)
         plan = Plan(shape, done, config, chosen)
         listed = parts(plan)
-        peaks = machine.bandwidth, machine.tflops, machine.tips
-        seconds = sum(part.seconds(*peaks) for part in listed)
+        seconds = sum(part.seconds(**asdict(machine)) for part in listed)
         found.append(Estimate(name, plan, listed, memory(plan, kernels), seconds))
     return found
 
@@ -125,19 +122,18 @@ def chosen_layers(shape: Shape, layers: str) -> tuple[int, ...]:
 
 def table(found: list[Estimate]) -> list[tuple[str, ...]]:
     """One row for each method, with times relative to the first."""
-    return [_line(estimate, found[0].seconds) for estimate in found]
-
-
-def _line(estimate: Estimate, base: float) -> tuple[str, ...]:
-    return (
-        estimate.name,
-        _counted(estimate.plan.belief_parameters),
-        _short(estimate.memory.total / GIB),
-        _short(estimate.memory.pairs / GIB),
-        _short(estimate.flops / 1e12),
-        _short(1e3 * estimate.seconds),
-        f"{estimate.seconds / base:.2f}",
-    )
+    return [
+        (
+            each.name,
+            _counted(each.plan.belief_parameters),
+            _short(each.memory.total / GIB),
+            _short(each.memory.pairs / GIB),
+            _short(each.flops / 1e12),
+            _short(1e3 * each.seconds),
+            f"{each.seconds / found[0].seconds:.2f}",
+        )
+        for each in found
+    ]
 
 
 def _short(value: float) -> str:

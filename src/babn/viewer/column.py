@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from babn.attention.noise_source import NoiseSource, fold_in
 from babn.attention.posterior import Posterior
+from babn.conversion.calls import Chain
 from babn.conversion.example_inputs import is_multiple_choice
 from babn.conversion.override import overriding
-from babn.conversion.plan import Chain
 from babn.conversion.state import belief_states
 from babn.prediction.attention_maps import AttentionMap, attention_maps
 from babn.prediction.modes import evaluating

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from babn.errors import BabnError, ConfigError, one_line
-from babn.interrupts import sigint_blocked
-from babn.progress import Progress
+from babn.progress import Progress, sigint_blocked
 from babn.validation import check_count
 from babn_paper.attacks.attack_run import attack
 from babn_paper.attacks.plan import RECIPES, Recipe

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 
-from babn.interrupts import sigint_blocked
+from babn.progress import sigint_blocked
 
 ASK = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
 

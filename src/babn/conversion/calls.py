@@ -1,16 +1,26 @@
-"""The attention calls of a model: which layers are converted, and how they form chains."""
+"""The attention calls of a model: recording, choosing and grouping them into chains."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, get_type_hints
 
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from babn.attention.inputs import Inputs
+from babn.attention.masking import Mask, normalize
 from babn.attention.method import ALL, COUNTED, FORMS, NUMBER, ChainShape, MethodConfig, terms_of
 from babn.errors import ConfigError
 from babn.validation import MOST, shown
+
+RECURRENT = "recurrent_attention"
+"""Attribute of modules that attend once for each word of a text. All of their calls are one step of
+a chain, and their KLs are reduced together."""
 
 
 @dataclass(frozen=True)
@@ -123,33 +133,21 @@ def choose(calls: Sequence[Call], layers: str) -> tuple[tuple[Call, ...], tuple[
         calls: All calls, in call order.
         layers: The chosen layers, as in `MethodConfig.layers`.
     """
-    stacks = list(stacks_of(calls).values())
+    stacks: dict[str, list[Call]] = {}
+    for call in calls:
+        stacks.setdefault(call.stack, []).append(call)
     taken: set[int] = set()
     for term in terms_of(layers):
-        found = {call.order for stack in stacks for call in _matching(term, stack)}
+        found = {call.order for stack in stacks.values() for call in _matching(term, stack)}
         if not found:
+            known = (f"{name or 'root'} (0 to {len(each) - 1})" for name, each in stacks.items())
             raise ConfigError(
                 f"layers={layers!r}: {term!r} matches no attention call. There are "
-                f"{describe_stacks(calls)}. Give {FORMS}."
+                f"{', '.join(known)}. Give {FORMS}."
             )
         taken |= found
     chosen = tuple(call for call in calls if call.order in taken)
     return chosen, tuple(call for call in calls if call.order not in taken)
-
-
-def stacks_of(calls: Iterable[Call]) -> dict[str, list[Call]]:
-    """Calls by stack."""
-    stacks: dict[str, list[Call]] = {}
-    for call in calls:
-        stacks.setdefault(call.stack, []).append(call)
-    return stacks
-
-
-def describe_stacks(calls: Iterable[Call]) -> str:
-    """The stacks and their layer numbers, for an error message."""
-    return ", ".join(
-        f"{name or 'root'} (0 to {len(stack) - 1})" for name, stack in stacks_of(calls).items()
-    )
 
 
 def _matching(term: str, stack: list[Call]) -> list[Call]:
@@ -163,3 +161,89 @@ def _matching(term: str, stack: list[Call]) -> list[Call]:
         number = int(term)
         return stack[number : number + 1 or None]
     return [call for call in stack if fnmatchcase(call.path, term)]
+
+
+@dataclass
+class Recorder:
+    """Records the attention calls of a run, which are computed by softmax.
+
+    Attributes:
+        paths: Path of each module in the model.
+        masked_uniform: Whether a query whose keys are all masked attends to all of them equally
+            instead of none.
+        calls: The recorded calls.
+        keys: The keys of each call.
+        fully_masked: Whether there was such a query.
+    """
+
+    paths: dict[nn.Module, str]
+    masked_uniform: bool = False
+    calls: list[Call] = field(default_factory=list)
+    keys: list[Tensor] = field(default_factory=list)
+    fully_masked: bool = False
+
+    def record(
+        self, module: nn.Module, route: str, inputs: Inputs
+    ) -> Float[Tensor, "batch head query key"]:
+        """Records one call and returns its softmax weights."""
+        path, scores = self.paths.get(module, ""), inputs.scores()
+        if getattr(module, RECURRENT, False) and any(call.path == path for call in self.calls):
+            return normalize(scores.phi, scores.mask)
+        phi = scores.phi
+        named = re.search(r"cross|encoder_attn|encdec", f"{path} {type(module).__name__}".lower())
+        crossed = inputs.crossed or phi.shape[-2] != phi.shape[-1] or named is not None
+        self.calls.append(
+            Call(
+                path=path,
+                module=type(module).__name__,
+                route=route,
+                heads=phi.shape[1],
+                head_dim=scores.key.shape[-1],
+                queries=phi.shape[-2],
+                keys=phi.shape[-1],
+                windowed=inputs.windowed,
+                crossed=crossed,
+                rowwise=_is_rowwise(scores.mask),
+                order=len(self.calls),
+            )
+        )
+        self.keys.append(scores.key)
+        weights = normalize(phi, scores.mask)
+        if scores.mask is None or route == "softmax":  # the model itself decides
+            return weights
+        hidden = ~scores.mask.any(-1, keepdim=True)
+        self.fully_masked |= bool(hidden.any())
+        return weights.masked_fill(hidden, 1 / phi.shape[-1]) if self.masked_uniform else weights
+
+
+def _is_rowwise(mask: Mask | None) -> bool:
+    """Whether queries attend to different sets of keys; fully masked queries are ignored."""
+    if mask is None:
+        return False
+    unlike = mask != mask.any(-2, keepdim=True)
+    return bool((unlike & mask.any(-1, keepdim=True)).any())
+
+
+class _Local(threading.local):
+    """The recorder of each thread, while it records."""
+
+    recorder: Recorder | None = None
+
+
+_local = _Local()
+
+
+def active_recorder() -> Recorder | None:
+    """The recorder of this thread, if it records."""
+    return _local.recorder
+
+
+@contextmanager
+def recording(model: nn.Module, masked_uniform: bool = False) -> Iterator[Recorder]:
+    """Records the attention calls of `model` instead of applying a method."""
+    paths = {module: path for path, module in model.named_modules()}
+    _local.recorder = Recorder(paths, masked_uniform)
+    try:
+        yield _local.recorder
+    finally:
+        _local.recorder = None
