@@ -107,8 +107,7 @@ TRAINED_CONFIGS = {
     "per key": babn.BeliefConfig(),
     "per key, rho 1": babn.BeliefConfig(rho=1.0),
     "per key, rho 4": babn.BeliefConfig(rho=4.0),
-    "per key, KL weight 0.1": babn.BeliefConfig(kl_weight=0.1),
-    "per pair, constant k": babn.BamConfig(k=2.0),
+    "per pair, constant k": babn.BamConfig(k=2.0, kl_weight=0.01),
 }
 
 

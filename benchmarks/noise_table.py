@@ -108,8 +108,8 @@ def train(model: nn.Module, data: Data, tokenizer: Any, seed: int, args: Any) ->
         order = torch.randperm(len(data["labels"])).tolist()
         return batches(data, order[:used], 32, tokenizer, args.device)
 
-    began, weight = time.perf_counter(), babn.BeliefConfig().kl_weight
-    train_model(model, epoch, args.epochs * used // 32, args.lr, kl_weight=weight)
+    began = time.perf_counter()
+    train_model(model, epoch, args.epochs * used // 32, args.lr)
     return time.perf_counter() - began
 
 
