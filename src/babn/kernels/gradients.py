@@ -94,14 +94,14 @@ def pair_attention_backward(
             ((q.stride(), k.stride(), v.stride(), out.stride(), dout.stride(), dkl.stride(),
               dq.stride(), logits.stride(), mask_strides, bias_strides),
              (heads, heads // key_heads, n, m, row_count, parts, rows_per_seed), first, whole),
-            C=flags, **options,
+            options,
         )  # fmt: skip
         launch_columns(
             (ceil_div(m, column_flags.BLOCK_N) * part * heads, 1),
             ((q, dout, weights, dscores, stats), (dk, dv)),
             ((q.stride(), dout.stride(), dk.stride(), dv.stride()), (heads, n, m, row_count), first,
              whole[0]),
-            C=column_flags, **column_options,
+            column_options,
         )  # fmt: skip
         if upward is not None and maps is not None and dupward is not None:
             here = slice(first, first + part)

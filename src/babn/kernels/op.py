@@ -87,7 +87,7 @@ def pair_attention(
          (heads, heads // key_heads, n, m, row_count, prior_count,
           1 if seeds is None else batch // len(seeds)),
          (*numbers_of(settings), math.lgamma(settings.alpha) - EULER - 1)),
-        C=flags, **options,
+        options,
     )  # fmt: skip
     return out, kl, stats
 
