@@ -171,15 +171,13 @@ class Packed(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         """Copies the parameters."""
         count = len(log_shape)
-        ctx.sets, ctx.shapes = sets, [x.shape for x in networks[: len(networks) // count]]
+        kinds = len(networks) // count
+        ctx.sets, ctx.shapes = sets, [x.shape for x in networks[:kinds]]
         ctx.dtypes = [x.dtype for x in (log_shape, *networks)]
-        sizes = 1, *map(math.prod, ctx.shapes)
-        padding = log_shape.new_zeros(_rounded(sum(sizes)) - sum(sizes))
-        each, found = len(ctx.shapes), list[Tensor]()
-        for own, shape in enumerate(log_shape.split(1)):
-            network = networks[own * each : (own + 1) * each]
-            found += shape, *(x.flatten() for x in network), padding
-        rows = torch.cat(found).view(count, -1)[:, : sum(sizes)]
+        stacked = [torch.stack(networks[kind::kinds]).flatten(1) for kind in range(kinds)]
+        width = 1 + sum(x.shape[1] for x in stacked)
+        padding = log_shape.new_zeros(count, _rounded(width) - width)
+        rows = torch.cat([log_shape.unsqueeze(1), *stacked, padding], 1)[:, :width]
         return tuple(rows[own] for own in sets)
 
     @staticmethod
