@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from triton.runtime.errors import OutOfResources
 
 from babn.kernels import launch
-from babn.kernels.gradients import pair_attention_backward
 from babn.kernels.heads import states_over_heads
 from babn.kernels.launch import VERSION, Launcher, fitted
-from babn.kernels.op import pair_attention
+from babn.kernels.op import pair_attention, pair_attention_backward
 
 
 class Gpu:
@@ -47,6 +47,40 @@ def test_operators_are_named_after_their_version() -> None:
     """Compilers keep graphs by operators' names, and with them the sizes of results."""
     for each in (pair_attention, pair_attention_backward, states_over_heads):
         assert str(each.compiled) == f"babn.{each.function.__name__}_v{VERSION}.default"
+
+
+class Recorded:
+    """A kernel, compiled at its first launch, that notes with what it is launched from then on."""
+
+    arg_names = ("X", "OUT", "n", "BLOCK")
+    function, packed_metadata = 11, "metadata"
+
+    def __init__(self) -> None:
+        self.compilations, self.launches = 0, list[tuple[Any, ...]]()
+
+    def __getitem__(self, grid: tuple[int, int]) -> Any:
+        return self.compile
+
+    def compile(self, *arguments: Any, **options: Any) -> "Recorded":
+        self.compilations += 1
+        return self
+
+    def run(self, *arguments: Any) -> None:
+        self.launches.append(arguments)
+
+
+def test_known_calls_are_launched_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "_device", lambda argument: torch.device("cuda", 0))
+    monkeypatch.setattr(launch, "current_stream", lambda index: 5)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    kernel, x, out = Recorded(), torch.zeros(64), torch.zeros(64)
+    launcher = Launcher(kernel)
+    for n in (64, 64, 32):
+        launcher((2, 1), (x, out), (n,), {"BLOCK": 16, "num_warps": 4})
+    assert kernel.compilations == 2
+    addresses = x.data_ptr(), out.data_ptr()
+    expected = 2, 1, 1, 5, 11, "metadata", None, None, None, *addresses, 64, 16
+    assert kernel.launches == [expected]
 
 
 def test_a_launcher_forgets_the_oldest_kind_of_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,8 +94,8 @@ def key_inputs(
     size = batch, heads, keys = _size(first)
     uniform = None
     if isinstance(noise_source, NoiseSource) and noise_source.seeds is None:
-        count, device = _rounded(batch * heads * keys), first.query.device
-        uniform = torch.rand(len(sets), count, device=device).unbind()
+        shape = len(sets), _rounded(batch * heads * keys)
+        uniform = torch.rand(shape, dtype=torch.float32, device=first.query.device).unbind()
     return KeyInputs(
         noise,
         Packed.apply(sets, method.log_shape, *networks),
