@@ -4,9 +4,9 @@ An eager model spends more time on the calls of many small operations than the G
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,7 @@ from babn.attention.keys import KeyBeliefMethod, KeyKL, keys_seen
 from babn.attention.masking import Mask
 from babn.attention.method import AttentionMethod
 from babn.attention.noise_source import NoiseLike, NoiseSource
+from babn.attention.prior import KeyNetwork
 from babn.kernels.dispatch import Request
 
 ALIGNED = 8
@@ -88,8 +89,8 @@ def key_inputs(
         request.with_kl,
     )
     networks: list[Tensor] = []
-    for net in method.prior_nets if request.with_kl else ():
-        inner, outer = net.inner, net.outer
+    nets = cast(Iterable[KeyNetwork], method.prior_nets) if request.with_kl else ()
+    for inner, outer in ((net.inner, net.outer) for net in nets):
         networks += outer.bias, inner.bias, outer.weight, inner.weight
     size = batch, heads, keys = _size(first)
     uniform = None
