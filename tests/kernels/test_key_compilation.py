@@ -13,6 +13,7 @@ from ahead_of_time import HOPPER, resources
 from triton.compiler import ASTSource
 
 from babn.kernels import key_attention, key_draw
+from babn.kernels.key_inputs import KeyNoise
 
 pytestmark = pytest.mark.slow
 
@@ -86,10 +87,10 @@ DRAWS = {
 def test_draws_fit_their_registers(
     kernel: str, half: str, size: int, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
-    network = key_draw.Network(torch.empty(10, size), *(torch.empty(10) for _ in range(3)))
-    noise = key_draw.DrawSettings(2.0, 1.0, False, False, True, True)
+    parameters = torch.empty(10 * (size + 2) + 2)
+    noise = KeyNoise(2.0, 1.0, False, False, True, True)
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
     key = torch.empty(1, 1, 512, size, dtype=kinds[half])
-    options = key_draw.options_of(key, network, True, noise)
+    options = key_draw.options_of(key, parameters, True, noise)
     found = compile_kernel(DRAWS[kernel], kernel, half, options)
     assert found["stack"] <= 64, found

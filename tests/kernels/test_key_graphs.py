@@ -192,11 +192,11 @@ def of_compiled_model() -> list[Tensor]:
 
     pretend_to_have_a_gpu()
     model = tiny_model()
-    import_module("babn.kernels.key_op")
+    import_module("babn.kernels.key_attention")
     os.environ["TRITON_INTERPRET"] = "1"
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as interpreter:
         # Starts the process while the variable is set. Modules cannot be returned.
-        interpreter.submit(import_module, "babn.kernels.key_op").exception()
+        interpreter.submit(import_module, "babn.kernels.key_attention").exception()
         del os.environ["TRITON_INTERPRET"]
         compiler = partial(run_graph, interpreter)
         backend = aot_autograd(

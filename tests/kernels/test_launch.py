@@ -8,10 +8,9 @@ import pytest
 from triton.runtime.errors import OutOfResources
 
 from babn.kernels import launch
-from babn.kernels.gradients import pair_attention_backward
 from babn.kernels.heads import states_over_heads
 from babn.kernels.launch import VERSION, Launcher, fitted
-from babn.kernels.op import pair_attention
+from babn.kernels.op import pair_attention, pair_attention_backward
 
 
 class Gpu:

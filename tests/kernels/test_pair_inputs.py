@@ -9,8 +9,7 @@ from weibull_cases import Case, arguments_of
 from babn.attention.noise_source import NoiseSource
 from babn.attention.upward import AxisMap, upward_path
 from babn.kernels.op import weibull_attention
-from babn.kernels.pair_inputs import for_each_call
-from babn.kernels.upward_keys import upward_over_keys
+from babn.kernels.pair_inputs import for_each_call, upward_over_keys
 
 
 def maps_over_keys(count: int, size: int) -> list[AxisMap]:

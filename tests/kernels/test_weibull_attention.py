@@ -17,9 +17,8 @@ from weibull_cases import (
 )
 
 from babn.distributions.special import saturating_exp
-from babn.kernels import limits
-from babn.kernels.gradients import part_size
-from babn.kernels.op import pair_attention, weibull_attention
+from babn.kernels import settings as kernel_settings
+from babn.kernels.op import pair_attention, part_size, weibull_attention
 from babn.kernels.posterior import LARGEST_LOG
 from babn.kernels.settings import mask_type
 
@@ -266,7 +265,7 @@ def test_gradients_may_be_computed_in_parts(
     case: Case, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = by_kernel(case, device)
-    monkeypatch.setattr(limits, "LARGEST_PART", 1)
+    monkeypatch.setattr(kernel_settings, "LARGEST_PART", 1)
     for name, value in by_kernel(case, device).items():
         assert torch.equal(value, expected[name]), name
 
@@ -277,7 +276,7 @@ def test_parts_are_as_few_as_fit_and_of_one_size(
 ) -> None:
     example = 2 * 5 * 7 * 4
     largest = "LARGEST_PART_OF_MAPS" if maps else "LARGEST_PART"
-    monkeypatch.setattr(limits, largest, 3 * (limits.NUMBERS + maps) * example)
+    monkeypatch.setattr(kernel_settings, largest, 3 * (kernel_settings.NUMBERS + maps) * example)
     weight = torch.empty(maps * 2, 3) if maps else None
     sizes = [part_size(torch.empty(batch, 2, 5, 1), 7, weight) for batch in range(1, 9)]
     assert sizes == [1, 2, 3, 2, 3, 3, 3, 3]
@@ -291,7 +290,7 @@ def test_parts_are_as_few_as_fit_and_of_one_size(
 def test_maps_over_heads_may_be_left_to_the_operator(
     name: str, largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
+    monkeypatch.setattr(kernel_settings, "LARGEST_PART_OF_MAPS", largest)
     case = CASES[name]
     generator = torch.Generator().manual_seed(0)
     size = (case.maps * case.heads, case.heads)
@@ -332,7 +331,7 @@ def test_gradients_of_maps_over_heads_may_take_their_place(
     leaves = [x.requires_grad_() for x in (q, k, v, *lift)]
     found = []
     for largest in (2**27, 1):
-        monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
+        monkeypatch.setattr(kernel_settings, "LARGEST_PART_OF_MAPS", largest)
         output, kl_rows = weibull_attention(q, k, v, *lift, None, *others)
         found.append(torch.autograd.grad(output.float().sum() + kl_rows.sum(), leaves))
     for x, y in zip(*found, strict=True):
@@ -369,7 +368,7 @@ def test_operator_is_registered_for_compilers(name: str, device: torch.device) -
 def test_operator_with_maps_over_heads_is_registered_for_compilers(
     largest: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LARGEST_PART_OF_MAPS", largest)
+    monkeypatch.setattr(kernel_settings, "LARGEST_PART_OF_MAPS", largest)
     case = CASES["two-seeds"]
     q, k, v, *rest = arguments_of(case, device)
     maps = case.maps * case.heads

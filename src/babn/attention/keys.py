@@ -81,13 +81,13 @@ class KeyKL:
     @staticmethod
     def joined(calls: Sequence["KeyKL"]) -> "KeyKL":
         """Calls of one size as one batch, which takes no more operations than a single call."""
-        seen = [each.seen for each in calls if each.seen is not None]
-        batch = calls[0].numbers.shape[1]
-        return replace(
-            calls[0],
-            numbers=torch.cat([each.numbers for each in calls], 1),
-            seen=torch.cat([each.expand(batch, -1, -1, -1) for each in seen]) if seen else None,
-        )
+        batch, masks = calls[0].numbers.shape[1], [x.seen for x in calls if x.seen is not None]
+        numbers, seen = torch.cat([each.numbers for each in calls], 1), None
+        if masks and all(each is masks[0] for each in masks):
+            seen = masks[0].expand(batch, -1, -1, -1).repeat(len(calls), 1, 1, 1)
+        elif masks:
+            seen = torch.cat([each.expand(batch, -1, -1, -1) for each in masks])
+        return replace(calls[0], numbers=numbers, seen=seen)
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ def keys_that_count(
 
 def keys_seen(mask: Mask | None) -> Mask | None:
     """The keys that any query sees, as a mask of one row."""
-    return None if mask is None else tokens_seen(mask).unsqueeze(2)
+    return mask if mask is None or mask.shape[-2] == 1 else mask.any(-2, keepdim=True)
 
 
 def _log_count(seen: Mask | None, like: Tensor) -> Tensor | float:

@@ -107,7 +107,11 @@ def read_mask(
     if mask is None:
         return None, None
     mask = mask.to(query.device)
-    mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)[..., : key.shape[-2]]
+    # The layers of a model share a mask, and what is made of it once for one and the same object.
+    if mask.ndim < 4:
+        mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+    if mask.shape[-1] > key.shape[-2]:
+        mask = mask[..., : key.shape[-2]]
     if mask.dtype == torch.bool:
         return mask, None
     return mask > MASKED_BELOW, mask.masked_fill(mask <= MASKED_BELOW, 0.0)

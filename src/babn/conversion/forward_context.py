@@ -16,7 +16,7 @@ from babn.conversion.layer_kl import LayerKL
 from babn.conversion.override import Mode, Override
 from babn.conversion.state import BeliefState, CallSite
 from babn.errors import ConversionError
-from babn.kernels import dispatch, pair_inputs
+from babn.kernels import dispatch, key_inputs, pair_inputs
 from babn.kernels.sdpa import attention_with_factors, softmax_attention
 
 BYTES_PER_PAIR = 4 * 12
@@ -117,9 +117,11 @@ class ForwardContext:
         """A call with one variable per key; autocast changes nothing, and leaving it takes time."""
         chain, step = place = self._next_place(site)
         self._note_memory(inputs.pairs, 1)
-        output, parts = dispatch.attend_by_keys(
-            self.methods[chain], step, inputs, self.request, self._noise(place)
+        method, noise = self.methods[chain], self._noise(place)
+        shared = self._upward(
+            place, lambda: key_inputs.key_inputs(method, inputs, self.request, noise), None
         )
+        output, parts = key_inputs.attend(method, step, inputs, shared, noise)
         if parts is not None:
             self.layer_kl.keep_keys(place, parts, inputs)
         return output
@@ -158,7 +160,7 @@ class ForwardContext:
             sizes: Queries and keys, which must be those of the first call; `None` if any may be.
         """
         chain, step = place
-        if chain not in self.states:
+        if self.states.get(chain) is None:
             self.states[chain], self.sizes[chain] = compute(), sizes
         before = self.sizes[chain]
         if self.states[chain] is not None and before is not None and before != sizes:

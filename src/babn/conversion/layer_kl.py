@@ -1,6 +1,6 @@
 """The KL of each attention call in a forward pass, reduced over the pairs that count."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -38,6 +38,8 @@ class LayerKL:
         self.recurrent: dict[Place, list[tuple[Tensor, Tensor | None]]] = {}
         self.finished = False
         self.tokens: dict[str, Tensor | None] = {}
+        self.seen: tuple[Tensor, Tensor] | None = None
+        self.counting: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None)
         self.totals: dict[Place, Tensor] = {}
 
     def keep(self, place: Place, posterior: Posterior, scores: Scores) -> None:
@@ -57,8 +59,13 @@ class LayerKL:
 
     def keep_keys(self, place: Place, parts: KeyKL, inputs: Inputs) -> None:
         """Keeps the KL of a call whose kernel has computed its numbers."""
-        rows = self._rows_that_count(place, inputs.mask, *inputs.pairs[-2:])
-        self._keep_keys(place, parts, keys_that_count(inputs.mask, rows))
+        _, _, queries, keys = inputs.pairs
+        mask, rows, counting = self.counting
+        found = self._rows_that_count(place, inputs.mask, queries, keys)
+        if inputs.mask is not mask or found is not rows:  # the layers of a model share a mask
+            mask, rows, counting = inputs.mask, found, keys_that_count(inputs.mask, found)
+            self.counting = mask, rows, counting
+        self._keep_keys(place, parts, counting)
 
     def keep_rows(self, place: Place, kl_rows: Tensor, inputs: Inputs) -> None:
         """Keeps the KL of a call whose kernel has summed it over keys."""
@@ -88,7 +95,7 @@ class LayerKL:
             parts = KeyKL.joined([self.keys[place][0] for place in places])
             masks = [mask for place in places if (mask := self.keys[place][1]) is not None]
             kl = parts.elementwise().unflatten(0, (len(places), -1))
-            self._reduce(places, kl, torch.stack(masks) if masks else None)
+            self._reduce(places, kl, _stacked(masks) if masks else None)
 
     def _reduce_recurrent(self) -> None:
         for place, calls in self.recurrent.items():
@@ -115,7 +122,7 @@ class LayerKL:
             alike.setdefault(kind, []).append(place)
         for (pairs, *_), places in alike.items():
             kl, rows, mask = (
-                None if each[0] is None else torch.stack(each)
+                None if each[0] is None else _stacked(each)
                 for each in zip(*(self.rows[place][:3] for place in places), strict=True)
             )
             assert kl is not None
@@ -154,12 +161,21 @@ class LayerKL:
         call = self.state.chains[chain].calls[step]
         if not call.crossed and queries == keys:
             self.tokens.pop(call.path, None)  # keeps the latest last
-            self.tokens[call.path] = None if mask is None else tokens_seen(mask)
+            if mask is not None and (self.seen is None or self.seen[0] is not mask):
+                self.seen = mask, tokens_seen(mask)
+            self.tokens[call.path] = None if mask is None or self.seen is None else self.seen[1]
         cached = not call.crossed and queries != keys
         if cached or all(tokens is None for tokens in self.tokens.values()):
             return None
         tokens = self.tokens[nearest(call.path, self.tokens)]
         return None if tokens is None or tokens.shape[-1] != queries else tokens
+
+
+def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors along a first axis, without copies if they are all one."""
+    if all(each is tensors[0] for each in tensors):
+        return tensors[0].expand(len(tensors), *tensors[0].shape)
+    return torch.stack([*tensors])
 
 
 def nearest(path: str, others: Iterable[str]) -> str:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, fields
 
 from babn.attention.belief import BeliefConfig
 from babn.estimate.costs import HALF, WHOLE, Plan
-from babn.kernels.limits import NUMBERS, ROWS_OF_A_PART, examples_at_a_time
 from babn.kernels.sdpa import ALIGNED
+from babn.kernels.settings import NUMBERS, ROWS_OF_A_PART, examples_at_a_time
 
 REFERENCE_BYTES = 48
 """Bytes of a pair in one call without kernels: a dozen float32 tensors at a time."""

@@ -10,17 +10,19 @@ kernel sums over queries for keys and values.
 import triton
 import triton.language as tl
 
-from babn.kernels import limits
-from babn.kernels.noise import log_exponential, row_keys, uniform_bits
+from babn.kernels import settings
 from babn.kernels.posterior import (
     FIXED,
     LARGEST_PHI,
     SMALLEST_K,
     UPWARD,
     alpha_digamma_of,
+    log_exponential,
     moments,
+    row_keys,
     shape,
     softplus_term_and_slope,
+    uniform_bits,
 )
 from babn.kernels.special import EULER, LN2, reciprocal
 from babn.kernels.tiles import (
@@ -45,7 +47,7 @@ from babn.kernels.tiles import (
     where_seen,
 )
 
-ROWS_OF_A_PART = tl.constexpr(limits.ROWS_OF_A_PART)
+ROWS_OF_A_PART = tl.constexpr(settings.ROWS_OF_A_PART)
 """Rows whose prior gradients are summed into one part."""
 
 

@@ -1,30 +1,24 @@
-"""Chooses how an attention call is computed, and packs reference modules for the kernels.
+"""Chooses how an attention call is computed: by the reference, torch's attention or Triton kernels.
 
-The modules of `babn.attention` define the methods. `choose` selects their implementation for a
-call: the reference, torch's attention or Triton kernels. `attend_by_keys`, and `attend` of
-`babn.kernels.pair_inputs`, take a reference module and a call, and compute the same by kernels,
-which store no tensor of query-key pairs for each operation. Triton is imported at the first such
-call.
+The modules of `babn.attention` define the methods. `key_inputs.attend` and `pair_inputs.attend`
+take such a module and a call, and compute the same by kernels, which store no tensor of query-key
+pairs for each operation. Triton is imported at the first such call.
 """
 
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from os import environ
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.attention.inputs import Inputs
-from babn.attention.keys import SMALLEST_K, KeyBeliefMethod, KeyKL, keys_seen
+from babn.attention.keys import SMALLEST_K
 from babn.attention.masking import is_rowwise
-from babn.attention.method import AttentionMethod, MethodConfig
-from babn.attention.noise_source import NoiseLike
-from babn.attention.prior import KeyNetwork
+from babn.attention.method import MethodConfig
 from babn.errors import UnsupportedAttentionError
 from babn.kernels.sdpa import takes_softmax
 
@@ -198,52 +192,3 @@ def takes_key_kernels(inputs: Inputs) -> bool:
         and len({*sizes}) == 1
         and not is_rowwise(inputs.mask)
     )
-
-
-def attend_by_keys(
-    method: AttentionMethod, step: int, inputs: Inputs, request: Request, noise_source: NoiseLike
-) -> tuple[Float[Tensor, "batch head query dim"], KeyKL | None]:
-    """A sample's output of a call with one variable per key, and what its KL is computed from.
-
-    Args:
-        method: The method.
-        step: Index of the call in its chain.
-        inputs: A call for which `choose` returned `"key kernels"`.
-        request: What to compute.
-        noise_source: Source of the sample's uniform numbers.
-    """
-    from babn.kernels.key_draw import DrawSettings
-    from babn.kernels.key_op import Call, KeyAttention
-
-    assert isinstance(method, KeyBeliefMethod)
-    batch, heads, queries, keys = inputs.pairs
-    config, own = method.config, method.parameter_sets[step]
-    q, k, v = (
-        x if x.stride(-1) == 1 else x.contiguous() for x in (inputs.query, inputs.key, inputs.value)
-    )
-    like = q.new_empty((batch, heads, 1, keys), dtype=torch.float32)
-    seen = None
-    if inputs.mask is not None:
-        # Compilers do not view booleans as numbers.
-        seen = inputs.mask[:, 0, 0].expand(batch, keys).to(torch.uint8).contiguous()
-    network = cast(KeyNetwork, method.prior_nets[own])
-    inner, outer = network.inner, network.outer
-    noise = DrawSettings(
-        config.rho,
-        request.level,
-        config.noise != "exact",
-        config.noise == "truncated",
-        not method.is_rowwise(inputs),
-        request.with_kl,
-    )
-    output, numbers = KeyAttention.apply(
-        q, k, v, noise_source.key_uniform(like, queries), seen, method.log_shape,
-        method.energies, inner.weight, inner.bias, outer.weight, outer.bias,
-        Call(own, inputs.scale, inputs.causal, noise),
-    )  # fmt: skip
-    output = output.transpose(1, 2)
-    if not request.with_kl:
-        return output, None
-    if (groups := heads // k.shape[1]) > 1:
-        numbers = numbers.repeat_interleave(groups, 2)
-    return output, KeyKL(numbers, config.noise, keys_seen(inputs.mask), config.beta)

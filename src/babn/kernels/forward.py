@@ -3,19 +3,21 @@
 import triton
 import triton.language as tl
 
-from babn.kernels.noise import log_exponential, row_keys, uniform_bits
 from babn.kernels.posterior import (
     FIXED,
     LARGEST_LOG,
     UPWARD,
     inverse,
     kl_of_pairs,
+    log_exponential,
     log_moment,
     moments,
     prior_rest,
+    row_keys,
     row_sums_of_logs,
     shape,
     softplus_term,
+    uniform_bits,
 )
 from babn.kernels.special import LN2, LOG2_E, log2, moment, reciprocal
 from babn.kernels.tiles import (

@@ -161,8 +161,8 @@ def logits_over_heads(h: Tensor, maps: Tensor) -> Tensor:
         (ceil_div(n * m, PAIRS) * batch, 1),
         (h.contiguous(), maps.contiguous(), out),
         (n * m,),
-        HEADS=heads, MAPS=count, BLOCK_H=block(heads), BLOCK_P=PAIRS,
-        PRECISION=precision(h.dtype), num_warps=PAIRS_WARPS,
+        {"HEADS": heads, "MAPS": count, "BLOCK_H": block(heads), "BLOCK_P": PAIRS,
+         "PRECISION": precision(h.dtype), "num_warps": PAIRS_WARPS},
     )  # fmt: skip
     return out
 
@@ -215,9 +215,9 @@ def backward_into(
         (len(parts), 1),
         (dlogits.contiguous(), out, h.contiguous(), maps.contiguous(), more, dh, parts),
         (h.shape[2] * h.shape[3], _blocks_of_program(h)),
-        HEADS=heads, MAPS=len(maps) // heads, BLOCK_H=block(heads + 1), BLOCK_P=SUMMED_PAIRS,
-        PRECISION=precision(h.dtype), HAS_SLOPE=logits is not None, HAS_ADDED=added is not None,
-        num_warps=SUMMED_WARPS,
+        {"HEADS": heads, "MAPS": len(maps) // heads, "BLOCK_H": block(heads + 1),
+         "BLOCK_P": SUMMED_PAIRS, "PRECISION": precision(h.dtype), "HAS_SLOPE": logits is not None,
+         "HAS_ADDED": added is not None, "num_warps": SUMMED_WARPS},
     )  # fmt: skip
 
 

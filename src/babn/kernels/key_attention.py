@@ -4,6 +4,9 @@ Torch's fastest kernels take no bias, and none returns the gradient of a bias on
 tensor over all pairs of queries and keys. Here it is a sum that the loop over queries makes anyway.
 The tiling is that of flash attention ([Dao 2023](https://arxiv.org/abs/2307.08691)). Masked keys
 have a bias of minus infinity, which also covers the keys beyond the end of a tile.
+
+`KeyAttention` draws the factors, attends, and has gradients. Compilers trace it down to the
+launches of the kernels, so that a compiled model launches them itself.
 """
 
 import math
@@ -15,10 +18,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from babn.kernels.key_draw import draw
+from babn.kernels.key_draw_backward import draw_backward_into
+from babn.kernels.key_inputs import KeyNoise
 from babn.kernels.launch import (
     CACHED_LAUNCHES,
     Launcher,
     block,
+    ceil_div,
     float32_products,
     token_by_token,
     traceable,
@@ -252,10 +259,10 @@ def attend(
     lse = bias.new_empty(batch, heads, n)
     options = options_of("forward", q, m, causal)
     launch_forward(
-        (-(-n // options["BLOCK_M"]) * batch * heads, 1),
+        (ceil_div(n, options["BLOCK_M"]) * batch * heads, 1),
         (q, k, v, bias, out, lse),
         (*_strides(q, k, v), heads, heads // k.shape[1], n, m, scale / math.log(2)),
-        **options,
+        options,
     )
     return out, lse
 
@@ -277,20 +284,58 @@ def attend_backward(
     )  # fmt: skip
     options = options_of("queries", q, m, causal)
     launch_queries(
-        (-(-n // options["BLOCK_M"]) * batch * heads, 1),
+        (ceil_div(n, options["BLOCK_M"]) * batch * heads, 1),
         (q, k, v, bias, lse, out, dout, dq, delta),
         numbers,
-        **options,
+        options,
     )
     options = options_of("keys", q, m, causal)
     launch_keys(
-        (-(-m // options["BLOCK_N"]) * batch * key_heads, 1),
+        (ceil_div(m, options["BLOCK_N"]) * batch * key_heads, 1),
         (q, k, v, bias, lse, delta, dout, dk, dv, dbias),
         numbers,
-        **options,
+        options,
     )
     return dq, dk, dv, dbias
 
 
 def _strides(*tensors: Tensor) -> tuple[int, ...]:
     return tuple([stride for x in tensors for stride in x.stride()[:3]])
+
+
+class KeyAttention(torch.autograd.Function):
+    """Output of a call, and the numbers of its variables that `KeyKL` takes.
+
+    The output has the shape (batch, query, head, size). Its gradient is contiguous then, and
+    compilers, which make gradients contiguous, need no copy. Takes queries, keys and values, the
+    arguments of `draw` after the number of heads, and scale and causality of the call.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, u: Tensor, seen: Tensor | None,
+        parameters: Tensor, typical: Tensor | None, noise: KeyNoise, scale: float, causal: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Draws the variables, and attends."""
+        bias, numbers, stats = draw(k, q.shape[1], u, seen, parameters, typical, noise)
+        out, lse = attend(q, k, v, bias, scale, causal)
+        ctx.save_for_backward(q, k, v, u, seen, parameters, out, numbers, bias, lse, stats)
+        ctx.settings = noise, scale, causal
+        return out, numbers
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor, dnumbers: Tensor) -> tuple[Any, ...]:
+        """Gradients of queries, keys, values and parameters."""
+        q, k, v, u, seen, parameters, out, numbers, bias, lse, stats = ctx.saved_tensors
+        noise, scale, causal = ctx.settings
+        if dnumbers.stride()[1:] != numbers.stride()[1:]:
+            dnumbers = dnumbers.contiguous()
+        dq, dk, dv, dbias = attend_backward(
+            q, k, v, bias, out, lse, dout.contiguous(), scale, causal
+        )
+        found = draw_backward_into(
+            dk, k, q.shape[1], u, seen, parameters, numbers, stats, dbias, dnumbers, noise
+        )
+        if found.dtype != parameters.dtype:
+            found = found.to(parameters.dtype)
+        return dq, dk, dv, None, None, found, None, None, None, None

@@ -6,14 +6,14 @@ with several shares, means over all keys take a kernel of their own.
 """
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from babn.attention import keys as reference
+from babn.kernels.key_inputs import KeyNoise
 from babn.kernels.launch import (
     CACHED_LAUNCHES,
     Launcher,
@@ -38,20 +38,6 @@ SHARE, KEYS, WARPS = 256, 64, 4
 """Keys of a program, keys in a block with heads of 128 bytes, and warps of a program."""
 
 SUM_OPTIONS = "HEAD_DIM", "BLOCK_D", "BLOCK_N", "SHARE", "HAS_MASK", "num_warps"
-
-
-class Network(NamedTuple):
-    """The MLP of the prior."""
-
-    w1: Tensor
-    b1: Tensor
-    w2: Tensor
-    b2: Tensor
-
-    @property
-    def size(self) -> int:
-        """Number of its parameters."""
-        return sum(x.numel() for x in self)
 
 
 @triton.jit
@@ -95,13 +81,16 @@ def load_seen(SEEN, keys, m, HAS_MASK: tl.constexpr):
 
 
 @triton.jit
-def load_network(W1, B1, W2, B2, columns, units, HEAD_DIM: tl.constexpr, HIDDEN: tl.constexpr):
+def load_network(PARAMETERS, columns, units, HEAD_DIM: tl.constexpr, HIDDEN: tl.constexpr):
     """Weights and biases of the MLP, zero beyond its sizes."""
+    B1 = PARAMETERS + 2
+    W2 = B1 + HIDDEN
+    W1 = W2 + HIDDEN
     inside = (units < HIDDEN)[:, None] & (columns < HEAD_DIM)[None, :]
     w1 = tl.load(W1 + units[:, None] * HEAD_DIM + columns[None, :], mask=inside, other=0.0)
     b1 = tl.load(B1 + units, mask=units < HIDDEN, other=0.0).to(tl.float32)
     w2 = tl.load(W2 + units, mask=units < HIDDEN, other=0.0).to(tl.float32)
-    return w1, b1, w2, tl.load(B2).to(tl.float32)
+    return w1, b1, w2, tl.load(PARAMETERS + 1).to(tl.float32)
 
 
 @triton.jit
@@ -148,8 +137,8 @@ def sum_keys(
 
 @triton.jit
 def draw_forward(
-    K, U, SEEN, LOG_SHAPE, TYPICAL, W1, B1, W2, B2, SUMS, BIAS, NUMBERS, STATS,
-    k_batch, k_head, k_row, key_heads, groups, m, own, rho, level,
+    K, U, SEEN, PARAMETERS, TYPICAL, SUMS, BIAS, NUMBERS, STATS,
+    k_batch, k_head, k_row, key_heads, groups, m, rho, level,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HIDDEN: tl.constexpr, BLOCK_H: tl.constexpr,
     BLOCK_N: tl.constexpr, SHARE: tl.constexpr, IS_WHOLE: tl.constexpr, HAS_MASK: tl.constexpr,
     IS_CENTRED: tl.constexpr, HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr,
@@ -191,16 +180,16 @@ def draw_forward(
         mean = origin + total
         average = tl.maximum(squares / count - tl.sum(total * total, 0), 0.0)
     else:
-        average = tl.load(TYPICAL + (own * key_heads + head) * groups).to(tl.float32)
+        average = tl.load(TYPICAL + head * groups).to(tl.float32)
     equal = average <= SMALLEST_ENERGY
     if tl.program_id(1) == 0:
         STATS += plane * (BLOCK_D + 2)
         tl.store(STATS + columns, mean)
         tl.store(STATS + BLOCK_D, tl.where(equal, float("inf"), average))
         tl.store(STATS + BLOCK_D + 1, count)
-    factor = rho * tl.exp(tl.load(LOG_SHAPE + own).to(tl.float32))
+    factor = rho * tl.exp(tl.load(PARAMETERS).to(tl.float32))
     if HAS_KL:
-        w1, b1, w2, b2 = load_network(W1, B1, W2, B2, columns, units, HEAD_DIM, HIDDEN)
+        w1, b1, w2, b2 = load_network(PARAMETERS, columns, units, HEAD_DIM, HIDDEN)
     first = tl.program_id(1) * SHARE
     for start in range(first, tl.minimum(first + SHARE, m), BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
@@ -229,37 +218,19 @@ def draw_forward(
 launch_sums, launch_forward = Launcher(sum_keys), Launcher(draw_forward)
 
 
-class DrawSettings(NamedTuple):
-    """Settings of a draw.
-
-    Attributes:
-        rho: Shape of the posterior before learning.
-        level: Factor of the noise.
-        truncated: Whether the noise is truncated.
-        own_moment: Whether the mean factor is that of the truncated noise.
-        centred: Whether shapes are relative to the keys of the call, and not to `typical`.
-        with_kl: Whether the KL will be computed.
-    """
-
-    rho: float
-    level: float
-    truncated: bool
-    own_moment: bool
-    centred: bool
-    with_kl: bool
-
-
-def options_of(key: Tensor, network: Network, masked: bool, noise: DrawSettings) -> dict[str, Any]:
+def options_of(key: Tensor, parameters: Tensor, masked: bool, noise: KeyNoise) -> dict[str, Any]:
     """Constants and compile options."""
-    hidden, size = network.w1.shape
-    choose = traceable(_options)
-    return choose(key.shape[2], size, key.element_size(), hidden, masked, noise, float32_products())
+    return traceable(_options)(
+        key.shape[2], key.shape[3], key.element_size(), len(parameters), masked, noise,
+        float32_products(),
+    )  # fmt: skip
 
 
 @lru_cache(CACHED_LAUNCHES)
 def _options(
-    m: int, size: int, width: int, hidden: int, masked: bool, noise: DrawSettings, products: str
+    m: int, size: int, width: int, parameters: int, masked: bool, noise: KeyNoise, products: str
 ) -> dict[str, Any]:
+    hidden = (parameters - 2) // (size + 2) if noise.with_kl else 0
     keys = max(16, KEYS * 128 // max(block(size) * width, 128))
     return {
         "HEAD_DIM": size,
@@ -290,13 +261,13 @@ def launch_over_shares(
     if options["IS_WHOLE"] or not options["IS_CENTRED"]:
         return like
     sums = like.new_empty(*grid, options["BLOCK_D"] + 2)
-    launch(grid, (*tensors, sums), numbers, **{name: options[name] for name in names})
+    launch(grid, (*tensors, sums), numbers, {name: options[name] for name in names})
     return sums
 
 
 def draw(
-    key: Tensor, u: Tensor, seen: Tensor | None, log_shape: Tensor, typical: Tensor, own: int,
-    network: Network, noise: DrawSettings,
+    key: Tensor, heads: int, u: Tensor, seen: Tensor | None, parameters: Tensor,
+    typical: Tensor | None, noise: KeyNoise,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Log factors to base 2, the numbers of `KeyKL`, and what backward needs of the keys.
 
@@ -304,17 +275,16 @@ def draw(
 
     Args:
         key: Keys of shape (batch, key head, key, size).
-        u: Uniform numbers of shape (batch, head, 1, key), contiguous.
+        heads: Number of heads of queries.
+        u: Uniform numbers, one for each example, head and key in this order.
         seen: The keys that any query sees, of shape (batch, key), contiguous; all by default.
-        log_shape: The logarithms of all layers' shape factors.
-        typical: Typical energies of all layers and heads, for shapes not relative to the call.
-        own: Index of the layer.
-        network: The MLP of the prior.
+        parameters: Those of the layer, as `KeyInputs` has them.
+        typical: Typical energy of each head, for shapes not relative to the call.
         noise: Settings.
     """
     batch, key_heads, m, _ = key.shape
-    options = options_of(key, network, seen is not None, noise)
-    bias = torch.empty_like(u)
+    options = options_of(key, parameters, seen is not None, noise)
+    bias = u.new_empty(batch, heads, 1, m)
     numbers = u.new_empty(3 if noise.with_kl else 1, batch, key_heads, 1, m)
     stats = u.new_empty(batch, key_heads, options["BLOCK_D"] + 2)
     grid, strides = (batch * key_heads, ceil_div(m, SHARE)), key.stride()[:3]
@@ -324,8 +294,8 @@ def draw(
     )
     launch_forward(
         grid,
-        (key, u, shown, log_shape, typical, *network, sums, bias, numbers, stats),
-        (*strides, key_heads, u.shape[1] // key_heads, m, own, noise.rho, noise.level),
-        **options,
+        (key, u, shown, parameters, u if typical is None else typical, sums, bias, numbers, stats),
+        (*strides, key_heads, heads // key_heads, m, noise.rho, noise.level),
+        options,
     )
     return bias, numbers, stats

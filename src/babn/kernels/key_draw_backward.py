@@ -9,8 +9,6 @@ from babn.kernels.key_draw import (
     SHARE,
     SMALLEST_K,
     SUM_OPTIONS,
-    DrawSettings,
-    Network,
     launch_over_shares,
     load_keys,
     load_network,
@@ -18,6 +16,7 @@ from babn.kernels.key_draw import (
     log_exponential,
     options_of,
 )
+from babn.kernels.key_inputs import KeyNoise
 from babn.kernels.launch import Launcher, ceil_div
 from babn.kernels.special import LARGEST_NOISE, LN2, moment_rest_slope, stirling_rest_slope
 
@@ -104,8 +103,8 @@ def sum_slopes(
 
 @triton.jit
 def draw_backward(
-    K, U, SEEN, LOG_SHAPE, W1, B1, W2, B2, SCALE, STATS, DBIAS, DNUMBERS, SUMS, DK, PARTS,
-    k_batch, k_head, k_row, key_heads, groups, m, size, own, rho, level,
+    K, U, SEEN, PARAMETERS, SCALE, STATS, DBIAS, DNUMBERS, SUMS, DK, PARTS,
+    k_batch, k_head, k_row, key_heads, groups, m, size, rho, level,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HIDDEN: tl.constexpr, BLOCK_H: tl.constexpr,
     BLOCK_N: tl.constexpr, SHARE: tl.constexpr, IS_WHOLE: tl.constexpr, HAS_MASK: tl.constexpr,
     IS_CENTRED: tl.constexpr, HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr,
@@ -126,7 +125,7 @@ def draw_backward(
     columns, units = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_H)
     mean, count = tl.load(STATS + columns), tl.load(STATS + BLOCK_D + 1)
     to_energy = -2.0 / tl.load(STATS + BLOCK_D)
-    factor = rho * tl.exp(tl.load(LOG_SHAPE + own).to(tl.float32))
+    factor = rho * tl.exp(tl.load(PARAMETERS).to(tl.float32))
     drift = tl.zeros([BLOCK_D], tl.float32)
     common = 0.0
     if IS_CENTRED:
@@ -146,7 +145,7 @@ def draw_backward(
         common /= count
     slopes = tl.zeros([BLOCK_N], tl.float32)
     if HAS_KL:
-        w1, b1, w2, _ = load_network(W1, B1, W2, B2, columns, units, HEAD_DIM, HIDDEN)
+        w1, b1, w2, _ = load_network(PARAMETERS, columns, units, HEAD_DIM, HIDDEN)
         dw1 = tl.zeros([BLOCK_H, BLOCK_D], tl.float32)
         db1 = tl.zeros([BLOCK_H], tl.float32)
         dw2 = tl.zeros([BLOCK_H], tl.float32)
@@ -194,27 +193,23 @@ launch_slopes, launch_backward = Launcher(sum_slopes), Launcher(draw_backward)
 
 
 def draw_backward_into(
-    dk: Tensor, key: Tensor, u: Tensor, seen: Tensor | None, log_shape: Tensor, own: int,
-    network: Network, numbers: Tensor, stats: Tensor, dbias: Tensor, dnumbers: Tensor,
-    noise: DrawSettings,
+    dk: Tensor, key: Tensor, heads: int, u: Tensor, seen: Tensor | None, parameters: Tensor,
+    numbers: Tensor, stats: Tensor, dbias: Tensor, dnumbers: Tensor, noise: KeyNoise,
 ) -> Tensor:  # fmt: skip
-    """Adds to the gradient of keys; returns parts of the gradients of log shape and network.
-
-    A row has the parts of the log shape, `b2`, `b1`, `w2` and `w1`; without the KL only the first.
-    """
+    """Adds to the gradient of keys, and returns that of the parameters in float32."""
     batch, key_heads, m, _ = key.shape
-    options = options_of(key, network, seen is not None, noise)
+    options = options_of(key, parameters, seen is not None, noise)
     grid, strides = (batch * key_heads, ceil_div(m, SHARE)), key.stride()[:3]
-    parts = u.new_empty(grid[0] * grid[1], network.size + 1)
-    shown, sizes = key if seen is None else seen, (key_heads, u.shape[1] // key_heads, m)
+    parts = u.new_empty(grid[0] * grid[1], max(len(parameters), 2))
+    shown, sizes = key if seen is None else seen, (key_heads, heads // key_heads, m)
     sums = launch_over_shares(
         launch_slopes, SLOPE_OPTIONS, grid, (key, u, shown, numbers, stats, dbias, dnumbers),
         (*strides, *sizes, dnumbers.stride(0), noise.level), options, u,
     )  # fmt: skip
     launch_backward(
         grid,
-        (key, u, shown, log_shape, *network, numbers, stats, dbias, dnumbers, sums, dk, parts),
-        (*strides, *sizes, dnumbers.stride(0), own, noise.rho, noise.level),
-        **options,
+        (key, u, shown, parameters, numbers, stats, dbias, dnumbers, sums, dk, parts),
+        (*strides, *sizes, dnumbers.stride(0), noise.rho, noise.level),
+        options,
     )
-    return parts if noise.with_kl else parts[:, :1]
+    return parts.sum(0) if noise.with_kl else parts[:, :1].sum(0)

@@ -226,8 +226,8 @@ def block(size: int) -> int:
 def compiled_for(
     kernel: str, q: Tensor, v: Tensor, m: int, mask: Tensor | None, bias: Tensor | None,
     method: Method | None = None,
-) -> tuple[Flags, dict[str, int]]:  # fmt: skip
-    """The flags of a kernel and its compile options.
+) -> tuple[Flags, dict[str, Any]]:  # fmt: skip
+    """The flags of a kernel, and its options with them.
 
     Args:
         kernel: Its name in `TILES`; short texts get smaller tiles.
@@ -248,7 +248,7 @@ def compiled_for(
 def _compiled_for(
     kernel: str, n: int, m: int, size: int, value_size: int, width: int, mask: MaskType,
     has_bias: bool, products: int, method: Method | None,
-) -> tuple[Flags, dict[str, int]]:  # fmt: skip
+) -> tuple[Flags, dict[str, Any]]:  # fmt: skip
     largest, widest = TILES[kernel], block(max(size, value_size))
     parts = 2 if widest * width >= LARGE_HEAD else 1
     queries = min(largest.queries // parts, block(n))
@@ -273,7 +273,7 @@ def _compiled_for(
         PRECISION=products,
         **({} if method is None else method.flags(mask)),
     )
-    return found, options
+    return found, {"C": found, **options}
 
 
 def broadcast(x: Tensor | None, other: Tensor) -> tuple[Tensor, tuple[int, ...]]:
@@ -318,37 +318,35 @@ class Launcher:
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
-        self.compiled: OrderedDict[Any, tuple[Any, tuple[Any, ...]]] = OrderedDict()
+        self.compiled: OrderedDict[Any, tuple[Any, ...]] = OrderedDict()
 
     def __call__(
-        self, grid: tuple[int, int], tensors: tuple[Argument, ...],
-        numbers: tuple[Any, ...], **options: Any,
+        self, grid: tuple[int, int], tensors: tuple[Argument, ...], numbers: tuple[Any, ...],
+        options: dict[str, Any],
     ) -> None:  # fmt: skip
         """Arguments in the kernel's order; `options` are its constants and compile options."""
-        if torch.compiler.is_compiling():
-            self.kernel[grid](*tensors, *numbers, **options)
-            return
         device = _device(tensors[0])
-        if device.type != "cuda":  # through the interpreter
+        if torch.compiler.is_compiling() or device.type != "cuda":  # which is interpreted
             self.kernel[grid](*tensors, *numbers, **options)
             return
-        if device.index != torch.cuda.current_device():
+        index = device.index
+        if index != torch.cuda.current_device():
             with torch.cuda.device(device):
-                return self(grid, tensors, numbers, **options)
+                return self(grid, tensors, numbers, options)
         addresses, flat = _addresses(tensors)
         aligned = reduce(or_, flat) % 16 == 0 or tuple([each % 16 == 0 for each in flat])
-        kind = device.index, grid, _types(tensors), aligned, numbers, *options.values()
+        kind = index, grid, _types(tensors), aligned, numbers, *options.values()
         found = self.compiled.get(kind)
         if found is None:
             compiled = fitted(lambda given: self.kernel[grid](*tensors, *numbers, **given), options)
             names = self.kernel.arg_names[len(tensors) + len(numbers) :]
-            constants = tuple(options[name] for name in names)
+            constants = (*numbers, *[options[name] for name in names])
             self.remember(kind, (compiled[(*grid, 1)], constants))
             return
         run, constants = found
-        run(*addresses, *numbers, *constants)  # Triton would look up each tensor's address again
+        run(*addresses, *constants)  # Triton would look up each tensor's address again
 
-    def remember(self, kind: Any, found: tuple[Any, tuple[Any, ...]]) -> None:
+    def remember(self, kind: Any, found: tuple[Any, ...]) -> None:
         """Caches a compiled kernel, and drops the oldest one beyond the limit."""
         self.compiled[kind] = found
         if len(self.compiled) > CACHED_LAUNCHES:

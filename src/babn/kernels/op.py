@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from babn.distributions.kl import EULER
+from babn.kernels.backward import attend_backward_columns, attend_backward_rows
 from babn.kernels.forward import attend_forward
-from babn.kernels.gradients import ROW_NUMBERS, pair_attention_backward
-from babn.kernels.heads import logits_over_heads
+from babn.kernels.heads import logits_over_heads, logits_over_heads_backward
 from babn.kernels.launch import (
     Launcher,
     Method,
@@ -29,10 +29,15 @@ from babn.kernels.launch import (
     numbers_of,
     token_by_token,
 )
-from babn.kernels.prior import prior_of_keys
-from babn.kernels.settings import settings_of
+from babn.kernels.prior import prior_of_keys, prior_of_keys_backward
+from babn.kernels.settings import ROWS_OF_A_PART, examples_at_a_time, settings_of
+
+ROW_NUMBERS = 5
+"""Numbers of each row that forward keeps for backward; `parts_of_stats` lists them."""
 
 launch_forward = Launcher(attend_forward)
+launch_rows = Launcher(attend_backward_rows)
+launch_columns = Launcher(attend_backward_columns)
 
 
 @Operator
@@ -87,7 +92,7 @@ def pair_attention(
          (heads, heads // key_heads, n, m, row_count, prior_count,
           1 if seeds is None else batch // len(seeds)),
          (*numbers_of(settings), math.lgamma(settings.alpha) - EULER - 1)),
-        C=flags, **options,
+        options,
     )  # fmt: skip
     return out, kl, stats
 
@@ -111,6 +116,121 @@ def _(
     network: Tensor | None, *rest: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     return _results(q, k, v, network)
+
+
+def part_size(q: Tensor, m: int, maps: Tensor | None) -> int:
+    """Number of examples that backward computes at a time."""
+    batch, heads, n, _ = q.shape
+    count = 0 if maps is None else maps.shape[0] // heads
+    return examples_at_a_time(batch, heads * n * m * q.element_size(), count)
+
+
+@Operator
+def pair_attention_backward(
+    dout: Tensor,
+    dkl: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    upward: Tensor | None,
+    maps: Tensor | None,
+    network: Tensor | None,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    seeds: Tensor | None,
+    out: Tensor,
+    stats: Tensor,
+    numbers: Sequence[float],
+) -> list[Tensor]:
+    """Gradients of queries, keys and values, and of `upward`, `maps`, `network` and scores.
+
+    The last four as far as there are any; scores have one if they have a bias.
+    """
+    settings = settings_of(tuple(numbers))
+    batch, heads, n, _ = q.shape
+    key_heads, m = k.shape[1], k.shape[2]
+    row_count, whole = batch * heads * n, numbers_of(settings)
+    dq, dk, dv = token_by_token(q), token_by_token(q, m), token_by_token(q, m, v.shape[3])
+    size = part_size(q, m, maps)
+    weights = q.new_empty(size, heads, n, m)
+    dscores = q.new_empty(size if bias is None else batch, heads, n, m)
+    dupward, dmaps, logits, dlogits = None, list[Tensor](), q, q
+    if upward is not None and maps is None:
+        dupward = dlogits = torch.empty_like(upward)
+        logits = upward
+    elif upward is not None:
+        dupward = upward.new_empty(upward.shape)
+    count = _logits_per_pair(upward, maps, heads, m)
+    method = Method(settings, network is not None, count, maps is not None)
+    flags, options = compiled_for(
+        "rows" if count else "rows without logits", q, v, m, mask, bias, method
+    )
+    column_flags, column_options = compiled_for("columns", q, v, m, mask, bias)
+    parts = ceil_div(n, flags.BLOCK_M) * flags.BLOCK_M // ROWS_OF_A_PART
+    dprior = q if network is None else stats.new_empty(batch, heads, parts, m)
+    seen, mask_strides = broadcast(mask, q)
+    added, bias_strides = broadcast(bias, q)
+    rows_per_seed = 1 if seeds is None else batch // len(seeds)
+    for first in range(0, max(batch, 1), max(size, 1)):
+        part = min(size, batch - first)
+        if upward is not None and maps is not None:
+            # These logits are not needed again; the kernel overwrites them.
+            logits = dlogits = logits_over_heads(upward[first : first + part], maps)
+        launch_rows(
+            (ceil_div(n, flags.BLOCK_M) * part * heads, 1),
+            ((q, k, v, logits, seen, added, q if seeds is None else seeds),
+             (out, stats, dout, dkl), (dlogits, weights, dscores, dprior, dq)),
+            ((q.stride(), k.stride(), v.stride(), out.stride(), dout.stride(), dkl.stride(),
+              dq.stride(), logits.stride(), mask_strides, bias_strides),
+             (heads, heads // key_heads, n, m, row_count, parts, rows_per_seed), first, whole),
+            options,
+        )  # fmt: skip
+        launch_columns(
+            (ceil_div(m, column_flags.BLOCK_N) * part * heads, 1),
+            ((q, dout, weights, dscores, stats), (dk, dv)),
+            ((q.stride(), dout.stride(), dk.stride(), dv.stride()), (heads, n, m, row_count), first,
+             whole[0]),
+            column_options,
+        )  # fmt: skip
+        if upward is not None and maps is not None and dupward is not None:
+            here = slice(first, first + part)
+            dmaps.append(logits_over_heads_backward(upward[here], maps, dlogits, dupward[here]))
+    if key_heads < heads:
+        dk, dv = (x.unflatten(1, (key_heads, -1)).sum(2).contiguous() for x in (dk, dv))
+    found = [dq, dk, dv] if dupward is None else [dq, dk, dv, dupward]
+    if maps is not None:
+        found.append(dmaps[0] if len(dmaps) == 1 else torch.stack(dmaps).sum(0))
+    if network is not None:
+        start = ROW_NUMBERS * row_count
+        found.append(prior_of_keys_backward(k, network, mask, stats, start, dprior, dkl, dk))
+    return found if bias is None else [*found, dscores]
+
+
+@pair_attention_backward.register_fake
+def _(
+    dout: Tensor, dkl: Tensor, q: Tensor, k: Tensor, v: Tensor, upward: Tensor | None,
+    maps: Tensor | None, network: Tensor | None, mask: Tensor | None, bias: Tensor | None,
+    *rest: Any,
+) -> list[Tensor]:  # fmt: skip
+    m = k.shape[2]
+    if k.shape[1] == q.shape[1]:
+        dk, dv = (token_by_token(q, m, x.shape[-1]) for x in (k, v))
+    else:
+        dk, dv = (q.new_empty(x.shape) for x in (k, v))
+    found = [token_by_token(q), dk, dv]
+    if upward is not None:
+        found.append(torch.empty_like(upward) if maps is None else upward.new_empty(upward.shape))
+    for x in (maps, network):
+        if x is not None:
+            found.append(x.new_empty(x.shape, dtype=torch.float32))
+    return found if bias is None else [*found, q.new_empty(*q.shape[:3], m)]
+
+
+def _logits_per_pair(upward: Tensor | None, maps: Tensor | None, heads: int, m: int) -> int:
+    """Number of logits of the upward path for each pair."""
+    if upward is None:
+        return 0
+    return upward.shape[3] // m if maps is None else maps.shape[0] // heads
 
 
 class WeibullAttention(torch.autograd.Function):

@@ -252,7 +252,7 @@ def prior_of_keys(
         (batch * heads, 1),
         ((key, network, seen, stats),),
         ((key.stride(), strides), heads, m, start),
-        C=flags_of_prior(key, network, mask), num_warps=WARPS,
+        {"C": flags_of_prior(key, network, mask), "num_warps": WARPS},
     )  # fmt: skip
 
 
@@ -286,6 +286,6 @@ def prior_of_keys_backward(
         ((key, network, seen, stats), (dprior, dkl), (dkey, sums)),
         ((key.stride(), dkey.stride(), strides, dkl.stride()),
          (heads, groups, dkl.shape[2], m, start, parts)),
-        C=flags_of_prior(key, network, mask), num_warps=WARPS,
+        {"C": flags_of_prior(key, network, mask), "num_warps": WARPS},
     )  # fmt: skip
     return sums.sum(0)
