@@ -102,7 +102,7 @@ def _plan(
 
 def _print(console: Any, rows: list[Any]) -> None:
     from babn.benchmark import results
-    from babn.cli._rich_tables import plain_table
+    from babn.cli._terminal import plain_table
 
     for model, task in [(m, t) for m in ("albert", "llama") for t in results.TITLES]:
         columns, lines = results.shown([row for row in rows if row.size.model == model], task)

@@ -65,7 +65,7 @@ def estimate(
     """
     from rich.console import Console
 
-    from babn.cli._rich_tables import plain_table
+    from babn.cli._terminal import plain_table
     from babn.estimate.estimates import COLUMNS, Machine, estimates, table
     from babn.estimate.workload import Workload
 

@@ -1,21 +1,31 @@
-"""The demo from beginning to end: fine-tune, convert, tune the noise, predict, compare."""
+"""The demo from beginning to end: fine-tune, convert, tune the noise, predict, compare.
+
+Its settings are chosen on the development texts; `benchmarks/demo_settings.py` compares them over
+several seeds.
+"""
 
 import copy
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
 import babn
 from babn.data import intents
-from babn.demo import choices, models
-from babn.demo.examples import choose_examples
-from babn.demo.models import fine_tune
+from babn.demo import classifier
+from babn.demo.classifier import fine_tune
 from babn.demo.outcome import (
+    BINS,
+    Example,
+    Kind,
     Novelty,
     Outcome,
+    Predictions,
     Row,
     Settings,
     Texts,
@@ -27,6 +37,34 @@ from babn.errors import BabnWarning
 from babn.evaluation.comparison import Difference
 from babn.progress import Progress
 from babn.training.fine_tuning import Recipe
+
+# Sampling takes most of the demo's time; `babn.predict` draws twice as many by default.
+SAMPLES = 10
+
+# With fewer samples the NLL is overestimated, and too low a level is chosen.
+TUNING_SAMPLES = 8
+
+EXAMPLE_SAMPLES = 100
+"""Samples of a single sentence, which cost little; shares and intervals need more than means."""
+
+LONGEST = 14
+"""Tokens of a sentence whose attention is easily compared."""
+
+MEASURES = {
+    "accuracy": "accuracy",
+    "NLL": "NLL",
+    f"ECE-{BINS}": "ECE",
+    "outside AUROC": "out-of-scope AUROC",
+}
+"""Measures by which BABN and softmax are compared, and their names in the demo."""
+
+PRETRAINED = Recipe(epochs=4, rate=5e-4)
+
+# Later the accuracy stays and the NLL rises.
+SMALL = Recipe(epochs=10, rate=1e-3)
+
+# Shows that everything runs; too short to learn much.
+QUICK = Recipe(epochs=3, rate=3e-3)
 
 SOFTMAX, SCALED, DROPOUT = "softmax", "softmax, temperature", "softmax, MC dropout"
 UNTRAINED, TRAINED = "BABN, no training", "BABN, trained"
@@ -44,7 +82,7 @@ def _run(settings: Settings, progress: Progress) -> Outcome:
     source, names = find_source(settings), intents.intent_names()
     recipe = pick_recipe(settings, source)
     training = intents.in_scope("train")
-    base, tokenizer = models.load(source, training.texts, len(names), settings.seed)
+    base, tokenizer = classifier.load(source, training.texts, len(names), settings.seed)
     base.config.id2label = dict(enumerate(names))
     trials = Trials(tokenizer, texts_to_test(), recipe, settings.seed, progress)
     model = trials.train(SOFTMAX, copy.deepcopy(base))
@@ -71,15 +109,15 @@ def texts_to_test() -> Texts:
     return Texts(intents.in_scope("test"), *unanswerable)
 
 
-def find_source(settings: Settings) -> models.Source:
+def find_source(settings: Settings) -> classifier.Source:
     """The model to use; the small one in a quick run."""
-    return models.find_source("small" if settings.quick else settings.model)
+    return classifier.find_source("small" if settings.quick else settings.model)
 
 
-def pick_recipe(settings: Settings, source: models.Source) -> Recipe:
+def pick_recipe(settings: Settings, source: classifier.Source) -> Recipe:
     """The recipe of a model, with the user's number of epochs if given."""
-    recipe = choices.SMALL if source.folder is None else choices.PRETRAINED
-    recipe = choices.QUICK if settings.quick else recipe
+    recipe = SMALL if source.folder is None else PRETRAINED
+    recipe = QUICK if settings.quick else recipe
     return replace(recipe, epochs=settings.epochs or recipe.epochs)
 
 
@@ -120,7 +158,7 @@ class Trials:
         return [
             softmax,
             self._scaled(softmax, model),
-            self._test(DROPOUT, model, choices.SAMPLES, dropout=True),
+            self._test(DROPOUT, model, SAMPLES, dropout=True),
             self.tuned(UNTRAINED, model),
         ]
 
@@ -135,11 +173,11 @@ class Trials:
     def tuned(self, name: str, model: nn.Module) -> Row:
         """Fits noise and temperature to the development texts, and predicts the test texts."""
         self.progress.begin(f"{name}: noise level", 1)
-        data, samples = intents.in_scope("dev"), choices.TUNING_SAMPLES
+        data, samples = intents.in_scope("dev"), TUNING_SAMPLES
         settings = {"tokenizer": self.tokenizer, "samples": samples, "progress": False}
         found = babn.tune_noise(model, data.texts, data.labels, **settings)
         self.progress.step(1, f"level {found.level:.2f}")
-        return replace(self._test(name, model, choices.SAMPLES), level=found.level)
+        return replace(self._test(name, model, SAMPLES), level=found.level)
 
     def novelty(self, model: nn.Module) -> Novelty:
         """How well a model's features tell out-of-scope from clear texts."""
@@ -163,8 +201,45 @@ class Trials:
 
 def differences(rows: list[Row], texts: Texts, seed: int) -> dict[str, dict[str, Difference]]:
     """How each row differs from the first, with intervals from resampling the texts."""
-    compared = babn.compare(evaluations(rows, texts), bins=choices.BINS, resamples=400, seed=seed)
+    compared = babn.compare(evaluations(rows, texts), bins=BINS, resamples=400, seed=seed)
     return {
-        name: {called: each[measure] for measure, called in choices.MEASURES.items()}
+        name: {called: each[measure] for measure, called in MEASURES.items()}
         for name, each in compared.differences.items()
     }
+
+
+def choose_examples(
+    model: nn.Module,
+    tokenizer: Any,
+    predictions: Predictions,
+    texts: Texts,
+    names: tuple[str, ...],
+    seed: int,
+) -> list[Example]:
+    """A sentence of each kind, with the same number of tokens so that their maps compare.
+
+    The unsure one is the ambiguous text with the largest mutual information; the sure one is the
+    clear text with the smallest among those that are predicted correctly.
+    """
+    ambiguous = [item.text for item in texts.ambiguous]
+    lengths = _lengths(tokenizer, ambiguous)
+    unsure = _lowest(-predictions.ambiguous.mutual_information, lengths <= LONGEST)
+    right = predictions.clear.probs.argmax(-1) == torch.tensor(texts.clear.labels)
+    as_long = _lengths(tokenizer, texts.clear.texts) == lengths[unsure]
+    sure = _lowest(predictions.clear.mutual_information, right & as_long)
+    chosen: dict[Kind, str] = {"sure": texts.clear.texts[sure], "unsure": ambiguous[unsure]}
+    predict = partial(babn.predict, model, tokenizer=tokenizer, progress=False)
+    return [
+        Example(kind, text, predict([text], samples=EXAMPLE_SAMPLES, seed=seed).to("cpu"), names)
+        for kind, text in chosen.items()
+    ]
+
+
+def _lengths(tokenizer: Any, texts: Sequence[str]) -> Tensor:
+    return torch.tensor([len(ids) for ids in tokenizer(list(texts))["input_ids"]])
+
+
+def _lowest(values: Float[Tensor, "text"], allowed: Bool[Tensor, "text"]) -> int:
+    """Index of the lowest allowed value; of the lowest of all if none is allowed."""
+    kept = values.masked_fill(~allowed, float("inf"))
+    return int((kept if bool(allowed.any()) else values).argmin())

@@ -1,7 +1,9 @@
-"""Settings, predictions, measures and results of the demo."""
+"""Settings, predictions, measures and results of the demo, and the folder that it writes."""
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -10,12 +12,20 @@ from torch import nn
 import babn
 from babn import metrics
 from babn.data.intents import Ambiguous, Labelled
-from babn.demo.models import Source
+from babn.demo.classifier import Source
 from babn.errors import ConfigError
 from babn.evaluation.comparison import Difference
+from babn.evaluation.html_pages import check_target
+from babn.evaluation.html_report import AUTHOR, PAGE
 from babn.training.fine_tuning import Recipe
 
 LARGEST_SEED = 2**32
+
+BINS = 10
+"""Bins of confidence, as in the paper."""
+
+VIEW, NUMBERS = "view.html", "results.json"
+TITLE = "How sure is attention?"
 
 
 @dataclass(frozen=True)
@@ -217,3 +227,47 @@ def evaluations(rows: list[Row], texts: Texts) -> list[babn.Evaluation]:
         babn.Evaluation(row.name, row.predictions.clear, labels, outside=row.predictions.outside)
         for row in rows
     ]
+
+
+def prepare(folder: Path, force: bool) -> None:
+    """Makes the folder, unless it exists and holds what neither demo nor report has written.
+
+    Called before anything is trained, so that the error comes early.
+    """
+    check_target(folder, PAGE, AUTHOR, force)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def write(folder: Path, outcome: Outcome, versions: dict[str, str]) -> None:
+    """Writes the report, the page of attention and the numbers."""
+    found = evaluations(outcome.rows, outcome.texts)
+    babn.report(found, folder, title=TITLE, bins=BINS, force=True)
+    outcome.view.save(folder / VIEW)
+    text = json.dumps(numbers(outcome, versions), indent=2, ensure_ascii=False)
+    (folder / NUMBERS).write_text(text + "\n", encoding="utf-8")
+
+
+def numbers(outcome: Outcome, versions: dict[str, str]) -> dict[str, Any]:
+    """All results and settings as plain values."""
+    return {
+        "versions": versions,
+        "settings": asdict(outcome.settings),
+        "model": outcome.source.name,
+        "recipe": asdict(outcome.recipe),
+        "texts": {
+            "clear": len(outcome.texts.clear),
+            "out_of_scope": len(outcome.texts.outside),
+            "ambiguous": len(outcome.texts.ambiguous),
+        },
+        "bins": BINS,
+        "rows": [{"name": row.name, "level": row.level, **row.scores} for row in outcome.rows],
+        "differences": {
+            row: {name: {**asdict(each), "verdict": each.verdict} for name, each in found.items()}
+            for row, found in outcome.differences.items()
+        },
+        "examples": [
+            {"kind": each.kind, "text": each.text, "intent": each.intent, **each.numbers()}
+            for each in outcome.examples
+        ],
+        "novelty": asdict(outcome.novelty),
+    }

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from babn.cli._errors import CommandError
-from babn.cli._progress import Bars
+from babn.cli._terminal import Bars
 from babn_paper.cli._terminal_tables import fitted
 from babn_paper.experiments.engines import Engine
 from babn_paper.experiments.grids import Grid

@@ -9,8 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from babn.cli._errors import CommandError
-from babn.cli._progress import Bars
-from babn.cli._rich_tables import plain_table
+from babn.cli._terminal import Bars, plain_table
 from babn_paper.attacks.attack_table import TASKS, attack_table, descriptions, write_attack_table
 from babn_paper.attacks.many_attacks import attack_many
 from babn_paper.attacks.plan import RECIPES, Recipe

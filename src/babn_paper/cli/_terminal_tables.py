@@ -6,7 +6,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table as TerminalTable
 
-from babn.cli._rich_tables import empty_table, plain_table
+from babn.cli._terminal import empty_table, plain_table
 from babn.evaluation.tables import Table
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.result_tables import MODE, NONE

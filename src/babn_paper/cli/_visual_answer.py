@@ -5,7 +5,7 @@ import math
 from rich.console import Console
 from rich.table import Table
 
-from babn.cli._rich_tables import plain_table
+from babn.cli._terminal import plain_table
 from babn_paper.visual.question import VisualAnswer
 
 SIGNS = " .:-=+*#%@"

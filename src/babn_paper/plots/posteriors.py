@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from babn.plots.plot_data import check_some
-from babn.plots.sizes import DOUBLE, Size, figure_size, given_width
-from babn.plots.style import (
+from babn.plots import DOUBLE
+from babn.plots.figures import (
     GREY,
     arranged,
+    check_some,
     drawing,
     in_percent,
     legend_above,
@@ -37,7 +37,7 @@ PATHS = {
 
 
 @drawing
-def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
+def encoder_agreement(records: Records) -> Figure:
     """The Weibull encoder's marginals against Gibbs sampling, layer by layer.
 
     One row for each depth; from left to right the KL, the bias of means, the ratio of
@@ -46,13 +46,11 @@ def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
 
     Args:
         records: What `paper/encoder_against_gibbs.py` writes.
-        size: Width in inches, or width and height.
     """
     check_some(records, "records", "the records of paper/encoder_against_gibbs.py")
     depths = sorted({record["layers"] for record in records})
     names = list(dict.fromkeys(record["posterior"] for record in records))
-    width = given_width(size, DOUBLE)
-    figure = new_figure(figure_size(size, width, lambda _: 1.45 * len(depths) + 0.5))
+    figure = new_figure((DOUBLE, 1.45 * len(depths) + 0.5))
     panels = figure.subplots(len(depths), 4, squeeze=False, sharey="col")
     for row, depth in zip(panels.tolist(), depths, strict=True):
         for index, name in enumerate(names):
@@ -72,20 +70,18 @@ def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
 
 
 @drawing
-def posterior_checks(records: Records, *, size: Size = None) -> Figure:
+def posterior_checks(records: Records) -> Figure:
     """Evidence gap, coverage and variance of gradients of attention posteriors.
 
     A mark in the first panel is one seed; lines in the second are means over seeds.
 
     Args:
         records: What `paper/posterior_checks.py` writes.
-        size: Width in inches, or width and height.
     """
     check_some(records, "records", "the records of paper/posterior_checks.py")
     names = list(dict.fromkeys(record["posterior"] for record in records))
     groups = {name: [r for r in records if r["posterior"] == name] for name in names}
-    width = given_width(size, DOUBLE)
-    figure = new_figure(figure_size(size, width, lambda _: 2.6))
+    figure = new_figure((DOUBLE, 2.6))
     gap, cover, variance = figure.subplots(1, 3, width_ratios=[1, 1.2, 0.8])
     for index, (name, group) in enumerate(groups.items()):
         look: dict[str, Any] = line_look(index) | {"marker": MARKS[index], "markersize": 3.5}
