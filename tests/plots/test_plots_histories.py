@@ -124,9 +124,9 @@ def test_measures_have_panels_and_methods_keep_their_looks(width: float) -> None
 def test_histories_that_cannot_be_drawn_are_refused(plot: object) -> None:
     with pytest.raises(ConfigError, match="history is empty"):
         plot({})
-    with pytest.raises(ConfigError, match=r"history\['a'\] is \[\]"):
+    with pytest.raises(ConfigError, match=r"history\['a'\] is not one number for each step"):
         plot({"a": []})
-    with pytest.raises(ConfigError, match=r"history\['a'\] is .*of equal length"):
+    with pytest.raises(ConfigError, match=r"history\['a'\] is not one number for each step"):
         plot({"a": [[1.0, 2.0], [1.0]]})
     with pytest.raises(ValueError, match="same first dimension"):
         plot({"a": [1.0, 2.0, 3.0]}, [1, 2])
@@ -138,7 +138,7 @@ def test_empty_records_are_refused() -> None:
 
 
 def test_several_runs_of_a_layer_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"history\['a'\] is .*Give one number for each step\.$"):
+    with pytest.raises(ConfigError, match=r"history\['a'\] is not one number for each step"):
         plots.kl_history({"a": torch.rand(2, 3)})
 
 

@@ -96,8 +96,8 @@ def test_unusable_folders_are_refused_with_the_remedy(
     for folder, remedy in [
         (plain, "babn.convert"),
         (mute, "tokenizer.save_pretrained"),
-        (tmp_path / "empty", "save_pretrained"),
-        (tmp_path / "nowhere", "is not a folder"),
+        (tmp_path / "empty", "config.json does not exist"),
+        (tmp_path / "nowhere", "config.json does not exist"),
     ]:
         code, output = run(command, folder, *further)
         assert code == 2

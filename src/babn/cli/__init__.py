@@ -13,13 +13,8 @@ def main() -> None:
     try:
         from babn.cli._app import app
     except ModuleNotFoundError as error:
-        sys.exit(_without(error))
+        package = str(error.name).split(".")[0]
+        if package not in ("typer", "rich"):
+            raise
+        sys.exit(f"error: the babn command needs {package}: pip install 'babn[cli]'")
     app()(prog_name="babn")
-
-
-def _without(error: ModuleNotFoundError) -> int:
-    package = str(error.name).split(".")[0]
-    if package not in ("typer", "rich"):
-        raise error
-    print(f"error: the babn command needs {package}: pip install 'babn[cli]'", file=sys.stderr)
-    return 2

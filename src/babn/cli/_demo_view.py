@@ -66,7 +66,7 @@ COLUMNS = (
 NEXT = (
     ("babn.convert(model)", "your own fine-tuned classifier, in place"),
     ("babn.tune_noise(model, dev_batches)", "noise level and temperature, without training"),
-    ("babn.predict(model, batch)", "probabilities, .interval(), .disagreement, ..."),
+    ("babn.predict(model, batch)", ".probs, .interval(), .disagreement"),
     ("babn view MODEL --text ...", "a page: where attention is unsure"),
     ("babn inspect MODEL", "which attention calls of your own model babn converts"),
 )
@@ -135,7 +135,7 @@ def announcement(source: Source, recipe: Recipe) -> list[str]:
         f"Model: {source.name}",
         f"Fine-tuned for {recipe.epochs} epochs to sort short requests by intent. From there on:",
         "",
-        *(f"  {call:<36} # {meaning}" for call, meaning in NEXT[:3]),
+        *(f"  {call:<35} # {meaning}" for call, meaning in NEXT[:3]),
         "",
         "Beside it: softmax, a temperature, dropout, and a copy trained as BABN.",
     ]

@@ -167,7 +167,7 @@ class Trials:
         data, settings = intents.in_scope("dev"), {"tokenizer": self.tokenizer, "progress": False}
         found = babn.predict(model, data.texts, 1, **settings)
         temperature = babn.fit_temperature(found.to("cpu"), torch.tensor(data.labels))
-        scaled = softmax.predictions.tempered(temperature)
+        scaled = Predictions(*(kind.tempered(temperature) for kind in softmax.predictions))
         return Row(SCALED, scaled, score(scaled, self.texts), None)
 
     def tuned(self, name: str, model: nn.Module) -> Row:

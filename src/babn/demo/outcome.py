@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -13,13 +13,11 @@ import babn
 from babn import metrics
 from babn.data.intents import Ambiguous, Labelled
 from babn.demo.classifier import Source
-from babn.errors import ConfigError
 from babn.evaluation.comparison import Difference
 from babn.evaluation.html_pages import check_target
 from babn.evaluation.html_report import AUTHOR, PAGE
 from babn.training.fine_tuning import Recipe
-
-LARGEST_SEED = 2**32
+from babn.validation import check_at_least, check_count
 
 BINS = 10
 """Bins of confidence, as in the paper."""
@@ -46,10 +44,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Validates the numbers."""
-        if self.epochs is not None and self.epochs < 1:
-            raise ConfigError(f"epochs={self.epochs} is not possible. Give a number from 1 on.")
-        if not 0 <= self.seed < LARGEST_SEED:
-            raise ConfigError(f"seed={self.seed} is not possible. Give one from 0 to 2^32 - 1.")
+        if self.epochs is not None:
+            check_count("epochs", self.epochs)
+        check_at_least("seed", self.seed, 0)
 
 
 @dataclass(frozen=True)
@@ -70,18 +67,12 @@ class Texts:
         return len(self.clear) + len(self.outside) + len(self.ambiguous)
 
 
-@dataclass(frozen=True)
-class Predictions:
+class Predictions(NamedTuple):
     """A model's predictions for the three kinds of text."""
 
     clear: babn.Prediction
     outside: babn.Prediction
     ambiguous: babn.Prediction
-
-    def tempered(self, temperature: float) -> "Predictions":
-        """All logits divided by a temperature."""
-        kinds = (self.clear, self.outside, self.ambiguous)
-        return Predictions(*(kind.tempered(temperature) for kind in kinds))
 
 
 Scores = dict[str, float | None]

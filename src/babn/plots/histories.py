@@ -104,8 +104,8 @@ def _numbers(argument: str, values: Series, axes: tuple[int, ...]) -> Float[np.n
     except (TypeError, ValueError):  # rows of different lengths
         found = np.empty(0)
     if found.ndim not in axes or not found.size:
-        seeds = ", or a row of equal length for each seed" if 2 in axes else ""
-        raise ConfigError(f"{argument} is {values!r:.60}. Give one number for each step{seeds}.")
+        seeds = ", nor a row of equal length for each seed" if 2 in axes else ""
+        raise ConfigError(f"{argument} is not one number for each step{seeds}. Give such numbers.")
     return found
 
 

@@ -78,7 +78,7 @@ def reliability_diagram(
     for i, (name, probs) in enumerate(methods.items()):
         row, column = divmod(i, columns)
         upper, lower = (figure.add_subplot(cells[2 * row + j, column]) for j in (0, 1))
-        with _naming(name):
+        with _naming("predictions", name):
             _draw_bins(upper, lower, probs, labels, bins)
         style.panel_title(upper, name, columns)
         for panel in (upper, lower):
@@ -105,12 +105,12 @@ def _by_method(predictions: Predictions) -> dict[str, Probabilities]:
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
+def _naming(argument: str, name: str) -> Iterator[None]:
     """Adds the name of the method to errors of metrics."""
     try:
         yield
     except MetricInputError as error:
-        place = f"predictions[{name!r}]" if name else "predictions"
+        place = f"{argument}[{name!r}]" if name else argument
         raise MetricInputError(f"{place}: {error}") from error
 
 
@@ -155,7 +155,7 @@ def risk_coverage(predictions: Predictions, labels: Tensor, *, size: Size = None
     panel = figure.subplots()
     top = 0.0
     for i, (name, probs) in enumerate(methods.items()):
-        with _naming(name):
+        with _naming("predictions", name):
             top = max(top, _draw_method(panel, i, name, probs, labels))
     panel.plot([], [], label="ideal order", **IDEAL)
     panel.set(xlim=(0, 1), ylim=(0, 1.05 * top or 1), xlabel="coverage (%)", ylabel="risk (%)")
@@ -201,7 +201,8 @@ def entropy_histogram(
     edges = np.histogram_bin_edges(np.concatenate([[0.0], *values]), BARS)
     for i, (name, pair) in enumerate(pairs.items()):
         panel = figure.add_subplot(rows, columns, i + 1)
-        _draw_pair(panel, pair, edges)
+        with _naming("inside", name):
+            _draw_pair(panel, pair, edges)
         style.panel_title(panel, name, columns)
         bottom = i + columns >= len(pairs)
         _label_outer(panel, i % columns == 0, bottom, "entropy (nats)", "share (%)")
@@ -220,33 +221,21 @@ def _pairs(inside: Any, outside: Entropies | None) -> Pairs:
             f"inside is a {type(inside).__name__} and outside a {type(outside).__name__}. Give two "
             "tensors, or as inside alone a mapping from names to pairs of tensors."
         )
-    if not isinstance(inside, Mapping):
-        return {"": (_entropies("inside", inside), _entropies("outside", outside))}
-    check_some(inside, "inside", "a mapping from names to pairs of tensors")
-    return {
-        name: (_entropies(f"inside[{name!r}][0]", one), _entropies(f"inside[{name!r}][1]", other))
-        for name, (one, other) in inside.items()
-    }
+    pairs = inside if isinstance(inside, Mapping) else {"": (inside, outside)}
+    check_some(pairs, "inside", "a mapping from names to pairs of tensors")
+    return {name: (_entropies(one), _entropies(other)) for name, (one, other) in pairs.items()}
 
 
-def _entropies(argument: str, source: Any) -> Float[np.ndarray, "example"]:
-    """Finite entropies as an array."""
-    values = source.entropy if isinstance(source, Prediction) else source
-    found = as_array(values).flatten()
-    if not len(found) or not np.isfinite(found).all():
-        raise ConfigError(
-            f"{argument} is empty or holds NaN or infinity, of {len(found)} values. Give at least "
-            "one entropy, all of them finite."
-        )
-    return found
+def _entropies(source: Entropies) -> Float[np.ndarray, "example"]:
+    return as_array(source.entropy if isinstance(source, Prediction) else source).flatten()
 
 
 def _draw_pair(panel: Axes, pair: Any, edges: Float[np.ndarray, "edge"]) -> None:
     """Draws one method: bars for inside, an outline for outside, so that both stay visible."""
+    score = metrics.auroc(*(torch.as_tensor(x) for x in pair))
     shares = [np.histogram(x, edges)[0] / len(x) for x in pair]
     panel.stairs(shares[0], edges, fill=True, color=style.SKY, label="in domain")
     panel.stairs(shares[1], edges, color=style.VERMILION, linewidth=1.2, label="out of domain")
-    score = metrics.auroc(*(torch.as_tensor(x) for x in pair))
     style.note(panel, 0.97, 0.97, f"AUROC {score:.3f}", va="top", ha="right")
 
 

@@ -42,8 +42,8 @@ def column(
     return {
         "title": title,
         "text": list(example.text) if isinstance(example.text, tuple) else [example.text],
-        "words": [word.plain for word in example.words],
-        "output": [word.plain for word in example.output],
+        "words": example.words,
+        "output": example.output,
         "chains": found,
         "drawn": drawn,
         "prediction": (
@@ -101,17 +101,17 @@ def chains(
         budget: Maximum number of bytes.
     """
     maps = attention_maps(model, dict(batch))
-    part = share(maps, budget)
-    keys = [largest(with_average(m.mean[0]), part.kept) for m in maps]
+    kept, count = share(maps, budget)
+    keys = [largest(with_average(m.mean[0]), kept) for m in maps]
     drawn = []
-    for i in range(part.drawn):
+    for i in range(count):
         weights = sampled_weights(model, batch, fold_in(seed, i))
         drawn.append([_take(w, k) for w, k in zip(weights, keys, strict=True)])
     layers = [
         pack(k, m.mean.shape[-1], _take(m.mean, k), _take(m.relative_std, k), list(samples))
         for m, k, *samples in zip(maps, keys, *drawn, strict=True)
     ]
-    return _grouped(model, maps, layers, part.kept), part.drawn
+    return _grouped(model, maps, layers, kept), count
 
 
 def sampled_weights(

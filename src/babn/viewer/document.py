@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -133,12 +134,8 @@ def page(data: Mapping[str, Any], connect: str = "'none'") -> str:
         "DATA": script_json({"version": babn.__version__, **data}),
         "SCRIPT": parts["js"],
     }
-    before = parts["html"]
-    written = []
-    for name, value in values.items():  # in the order of the file, so that values are not searched
-        head, _, before = before.partition("{{" + name + "}}")
-        written += [head, value]
-    return "".join([*written, before])
+    # In one pass, so that the values themselves are not searched.
+    return re.sub(r"{{([A-Z]+)}}", lambda match: values[match[1]], parts["html"])
 
 
 def policy(connect: str = "'none'") -> str:

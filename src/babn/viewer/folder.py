@@ -24,30 +24,20 @@ def open_model(folder: str | Path) -> tuple[Any, Tokenizer]:
         folder: A folder that `save_pretrained` wrote, the folder of a run, whose model is in its
             subfolder `model`, or a name on the hub.
     """
-    folder = find_folder(folder, MODEL_FILES)
-    if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
-        folder = folder / "model"
-    if not folder.is_dir():
-        raise FormatError(f"{folder} is not a folder. Give one that save_pretrained wrote.")
-    tokenizer = _tokenizer(folder)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    with quiet():
-        return load(folder).float().eval().to(device), tokenizer
-
-
-def _tokenizer(folder: Path) -> Tokenizer:
     transformers = import_extra("transformers", "The viewer needs transformers", "viewer")
+    folder = find_folder(folder, MODEL_FILES)
+    if (folder / "model" / "config.json").exists():
+        folder = folder / "model"
+    with quiet():
+        model = load(folder).float().eval()
     remedy = "Save it there with tokenizer.save_pretrained."
-    if (folder / "config.json").exists() and not any(any(folder.glob(n)) for n in TOKENIZERS):
+    if not any(any(folder.glob(name)) for name in TOKENIZERS):
         raise FormatError(f"{folder} has no tokenizer. {remedy}")
     try:
-        return transformers.AutoTokenizer.from_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as error:
-        if not (folder / "config.json").exists():
-            raise FormatError(
-                f"{folder} has no config.json. Give a folder that save_pretrained wrote."
-            ) from error
         raise FormatError(f"The tokenizer in {folder} cannot be read: {error}. {remedy}") from error
+    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
 def check_target(file: Path) -> None:

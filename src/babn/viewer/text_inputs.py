@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,28 +30,24 @@ WRITTEN = 24
 """Tokens that an encoder-decoder generates if no text is given for its decoder."""
 
 
+SPECIAL, JOINED = 1, 2
+
+
 class TextError(BabnError, ValueError):
     """A text cannot be shown."""
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """One token.
 
     Attributes:
         text: The displayed text.
-        special: Whether it is a special token, such as `[CLS]`.
-        joined: Whether it continues the word before it.
+        flags: `SPECIAL` for a special token such as `[CLS]`, `JOINED` if it continues the word
+            before it.
     """
 
     text: str
-    special: bool = False
-    joined: bool = False
-
-    @property
-    def plain(self) -> list[str | int]:
-        """Text and flags: 1 for special, 2 for joined."""
-        return [self.text, self.special + 2 * self.joined]
+    flags: int = 0
 
 
 @dataclass(frozen=True)
@@ -147,15 +143,11 @@ def _shifted(model: nn.Module, ids: Tensor) -> Tensor:
 def _target(
     model: nn.Module, tokenizer: Tokenizer, batch: dict[str, Tensor], text: str | None
 ) -> Tensor:
-    if text is None:
-        return _written(model, tokenizer, batch)
-    ids = tokenizer(text_target=text, return_tensors="pt")["input_ids"]
-    _check_length(ids.shape[1], most_tokens(model, tokenizer, MOST_TOKENS))
-    return _shifted(model, ids.to(batch["input_ids"].device))
-
-
-def _written(model: nn.Module, tokenizer: Tokenizer, batch: dict[str, Tensor]) -> Tensor:
-    """Greedily generated tokens of the model."""
+    """Input of the decoder: the text, shifted, or what the model generates greedily."""
+    if text is not None:
+        ids = tokenizer(text_target=text, return_tensors="pt")["input_ids"]
+        _check_length(ids.shape[1], most_tokens(model, tokenizer, MOST_TOKENS))
+        return _shifted(model, ids.to(batch["input_ids"].device))
     ids = _start(model, batch["input_ids"])
     with torch.no_grad(), evaluating(model), posterior_mean(model):
         for _ in range(WRITTEN):
@@ -173,9 +165,9 @@ def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Word]:
     words: list[Word] = []
     for number, token in zip(ids, tokenizer.convert_ids_to_tokens(list(ids)), strict=True):
         if token is None or number in special:
-            words.append(Word(token or f"#{number}", special=True))
+            words.append(Word(token or f"#{number}", SPECIAL))
         else:
-            first = not words or words[-1].special
+            first = not words or words[-1].flags == SPECIAL
             words.append(_word(tokenizer, token, first))
     return words
 
@@ -187,4 +179,4 @@ def _word(tokenizer: Tokenizer, token: str, first: bool) -> Word:
     written: str = tokenizer.convert_tokens_to_string([BEFORE, token]).removeprefix(BEFORE)
     text = written.strip()
     joined = bool(text) and not first and not written[0].isspace() and text[0].isalnum()
-    return Word(text or token, joined=joined)
+    return Word(text or token, JOINED if joined else 0)

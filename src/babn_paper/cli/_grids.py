@@ -9,7 +9,7 @@ from rich.console import Console
 
 from babn.cli._errors import CommandError
 from babn.cli._terminal import Bars
-from babn_paper.cli._terminal_tables import fitted
+from babn_paper.cli._terminal import fitted
 from babn_paper.experiments.engines import Engine
 from babn_paper.experiments.grids import Grid
 from babn_paper.experiments.jobs import RETRIES, Job, run_all
