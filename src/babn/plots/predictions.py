@@ -221,7 +221,7 @@ def _pairs(inside: Any, outside: Entropies | None) -> Pairs:
             f"inside is a {type(inside).__name__} and outside a {type(outside).__name__}. Give two "
             "tensors, or as inside alone a mapping from names to pairs of tensors."
         )
-    pairs = inside if isinstance(inside, Mapping) else {"": (inside, outside)}
+    pairs: Any = inside if isinstance(inside, Mapping) else {"": (inside, outside)}
     check_some(pairs, "inside", "a mapping from names to pairs of tensors")
     return {name: (_entropies(one), _entropies(other)) for name, (one, other) in pairs.items()}
 
