@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line, or names the package that it needs."""
+    """Runs the command line; exits with a message if typer or rich is missing."""
     try:
         from babn.cli._app import app
     except ModuleNotFoundError as error:

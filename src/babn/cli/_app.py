@@ -35,8 +35,8 @@ VALUES = {
     list[str]: "NAME=VALUE",
     list[str] | None: "TEXT",
 }
-"""Placeholders of option values in the help; a switch has none. `Annotated[Path, "FILE"]` gives a
-parameter another one."""
+"""Placeholders for the values of options in the help, by type; `Annotated[Path, "FILE"]` sets that
+of one parameter."""
 
 
 def _show_version(wanted: bool) -> bool:

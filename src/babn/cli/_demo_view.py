@@ -23,7 +23,7 @@ class Column:
     Attributes:
         name: Its heading.
         field: The key of `Scores`, or `"level"` of the row.
-        meaning: Its meaning, for someone new to it.
+        meaning: An explanation for newcomers, and which direction is better.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Column:
     meaning: str
 
     def show(self, row: Row) -> str:
-        """A row's number as text."""
+        """Formats the value of a row."""
         value = row.level if self.field == "level" else row.scores[self.field]
         if value is None:
             return "-"

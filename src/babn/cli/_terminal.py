@@ -76,7 +76,7 @@ def plain_table(
     title: str | None = None,
     tight: bool = False,
 ) -> Table:
-    """A table whose first columns hold text and whose other columns hold numbers.
+    """A table with columns of text followed by columns of numbers.
 
     In a narrow terminal headings break between words, but numbers do not break.
 

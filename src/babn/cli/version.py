@@ -13,7 +13,7 @@ def version() -> None:
 
 
 def versions() -> dict[str, str]:
-    """The versions that matter to a result, the platform and the device."""
+    """Versions of babn, Python, torch and transformers, the platform and the device."""
     import torch
 
     return {

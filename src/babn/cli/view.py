@@ -59,7 +59,7 @@ def view(
 
 
 def paired(texts: list[str], pairs: list[str]) -> list[str | tuple[str, str]]:
-    """The texts, each with its partner if there are partners."""
+    """The texts, or pairs of texts if second texts are given."""
     from babn.cli._errors import CommandError
 
     if not texts:

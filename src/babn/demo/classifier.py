@@ -19,7 +19,7 @@ from babn.text.word_tokenizer import word_tokenizer
 from babn.training import fine_tuning
 
 MAX_TOKENS = 64
-"""Texts are truncated here; the longest one that comes with the package has 30 word pieces."""
+"""Texts are truncated to this length; the longest one in `babn.data.intents` has 30 word pieces."""
 
 BATCH = 64
 DECAY = 1e-3
@@ -27,10 +27,10 @@ DECAY = 1e-3
 
 
 class MeanPooledClassifier(nn.Module):
-    """Any encoder of transformers, with a linear layer over the mean of its outputs.
+    """A transformers encoder with a linear layer over its mean-pooled outputs.
 
-    MiniLM was trained with this mean, and an encoder with random weights learns more from it than
-    from its first token.
+    MiniLM was trained with mean pooling, and a randomly initialised encoder learns more with it
+    than with the first token.
     """
 
     main_input_name = "input_ids"
@@ -42,7 +42,7 @@ class MeanPooledClassifier(nn.Module):
         self.classifier = nn.Linear(encoder.config.hidden_size, labels)
 
     def features(self, input_ids: Tensor, attention_mask: Tensor, **others: Tensor) -> Tensor:
-        """Means of the encoder's outputs, which the linear layer receives."""
+        """Mean-pooled outputs of the encoder, the input of the linear layer."""
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask, **others}
         states = self.encoder(**inputs).last_hidden_state
         seen = attention_mask.unsqueeze(-1).to(states.dtype)
@@ -65,10 +65,10 @@ class MeanPooledClassifier(nn.Module):
 
 @dataclass(frozen=True)
 class Source:
-    """The origin of the demo's model.
+    """Where the demo's model comes from.
 
     Attributes:
-        name: What to call it.
+        name: Its name in messages.
         folder: Its folder, or `None` for the small model with random weights.
         remark: A remark for the user about the choice, if any.
     """
@@ -111,7 +111,7 @@ def load(
 
 
 def small_encoder(vocabulary: int) -> BertModel:
-    """A BERT of two layers with random weights, for machines without a pretrained model."""
+    """A two-layer BERT with random weights, for machines without a pretrained model."""
     config = BertConfig(
         vocab_size=vocabulary,
         hidden_size=64,
@@ -157,8 +157,8 @@ def fine_tune(
 def intent_classifier(model: str = "auto") -> tuple[MeanPooledClassifier, Any]:
     """Returns a classifier of requests to a phone assistant, and its tokenizer.
 
-    Stands for a fine-tuned model of your own on machines without a model hub. The encoder keeps its
-    weights; a linear layer is fitted to the mean of its outputs on the training texts of
+    A stand-in for your own fine-tuned model, without a download. The encoder keeps its weights; a
+    linear layer is fitted to the mean of its outputs on the training texts of
     `babn.data.intents`.
 
     Args:

@@ -45,10 +45,10 @@ SAMPLES = 10
 TUNING_SAMPLES = 8
 
 EXAMPLE_SAMPLES = 100
-"""Samples of a single sentence, which cost little; shares and intervals need more than means."""
+"""Samples for a single sentence; shares and intervals need more samples than means do."""
 
 LONGEST = 14
-"""Tokens of a sentence whose attention is easily compared."""
+"""Maximum number of tokens of an example, so that its attention is easy to read."""
 
 MEASURES = {
     "accuracy": "accuracy",
@@ -60,10 +60,10 @@ MEASURES = {
 
 PRETRAINED = Recipe(epochs=4, rate=5e-4)
 
-# Later the accuracy stays and the NLL rises.
+# With more epochs the NLL rises at the same accuracy.
 SMALL = Recipe(epochs=10, rate=1e-3)
 
-# Shows that everything runs; too short to learn much.
+# A smoke test, too short to learn much.
 QUICK = Recipe(epochs=3, rate=3e-3)
 
 SOFTMAX, SCALED, DROPOUT = "softmax", "softmax, temperature", "softmax, MC dropout"
@@ -73,7 +73,7 @@ UNTRAINED, TRAINED = "BABN, no training", "BABN, trained"
 def run(settings: Settings, progress: Progress) -> Outcome:
     """Compares a softmax classifier with the same one converted, and with one trained as BABN."""
     with warnings.catch_warnings():
-        # Where samples agree, the noise level in the table shows it.
+        # If samples agree, the noise level in the table shows it.
         warnings.simplefilter("ignore", BabnWarning)
         return _run(settings, progress)
 
@@ -104,7 +104,7 @@ def _run(settings: Settings, progress: Progress) -> Outcome:
 
 
 def texts_to_test() -> Texts:
-    """Test texts; of those without one right intent every third, since sampling takes time."""
+    """The test texts; only every third out-of-scope and ambiguous text, to save time."""
     unanswerable = intents.out_of_scope("test")[::3], intents.ambiguous()[::3]
     return Texts(intents.in_scope("test"), *unanswerable)
 
@@ -151,7 +151,7 @@ class Trials:
         return babn.convert(model, example_inputs=example.to(next(model.parameters()).device))
 
     def without_training(self, model: nn.Module) -> list[Row]:
-        """Rows of a fine-tuned softmax classifier, and of the same converted."""
+        """Results of a fine-tuned softmax classifier, before and after conversion."""
         self.convert(model)
         babn.set_noise_level(model, 0.0)  # softmax attention, bit for bit
         softmax = self._test(SOFTMAX, model, 1)
@@ -180,7 +180,7 @@ class Trials:
         return replace(self._test(name, model, SAMPLES), level=found.level)
 
     def novelty(self, model: nn.Module) -> Novelty:
-        """How well a model's features tell out-of-scope from clear texts."""
+        """Detection of out-of-scope texts by their distance from the training texts."""
         settings = {"tokenizer": self.tokenizer, "progress": False}
         known, held_out = intents.in_scope("train").texts, intents.in_scope("dev").texts
         detector = babn.fit_novelty(model, known, held_out, **settings)
@@ -200,7 +200,7 @@ class Trials:
 
 
 def differences(rows: list[Row], texts: Texts, seed: int) -> dict[str, dict[str, Difference]]:
-    """How each row differs from the first, with intervals from resampling the texts."""
+    """Differences of each row from the first, with intervals from resampling the texts."""
     compared = babn.compare(evaluations(rows, texts), bins=BINS, resamples=400, seed=seed)
     return {
         name: {called: each[measure] for measure, called in MEASURES.items()}

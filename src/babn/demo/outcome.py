@@ -54,7 +54,7 @@ class Texts:
     """The test texts.
 
     Attributes:
-        clear: Texts with one right intent.
+        clear: Texts with exactly one correct intent.
         outside: Out-of-scope texts, which have none of the intents.
         ambiguous: Texts that two intents fit.
     """
@@ -140,7 +140,7 @@ class Example:
     """One sentence and its prediction.
 
     Attributes:
-        kind: What the sentence is an example of.
+        kind: Whether the prediction is sure or unsure.
         text: The sentence.
         prediction: Samples of the prediction, of shape sample by 1 by intent.
         names: Names of the intents.
@@ -186,18 +186,18 @@ class Novelty:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that the table, the pages and the results file show.
+    """The results that the table, the pages and the results file show.
 
     Attributes:
-        settings: What the user chose.
+        settings: The user's options.
         source: Where the model comes from.
-        recipe: How it was trained.
+        recipe: The training recipe.
         texts: The test texts.
         rows: The rows of the table, softmax first.
         differences: For each row of BABN its differences from softmax, by measure.
         examples: A sentence that BABN is sure of, and one that it is unsure of.
         view: The page of BABN's attention to these sentences.
-        novelty: How well the distance from the training texts detects out-of-scope texts.
+        novelty: Detection of out-of-scope texts by their distance from the training texts.
     """
 
     settings: Settings
@@ -221,7 +221,7 @@ def evaluations(rows: list[Row], texts: Texts) -> list[babn.Evaluation]:
 
 
 def prepare(folder: Path, force: bool) -> None:
-    """Makes the folder, unless it exists and holds what neither demo nor report has written.
+    """Creates the folder; raises if it holds files that neither demo nor report wrote.
 
     Called before anything is trained, so that the error comes early.
     """

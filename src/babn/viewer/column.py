@@ -36,7 +36,7 @@ def column(
     budget: int = BYTES,
     most: int = MOST_TOKENS,
 ) -> dict[str, Any]:
-    """The JSON values of a column."""
+    """Returns the JSON data of a column."""
     example = prepare(model, tokenizer, text, most)
     found, drawn = chains(model, example.batch, seed, budget)
     return {

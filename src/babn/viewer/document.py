@@ -47,7 +47,7 @@ class View:
         return Path(file)
 
     def _repr_html_(self) -> str:
-        """The page in a frame, in which its scripts reach nothing of the notebook."""
+        """The page in a sandboxed frame, which isolates it from the notebook."""
         return (
             f'<iframe srcdoc="{escape(self.html)}" sandbox="allow-scripts" width="100%" '
             f'height="{self.height}" style="border: 0" title="Attention and its uncertainty">'
@@ -120,10 +120,10 @@ def check_columns(models: int, texts: int) -> None:
 
 
 def page(data: Mapping[str, Any], connect: str = "'none'") -> str:
-    """The page around its data.
+    """Returns the page with its data embedded.
 
     Args:
-        data: The data of the script.
+        data: The data that the script shows.
         connect: The `connect-src` of the Content-Security-Policy.
     """
     parts = {name: _packaged(f"page.{name}") for name in ("html", "css", "js")}

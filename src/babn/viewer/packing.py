@@ -26,10 +26,10 @@ from torch import Tensor
 from babn.prediction.attention_maps import AttentionMap
 
 BYTES = 5_000_000
-"""Numbers in a page; compressed and encoded they take about as many bytes."""
+"""Maximum number of values in a page; compressed and encoded, each takes about one byte."""
 
 DRAWN, DRAWN_LONG = 5, 2
-"""Number of attention samples in the page, and if not all weights fit."""
+"""Number of attention samples in the page if all weights fit, and otherwise."""
 
 
 def share(maps: Sequence[AttentionMap], budget: int = BYTES) -> tuple[int, int]:

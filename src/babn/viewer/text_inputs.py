@@ -18,7 +18,7 @@ Tokenizer = Any
 """A tokenizer of transformers, which has no common type."""
 
 BEFORE = "a"
-"""A word that is put before a token, to see whether the tokenizer joins the two."""
+"""A word before a token; decoding both shows whether the tokenizer joins them."""
 
 Text = str | tuple[str, str]
 """A text, or a pair of texts, such as a premise and a hypothesis."""

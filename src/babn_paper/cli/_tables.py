@@ -36,7 +36,7 @@ from babn_paper.experiments.results_page import circumstances, main_table
 ATTACKS, FIGURE = "table3", "figure3"
 
 TRAINED = {ATTACKS: "table1", FIGURE: "table5"}
-"""Tables whose models are used by a table or figure that trains none."""
+"""The table that trains the models of a table or figure without runs of its own."""
 
 TITLES = {
     "table1": "Table 1: language understanding",
@@ -103,7 +103,7 @@ class Request:
 
 
 def make_table(table: str, request: Request, only: str | None = None) -> None:
-    """Does the missing runs of a table, prints it and writes it."""
+    """Completes the missing runs of a table, prints it and writes it."""
     if table == FIGURE:
         run_figure(request.grid(table), request.overrides, request.under, question_numbers(only))
     elif table == ATTACKS:

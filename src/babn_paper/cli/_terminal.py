@@ -18,10 +18,10 @@ HIDDEN = (
     *("NLL", "measure", "ECE + TS", "AURC", "OOD", "chrF ~", "sacreBLEU", "sentences"),
     "error AUROC",
 )
-"""Prefixes of columns that only files have."""
+"""Prefixes of columns that are written to files only."""
 
 TEXTS, LONG = ("task", "model", "attention", MODE), "attention"
-"""Columns of text, and the one among them that gets what the others leave."""
+"""Columns of text, and the one that takes the remaining width."""
 
 SEPARATOR, LINE_SEPARATOR = " / ", " /\n"
 """Separators of the numbers in a cell, on one line and on several lines."""

@@ -1,4 +1,4 @@
-"""Approximate posteriors held against exact ones."""
+"""Figures that compare approximate posteriors with exact ones."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -24,7 +24,7 @@ Records = Sequence[Mapping[str, Any]]
 """One record for each posterior, model and seed, as the scripts in `paper` write them."""
 
 MARKS = "osD^vP*"
-"""Markers, different also without colour."""
+"""Markers, which distinguish curves without colour."""
 
 
 PATHS = {
@@ -33,7 +33,7 @@ PATHS = {
     "upward": "upward path alone",
     "downward": "downward path alone",
 }
-"""What the encoders' names mean."""
+"""Labels of the encoders by name."""
 
 
 @drawing
@@ -45,7 +45,7 @@ def encoder_agreement(records: Records) -> Figure:
     1 is nearest the prior.
 
     Args:
-        records: What `paper/encoder_against_gibbs.py` writes.
+        records: The records that `paper/encoder_against_gibbs.py` writes.
     """
     check_some(records, "records", "the records of paper/encoder_against_gibbs.py")
     depths = sorted({record["layers"] for record in records})
@@ -76,7 +76,7 @@ def posterior_checks(records: Records) -> Figure:
     A mark in the first panel is one seed; lines in the second are means over seeds.
 
     Args:
-        records: What `paper/posterior_checks.py` writes.
+        records: The records that `paper/posterior_checks.py` writes.
     """
     check_some(records, "records", "the records of paper/posterior_checks.py")
     names = list(dict.fromkeys(record["posterior"] for record in records))
@@ -110,11 +110,13 @@ def _draw_coverage(panel: Axes, parts: Sequence[Mapping[str, Any]], look: dict[s
 
 
 def _draw_variances(panel: Axes, gradients: Sequence[Mapping[str, Any]]) -> None:
-    """How much more the gradient varies if the KL is sampled, before and after training."""
+    """Draws gradient variances with sampled relative to analytic KL, before and after training."""
     stages = list(dict.fromkeys(each["stage"] for each in gradients))
     places = [stages.index(each["stage"]) for each in gradients]
     ratios = [each["monte_carlo"]["variance"] / each["analytic"]["variance"] for each in gradients]
-    panel.plot(places, ratios, "o", color=GREY, markersize=3.5)  # of no posterior in the legend
+    panel.plot(
+        places, ratios, "o", color=GREY, markersize=3.5
+    )  # a colour that is not in the legend
     panel.axhline(1, color=GREY, linewidth=0.6)
     panel.set(xticks=range(len(stages)), xticklabels=stages, xlim=(-0.6, len(stages) - 0.4))
     panel.set_ylim(0, 1.15 * max([1, *ratios]))
@@ -122,7 +124,7 @@ def _draw_variances(panel: Axes, gradients: Sequence[Mapping[str, Any]]) -> None
 
 
 def _logarithmic(panel: Axes) -> None:
-    """A logarithmic scale with plain numbers, since the style takes formulas for text."""
+    """Sets a logarithmic scale with plain labels, since the style does not parse formulas."""
     panel.set_yscale("log")
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.yaxis.set_minor_formatter(NullFormatter())

@@ -114,8 +114,8 @@ def noise_curves(
     """One panel for each measure, with one curve for each method.
 
     Args:
-        variances: Of the noise.
-        curves: For each method and measure the values, shares of one, at each variance.
+        variances: Variances of the noise.
+        curves: For each method and measure, values from 0 to 1 at each variance.
     """
     measures = list(next(iter(curves.values())))
     figure = new_figure((DOUBLE, 0.34 * DOUBLE))
