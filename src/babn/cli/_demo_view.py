@@ -65,7 +65,7 @@ COLUMNS = (
 
 NEXT = (
     ("babn.convert(model)", "your own fine-tuned classifier, in place"),
-    ("babn.tune_noise(model, dev_batches)", "noise level and temperature, without training"),
+    ("babn.tune_noise(model, dev_batches)", "noise and temperature, no training"),
     ("babn.predict(model, batch)", ".probs, .interval(), .disagreement"),
     ("babn view MODEL --text ...", "a page: where attention is unsure"),
     ("babn inspect MODEL", "which attention calls of your own model babn converts"),

@@ -29,7 +29,7 @@ def serve(
 
     from babn.validation import check_count
     from babn.viewer import server
-    from babn.viewer.folder import open_model
+    from babn.viewer.inputs import open_model
 
     check_count("samples", samples)
     check_count("max_tokens", max_tokens)

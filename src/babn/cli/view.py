@@ -35,8 +35,8 @@ def view(
     from rich.markup import escape
 
     from babn.viewer import view as make_page
-    from babn.viewer.document import check_columns
-    from babn.viewer.folder import check_target, open_model
+    from babn.viewer.document import check_columns, check_target
+    from babn.viewer.inputs import open_model
 
     texts = paired(text or [], pair or [])
     folders = [model, *([compare] if compare else [])]

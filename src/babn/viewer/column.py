@@ -19,8 +19,8 @@ from babn.prediction.modes import evaluating
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
 from babn.prediction.sampling import posterior_mean
+from babn.viewer.inputs import MOST_TOKENS, Example, Text, Tokenizer, prepare
 from babn.viewer.packing import BYTES, largest, pack, share, with_average
-from babn.viewer.text_inputs import MOST_TOKENS, Example, Text, Tokenizer, prepare
 
 DIGITS = 5
 

@@ -14,10 +14,10 @@ from typing import Any
 from torch import nn
 
 import babn
-from babn.evaluation.html_pages import marker
+from babn.evaluation.html_pages import TargetError, marker, written_by
 from babn.viewer.column import column
+from babn.viewer.inputs import MOST_TOKENS, Text, TextError, Tokenizer
 from babn.viewer.packing import BYTES
-from babn.viewer.text_inputs import MOST_TOKENS, Text, TextError, Tokenizer
 
 AUTHOR = "babn view"
 """Author in the page, by which `babn view` recognises its own files."""
@@ -117,6 +117,19 @@ def check_columns(models: int, texts: int) -> None:
             f"{texts} texts for {models} models are {models * texts} columns. Give one or two "
             "texts to one model, or one text to two models."
         )
+
+
+def check_target(file: Path) -> None:
+    """Validates that a file is new or was written by `babn view`.
+
+    Called before the model runs, so that the error comes early.
+    """
+    if file.is_dir():
+        raise TargetError(f"--out {file} is a folder. Give the name of a file.")
+    if file.exists() and not written_by(file, AUTHOR):
+        raise TargetError(f"--out {file} was not written by babn view. Give another name.")
+    if not file.parent.is_dir():
+        raise TargetError(f"--out {file}: the folder {file.parent} does not exist. Make it first.")
 
 
 def page(data: Mapping[str, Any], connect: str = "'none'") -> str:

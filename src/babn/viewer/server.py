@@ -14,7 +14,7 @@ from torch import nn
 
 from babn.errors import BabnError, MissingExtraError
 from babn.viewer.document import compared, page, policy
-from babn.viewer.text_inputs import Text, TextError, Tokenizer, most_tokens
+from babn.viewer.inputs import Text, TextError, Tokenizer, most_tokens
 
 try:
     import uvicorn

@@ -1,8 +1,9 @@
-"""Converts texts to model inputs, and token ids to words for display."""
+"""Loads models, converts texts to model inputs, and token ids to words for display."""
 
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -10,9 +11,12 @@ from torch import Tensor, nn
 
 from babn.conversion.example_inputs import is_multiple_choice
 from babn.conversion.state import belief_states
-from babn.errors import BabnError
+from babn.errors import BabnError, FormatError, import_extra
+from babn.model_folders import find_folder
+from babn.persistence import MODEL_FILES, load
 from babn.prediction.modes import evaluating
 from babn.prediction.sampling import posterior_mean
+from babn.text.pretrained import quiet
 
 Tokenizer = Any
 """A tokenizer of transformers, which has no common type."""
@@ -30,7 +34,11 @@ WRITTEN = 24
 """Tokens that an encoder-decoder generates if no text is given for its decoder."""
 
 
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
+"""A folder with a tokenizer has at least one of these files."""
+
 SPECIAL, JOINED = 1, 2
+"""Flags of words."""
 
 
 class TextError(BabnError, ValueError):
@@ -65,6 +73,29 @@ class Example:
     batch: dict[str, Tensor]
     words: list[Word]
     output: list[Word]
+
+
+def open_model(folder: str | Path) -> tuple[Any, Tokenizer]:
+    """Loads a converted model in single precision and its tokenizer.
+
+    Args:
+        folder: A folder that `save_pretrained` wrote, the folder of a run, whose model is in its
+            subfolder `model`, or a name on the hub.
+    """
+    transformers = import_extra("transformers", "The viewer needs transformers", "viewer")
+    folder = find_folder(folder, MODEL_FILES)
+    if (folder / "model" / "config.json").exists():
+        folder = folder / "model"
+    with quiet():
+        model = load(folder).float().eval()
+    remedy = "Save it there with tokenizer.save_pretrained."
+    if not any(any(folder.glob(name)) for name in TOKENIZERS):
+        raise FormatError(f"{folder} has no tokenizer. {remedy}")
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise FormatError(f"The tokenizer in {folder} cannot be read: {error}. {remedy}") from error
+    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
 def prepare(model: nn.Module, tokenizer: Tokenizer, text: Text, most: int = MOST_TOKENS) -> Example:
