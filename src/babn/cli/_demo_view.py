@@ -8,12 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from babn.cli._terminal import Bars, plain_table
-from babn.demo.classifier import Source
 from babn.demo.demo_run import EXAMPLE_SAMPLES, find_source, pick_recipe
 from babn.demo.outcome import VIEW, Example, Outcome, Row, Settings
 from babn.evaluation.comparison import Difference
 from babn.evaluation.html_report import PAGE
-from babn.training.fine_tuning import Recipe
 
 
 @dataclass(frozen=True)
@@ -80,11 +78,17 @@ class Terminal(Bars):
         super().__init__(Console(highlight=False))
 
     def announce(self, settings: Settings) -> None:
-        """Prints the model and the plan."""
+        """Prints the model and the comparison."""
         source = find_source(settings)
         if source.remark:
             self._say(source.remark, style="yellow")
-        self._say(*announcement(source, pick_recipe(settings, source)), "")
+        self._say(
+            f"Model: {source.name}",
+            f"Fine-tuned for {pick_recipe(settings, source).epochs} epochs to sort short requests "
+            "by intent, and converted.",
+            "Beside it: softmax, a temperature, dropout, and a copy trained as BABN.",
+            "",
+        )
 
     def show(self, outcome: Outcome, folder: Path) -> None:
         """Prints the table, its legend, two examples, and the next steps."""
@@ -127,18 +131,6 @@ class Terminal(Bars):
         for row in rows:
             made.add_row(*row, style=style)
         self.console.print(made)
-
-
-def announcement(source: Source, recipe: Recipe) -> list[str]:
-    """Lines that announce the model and the comparison."""
-    return [
-        f"Model: {source.name}",
-        f"Fine-tuned for {recipe.epochs} epochs to sort short requests by intent. From there on:",
-        "",
-        *(f"  {call:<35} # {meaning}" for call, meaning in NEXT[:3]),
-        "",
-        "Beside it: softmax, a temperature, dropout, and a copy trained as BABN.",
-    ]
 
 
 def verdicts(outcome: Outcome) -> list[str]:

@@ -56,16 +56,7 @@ def read_config(model: str) -> Any:
     try:
         return transformers.AutoConfig.from_pretrained(model)
     except (OSError, ValueError) as error:
-        raise CommandError(_unreadable(model, error)) from error
-
-
-def _unreadable(model: str, error: Exception) -> str:
-    folder = Path(model)
-    if folder.is_dir() and not (folder / "config.json").exists():
-        return f"{model} has no config.json. Give a folder that save_pretrained wrote."
-    if folder.exists():
-        return f"{model} cannot be read: {one_line(error)}"
-    return f"{model} is not a folder here, and the Hugging Face hub did not provide it either."
+        raise CommandError(f"{model} cannot be read: {one_line(error)}") from error
 
 
 def outline(config: Any) -> nn.Module:
