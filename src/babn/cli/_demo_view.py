@@ -66,7 +66,7 @@ NEXT = (
     ("babn.tune_noise(model, dev_batches)", "noise and temperature, no training"),
     ("babn.predict(model, batch)", ".probs, .interval(), .disagreement"),
     ("babn view MODEL --text ...", "a page: where attention is unsure"),
-    ("babn inspect MODEL", "which attention calls of your own model babn converts"),
+    ("babn inspect MODEL", "what babn converts in your own model"),
 )
 """Next steps in Python and on the command line."""
 
