@@ -82,11 +82,7 @@ def _numbers(found: Prediction) -> dict[str, Any]:
     if found.activation != "identity":
         values["entropy"] = found.entropy[0]
         values["mutual_information"] = found.mutual_information[0]
-    return {name: _rounded(x.double().tolist()) for name, x in values.items()}
-
-
-def _rounded(values: Any) -> Any:
-    return [_rounded(v) for v in values] if isinstance(values, list) else round(values, DIGITS)
+    return {name: x.double().round(decimals=DIGITS).tolist() for name, x in values.items()}
 
 
 def chains(
