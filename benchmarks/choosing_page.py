@@ -22,6 +22,7 @@ from babn import plots
 from babn_paper.method_comparison.comparison_runs import COVERAGE
 from babn_paper.method_comparison.interval_table import NEAR
 from babn_paper.method_comparison.method_catalogue import GROUPS, TS
+from babn_paper.plots.ranks import critical_difference
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -446,9 +447,7 @@ def draw(found: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         own = ranked(cells, name)
         if results.mean_ranks(cells, name, own)[1] >= FEWEST:
             ranks, distance = results.rank_differences(cells, name, own)
-            figure = plots.critical_difference(
-                ranks, distance, label=f"mean rank by {LABELS[name]}"
-            )
+            figure = critical_difference(ranks, distance, label=f"mean rank by {LABELS[name]}")
             drawn.append(plots.save(figure, folder / f"choosing_{end}.png"))
     return drawn
 

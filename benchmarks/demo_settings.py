@@ -20,8 +20,8 @@ import transformers
 
 import babn
 from babn.data import intents
-from babn.demo import choices, models
-from babn.demo.models import fine_tune
+from babn.demo.classifier import find_source, fine_tune, load
+from babn.demo.demo_run import SAMPLES, TUNING_SAMPLES
 from babn.demo.outcome import Texts, predictions, score
 from babn.errors import BabnWarning
 from babn.prediction.batches import device_of, encode
@@ -46,7 +46,7 @@ def run(setting: Setting, seed: int) -> dict[str, Found]:
     """Scores on the development texts by way of predicting, after training with one seed."""
     config, recipe = setting
     data, names = intents.in_scope("train"), intents.intent_names()
-    model, tokenizer = models.load(models.find_source("auto"), data.texts, len(names), seed)
+    model, tokenizer = load(find_source("auto"), data.texts, len(names), seed)
     example = encode(tokenizer, data.texts[:4], device_of(model))
     if config is not None:
         babn.convert(model, config, example)
@@ -54,7 +54,7 @@ def run(setting: Setting, seed: int) -> dict[str, Found]:
     if config is None:
         babn.convert(model, None, example)
     development = intents.in_scope("dev")
-    tuned = {"tokenizer": tokenizer, "samples": choices.TUNING_SAMPLES, "progress": False}
+    tuned = {"tokenizer": tokenizer, "samples": TUNING_SAMPLES, "progress": False}
     level = babn.tune_noise(model, development.texts, development.labels, **tuned).level
     # Ambiguous texts belong to no split, so they are left for the demo itself.
     texts = Texts(development, intents.out_of_scope("dev"), intents.ambiguous()[:1])
@@ -65,9 +65,9 @@ def run(setting: Setting, seed: int) -> dict[str, Found]:
         values = {**score(found, texts), "level": at}
         return {name: values[name] and round(values[name], 4) for name in COLUMNS}
 
-    found = {"no noise": measure(0.0, 1), "tuned": measure(level, choices.SAMPLES)}
+    found = {"no noise": measure(0.0, 1), "tuned": measure(level, SAMPLES)}
     if config is None:
-        found["MC dropout"] = measure(0.0, choices.SAMPLES, dropout=True)
+        found["MC dropout"] = measure(0.0, SAMPLES, dropout=True)
     return found
 
 

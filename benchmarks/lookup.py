@@ -26,7 +26,7 @@ import babn
 from babn import plots
 from babn.errors import BabnWarning
 from babn.files import replace_file
-from babn.plots.style import COLOURS, GREY, drawing, new_figure
+from babn.plots.figures import COLOURS, GREY, drawing, new_figure
 from babn_paper.experiments.environment import machine, versions
 
 ROOT = Path(__file__).parents[1]

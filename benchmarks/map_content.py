@@ -24,7 +24,7 @@ from transformers import ViTConfig, ViTForImageClassification, get_linear_schedu
 
 import babn
 from babn.data import intents
-from babn.demo import models
+from babn.demo.classifier import find_source, load
 from babn.files import replace_file
 from babn.prediction.batches import encode
 from babn_paper.batching import bucketed
@@ -118,7 +118,7 @@ def bert(args: argparse.Namespace) -> Subject:
 def small_bert(seed: int) -> tuple[nn.Module, Any]:
     """The demo's model that needs no download, and its tokenizer."""
     names, training = intents.intent_names(), intents.in_scope("train")
-    return models.load(models.find_source("small"), training.texts, len(names), seed)
+    return load(find_source("small"), training.texts, len(names), seed)
 
 
 def intent_batches(

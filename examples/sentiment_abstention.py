@@ -21,7 +21,7 @@ import torch
 
 import babn
 from babn.data.intents import out_of_scope
-from babn.demo.models import find_source, load
+from babn.demo.classifier import find_source, load
 from babn_paper.tasks.catalogue import find_task
 
 METHODS = {"softmax": babn.SoftmaxConfig(), "BABN": babn.BeliefConfig()}

@@ -68,7 +68,7 @@ def test_the_code_of_a_page_runs(
     document: str, tiny_albert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("babn.demo.models.minilm_folder", lambda: tiny_albert)
+    monkeypatch.setattr("babn.demo.classifier.minilm_folder", lambda: tiny_albert)
     code = python_code(document).replace("albert/albert-base-v2", str(tiny_albert))
     names: dict[str, object] = {}
     exec(compile(code, document, "exec"), names)

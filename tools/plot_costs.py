@@ -12,7 +12,7 @@ from typing import Any
 from babn import plots
 from babn.benchmark.results import rows_of
 from babn.benchmark.suite import Row
-from babn.plots.style import drawing, line_look, new_figure
+from babn.plots.figures import drawing, line_look, new_figure
 
 ROOT = Path(__file__).parents[1]
 RESULTS, FIGURES = ROOT / "benchmarks" / "results", ROOT / "docs" / "figures"

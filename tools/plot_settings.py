@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from babn import BeliefConfig, KLAnnealing, plots
 from babn.attention.method import KL_WEIGHT
 from babn.distributions import Weibull, kl_weibull_gamma, noise_for
-from babn.plots.style import drawing, line_look, new_figure
+from babn.plots.figures import drawing, line_look, new_figure
 
 SHAPES = torch.logspace(-0.5, 2, 200)
 NOISES = ("exact", "truncated")

@@ -87,9 +87,10 @@ def test_the_version_is_an_option_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["", *COMMANDS])
-def test_help_has_no_python_types(name: str) -> None:
-    output = run(*filter(None, [name]), "--help")[1]
-    assert not any(word in output for word in ("<bool>", "<str>", "<path>", "list[", "{"))
+def test_options_name_their_values_instead_of_types(name: str) -> None:
+    lines = run(*filter(None, [name]), "--help")[1].split("Options")[-1].splitlines()
+    options = [line for line in lines if "--" in line and "--help" not in line]
+    assert not any(word in line for line in options for word in ("<", "list[", "{"))
 
 
 def test_files_and_folders_are_named_as_such() -> None:
@@ -146,17 +147,12 @@ def test_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])
-def test_missing_package_is_named(
-    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_app", "_errors"):
         monkeypatch.delitem(sys.modules, f"babn.cli.{name}", raising=False)
         monkeypatch.delattr(babn.cli, name, raising=False)
     hidden = [name for name in sys.modules if name.split(".")[0] == package]
     for name in hidden:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit, match=f"the babn command needs {package}: pip install"):
         babn.cli.main()
-    assert stopped.value.code == 2
-    error = capsys.readouterr().err
-    assert error == f"error: the babn command needs {package}: pip install 'babn[cli]'\n"

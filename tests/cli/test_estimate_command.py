@@ -19,17 +19,12 @@ def test_the_command_prints_a_line_for_each_method() -> None:
         assert method in output
 
 
-def test_the_command_reads_a_model_or_its_sizes(tmp_path: Path) -> None:
+def test_the_command_reads_a_configuration(tmp_path: Path) -> None:
     config = hf.LlamaConfig(**GROUPED, architectures=["LlamaForCausalLM"])
     config.save_pretrained(tmp_path)
-    sizes = ("--hidden", "32", "--heads", "4", "--kv-heads", "2", "--head-dim", "8")
-    more = ("--layers-count", "3", "--intermediate", "48", "--vocab", "99")
     given = ("--length", "64", "--upward", "heads", "--train", "--json")
     code, by_model = run("estimate", str(tmp_path), *given)
     assert code == 0
-    code, by_sizes = run("estimate", *sizes, *more, *given)
-    assert code == 0
-    assert json.loads(by_model) == json.loads(by_sizes)
     found = {method["method"]: method for method in json.loads(by_model)}
     heads, default = found["BABN per pair, heads"], found["BABN per key"]
     methods = babn.BeliefConfig.pairs(upward="heads"), babn.BeliefConfig()
@@ -43,8 +38,6 @@ def test_the_command_reads_a_model_or_its_sizes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "No model, and --hidden, --heads, --layers-count"),
-        (("llama-2-7b", "--hidden", "3"), "--hidden is not possible"),
         (("llama-2-7b", "--upward", "down"), "Give keys or heads"),
         (("./nothing/there",), "does not exist"),
         (("llama-2-7b", "--layers", "last:0"), "layers='last:0' is not possible"),

@@ -146,7 +146,7 @@ def test_settings_of_a_converted_folder_are_refused(converted: Path) -> None:
 
 
 def test_missing_and_empty_folders(tmp_path: Path) -> None:
-    for path, message in ((tmp_path / "gone", "does not exist"), (tmp_path, "no config.json")):
+    for path, message in ((tmp_path / "gone", "does not exist"), (tmp_path, "config.json")):
         code, output = run("inspect", str(path))
         assert code == 2
         assert message in output

@@ -13,23 +13,24 @@ import torch
 from typer.testing import CliRunner
 
 import babn
+from babn.cli import _demo_view
 from babn.cli._app import app
 from babn.data.intents import Ambiguous, Labelled
-from babn.demo import models, result_texts
-from babn.demo.demo_folder import VIEW, prepare
+from babn.demo import classifier
 from babn.demo.demo_run import (
     DROPOUT,
     SCALED,
     SOFTMAX,
     TRAINED,
     UNTRAINED,
+    choose_examples,
     differences,
     find_source,
     pick_recipe,
     texts_to_test,
 )
-from babn.demo.examples import choose_examples
 from babn.demo.outcome import (
+    VIEW,
     Novelty,
     Outcome,
     Predictions,
@@ -37,6 +38,7 @@ from babn.demo.outcome import (
     Settings,
     Texts,
     predictions,
+    prepare,
     score,
 )
 from babn.evaluation.comparison import Difference, compare
@@ -88,15 +90,17 @@ def test_table_has_every_row_and_fits_the_terminal(quick: tuple[str, Path]) -> N
     output, _ = quick
     for name in (SOFTMAX, SCALED, DROPOUT, UNTRAINED, TRAINED):
         [row] = [line for line in output.splitlines() if re.match(rf"{name} {{2,}}\d", line)]
-        assert len(row.removeprefix(name).split()) == len(result_texts.COLUMNS)
+        assert len(row.removeprefix(name).split()) == len(_demo_view.COLUMNS)
         assert "…" not in row
     assert max(len(line.rstrip()) for line in output.splitlines() if ".html" not in line) <= 80
 
 
 def test_output_names_the_pages_and_explains_every_column(quick: tuple[str, Path]) -> None:
     output, folder = quick
+    calls = ("babn.convert(", "babn.tune_noise(", "babn.predict(")
+    assert sorted(calls, key=output.index) == list(calls)
     assert str(folder / PAGE) in output and str(folder / VIEW) in output
-    for column in result_texts.COLUMNS:
+    for column in _demo_view.COLUMNS:
         assert re.search(rf"^{re.escape(column.name)} +{column.meaning[:20]}", output, re.MULTILINE)
 
 
@@ -214,7 +218,7 @@ def test_a_model_is_no_better_than_itself() -> None:
     outcome = made_outcome(1.0, 1.0)
     for difference in outcome.differences[TRAINED].values():
         assert difference.value == difference.low == difference.high == 0
-    [verdict, detection, novelty] = result_texts.verdicts(outcome)
+    [verdict, detection, novelty] = _demo_view.verdicts(outcome)
     assert verdict == (f"{TRAINED}: no clear difference in accuracy, NLL, ECE, out-of-scope AUROC")
     assert "at least as well as softmax" in detection
     assert "AUROC 90.0" in novelty and "flags 60.0 % of them and 4.0 %" in novelty
@@ -230,24 +234,14 @@ def test_a_model_is_no_better_than_itself() -> None:
 def test_output_says_who_detects_out_of_scope_texts(
     ours: float, theirs: float, verdict: str, words: str
 ) -> None:
-    [line, detection, _] = result_texts.verdicts(made_outcome(ours, theirs))
+    [line, detection, _] = _demo_view.verdicts(made_outcome(ours, theirs))
     assert verdict in line
     assert words in detection
 
 
-def test_announcement_shows_the_shortest_way() -> None:
-    settings = Settings(quick=True, epochs=2)
-    source = find_source(settings)
-    text = "\n".join(result_texts.announcement(source, pick_recipe(settings, source)))
-    assert "2 epochs" in text
-    calls = ("babn.convert(", "babn.tune_noise(", "babn.predict(")
-    assert sorted(calls, key=text.index) == list(calls)
-    assert max(map(len, text.splitlines())) <= 80
-
-
 def converted(seed: int) -> tuple[torch.nn.Module, object]:
     """One small model, converted with a seed of its own, and its tokenizer."""
-    model, tokenizer = models.load(models.find_source("small"), ALL, 3, seed=0)
+    model, tokenizer = classifier.load(classifier.find_source("small"), ALL, 3, seed=0)
     for parameter in model.parameters():  # keys of random models are too much alike
         parameter.data *= 4 if parameter.ndim > 1 else 1
     torch.manual_seed(seed)

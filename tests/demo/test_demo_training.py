@@ -8,8 +8,8 @@ import torch
 import babn
 from babn import text
 from babn.data.intents import Labelled
-from babn.demo import models
-from babn.demo.models import fine_tune
+from babn.demo import classifier
+from babn.demo.classifier import fine_tune
 from babn.text import word_tokenizer
 from babn.training.fine_tuning import Recipe
 from babn_paper.batching import bucketed
@@ -22,7 +22,7 @@ Logs = list[dict[str, float]]
 
 def trained(seed: int, config: babn.MethodConfig | None) -> tuple[Logs, torch.nn.Module]:
     """What training reports, and the trained model, converted if there is a configuration."""
-    model, tokenizer = models.load(models.find_source("small"), TEXTS, 2, seed)
+    model, tokenizer = classifier.load(classifier.find_source("small"), TEXTS, 2, seed)
     if config is not None:
         babn.convert(model, config, dict(tokenizer(list(TEXTS), padding=True, return_tensors="pt")))
     logs: Logs = []
@@ -64,25 +64,25 @@ def test_minilm_is_found_without_importing_it(
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(text, "MINILM_PACKAGE", "pretend_minilm")
-    assert models.find_source("auto").folder == package / "model"
+    assert classifier.find_source("auto").folder == package / "model"
 
 
 def test_without_minilm_the_remark_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "MINILM_PACKAGE", "no_such_package")
-    source = models.find_source("auto")
+    source = classifier.find_source("auto")
     assert source.folder is None
     assert text.MINILM_COMMAND in source.remark
-    assert not models.find_source("small").remark
+    assert not classifier.find_source("small").remark
 
 
 def test_folder_of_an_encoder_is_loaded(tmp_path: Path) -> None:
     tokenizer = word_tokenizer(TEXTS)
-    encoder = models.small_encoder(len(tokenizer))
+    encoder = classifier.small_encoder(len(tokenizer))
     encoder.save_pretrained(tmp_path)
-    with pytest.raises(models.ModelError, match="holds no tokenizer"):
-        models.load(models.find_source(str(tmp_path)), TEXTS, 2, 0)
+    with pytest.raises(classifier.ModelError, match="holds no tokenizer"):
+        classifier.load(classifier.find_source(str(tmp_path)), TEXTS, 2, 0)
     tokenizer.save_pretrained(tmp_path)
-    model, loaded = models.load(models.find_source(str(tmp_path)), TEXTS, 2, 0)
+    model, loaded = classifier.load(classifier.find_source(str(tmp_path)), TEXTS, 2, 0)
     assert loaded("wake me")["input_ids"] == tokenizer("wake me")["input_ids"]
     expected, found = encoder.state_dict(), model.encoder.state_dict()
     assert all(torch.equal(found[name], value) for name, value in expected.items())

@@ -1,7 +1,5 @@
 """Attention figures: their numbers, and legible labels for any tokens."""
 
-import logging
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,7 @@ from matplotlib.figure import Figure
 import babn
 from babn import plots
 from babn.errors import ConfigError
-from babn.plots.tokens import readable
+from babn.plots.attention import readable
 from models import CASES
 from plot_checks import WIDTHS, attention_map, clipped, texts, tick_texts, touching
 
@@ -149,6 +147,7 @@ def test_a_given_height_is_kept() -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:Glyph")
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
 def test_hostile_tokens_are_drawn(suffix: str, tmp_path: object) -> None:
     found = attention_map(len(HOSTILE), len(HOSTILE), 1)
@@ -167,19 +166,18 @@ def test_dollars_do_not_start_a_formula() -> None:
     assert not clipped(figure)
 
 
-def test_characters_without_a_font_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "babn.plots"):
-        # A private character that no font is to have.
-        plots.attention_figure(attention_map(2, 2), ["\U000f1234", "a"]).draw_without_rendering()
-    # Python does not count private characters as printable, so they are written as an escape.
+def test_private_characters_are_escaped() -> None:
+    # Python does not count them as printable, and no font has them.
     assert readable(["\U000f1234"]) == ["\\U000f1234"]
-    assert not caplog.records
-    with caplog.at_level(logging.WARNING, "babn.plots"):
-        assert readable(["\U00016f00a"]) == ["□a"]
-    assert "U+16F00" in caplog.text
+
+
+def test_a_character_without_a_font_is_a_warning() -> None:
+    with pytest.warns(UserWarning, match="missing from font"):
+        plots.attention_figure(attention_map(2, 2), ["\U00016f00a", "b"])
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:Glyph")
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=6))
 def test_any_text_can_be_drawn(tokens: list[str]) -> None:

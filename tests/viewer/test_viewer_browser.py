@@ -332,19 +332,19 @@ def test_narrow_screens_do_not_scroll_sideways(opened: Open, model: Any) -> None
 def long_page(tokens: int = 512, layers: int = 12, heads: int = 12) -> str:
     """A page with random attention of the size of a large encoder."""
     shape = torch.zeros(1, 1, 1, 1).expand(1, heads, tokens, tokens)
-    part = share([AttentionMap("chain/0", shape, shape)] * layers)
+    kept, drawn = share([AttentionMap("chain/0", shape, shape)] * layers)
     made = []
     for i in range(layers):
         weights = with_average(random_weights(heads, tokens, tokens, seed=i))
-        keys = largest(weights, part.kept)
+        keys = largest(weights, kept)
         mean = weights.gather(-1, keys)
-        made.append(pack(keys, tokens, mean, mean.sqrt(), [mean] * part.drawn))
-    size = {"heads": heads, "size": [tokens, tokens], "kept": part.kept, "layers": made}
+        made.append(pack(keys, tokens, mean, mean.sqrt(), [mean] * drawn))
+    size = {"heads": heads, "size": [tokens, tokens], "kept": kept, "layers": made}
     names = {"name": "chain", "title": "Self-attention", "queries": "words", "keys": "words"}
     words = [[f"word{i}", 0] for i in range(tokens)]
     column = {"title": "", "text": ["long"], "words": words, "output": [], "prediction": None}
     return make_page(
-        {"columns": [{**column, "drawn": part.drawn, "chains": [names | size]}], "model": "long"}
+        {"columns": [{**column, "drawn": drawn, "chains": [names | size]}], "model": "long"}
         | {"seed": 0}
     )
 

@@ -10,7 +10,6 @@ from babn.prediction.attention_maps import AttentionMap
 from babn.viewer.packing import (
     DRAWN,
     DRAWN_LONG,
-    Share,
     gaps,
     largest,
     pack,
@@ -84,16 +83,16 @@ def test_distances_above_255_take_two_bytes() -> None:
 
 
 def test_short_texts_keep_everything() -> None:
-    assert share(maps(12, 12, 30)) == Share(kept=30, drawn=DRAWN)
+    assert share(maps(12, 12, 30)) == (30, DRAWN)
 
 
 @pytest.mark.parametrize("tokens", [128, 512, 1024])
 def test_long_texts_stay_within_the_budget(tokens: int) -> None:
-    found = share(maps(12, 12, tokens), budget=5_000_000)
-    assert found.drawn == DRAWN_LONG
-    assert 4 <= found.kept < tokens
-    assert 12 * 13 * tokens * found.kept * (4 + found.drawn) <= 5_000_000
+    kept, drawn = share(maps(12, 12, tokens), budget=5_000_000)
+    assert drawn == DRAWN_LONG
+    assert 4 <= kept < tokens
+    assert 12 * 13 * tokens * kept * (4 + drawn) <= 5_000_000
 
 
 def test_something_is_kept_whatever_the_budget() -> None:
-    assert share(maps(2, 2, 64), budget=1).kept == 1
+    assert share(maps(2, 2, 64), budget=1)[0] == 1

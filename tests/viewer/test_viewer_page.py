@@ -31,7 +31,7 @@ import babn
 from babn.evaluation.html_pages import marker
 from babn.viewer.column import sampled_weights
 from babn.viewer.document import AUTHOR, page, script_json
-from babn.viewer.text_inputs import TextError, Word, words_of
+from babn.viewer.inputs import JOINED, SPECIAL, TextError, Word, words_of
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -160,9 +160,9 @@ def test_words_are_joined_dimmed_or_as_they_are() -> None:
     ids = made("closings. zebra")["input_ids"]
     assert made.convert_ids_to_tokens(ids)[-2] == "[UNK]"
     assert words_of(made, made.convert_tokens_to_ids(["[CLS]", "bank", "##ing", ".", "[UNK]"])) == [
-        Word("[CLS]", special=True),
+        Word("[CLS]", SPECIAL),
         Word("bank"),
-        Word("ing", joined=True),
+        Word("ing", JOINED),
         Word("."),
         Word("[UNK]"),
     ]
@@ -184,11 +184,11 @@ def test_words_of_other_tokenizers(before: Any, decoder: Any) -> None:
     fast = PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>")
     ids = [fast.bos_token_id, *fast("the river banking")["input_ids"]]
     assert words_of(fast, ids) == [
-        Word("<s>", special=True),
+        Word("<s>", SPECIAL),
         Word("the"),
         Word("river"),
         Word("bank"),
-        Word("ing", joined=True),
+        Word("ing", JOINED),
     ]
 
 

@@ -9,8 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 from tiny import TEXT, classifier, data_of, tokenizer
 
-from babn.viewer.http_limits import Limits, is_local
-from babn.viewer.server import PortError, Server, listen
+from babn.viewer.server import Limits, PortError, Server, is_local, listen
 
 LIMITS = Limits(characters=400, tokens=20, body=3000, waiting=1)
 

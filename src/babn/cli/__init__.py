@@ -9,17 +9,12 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line, or names the package that it needs."""
+    """Runs the command line; exits with a message if typer or rich is missing."""
     try:
         from babn.cli._app import app
     except ModuleNotFoundError as error:
-        sys.exit(_without(error))
+        package = str(error.name).split(".")[0]
+        if package not in ("typer", "rich"):
+            raise
+        sys.exit(f"error: the babn command needs {package}: pip install 'babn[cli]'")
     app()(prog_name="babn")
-
-
-def _without(error: ModuleNotFoundError) -> int:
-    package = str(error.name).split(".")[0]
-    if package not in ("typer", "rich"):
-        raise error
-    print(f"error: the babn command needs {package}: pip install 'babn[cli]'", file=sys.stderr)
-    return 2

@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 import babn.cli
 from babn import __version__
@@ -36,31 +35,8 @@ VALUES = {
     list[str]: "NAME=VALUE",
     list[str] | None: "TEXT",
 }
-"""Placeholders of option values in the help; a switch has none. `Annotated[Path, "FILE"]` gives a
-parameter another one."""
-
-
-class _PlainHelp:
-    """Help without Python types: `CONFIG` and `--help` instead of `{CONFIG} <str>` and `<bool>`."""
-
-    def get_params(self, ctx: Any) -> Any:
-        found = super().get_params(ctx)  # type: ignore[misc]
-        for parameter in found:
-            if parameter.param_type_name == "argument" or parameter.name == "help":
-                parameter.display_type_rich = lambda ctx: ""
-        return found
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
-        return [re.sub("[{}]", "", piece) for piece in pieces]
-
-
-class _PlainCommand(_PlainHelp, TyperCommand):
-    """The help of a command."""
-
-
-class _PlainGroup(_PlainHelp, TyperGroup):
-    """The help of `babn` itself."""
+"""Placeholders for the values of options in the help, by type; `Annotated[Path, "FILE"]` sets that
+of one parameter."""
 
 
 def _show_version(wanted: bool) -> bool:
@@ -98,12 +74,11 @@ def app(*packages: ModuleType) -> typer.Typer:
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        cls=_PlainGroup,
     )
     made.callback()(_start)
     for name, function in commands(*packages):
         summary, _ = split_docstring(function)
-        made.command(name, help=summary, cls=_PlainCommand)(with_options(function))
+        made.command(name, help=summary)(with_options(function))
     return made
 
 

@@ -25,10 +25,10 @@ READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     int: (int, "a whole number"),
     float: (float, "a number"),
 }
-"""Parsers of a setting by its type, and what the text should be."""
+"""Parsers of settings by type, each with a description of valid values."""
 
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-"""Names that the Hugging Face hub may know: `model` or `owner/model`."""
+"""Form of model names on the Hugging Face hub: `model` or `owner/model`."""
 
 
 def inspection(model: str, method: str | None, settings: list[str]) -> Inspection:
@@ -56,16 +56,7 @@ def read_config(model: str) -> Any:
     try:
         return transformers.AutoConfig.from_pretrained(model)
     except (OSError, ValueError) as error:
-        raise CommandError(_unreadable(model, error)) from error
-
-
-def _unreadable(model: str, error: Exception) -> str:
-    folder = Path(model)
-    if folder.is_dir() and not (folder / "config.json").exists():
-        return f"{model} has no config.json. Give a folder that save_pretrained wrote."
-    if folder.exists():
-        return f"{model} cannot be read: {one_line(error)}"
-    return f"{model} is not a folder here, and the Hugging Face hub did not provide it either."
+        raise CommandError(f"{model} cannot be read: {one_line(error)}") from error
 
 
 def outline(config: Any) -> nn.Module:
@@ -120,7 +111,7 @@ def method_config(method: str, settings: list[str]) -> MethodConfig:
 
 
 def parse(field: Field, text: str) -> Any:
-    """A setting's value, of the type of its field."""
+    """Parses a setting as the type of its field."""
     if get_args(field.type):
         return text
     read, expected = READERS[field.type]
@@ -131,7 +122,7 @@ def parse(field: Field, text: str) -> Any:
 
 
 def as_plain(found: Inspection) -> dict[str, Any]:
-    """Plain values, for a JSON document."""
+    """The inspection as plain values for JSON."""
     return {
         "model": found.model,
         "converted": found.converted,

@@ -63,7 +63,7 @@ def bench(
 
 
 def _chosen(option: str, text: str, known: tuple[str, ...] | None) -> list[str]:
-    """The values of an option, validated before anything slow is imported."""
+    """Splits and validates the values of an option, before slow imports."""
     from babn.errors import BabnError
 
     found = [each.strip() for each in text.split(",") if each.strip()]
@@ -102,7 +102,7 @@ def _plan(
 
 def _print(console: Any, rows: list[Any]) -> None:
     from babn.benchmark import results
-    from babn.cli._rich_tables import plain_table
+    from babn.cli._terminal import plain_table
 
     for model, task in [(m, t) for m in ("albert", "llama") for t in results.TITLES]:
         columns, lines = results.shown([row for row in rows if row.size.model == model], task)
@@ -113,7 +113,7 @@ def _print(console: Any, rows: list[Any]) -> None:
 
 
 def _read_earlier(out: Path) -> dict[str, Any]:
-    """The content of the file; raises, before anything is measured, if it cannot be replaced."""
+    """Reads the file; raises before anything is measured if it must not be replaced."""
     from babn.errors import BabnError
     from babn.files import parse_json
 
@@ -132,7 +132,7 @@ def _read_earlier(out: Path) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    """The versions that matter to a result; the name of the operating system does not."""
+    """The versions that must agree for results to be comparable: all but the platform."""
     from babn.cli.version import versions
 
     return {name: value for name, value in versions().items() if name != "platform"}

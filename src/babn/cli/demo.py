@@ -30,9 +30,8 @@ def demo(
     """
     from babn.cli._demo_view import Terminal
     from babn.cli.version import versions
-    from babn.demo.demo_folder import prepare, write
     from babn.demo.demo_run import run
-    from babn.demo.outcome import Settings
+    from babn.demo.outcome import Settings, prepare, write
 
     settings = Settings(model=model, seed=seed, epochs=epochs, quick=quick)
     terminal = Terminal()

@@ -7,7 +7,7 @@ from babn.cli._errors import CommandError
 
 
 def estimate(
-    model: str = "",
+    model: str,
     *,
     batch: int = 1,
     length: int = 512,
@@ -22,13 +22,6 @@ def estimate(
     bandwidth: float | None = None,
     tflops: float | None = None,
     tips: float | None = None,
-    hidden: int | None = None,
-    heads: int | None = None,
-    kv_heads: int | None = None,
-    head_dim: int | None = None,
-    layers_count: int | None = None,
-    intermediate: int | None = None,
-    vocab: int | None = None,
     json: bool = False,
 ) -> None:
     """Estimate memory, work and time of softmax, BAM and BABN with a model, from formulas.
@@ -40,7 +33,7 @@ def estimate(
 
     Args:
         model: A folder with a config.json, a name on the Hugging Face hub, or one of the shapes
-            llama-2-7b and llama-3-8b; or none, with --hidden and the other sizes instead.
+            llama-2-7b and llama-3-8b.
         batch: Texts in a batch.
         length: Tokens in each text.
         samples: Samples of attention, all in one pass.
@@ -54,33 +47,18 @@ def estimate(
         bandwidth: Memory bandwidth in TB/s; 4.8 by default, an H200.
         tflops: Matrix products in TFLOP/s; 989 by default, an H200.
         tips: Scalar instructions in trillions per second; 29.7 by default, an H200.
-        hidden: Size of the hidden states, for a model of your own.
-        heads: Attention heads.
-        kv_heads: Heads of keys and values; by default as many as heads.
-        head_dim: Size of a head; hidden / heads by default.
-        layers_count: Layers.
-        intermediate: Inner size of the gated MLP.
-        vocab: Vocabulary size.
         json: Print JSON with all parts instead of a table.
     """
     from rich.console import Console
 
-    from babn.cli._rich_tables import plain_table
+    from babn.cli._inspection import read_config
+    from babn.cli._terminal import plain_table
     from babn.estimate.estimates import COLUMNS, Machine, estimates, table
-    from babn.estimate.sizes import Workload
+    from babn.estimate.sizes import PRESETS, Workload, shape_of
 
     if upward not in (None, "keys", "heads"):
         raise CommandError(f"--upward {upward} is not possible. Give keys or heads.")
-    sizes = {
-        "hidden": hidden,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "head_dim": head_dim,
-        "layers": layers_count,
-        "intermediate": intermediate,
-        "vocab": vocab,
-    }
-    shape = find_shape(model, {name: value for name, value in sizes.items() if value is not None})
+    shape = PRESETS.get(model) or shape_of(read_config(model), model)
     work = Workload(
         batch=batch,
         length=length,
@@ -106,27 +84,6 @@ def estimate(
         f"{machine.bandwidth:g} TB/s, {machine.tflops:g} TFLOP/s."
     )
     console.print(plain_table(COLUMNS, table(found)))
-
-
-def find_shape(model: str, sizes: dict[str, int]) -> Any:
-    """The shape given by a name or by sizes."""
-    from babn.cli._inspection import read_config
-    from babn.estimate.sizes import PRESETS, Shape, shape_of
-
-    if model and sizes:
-        raise CommandError(f"{model} with --{next(iter(sizes))} is not possible. Give one of them.")
-    if model in PRESETS:
-        return PRESETS[model]
-    if model:
-        return shape_of(read_config(model), model)
-    needed = ("hidden", "heads", "layers", "intermediate", "vocab")
-    if missing := [name for name in needed if name not in sizes]:
-        options = ", ".join(
-            f"--{name}" if name != "layers" else "--layers-count" for name in missing
-        )
-        raise CommandError(f"No model, and {options} not given. Name a model, or give them all.")
-    own = {"kv_heads": sizes["heads"], "head_dim": sizes["hidden"] // max(sizes["heads"], 1)}
-    return Shape(name="your model", **own | sizes)
 
 
 def describe(work: Any) -> str:

@@ -29,20 +29,19 @@ def serve(
 
     from babn.validation import check_count
     from babn.viewer import server
-    from babn.viewer.folder import open_model
-    from babn.viewer.http_limits import Limits, is_local
+    from babn.viewer.inputs import open_model
 
     check_count("samples", samples)
     check_count("max_tokens", max_tokens)
     with server.listen(host, port) as listening:
         address, free = listening.getsockname()[:2]
-        local = is_local(f"[{address}]" if ":" in address else address)
+        local = server.is_local(f"[{address}]" if ":" in address else address)
         made = server.Server(
             *open_model(model),
             Path(model).resolve().name,
             samples=samples,
             seed=seed,
-            limits=Limits(tokens=max_tokens),
+            limits=server.Limits(tokens=max_tokens),
             guarded=local,
         )
         if not local:

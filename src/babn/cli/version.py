@@ -13,16 +13,17 @@ def version() -> None:
 
 
 def versions() -> dict[str, str]:
-    """The versions that matter to a result, the platform and the device."""
+    """Versions of babn, Python, torch and transformers, the platform and the device."""
     import torch
 
+    device = f"cpu, {torch.get_num_threads()} threads"
     return {
         "babn": __version__,
         "Python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": _installed("transformers"),
         "platform": platform.platform(),
-        "device": _device(),
+        "device": f"cuda: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else device,
     }
 
 
@@ -31,11 +32,3 @@ def _installed(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _device() -> str:
-    import torch
-
-    if torch.cuda.is_available():
-        return f"cuda: {torch.cuda.get_device_name()}"
-    return f"cpu, {torch.get_num_threads()} threads"

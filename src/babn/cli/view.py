@@ -35,8 +35,8 @@ def view(
     from rich.markup import escape
 
     from babn.viewer import view as make_page
-    from babn.viewer.document import check_columns
-    from babn.viewer.folder import check_target, open_model
+    from babn.viewer.document import check_columns, check_target
+    from babn.viewer.inputs import open_model
 
     texts = paired(text or [], pair or [])
     folders = [model, *([compare] if compare else [])]
@@ -59,7 +59,7 @@ def view(
 
 
 def paired(texts: list[str], pairs: list[str]) -> list[str | tuple[str, str]]:
-    """The texts, each with its partner if there are partners."""
+    """The texts, or pairs of texts if second texts are given."""
     from babn.cli._errors import CommandError
 
     if not texts:

@@ -1,1 +1,1 @@
-"""Data sets of the package."""
+"""Data sets that come with the package."""

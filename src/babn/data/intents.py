@@ -19,7 +19,7 @@ class Ambiguous:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts with the index of each one's intent."""
+    """Texts and the indices of their intents."""
 
     texts: tuple[str, ...]
     labels: tuple[int, ...]

@@ -1,25 +1,163 @@
-"""An intent classifier for examples: a pretrained encoder and a linear layer, fitted in seconds."""
+"""Intent classifiers for the demo and examples: an encoder whose mean output is classified."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, DataCollatorWithPadding
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 from babn.data import intents
-from babn.demo.models import MeanPooledClassifier, find_source, load
+from babn.errors import ModelError
 from babn.prediction.batches import encode
+from babn.text import MINILM_COMMAND, minilm_folder, quiet, word_tokenizer
+from babn.training import fine_tuning
+
+MAX_TOKENS = 64
+"""Texts are truncated to this length; the longest one in `babn.data.intents` has 30 word pieces."""
 
 BATCH = 64
 DECAY = 1e-3
 """Weight decay of the linear layer, which has more weights than there are texts."""
 
 
+class MeanPooledClassifier(nn.Module):
+    """A transformers encoder with a linear layer over its mean-pooled outputs.
+
+    MiniLM was trained with mean pooling, and a randomly initialised encoder learns more with it
+    than with the first token.
+    """
+
+    main_input_name = "input_ids"
+
+    def __init__(self, encoder: Any, labels: int) -> None:
+        super().__init__()
+        self.encoder, self.config = encoder, encoder.config
+        self.dropout = nn.Dropout(0.1)
+        self.classifier = nn.Linear(encoder.config.hidden_size, labels)
+
+    def features(self, input_ids: Tensor, attention_mask: Tensor, **others: Tensor) -> Tensor:
+        """Mean-pooled outputs of the encoder, the input of the linear layer."""
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, **others}
+        states = self.encoder(**inputs).last_hidden_state
+        seen = attention_mask.unsqueeze(-1).to(states.dtype)
+        return (states * seen).sum(1) / seen.sum(1)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> SequenceClassifierOutput:
+        """Logits, and the loss if there are labels."""
+        kinds = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        features = self.features(input_ids, attention_mask, **kinds)
+        logits = self.classifier(self.dropout(features))
+        loss: Any = None if labels is None else F.cross_entropy(logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the demo's model comes from.
+
+    Attributes:
+        name: Its name in messages.
+        folder: Its folder, or `None` for the small model with random weights.
+        remark: A remark for the user about the choice, if any.
+    """
+
+    name: str
+    folder: Path | None = None
+    remark: str = ""
+
+
+def find_source(model: str) -> Source:
+    """The source for `auto`, `small` or a folder."""
+    if model == "small":
+        return Source("a small BERT from scratch")
+    if model == "auto":
+        folder = minilm_folder()
+        if folder is not None:
+            return Source("the pretrained MiniLM (all-MiniLM-L6-v2)", folder)
+        remark = f"The pretrained MiniLM is not installed. For the full demo: {MINILM_COMMAND}"
+        return Source("a small BERT from scratch", remark=remark)
+    if not (Path(model) / "config.json").is_file():
+        raise ModelError(
+            f"--model {model} is not a folder with a config.json. Give auto, small or the folder "
+            "of an encoder that save_pretrained wrote."
+        )
+    return Source(f"the model in {model}", Path(model))
+
+
+def load(
+    source: Source, texts: tuple[str, ...], labels: int, seed: int
+) -> tuple[MeanPooledClassifier, Any]:
+    """The model and its tokenizer, the same for the same seed."""
+    torch.manual_seed(seed)
+    if source.folder is None:
+        tokenizer = word_tokenizer(texts)
+        encoder = small_encoder(len(tokenizer))
+    else:
+        encoder, tokenizer = _pretrained(source.folder)
+    tokenizer.model_max_length = MAX_TOKENS
+    return MeanPooledClassifier(encoder, labels), tokenizer
+
+
+def small_encoder(vocabulary: int) -> BertModel:
+    """A two-layer BERT with random weights, for machines without a pretrained model."""
+    config = BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=MAX_TOKENS,
+    )
+    return BertModel(config, add_pooling_layer=False)
+
+
+def _pretrained(folder: Path) -> tuple[Any, Any]:
+    """Encoder and tokenizer of a folder."""
+    if not any(folder.glob("tokenizer*")):  # transformers would make an empty one
+        raise ModelError(f"--model {folder} holds no tokenizer. Save the model's own beside it.")
+    try:
+        with quiet():
+            encoder = AutoModel.from_pretrained(folder, local_files_only=True)
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"--model {folder} cannot be loaded: {error}") from error
+    if tokenizer.pad_token is None:
+        raise ModelError(f"--model {folder}: its tokenizer has no padding token. Give an encoder.")
+    return encoder, tokenizer
+
+
+def fine_tune(
+    model: nn.Module,
+    tokenizer: Any,
+    data: intents.Labelled,
+    recipe: fine_tuning.Recipe,
+    seed: int,
+    report: Callable[[dict[str, float]], None],
+) -> None:
+    """Trains in place; `report` receives the terms of the loss after each step."""
+    encoded = tokenizer(list(data.texts), truncation=True)
+    columns = {**encoded, "labels": data.labels}
+    rows = [{name: column[i] for name, column in columns.items()} for i in range(len(data))]
+    pad = DataCollatorWithPadding(tokenizer)
+    fine_tuning.fine_tune(model, rows, lambda batch: dict(pad(batch)), recipe, seed, report)
+
+
 def intent_classifier(model: str = "auto") -> tuple[MeanPooledClassifier, Any]:
     """Returns a classifier of requests to a phone assistant, and its tokenizer.
 
-    Stands for a fine-tuned model of your own on machines without a model hub. The encoder keeps its
-    weights; a linear layer is fitted to the mean of its outputs on the training texts of
+    A stand-in for your own fine-tuned model, without a download. The encoder keeps its weights; a
+    linear layer is fitted to the mean of its outputs on the training texts of
     `babn.data.intents`.
 
     Args:

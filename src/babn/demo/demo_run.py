@@ -1,21 +1,31 @@
-"""The demo from beginning to end: fine-tune, convert, tune the noise, predict, compare."""
+"""The demo from beginning to end: fine-tune, convert, tune the noise, predict, compare.
+
+Its settings are chosen on the development texts; `benchmarks/demo_settings.py` compares them over
+several seeds.
+"""
 
 import copy
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
 import babn
 from babn.data import intents
-from babn.demo import choices, models
-from babn.demo.examples import choose_examples
-from babn.demo.models import fine_tune
+from babn.demo import classifier
+from babn.demo.classifier import fine_tune
 from babn.demo.outcome import (
+    BINS,
+    Example,
+    Kind,
     Novelty,
     Outcome,
+    Predictions,
     Row,
     Settings,
     Texts,
@@ -28,6 +38,34 @@ from babn.evaluation.comparison import Difference
 from babn.progress import Progress
 from babn.training.fine_tuning import Recipe
 
+# Sampling takes most of the demo's time; `babn.predict` draws twice as many by default.
+SAMPLES = 10
+
+# With fewer samples the NLL is overestimated, and too low a level is chosen.
+TUNING_SAMPLES = 8
+
+EXAMPLE_SAMPLES = 100
+"""Samples for a single sentence; shares and intervals need more samples than means do."""
+
+LONGEST = 14
+"""Maximum number of tokens of an example, so that its attention is easy to read."""
+
+MEASURES = {
+    "accuracy": "accuracy",
+    "NLL": "NLL",
+    f"ECE-{BINS}": "ECE",
+    "outside AUROC": "out-of-scope AUROC",
+}
+"""Measures by which BABN and softmax are compared, and their names in the demo."""
+
+PRETRAINED = Recipe(epochs=4, rate=5e-4)
+
+# With more epochs the NLL rises at the same accuracy.
+SMALL = Recipe(epochs=10, rate=1e-3)
+
+# A smoke test, too short to learn much.
+QUICK = Recipe(epochs=3, rate=3e-3)
+
 SOFTMAX, SCALED, DROPOUT = "softmax", "softmax, temperature", "softmax, MC dropout"
 UNTRAINED, TRAINED = "BABN, no training", "BABN, trained"
 
@@ -35,7 +73,7 @@ UNTRAINED, TRAINED = "BABN, no training", "BABN, trained"
 def run(settings: Settings, progress: Progress) -> Outcome:
     """Compares a softmax classifier with the same one converted, and with one trained as BABN."""
     with warnings.catch_warnings():
-        # Where samples agree, the noise level in the table shows it.
+        # If samples agree, the noise level in the table shows it.
         warnings.simplefilter("ignore", BabnWarning)
         return _run(settings, progress)
 
@@ -44,7 +82,7 @@ def _run(settings: Settings, progress: Progress) -> Outcome:
     source, names = find_source(settings), intents.intent_names()
     recipe = pick_recipe(settings, source)
     training = intents.in_scope("train")
-    base, tokenizer = models.load(source, training.texts, len(names), settings.seed)
+    base, tokenizer = classifier.load(source, training.texts, len(names), settings.seed)
     base.config.id2label = dict(enumerate(names))
     trials = Trials(tokenizer, texts_to_test(), recipe, settings.seed, progress)
     model = trials.train(SOFTMAX, copy.deepcopy(base))
@@ -66,20 +104,20 @@ def _run(settings: Settings, progress: Progress) -> Outcome:
 
 
 def texts_to_test() -> Texts:
-    """Test texts; of those without one right intent every third, since sampling takes time."""
+    """The test texts; only every third out-of-scope and ambiguous text, to save time."""
     unanswerable = intents.out_of_scope("test")[::3], intents.ambiguous()[::3]
     return Texts(intents.in_scope("test"), *unanswerable)
 
 
-def find_source(settings: Settings) -> models.Source:
+def find_source(settings: Settings) -> classifier.Source:
     """The model to use; the small one in a quick run."""
-    return models.find_source("small" if settings.quick else settings.model)
+    return classifier.find_source("small" if settings.quick else settings.model)
 
 
-def pick_recipe(settings: Settings, source: models.Source) -> Recipe:
+def pick_recipe(settings: Settings, source: classifier.Source) -> Recipe:
     """The recipe of a model, with the user's number of epochs if given."""
-    recipe = choices.SMALL if source.folder is None else choices.PRETRAINED
-    recipe = choices.QUICK if settings.quick else recipe
+    recipe = SMALL if source.folder is None else PRETRAINED
+    recipe = QUICK if settings.quick else recipe
     return replace(recipe, epochs=settings.epochs or recipe.epochs)
 
 
@@ -113,14 +151,14 @@ class Trials:
         return babn.convert(model, example_inputs=example.to(next(model.parameters()).device))
 
     def without_training(self, model: nn.Module) -> list[Row]:
-        """Rows of a fine-tuned softmax classifier, and of the same converted."""
+        """Results of a fine-tuned softmax classifier, before and after conversion."""
         self.convert(model)
         babn.set_noise_level(model, 0.0)  # softmax attention, bit for bit
         softmax = self._test(SOFTMAX, model, 1)
         return [
             softmax,
             self._scaled(softmax, model),
-            self._test(DROPOUT, model, choices.SAMPLES, dropout=True),
+            self._test(DROPOUT, model, SAMPLES, dropout=True),
             self.tuned(UNTRAINED, model),
         ]
 
@@ -129,20 +167,20 @@ class Trials:
         data, settings = intents.in_scope("dev"), {"tokenizer": self.tokenizer, "progress": False}
         found = babn.predict(model, data.texts, 1, **settings)
         temperature = babn.fit_temperature(found.to("cpu"), torch.tensor(data.labels))
-        scaled = softmax.predictions.tempered(temperature)
+        scaled = Predictions(*(kind.tempered(temperature) for kind in softmax.predictions))
         return Row(SCALED, scaled, score(scaled, self.texts), None)
 
     def tuned(self, name: str, model: nn.Module) -> Row:
         """Fits noise and temperature to the development texts, and predicts the test texts."""
         self.progress.begin(f"{name}: noise level", 1)
-        data, samples = intents.in_scope("dev"), choices.TUNING_SAMPLES
+        data, samples = intents.in_scope("dev"), TUNING_SAMPLES
         settings = {"tokenizer": self.tokenizer, "samples": samples, "progress": False}
         found = babn.tune_noise(model, data.texts, data.labels, **settings)
         self.progress.step(1, f"level {found.level:.2f}")
-        return replace(self._test(name, model, choices.SAMPLES), level=found.level)
+        return replace(self._test(name, model, SAMPLES), level=found.level)
 
     def novelty(self, model: nn.Module) -> Novelty:
-        """How well a model's features tell out-of-scope from clear texts."""
+        """Detection of out-of-scope texts by their distance from the training texts."""
         settings = {"tokenizer": self.tokenizer, "progress": False}
         known, held_out = intents.in_scope("train").texts, intents.in_scope("dev").texts
         detector = babn.fit_novelty(model, known, held_out, **settings)
@@ -162,9 +200,46 @@ class Trials:
 
 
 def differences(rows: list[Row], texts: Texts, seed: int) -> dict[str, dict[str, Difference]]:
-    """How each row differs from the first, with intervals from resampling the texts."""
-    compared = babn.compare(evaluations(rows, texts), bins=choices.BINS, resamples=400, seed=seed)
+    """Differences of each row from the first, with intervals from resampling the texts."""
+    compared = babn.compare(evaluations(rows, texts), bins=BINS, resamples=400, seed=seed)
     return {
-        name: {called: each[measure] for measure, called in choices.MEASURES.items()}
+        name: {called: each[measure] for measure, called in MEASURES.items()}
         for name, each in compared.differences.items()
     }
+
+
+def choose_examples(
+    model: nn.Module,
+    tokenizer: Any,
+    predictions: Predictions,
+    texts: Texts,
+    names: tuple[str, ...],
+    seed: int,
+) -> list[Example]:
+    """A sentence of each kind, with the same number of tokens so that their maps compare.
+
+    The unsure one is the ambiguous text with the largest mutual information; the sure one is the
+    clear text with the smallest among those that are predicted correctly.
+    """
+    ambiguous = [item.text for item in texts.ambiguous]
+    lengths = _lengths(tokenizer, ambiguous)
+    unsure = _lowest(-predictions.ambiguous.mutual_information, lengths <= LONGEST)
+    right = predictions.clear.probs.argmax(-1) == torch.tensor(texts.clear.labels)
+    as_long = _lengths(tokenizer, texts.clear.texts) == lengths[unsure]
+    sure = _lowest(predictions.clear.mutual_information, right & as_long)
+    chosen: dict[Kind, str] = {"sure": texts.clear.texts[sure], "unsure": ambiguous[unsure]}
+    predict = partial(babn.predict, model, tokenizer=tokenizer, progress=False)
+    return [
+        Example(kind, text, predict([text], samples=EXAMPLE_SAMPLES, seed=seed).to("cpu"), names)
+        for kind, text in chosen.items()
+    ]
+
+
+def _lengths(tokenizer: Any, texts: Sequence[str]) -> Tensor:
+    return torch.tensor([len(ids) for ids in tokenizer(list(texts))["input_ids"]])
+
+
+def _lowest(values: Float[Tensor, "text"], allowed: Bool[Tensor, "text"]) -> int:
+    """Index of the lowest allowed value; of the lowest of all if none is allowed."""
+    kept = values.masked_fill(~allowed, float("inf"))
+    return int((kept if bool(allowed.any()) else values).argmin())

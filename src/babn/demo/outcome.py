@@ -1,8 +1,10 @@
-"""Settings, predictions, measures and results of the demo."""
+"""Settings, predictions, measures and results of the demo, and the folder that it writes."""
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -10,12 +12,18 @@ from torch import nn
 import babn
 from babn import metrics
 from babn.data.intents import Ambiguous, Labelled
-from babn.demo.models import Source
-from babn.errors import ConfigError
+from babn.demo.classifier import Source
 from babn.evaluation.comparison import Difference
+from babn.evaluation.html_pages import check_target
+from babn.evaluation.html_report import AUTHOR, PAGE
 from babn.training.fine_tuning import Recipe
+from babn.validation import check_at_least, check_count
 
-LARGEST_SEED = 2**32
+BINS = 10
+"""Bins of confidence, as in the paper."""
+
+VIEW, NUMBERS = "view.html", "results.json"
+TITLE = "How sure is attention?"
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Validates the numbers."""
-        if self.epochs is not None and self.epochs < 1:
-            raise ConfigError(f"epochs={self.epochs} is not possible. Give a number from 1 on.")
-        if not 0 <= self.seed < LARGEST_SEED:
-            raise ConfigError(f"seed={self.seed} is not possible. Give one from 0 to 2^32 - 1.")
+        if self.epochs is not None:
+            check_count("epochs", self.epochs)
+        check_at_least("seed", self.seed, 0)
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class Texts:
     """The test texts.
 
     Attributes:
-        clear: Texts with one right intent.
+        clear: Texts with exactly one correct intent.
         outside: Out-of-scope texts, which have none of the intents.
         ambiguous: Texts that two intents fit.
     """
@@ -60,18 +67,12 @@ class Texts:
         return len(self.clear) + len(self.outside) + len(self.ambiguous)
 
 
-@dataclass(frozen=True)
-class Predictions:
+class Predictions(NamedTuple):
     """A model's predictions for the three kinds of text."""
 
     clear: babn.Prediction
     outside: babn.Prediction
     ambiguous: babn.Prediction
-
-    def tempered(self, temperature: float) -> "Predictions":
-        """All logits divided by a temperature."""
-        kinds = (self.clear, self.outside, self.ambiguous)
-        return Predictions(*(kind.tempered(temperature) for kind in kinds))
 
 
 Scores = dict[str, float | None]
@@ -139,7 +140,7 @@ class Example:
     """One sentence and its prediction.
 
     Attributes:
-        kind: What the sentence is an example of.
+        kind: Whether the prediction is sure or unsure.
         text: The sentence.
         prediction: Samples of the prediction, of shape sample by 1 by intent.
         names: Names of the intents.
@@ -185,18 +186,18 @@ class Novelty:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that the table, the pages and the results file show.
+    """The results that the table, the pages and the results file show.
 
     Attributes:
-        settings: What the user chose.
+        settings: The user's options.
         source: Where the model comes from.
-        recipe: How it was trained.
+        recipe: The training recipe.
         texts: The test texts.
         rows: The rows of the table, softmax first.
         differences: For each row of BABN its differences from softmax, by measure.
         examples: A sentence that BABN is sure of, and one that it is unsure of.
         view: The page of BABN's attention to these sentences.
-        novelty: How well the distance from the training texts detects out-of-scope texts.
+        novelty: Detection of out-of-scope texts by their distance from the training texts.
     """
 
     settings: Settings
@@ -217,3 +218,47 @@ def evaluations(rows: list[Row], texts: Texts) -> list[babn.Evaluation]:
         babn.Evaluation(row.name, row.predictions.clear, labels, outside=row.predictions.outside)
         for row in rows
     ]
+
+
+def prepare(folder: Path, force: bool) -> None:
+    """Creates the folder; raises if it holds files that neither demo nor report wrote.
+
+    Called before anything is trained, so that the error comes early.
+    """
+    check_target(folder, PAGE, AUTHOR, force)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def write(folder: Path, outcome: Outcome, versions: dict[str, str]) -> None:
+    """Writes the report, the page of attention and the numbers."""
+    found = evaluations(outcome.rows, outcome.texts)
+    babn.report(found, folder, title=TITLE, bins=BINS, force=True)
+    outcome.view.save(folder / VIEW)
+    text = json.dumps(numbers(outcome, versions), indent=2, ensure_ascii=False)
+    (folder / NUMBERS).write_text(text + "\n", encoding="utf-8")
+
+
+def numbers(outcome: Outcome, versions: dict[str, str]) -> dict[str, Any]:
+    """All results and settings as plain values."""
+    return {
+        "versions": versions,
+        "settings": asdict(outcome.settings),
+        "model": outcome.source.name,
+        "recipe": asdict(outcome.recipe),
+        "texts": {
+            "clear": len(outcome.texts.clear),
+            "out_of_scope": len(outcome.texts.outside),
+            "ambiguous": len(outcome.texts.ambiguous),
+        },
+        "bins": BINS,
+        "rows": [{"name": row.name, "level": row.level, **row.scores} for row in outcome.rows],
+        "differences": {
+            row: {name: {**asdict(each), "verdict": each.verdict} for name, each in found.items()}
+            for row, found in outcome.differences.items()
+        },
+        "examples": [
+            {"kind": each.kind, "text": each.text, "intent": each.intent, **each.numbers()}
+            for each in outcome.examples
+        ],
+        "novelty": asdict(outcome.novelty),
+    }

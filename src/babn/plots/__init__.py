@@ -4,36 +4,33 @@ Every function returns a `matplotlib.figure.Figure` that is not registered with 
 be closed. matplotlib is imported when a plot is first used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from babn.errors import MissingExtraError
-from babn.plots.sizes import DOUBLE, SINGLE
+from babn.errors import import_extra
 
 if TYPE_CHECKING:
-    from babn.plots.calibration import reliability_diagram as reliability_diagram
-    from babn.plots.calibration import risk_coverage as risk_coverage
-    from babn.plots.entropies import entropy_histogram as entropy_histogram
-    from babn.plots.heat_maps import attention_figure as attention_figure
+    from babn.plots.attention import attention_figure as attention_figure
+    from babn.plots.figures import as_svg as as_svg
+    from babn.plots.figures import save as save
     from babn.plots.histories import kl_history as kl_history
     from babn.plots.histories import training_curves as training_curves
-    from babn.plots.output import as_svg as as_svg
-    from babn.plots.output import save as save
-    from babn.plots.probabilities import class_probabilities as class_probabilities
-    from babn.plots.ranks import critical_difference as critical_difference
-    from babn.plots.regions import attention_on_image as attention_on_image
+    from babn.plots.images import attention_on_image as attention_on_image
+    from babn.plots.predictions import entropy_histogram as entropy_histogram
+    from babn.plots.predictions import reliability_diagram as reliability_diagram
+    from babn.plots.predictions import risk_coverage as risk_coverage
+
+SINGLE, DOUBLE = 3.3, 6.8
+"""Widths of one and two columns of a printed page, in inches."""
 
 _HOMES = {
-    "as_svg": "output",
-    "attention_figure": "heat_maps",
-    "attention_on_image": "regions",
-    "class_probabilities": "probabilities",
-    "critical_difference": "ranks",
-    "entropy_histogram": "entropies",
+    "as_svg": "figures",
+    "attention_figure": "attention",
+    "attention_on_image": "images",
+    "entropy_histogram": "predictions",
     "kl_history": "histories",
-    "reliability_diagram": "calibration",
-    "risk_coverage": "calibration",
-    "save": "output",
+    "reliability_diagram": "predictions",
+    "risk_coverage": "predictions",
+    "save": "figures",
     "training_curves": "histories",
 }
 
@@ -49,11 +46,5 @@ def __getattr__(name: str) -> Any:
     """Imports what needs matplotlib on first access."""
     if name not in _HOMES:
         raise AttributeError(f"module 'babn.plots' has no attribute {name!r}")
-    try:
-        return getattr(import_module(f"babn.plots.{_HOMES[name]}"), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise MissingExtraError(
-            f"babn.plots.{name} needs matplotlib: pip install 'babn[plots]'"
-        ) from error
+    need = f"babn.plots.{name} needs matplotlib"
+    return getattr(import_extra(f"babn.plots.{_HOMES[name]}", need, "plots"), name)

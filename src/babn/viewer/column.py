@@ -19,8 +19,8 @@ from babn.prediction.modes import evaluating
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
 from babn.prediction.sampling_or_mean import posterior_mean
+from babn.viewer.inputs import MOST_TOKENS, Example, Text, Tokenizer, prepare
 from babn.viewer.packing import BYTES, largest, pack, share, with_average
-from babn.viewer.text_inputs import MOST_TOKENS, Example, Text, Tokenizer, prepare
 
 DIGITS = 5
 
@@ -36,14 +36,14 @@ def column(
     budget: int = BYTES,
     most: int = MOST_TOKENS,
 ) -> dict[str, Any]:
-    """The JSON values of a column."""
+    """Returns the JSON data of a column."""
     example = prepare(model, tokenizer, text, most)
     found, drawn = chains(model, example.batch, seed, budget)
     return {
         "title": title,
         "text": list(example.text) if isinstance(example.text, tuple) else [example.text],
-        "words": [word.plain for word in example.words],
-        "output": [word.plain for word in example.output],
+        "words": example.words,
+        "output": example.output,
         "chains": found,
         "drawn": drawn,
         "prediction": (
@@ -82,11 +82,7 @@ def _numbers(found: Prediction) -> dict[str, Any]:
     if found.activation != "identity":
         values["entropy"] = found.entropy[0]
         values["mutual_information"] = found.mutual_information[0]
-    return {name: _rounded(x.double().tolist()) for name, x in values.items()}
-
-
-def _rounded(values: Any) -> Any:
-    return [_rounded(v) for v in values] if isinstance(values, list) else round(values, DIGITS)
+    return {name: x.double().round(decimals=DIGITS).tolist() for name, x in values.items()}
 
 
 def chains(
@@ -101,17 +97,17 @@ def chains(
         budget: Maximum number of bytes.
     """
     maps = attention_maps(model, dict(batch))
-    part = share(maps, budget)
-    keys = [largest(with_average(m.mean[0]), part.kept) for m in maps]
+    kept, count = share(maps, budget)
+    keys = [largest(with_average(m.mean[0]), kept) for m in maps]
     drawn = []
-    for i in range(part.drawn):
+    for i in range(count):
         weights = sampled_weights(model, batch, fold_in(seed, i))
         drawn.append([_take(w, k) for w, k in zip(weights, keys, strict=True)])
     layers = [
         pack(k, m.mean.shape[-1], _take(m.mean, k), _take(m.relative_std, k), list(samples))
         for m, k, *samples in zip(maps, keys, *drawn, strict=True)
     ]
-    return _grouped(model, maps, layers, part.kept), part.drawn
+    return _grouped(model, maps, layers, kept), count
 
 
 def sampled_weights(

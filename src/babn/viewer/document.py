@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,10 +14,10 @@ from typing import Any
 from torch import nn
 
 import babn
-from babn.evaluation.html_pages import marker
+from babn.evaluation.html_pages import TargetError, marker, written_by
 from babn.viewer.column import column
+from babn.viewer.inputs import MOST_TOKENS, Text, TextError, Tokenizer
 from babn.viewer.packing import BYTES
-from babn.viewer.text_inputs import MOST_TOKENS, Text, TextError, Tokenizer
 
 AUTHOR = "babn view"
 """Author in the page, by which `babn view` recognises its own files."""
@@ -46,7 +47,7 @@ class View:
         return Path(file)
 
     def _repr_html_(self) -> str:
-        """The page in a frame, in which its scripts reach nothing of the notebook."""
+        """The page in a sandboxed frame, which isolates it from the notebook."""
         return (
             f'<iframe srcdoc="{escape(self.html)}" sandbox="allow-scripts" width="100%" '
             f'height="{self.height}" style="border: 0" title="Attention and its uncertainty">'
@@ -118,11 +119,24 @@ def check_columns(models: int, texts: int) -> None:
         )
 
 
+def check_target(file: Path) -> None:
+    """Validates that a file is new or was written by `babn view`.
+
+    Called before the model runs, so that the error comes early.
+    """
+    if file.is_dir():
+        raise TargetError(f"--out {file} is a folder. Give the name of a file.")
+    if file.exists() and not written_by(file, AUTHOR):
+        raise TargetError(f"--out {file} was not written by babn view. Give another name.")
+    if not file.parent.is_dir():
+        raise TargetError(f"--out {file}: the folder {file.parent} does not exist. Make it first.")
+
+
 def page(data: Mapping[str, Any], connect: str = "'none'") -> str:
-    """The page around its data.
+    """Returns the page with its data embedded.
 
     Args:
-        data: The data of the script.
+        data: The data that the script shows.
         connect: The `connect-src` of the Content-Security-Policy.
     """
     parts = {name: _packaged(f"page.{name}") for name in ("html", "css", "js")}
@@ -133,12 +147,8 @@ def page(data: Mapping[str, Any], connect: str = "'none'") -> str:
         "DATA": script_json({"version": babn.__version__, **data}),
         "SCRIPT": parts["js"],
     }
-    before = parts["html"]
-    written = []
-    for name, value in values.items():  # in the order of the file, so that values are not searched
-        head, _, before = before.partition("{{" + name + "}}")
-        written += [head, value]
-    return "".join([*written, before])
+    # In one pass, so that the values themselves are not searched.
+    return re.sub(r"{{([A-Z]+)}}", lambda match: values[match[1]], parts["html"])
 
 
 def policy(connect: str = "'none'") -> str:

@@ -17,7 +17,6 @@ over heads and queries: the page opens on the layer that has most of it.
 import base64
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,33 +26,20 @@ from torch import Tensor
 from babn.prediction.attention_maps import AttentionMap
 
 BYTES = 5_000_000
-"""Numbers in a page; compressed and encoded they take about as many bytes."""
+"""Maximum number of values in a page; compressed and encoded, each takes about one byte."""
 
 DRAWN, DRAWN_LONG = 5, 2
-"""Number of attention samples in the page, and if not all weights fit."""
+"""Number of attention samples in the page if all weights fit, and otherwise."""
 
 
-@dataclass(frozen=True)
-class Share:
-    """The part of the attention that is kept.
-
-    Attributes:
-        kept: Number of weights of each query.
-        drawn: Number of samples.
-    """
-
-    kept: int
-    drawn: int
-
-
-def share(maps: Sequence[AttentionMap], budget: int = BYTES) -> Share:
-    """The part that fits into `budget` bytes."""
+def share(maps: Sequence[AttentionMap], budget: int = BYTES) -> tuple[int, int]:
+    """Numbers of weights of each query and of samples that fit into `budget` bytes."""
     shapes = [(1 + m.mean.shape[1], *m.mean.shape[2:]) for m in maps]
     longest = max(keys for _, _, keys in shapes)
     if sum(heads * queries * keys for heads, queries, keys in shapes) * (2 + DRAWN) <= budget:
-        return Share(longest, DRAWN)
+        return longest, DRAWN
     rows = sum(heads * queries for heads, queries, _ in shapes)
-    return Share(min(longest, max(1, budget // (rows * (4 + DRAWN_LONG)))), DRAWN_LONG)
+    return min(longest, max(1, budget // (rows * (4 + DRAWN_LONG)))), DRAWN_LONG
 
 
 def with_average(values: Float[Tensor, "head query key"]) -> Float[Tensor, "heads query key"]:

@@ -1,43 +1,33 @@
 """A local web server for the page with typed text."""
 
+import asyncio
+import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from torch import nn
 
 from babn.errors import BabnError, MissingExtraError
 from babn.viewer.document import compared, page, policy
-from babn.viewer.text_inputs import Text, Tokenizer, most_tokens
+from babn.viewer.inputs import Text, TextError, Tokenizer, most_tokens
 
 try:
-    import anyio
     import uvicorn
     from starlette.applications import Starlette
-    from starlette.datastructures import MutableHeaders
-    from starlette.middleware import Middleware
+    from starlette.concurrency import run_in_threadpool
+    from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Route
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from babn.viewer.http_limits import (
-        DEFAULT_LIMITS,
-        Limits,
-        RefusedError,
-        TimedProtocol,
-        is_local,
-        read_body,
-        read_texts,
-    )
 except ImportError as missing:
     raise MissingExtraError(
         f"babn serve needs {missing.name}: pip install 'babn[serve]'"
     ) from missing
-
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 CONNECT = "'self'"
 HEADERS = {
@@ -52,21 +42,24 @@ class PortError(BabnError, OSError):
     """The server cannot listen on the given host and port."""
 
 
-class SafeHeaders:
-    """Adds `HEADERS` to every response, including those of the router (404, 405)."""
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the server.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    Attributes:
+        characters: Maximum number of characters of one text.
+        tokens: Maximum number of tokens of one text.
+        body: Maximum number of bytes of one request, enough for any script.
+        waiting: Maximum number of requests that wait for the model.
+    """
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handles a request."""
+    characters: int = 5000
+    tokens: int = 256
+    body: int = 64_000
+    waiting: int = 4
 
-        async def send_safely(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
 
-        await self.app(scope, receive, send_safely)
+DEFAULT_LIMITS = Limits()
 
 
 class Server:
@@ -97,85 +90,111 @@ class Server:
         self.samples, self.seed = samples, seed
         self.limits, self.guarded = limits, guarded
         self.tokens = most_tokens(model, tokenizer, limits.tokens)
+        self.turn, self.present = asyncio.Lock(), 0
 
     def app(self) -> Starlette:
         """The application: the page at `/`, and its data at `/view`."""
         made = Starlette(
-            routes=[
-                Route("/", self._handling(self.show), methods=["GET"]),
-                Route("/view", self._handling(self.predict), methods=["POST"]),
-            ],
-            middleware=[Middleware(SafeHeaders)],
+            routes=[Route("/", self.show), Route("/view", self.predict, methods=["POST"])],
+            exception_handlers={HTTPException: _fail, BabnError: _fail, ClientDisconnect: _fail},
         )
         made.router.redirect_slashes = False
-        made.state.turn = None  # created in the event loop
-        made.state.present = 0  # number of requests that run or wait
         return made
 
     async def show(self, request: Request) -> Response:
         """The page without any text."""
+        self._check_host(request)
         limits = {"tokens": self.tokens, "characters": self.limits.characters}
         data = {"columns": [], "model": self.name, "seed": self.seed, "limits": limits}
-        return HTMLResponse(page(data, CONNECT))
+        return HTMLResponse(page(data, CONNECT), headers=HEADERS)
 
     async def predict(self, request: Request) -> Response:
         """The columns for the texts of a request."""
+        self._check_host(request)
         texts = read_texts(await read_body(request, self.limits.body), self.limits.characters)
-        state = request.app.state
-        state.turn = state.turn or anyio.CapacityLimiter(1)
-        if state.present > self.limits.waiting:
-            raise RefusedError(503, "The model is busy. Try again in a moment.")
-        state.present += 1
+        if self.present > self.limits.waiting:
+            raise HTTPException(503, "The model is busy. Try again in a moment.")
+        self.present += 1
         try:
             # In a thread, so that the server stays responsive; one at a time, to limit memory.
-            columns = await anyio.to_thread.run_sync(self._columns, texts, limiter=state.turn)
+            async with self.turn:
+                columns = await run_in_threadpool(self._columns, texts)
+        except BabnError:
+            raise
+        except Exception as error:
+            logging.getLogger("babn").exception("a request failed")
+            message = "The model failed on this text. See the terminal for the error."
+            raise HTTPException(500, message) from error
         finally:
-            state.present -= 1
-        return JSONResponse({"columns": columns})
+            self.present -= 1
+        return JSONResponse({"columns": columns}, headers=HEADERS)
+
+    def _check_host(self, request: Request) -> None:
+        if self.guarded and not is_local(request.headers.get("host", "")):
+            raise HTTPException(421, "This server accepts requests to localhost only.")
 
     def _columns(self, texts: list[Text]) -> list[dict[str, Any]]:
         settings = {"samples": self.samples, "seed": self.seed, "most": self.limits.tokens}
         return compared(self.models, texts, names=[self.name], **settings)
 
-    def _handling(self, endpoint: Endpoint) -> Endpoint:
-        """An endpoint that responds to failures with a message, and checks the host."""
 
-        async def respond(request: Request) -> Response:
-            try:
-                if self.guarded and not is_local(request.headers.get("host", "")):
-                    raise RefusedError(421, "This server accepts requests to localhost only.")
-                response = await endpoint(request)
-            except RefusedError as refused:
-                response = JSONResponse({"error": str(refused)}, refused.status)
-            except BabnError as error:
-                response = JSONResponse({"error": str(error)}, 422)
-            except ClientDisconnect:  # nobody reads the response
-                response = Response(status_code=400)
-            except Exception:
-                logging.getLogger("babn").exception("a request failed")
-                message = "The model failed on this text. See the terminal for the error."
-                response = JSONResponse({"error": message}, 500)
-            return response
+async def _fail(request: Request, error: Exception) -> Response:
+    """A response with the message of an error."""
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": error.detail}, error.status_code, HEADERS)
+    return JSONResponse({"error": str(error)}, 422, HEADERS)
 
-        return respond
+
+def is_local(host: str) -> bool:
+    """Whether a host, with or without a port, is this machine."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body of a JSON request of at most `most` bytes.
+
+    Other sites can send plain forms across origins, but not JSON.
+    """
+    if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
+        raise HTTPException(415, "The request is not JSON.")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise HTTPException(413, f"The text is too long: over {most} bytes. Shorten it.")
+    return body
+
+
+def read_texts(body: bytes, characters: int) -> list[Text]:
+    """The texts of a request: one, a pair, or two to compare."""
+    try:
+        fields = json.loads(body)
+        first, second, relation = (fields.get(n, "") for n in ("text", "second", "relation"))
+    except (ValueError, AttributeError, RecursionError):
+        raise HTTPException(400, "The request is not a JSON object.") from None
+    if not isinstance(first, str) or not isinstance(second, str):
+        raise HTTPException(400, "The texts of the request are not strings.")
+    for text in (first, second):
+        if len(text) > characters:
+            raise TextError(f"A text has {len(text)} characters; at most {characters} are allowed.")
+    if not second.strip():
+        return [first]
+    return [(first, second)] if relation == "pair" else [first, second]
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Opens a listening socket."""
-    made = None
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen()
+        return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
-        if made is not None:
-            made.close()
         raise PortError(
             f"Cannot listen on {host}, port {port}: {error}. Give another with --port or --host."
         ) from error
-    return made
 
 
 def serve(app: Starlette, listening: socket.socket) -> None:
@@ -185,13 +204,8 @@ def serve(app: Starlette, listening: socket.socket) -> None:
 
 
 def web_server(app: Starlette) -> uvicorn.Server:
-    """The web server of an application; stalled clients do not block others."""
+    """The web server of an application."""
     config = uvicorn.Config(
-        app,
-        http=TimedProtocol,
-        ws="none",
-        log_level="warning",
-        lifespan="off",
-        server_header=False,
+        app, ws="none", log_level="warning", lifespan="off", server_header=False
     )
     return uvicorn.Server(config)

@@ -1,4 +1,4 @@
-"""Does the runs of grids from the command line."""
+"""Runs grids of experiments from the command line."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from babn.cli._errors import CommandError
-from babn.cli._progress import Bars
-from babn_paper.cli._terminal_tables import fitted
+from babn.cli._terminal import Bars
+from babn_paper.cli._terminal import fitted
 from babn_paper.experiments.engines import Engine
 from babn_paper.experiments.grids import Grid
 from babn_paper.experiments.jobs import RETRIES, Job, run_all
@@ -27,7 +27,7 @@ def run_grids(
     engine: Engine | None = None,
     retries: int = RETRIES,
 ) -> None:
-    """Does the missing runs of several grids and writes the tables of each.
+    """Completes the missing runs of several grids and writes the tables of each.
 
     Args:
         grids: The grids, by their names on the command line.
@@ -35,7 +35,7 @@ def run_grids(
         under: Folder for the runs.
         jobs: Number of parallel runs.
         show: Whether to collect existing results only.
-        engine: Does the runs; by default on this machine.
+        engine: Executes the runs; by default on this machine.
         retries: How often a run is restarted after its process has died.
     """
     console = Console(highlight=False)
@@ -66,7 +66,7 @@ def run_missing(
     engine: Engine | None = None,
     retries: int = RETRIES,
 ) -> dict[Path, str]:
-    """Does unfinished runs and returns the errors of failed ones, by folder."""
+    """Completes unfinished runs and returns the errors of failed ones by folder."""
     with Bars(console) as bars:
         return run_all(wanted, jobs, bars, engine=engine, retries=retries)
 
@@ -89,7 +89,7 @@ def question_numbers(only: str | None) -> list[int]:
 def run_figure(
     grid: Grid, overrides: Mapping[str, Any], under: Path, numbers: Sequence[int]
 ) -> None:
-    """Draws Figure 3 from the first BABN run of a grid, which is done first if it is missing."""
+    """Draws Figure 3 from the first BABN run of a grid, which is trained first if it is missing."""
     from babn_paper.visual.question import QuestionSettings, load_run
     from babn_paper.visual.question_figure import figure3
 

@@ -44,7 +44,7 @@ def attack(
     """
     from rich.console import Console
 
-    from babn.cli._progress import Bars
+    from babn.cli._terminal import Bars
     from babn_paper.attacks.attack_run import attack as attack_run
     from babn_paper.attacks.many_attacks import parse_recipes
     from babn_paper.attacks.plan import parse_threats
@@ -72,7 +72,7 @@ def attack(
 
 
 def _print(console: Any, attacked: list[Any]) -> None:
-    from babn.cli._rich_tables import plain_table
+    from babn.cli._terminal import plain_table
     from babn_paper.attacks.attack_page import resource_lines
     from babn_paper.attacks.attack_records import shown_numbers
 

@@ -53,7 +53,7 @@ def compare_methods(
     """
     from rich.console import Console
 
-    from babn.cli._progress import Bars
+    from babn.cli._terminal import Bars
     from babn.files import replace_text
     from babn.validation import check_count
     from babn_paper.experiments.config_files import parse_overrides

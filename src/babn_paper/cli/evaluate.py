@@ -27,8 +27,8 @@ def evaluate(
     """
     from rich.console import Console
 
-    from babn.cli._progress import Bars
-    from babn_paper.cli._terminal_tables import print_results
+    from babn.cli._terminal import Bars
+    from babn_paper.cli._terminal import print_results
     from babn_paper.experiments import evaluation
     from babn_paper.experiments.run_folder import RunFolder
 

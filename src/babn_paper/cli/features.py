@@ -31,7 +31,7 @@ def features(
     from rich.console import Console
 
     from babn.cli._errors import CommandError
-    from babn.cli._progress import Bars
+    from babn.cli._terminal import Bars
     from babn_paper.visual.backbones import torchvision_backbone
     from babn_paper.visual.feature_extraction import ExtractionSettings, extract
 

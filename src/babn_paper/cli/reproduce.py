@@ -44,8 +44,7 @@ def reproduce(
     """
     from babn.cli._errors import CommandError
     from babn.errors import nearest
-    from babn_paper.cli._all_tables import NAME, TITLES, make_all
-    from babn_paper.cli._tables import Request, make_table
+    from babn_paper.cli._tables import NAME, TITLES, Request, make_all, make_table
     from babn_paper.experiments.config_files import parse_overrides
 
     if table not in (*TITLES, NAME):

@@ -73,8 +73,8 @@ def train(
     from rich.console import Console
 
     from babn.cli._errors import CommandError
-    from babn.cli._progress import Bars
-    from babn_paper.cli._terminal_tables import print_results
+    from babn.cli._terminal import Bars
+    from babn_paper.cli._terminal import print_results
     from babn_paper.experiments.config_files import parse_overrides
     from babn_paper.experiments.distributed import process_group
     from babn_paper.experiments.own_data import describe_data

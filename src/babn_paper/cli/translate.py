@@ -35,7 +35,7 @@ def translate(
     """
     from rich.console import Console
 
-    from babn.cli._progress import Bars
+    from babn.cli._terminal import Bars
     from babn_paper.experiments.file_translation import TranslationSettings, translate_file
 
     ending = ".translated.jsonl" if json else ".translated"

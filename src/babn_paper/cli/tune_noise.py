@@ -52,8 +52,8 @@ def tune_noise(
     from rich.console import Console
 
     from babn.cli._errors import CommandError
-    from babn.cli._progress import Bars
-    from babn_paper.cli._terminal_tables import print_results
+    from babn.cli._terminal import Bars
+    from babn_paper.cli._terminal import print_results
     from babn_paper.experiments.evaluation import evaluate
     from babn_paper.experiments.noise import tune_model, tune_run
     from babn_paper.experiments.run_folder import RunFolder

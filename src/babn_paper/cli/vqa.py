@@ -32,7 +32,7 @@ def vqa(
     from rich.console import Console
 
     from babn.cli._errors import CommandError
-    from babn_paper.cli._visual_answer import print_answer
+    from babn_paper.cli._terminal import print_answer
     from babn_paper.visual.question import QuestionSettings, answer_file, load_run
     from babn_paper.visual.question_figure import answer_example, read_questions, save_figure
 

@@ -16,10 +16,9 @@ def vqa_demo(
     """
     from rich.console import Console
 
-    from babn.cli._progress import Bars
-    from babn.cli._rich_tables import plain_table
+    from babn.cli._terminal import Bars, plain_table
     from babn.cli.version import versions
-    from babn_paper.cli._visual_answer import print_answer
+    from babn_paper.cli._terminal import print_answer
     from babn_paper.visual.visual_demo import run_visual
     from babn_paper.visual.visual_demo_page import (
         COLUMNS,

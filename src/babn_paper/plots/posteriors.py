@@ -1,4 +1,4 @@
-"""Approximate posteriors held against exact ones."""
+"""Figures that compare approximate posteriors with exact ones."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from babn.plots.plot_data import check_some
-from babn.plots.sizes import DOUBLE, Size, figure_size, given_width
-from babn.plots.style import (
+from babn.plots import DOUBLE
+from babn.plots.figures import (
     GREY,
     arranged,
+    check_some,
     drawing,
     in_percent,
     legend_above,
@@ -24,7 +24,7 @@ Records = Sequence[Mapping[str, Any]]
 """One record for each posterior, model and seed, as the scripts in `paper` write them."""
 
 MARKS = "osD^vP*"
-"""Markers, different also without colour."""
+"""Markers, which distinguish curves without colour."""
 
 
 PATHS = {
@@ -33,11 +33,11 @@ PATHS = {
     "upward": "upward path alone",
     "downward": "downward path alone",
 }
-"""What the encoders' names mean."""
+"""Labels of the encoders by name."""
 
 
 @drawing
-def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
+def encoder_agreement(records: Records) -> Figure:
     """The Weibull encoder's marginals against Gibbs sampling, layer by layer.
 
     One row for each depth; from left to right the KL, the bias of means, the ratio of
@@ -45,14 +45,12 @@ def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
     1 is nearest the prior.
 
     Args:
-        records: What `paper/encoder_against_gibbs.py` writes.
-        size: Width in inches, or width and height.
+        records: The records that `paper/encoder_against_gibbs.py` writes.
     """
     check_some(records, "records", "the records of paper/encoder_against_gibbs.py")
     depths = sorted({record["layers"] for record in records})
     names = list(dict.fromkeys(record["posterior"] for record in records))
-    width = given_width(size, DOUBLE)
-    figure = new_figure(figure_size(size, width, lambda _: 1.45 * len(depths) + 0.5))
+    figure = new_figure((DOUBLE, 1.45 * len(depths) + 0.5))
     panels = figure.subplots(len(depths), 4, squeeze=False, sharey="col")
     for row, depth in zip(panels.tolist(), depths, strict=True):
         for index, name in enumerate(names):
@@ -72,20 +70,18 @@ def encoder_agreement(records: Records, *, size: Size = None) -> Figure:
 
 
 @drawing
-def posterior_checks(records: Records, *, size: Size = None) -> Figure:
+def posterior_checks(records: Records) -> Figure:
     """Evidence gap, coverage and variance of gradients of attention posteriors.
 
     A mark in the first panel is one seed; lines in the second are means over seeds.
 
     Args:
-        records: What `paper/posterior_checks.py` writes.
-        size: Width in inches, or width and height.
+        records: The records that `paper/posterior_checks.py` writes.
     """
     check_some(records, "records", "the records of paper/posterior_checks.py")
     names = list(dict.fromkeys(record["posterior"] for record in records))
     groups = {name: [r for r in records if r["posterior"] == name] for name in names}
-    width = given_width(size, DOUBLE)
-    figure = new_figure(figure_size(size, width, lambda _: 2.6))
+    figure = new_figure((DOUBLE, 2.6))
     gap, cover, variance = figure.subplots(1, 3, width_ratios=[1, 1.2, 0.8])
     for index, (name, group) in enumerate(groups.items()):
         look: dict[str, Any] = line_look(index) | {"marker": MARKS[index], "markersize": 3.5}
@@ -114,11 +110,13 @@ def _draw_coverage(panel: Axes, parts: Sequence[Mapping[str, Any]], look: dict[s
 
 
 def _draw_variances(panel: Axes, gradients: Sequence[Mapping[str, Any]]) -> None:
-    """How much more the gradient varies if the KL is sampled, before and after training."""
+    """Draws gradient variances with sampled relative to analytic KL, before and after training."""
     stages = list(dict.fromkeys(each["stage"] for each in gradients))
     places = [stages.index(each["stage"]) for each in gradients]
     ratios = [each["monte_carlo"]["variance"] / each["analytic"]["variance"] for each in gradients]
-    panel.plot(places, ratios, "o", color=GREY, markersize=3.5)  # of no posterior in the legend
+    panel.plot(
+        places, ratios, "o", color=GREY, markersize=3.5
+    )  # a colour that is not in the legend
     panel.axhline(1, color=GREY, linewidth=0.6)
     panel.set(xticks=range(len(stages)), xticklabels=stages, xlim=(-0.6, len(stages) - 0.4))
     panel.set_ylim(0, 1.15 * max([1, *ratios]))
@@ -126,7 +124,7 @@ def _draw_variances(panel: Axes, gradients: Sequence[Mapping[str, Any]]) -> None
 
 
 def _logarithmic(panel: Axes) -> None:
-    """A logarithmic scale with plain numbers, since the style takes formulas for text."""
+    """Sets a logarithmic scale with plain labels, since the style does not parse formulas."""
     panel.set_yscale("log")
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.yaxis.set_minor_formatter(NullFormatter())

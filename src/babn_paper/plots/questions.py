@@ -6,18 +6,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from babn.plots.attention_panels import Shading, choose, mean_shading, spread_shading
-from babn.plots.regions import as_picture, corners, faded, outline, paint
-from babn.plots.sizes import DOUBLE
-from babn.plots.style import BLUE, PALE, arranged, drawing, in_percent, line_look, new_figure
-from babn.plots.tokens import readable
+from babn.plots import DOUBLE
+from babn.plots.attention import Shading, choose, readable, shadings
+from babn.plots.figures import BLUE, PALE, arranged, drawing, in_percent, line_look, new_figure
+from babn.plots.images import as_picture, corners, draw_regions
 from babn.prediction.attention_maps import AttentionMap
-
-OUTLINED = 3
-"""How many boxes with the largest weights are outlined."""
 
 
 @drawing
@@ -49,35 +46,32 @@ def question_figure(
     panels = figure.subplots(2, 3, width_ratios=[1, 1.1, 1.1])
     _draw_image(figure, list(panels[0]), region_map, image, boxes)
     _draw_answers(panels[1, 0], answers)
-    values = choose(word_map, 0, [0])
-    shown = values.mean[0], values.spread[0]
-    for panel, matrix, shading in zip(list(panels[1, 1:]), shown, _shadings(*shown), strict=True):
-        _draw_words(figure, panel, matrix, readable(words), shading)
+    mean, spread = choose(word_map, 0, [0])
+    count = len(words)
+    shown = mean[0, :count, :count], spread[0, :count, :count]
+    for panel, matrix, shading in zip(panels[1, 1:], shown, shadings(*shown), strict=True):
+        panel.imshow(matrix, cmap=shading.colours, norm=shading.norm, aspect="auto")
+        names = readable(words)
+        panel.set_xticks(range(count), names, rotation=60, ha="right", rotation_mode="anchor")
+        panel.set_yticks(range(count), names)
+        panel.tick_params(length=0)
+        _scale(figure, panel, shading, "words")
     return arranged(figure)
-
-
-def _shadings(mean: np.ndarray, spread: np.ndarray) -> tuple[Shading, Shading]:
-    return mean_shading(mean), spread_shading(spread)
 
 
 def _draw_image(
     figure: Figure, panels: Sequence[Axes], map: AttentionMap, image: Any, boxes: Any
 ) -> None:
-    values = choose(map, 0, [0])
-    weights = values.mean[0, 0], values.spread[0, 0]
+    mean, spread = choose(map, 0, [0])
     if boxes is None:
-        boxes = (1, len(weights[0]))  # regions without places, side by side
+        boxes = (1, mean.shape[-1])  # regions without places, side by side
     picture = _blank(boxes) if image is None else as_picture(image)
     panels[0].imshow(picture)
     panels[0].set_title("image" if image is not None else "(no image)")
     places = corners(boxes, picture.shape[:2])
-    weights = weights[0][: len(places)], weights[1][: len(places)]
-    order = np.argsort(weights[0], kind="stable")  # the largest weight lies on top
-    for panel, each, shading in zip(panels[1:], weights, _shadings(*weights), strict=True):
-        panel.imshow(faded(picture))
-        paint(panel, places[order], each[order], shading, picture.shape[:2])
-        if not isinstance(boxes, tuple):
-            outline(panel, places[order][-OUTLINED:], each[order][-OUTLINED:])
+    weights = mean[0, 0, : len(places)], spread[0, 0, : len(places)]
+    found = draw_regions(panels[1:], picture, places, weights, not isinstance(boxes, tuple))
+    for panel, shading in zip(panels[1:], found, strict=True):
         _scale(figure, panel, shading, "regions")
     for panel in panels:
         panel.set_axis_off()
@@ -106,20 +100,7 @@ def _draw_answers(panel: Axes, answers: Sequence[tuple[str, float, float]]) -> N
     panel.set_facecolor(PALE)
 
 
-def _draw_words(
-    figure: Figure, panel: Axes, matrix: np.ndarray, words: list[str], shading: Shading
-) -> None:
-    shown = matrix[: len(words), : len(words)]
-    panel.imshow(shown, cmap=shading.colours, norm=shading.norm, aspect="auto")
-    panel.set_xticks(range(len(words)), words, rotation=60, ha="right", rotation_mode="anchor")
-    panel.set_yticks(range(len(words)), words)
-    panel.tick_params(length=0)
-    _scale(figure, panel, shading, "words")
-
-
 def _scale(figure: Figure, panel: Axes, shading: Shading, what: str) -> None:
-    from matplotlib.cm import ScalarMappable
-
     panel.set_title(f"{shading.name}, {what}")
     bar = figure.colorbar(ScalarMappable(shading.norm, shading.colours), ax=panel, aspect=25)
     bar.outline.set_visible(False)
@@ -133,8 +114,8 @@ def noise_curves(
     """One panel for each measure, with one curve for each method.
 
     Args:
-        variances: Of the noise.
-        curves: For each method and measure the values, shares of one, at each variance.
+        variances: Variances of the noise.
+        curves: For each method and measure, values from 0 to 1 at each variance.
     """
     measures = list(next(iter(curves.values())))
     figure = new_figure((DOUBLE, 0.34 * DOUBLE))

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from babn.cli._app import app
 from babn.errors import DataError
-from babn_paper.cli import _all_tables
+from babn_paper.cli import _tables
 from babn_paper.cli._tables import Request
 
 pytestmark = pytest.mark.thorough
@@ -31,7 +31,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Req
         if table == "table5":
             raise RuntimeError("a mistake")
 
-    monkeypatch.setattr(_all_tables, "make_table", make_table)
+    monkeypatch.setattr(_tables, "make_table", make_table)
     return requests
 
 
@@ -42,13 +42,13 @@ def invoke(*words: str) -> tuple[int, str]:
 
 def test_every_table_is_made_whatever_fails_before_it(made: list[Any]) -> None:
     code, output = invoke("--quick", "--resources", "nowhere")
-    wanted = [*_all_tables.TITLES]
+    wanted = [*_tables.TITLES]
     assert [table for table, _ in made] == [t for t in wanted if t != "table3" or TEXTATTACK]
     assert all(request.seeds == 1 and request.quick for _, request in made)
     assert code == 2 and "2 of 8 tables are incomplete" in output
     report = Path("runs/quick/all/RESULTS.md").read_text()
     assert "failed: no such corpus" in report and "failed: a mistake" in report
-    assert all(title in report for title in _all_tables.TITLES.values())
+    assert all(title in report for title in _tables.TITLES.values())
     assert Path("runs/quick/all/index.html").exists()
 
 

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from babn_paper.cli._terminal_tables import print_results
+from babn_paper.cli._terminal import print_results
 from vqa_cases import tiny
 
 

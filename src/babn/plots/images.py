@@ -1,5 +1,6 @@
 """Attention to the regions of an image."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,9 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from babn.errors import ConfigError
-from babn.plots.attention_panels import Shading, choose, colour_bar, mean_shading, spread_shading
-from babn.plots.plot_data import check_index
-from babn.plots.sizes import SINGLE, Size, figure_size
-from babn.plots.style import arranged, drawing
-from babn.plots.tokens import readable
+from babn.plots import SINGLE
+from babn.plots.attention import Shading, choose, readable, shadings
+from babn.plots.figures import Size, arranged, check_index, drawing, figure_size
 from babn.prediction.attention_maps import AttentionMap
 
 OUTLINED = 3
@@ -23,6 +22,9 @@ OUTLINED = 3
 
 AROUND = 0.7
 """Height of a colour bar with its title, and of the query's word, in inches."""
+
+Boxes = Tensor | np.ndarray | tuple[int, int]
+"""Corners of regions, or rows and columns of a grid of patches."""
 
 Shape = tuple[int, int]
 """Height and width of an image."""
@@ -37,7 +39,7 @@ GROUND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
 def attention_on_image(
     map: AttentionMap,
     image: Tensor | np.ndarray,
-    boxes: Tensor | np.ndarray | tuple[int, int],
+    boxes: Boxes,
     query: int = 0,
     *,
     word: str | None = None,
@@ -66,20 +68,14 @@ def attention_on_image(
     picture = as_picture(image)
     places = corners(boxes, picture.shape[:2])
     weights = _weights(map, example, head, query, slice(first, first + len(places)))
-    # The largest weight last, so that it is on top.
-    order = np.argsort(weights[0], kind="stable")
     ratio = picture.shape[0] / picture.shape[1]
     inches = figure_size(size, SINGLE, lambda width: ratio * width / 2 + AROUND)
     figure = Figure(figsize=inches, layout="compressed")
     panels = figure.subplots(1, 2)
-    shadings = mean_shading(weights[0]), spread_shading(weights[1])
-    for panel, values, shading in zip(panels, weights, shadings, strict=True):
-        panel.imshow(faded(picture))
-        paint(panel, places[order], values[order], shading, picture.shape[:2])
-        if not isinstance(boxes, tuple):
-            outline(panel, places[order][-OUTLINED:], values[order][-OUTLINED:])
+    found = draw_regions(panels, picture, places, weights, not isinstance(boxes, tuple))
+    for panel, shading in zip(panels, found, strict=True):
         panel.set_axis_off()
-        colour_bar(figure, shading, ax=panel, location="top")
+        shading.colour_bar(figure, ax=panel, location="top")
     if word:
         figure.supxlabel(f"query: {readable([word])[0]}", fontsize=8)
     return arranged(figure)
@@ -89,7 +85,7 @@ def _weights(
     map: AttentionMap, example: int, head: int, query: int, keys: slice
 ) -> tuple[Float[np.ndarray, "region"], Float[np.ndarray, "region"]]:
     """Mean and std/mean of the keys that are regions."""
-    values = choose(map, example, [head])
+    mean, spread = choose(map, example, [head])
     queries, count = map.mean.shape[-2:]
     check_index("query", query, queries, f"{map.name} has queries")
     check_index("first", keys.start, count, f"{map.name} has keys")
@@ -98,27 +94,57 @@ def _weights(
             f"boxes has {keys.stop - keys.start} regions and {map.name} {count - keys.start} keys "
             f"from first={keys.start} on. Give at most as many regions."
         )
-    return values.mean[0, query, keys], values.spread[0, query, keys]
+    return mean[0, query, keys], spread[0, query, keys]
 
 
-def paint(
-    panel: Axes,
+def draw_regions(
+    panels: Iterable[Axes],
+    picture: Float[np.ndarray, "height width 3"],
+    places: Int[np.ndarray, "region 4"],
+    weights: tuple[Float[np.ndarray, "region"], Float[np.ndarray, "region"]],
+    outlined: bool,
+) -> tuple[Shading, Shading]:
+    """Draws mean and std/mean over the picture in grey, each in a panel; returns their colours.
+
+    The region with the largest mean is on top.
+
+    Args:
+        panels: The panels of mean and std/mean.
+        picture: The image.
+        places: Corners of the regions.
+        weights: Mean and std/mean of each region.
+        outlined: Whether the regions with the largest means are outlined and labelled.
+    """
+    grey = picture @ np.array([0.299, 0.587, 0.114])
+    background = np.repeat(0.3 + 0.7 * grey[..., None], 3, axis=-1)
+    order = np.argsort(weights[0], kind="stable")
+    found = shadings(*weights)
+    for panel, values, shading in zip(panels, weights, found, strict=True):
+        panel.imshow(background)
+        painted = _painted(places[order], values[order], shading, picture.shape[:2])
+        panel.imshow(painted, interpolation="nearest")
+        if outlined:
+            _outline(panel, places[order][-OUTLINED:], values[order][-OUTLINED:])
+    return found
+
+
+def _painted(
     places: Int[np.ndarray, "region 4"],
     values: Float[np.ndarray, "region"],
     shading: Shading,
     shape: Shape,
-) -> None:
-    """Colours the regions, later ones on top; the rest stays transparent."""
-    painted = np.full((*shape, 4), 0.0)
+) -> Float[np.ndarray, "height width 4"]:
+    """Colours of the regions, later ones on top; the rest is transparent."""
+    painted = np.zeros((*shape, 4))
     levels = shading.norm(np.ma.masked_invalid(values))
     colours = shading.colours(levels)
     colours[:, 3] = FAINTEST + (STRONGEST - FAINTEST) * levels.filled(0)
     for (left, top, right, bottom), colour in zip(places, colours, strict=True):
         painted[top:bottom, left:right] = colour
-    panel.imshow(painted, interpolation="nearest")
+    return painted
 
 
-def outline(
+def _outline(
     panel: Axes, places: Int[np.ndarray, "region 4"], values: Float[np.ndarray, "region"]
 ) -> None:
     """Draws frames with the values in their upper left corners."""
@@ -149,15 +175,7 @@ def as_picture(image: Tensor | np.ndarray) -> Float[np.ndarray, "height width 3"
     return colours.expand(*colours.shape[:2], 3).numpy()
 
 
-def faded(picture: Float[np.ndarray, "height width 3"]) -> Float[np.ndarray, "height width 3"]:
-    """The picture in light grey, as a background for colours."""
-    grey = picture @ np.array([0.299, 0.587, 0.114])
-    return np.repeat(0.3 + 0.7 * grey[..., None], 3, axis=-1)
-
-
-def corners(
-    boxes: Tensor | np.ndarray | tuple[int, int], shape: Shape
-) -> Int[np.ndarray, "region 4"]:
+def corners(boxes: Boxes, shape: Shape) -> Int[np.ndarray, "region 4"]:
     """Left, top, right and bottom of each region in pixels, clipped to the image."""
     found = _patches(boxes, shape) if isinstance(boxes, tuple) else _checked(boxes)
     return np.clip(np.rint(found), 0, [*shape[::-1]] * 2).astype(int)

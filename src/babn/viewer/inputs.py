@@ -1,24 +1,28 @@
-"""Converts texts to model inputs, and token ids to words for display."""
+"""Loads models, converts texts to model inputs, and token ids to words for display."""
 
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from babn.conversion.example_inputs import is_multiple_choice
 from babn.conversion.state import belief_states
-from babn.errors import BabnError
+from babn.errors import BabnError, FormatError, import_extra
+from babn.model_folders import find_folder
+from babn.persistence import MODEL_FILES, load
 from babn.prediction.modes import evaluating
 from babn.prediction.sampling_or_mean import posterior_mean
+from babn.text import quiet
 
 Tokenizer = Any
 """A tokenizer of transformers, which has no common type."""
 
 BEFORE = "a"
-"""A word that is put before a token, to see whether the tokenizer joins the two."""
+"""A word before a token; decoding both shows whether the tokenizer joins them."""
 
 Text = str | tuple[str, str]
 """A text, or a pair of texts, such as a premise and a hypothesis."""
@@ -30,28 +34,28 @@ WRITTEN = 24
 """Tokens that an encoder-decoder generates if no text is given for its decoder."""
 
 
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
+"""A folder with a tokenizer has at least one of these files."""
+
+SPECIAL, JOINED = 1, 2
+"""Flags of words."""
+
+
 class TextError(BabnError, ValueError):
     """A text cannot be shown."""
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """One token.
 
     Attributes:
         text: The displayed text.
-        special: Whether it is a special token, such as `[CLS]`.
-        joined: Whether it continues the word before it.
+        flags: `SPECIAL` for a special token such as `[CLS]`, `JOINED` if it continues the word
+            before it.
     """
 
     text: str
-    special: bool = False
-    joined: bool = False
-
-    @property
-    def plain(self) -> list[str | int]:
-        """Text and flags: 1 for special, 2 for joined."""
-        return [self.text, self.special + 2 * self.joined]
+    flags: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,29 @@ class Example:
     batch: dict[str, Tensor]
     words: list[Word]
     output: list[Word]
+
+
+def open_model(folder: str | Path) -> tuple[Any, Tokenizer]:
+    """Loads a converted model in single precision and its tokenizer.
+
+    Args:
+        folder: A folder that `save_pretrained` wrote, the folder of a run, whose model is in its
+            subfolder `model`, or a name on the hub.
+    """
+    transformers = import_extra("transformers", "The viewer needs transformers", "viewer")
+    folder = find_folder(folder, MODEL_FILES)
+    if (folder / "model" / "config.json").exists():
+        folder = folder / "model"
+    with quiet():
+        model = load(folder).float().eval()
+    remedy = "Save it there with tokenizer.save_pretrained."
+    if not any(any(folder.glob(name)) for name in TOKENIZERS):
+        raise FormatError(f"{folder} has no tokenizer. {remedy}")
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise FormatError(f"The tokenizer in {folder} cannot be read: {error}. {remedy}") from error
+    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
 def prepare(model: nn.Module, tokenizer: Tokenizer, text: Text, most: int = MOST_TOKENS) -> Example:
@@ -147,15 +174,11 @@ def _shifted(model: nn.Module, ids: Tensor) -> Tensor:
 def _target(
     model: nn.Module, tokenizer: Tokenizer, batch: dict[str, Tensor], text: str | None
 ) -> Tensor:
-    if text is None:
-        return _written(model, tokenizer, batch)
-    ids = tokenizer(text_target=text, return_tensors="pt")["input_ids"]
-    _check_length(ids.shape[1], most_tokens(model, tokenizer, MOST_TOKENS))
-    return _shifted(model, ids.to(batch["input_ids"].device))
-
-
-def _written(model: nn.Module, tokenizer: Tokenizer, batch: dict[str, Tensor]) -> Tensor:
-    """Greedily generated tokens of the model."""
+    """Input of the decoder: the text, shifted, or what the model generates greedily."""
+    if text is not None:
+        ids = tokenizer(text_target=text, return_tensors="pt")["input_ids"]
+        _check_length(ids.shape[1], most_tokens(model, tokenizer, MOST_TOKENS))
+        return _shifted(model, ids.to(batch["input_ids"].device))
     ids = _start(model, batch["input_ids"])
     with torch.no_grad(), evaluating(model), posterior_mean(model):
         for _ in range(WRITTEN):
@@ -173,9 +196,9 @@ def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Word]:
     words: list[Word] = []
     for number, token in zip(ids, tokenizer.convert_ids_to_tokens(list(ids)), strict=True):
         if token is None or number in special:
-            words.append(Word(token or f"#{number}", special=True))
+            words.append(Word(token or f"#{number}", SPECIAL))
         else:
-            first = not words or words[-1].special
+            first = not words or words[-1].flags == SPECIAL
             words.append(_word(tokenizer, token, first))
     return words
 
@@ -187,4 +210,4 @@ def _word(tokenizer: Tokenizer, token: str, first: bool) -> Word:
     written: str = tokenizer.convert_tokens_to_string([BEFORE, token]).removeprefix(BEFORE)
     text = written.strip()
     joined = bool(text) and not first and not written[0].isspace() and text[0].isalnum()
-    return Word(text or token, joined=joined)
+    return Word(text or token, JOINED if joined else 0)

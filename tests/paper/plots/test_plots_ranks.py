@@ -2,9 +2,7 @@
 
 import pytest
 
-from babn import plots
-from babn.errors import ConfigError
-from babn.plots.ranks import alike
+from babn_paper.plots.ranks import alike, critical_difference
 
 
 @pytest.mark.parametrize(
@@ -23,13 +21,8 @@ def test_groups_are_the_largest_within_the_distance(
 
 
 def test_diagram_names_every_method_and_joins_groups() -> None:
-    figure = plots.critical_difference({"b": 2.0, "a": 1.0, "c": 2.5}, 0.6)
+    figure = critical_difference({"b": 2.0, "a": 1.0, "c": 2.5}, 0.6)
     (panel,) = figure.axes
     assert [text.get_text() for text in panel.texts] == ["a", "b", "c"]
     assert len(panel.lines) == 3 + 1
     assert "0.60" in panel.get_xlabel()
-
-
-def test_ranks_are_needed() -> None:
-    with pytest.raises(ConfigError, match="ranks"):
-        plots.critical_difference({}, 1.0)

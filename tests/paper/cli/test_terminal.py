@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from babn.evaluation.tables import Table
-from babn_paper.cli._terminal_tables import fitted
+from babn_paper.cli._terminal import fitted
 from babn_paper.experiments.grids import table_grid
 from babn_paper.experiments.records import Record
 from babn_paper.experiments.results_page import main_table

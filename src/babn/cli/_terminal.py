@@ -1,9 +1,13 @@
-"""Progress bars for long commands; plain lines where the output is not a terminal."""
+"""Output of commands: progress bars and tables."""
 
 import time
+from collections.abc import Sequence
+from typing import Literal
 
 from rich import progress as rich
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
 from babn.progress import Progress
 
@@ -12,7 +16,7 @@ SECONDS = 30
 
 
 class Bars(Progress):
-    """One bar for each task, with the time that has passed and the time that remains."""
+    """One bar for each task, with elapsed and remaining time; plain lines outside a terminal."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -56,3 +60,45 @@ class Bars(Progress):
         if not self.console.is_terminal:
             self.printed = time.monotonic()
             self.console.print(line, markup=False, soft_wrap=True)
+
+
+def empty_table(title: str | None = None) -> Table:
+    """A table without columns."""
+    return Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0)
+    )
+
+
+def plain_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    texts: int = 1,
+    title: str | None = None,
+    tight: bool = False,
+) -> Table:
+    """A table with columns of text followed by columns of numbers.
+
+    In a narrow terminal headings break between words, but numbers do not break.
+
+    Args:
+        columns: The headings.
+        rows: Cells of each row.
+        texts: Number of text columns.
+        title: Title above the table.
+        tight: Whether columns are as narrow as possible, even if the terminal is wide enough.
+    """
+    made = empty_table(title)
+    for i, name in enumerate(columns):
+        width = max(map(len, (*name.split(), *(row[i] for row in rows))))
+        side: Literal["left", "right"] = "left" if i < texts else "right"
+        made.add_column(
+            name,
+            justify=side,
+            no_wrap=i < texts,
+            vertical="bottom",
+            min_width=width,
+            width=width if tight else None,
+        )
+    for row in rows:
+        made.add_row(*row)
+    return made

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from babn.plots.plot_data import check_some
-from babn.plots.sizes import DOUBLE, Size, figure_size
-from babn.plots.style import BLACK, PALE, arranged, drawing, new_figure
-from babn.validation import check_at_least
+from babn.plots import DOUBLE
+from babn.plots.figures import BLACK, PALE, arranged, drawing, new_figure
 
 ROW = 0.16
 """Height of a method in inches."""
@@ -15,7 +13,7 @@ ROW = 0.16
 
 @drawing
 def critical_difference(
-    ranks: Mapping[str, float], distance: float, *, label: str = "mean rank", size: Size = None
+    ranks: Mapping[str, float], distance: float, *, label: str = "mean rank"
 ) -> Figure:
     """Mean ranks of methods, with bars over those that do not differ significantly.
 
@@ -23,14 +21,10 @@ def critical_difference(
         ranks: Mean rank of each method; 1 is the best.
         distance: Smallest significant difference, such as that of the Nemenyi test.
         label: Label of the axis.
-        size: Width in inches, or width and height.
     """
-    check_some(ranks, "ranks", "the mean rank of at least one method")
-    check_at_least("distance", distance, 0.0)
     ordered = sorted(ranks.items(), key=lambda item: item[1])
     bars = alike([rank for _, rank in ordered], distance)
-    tall = ROW * (len(ordered) + len(bars)) + 0.6
-    figure = new_figure(figure_size(size, DOUBLE, lambda _: tall))
+    figure = new_figure((DOUBLE, ROW * (len(ordered) + len(bars)) + 0.6))
     panel = figure.subplots()
     for row, (name, rank) in enumerate(ordered):
         panel.plot([rank], [-row - 1], "o", color=BLACK, markersize=3, clip_on=False)
