@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from babn.plots.histories import kl_history as kl_history
     from babn.plots.histories import training_curves as training_curves
     from babn.plots.images import attention_on_image as attention_on_image
+    from babn.plots.predictions import class_probabilities as class_probabilities
     from babn.plots.predictions import entropy_histogram as entropy_histogram
     from babn.plots.predictions import reliability_diagram as reliability_diagram
     from babn.plots.predictions import risk_coverage as risk_coverage
@@ -26,6 +27,7 @@ _HOMES = {
     "as_svg": "figures",
     "attention_figure": "attention",
     "attention_on_image": "images",
+    "class_probabilities": "predictions",
     "entropy_histogram": "predictions",
     "kl_history": "histories",
     "reliability_diagram": "predictions",

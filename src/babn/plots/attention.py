@@ -26,6 +26,7 @@ from babn.plots.figures import (
     check_index,
     drawing,
     new_figure,
+    shortened,
 )
 from babn.prediction.attention_maps import AttentionMap
 
@@ -181,8 +182,7 @@ def _check_tokens(map: AttentionMap, tokens: Sequence[str], keys: Sequence[str] 
 
 def readable(tokens: Sequence[str]) -> list[str]:
     """Tokens for display: cut, with visible blanks and control characters."""
-    shown = map(_visible, tokens)
-    return [x if len(x) <= LETTERS else f"{x[: LETTERS - 1]}…" for x in shown]
+    return [shortened(_visible(token), LETTERS) for token in tokens]
 
 
 def _visible(token: str) -> str:

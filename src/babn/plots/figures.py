@@ -191,6 +191,11 @@ def panel_title(panel: Axes, name: str, columns: int) -> None:
     panel.set_title(textwrap.fill(name, max(int(width / LETTER), 1)))
 
 
+def shortened(text: str, most: int) -> str:
+    """The text, cut if it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def legend_above(figure: Figure, title: str | None = None) -> None:
     """Adds a legend of all labels above the panels, with as many columns as fit."""
     shown: dict[str, Any] = {}

@@ -212,9 +212,14 @@ def _scale(panel: Axes, values: Float[np.ndarray, "value"]) -> None:
 def _colour_bar(panel: Axes, palette: Colormap) -> None:
     """Adds a colour bar of layers, counted from 1."""
     depth = palette.N
-    shown = ScalarMappable(BoundaryNorm(np.arange(depth + 1) + 0.5, depth), palette)
-    marks = np.unique(np.linspace(1, depth, min(depth, NAMED)).round().astype(int))
-    bar = panel.figure.colorbar(shown, ax=panel, pad=0.02, aspect=30, label="layer", ticks=marks)
+    norm = BoundaryNorm(np.arange(depth + 1) + 0.5, depth)
+    every = 1 if depth <= NAMED else -(-depth // NAMED)
+    bar = panel.figure.colorbar(
+        ScalarMappable(norm, palette), ax=panel, pad=0.02, aspect=30, label="layer"
+    )
+    inner = [x for x in range(every, depth, every) if min(x - 1, depth - x) > every / 2]
+    marks = sorted({1, *inner, depth})
+    bar.set_ticks(marks, labels=[str(mark) for mark in marks])
     bar.ax.tick_params(length=0)
     bar.minorticks_off()
     bar.outline.set_visible(False)
