@@ -9,13 +9,12 @@ import pytest
 from babn.errors import DataError
 from babn.files import parse_json
 from babn_paper import data_files
-from babn_paper.attacks.word_neighbours import read_table
-from babn_paper.attacks.word_neighbours import read_vectors as read_synonyms
+from babn_paper.attacks.resources import read_table
+from babn_paper.attacks.resources import read_vectors as read_synonyms
 from babn_paper.data_files import numbered_lines, open_data, read_data, read_npz, stamp
 from babn_paper.tasks.reading import fingerprint, read_rows
 from babn_paper.tasks.squad_files import read_official
-from babn_paper.tasks.vqa_lmdb import Lmdb
-from babn_paper.tasks.vqa_stores import Hdf5File, NpzFolder
+from babn_paper.tasks.vqa_stores import Hdf5File, Lmdb, NpzFolder
 
 
 def test_a_gzipped_file_reads_like_a_plain_one(tmp_path: Path) -> None:

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from babn.attention.noise_source import fold_in
 from babn.errors import BabnError
 from babn.progress import Progress
-from babn_paper.attacks.attack_folder import AttackFolder
-from babn_paper.attacks.attack_records import AttackRecord, Outcome, count_words, words_changed
-from babn_paper.attacks.examples import Target
-from babn_paper.attacks.victim import Victim
+from babn_paper.attacks.attack_records import (
+    AttackFolder,
+    AttackRecord,
+    Outcome,
+    count_words,
+    words_changed,
+)
+from babn_paper.attacks.victim import Target, Victim
 
 
 class ExampleError(BabnError, ValueError):

@@ -6,8 +6,13 @@ from typing import Any
 from babn.evaluation.html_pages import Markup, document, element, join
 from babn.evaluation.tables import Table
 from babn.files import replace_text
-from babn_paper.attacks.attack_folder import AttackFolder
-from babn_paper.attacks.attack_records import AttackRecord, Outcome, align_words, shown_numbers
+from babn_paper.attacks.attack_records import (
+    AttackFolder,
+    AttackRecord,
+    Outcome,
+    align_words,
+    shown_numbers,
+)
 from babn_paper.attacks.plan import RECIPES, Plan
 from babn_paper.experiments.naming import attention_name
 from babn_paper.tasks.catalogue import find_task

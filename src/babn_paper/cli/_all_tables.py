@@ -12,12 +12,18 @@ from babn.cli._errors import CommandError
 from babn.errors import ConfigError, MissingExtraError, one_line
 from babn.evaluation.html_pages import check_target
 from babn_paper.attacks.attack_table import attack_table, descriptions
-from babn_paper.attacks.textattack_import import check_installed
+from babn_paper.attacks.textattack_attacker import check_installed
 from babn_paper.cli._grids import check_jobs
 from babn_paper.cli._tables import ATTACKS, FIGURE, Request, make_table
 from babn_paper.experiments.records import collect
-from babn_paper.experiments.reproduction_report import AUTHOR, PAGE, Section, write_report
-from babn_paper.experiments.results_page import circumstances, main_table
+from babn_paper.experiments.result_pages import (
+    AUTHOR,
+    PAGE,
+    Section,
+    circumstances,
+    main_table,
+    write_report,
+)
 
 TITLES = {
     "table1": "Table 1: language understanding",

@@ -11,10 +11,10 @@ from rich.console import Console
 from babn.cli._errors import CommandError
 from babn.cli._progress import Bars
 from babn.cli._rich_tables import plain_table
+from babn_paper.attacks.attack_run import attack_many
 from babn_paper.attacks.attack_table import TASKS, attack_table, descriptions, write_attack_table
-from babn_paper.attacks.many_attacks import attack_many
 from babn_paper.attacks.plan import RECIPES, Recipe
-from babn_paper.attacks.textattack_import import check_installed
+from babn_paper.attacks.textattack_attacker import check_installed
 from babn_paper.attacks.tiny_resources import write_tiny_resources
 from babn_paper.cli._grids import (
     check_jobs,
@@ -24,8 +24,7 @@ from babn_paper.cli._grids import (
     run_grids,
     run_missing,
 )
-from babn_paper.experiments.grids import Grid, select_tasks, table_grid
-from babn_paper.experiments.quick import quick
+from babn_paper.experiments.grids import Grid, quick, select_tasks, table_grid
 
 ATTACKS, FIGURE = "table3", "figure3"
 

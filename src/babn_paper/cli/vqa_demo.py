@@ -20,12 +20,12 @@ def vqa_demo(
     from babn.cli._rich_tables import plain_table
     from babn.cli.version import versions
     from babn_paper.cli._visual_answer import print_answer
-    from babn_paper.visual.visual_demo import run_visual
-    from babn_paper.visual.visual_demo_page import (
+    from babn_paper.visual.visual_demo import (
         COLUMNS,
         PAGE,
         finding,
         prepare,
+        run_visual,
         table_rows,
         write,
     )

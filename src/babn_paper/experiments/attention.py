@@ -19,8 +19,7 @@ from babn.elbo import KLAnnealing, nll_factor, weighted_kl
 from babn.errors import ConfigError, FormatError
 from babn.files import check_files, read_object
 from babn.text.pretrained import quiet
-from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.latent import LatentConfig
+from babn_paper.experiments.experiment import Experiment, LatentConfig
 from babn_paper.tasks.encoded import Batch
 
 

@@ -1,12 +1,11 @@
 """Names of attention methods in tables, of run folders and of commands."""
 
-import re
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from babn_paper.experiments.config_files import config_name
+from babn_paper.experiments.config_files import config_name, plain
 
 RUNS = Path("runs")
 
@@ -111,8 +110,3 @@ def flat(overrides: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[name] = value
     return found
-
-
-def plain(value: Any) -> str:
-    """A value as part of a folder name."""
-    return re.sub(r"[^\w.+-]", "_", str(value))

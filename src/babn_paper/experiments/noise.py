@@ -12,16 +12,15 @@ from babn.errors import ConfigError
 from babn.evaluation.noise_tuning import NoiseTuning
 from babn.text.pretrained import model_source, quiet
 from babn_paper.experiments.attention import with_attention
-from babn_paper.experiments.environment import environment
+from babn_paper.experiments.config_files import own_experiment
+from babn_paper.experiments.evaluation import autocast, read_part
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.models import load_tokenizer
-from babn_paper.experiments.own_data import own_experiment
-from babn_paper.experiments.predictions import autocast, read_part
 from babn_paper.experiments.run import save_model
-from babn_paper.experiments.run_folder import RunFolder, write_json
+from babn_paper.experiments.run_folder import RunFolder, environment, write_json
 from babn_paper.experiments.training_state import TaskModel, default_device, load_task_model
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.own.texts import OwnTexts
+from babn_paper.tasks.own_texts import OwnTexts
 from babn_paper.tasks.task import MEMORY
 from babn_paper.tasks.text_task import TextTask
 

@@ -1,18 +1,80 @@
-"""The folder of a run: its files, its state and its lock."""
+"""The folder of a run: its files, its state, its lock, and the environment of the run."""
 
 import json
 import math
+import platform
 import shutil
+import subprocess
+import sys
 from contextlib import AbstractContextManager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
+import babn
 from babn.errors import FormatError, one_line
 from babn.files import PARTIAL, parse_json, replace_file, replace_text
 from babn_paper.experiments.config_files import read_experiment, write_experiment
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.locks import HOLDER, LOCK, lock_folder, lock_holder
 from babn_paper.experiments.locks import RunError as RunError
+
+PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors", "triton", "datasets")
+
+
+def environment() -> dict[str, Any]:
+    """Start time, command, versions, machine and git state, as plain values."""
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["babn", *sys.argv[1:]]),
+        "versions": versions(),
+        "machine": machine(),
+        "git": git_state(Path(babn.__file__).parent),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, babn and the packages that affect results."""
+    found = {"python": platform.python_version(), "babn": babn.__version__}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Processor and GPU, without host or user names."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+    }
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """The git commit and whether files were changed; `None` outside a repository."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return {"commit": commit, "changed": bool(_git(folder, "status", "--porcelain", "."))}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
 
 TRACE = "error.txt"
 """File with the traceback of a run that failed in a sweep."""

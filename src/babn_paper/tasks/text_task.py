@@ -1,10 +1,15 @@
 """Tasks that predict a class or a number for a text, a pair of texts, or a choice of endings."""
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import (
     AlbertConfig,
@@ -15,14 +20,220 @@ from transformers import (
 )
 
 from babn.errors import ConfigError, DataError
-from babn.evaluation.predictions import Evaluation
-from babn.prediction.result import Prediction
+from babn.evaluation.predictions import Evaluation, ensemble
+from babn.metrics import METRICS, Metric
+from babn.prediction.regression import mixture_nll
+from babn.prediction.result import Activation, Prediction
 from babn_paper.pretrained import load_pretrained
 from babn_paper.tasks.encoded import Encoded, Ragged
 from babn_paper.tasks.reading import Row
-from babn_paper.tasks.targets import Target
-from babn_paper.tasks.task import Outputs, Part, Task, Tokenizer
-from babn_paper.tasks.text_predictions import TextPredictions, in_order
+from babn_paper.tasks.scores import SCORES, cross_tempered
+from babn_paper.tasks.task import Outputs, Part, Predictions, Task, Tokenizer
+
+MISSING = {"", "-", "-1", "-1.0", "None"}
+"""How data sets mark missing labels."""
+
+
+class Target(ABC):
+    """Reads labels and configures the head that predicts them."""
+
+    activation: Activation
+    columns: tuple[str, ...]
+
+    def read(self, row: Row) -> float:
+        """Reads the label of a row."""
+        column = row.first(self.columns, "Give data with labels.")
+        value = str(row.values[column]).strip()
+        if value in MISSING:
+            raise DataError(
+                f"{row.place}: {column}={value!r} marks a missing label. Give data with labels, "
+                "such as the dev split."
+            )
+        return self.parse(value, f"{row.place}: {column}={value!r}")
+
+    @abstractmethod
+    def parse(self, value: str, place: str) -> float:
+        """Parses a label."""
+
+    @abstractmethod
+    def tensor(self, labels: Sequence[float]) -> Tensor:
+        """Returns labels as a tensor for the model."""
+
+    @abstractmethod
+    def head(self) -> dict[str, Any]:
+        """Returns the fields of the model configuration that define the head."""
+
+
+@dataclass(frozen=True)
+class Classes(Target):
+    """One of several classes, given by name or by index.
+
+    Attributes:
+        names: Names by index.
+    """
+
+    names: tuple[str, ...]
+    activation = "softmax"
+    columns = ("label",)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Class indices by name and by index as text."""
+        return {way: i for i, name in enumerate(self.names) for way in (name, str(i))}
+
+    def parse(self, value: str, place: str) -> float:
+        """Returns the index of the class."""
+        if value not in self._numbers:
+            raise DataError(
+                f"{place} is not a class. Give one of {list(self.names)}, or an index from 0 to "
+                f"{len(self.names) - 1}."
+            )
+        return self._numbers[value]
+
+    def tensor(self, labels: Sequence[float]) -> Tensor:
+        """Returns class indices."""
+        return torch.tensor(labels, dtype=torch.int64)
+
+    def head(self) -> dict[str, Any]:
+        """Configures one output for each class."""
+        return {
+            "num_labels": len(self.names),
+            "id2label": dict(enumerate(self.names)),
+            "label2id": {name: i for i, name in enumerate(self.names)},
+            "problem_type": "single_label_classification",
+        }
+
+
+@dataclass(frozen=True)
+class Number(Target):
+    """A number in an interval.
+
+    Attributes:
+        lowest: Smallest allowed value.
+        highest: Largest allowed value.
+    """
+
+    lowest: float
+    highest: float
+    activation = "identity"
+    columns = ("label", "score")
+
+    def parse(self, value: str, place: str) -> float:
+        """Returns the number."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not self.lowest <= number <= self.highest:
+            raise DataError(
+                f"{place} is not possible. Give a number from {self.lowest:g} to {self.highest:g}."
+            )
+        return number
+
+    def tensor(self, labels: Sequence[float]) -> Tensor:
+        """Returns the numbers in single precision."""
+        return torch.tensor(labels, dtype=torch.float32)
+
+    def head(self) -> dict[str, Any]:
+        """Configures one output, trained with the squared error."""
+        return {
+            "num_labels": 1,
+            "id2label": {0: "score"},
+            "label2id": {"score": 0},
+            "problem_type": "regression",
+        }
+
+
+CERTAINTY = ("NLL", "Brier", "ECE-10", "AURC", "PAvPU (p<0.05)")
+TEMPERED = ("NLL", "ECE-10")
+
+
+def in_order(outputs: Outputs, examples: int) -> Float[Tensor, "sample example *output"]:
+    """Concatenates a model's outputs in the order of the examples.
+
+    Args:
+        outputs: Indices of examples, and the outputs for them.
+        examples: Number of examples.
+    """
+    found = [(rows.cpu(), each.detach().float().cpu()) for rows, each in outputs]
+    places = torch.cat([rows for rows, _ in found]) if found else torch.empty(0)
+    if not torch.equal(places.sort().values, torch.arange(examples)):
+        raise DataError(
+            f"There are {len(places)} predictions for {len(places.unique())} of {examples} "
+            "examples. Give one for each example."
+        )
+    return torch.cat([each for _, each in found], dim=1)[:, places.argsort()]
+
+
+@dataclass(frozen=True)
+class TextPredictions(Predictions):
+    """Predictions for texts, and the scores of their task.
+
+    Attributes:
+        evaluation: Predictions and labels.
+        scores: Names of the official scores.
+    """
+
+    evaluation: Evaluation
+    scores: tuple[str, ...]
+
+    def save(self, folder: Path) -> None:
+        """Writes the evaluation, replacing an existing one."""
+        self.evaluation.save(folder, overwrite=True)
+
+    def measure(self) -> dict[str, float]:
+        """Computes the official scores and, for classes, metrics of calibration and uncertainty.
+
+        Metrics with `+ TS` are computed after temperature scaling. The temperature of each tenth of
+        the examples is fitted on the other nine.
+        """
+        found = self._each({name: SCORES[name] for name in self.scores})
+        prediction, labels = self.evaluation.prediction, self.evaluation.labels
+        if prediction.activation == "identity":
+            return found | (self._of_residual() if prediction.residual else {})
+        found |= self._each({name: METRICS[name] for name in CERTAINTY})
+        tempered = cross_tempered(prediction, labels)
+        return found | {
+            f"{name} + TS": float(METRICS[name].function(tempered, labels)) for name in TEMPERED
+        }
+
+    def named(self, method: str, seed: int) -> "TextPredictions":
+        """Returns the predictions with another method name and seed."""
+        return replace(self, evaluation=replace(self.evaluation, method=method, seed=seed))
+
+    def with_residual(self, residual: float) -> "TextPredictions":
+        """Returns the predictions with the residual of a regression; classes have none."""
+        prediction = self.evaluation.prediction
+        if prediction.activation != "identity":
+            return self
+        changed = replace(prediction, residual=residual)
+        return replace(self, evaluation=replace(self.evaluation, prediction=changed))
+
+    def ensembled(self, others: Sequence[Predictions]) -> "TextPredictions":
+        """Averages the members' probabilities."""
+        members = [self, *(each for each in others if isinstance(each, TextPredictions))]
+        joined = ensemble([member.evaluation.prediction for member in members])
+        return replace(self, evaluation=replace(self.evaluation, prediction=joined))
+
+    def _of_residual(self) -> dict[str, float]:
+        """The density of the labels, and how many lie in the 90 % intervals."""
+        prediction, labels = self.evaluation.prediction, self.evaluation.labels
+        values = prediction.sample_logits.squeeze(-1)
+        low, high = prediction.interval(0.9).unbind(-1)
+        return {
+            "NLL": float(mixture_nll(values, labels, prediction.residual).mean()),
+            "in 90 % interval": float(((low <= labels) & (labels <= high)).double().mean()),
+        }
+
+    def _each(self, metrics: Mapping[str, Metric]) -> dict[str, float]:
+        prediction = self.evaluation.prediction
+        sampled = len(prediction.sample_logits) > 1
+        return {
+            name: float(metric.function(prediction, self.evaluation.labels))
+            for name, metric in metrics.items()
+            if sampled or not metric.needs_samples
+        }
+
 
 CHUNK = 1024
 """Texts per call of the tokenizer, which bounds its memory."""

@@ -23,7 +23,7 @@ from babn.files import parse_json
 from babn_paper.tasks.reading import Row, find_file, find_files, fingerprint, read_rows, task_folder
 from babn_paper.tasks.vqa_data import VqaExample, VqaPart
 from babn_paper.tasks.vqa_features import FeatureFiles
-from babn_paper.tasks.vqa_shapes import generated
+from babn_paper.tasks.vqa_sources import generated
 from babn_paper.tasks.vqa_text import normalized, normalized_scores, soft_scores
 
 YEARS = {"train": "train2014", "test": "val2014"}

@@ -23,8 +23,16 @@ from babn.files import parse_json
 from babn_paper.tasks.encoded import Batch, Lookup
 from babn_paper.tasks.vqa_data import CPU, ImageSource
 from babn_paper.tasks.vqa_images import contents, decoded
-from babn_paper.tasks.vqa_lmdb import Lmdb, is_lmdb
-from babn_paper.tasks.vqa_stores import DAMAGES, Arrays, Hdf5File, NpzFolder, Store, image_key
+from babn_paper.tasks.vqa_stores import (
+    DAMAGES,
+    Arrays,
+    Hdf5File,
+    Lmdb,
+    NpzFolder,
+    Store,
+    image_key,
+    is_lmdb,
+)
 
 THREADS = 8
 """Number of files that are read in parallel."""

@@ -19,8 +19,7 @@ from babn.errors import DataError, MissingExtraError
 from babn_paper.tasks.vqa import VQA2
 from babn_paper.tasks.vqa_data import VqaPart
 from babn_paper.tasks.vqa_features import FeatureFiles
-from babn_paper.tasks.vqa_lmdb import Lmdb
-from babn_paper.tasks.vqa_stores import image_key, read_arrays
+from babn_paper.tasks.vqa_stores import Lmdb, image_key, read_arrays
 from vqa_cases import png, random_image, write_vqa2
 
 pytestmark = pytest.mark.thorough

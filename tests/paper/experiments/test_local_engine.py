@@ -17,8 +17,13 @@ from small_sweeps import (
 )
 
 from babn.errors import BabnError, ConfigError
-from babn_paper.experiments.engines import Resources, WorkerDiedError, make_engine
-from babn_paper.experiments.engines.local import LocalEngine, LocalSlot
+from babn_paper.experiments.engines import (
+    LocalEngine,
+    LocalSlot,
+    Resources,
+    WorkerDiedError,
+    make_engine,
+)
 from babn_paper.experiments.locks import lock_holder
 from babn_paper.experiments.run_folder import RunFolder
 
@@ -31,7 +36,7 @@ def test_the_last_words_of_a_process_that_dies_are_told(
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nread folder\necho no memory >&2\necho >&2\nexit 7\n")
     python.chmod(0o755)
-    monkeypatch.setattr("babn_paper.experiments.engines.local.sys.executable", str(python))
+    monkeypatch.setattr("babn_paper.experiments.engines.sys.executable", str(python))
     slot = LocalSlot(1)
     with pytest.raises(WorkerDiedError, match=r"ended with 7 \(no memory\)$"):
         slot.run(tmp_path)

@@ -15,8 +15,8 @@ from small_sweeps import (
 )
 
 from babn.errors import ConfigError, MissingExtraError
+from babn_paper.experiments.cluster_engines import _share
 from babn_paper.experiments.engines import Resources, make_engine
-from babn_paper.experiments.engines.ray import _share
 from babn_paper.experiments.run_folder import RunFolder
 
 
