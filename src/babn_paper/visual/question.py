@@ -21,9 +21,8 @@ from babn_paper.tasks.encoded import Batch
 from babn_paper.tasks.task import without_labels
 from babn_paper.tasks.vqa import VqaTask
 from babn_paper.tasks.vqa_data import FeatureNoise, Pixels, RawImages, VqaPart
-from babn_paper.tasks.vqa_features import MOST, feature_size
+from babn_paper.tasks.vqa_features import MOST, feature_size, read_arrays
 from babn_paper.tasks.vqa_images import read_image
-from babn_paper.tasks.vqa_stores import DAMAGES, read_arrays
 from babn_paper.tasks.vqa_text import choices_of, question_words
 
 Picture = UInt8[np.ndarray, "height width 3"]
@@ -141,7 +140,7 @@ def answer_picture(
 def _read_features(path: Path, size: int) -> tuple[Tensor, Any]:
     try:
         x, boxes = read_arrays(path)
-    except DAMAGES as error:
+    except ValueError as error:
         raise DataError(
             f"image {path} holds no features: {error}. This model needs an .npz with x."
         ) from error
