@@ -2,25 +2,27 @@
 
 import json
 import math
+import os
 import platform
 import shutil
+import socket
 import subprocess
 import sys
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from filelock import FileLock, Timeout
 
 import babn
-from babn.errors import FormatError, one_line
+from babn.errors import BabnError, FormatError, StorageError, one_line
 from babn.files import PARTIAL, parse_json, replace_file, replace_text
 from babn_paper.experiments.config_files import read_experiment, write_experiment
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.locks import HOLDER, LOCK, lock_folder, lock_holder
-from babn_paper.experiments.locks import RunError as RunError
 
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors", "triton", "datasets")
 
@@ -78,6 +80,70 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 TRACE = "error.txt"
 """File with the traceback of a run that failed in a sweep."""
+
+LOCK, HOLDER = ".lock", ".holder"
+"""The file that the operating system locks, and the file that names the holder."""
+
+
+class RunError(BabnError, RuntimeError):
+    """A run's folder is not in the state that the command needs."""
+
+
+class BusyError(RunError):
+    """Another process holds the lock of the run."""
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Holds the lock of a folder, which is created if it does not exist.
+
+    The operating system releases the lock when the process ends, however it ends. Machines that
+    share the folder need a file system that shares its locks.
+
+    Raises:
+        BusyError: If another process holds it.
+    """
+    lock, holder = _lock_of(folder), folder / HOLDER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+        holder.write_text(f"process {os.getpid()} of {socket.gethostname()}")
+    except Timeout as error:
+        raise BusyError(f"{folder} is being written by {_named_holder(folder)}.") from error
+    except OSError as error:
+        lock.release()
+        raise StorageError.of(folder, error) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            holder.unlink()
+        lock.release()
+
+
+def lock_holder(folder: Path) -> str | None:
+    """A description of the process that holds the lock of a folder, `None` if it is free."""
+    if not folder.is_dir():
+        return None
+    try:
+        with _lock_of(folder):
+            return None
+    except Timeout:
+        return _named_holder(folder)
+    except OSError:  # a read-only folder
+        return None
+
+
+def _lock_of(folder: Path) -> FileLock:
+    return FileLock(folder / LOCK, blocking=False)
+
+
+def _named_holder(folder: Path) -> str:
+    try:
+        return (folder / HOLDER).read_text() or "another process"
+    except (OSError, ValueError):
+        return "another process"
+
 
 State = Literal["absent", "unfinished", "done"]
 

@@ -24,8 +24,7 @@ from babn_paper.experiments.engines import (
     WorkerDiedError,
     make_engine,
 )
-from babn_paper.experiments.locks import lock_holder
-from babn_paper.experiments.run_folder import RunFolder
+from babn_paper.experiments.run_folder import RunFolder, lock_holder
 
 pytestmark = pytest.mark.thorough
 
