@@ -9,14 +9,18 @@ from typing import Any
 from babn.evaluation.tables import Table
 from babn_paper.experiments.records import Record
 from babn_paper.experiments.result_tables import (
-    MODE,
+    ATTENTION,
+    COSTS,
     NONE,
-    NOT_RUN,
+    PREDICTION,
+    SEEDS,
+    Column,
     Line,
-    best_places,
+    fixed,
     lines_by_mode,
     mean_and_deviation,
-    without_empty_paper_columns,
+    printed,
+    table_of,
 )
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.vqa import NOISE, VqaTask, noise_of
@@ -68,29 +72,26 @@ class Layout:
     explanation: str
     sources: str = ""
 
-    def cell(self, line: Line, column: Pair) -> str:
-        """The values of a line for both parts."""
-        cells = [
-            line.cell(part, column.measure, column.percent) for part in self.parts[column.last :]
-        ]
-        return " / ".join(cells) if {*cells} != {NONE} else NONE
+    def made(self, pair: Pair) -> list[Column]:
+        """The column of a measure, after one of the paper's values if it has the measure."""
 
-    def paper_cell(self, line: Line, column: Pair) -> str:
-        """The paper's values, if the line has the paper's prediction mode."""
-        if line.done and column.sampled == (line.mode == "mean"):
-            return NONE
-        printed = line.experiment["paper"]
-        cells = [printed.get(f"{column.paper} ({part})", NONE) for part in self.parts]
-        return NONE if cells == [NONE, NONE] else " / ".join(cells)
+        def cell(line: Line) -> str:
+            parts = self.parts[pair.last :]
+            cells = [line.cell(part, pair.measure, pair.percent) for part in parts]
+            return " / ".join(cells) if {*cells} != {NONE} else NONE
 
-    def row(self, line: Line) -> list[str]:
-        """The cells of a line."""
-        cells: list[str] = []
-        for column in self.columns:
-            cells += [self.paper_cell(line, column)] if column.paper else []
-            cells.append(self.cell(line, column) if line.done else NOT_RUN)
-        title, model = line.group[0].title, Path(line.experiment["model"]).name
-        return [title, model, line.attention, line.mode_name, *cells, line.seeds]
+        def in_paper(line: Line) -> str:
+            if line.done and pair.sampled == (line.mode == "mean"):
+                return NONE
+            paper = line.experiment["paper"]
+            cells = [paper.get(f"{pair.paper} ({part})", NONE) for part in self.parts]
+            return " / ".join(cells) if {*cells} != {NONE} else NONE
+
+        def values(line: Line) -> list[float]:
+            return line.values(self.parts[1], pair.measure)
+
+        own = Column(pair.name, cell, values, pair.lower_is_better)
+        return [fixed(f"{pair.name}, paper", in_paper), own] if pair.paper else [own]
 
 
 DOMAIN_COLUMNS = (
@@ -138,31 +139,20 @@ def layout_of(records: Sequence[Record]) -> Layout | None:
 
 
 def paired_table(records: Sequence[Record], layout: Layout, caption: str = "") -> Table:
-    """A row for each cell and mode, with the values of both parts."""
+    """A row for each cell and mode, with the values of both parts; the second part decides."""
     lines = list(lines_by_mode(records))
-    head = ["task", "model", "attention", MODE]
-    for column in layout.columns:
-        head += [f"{column.name}, paper", column.name] if column.paper else [column.name]
-    head.append("seeds")
-    printed = any(line.experiment["paper"] for line in lines)
-    text = caption or f"{layout.explanation} {layout.sources if printed else ''}".strip()
-    table = Table(head, [layout.row(line) for line in lines], text, _best(lines, layout, head))
-    return without_empty_paper_columns(table)
-
-
-def _best(lines: Sequence[Line], layout: Layout, head: list[str]) -> frozenset[tuple[int, int]]:
-    """Places of the best values of the second part, for each task and model."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for row, line in enumerate(lines):
-        groups.setdefault((line.experiment["task"], line.experiment["model"]), []).append(row)
-    return frozenset(
-        (row, head.index(column.name))
-        for rows in groups.values()
-        for column in layout.columns
-        for row in best_places(
-            {row: lines[row].values(layout.parts[1], column.measure) for row in rows},
-            column.lower_is_better,
-        )
+    columns = [
+        fixed("task", lambda line: line.group[0].title),
+        fixed("model", lambda line: Path(line.experiment["model"]).name),
+        ATTENTION,
+        PREDICTION,
+        *(column for pair in layout.columns for column in layout.made(pair)),
+        SEEDS,
+    ]
+    in_paper = any(line.experiment["paper"] for line in lines)
+    text = caption or f"{layout.explanation} {layout.sources if in_paper else ''}".strip()
+    return table_of(
+        lines, columns, text, lambda line: (line.experiment["task"], line.experiment["model"])
     )
 
 
@@ -186,51 +176,48 @@ EXPLANATION = (
 
 def translation_table(records: Sequence[Record], caption: str = "") -> Table:
     """A row for each cell and mode, beside the paper's values."""
-    lines = list(lines_by_mode(records))
     across = any(OUT in record.results.get("measures", {}) for record in records)
-    head = ["attention", MODE, "BLEU, paper", *SCORES]
-    head += [f"{score}, other domain" for score in SCORES[::2]] if across else []
-    head += [f"chrF ~ {name}" for name in UNCERTAINTIES]
-    head += ["parameters, paper", "parameters", "s/step, paper", "s/step", "words/s"]
-    rows = [_row(line, across) for line in lines]
     notes = sorted({n for r in records for n in r.results.get("notes", {}).values()})
     text = " ".join([EXPLANATION, *(f"sacreBLEU: {note}." for note in notes)])
-    best = {
-        (row, column)
-        for column, score in enumerate(SCORES, 3)
-        for row in best_places({i: line.values(_part(line), score) for i, line in enumerate(lines)})
-    }
-    table = Table([*head, "sentences", "seeds"], rows, caption or text, frozenset(best))
-    return without_empty_paper_columns(table)
+    columns = [
+        ATTENTION,
+        PREDICTION,
+        printed("BLEU", "BLEU"),
+        *map(_translation_score, SCORES),
+        *(_translation_score(score, OUT) for score in SCORES[::2] if across),
+        *map(_correlation, UNCERTAINTIES),
+        *COSTS,
+        Column("words/s", lambda line: line.median("words_per_second", 0)),
+        Column("sentences", _sentences),
+        SEEDS,
+    ]
+    return table_of(list(lines_by_mode(records)), columns, caption or text)
+
+
+def _translation_score(score: str, part: str = "") -> Column:
+    """A column of a score in the domain of training, or in the other one."""
+    if part:
+        return Column(f"{score}, other domain", lambda line: line.cell(part, score))
+    return Column(
+        score,
+        lambda line: line.cell(_part(line), score),
+        lambda line: line.values(_part(line), score),
+    )
+
+
+def _correlation(name: str) -> Column:
+    measure = f"chrF~{name} Spearman"
+    return Column(f"chrF ~ {name}", lambda line: line.cell(_part(line), measure, percent=False))
+
+
+def _sentences(line: Line) -> str:
+    return f"{line.group[0].results['measures'][_part(line)][line.mode]['sentences']:.0f}"
 
 
 def _part(line: Line) -> str:
     """The part that the scores of a line are of."""
     measures: dict[str, Any] = next((r.results["measures"] for r in line.group if r.results), {})
     return next((part for part in PARTS if part in measures), PARTS[0])
-
-
-def _row(line: Line, across: bool) -> list[str]:
-    printed = line.experiment["paper"] if line.mode == "mean" else {}
-    names, part = [line.attention, line.mode_name], _part(line)
-    if not line.done:
-        scores = [NOT_RUN] * (len(SCORES) + 2 * across + len(UNCERTAINTIES))
-        costs = [printed.get("parameters", NONE), NOT_RUN, printed.get("s/step", NONE)]
-        return [*names, printed.get("BLEU", NONE), *scores, *costs, *[NOT_RUN] * 3, "0"]
-    return [
-        *names,
-        printed.get("BLEU", NONE),
-        *(line.cell(part, score) for score in SCORES),
-        *((line.cell(OUT, score) for score in SCORES[::2]) if across else ()),
-        *(line.cell(part, f"chrF~{name} Spearman", percent=False) for name in UNCERTAINTIES),
-        printed.get("parameters", NONE),
-        f"{float(line.median('parameters', 0)) / 1e6:.1f}M",
-        printed.get("s/step", NONE),
-        line.median("seconds_per_step", 3),
-        line.median("words_per_second", 0),
-        f"{line.group[0].results['measures'][part][line.mode]['sentences']:.0f}",
-        str(line.done),
-    ]
 
 
 KIND = re.compile(r"accuracy \((.+)\)")
@@ -310,9 +297,11 @@ def _levels(part: str) -> Cell:
 
 
 def _table(records: Sequence[Record], columns: dict[str, Cell], caption: str) -> Table:
-    rows = [
-        [line.attention, line.mode_name, *(cell(line) for cell in columns.values())]
+    """A row for each cell and mode that has any of the values."""
+    measured = [Column(name, cell) for name, cell in columns.items()]
+    lines = [
+        line
         for line in lines_by_mode(records)
+        if any(column.cell(line) != NONE for column in measured)
     ]
-    filled = [row for row in rows if {*row[2:]} != {NONE}]
-    return Table(["attention", MODE, *columns], filled, caption)
+    return table_of(lines, [ATTENTION, PREDICTION, *measured], caption)
