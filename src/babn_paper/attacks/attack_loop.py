@@ -11,7 +11,6 @@ from babn.progress import Progress
 from babn_paper.attacks.attack_records import (
     AttackFolder,
     AttackRecord,
-    Outcome,
     count_words,
     words_changed,
 )
@@ -108,7 +107,7 @@ def attack_one(
         return _failed_record(target, str(error), names)
     return AttackRecord(
         place=target.place,
-        outcome=_outcome(attempt),
+        outcome="skipped" if attempt.skipped else "success" if attempt.succeeded else "failed",
         label=names[target.label],
         before=_predicted(attempt.probs_before, names),
         after=_predicted(attempt.probs_after, names),
@@ -124,12 +123,6 @@ def attack_one(
         ),
         seconds=round(time.perf_counter() - start, 3),
     )
-
-
-def _outcome(attempt: Attempt) -> Outcome:
-    if attempt.skipped:
-        return "skipped"
-    return "success" if attempt.succeeded else "failed"
 
 
 def _holds(victim: Victim, attempt: Attempt, label: int) -> bool | None:

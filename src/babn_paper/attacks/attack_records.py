@@ -131,13 +131,13 @@ def failed_twice(summary: Summary) -> float:
 def shown_numbers(summary: Summary) -> dict[str, str]:
     """The statistics as tables show them, without undefined ones."""
     shown = {
-        "failed attacks": _percent(summary["failed_share"]),
-        "accuracy before": _percent(summary["accuracy"]),
-        "accuracy under attack": _percent(summary["accuracy_under_attack"]),
-        "words changed": _percent(summary["changed_share"]),
-        "queries": _decimal(summary["queries"]),
-        "success holds": _percent(summary["holds"]),
-        "failed, two queries": _percent(failed_twice(summary)),
+        "failed attacks": _shown(summary["failed_share"], ".1%"),
+        "accuracy before": _shown(summary["accuracy"], ".1%"),
+        "accuracy under attack": _shown(summary["accuracy_under_attack"], ".1%"),
+        "words changed": _shown(summary["changed_share"], ".1%"),
+        "queries": _shown(summary["queries"], ".1f"),
+        "success holds": _shown(summary["holds"], ".1%"),
+        "failed, two queries": _shown(failed_twice(summary), ".1%"),
     }
     counts = {name: str(summary[name]) for name in ("success", "failed", "skipped", "errors")}
     return {name: value for name, value in shown.items() if value} | counts
@@ -151,12 +151,8 @@ def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(values) if values else math.nan
 
 
-def _percent(value: float | None) -> str:
-    return "" if value is None or math.isnan(value) else f"{value:.1%}"
-
-
-def _decimal(value: float | None) -> str:
-    return "" if value is None or math.isnan(value) else f"{value:.1f}"
+def _shown(value: float | None, form: str) -> str:
+    return "" if value is None or math.isnan(value) else format(value, form)
 
 
 def align_words(before: str, after: str) -> Iterator[tuple[list[str], list[str], bool]]:

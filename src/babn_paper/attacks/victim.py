@@ -139,9 +139,9 @@ class Victim:
     def __call__(self, texts: Sequence[tuple[str, ...]]) -> Float[Tensor, "text label"]:
         """Class probabilities of each text or text pair."""
         first, self.queries = self.queries, self.queries + len(texts)
-        batch = self._encode(texts)
+        batch, own = self._encode(texts), fold_in(self.plan.seed, self._example)
         with torch.no_grad(), autocast(self.task_model.experiment, self.task_model.device):
-            found = self._predict(batch, [self._seed(first + i) for i in range(len(texts))])
+            found = self._predict(batch, [fold_in(own, first + i) for i in range(len(texts))])
         # Attackers check that rows sum to 1 more strictly than float32 can satisfy.
         probs = found.probs.double().cpu()
         return probs / probs.sum(-1, keepdim=True)
@@ -166,6 +166,3 @@ class Victim:
         )
         rows = torch.arange(len(texts))
         return without_labels(encoded.to(task_model.device).batch(rows, task_model.multiple))
-
-    def _seed(self, query: int) -> int:
-        return fold_in(fold_in(self.plan.seed, self._example), query)

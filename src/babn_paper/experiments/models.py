@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import AlbertConfig, AutoConfig, AutoTokenizer
 
 from babn.errors import ConfigError, one_line
 from babn.files import replace_file
@@ -78,15 +79,14 @@ def load_model(
         tokenizer = word_tokenizer(task.texts(train.examples))
         small = experiment.model == "small"
         sizes = small_sizes(len(tokenizer), max_length) if small else ALBERT_BASE
-        return task.make_model({**sizes, **_albert_rates(experiment)}), tokenizer
+        rates = _dropout_rates(experiment, AlbertConfig())
+        return task.make_model({**sizes, **rates}), tokenizer
     source = model_source(experiment.model)
     return task.load_model(source, **dropout_settings(experiment, source)), load_tokenizer(source)
 
 
 def load_tokenizer(model: str) -> Tokenizer:
     """The tokenizer of a folder or of a model on the hub."""
-    from transformers import AutoTokenizer
-
     try:
         return AutoTokenizer.from_pretrained(model)
     except Exception as error:  # tokenizers raises a bare Exception for damaged files
@@ -95,47 +95,25 @@ def load_tokenizer(model: str) -> Tokenizer:
 
 def dropout_settings(experiment: Experiment, source: str) -> dict[str, float]:
     """The experiment's dropout rates under the names of the model's configuration."""
-    rates = _dropout_rates(experiment)
-    if not rates:
+    if max(experiment.dropout, experiment.classifier_dropout) < 0:
         return {}
-    config = _read_config(source)
-    found = {name: rate for name, rate in rates.items() if hasattr(config, name)}
-    if not found:
-        raise ConfigError(
-            f"model={experiment.model!r} has no dropout rate that babn knows. Leave dropout and "
-            "classifier_dropout at -1."
-        )
-    return found
-
-
-def _dropout_rates(experiment: Experiment) -> dict[str, float]:
-    """The experiment's dropout rates under all names that model families use."""
-    return {
-        name: rate
-        for names, rate in (
-            (ENCODER_DROPOUT, experiment.dropout),
-            (CLASSIFIER_DROPOUT, experiment.classifier_dropout),
-        )
-        if rate >= 0
-        for name in names
-    }
-
-
-def _albert_rates(experiment: Experiment) -> dict[str, float]:
-    from transformers import AlbertConfig
-
-    config = AlbertConfig()
-    rates = _dropout_rates(experiment)
-    return {name: rate for name, rate in rates.items() if hasattr(config, name)}
-
-
-def _read_config(model: str) -> Any:
-    from transformers import AutoConfig
-
     try:
-        return AutoConfig.from_pretrained(model)
+        config = AutoConfig.from_pretrained(source)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"model={model!r} cannot be read: {error}") from error
+        raise ConfigError(f"model={source!r} cannot be read: {error}") from error
+    if found := _dropout_rates(experiment, config):
+        return found
+    raise ConfigError(
+        f"model={experiment.model!r} has no dropout rate that babn knows. Leave dropout and "
+        "classifier_dropout at -1."
+    )
+
+
+def _dropout_rates(experiment: Experiment, config: Any) -> dict[str, float]:
+    """The experiment's dropout rates under the names that a configuration has."""
+    rates = dict.fromkeys(ENCODER_DROPOUT, experiment.dropout)
+    rates |= dict.fromkeys(CLASSIFIER_DROPOUT, experiment.classifier_dropout)
+    return {name: rate for name, rate in rates.items() if rate >= 0 and hasattr(config, name)}
 
 
 def make_pair_model(
@@ -178,10 +156,10 @@ def _pair_sizes(experiment: Experiment, tokenizer: Tokenizer) -> dict[str, Any]:
     return sizes if experiment.dropout < 0 else sizes | {"dropout": experiment.dropout}
 
 
-VOCABULARY = 14_000
+SUBWORDS = 14_000
 """Size of the subword vocabulary, which both languages share."""
 
-KNOWN = (
+TRANSLATION_SIZES = (
     "vocab_size",
     "embedding_size",
     "encoder_size",
@@ -207,9 +185,11 @@ def make_translation_model(
             f"model={experiment.model!r} is a translation model, but task={task.name!r} is not "
             "translation. Choose another model."
         )
-    sizes = {"vocab_size": VOCABULARY, **experiment.sizes}
-    if unknown := sorted(set(sizes) - set(KNOWN)):
-        raise ConfigError(f"sizes has no field {', '.join(unknown)}. Its fields: {sorted(KNOWN)}.")
+    sizes = {"vocab_size": SUBWORDS, **experiment.sizes}
+    if unknown := sorted(set(sizes) - set(TRANSLATION_SIZES)):
+        raise ConfigError(
+            f"sizes has no field {', '.join(unknown)}. Its fields: {sorted(TRANSLATION_SIZES)}."
+        )
     tokenizer = _tokenizer(task, train, _checked(sizes["vocab_size"]))
     sizes["vocab_size"] = len(tokenizer)
     config = experiment.method_config()
@@ -260,7 +240,7 @@ TINY: Mapping[str, int] = {
 }
 PAPER: Mapping[str, int] = {"hidden_size": 512}
 
-SIZES = {"mcan": PAPER, "mcan-small": SMALL, "small": TINY}
+VISUAL_SIZES = {"mcan": PAPER, "mcan-small": SMALL, "small": TINY}
 """Differences from the sizes of the MCAN paper, by model name."""
 
 FROM_DATA = {"num_labels", "id2label", "label2id", "vocab_size", "image_size", "problem_type"}
@@ -299,9 +279,9 @@ def make_visual_model(
 
 def chosen_sizes(experiment: Experiment) -> dict[str, Any]:
     """The sizes of the named model, updated by `Experiment.sizes`."""
-    if experiment.model not in SIZES:
+    if experiment.model not in VISUAL_SIZES:
         raise ConfigError(
-            f"model={experiment.model!r} takes no images. Choose one of {sorted(SIZES)}."
+            f"model={experiment.model!r} takes no images. Choose one of {sorted(VISUAL_SIZES)}."
         )
     known = set(McanConfig().to_dict())
     for name, value in experiment.sizes.items():
@@ -310,5 +290,5 @@ def chosen_sizes(experiment: Experiment) -> dict[str, Any]:
                 f"sizes.{name}={value!r} is not a size of {experiment.model!r}. Sizes are "
                 f"{sorted(SMALL)}, region_size and stem_channels."
             )
-    sizes: dict[str, Any] = {**SIZES[experiment.model], **experiment.sizes}
+    sizes: dict[str, Any] = {**VISUAL_SIZES[experiment.model], **experiment.sizes}
     return sizes if experiment.dropout < 0 else sizes | {"dropout": experiment.dropout}

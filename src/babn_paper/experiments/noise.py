@@ -65,7 +65,9 @@ def tune_run(
         task_model = load_task_model(experiment, model)
         _check(task_model)
         if softmax:
-            task_model = _converted(_with_noise(task_model, babn.revert(task_model.model)))
+            noisy = Experiment.from_dict({**experiment.to_dict(), **NOISE})
+            base = babn.revert(task_model.model)
+            task_model = _converted(replace(task_model, model=base, experiment=noisy))
         found = _tune(task_model, part, samples, progress)
         if new is not None:
             _begin(new, task_model, str(folder))
@@ -117,12 +119,6 @@ def tune_model(
     _begin(place, task_model, model)
     save_model(task_model, place.model)
     return found
-
-
-def _with_noise(task_model: TaskModel, model: Any) -> TaskModel:
-    """The same with an unconverted model and noise in its experiment."""
-    experiment = Experiment.from_dict({**task_model.experiment.to_dict(), **NOISE})
-    return replace(task_model, model=model, experiment=experiment)
 
 
 def _load_tuned(source: str, task: str) -> tuple[Any, list[str]]:

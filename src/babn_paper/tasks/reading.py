@@ -10,7 +10,7 @@ files or any data set on the hub.
 
 import csv
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -160,6 +160,12 @@ def _objects(path: Path) -> Iterator[Row]:
         if not isinstance(values, dict):
             raise DataError(f"{path}:{number}: not a JSON object. Correct or drop the line.")
         yield Row(values, f"{path}:{number}")
+
+
+def check_part(data: str, part: str, parts: Iterable[str]) -> None:
+    """Validates that a source of data has a part."""
+    if part not in parts:
+        raise DataError(f"data={data!r} has no part {part!r}. Give one of {list(parts)}.")
 
 
 def read_hub(path: str, name: str | None, split: str) -> tuple[list[Row], str]:

@@ -15,7 +15,7 @@ from babn_paper.data.phrases import phrases
 from babn_paper.models.translation_parts import IGNORED
 from babn_paper.tasks.encoded import Batch, Encoded
 from babn_paper.tasks.own_files import FILES, OwnFiles
-from babn_paper.tasks.reading import HUB_SPLITS, Row, Rows, fingerprint, read_hub
+from babn_paper.tasks.reading import HUB_SPLITS, Row, Rows, check_part, fingerprint, read_hub
 from babn_paper.tasks.task import Outputs, Part, Predictor, Task, Tokenizer
 from babn_paper.tasks.translation.pairs import (
     NAMES,
@@ -211,7 +211,7 @@ class TranslationTask(Task[SentencePair]):
         return next(found, None if part.startswith(OUT) else whole)
 
     def _read_builtin(self, part: str) -> Part[SentencePair]:
-        _check_part(part, "builtin")
+        check_part("builtin", part, NAMES)
         pair = self._pair
         if {*pair} != {*BUILT_IN}:
             raise DataError(
@@ -225,7 +225,7 @@ class TranslationTask(Task[SentencePair]):
         return Part(part, pairs, "builtin", content_fingerprint(found))
 
     def _read_hub(self, part: str) -> Part[SentencePair]:
-        _check_part(part, "hub")
+        check_part("hub", part, NAMES)
         if not self.hub:
             raise DataError(
                 f"task={self.name!r} has no data set on the hub. Name one with options.hub, or "
@@ -248,11 +248,6 @@ OPTIONS = {
 """Options of a task in configurations."""
 
 IWSLT14_FOLDERS = ("iwslt14", "iwslt14_deen", "iwslt14.tokenized.de-en")
-
-
-def _check_part(part: str, data: str) -> None:
-    if part not in NAMES:
-        raise DataError(f"data={data!r} has no part {part!r}. Give one of {list(NAMES)}.")
 
 
 @dataclass(frozen=True)
