@@ -9,8 +9,8 @@ import pytest
 from babn.errors import DataError
 from babn.files import parse_json
 from babn_paper import data_files
-from babn_paper.attacks.resources import read_table
-from babn_paper.attacks.resources import read_vectors as read_synonyms
+from babn_paper.attacks.local_resources import read_table
+from babn_paper.attacks.local_resources import read_vectors as read_synonyms
 from babn_paper.data_files import numbered_lines, open_data, read_data, read_npz, stamp
 from babn_paper.tasks.reading import fingerprint, read_rows
 from babn_paper.tasks.squad_files import read_official

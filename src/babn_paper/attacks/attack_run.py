@@ -20,8 +20,9 @@ from babn.validation import check_count
 from babn_paper.attacks.attack_loop import Attacker, attack_all
 from babn_paper.attacks.attack_page import write_page
 from babn_paper.attacks.attack_records import AttackFolder, Summary, select_records, summarise
+from babn_paper.attacks.local_resources import LocalResources, fingerprint
 from babn_paper.attacks.plan import RECIPES, Plan, Recipe, threats_for
-from babn_paper.attacks.resources import LocalResources, Provider, fingerprint
+from babn_paper.attacks.resources import Provider
 from babn_paper.attacks.victim import Targets, Victim, check_task, class_names, read_targets
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.naming import method_of

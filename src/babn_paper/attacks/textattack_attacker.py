@@ -25,8 +25,9 @@ from torch import Tensor
 
 from babn.errors import BabnError, MissingExtraError
 from babn_paper.attacks.attack_loop import Attacker, Attempt, ExampleError
+from babn_paper.attacks.local_resources import LONGEST, longest
 from babn_paper.attacks.plan import Recipe
-from babn_paper.attacks.resources import LONGEST, NEEDS, Provider, ResourceError, longest
+from babn_paper.attacks.resources import NEEDS, Provider, ResourceError
 from babn_paper.attacks.victim import Victim
 
 VERSION = "0.3.11"

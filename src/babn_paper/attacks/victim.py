@@ -22,8 +22,9 @@ from babn_paper.tasks.encoded import Batch
 from babn_paper.tasks.glue import GlueTask
 from babn_paper.tasks.own_texts import OwnClassification
 from babn_paper.tasks.reading import Row
+from babn_paper.tasks.targets import Classes
 from babn_paper.tasks.task import MEMORY, Part, Task, without_labels
-from babn_paper.tasks.text_task import Classes, TextExample
+from babn_paper.tasks.text_task import TextExample
 
 TextClassifier = GlueTask | OwnClassification
 """Tasks whose models can be attacked, if they predict classes."""

@@ -24,8 +24,9 @@ from typing import Literal
 
 from babn.errors import DataError
 from babn_paper.tasks.reading import Row, find_file, find_files, fingerprint, read_hub, read_rows
+from babn_paper.tasks.targets import Classes
 from babn_paper.tasks.task import Part
-from babn_paper.tasks.text_task import Classes, TextExample, read_texts
+from babn_paper.tasks.text_task import TextExample, read_texts
 
 Split = Literal["train", "dev", "test"]
 

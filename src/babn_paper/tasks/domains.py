@@ -27,10 +27,10 @@ from babn_paper.tasks.domain_data import (
     read_endings,
     unfolded,
 )
+from babn_paper.tasks.targets import Classes
 from babn_paper.tasks.task import Part, Predictions
 from babn_paper.tasks.text_task import (
     TEMPERED,
-    Classes,
     MultipleChoiceTask,
     TextExample,
     TextPredictions,

@@ -22,8 +22,9 @@ from babn_paper.tasks.reading import (
     read_rows,
     task_folder,
 )
+from babn_paper.tasks.targets import Classes, Number, Target
 from babn_paper.tasks.task import Part, Task
-from babn_paper.tasks.text_task import Classes, Number, Target, TextExample, TextTask, read_texts
+from babn_paper.tasks.text_task import TextExample, TextTask, read_texts
 
 HUB = "nyu-mll/glue"
 

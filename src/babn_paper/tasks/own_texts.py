@@ -13,16 +13,9 @@ from babn.prediction.temperature import set_output_units
 from babn_paper.tasks.encoded import Encoded
 from babn_paper.tasks.own_files import OwnFiles
 from babn_paper.tasks.reading import Row
+from babn_paper.tasks.targets import Classes, Number, Target
 from babn_paper.tasks.task import Part, Tokenizer
-from babn_paper.tasks.text_task import (
-    Classes,
-    MultipleChoiceTask,
-    Number,
-    Target,
-    TextExample,
-    TextTask,
-    read_texts,
-)
+from babn_paper.tasks.text_task import MultipleChoiceTask, TextExample, TextTask, read_texts
 
 ANY_NUMBER = Number(-1e30, 1e30)
 

@@ -12,18 +12,17 @@ import torch
 from resource_folders import WORDS, save_bert, write_all, write_nltk, write_vectors
 
 from babn.errors import MissingExtraError
-from babn_paper.attacks.plan import RECIPES
-from babn_paper.attacks.resources import (
+from babn_paper.attacks.local_resources import (
     LocalResources,
     MeanPooled,
     Nearest,
-    Provider,
-    ResourceError,
     fingerprint,
     load_masked_lm,
     read_embedding,
     read_vectors,
 )
+from babn_paper.attacks.plan import RECIPES
+from babn_paper.attacks.resources import Provider, ResourceError
 from babn_paper.attacks.textattack_attacker import import_textattack
 from babn_paper.cli._tables import Request
 

@@ -11,8 +11,9 @@ from resource_folders import TEXTS, write_all
 from babn_paper.attacks.attack_loop import ExampleError
 from babn_paper.attacks.attack_records import AttackFolder
 from babn_paper.attacks.attack_run import attack
+from babn_paper.attacks.local_resources import LocalResources
 from babn_paper.attacks.plan import Plan, Recipe, Threat
-from babn_paper.attacks.resources import LocalResources, ResourceError
+from babn_paper.attacks.resources import ResourceError
 from babn_paper.attacks.textattack_attacker import (
     UNUSED,
     TextAttackAttacker,
