@@ -95,7 +95,7 @@ def test_a_killed_worker_costs_nothing(tmp_path: Path, undisturbed: Path) -> Non
     _, process = worker_in_training(tmp_path)
     kill(process)
     output = finish_sweep(sweep)
-    assert "ended with -9" in output and "started again (1 of 2)" in output
+    assert "ended with -9" in output and "restarted (1 of 2)" in output
     assert_same_runs(undisturbed, tmp_path)
 
 
