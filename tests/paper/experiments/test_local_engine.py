@@ -118,7 +118,7 @@ def test_workers_of_a_killed_sweep_write_a_checkpoint_and_stop(
 def test_two_sweeps_of_one_grid_share_its_runs(tmp_path: Path, undisturbed: Path) -> None:
     first, second = start_sweep(tmp_path), start_sweep(tmp_path)
     for output in (finish_sweep(first), finish_sweep(second)):
-        assert "failed" not in output and "started again" not in output
+        assert "failed" not in output and "restarted" not in output
     assert_same_runs(undisturbed, tmp_path)
     for log in tmp_path.glob("runs/*/*/*/tensorboard"):
         assert len(list(log.iterdir())) == 1  # begun once
