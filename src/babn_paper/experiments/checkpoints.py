@@ -147,7 +147,7 @@ def save_if_best(folder: Path, step: int, nll: float, model: nn.Module) -> None:
     """Saves the parameters of a step unless an earlier step with an NLL as low is saved."""
     path = folder / BEST
     before = read_tensors(path)[1] if path.exists() else {}
-    # A resumed run repeats steps: what it saved at a later step does not count.
+    # A resumed run repeats steps, so that parameters of later steps do not count.
     if int(before.get("step", step)) < step and float(before["nll"]) <= nll:
         return
     tensors = {name: x.detach().cpu().clone() for name, x in model.state_dict().items()}

@@ -14,7 +14,7 @@ from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.own_files import FILES, OwnFiles
 
 BUILT_IN = Path(str(files("babn_paper.experiments").joinpath("configs")))
-"""Folder of the built-in configurations, which are those of the paper's tables."""
+"""Folder of the built-in configurations, one for each cell of the paper's tables."""
 
 
 def find_config(name: str) -> Path:
@@ -30,7 +30,7 @@ def find_config(name: str) -> Path:
 
 
 def built_in(table: str = "") -> list[str]:
-    """Names of the built-in configurations, sorted: all, or those of one table."""
+    """Sorted names of the built-in configurations, of all tables or of one."""
     found = sorted((BUILT_IN / table).rglob("*.toml"))
     return [path.relative_to(BUILT_IN).with_suffix("").as_posix() for path in found]
 

@@ -35,11 +35,11 @@ PRESETS = {
     "per query and key, normalised scores, noise with its own mean, rho 12 and a KL weight of "
     "0.003 on a mean over pairs unless a row says otherwise",
 }
-"""What the rows of BABN are."""
+"""Descriptions of the configurations of BABN in tables."""
 
 
 def preset_note(methods: Iterable[str]) -> str:
-    """Says what the rows of BABN are; empty without any.
+    """Describes the configurations of BABN in a table; empty if there are none.
 
     Args:
         methods: Attention methods, as `method_of` names them.

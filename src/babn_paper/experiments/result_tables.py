@@ -41,7 +41,7 @@ class Line:
 
     @property
     def experiment(self) -> dict[str, Any]:
-        """Fields of the experiment; the seed is that of the first run."""
+        """Fields of the experiment, with the seed of the first run."""
         return self.group[0].experiment
 
     @property

@@ -281,7 +281,7 @@ NEEDED: dict[str, Any] = {
 
 
 def _check_results(found: Any) -> None:
-    """Raises if results lack what tables need."""
+    """Raises if results lack fields that tables need."""
     if not isinstance(found, dict) or not found.get("measures"):
         raise ValueError("it holds no measures")
     for name, kind in NEEDED.items():

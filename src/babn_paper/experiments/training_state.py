@@ -221,7 +221,7 @@ class TrainingState(TaskModel):
             mine = part[world.rank :: world.size]
             weight = world.size * self._terms(mine) / self._terms(part)
             least = self.max_length if self.experiment.full_length else 0
-            # A process without examples takes one with weight 0, since all ranks must take part.
+            # A process without examples takes one with weight 0, since all ranks must call DDP.
             batch = self.data.batch(mine if len(mine) else part[:1], self.multiple, least)
             yield MicroBatch(len(part) / len(rows), weight, batch)
 
@@ -306,7 +306,7 @@ def load_task_model(experiment: Experiment, folder: Path) -> TaskModel:
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU supports bfloat16, as far as torch knows."""
+    """Whether this CPU supports bfloat16; true if torch cannot tell."""
     known = torch.backends.mkldnn.is_available()
     return not known or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 

@@ -95,7 +95,7 @@ class OwnTexts(OwnFiles, TextTask):
         return read_texts(row, self.columns)
 
     def _training_labels(self) -> list[str]:
-        """Labels of all training data, including what is held out."""
+        """Labels of all training data, including held-out examples."""
         if self.label in self.columns:
             raise ConfigError(
                 f"label={self.label!r} is also the column of a text. Name the column of the "

@@ -204,7 +204,7 @@ def _likelihood(questions: Questions) -> dict[str, float]:
 
 
 def _best(loss: Float[Tensor, "question temperature"]) -> int:
-    """Returns the index of the best temperature; that of 1 if no loss is known."""
+    """Returns the index of the best temperature, or of 1 if no loss is known."""
     mean = loss.nanmean(0)
     return TEMPERATURES.index(1) if mean.isnan().any() else int(mean.argmin())
 

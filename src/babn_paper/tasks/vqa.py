@@ -100,7 +100,7 @@ class VqaTask(Task[VqaExample]):
         return replace(found, name=part, noise=noise)
 
     def answer_list(self, data: str, train: Part[VqaExample]) -> list[str]:
-        """Returns the possible answers: those of a file, or the frequent ones in training."""
+        """Returns the possible answers, from a file or by their frequency in training."""
         found = read_answers(data) if self.name == "vqa2" else None
         found = found or frequent((example.best for example in train.examples), self.least)
         if len(found) < 2:

@@ -230,7 +230,7 @@ def averaged(map: AttentionMap, queries: bool = True) -> AttentionMap:
 
 
 EXAMPLES = 200
-"""Number of test questions from which those of the figure are chosen."""
+"""Number of test questions from which the questions of the figure are chosen."""
 
 
 def draw(answer: VisualAnswer) -> Any:
