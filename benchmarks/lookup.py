@@ -27,7 +27,7 @@ from babn import plots
 from babn.errors import BabnWarning
 from babn.files import replace_file
 from babn.plots.figures import COLOURS, GREY, drawing, new_figure
-from babn_paper.experiments.environment import machine, versions
+from babn_paper.experiments.run_folder import machine, versions
 
 ROOT = Path(__file__).parents[1]
 PAIRS, KEYS, VALUES = 8, 12, 12

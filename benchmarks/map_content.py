@@ -27,8 +27,8 @@ from babn.data import intents
 from babn.demo.classifier import find_source, load
 from babn.files import replace_file
 from babn.prediction.batches import encode
-from babn_paper.batching import bucketed
-from babn_paper.experiments.environment import machine, versions
+from babn_paper.experiments.run_folder import machine, versions
+from babn_paper.experiments.training_state import bucketed
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {"by_position": 0.6, "mean by_position": 0.5, "excess": 0.15}

@@ -22,7 +22,7 @@ import torch
 from transformers import ViTConfig, ViTForImageClassification
 
 import babn
-from babn_paper.tasks.vqa_shapes import COLOURS, SHAPES, SIDE, Shape, draw
+from babn_paper.tasks.vqa_sources import COLOURS, SHAPES, SIDE, Shape, draw
 
 PATCH = 8
 NOISE = (0.0, 0.2, 0.4, 0.8)

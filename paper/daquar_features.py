@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from babn_paper.visual.backbones import Backbone
-from babn_paper.visual.feature_extraction import ExtractionSettings, extract
+from babn_paper.visual.feature_extraction import Backbone, ExtractionSettings, extract
 
 NAME = "efficientnet-lite0"
 SIZE = (224, 288)

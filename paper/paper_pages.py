@@ -25,9 +25,9 @@ from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.grids import table_grid
 from babn_paper.experiments.naming import attention_name, method_of
 from babn_paper.experiments.records import Record
+from babn_paper.experiments.result_pages import circumstances, main_table
 from babn_paper.experiments.result_tables import NONE, NOT_RUN
-from babn_paper.experiments.results_page import circumstances, main_table
-from babn_paper.experiments.visual_tables import visual_tables
+from babn_paper.experiments.task_tables import visual_tables
 from babn_paper.tasks.catalogue import find_task
 
 RESULTS = Path(__file__).parent / "results"

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from babn import plots
 from babn.files import replace_text
-from babn_paper.experiments.environment import machine, versions
+from babn_paper.experiments.run_folder import machine, versions
 
 Records = list[dict[str, Any]]
 Cases = Iterable[tuple[str, Callable[[], Records]]]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from babn.text import model_source
 from babn_paper.data_files import numbered_lines
-from babn_paper.experiments.environment import environment
+from babn_paper.experiments.run_folder import environment
 
 HELD_OUT = 256
 """Held-out pieces of text."""

@@ -21,8 +21,8 @@ from torch import Tensor
 import babn
 from babn.benchmark.timing import Cost, cost_of, free, measure_in_turns, seconds_of, warm_up
 from babn.evaluation.tables import Table
-from babn_paper.experiments.environment import machine, versions
 from babn_paper.experiments.naming import attention_name
+from babn_paper.experiments.run_folder import machine, versions
 from babn_paper.models import TranslationConfig, TranslationModel, translate
 
 SIZES: dict[str, dict[str, int]] = {

@@ -45,21 +45,8 @@ def is_whole(path: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("small", [0, 2**26], ids=["one by one", "whole"])
-def test_large_files_are_read_tensor_by_tensor(
-    path: Path, small: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tensor_files, "SMALL", small)
-    tensors, about = read_tensors(path)
-    assert same(tensors) and about == ABOUT
-
-
-@pytest.mark.parametrize("small", [0, 2**26], ids=["one by one", "whole"])
-def test_reading_while_another_thread_writes(
-    path: Path, small: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_while_another_thread_writes(path: Path) -> None:
     """Every reading finds one of the two files whole."""
-    monkeypatch.setattr(tensor_files, "SMALL", small)
     files = [({"x": torch.full((1000,), float(i))}, {"about": str(i)}) for i in range(2)]
     write_tensors(path, *files[0])
     stop = threading.Event()

@@ -40,10 +40,10 @@ import babn
 from babn.files import replace_text
 from babn.progress import Progress
 from babn.text import quiet
-from babn_paper.experiments.environment import machine, versions
 from babn_paper.experiments.evaluation import evaluate
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import run
+from babn_paper.experiments.run_folder import machine, versions
 
 CONFIGS: tuple[babn.MethodConfig, ...] = (
     babn.BeliefConfig.pairs(max_length=16),

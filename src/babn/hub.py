@@ -89,17 +89,16 @@ def push_to_hub(
     hub = _hub()
     api = hub.HfApi(token=token, library_name="babn")
     with TemporaryDirectory() as folder:
-        write_folder(model, folder, card, tokenizer=tokenizer, adapter=adapter)
+        _write(model, folder, tokenizer, adapter)
+        (Path(folder) / CARD).write_text(card, encoding="utf-8")
         address = api.create_repo(repo_id, private=private, exist_ok=True)
         message = f"Upload {'adapter' if adapter else 'model'} with babn"
         api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message)
     return str(address)
 
 
-def write_folder(
-    model: Any, folder: str | Path, card: str, *, tokenizer: Any, adapter: bool
-) -> None:
-    """Writes what `push_to_hub` uploads."""
+def _write(model: Any, folder: str, tokenizer: Any, adapter: bool) -> None:
+    """Writes the model, or its adapter, and the tokenizer."""
     if adapter:
         save_adapter(model, folder)
     elif not hasattr(model, "save_pretrained"):
@@ -111,7 +110,6 @@ def write_folder(
         model.save_pretrained(folder)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
-    (Path(folder) / CARD).write_text(card, encoding="utf-8")
 
 
 def model_card(

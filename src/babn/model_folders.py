@@ -20,17 +20,12 @@ from babn.validation import shown
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
 """Arguments of `from_pretrained` that keep it from fetching files and running remote code."""
 
-ATTENTION, EXPERTS = ("eager", "sdpa", "flex_attention"), ("eager", "batched_mm", "grouped_mm")
-
 IMPLEMENTATIONS = {
-    "attn_implementation": ATTENTION,
-    "_attn_implementation": ATTENTION,
-    "_attn_implementation_internal": ATTENTION,
-    "experts_implementation": EXPERTS,
-    "_experts_implementation": EXPERTS,
-    "_experts_implementation_internal": EXPERTS,
+    "attn_implementation": ("eager", "sdpa", "flex_attention"),
+    "experts_implementation": ("eager", "batched_mm", "grouped_mm"),
 }
-"""Allowed values of fields whose other values make transformers fetch or import kernels."""
+"""Allowed values of fields whose other values make transformers fetch or import kernels; some
+configurations have the fields as `_NAME` or `_NAME_internal`."""
 
 QUANTISED = "bitsandbytes"
 """The only quantisation method that needs no kernels from the hub."""
@@ -48,10 +43,11 @@ def check_local(config: Mapping[str, Any], path: Path, kwargs: Mapping[str, Any]
         kwargs: The caller's arguments for `from_pretrained`.
     """
     for name, value in fields(config):
-        if name in IMPLEMENTATIONS and not _is_among(value, IMPLEMENTATIONS[name]):
+        allowed = IMPLEMENTATIONS.get(name.removeprefix("_").removesuffix("_internal"))
+        if allowed is not None and not _is_among(value, allowed):
             raise FormatError(
                 f"{path} has {name}={shown(value)}, which transformers may fetch and run. Remove "
-                f"the field, or write one of {list(IMPLEMENTATIONS[name])}."
+                f"the field, or write one of {list(allowed)}."
             )
         if name == "quantization_config" and "quantization_config" not in kwargs:
             method = value.get("quant_method", QUANTISED) if isinstance(value, dict) else QUANTISED

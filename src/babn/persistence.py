@@ -247,19 +247,13 @@ def _some(names: list[str]) -> str:
 
 def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> BeliefState:
     """Builds the state of a description and its tensors, validated before any model is changed."""
-    config, chains, kept = _parse(description, path)
+    config, chains, kept, modules = _parse(description, path)
     check_finite(tensors)
     _check_shapes(config, chains, tensors, path)
     state = BeliefState(config, chains, kept)
-    state.saved_modules = _names(description.get("modules_to_save", []), path)
+    state.saved_modules = modules
     state.load_state_dict({name: getattr(state, name) for name in OPTIONAL} | tensors)
     return state
-
-
-def _names(values: Any, path: Path) -> tuple[str, ...]:
-    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
-        raise FormatError(f"{path} is damaged: modules_to_save={shown(values)}. {AGAIN}")
-    return tuple(values)
 
 
 def _check_shapes(
@@ -283,7 +277,7 @@ def _check_shapes(
 
 def _parse(
     description: Any, path: Path
-) -> tuple[MethodConfig, tuple[Chain, ...], tuple[Call, ...]]:
+) -> tuple[MethodConfig, tuple[Chain, ...], tuple[Call, ...], tuple[str, ...]]:
     version = description.get("format") if isinstance(description, dict) else None
     if version != FORMAT:
         raise FormatError(
@@ -295,7 +289,11 @@ def _parse(
         if not chains or not all(chain.calls for chain in chains):
             raise ValueError("no attention calls")
         kept = tuple(map(Call.from_dict, description.get("kept", ())))
-        return MethodConfig.from_dict(dict(description["rule"])), chains, kept
+        modules = description.get("modules_to_save", [])
+        if not isinstance(modules, list) or not all(isinstance(each, str) for each in modules):
+            raise ValueError(f"modules_to_save={shown(modules)}.")
+        config = MethodConfig.from_dict(dict(description["rule"]))
+        return config, chains, kept, tuple(modules)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{path} is damaged: {one_line(error)} {AGAIN}") from error
 

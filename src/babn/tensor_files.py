@@ -2,24 +2,19 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import Tensor
 
 from babn.errors import FormatError, StorageError, one_line
-from babn.files import open_regular, replace_file
+from babn.files import read_regular, replace_file
 
 CHECKSUM = "sha256"
 """Metadata key of the checksum."""
-
-SMALL = 2**26
-"""Files of up to this many bytes are read at once: safetensors 0.8.0 leaks a little memory for
-each tensor that it reads from an open file."""
 
 
 def write_tensors(
@@ -53,7 +48,8 @@ def read_tensors(path: Path, remedy: str = "") -> tuple[dict[str, Tensor], dict[
         remedy: What to do about a damaged file, for the error message.
     """
     try:
-        tensors, about = _read(path)
+        content = read_regular(path)
+        tensors, about = load(content), _metadata(content)
     except FileNotFoundError as error:
         raise FormatError(f"{path} does not exist. Check the folder.") from error
     except (OSError, SafetensorError, KeyError) as error:
@@ -62,27 +58,6 @@ def read_tensors(path: Path, remedy: str = "") -> tuple[dict[str, Tensor], dict[
     if found is not None and found != checksum(tensors, about):
         raise FormatError(f"{path} is damaged: its checksum differs. {remedy}".rstrip())
     return tensors, about
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata; reads again if a writer has replaced the file meanwhile."""
-    with open_regular(path) as small:
-        if os.fstat(small.fileno()).st_size <= SMALL:
-            content = small.read()
-            return load(content), _metadata(content)
-    while True:  # safetensors opens the file twice
-        before = _version(path)
-        with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            about = dict(file.metadata() or {})
-        if _version(path) == before:
-            return tensors, about
-
-
-def _version(path: Path) -> tuple[int, int]:
-    """What changes when a file is replaced."""
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns
 
 
 def _metadata(content: bytes) -> dict[str, str]:

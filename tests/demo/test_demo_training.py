@@ -12,7 +12,7 @@ from babn.demo import classifier
 from babn.demo.classifier import fine_tune
 from babn.text import word_tokenizer
 from babn.training.fine_tuning import Recipe
-from babn_paper.batching import bucketed
+from babn_paper.experiments.training_state import bucketed
 
 TEXTS = ("wake me at six", "wake me early", "play a song", "play some music at six") * 4
 DATA = Labelled(TEXTS, (0, 0, 1, 1) * 4)

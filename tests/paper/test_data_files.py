@@ -9,13 +9,12 @@ import pytest
 from babn.errors import DataError
 from babn.files import parse_json
 from babn_paper import data_files
-from babn_paper.attacks.word_neighbours import read_table
-from babn_paper.attacks.word_neighbours import read_vectors as read_synonyms
+from babn_paper.attacks.local_resources import read_table
+from babn_paper.attacks.local_resources import read_vectors as read_synonyms
 from babn_paper.data_files import numbered_lines, open_data, read_data, read_npz, stamp
 from babn_paper.tasks.reading import fingerprint, read_rows
 from babn_paper.tasks.squad_files import read_official
-from babn_paper.tasks.vqa_lmdb import Lmdb
-from babn_paper.tasks.vqa_stores import Hdf5File, NpzFolder
+from babn_paper.tasks.vqa_features import FeatureFiles, read_arrays
 
 
 def test_a_gzipped_file_reads_like_a_plain_one(tmp_path: Path) -> None:
@@ -80,10 +79,8 @@ def fifo(tmp_path: Path) -> Path:
         read_data,
         lambda path: list(numbered_lines(path)),
         lambda path: read_npz(path, ""),
-        lambda path: NpzFolder(path.parent).check([path.name]),
-        lambda path: NpzFolder(path.parent).arrays(path.name),
-        lambda path: Hdf5File(path).names(),
-        lambda path: Lmdb(path).names(),
+        lambda path: FeatureFiles(path.parent, ["train"]).check(),
+        read_arrays,
         read_table,
         read_synonyms,
     ],

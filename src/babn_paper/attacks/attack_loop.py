@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from babn.attention.noise_source import fold_in
 from babn.errors import BabnError
 from babn.progress import Progress
-from babn_paper.attacks.attack_folder import AttackFolder
-from babn_paper.attacks.attack_records import AttackRecord, Outcome, count_words, words_changed
-from babn_paper.attacks.examples import Target
-from babn_paper.attacks.victim import Victim
+from babn_paper.attacks.attack_records import (
+    AttackFolder,
+    AttackRecord,
+    count_words,
+    words_changed,
+)
+from babn_paper.attacks.victim import Target, Victim
 
 
 class ExampleError(BabnError, ValueError):
@@ -104,7 +107,7 @@ def attack_one(
         return _failed_record(target, str(error), names)
     return AttackRecord(
         place=target.place,
-        outcome=_outcome(attempt),
+        outcome="skipped" if attempt.skipped else "success" if attempt.succeeded else "failed",
         label=names[target.label],
         before=_predicted(attempt.probs_before, names),
         after=_predicted(attempt.probs_after, names),
@@ -120,12 +123,6 @@ def attack_one(
         ),
         seconds=round(time.perf_counter() - start, 3),
     )
-
-
-def _outcome(attempt: Attempt) -> Outcome:
-    if attempt.skipped:
-        return "skipped"
-    return "success" if attempt.succeeded else "failed"
 
 
 def _holds(victim: Victim, attempt: Attempt, label: int) -> bool | None:

@@ -6,8 +6,13 @@ from typing import Any
 from babn.evaluation.html_pages import Markup, document, element, join
 from babn.evaluation.tables import Table
 from babn.files import replace_text
-from babn_paper.attacks.attack_folder import AttackFolder
-from babn_paper.attacks.attack_records import AttackRecord, Outcome, align_words, shown_numbers
+from babn_paper.attacks.attack_records import (
+    AttackFolder,
+    AttackRecord,
+    Outcome,
+    align_words,
+    shown_numbers,
+)
 from babn_paper.attacks.plan import RECIPES, Plan
 from babn_paper.experiments.naming import attention_name
 from babn_paper.tasks.catalogue import find_task
@@ -74,7 +79,9 @@ def _body(title: str, description: dict[str, Any], records: Sequence[AttackRecor
     ]
     if any(each["substituted"] for each in identity["resources"].values()):
         parts.append(element("p", SUBSTITUTED))
-    parts.append(_definitions([*resource_lines(identity), *_settings(description, plan)]))
+    about = [*resource_lines(identity), *_settings(description, plan)]
+    items = (join(element("dt", name), element("dd", text)) for name, text in about)
+    parts.append(element("dl", *items))
     for outcome, heading in HEADINGS.items():
         parts += _section(heading, [record for record in records if record.outcome == outcome])
     return join(*parts)
@@ -86,10 +93,6 @@ def _settings(description: dict[str, Any], plan: Plan) -> Iterator[tuple[str, st
     yield "data", f"{description['data_origin']} ({description['identity']['data']})"
     yield "model", f"{description['base']} ({description['identity']['model']})"
     yield "versions", ", ".join(f"{name} {number}" for name, number in versions.items())
-
-
-def _definitions(pairs: Sequence[tuple[str, str]]) -> Markup:
-    return element("dl", *(join(element("dt", name), element("dd", text)) for name, text in pairs))
 
 
 def _section(heading: str, records: Sequence[AttackRecord]) -> list[Markup]:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from babn.evaluation.tables import Table
-from babn_paper.attacks.attack_folder import attack_folders
 from babn_paper.attacks.attack_page import SUBSTITUTED, resource_lines
-from babn_paper.attacks.attack_records import shown_numbers
+from babn_paper.attacks.attack_records import attack_folders, shown_numbers
 from babn_paper.attacks.plan import RECIPES, THREATS, Recipe
 from babn_paper.experiments.naming import attention_name, preset_note
+from babn_paper.experiments.result_pages import machine_of, versions_of, write_table
 from babn_paper.experiments.result_tables import NONE, best_places, mean_and_deviation
-from babn_paper.experiments.results_page import machine_of, versions_of, write_table
 from babn_paper.experiments.run_folder import write_json
 from babn_paper.tasks.catalogue import find_task
 

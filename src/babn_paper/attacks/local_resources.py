@@ -6,11 +6,21 @@ The folder holds those of `vectors.npz` or `neighbours.json[.gz]`, `encoder/`, `
 """
 
 import hashlib
-from functools import cached_property
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from babn.errors import DataError, one_line
 from babn.files import parse_json, read_regular
+from babn.text import quiet
 from babn_paper.attacks.plan import Recipe
 from babn_paper.attacks.resources import (
     NEEDS,
@@ -21,8 +31,190 @@ from babn_paper.attacks.resources import (
     Resource,
     ResourceError,
 )
-from babn_paper.attacks.transformer_resources import MeanPooled, load_masked_lm
-from babn_paper.attacks.word_neighbours import read_embedding
+from babn_paper.data_files import open_data, read_data
+from babn_paper.experiments.training_state import default_device
+from babn_paper.pretrained import FAILURES
+
+LONGEST = 512
+"""Largest number of tokens to which texts are truncated."""
+
+WORDPIECE_FAMILIES = ("bert", "roberta", "electra", "bart", "longformer", "xlnet")
+"""Model types for which TextAttack distinguishes words from subwords."""
+
+
+class MeanPooled:
+    """A sentence encoder: a transformer with mean pooling over tokens.
+
+    Args:
+        folder: Folder of the model and its tokenizer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoModel
+
+        self.tokenizer, self.model = _load(AutoModel, folder)
+
+    def __call__(self, texts: Sequence[str]) -> Float[Tensor, "text dim"]:
+        """Encodes texts, repeated texts only once."""
+        places = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        found = self._encode(list(places))
+        return found[[places[text] for text in texts]]
+
+    def _encode(self, texts: list[str]) -> Float[Tensor, "text dim"]:
+        batch = self.tokenizer(
+            texts,
+            padding=True,
+            truncation=True,
+            max_length=longest(self.model),
+            return_tensors="pt",
+        ).to(self.model.device)
+        with torch.no_grad():
+            states = self.model(**batch).last_hidden_state
+        inside = batch["attention_mask"].unsqueeze(-1)
+        mean: Tensor = (states * inside).sum(1) / inside.sum(1).clamp(min=1)
+        return mean.cpu()
+
+
+def load_masked_lm(folder: Path) -> tuple[Any, Any]:
+    """Loads a masked language model and its tokenizer."""
+    from transformers import AutoModelForMaskedLM
+
+    tokenizer, model = _load(AutoModelForMaskedLM, folder)
+    if model.config.model_type not in WORDPIECE_FAMILIES:
+        raise ResourceError(
+            f"{folder} is a model of type {model.config.model_type}, for which BAE cannot "
+            f"distinguish words from subwords. Give one of {list(WORDPIECE_FAMILIES)}."
+        )
+    if tokenizer.mask_token is None:
+        raise ResourceError(f"The tokenizer in {folder} has no mask token. Set its mask_token.")
+    return model, tokenizer
+
+
+def longest(model: Any) -> int:
+    """Number of tokens to which texts are truncated for a model."""
+    most = getattr(model.config, "max_position_embeddings", LONGEST)
+    # RoBERTa numbers its positions from pad_token_id + 1.
+    offset = model.config.pad_token_id + 1 if "roberta" in model.config.model_type else 0
+    return min(LONGEST, most - offset)
+
+
+def _load(auto: Any, folder: Path) -> tuple[Any, Any]:
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet():
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            model, found = auto.from_pretrained(
+                folder, local_files_only=True, output_loading_info=True
+            )
+    except FAILURES as error:
+        raise ResourceError(
+            f"{folder} cannot be loaded: {shorten(str(error), 300)} Save a model and its "
+            "tokenizer there with save_pretrained."
+        ) from error
+    missing = sorted(key for key in found["missing_keys"] if "pooler" not in key)
+    if missing:
+        raise ResourceError(
+            f"{folder} has no weights for {missing[0]} and {len(missing) - 1} more, which would be "
+            "random. Give a model whose weights match its config.json."
+        )
+    return tokenizer, model.to(default_device()).eval()
+
+
+MOST = 50
+"""Neighbours of a word, the most that any recipe uses."""
+
+
+class Nearest:
+    """Indices of the nearest words, computed on demand; the word itself comes first.
+
+    Ties are broken by index, so that attacks are reproducible. `sklearn.neighbors.NearestNeighbors`
+    does neither, and would need the same sorting around it.
+
+    Args:
+        vectors: Word vectors of length 1.
+    """
+
+    def __init__(self, vectors: Float[np.ndarray, "word dim"]) -> None:
+        self.vectors = vectors
+        self._found = lru_cache(maxsize=2**14)(self._find)
+
+    def __getitem__(self, word: int) -> Int[np.ndarray, "neighbour"]:
+        return self._found(int(word))
+
+    def _find(self, word: int) -> Int[np.ndarray, "neighbour"]:
+        cosines = self.vectors @ self.vectors[word]
+        cosines[word] = np.inf  # comes before words with the same vector
+        count = min(MOST + 1, len(cosines))
+        nearest = np.argpartition(-cosines, count - 1)[:count]
+        return nearest[np.lexsort((nearest, -cosines[nearest]))]
+
+
+def read_embedding(path: Path, base: type[Any]) -> Any:
+    """Reads `vectors.npz` or a table of neighbours as an embedding for TextAttack.
+
+    Args:
+        path: The file.
+        base: TextAttack's class `WordEmbedding`.
+    """
+    if path.suffix == ".npz":
+        words, vectors = read_vectors(path)
+        return base(vectors, *_indices(words), Nearest(vectors))
+    return _of_table(read_table(path), base)
+
+
+def read_vectors(path: Path) -> tuple[list[str], Float[np.ndarray, "word dim"]]:
+    """Reads words and their vectors, which are normalized to length 1."""
+    try:
+        with open_data(path) as file, np.load(file, allow_pickle=False) as found:
+            words, vectors = found["words"].tolist(), found["vectors"].astype(np.float32)
+    except DataError:
+        raise
+    except Exception as error:  # numpy and zipfile raise many types for damaged files
+        raise ResourceError(
+            f"{path} cannot be read: {one_line(error)}. It holds two arrays, words and vectors."
+        ) from error
+    if vectors.ndim != 2 or len(words) != len(vectors) or not len(words):
+        raise ResourceError(
+            f"{path} has {len(words)} words and vectors of shape {vectors.shape}. Give one vector "
+            "for each word."
+        )
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return words, vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+
+
+def read_table(path: Path) -> dict[str, list[str]]:
+    """Reads the neighbours of each word, nearest first."""
+    try:
+        found = parse_json(read_data(path))
+    except DataError:
+        raise
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise ResourceError(f"{path} cannot be read: {error}. It is a JSON object.") from error
+    if not isinstance(found, dict) or not all(isinstance(each, list) for each in found.values()):
+        raise ResourceError(f"{path} does not give a list of words for each word.")
+    return found
+
+
+def _of_table(table: Mapping[str, Sequence[str]], base: type[Any]) -> Any:
+    words = list(dict.fromkeys([*table, *(word for near in table.values() for word in near)]))
+    to_index, to_word = _indices(words)
+    rows = [[i, *(to_index[near] for near in table.get(word, ()))] for i, word in enumerate(words)]
+    pairs = {(row[0], near) for row in rows for near in row[1:]}
+
+    class Table(base):
+        """Knows which words are neighbours, but not their distances."""
+
+        def get_cos_sim(self, a: int, b: int) -> float:
+            """1 for neighbours, so that any threshold accepts them, else 0."""
+            return 1.0 if a == b or (a, b) in pairs or (b, a) in pairs else 0.0
+
+    return Table(np.zeros((len(words), 1), np.float32), to_index, to_word, rows)
+
+
+def _indices(words: Sequence[str]) -> tuple[dict[str, int], dict[int, str]]:
+    return {word: i for i, word in enumerate(words)}, dict(enumerate(words))
+
 
 PLACES: dict[Kind, tuple[str, ...]] = {
     "vectors": ("vectors.npz", "neighbours.json.gz", "neighbours.json"),

@@ -14,7 +14,7 @@ from babn_paper.experiments.engines import Engine
 from babn_paper.experiments.grids import Grid
 from babn_paper.experiments.jobs import RETRIES, Job, run_all
 from babn_paper.experiments.records import collect
-from babn_paper.experiments.results_page import main_table, write_results
+from babn_paper.experiments.result_pages import main_table, write_results
 
 
 def run_grids(
@@ -89,9 +89,8 @@ def question_numbers(only: str | None) -> list[int]:
 def run_figure(
     grid: Grid, overrides: Mapping[str, Any], under: Path, numbers: Sequence[int]
 ) -> None:
-    """Draws Figure 3 from the first BABN run of a grid, which is trained first if it is missing."""
-    from babn_paper.visual.question import QuestionSettings, load_run
-    from babn_paper.visual.question_figure import figure3
+    """Draws Figure 3 from the first BABN run of a grid, which is done first if it is missing."""
+    from babn_paper.visual.question import QuestionSettings, figure3, load_run
 
     console = Console(highlight=False)
     job = next(job for job in grid.jobs(overrides, under) if job.experiment.method == "belief")

@@ -14,10 +14,10 @@ from babn.cli._errors import CommandError
 from babn.cli._terminal import Bars, plain_table
 from babn.errors import ConfigError, MissingExtraError, one_line
 from babn.evaluation.html_pages import check_target
+from babn_paper.attacks.attack_run import attack_many
 from babn_paper.attacks.attack_table import TASKS, attack_table, descriptions, write_attack_table
-from babn_paper.attacks.many_attacks import attack_many
 from babn_paper.attacks.plan import RECIPES, Recipe
-from babn_paper.attacks.textattack_import import check_installed
+from babn_paper.attacks.textattack_attacker import check_installed
 from babn_paper.attacks.tiny_resources import write_tiny_resources
 from babn_paper.cli._grids import (
     check_jobs,
@@ -27,11 +27,16 @@ from babn_paper.cli._grids import (
     run_grids,
     run_missing,
 )
-from babn_paper.experiments.grids import Grid, select_tasks, table_grid
-from babn_paper.experiments.quick import quick
+from babn_paper.experiments.grids import Grid, quick, select_tasks, table_grid
 from babn_paper.experiments.records import collect
-from babn_paper.experiments.reproduction_report import AUTHOR, PAGE, Section, write_report
-from babn_paper.experiments.results_page import circumstances, main_table
+from babn_paper.experiments.result_pages import (
+    AUTHOR,
+    PAGE,
+    Section,
+    circumstances,
+    main_table,
+    write_report,
+)
 
 ATTACKS, FIGURE = "table3", "figure3"
 

@@ -11,8 +11,7 @@ from babn.cli._terminal import empty_table, plain_table
 from babn.evaluation.tables import Table
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.result_tables import MODE, NONE
-from babn_paper.tasks.vqa_metrics import is_of_type, type_accuracy, type_count, type_rows
-from babn_paper.visual.question import VisualAnswer
+from babn_paper.tasks.vqa_predictions import is_of_type, type_accuracy, type_count, type_rows
 
 HIDDEN = (
     *("NLL", "measure", "ECE + TS", "AURC", "OOD", "chrF ~", "sacreBLEU", "sentences"),

@@ -46,7 +46,7 @@ def attack(
 
     from babn.cli._terminal import Bars
     from babn_paper.attacks.attack_run import attack as attack_run
-    from babn_paper.attacks.many_attacks import parse_recipes
+    from babn_paper.attacks.attack_run import parse_recipes
     from babn_paper.attacks.plan import parse_threats
     from babn_paper.cli._tables import attack_and_tabulate
 

@@ -32,8 +32,11 @@ def features(
 
     from babn.cli._errors import CommandError
     from babn.cli._terminal import Bars
-    from babn_paper.visual.backbones import torchvision_backbone
-    from babn_paper.visual.feature_extraction import ExtractionSettings, extract
+    from babn_paper.visual.feature_extraction import (
+        ExtractionSettings,
+        extract,
+        torchvision_backbone,
+    )
 
     if weights is None:
         raise CommandError(

@@ -75,9 +75,8 @@ def train(
     from babn.cli._errors import CommandError
     from babn.cli._terminal import Bars
     from babn_paper.cli._terminal import print_results
-    from babn_paper.experiments.config_files import parse_overrides
+    from babn_paper.experiments.config_files import describe_data, parse_overrides
     from babn_paper.experiments.distributed import process_group
-    from babn_paper.experiments.own_data import describe_data
     from babn_paper.experiments.run import interrupted, run
 
     overrides = parse_overrides(set_) | ({} if seed is None else {"seed": seed})
@@ -141,8 +140,8 @@ def _own(
     task: str, flags: dict[str, str | None], overrides: dict[str, Any]
 ) -> tuple["Experiment", Path, str]:
     """The experiment that flags describe, its folder and its command."""
+    from babn_paper.experiments.config_files import own_experiment, own_name
     from babn_paper.experiments.naming import command, run_path
-    from babn_paper.experiments.own_data import own_experiment, own_name
 
     experiment = own_experiment(task, flags, overrides)
     folder = run_path(Path(own_name(task, flags["train"] or "")), overrides, experiment.seed)

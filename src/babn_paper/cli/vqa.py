@@ -33,8 +33,14 @@ def vqa(
 
     from babn.cli._errors import CommandError
     from babn_paper.cli._terminal import print_answer
-    from babn_paper.visual.question import QuestionSettings, answer_file, load_run
-    from babn_paper.visual.question_figure import answer_example, read_questions, save_figure
+    from babn_paper.visual.question import (
+        QuestionSettings,
+        answer_example,
+        answer_file,
+        load_run,
+        read_questions,
+        save_figure,
+    )
 
     settings = QuestionSettings(samples=samples, noise=noise or 0.0, seed=seed)
     if settings.noise < 0:

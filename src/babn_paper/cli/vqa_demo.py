@@ -19,12 +19,12 @@ def vqa_demo(
     from babn.cli._terminal import Bars, plain_table
     from babn.cli.version import versions
     from babn_paper.cli._terminal import print_answer
-    from babn_paper.visual.visual_demo import run_visual
-    from babn_paper.visual.visual_demo_page import (
+    from babn_paper.visual.visual_demo import (
         COLUMNS,
         PAGE,
         finding,
         prepare,
+        run_visual,
         table_rows,
         write,
     )

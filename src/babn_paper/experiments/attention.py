@@ -19,8 +19,7 @@ from babn.elbo import KLAnnealing, nll_factor, weighted_kl
 from babn.errors import ConfigError, FormatError
 from babn.files import check_files, read_object
 from babn.text import quiet
-from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.latent import LatentConfig
+from babn_paper.experiments.experiment import Experiment, LatentConfig
 from babn_paper.tasks.encoded import Batch
 
 
@@ -96,7 +95,7 @@ def loss_terms(model: nn.Module, output: Any, batch: Batch) -> tuple[Tensor, Ten
 
 
 def is_per_example(model: nn.Module) -> bool:
-    """Whether the loss is that of an example, so that it is a bound with a KL weight of 1."""
+    """Whether the loss is the negative ELBO of one example (at a KL weight of 1)."""
     return not is_variational(model) and belief_states(model)[0].config.kl_reduction == "sum"
 
 

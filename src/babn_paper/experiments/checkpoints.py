@@ -1,10 +1,16 @@
-"""Checkpoints of model, optimizer and random states, from which training resumes exactly."""
+"""Checkpoints of model, optimizer and random states, from which training resumes exactly.
+
+`Interrupts` defers SIGINT and SIGTERM to the next checkpoint.
+"""
 
 import re
 import shutil
+import signal
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -14,6 +20,38 @@ from torch.optim import Optimizer
 from babn.errors import FormatError, MismatchError, StorageError, one_line
 from babn.files import flush
 from babn.tensor_files import read_tensors, write_tensors
+
+
+class Interrupts:
+    """Records the first SIGINT within its block; the second one interrupts as usual.
+
+    SIGTERM, by which batch systems and torchrun end processes, is handled in the same way.
+
+    Example:
+        with Interrupts() as interrupts:
+            while not interrupts.requested:
+                ...
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
 
 FILE, BEST, KEPT = "state.safetensors", "best.safetensors", 2
 NAME = re.compile(r"step-(\d+)")
@@ -109,7 +147,7 @@ def save_if_best(folder: Path, step: int, nll: float, model: nn.Module) -> None:
     """Saves the parameters of a step unless an earlier step with an NLL as low is saved."""
     path = folder / BEST
     before = read_tensors(path)[1] if path.exists() else {}
-    # A resumed run repeats steps: what it saved at a later step does not count.
+    # A resumed run repeats steps, so that parameters of later steps do not count.
     if int(before.get("step", step)) < step and float(before["nll"]) <= nll:
         return
     tensors = {name: x.detach().cpu().clone() for name, x in model.state_dict().items()}

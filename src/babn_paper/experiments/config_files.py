@@ -1,17 +1,20 @@
-"""Experiment configurations as TOML files, with overrides by field name."""
+"""Experiments from TOML files with overrides, or from the flags of `babn train`."""
 
 import json
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from babn.errors import ConfigError, nearest, one_line
 from babn_paper.experiments.experiment import Experiment, current_names, field_types
+from babn_paper.tasks.catalogue import find_task
+from babn_paper.tasks.own_files import FILES, OwnFiles
 
 BUILT_IN = Path(str(files("babn_paper.experiments").joinpath("configs")))
-"""Folder of the built-in configurations, which are those of the paper's tables."""
+"""Folder of the built-in configurations, one for each cell of the paper's tables."""
 
 
 def find_config(name: str) -> Path:
@@ -27,7 +30,7 @@ def find_config(name: str) -> Path:
 
 
 def built_in(table: str = "") -> list[str]:
-    """Names of the built-in configurations, sorted: all, or those of one table."""
+    """Sorted names of the built-in configurations, of all tables or of one."""
     found = sorted((BUILT_IN / table).rglob("*.toml"))
     return [path.relative_to(BUILT_IN).with_suffix("").as_posix() for path in found]
 
@@ -37,6 +40,11 @@ def config_name(path: Path) -> str:
     if path.is_relative_to(BUILT_IN):
         return path.relative_to(BUILT_IN).with_suffix("").as_posix()
     return path.stem
+
+
+def plain(value: Any) -> str:
+    """A value as part of a folder name."""
+    return re.sub(r"[^\w.+-]", "_", str(value))
 
 
 def read_values(path: Path) -> dict[str, Any]:
@@ -109,3 +117,83 @@ def _toml(value: Any) -> str:
 
 def _key(name: str) -> str:
     return name if name.replace("_", "").replace("-", "").isalnum() else json.dumps(name)
+
+
+FROM_SCRATCH: Mapping[str, Any] = {"learning_rate": 1e-3, "weight_decay": 0.0, "epochs": 10.0}
+
+DEFAULTS: dict[str, Mapping[str, Any]] = {
+    "classification": {},
+    "regression": {},
+    "multiple-choice": {},
+    "translation": {**FROM_SCRATCH, "model": "lstm", "dropout": 0.3, "samples": 8},
+    "vqa": {**FROM_SCRATCH, "model": "mcan-small"},
+}
+"""Tasks on your own data, and the fields of their experiments that differ from the defaults."""
+
+LISTS = ("choices",)
+"""Flags with several columns, separated by commas."""
+
+
+def own_experiment(
+    task: str, flags: Mapping[str, str | None], overrides: Mapping[str, Any]
+) -> Experiment:
+    """Makes the experiment that flags describe; reads the training data for its classes.
+
+    Args:
+        task: One of `DEFAULTS`.
+        flags: Values of the flags by their names with underscores; `None` if not given.
+        overrides: Fields of the experiment.
+    """
+    if task not in DEFAULTS:
+        hint = nearest(task, DEFAULTS, f"Give one of {', '.join(DEFAULTS)}.")
+        raise ConfigError(f"--task {task} is not known. {hint}")
+    given = {name: value for name, value in flags.items() if value is not None}
+    model = given.pop("model", overrides.get("model", DEFAULTS[task].get("model")))
+    if model is None:
+        raise ConfigError(
+            "--model is missing. Give a folder that save_pretrained wrote, a name on the hub, or "
+            "small for a tiny model with random weights."
+        )
+    if "train" not in given:
+        raise ConfigError("--train is missing. Name the training data.")
+    fields = merged({**DEFAULTS[task], "task": task, "model": model, "data": FILES}, overrides)
+    options = merged(_options(task, given, flags), fields.get("options", {}))
+    if fields.get("method", "belief") == "belief":  # the default of the library
+        fields["settings"] = {"noise_over": "keys", **fields.get("settings", {})}
+    described = find_task(task, options)
+    assert isinstance(described, OwnFiles)
+    return Experiment.from_dict({**fields, "options": {**described.derived(), **options}})
+
+
+def _options(task: str, given: Mapping[str, str], flags: Iterable[str]) -> dict[str, Any]:
+    """Returns the options of a task that are given by flags, which must apply to the task."""
+    described = find_task(task)
+    assert isinstance(described, OwnFiles)
+    known = [name for name in flags if name in described.option_names()]
+    for name in given:
+        if name not in known:
+            listed = ", ".join(f"--{each.replace('_', '-')}" for each in known)
+            raise ConfigError(
+                f"--{name.replace('_', '-')} does not apply to --task {task}, only {listed} do."
+            )
+    return {name: _listed(value) if name in LISTS else value for name, value in given.items()}
+
+
+def _listed(value: str) -> list[str]:
+    return [each.strip() for each in value.split(",") if each.strip()]
+
+
+def own_name(task: str, train: str) -> str:
+    """Returns the name of the folder of runs, such as `classification-reviews`."""
+    first = train.partition(",")[0]
+    stem = first if first.startswith("hub:") else Path(first).name.partition(".")[0]
+    return f"{task}-{plain(stem)}".replace(".", "_")
+
+
+def describe_data(experiment: Experiment) -> list[str]:
+    """Reads and validates all parts of own data, and returns a line about each."""
+    task = find_task(experiment.task, experiment.options)
+    if not isinstance(task, OwnFiles) or experiment.data != FILES:
+        return []
+    parts = [task.read(FILES, part) for part in ("train", *task.tested_parts(FILES))]
+    return [f"{part.name}: {len(part.examples)} examples ({part.origin})" for part in parts]

@@ -14,12 +14,12 @@ from babn.files import replace_file
 from babn.progress import Progress
 from babn.validation import check_count
 from babn_paper.data_files import numbered_lines
+from babn_paper.experiments.evaluation import autocast, predictor_of
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.predictions import autocast, predictor_of
 from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.training_state import TaskModel, load_task_model
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.translation.search import Hypothesis, predict_translations
+from babn_paper.tasks.translation.predictions import Hypothesis, predict_translations
 from babn_paper.tasks.translation.subwords import encode_sources
 from babn_paper.tasks.translation.task import TranslationTask
 

@@ -91,6 +91,6 @@ class GraphedStep:
 
 
 def _shape(micro: MicroBatch) -> tuple[Any, ...]:
-    """What a recording fixes: sizes, dtypes, and the numbers it contains as constants."""
+    """Key of a recording: sizes and dtypes of tensors, and the numbers that it has as constants."""
     tensors = ((name, x.shape, x.dtype) for name, x in sorted(micro.batch.items()))
     return (micro.share, micro.weight, *tensors)

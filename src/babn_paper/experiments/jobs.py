@@ -10,13 +10,11 @@ from pathlib import Path
 
 from babn.errors import BabnError, one_line
 from babn.progress import Progress
-from babn_paper.experiments.engines import Engine, Resources, Slot, WorkerDiedError
-from babn_paper.experiments.engines.local import LocalEngine
+from babn_paper.experiments.checkpoints import Interrupts
+from babn_paper.experiments.engines import Engine, LocalEngine, Resources, Slot, WorkerDiedError
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.interrupts import Interrupts
-from babn_paper.experiments.locks import BusyError
 from babn_paper.experiments.run import check_same
-from babn_paper.experiments.run_folder import RunFolder
+from babn_paper.experiments.run_folder import BusyError, RunFolder
 from babn_paper.experiments.worker import BUSY, INTERRUPTED, OUT_OF_MEMORY
 from babn_paper.tasks.catalogue import find_task
 

@@ -1,12 +1,11 @@
 """Names of attention methods in tables, of run folders and of commands."""
 
-import re
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from babn_paper.experiments.config_files import config_name
+from babn_paper.experiments.config_files import config_name, plain
 
 RUNS = Path("runs")
 
@@ -36,11 +35,11 @@ PRESETS = {
     "for each query-key pair, normalised scores, truncated noise with its own mean and, unless a "
     "row says otherwise, rho 12 and a KL weight of 0.003 on the mean over pairs",
 }
-"""What the rows of BABN are."""
+"""Descriptions of the configurations of BABN in tables."""
 
 
 def preset_note(methods: Iterable[str]) -> str:
-    """Says what the rows of BABN are; empty without any.
+    """Describes the configurations of BABN in a table; empty if there are none.
 
     Args:
         methods: Attention methods, as `method_of` names them.
@@ -111,8 +110,3 @@ def flat(overrides: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[name] = value
     return found
-
-
-def plain(value: Any) -> str:
-    """A value as part of a folder name."""
-    return re.sub(r"[^\w.+-]", "_", str(value))

@@ -12,16 +12,15 @@ from babn.errors import ConfigError
 from babn.evaluation.noise_tuning import NoiseTuning
 from babn.text import model_source, quiet
 from babn_paper.experiments.attention import with_attention
-from babn_paper.experiments.environment import environment
+from babn_paper.experiments.config_files import own_experiment
+from babn_paper.experiments.evaluation import autocast, read_part
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.models import load_tokenizer
-from babn_paper.experiments.own_data import own_experiment
-from babn_paper.experiments.predictions import autocast, read_part
 from babn_paper.experiments.run import save_model
-from babn_paper.experiments.run_folder import RunFolder, write_json
+from babn_paper.experiments.run_folder import RunFolder, environment, write_json
 from babn_paper.experiments.training_state import TaskModel, default_device, load_task_model
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.own.texts import OwnTexts
+from babn_paper.tasks.own_texts import OwnTexts
 from babn_paper.tasks.task import MEMORY
 from babn_paper.tasks.text_task import TextTask
 
@@ -66,7 +65,9 @@ def tune_run(
         task_model = load_task_model(experiment, model)
         _check(task_model)
         if softmax:
-            task_model = _converted(_with_noise(task_model, babn.revert(task_model.model)))
+            noisy = Experiment.from_dict({**experiment.to_dict(), **NOISE})
+            base = babn.revert(task_model.model)
+            task_model = _converted(replace(task_model, model=base, experiment=noisy))
         found = _tune(task_model, part, samples, progress)
         if new is not None:
             _begin(new, task_model, str(folder))
@@ -118,12 +119,6 @@ def tune_model(
     _begin(place, task_model, model)
     save_model(task_model, place.model)
     return found
-
-
-def _with_noise(task_model: TaskModel, model: Any) -> TaskModel:
-    """The same with an unconverted model and noise in its experiment."""
-    experiment = Experiment.from_dict({**task_model.experiment.to_dict(), **NOISE})
-    return replace(task_model, model=model, experiment=experiment)
 
 
 def _load_tuned(source: str, task: str) -> tuple[Any, list[str]]:

@@ -1,11 +1,12 @@
 """Tables of scores and costs: mean and standard deviation over seeds, beside the paper's values.
 
-The rows, cells and best values of the other tables are defined here too.
+The rows, columns and best values of the other tables are defined here too.
 """
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -40,8 +41,13 @@ class Line:
 
     @property
     def experiment(self) -> dict[str, Any]:
-        """Fields of the experiment; the seed is that of the first run."""
+        """Fields of the experiment, with the seed of the first run."""
         return self.group[0].experiment
+
+    @property
+    def task(self) -> Task[Any]:
+        """The task."""
+        return find_task(self.experiment["task"])
 
     @property
     def attention(self) -> str:
@@ -86,10 +92,16 @@ class Line:
         """Mean and standard deviation of a measure over seeds."""
         return mean_and_deviation(self.values(part, measure), percent)
 
-    def median(self, name: str, digits: int) -> str:
+    def median(self, name: str, digits: int, missing: str = NONE) -> str:
         """The median over seeds of a number in the results."""
         found = [value for record in self.group if (value := record.results.get(name))]
-        return f"{statistics.median(found):.{digits}f}" if found else NONE
+        return f"{statistics.median(found):.{digits}f}" if found else missing
+
+    @property
+    def parameters(self) -> str:
+        """The number of parameters of a finished run."""
+        done = next(record.results for record in self.group if record.results)
+        return f"{done['parameters'] / 1e6:.1f}M"
 
 
 def lines_by_mode(records: Sequence[Record]) -> Iterator[Line]:
@@ -154,119 +166,162 @@ def _differ(one: Sequence[float], other: Sequence[float]) -> bool:
     return abs(statistics.fmean(one) - statistics.fmean(other)) > 2 * error
 
 
-def without_empty_paper_columns(table: Table) -> Table:
-    """The table without columns of the paper's values that hold none."""
-    for place, name in reversed(list(enumerate(table.columns))):
-        if name.endswith("paper") and all(row[place] == NONE for row in table.rows):
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: Its heading.
+        cell: Makes the cell of a line.
+        values: The values of a line, by which the best line is found; `None` to mark none.
+        lower_is_better: Whether the smallest value is the best.
+        rivals: Columns with the same text share one best value.
+        measured: Whether the cell needs a finished run.
+    """
+
+    name: str
+    cell: Callable[[Line], str]
+    values: Callable[[Line], Sequence[float]] | None = None
+    lower_is_better: bool = False
+    rivals: str = ""
+    measured: bool = True
+
+    def shown(self, line: Line) -> str:
+        """The cell of a line."""
+        return NOT_RUN if self.measured and not line.done else self.cell(line)
+
+
+def fixed(name: str, cell: Callable[[Line], str]) -> Column:
+    """A column that does not depend on results."""
+    return Column(name, cell, measured=False)
+
+
+def printed(name: str, measure: str) -> Column:
+    """A column with the paper's values of a measure, which are of point estimates."""
+
+    def cell(line: Line) -> str:
+        paper: dict[str, str] = line.experiment["paper"] if line.mode == "mean" else {}
+        return paper.get(measure, NONE)
+
+    return fixed(f"{name}, paper", cell)
+
+
+ATTENTION = fixed("attention", lambda line: line.attention)
+PREDICTION = fixed(MODE, lambda line: line.mode_name)
+SEEDS = fixed("seeds", lambda line: line.seeds)
+
+
+def table_of(
+    lines: Sequence[Line],
+    columns: Sequence[Column],
+    caption: str = "",
+    group: Callable[[Line], Any] = lambda line: None,
+) -> Table:
+    """A row for each line, with the values marked that are clearly the best of their group.
+
+    Args:
+        lines: The rows.
+        columns: The columns; those of the paper's values are left out if they are empty.
+        caption: The caption.
+        group: The group of a line; a line alone in its group has no best value.
+    """
+    sizes = Counter(map(group, lines))
+    rivals: dict[Any, dict[tuple[int, int], Sequence[float]]] = {}
+    for row, line in enumerate(lines):
+        for place, column in enumerate(columns):
+            if column.values is not None and sizes[group(line)] > 1:
+                key = group(line), column.rivals or column.name, column.lower_is_better
+                rivals.setdefault(key, {})[row, place] = column.values(line)
+    best = [best_places(values, lower) for (_, _, lower), values in rivals.items()]
+    rows = [[column.shown(line) for column in columns] for line in lines]
+    names = [column.name for column in columns]
+    table = Table(names, rows, caption, frozenset().union(*best))
+    for place, name in reversed(list(enumerate(names))):
+        if name.endswith("paper") and all(row[place] == NONE for row in rows):
             table = table.without(name)
     return table
 
 
-@dataclass(frozen=True)
-class Column:
+def _score(
+    name: str, mode: str, measure: str = "", percent: bool = True, lower_is_better: bool = True
+) -> Column:
     """A column of the table of scores.
 
-    Attributes:
-        name: Its heading.
+    Dropout has a row of its own, with cells in the sampled columns.
+
+    Args:
+        name: Beginning of its heading.
         mode: `"mean"` or `"sampled"`.
         measure: Name of the measure; empty for the scores of the task.
         percent: Whether to show percentages.
         lower_is_better: Whether the smallest value of a task is the best.
     """
 
-    name: str
-    mode: str
-    measure: str = ""
-    percent: bool = True
-    lower_is_better: bool = True
+    def values(line: Line, measure: str) -> list[float]:
+        if line.mode == "dropout":
+            return line.values(None, measure) if mode == "sampled" else []
+        return line.values(None, measure, mode)
 
+    def measures(line: Line) -> tuple[str, ...]:
+        return (measure,) if measure else line.task.scores
 
-COLUMNS = (
-    Column("score, mean", "mean", lower_is_better=False),
-    Column("score, sampled", "sampled", lower_is_better=False),
-    Column("NLL, mean", "mean", "NLL", percent=False),
-    Column("NLL, sampled", "sampled", "NLL", percent=False),
-    Column("ECE, mean", "mean", "ECE-10"),
-    Column("ECE, sampled", "sampled", "ECE-10"),
-    Column("ECE + TS, mean", "mean", "ECE-10 + TS"),
-    Column("ECE + TS, sampled", "sampled", "ECE-10 + TS"),
-)
-
-
-class _ScoreLine(Line):
-    """A row with columns for both modes; dropout has a row of its own, in the sampled columns."""
-
-    @property
-    def task(self) -> Task[Any]:
-        return find_task(self.experiment["task"])
-
-    @property
-    def name(self) -> str:
-        return f"{self.attention}, {self.mode_name}" if self.mode == "dropout" else self.attention
-
-    def of(self, column: Column, measure: str) -> list[float]:
-        if self.mode == "dropout":
-            return self.values(None, measure) if column.mode == "sampled" else []
-        return self.values(None, measure, column.mode)
-
-    def shown(self, column: Column) -> str:
-        names = (column.measure,) if column.measure else self.task.scores
-        cells = [mean_and_deviation(self.of(column, name), column.percent) for name in names]
+    def cell(line: Line) -> str:
+        cells = [mean_and_deviation(values(line, each), percent) for each in measures(line)]
         return " / ".join(cells) if NONE not in cells else NONE
 
-    def row(self) -> list[str]:
-        printed = {} if self.mode == "dropout" else self.experiment["paper"]
-        scores = self.task.scores
-        paper = " / ".join(printed.get(score, "") for score in scores).strip(" /")
-        cells = [self.shown(column) if self.done else NOT_RUN for column in COLUMNS]
-        return [self.task.title, self.name, " / ".join(scores), paper or NONE, *cells, self.seeds]
+    def decisive(line: Line) -> list[float]:
+        return values(line, measures(line)[-1])
+
+    return Column(f"{name}, {mode}", cell, decisive, lower_is_better, rivals=name)
+
+
+def _score_in_paper(line: Line) -> str:
+    paper: dict[str, str] = {} if line.mode == "dropout" else line.experiment["paper"]
+    return " / ".join(paper.get(score, "") for score in line.task.scores).strip(" /") or NONE
+
+
+def _method_or_dropout(line: Line) -> str:
+    return f"{line.attention}, {line.mode_name}" if line.mode == "dropout" else line.attention
+
+
+SCORES = (
+    fixed("task", lambda line: line.task.title),
+    fixed("attention", _method_or_dropout),
+    fixed("measure", lambda line: " / ".join(line.task.scores)),
+    fixed("paper", _score_in_paper),
+    _score("score", "mean", lower_is_better=False),
+    _score("score", "sampled", lower_is_better=False),
+    _score("NLL", "mean", "NLL", percent=False),
+    _score("NLL", "sampled", "NLL", percent=False),
+    _score("ECE", "mean", "ECE-10"),
+    _score("ECE", "sampled", "ECE-10"),
+    _score("ECE + TS", "mean", "ECE-10 + TS"),
+    _score("ECE + TS", "sampled", "ECE-10 + TS"),
+    SEEDS,
+)
 
 
 def results_table(records: Sequence[Record], caption: str = "") -> Table:
     """A row for each cell, with values that are clearly the best of their task marked."""
-    lines: list[_ScoreLine] = []
+    lines: list[Line] = []
     for label, group in by_label(records).items():
-        lines.append(_ScoreLine(group, label, "mean"))
+        lines.append(Line(group, label, "mean"))
         if any("dropout" in record.measures for record in group):
-            lines.append(_ScoreLine(group, label, "dropout"))
-    names = ["task", "attention", "measure", "paper", *(c.name for c in COLUMNS), "seeds"]
-    table = Table(names, [line.row() for line in lines], caption, frozenset(_best(lines)))
-    return without_empty_paper_columns(table)
+            lines.append(Line(group, label, "dropout"))
+    return table_of(lines, SCORES, caption, lambda line: line.task.name)
 
 
-def _best(lines: Sequence[_ScoreLine]) -> set[tuple[int, int]]:
-    """Places of the best mean of each task, over both modes."""
-    places: set[tuple[int, int]] = set()
-    for task in dict.fromkeys(line.task.name for line in lines):
-        rows = [i for i, line in enumerate(lines) if line.task.name == task]
-        for pair in range(0, len(COLUMNS) if len(rows) > 1 else 0, 2):
-            values = {
-                (row, 4 + place): lines[row].of(
-                    COLUMNS[place], COLUMNS[place].measure or lines[row].task.scores[-1]
-                )
-                for row in rows
-                for place in (pair, pair + 1)
-            }
-            places |= best_places(values, COLUMNS[pair].lower_is_better)
-    return places
+COSTS = (
+    printed("parameters", "parameters"),
+    Column("parameters", lambda line: line.parameters),
+    printed("s/step", "s/step"),
+    Column("s/step", lambda line: line.median("seconds_per_step", 3, NOT_RUN)),
+)
+"""Number of parameters and seconds per step, beside the paper's."""
 
 
 def efficiency_table(records: Sequence[Record], caption: str = "") -> Table:
-    """Number of parameters and seconds per step, beside the paper's."""
-    rows = []
+    """The costs of each cell."""
     single = [record for record in records if record.experiment["method"] != "ensemble"]
-    for label, group in by_label(single).items():
-        line = Line(group, label, "mean")
-        done = [each.results for each in group if each.results]
-        paper, seconds = line.experiment["paper"], line.median("seconds_per_step", 3)
-        rows.append(
-            [
-                line.attention,
-                paper.get("parameters", NONE),
-                f"{done[0]['parameters'] / 1e6:.1f}M" if done else NOT_RUN,
-                paper.get("s/step", NONE),
-                NOT_RUN if seconds == NONE else seconds,
-            ]
-        )
-    head = ["attention", "parameters, paper", "parameters", "s/step, paper", "s/step"]
-    return without_empty_paper_columns(Table(head, rows, caption))
+    lines = [Line(group, label, "mean") for label, group in by_label(single).items()]
+    return table_of(lines, (ATTENTION, *COSTS), caption)

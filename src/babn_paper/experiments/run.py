@@ -10,10 +10,9 @@ from babn.progress import Progress
 from babn.text import quiet
 from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.distributed import World, process_group, was_restarted
-from babn_paper.experiments.environment import environment
 from babn_paper.experiments.evaluation import Results, evaluate_model
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.run_folder import RunError, RunFolder, write_json
+from babn_paper.experiments.run_folder import RunError, RunFolder, environment, write_json
 from babn_paper.experiments.training import train
 from babn_paper.experiments.training_state import TaskModel, TrainingState, prepare_training
 from babn_paper.tasks.catalogue import find_task

@@ -1,21 +1,149 @@
-"""The folder of a run: its files, its state and its lock."""
+"""The folder of a run: its files, its state, its lock, and the environment of the run."""
 
 import json
 import math
+import os
+import platform
 import shutil
-from contextlib import AbstractContextManager, suppress
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from babn.errors import FormatError, one_line
+import torch
+from filelock import FileLock, Timeout
+
+import babn
+from babn.errors import BabnError, FormatError, StorageError, one_line
 from babn.files import PARTIAL, parse_json, replace_file, replace_text
 from babn_paper.experiments.config_files import read_experiment, write_experiment
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.locks import HOLDER, LOCK, lock_folder, lock_holder
-from babn_paper.experiments.locks import RunError as RunError
+
+PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors", "triton", "datasets")
+
+
+def environment() -> dict[str, Any]:
+    """Start time, command, versions, machine and git state, as plain values."""
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["babn", *sys.argv[1:]]),
+        "versions": versions(),
+        "machine": machine(),
+        "git": git_state(Path(babn.__file__).parent),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, babn and the packages that affect results."""
+    found = {"python": platform.python_version(), "babn": babn.__version__}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Processor and GPU, without host or user names."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+    }
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """The git commit and whether files were changed; `None` outside a repository."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return {"commit": commit, "changed": bool(_git(folder, "status", "--porcelain", "."))}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
 
 TRACE = "error.txt"
 """File with the traceback of a run that failed in a sweep."""
+
+LOCK, HOLDER = ".lock", ".holder"
+"""The file that the operating system locks, and the file that names the holder."""
+
+
+class RunError(BabnError, RuntimeError):
+    """A run's folder is not in the state that the command needs."""
+
+
+class BusyError(RunError):
+    """Another process holds the lock of the run."""
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Holds the lock of a folder, which is created if it does not exist.
+
+    The operating system releases the lock when the process ends, however it ends. Machines that
+    share the folder need a file system that shares its locks.
+
+    Raises:
+        BusyError: If another process holds it.
+    """
+    lock, holder = _lock_of(folder), folder / HOLDER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+        holder.write_text(f"process {os.getpid()} of {socket.gethostname()}")
+    except Timeout as error:
+        raise BusyError(f"{folder} is being written by {_named_holder(folder)}.") from error
+    except OSError as error:
+        lock.release()
+        raise StorageError.of(folder, error) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            holder.unlink()
+        lock.release()
+
+
+def lock_holder(folder: Path) -> str | None:
+    """A description of the process that holds the lock of a folder, `None` if it is free."""
+    if not folder.is_dir():
+        return None
+    try:
+        with _lock_of(folder):
+            return None
+    except Timeout:
+        return _named_holder(folder)
+    except OSError:  # a read-only folder
+        return None
+
+
+def _lock_of(folder: Path) -> FileLock:
+    return FileLock(folder / LOCK, blocking=False)
+
+
+def _named_holder(folder: Path) -> str:
+    try:
+        return (folder / HOLDER).read_text() or "another process"
+    except (OSError, ValueError):
+        return "another process"
+
 
 State = Literal["absent", "unfinished", "done"]
 
@@ -153,7 +281,7 @@ NEEDED: dict[str, Any] = {
 
 
 def _check_results(found: Any) -> None:
-    """Raises if results lack what tables need."""
+    """Raises if results lack fields that tables need."""
     if not isinstance(found, dict) or not found.get("measures"):
         raise ValueError("it holds no measures")
     for name, kind in NEEDED.items():

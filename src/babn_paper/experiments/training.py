@@ -21,6 +21,7 @@ from babn_paper.experiments.attention import (
     set_kl_weight,
 )
 from babn_paper.experiments.checkpoints import (
+    Interrupts,
     checkpoint_folder,
     find_checkpoints,
     load_best,
@@ -30,13 +31,11 @@ from babn_paper.experiments.checkpoints import (
     save_if_best,
 )
 from babn_paper.experiments.distributed import World, current_world
+from babn_paper.experiments.evaluation import autocast, predict_part, read_part
 from babn_paper.experiments.graph_steps import GraphedStep, LossTerms, StepFunction
-from babn_paper.experiments.interrupts import Interrupts
 from babn_paper.experiments.log import Log, LossMeter
-from babn_paper.experiments.optimizer import set_rates
-from babn_paper.experiments.predictions import autocast, predict_part, read_part
 from babn_paper.experiments.run_folder import RunFolder
-from babn_paper.experiments.training_state import DEV, MicroBatch, TrainingState
+from babn_paper.experiments.training_state import DEV, MicroBatch, TrainingState, set_rates
 from babn_paper.tasks.encoded import Batch
 
 CHECKPOINTS, LINES = 20, 100

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,21 +10,108 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 
-from babn.conversion.state import converted_roots
+from babn.conversion.state import converted_roots, own_state
 from babn.elbo import KLAnnealing
 from babn.errors import BabnWarning, ConfigError
-from babn_paper.batching import bucketed, by_tokens
 from babn_paper.experiments.attention import is_per_example, load_trained, with_attention
 from babn_paper.experiments.cache import encoded
 from babn_paper.experiments.distributed import SINGLE, World
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.models import load_model, load_tokenizer
-from babn_paper.experiments.optimizer import make_optimizer
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.encoded import Batch, Encoded
 from babn_paper.tasks.task import Part, Task, Tokenizer
+
+
+def make_optimizer(model: nn.Module, experiment: Experiment) -> Optimizer:
+    """AdamW with a separate rate for added parameters and no weight decay of vectors.
+
+    Vectors are biases and scales. Added parameters are those that conversion adds.
+    """
+    states = [state for module in model.modules() if (state := own_state(module)) is not None]
+    belief = {id(p) for state in states for p in state.parameters()}
+    rates = {False: experiment.learning_rate, True: experiment.belief_rate}
+    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            key = id(parameter) in belief, parameter.ndim > 1
+            groups.setdefault(key, []).append(parameter)
+    settings = [
+        {
+            "params": parameters,
+            "peak": rates[added] or experiment.learning_rate,
+            "weight_decay": experiment.weight_decay * matrix,
+        }
+        for (added, matrix), parameters in groups.items()
+    ]
+    return AdamW(settings, lr=0.0, betas=(0.9, float(experiment.beta2)), fused=True)
+
+
+def set_rates(
+    optimizer: Optimizer, step: int, steps: int, warmup: int, schedule: str = "linear"
+) -> float:
+    """Sets the learning rate of every group for a step; returns it as a fraction of the peak."""
+    mcan = schedule == "mcan"
+    share = mcan_schedule(step, steps) if mcan else linear_schedule(step, steps, warmup)
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * share
+    return share
+
+
+def linear_schedule(step: int, steps: int, warmup: int) -> float:
+    """Linear warmup and linear decay of the learning rate, as a fraction of the peak."""
+    warmup = max(1, min(warmup, steps))
+    return min((step + 1) / warmup, (steps - step) / (steps - warmup + 1))
+
+
+def mcan_schedule(step: int, steps: int) -> float:
+    """MCAN's learning rate schedule over 13 epochs, as a fraction of the peak.
+
+    The rate is 1/4, 2/4 and 3/4 of the peak in the first three epochs and the peak from the fourth
+    on. After the tenth epoch, and after every second one that follows, it is divided by 5.
+    """
+    epoch = 1 + 13 * step // steps
+    falls = max(0, -(-(epoch - 10) // 2))
+    return float(min(1.0, epoch / 4) * 0.2**falls)
+
+
+BUCKET = 8
+"""Number of batches whose examples are sorted by length together, to reduce padding."""
+
+
+def bucketed(
+    lengths: Sequence[int], size: int, generator: torch.Generator, buckets: int = BUCKET
+) -> list[list[int]]:
+    """Random batches of indices with similar lengths in each batch."""
+    order = torch.randperm(len(lengths), generator=generator).tolist()
+    batches: list[list[int]] = []
+    for start in range(0, len(order), size * buckets):
+        bucket = order[start : start + size * buckets]
+        if buckets > 1:
+            bucket.sort(key=lengths.__getitem__)
+        batches += [bucket[i : i + size] for i in range(0, len(bucket), size)]
+    shuffled = torch.randperm(len(batches), generator=generator).tolist()
+    return [batches[i] for i in shuffled]
+
+
+def by_tokens(lengths: Sequence[int], tokens: int, generator: torch.Generator) -> list[list[int]]:
+    """Random batches of indices with at most `tokens` tokens, padding included, or one example.
+
+    The order of examples with equal length differs between epochs; the batch sizes do not, so every
+    epoch has equally many batches.
+    """
+    order = torch.randperm(len(lengths), generator=generator).tolist()
+    order.sort(key=lengths.__getitem__)
+    batches: list[list[int]] = [[]]
+    for index in order:
+        if batches[-1] and (len(batches[-1]) + 1) * lengths[index] > tokens:
+            batches.append([])
+        batches[-1].append(index)
+    shuffled = torch.randperm(len(batches), generator=generator).tolist()
+    return [batches[i] for i in shuffled]
+
 
 DEV = "dev"
 """The part on which an epoch is selected."""
@@ -134,7 +221,7 @@ class TrainingState(TaskModel):
             mine = part[world.rank :: world.size]
             weight = world.size * self._terms(mine) / self._terms(part)
             least = self.max_length if self.experiment.full_length else 0
-            # A process without examples takes one with weight 0, since all ranks must take part.
+            # A process without examples takes one with weight 0, since all ranks must call DDP.
             batch = self.data.batch(mine if len(mine) else part[:1], self.multiple, least)
             yield MicroBatch(len(part) / len(rows), weight, batch)
 
@@ -219,7 +306,7 @@ def load_task_model(experiment: Experiment, folder: Path) -> TaskModel:
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU supports bfloat16, as far as torch knows."""
+    """Whether this CPU supports bfloat16; true if torch cannot tell."""
     known = torch.backends.mkldnn.is_available()
     return not known or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 

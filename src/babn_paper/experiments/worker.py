@@ -17,9 +17,8 @@ from pathlib import Path
 import torch
 
 from babn.errors import BabnError, is_out_of_memory, one_line
-from babn_paper.experiments.locks import BusyError
 from babn_paper.experiments.run import run
-from babn_paper.experiments.run_folder import RunFolder
+from babn_paper.experiments.run_folder import BusyError, RunFolder
 
 INTERRUPTED = "interrupted"
 """Reply for a run that SIGINT has stopped."""

@@ -15,18 +15,18 @@ from babn.evaluation.tables import Table
 from babn.files import make_folder, read_object, replace_text
 from babn.progress import Progress
 from babn.training.fine_tuning import Recipe
+from babn_paper.experiments.config_files import own_experiment
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.models import load_model
-from babn_paper.experiments.own_data import own_experiment
 from babn_paper.method_comparison import Method, Models
 from babn_paper.method_comparison.comparison_runs import OUTSIDE, Result, compare_methods
 from babn_paper.method_comparison.interval_table import NEAR, comparison_table
 from babn_paper.method_comparison.method_catalogue import shortened
 from babn_paper.method_comparison.text_problem import Texts, text_problem
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.own.files import FILES, held_out_keys
-from babn_paper.tasks.own.sources import read_source
-from babn_paper.tasks.own.texts import OwnClassification
+from babn_paper.tasks.own_files import FILES, held_out_keys
+from babn_paper.tasks.own_texts import OwnClassification
+from babn_paper.tasks.reading import read_source
 from babn_paper.tasks.task import Part
 from babn_paper.tasks.text_task import TextExample, read_texts
 

@@ -12,11 +12,9 @@ MODULES = {
     **dict.fromkeys(("mrpc", "cola", "rte", "mnli", "qnli", "qqp", "sst2", "stsb"), "glue"),
     **dict.fromkeys(("squad1.1", "squad2.0"), "squad"),
     **dict.fromkeys(("nli", "paraphrase", "commonsense"), "domains"),
-    **dict.fromkeys(("iwslt14", "tatoeba"), "translation.task"),
-    **dict.fromkeys(("vqa2", "easy-vqa", "daquar"), "vqa"),
-    **dict.fromkeys(("classification", "regression", "multiple-choice"), "own.texts"),
-    "translation": "own.pairs",
-    "vqa": "own.images",
+    **dict.fromkeys(("iwslt14", "tatoeba", "translation"), "translation.task"),
+    **dict.fromkeys(("vqa2", "easy-vqa", "daquar", "vqa"), "vqa"),
+    **dict.fromkeys(("classification", "regression", "multiple-choice"), "own_texts"),
 }
 
 

@@ -4,7 +4,7 @@ The setting of Desai & Durrett (2020, https://arxiv.org/abs/2003.07892), the pap
 are `"train"`; `"dev"`, for choosing settings and fitting the temperature; `"test"`, of the same
 domain; and `"out"`, of the other one. A data folder has one subfolder for each data set: `snli` and
 `mnli`, `qqp` and `twitter_url`, `swag` and `hellaswag`. `domain_data` describes how development
-sets are halved, and `split_corpus` what replaces a missing SWAG.
+sets are halved, and what replaces a missing SWAG.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,19 @@ from babn_paper.tasks.domain_data import (
     Hub,
     PairReader,
     Split,
+    SplitCorpus,
     read_endings,
     unfolded,
 )
-from babn_paper.tasks.split_corpus import SplitCorpus
 from babn_paper.tasks.targets import Classes
 from babn_paper.tasks.task import Part, Predictions
-from babn_paper.tasks.text_predictions import TEMPERED, TextPredictions
-from babn_paper.tasks.text_task import MultipleChoiceTask, TextExample, TextTask
+from babn_paper.tasks.text_task import (
+    TEMPERED,
+    MultipleChoiceTask,
+    TextExample,
+    TextPredictions,
+    TextTask,
+)
 
 PARTS: dict[str, Split] = {"train": "train", "dev": "dev", "test": "test", "out": "test"}
 """The split of its data set that a part is."""

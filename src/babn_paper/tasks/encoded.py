@@ -86,7 +86,7 @@ class Lookup(ABC):
     """Makes arguments of a model batch by batch from data that examples share; is not saved."""
 
     keys: int = 0
-    """Maximum number of attention keys in what it makes."""
+    """Maximum number of attention keys in its arguments."""
 
     @abstractmethod
     def batch(self, rows: Int[Tensor, "row"]) -> Batch:

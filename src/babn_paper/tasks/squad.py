@@ -14,10 +14,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import AlbertConfig, AlbertForQuestionAnswering, AutoModelForQuestionAnswering
 
-from babn.errors import DataError
 from babn_paper.pretrained import load_pretrained
 from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.reading import Row, fingerprint, read_hub, task_folder
+from babn_paper.tasks.reading import Row, check_part, fingerprint, read_hub, task_folder
 from babn_paper.tasks.span_decoding import decode
 from babn_paper.tasks.span_predictions import SpanPredictions
 from babn_paper.tasks.squad_files import (
@@ -113,14 +112,14 @@ class SpanTask(Task[Question]):
         return Part(part, questions, origin, fingerprint(*paths))
 
     def _read_builtin(self, part: str) -> Part[Question]:
-        _check_part(part, "builtin")
+        check_part("builtin", part, SPLITS)
         with as_file(files("babn_paper.data") / "squad" / f"{part}.json") as path:
             questions = checked(read_official(path), "builtin", unanswerable=True)
             kept = [each for each in questions if each.answers or self.unanswerable]
             return Part(part, kept, "builtin", fingerprint(path))
 
     def _read_hub(self, part: str) -> Part[Question]:
-        _check_part(part, "hub")
+        check_part("hub", part, SPLITS)
         rows, print_ = read_hub(HUB[self.version], None, SPLITS[part])
         found = [_from_hub(row) for row in rows]
         origin = f"hub:{HUB[self.version]}"
@@ -128,11 +127,6 @@ class SpanTask(Task[Question]):
 
 
 TASKS = {task.name: task for task in (SpanTask("1.1"), SpanTask("2.0"))}
-
-
-def _check_part(part: str, data: str) -> None:
-    if part not in SPLITS:
-        raise DataError(f"data={data!r} has no part {part!r}. Give one of {list(SPLITS)}.")
 
 
 def _from_hub(row: Row) -> tuple[Row, str]:

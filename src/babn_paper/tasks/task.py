@@ -261,7 +261,7 @@ class Task(ABC, Generic[Example]):
         ).sample_logits
 
     def output(self, output: Any) -> Tensor:
-        """Extracts the predictions, one row for each input, from what the model returns."""
+        """Extracts the predictions from the model's output, one row for each input."""
         return find_logits(output)
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Visual question answering, the tasks of the paper's Table 5.
+"""Visual question answering: the tasks of the paper's Table 5, and your own questions.
 
 Parts are `"train"`; `"dev"`, the questions about every twentieth training image, for choosing
 settings; `"test"`; and `"noisy"`, the test set with Gaussian noise of variance 5 on the features of
@@ -11,18 +11,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 import torch
 
 from babn.errors import ConfigError, DataError
 from babn_paper.tasks.encoded import Encoded, Lookup, Ragged
+from babn_paper.tasks.own_files import OwnFiles
+from babn_paper.tasks.own_texts import read_label
+from babn_paper.tasks.reading import Row
 from babn_paper.tasks.task import Outputs, Part, Task, Tokenizer
 from babn_paper.tasks.text_task import encode_texts
 from babn_paper.tasks.vqa2 import read_answers, read_vqa2
-from babn_paper.tasks.vqa_data import FeatureNoise, SoftLabels, VqaExample, VqaPart
-from babn_paper.tasks.vqa_metrics import UNKNOWN
-from babn_paper.tasks.vqa_predictions import VqaPredictions, collected
+from babn_paper.tasks.vqa_data import FeatureNoise, RawImages, SoftLabels, VqaExample, VqaPart
+from babn_paper.tasks.vqa_images import ENDINGS, read_images
+from babn_paper.tasks.vqa_predictions import UNKNOWN, VqaPredictions, collected
 from babn_paper.tasks.vqa_sources import Reader, read_daquar, read_easy
 from babn_paper.tasks.vqa_text import choices_of, frequent, question_words
 
@@ -97,7 +100,7 @@ class VqaTask(Task[VqaExample]):
         return replace(found, name=part, noise=noise)
 
     def answer_list(self, data: str, train: Part[VqaExample]) -> list[str]:
-        """Returns the possible answers: those of a file, or the frequent ones in training."""
+        """Returns the possible answers, from a file or by their frequency in training."""
         found = read_answers(data) if self.name == "vqa2" else None
         found = found or frequent((example.best for example in train.examples), self.least)
         if len(found) < 2:
@@ -177,5 +180,84 @@ EASY = VqaTask("easy-vqa", "easy-VQA", read_easy)
 DAQUAR = VqaTask("daquar", "DAQUAR", read_daquar, least=2, max_length=24)
 VQA2 = VqaTask("vqa2", "VQA-v2", read_vqa2, least=9, held_out=False, test_parts=("test", "noisy"))
 
-TASKS = {task.name: task for task in (VQA2, EASY, DAQUAR)}
+HALVINGS = 4
+"""Number of times that the model halves height and width: 96 pixels give 6 by 6 regions."""
+
+
+def _unused(data: str, split: str) -> NoReturn:
+    raise AssertionError("options name the files")
+
+
+@dataclass(frozen=True)
+class OwnImages(OwnFiles, VqaTask):
+    """Questions about images of a folder; the possible answers are those of the training data.
+
+    Attributes:
+        text: Column of the question.
+        label: Column of the answer.
+        image: Column of the image's name, with or without ending.
+        images: Folder or tar file with the images.
+        size: Height and width that images are resized to.
+    """
+
+    text: str = "question"
+    label: str = "answer"
+    image: str = "image"
+    images: str = ""
+    size: int = 96
+
+    further_options: ClassVar[tuple[str, ...]] = ("text", "label", "image", "images", "size")
+
+    def check_ready(self) -> None:
+        """Validates the options that every run needs."""
+        super().check_ready()
+        if not self.images:
+            raise ConfigError("options.images is empty. Name the folder of images with --images.")
+        if self.size < 2**HALVINGS:
+            raise ConfigError(
+                f"options.size={self.size} is too small. Give at least {2**HALVINGS} pixels."
+            )
+
+    def column_options(self) -> tuple[str, ...]:
+        """Returns the options that name columns."""
+        return ("image", "text", "label")
+
+    def has(self, data: str, part: str) -> bool:
+        """Whether the data has the part."""
+        return part in self.tested_parts(data)
+
+    def read(self, data: str, part: str) -> VqaPart:
+        """Reads the questions of a part, with their images."""
+        rows, origin, print_ = self.rows(data, part)
+        names = tuple(sorted({self._name(row) for row in rows}))
+        numbers = {name: number for number, name in enumerate(names)}
+        pixels, digest = read_images(Path(self.images), names, (self.size, self.size))
+        examples = [self._example(row, numbers[self._name(row)]) for row in rows]
+        source = RawImages(pixels, names, HALVINGS)
+        return VqaPart(part, examples, origin, f"{print_}-{digest}", source)
+
+    def _example(self, row: Row, image: int) -> VqaExample:
+        answer = read_label(row, self.label)
+        return VqaExample(row.text(self.text), image, {answer: 1.0}, answer, _kind(answer))
+
+    def _name(self, row: Row) -> str:
+        """Returns the name of a row's image without its ending."""
+        name = str(row.get(self.image) or "").strip()
+        if not name:
+            raise DataError(
+                f"{row.place}: column {self.image!r} names no image. Fill it or drop the line."
+            )
+        return Path(name).stem if Path(name).suffix.lower() in ENDINGS else name
+
+
+def _kind(answer: str) -> str:
+    """Returns the kind of a question, by its answer."""
+    if answer.lower() in ("yes", "no"):
+        return "yes/no"
+    return "number" if answer.isdigit() else "other"
+
+
+OWN = OwnImages("vqa", "questions about images", _unused, test_parts=("dev", "test"), max_length=24)
+
+TASKS = {task.name: task for task in (VQA2, EASY, DAQUAR, OWN)}
 """The tasks by name."""

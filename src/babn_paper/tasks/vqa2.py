@@ -4,7 +4,7 @@ A folder holds, for train2014 and val2014,
 
     v2_OpenEnded_mscoco_train2014_questions.json
     v2_mscoco_train2014_annotations.json
-    features/train2014/COCO_train2014_000000000009.jpg.npz, or features/train2014.h5 or .lmdb
+    features/train2014/COCO_train2014_000000000009.jpg.npz
 
 or, instead of the two JSON files, `train.jsonl` and `val.jsonl` with the columns image_id,
 question, answers, answer, answer_type and optionally question_type. `features` may also hold the
@@ -23,7 +23,7 @@ from babn.files import parse_json
 from babn_paper.tasks.reading import Row, find_file, find_files, fingerprint, read_rows, task_folder
 from babn_paper.tasks.vqa_data import VqaExample, VqaPart
 from babn_paper.tasks.vqa_features import FeatureFiles
-from babn_paper.tasks.vqa_shapes import generated
+from babn_paper.tasks.vqa_sources import generated
 from babn_paper.tasks.vqa_text import normalized, normalized_scores, soft_scores
 
 YEARS = {"train": "train2014", "test": "val2014"}
@@ -31,9 +31,6 @@ YEARS = {"train": "train2014", "test": "val2014"}
 
 ANSWERS = "answer_dict.json"
 """Optional file with the possible answers."""
-
-ENDINGS = (".h5", ".hdf5", ".lmdb", ".mdb")
-"""Endings of files with the features of all images."""
 
 
 @dataclass(frozen=True)
@@ -182,10 +179,6 @@ def _pictures(folder: Path, year: str) -> Path | None:
 def _features(folder: Path, year: str) -> Path:
     """Returns the features of a split, or of both splits."""
     for path in (folder / "features" / year, folder / "features"):
-        for found in (path, *(path.with_name(path.name + ending) for ending in ENDINGS)):
-            if found.exists():
-                return found
-    raise DataError(
-        f"{folder} has no features/{year}. Put one .npz for each image there, or one file "
-        f"features/{year}.h5 or .lmdb."
-    )
+        if path.is_dir():
+            return path
+    raise DataError(f"{folder} has no features/{year}. Put one .npz for each image there.")

@@ -1,12 +1,16 @@
-"""Features of image regions, read from files on demand.
+"""Features of image regions, read on demand from a folder with one `.npz` file for each image.
 
-`vqa_stores.py` describes the files. `features.json` in a folder, which `babn features` writes,
-describes how the features were made.
+A file holds `x`, the features of 10 to 100 regions, region by feature or transposed as in the
+bottom-up files of MCAN, and optionally `bbox` with the regions' corners. `features.json`, which
+`babn features` writes, describes how the features were made.
 """
 
 import hashlib
+import os
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,13 +22,12 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from babn.errors import DataError
+from babn.errors import DataError, one_line
 from babn.files import parse_json
+from babn_paper.data_files import check_regular, open_data
 from babn_paper.tasks.encoded import Batch, Lookup
 from babn_paper.tasks.vqa_data import CPU, ImageSource
 from babn_paper.tasks.vqa_images import contents, decoded
-from babn_paper.tasks.vqa_lmdb import Lmdb, is_lmdb
-from babn_paper.tasks.vqa_stores import DAMAGES, Arrays, Hdf5File, NpzFolder, Store, image_key
 
 THREADS = 8
 """Number of files that are read in parallel."""
@@ -36,6 +39,40 @@ KEPT = 2**30
 """Size of the cache of features, in bytes."""
 
 DESCRIPTION = "features.json"
+
+END = 1024
+"""Number of bytes at the end of an `.npz` that hold its directory, with checksums."""
+
+Arrays = tuple[np.ndarray, np.ndarray | None]
+"""Features of an image and the corners of its regions, as stored."""
+
+_COCO = re.compile(r"(?:coco_\w+_)?(\d{12})", re.IGNORECASE)
+_ENDING = re.compile(r"(\.jpg|\.npz)+$")
+
+
+def read_arrays(path: Path) -> Arrays:
+    """Reads features and corners from an `.npz`.
+
+    Raises:
+        ValueError: The content is damaged or in another format.
+    """
+    try:
+        # numpy would leave a file open that it cannot read.
+        with open_data(path) as opened, np.load(opened, allow_pickle=False) as found:
+            boxes = np.asarray(found["bbox"], dtype=np.float32) if "bbox" in found else None
+            return np.asarray(found["x"], dtype=np.float32), boxes
+    except Exception as error:  # numpy, zipfile, zlib and tokenize raise many types
+        raise ValueError(one_line(error)) from error
+
+
+def image_key(name: str) -> str:
+    """Returns the image that a file name refers to; for images of COCO the number without zeros.
+
+    `COCO_train2014_000000000009.jpg.npz` and `9.npz` both refer to `9`.
+    """
+    name = _ENDING.sub("", name)
+    coco = _COCO.fullmatch(name)
+    return str(int(coco[1])) if coco else name
 
 
 @dataclass(frozen=True)
@@ -72,7 +109,7 @@ class FeatureFiles(ImageSource):
     """Features of images in files.
 
     Attributes:
-        source: The folder of `.npz` files, the HDF5 file or the LMDB.
+        source: The folder.
         names: Names of the images.
         pictures: Folder or tar file of the images, for display.
     """
@@ -86,7 +123,7 @@ class FeatureFiles(ImageSource):
         """Size of a region's features, taken from the first image."""
         try:
             x, boxes = self._arrays(self.names[0])
-        except DAMAGES as error:
+        except ValueError as error:
             raise DataError(
                 f"features of {self.names[0]} in {self.source} cannot be read: {error}. Extract "
                 "them again."
@@ -95,14 +132,16 @@ class FeatureFiles(ImageSource):
 
     def check(self) -> None:
         """Raises an error if features are missing or damaged, so that training does not start."""
-        there = self._keys
-        lost = [name for name in self.names if image_key(name) not in there]
+        lost = [name for name in self.names if image_key(name) not in self._files]
         if lost:
             raise DataError(
                 f"{self.source} lacks the features of {len(lost)} of {len(self.names)} images, "
                 f"such as {lost[0]!r}. Extract them, or leave out the questions about them."
             )
-        self.store.check(there[image_key(name)] for name in self.names)
+        for path in self._paths():
+            check_regular(path)
+            if not zipfile.is_zipfile(path):
+                raise DataError(f"{path} is damaged. Extract the features again.")
         if self.size < 1:
             raise DataError(f"{self.source}: features are empty. Extract them again.")
 
@@ -112,10 +151,13 @@ class FeatureFiles(ImageSource):
         return self._description.origin
 
     def fingerprint(self) -> str:
-        """Returns a hash of the features."""
+        """Returns a hash of the size and the end of each file, where its checksums are."""
         digest = hashlib.sha256(self.origin.encode())
-        for name in self.names:
-            digest.update(self.store.digest(self._keys[image_key(name)]))
+        for path in self._paths():
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - END))
+                digest.update(size.to_bytes(8) + file.read())
         return digest.hexdigest()[:16]
 
     def model_fields(self, sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +185,7 @@ class FeatureFiles(ImageSource):
         """Reads the features of an image; zeros for one region if they are damaged."""
         try:
             return self._read(self.names[image])
-        except DAMAGES as error:
+        except ValueError as error:
             # One damaged image among many does not justify ending a long training run.
             warnings.warn(
                 f"features of {self.names[image]} in {self.source} cannot be read and count as "
@@ -156,7 +198,7 @@ class FeatureFiles(ImageSource):
         """Returns the corners of an image's regions, if the file has them."""
         try:
             boxes = self._arrays(self.names[image])[1]
-        except DAMAGES:
+        except ValueError:
             return None
         return None if boxes is None else boxes[: self._description.most]
 
@@ -178,14 +220,11 @@ class FeatureFiles(ImageSource):
         return np.ascontiguousarray(turned[: self._description.most])
 
     def _arrays(self, name: str) -> Arrays:
-        return self.store.arrays(self._keys[image_key(name)])
+        return read_arrays(self._files[image_key(name)])
 
-    @cached_property
-    def store(self) -> Store:
-        """The store of the features."""
-        if is_lmdb(self.source):
-            return Lmdb(self.source)
-        return NpzFolder(self.source) if self.source.is_dir() else Hdf5File(self.source)
+    def _paths(self) -> Iterator[Path]:
+        """Yields the files of all images."""
+        return (self._files[image_key(name)] for name in self.names)
 
     @cached_property
     def _kept(self) -> dict[int, np.ndarray]:
@@ -196,9 +235,9 @@ class FeatureFiles(ImageSource):
         return Description.of(self.source)
 
     @cached_property
-    def _keys(self) -> dict[str, str]:
-        """Key of each image in the store."""
-        return {image_key(key): key for key in self.store.names()}
+    def _files(self) -> dict[str, Path]:
+        """The file of each image."""
+        return {image_key(path.name): path for path in self.source.glob("*.npz")}
 
 
 def feature_size(x: np.ndarray, boxes: np.ndarray | None) -> int:
@@ -232,11 +271,8 @@ class Features(Lookup):
     def batch(self, rows: Int[Tensor, "row"]) -> Batch:
         """Returns features padded to the largest number of regions of the batch, and a mask."""
         images = self.index[rows].tolist()
-        if self.files.store.parallel:
-            with ThreadPoolExecutor(THREADS) as pool:
-                found = list(pool.map(self.files.read, images))
-        else:
-            found = [self.files.read(image) for image in images]
+        with ThreadPoolExecutor(THREADS) as pool:
+            found = list(pool.map(self.files.read, images))
         longest = max(map(len, found))
         regions = torch.zeros(len(found), longest, self.files.size)
         for line, features in zip(regions, found, strict=True):

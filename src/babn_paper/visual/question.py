@@ -1,5 +1,6 @@
-"""Answers one question about one image, with uncertainty and attention maps."""
+"""Answers questions about images, with uncertainty and attention maps, and draws Figure 3."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,16 @@ from torch import Tensor
 import babn
 from babn.errors import ConfigError, DataError
 from babn.prediction.attention_maps import AttentionMap
+from babn.prediction.modes import evaluating
 from babn.text import quiet
 from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.training_state import TaskModel, load_task_model
 from babn_paper.tasks.encoded import Batch
+from babn_paper.tasks.task import without_labels
 from babn_paper.tasks.vqa import VqaTask
-from babn_paper.tasks.vqa_data import FeatureNoise, Pixels
-from babn_paper.tasks.vqa_features import MOST, feature_size
+from babn_paper.tasks.vqa_data import FeatureNoise, Pixels, RawImages, VqaPart
+from babn_paper.tasks.vqa_features import MOST, feature_size, read_arrays
 from babn_paper.tasks.vqa_images import read_image
-from babn_paper.tasks.vqa_stores import DAMAGES, read_arrays
 from babn_paper.tasks.vqa_text import choices_of, question_words
 
 Picture = UInt8[np.ndarray, "height width 3"]
@@ -138,7 +140,7 @@ def answer_picture(
 def _read_features(path: Path, size: int) -> tuple[Tensor, Any]:
     try:
         x, boxes = read_arrays(path)
-    except DAMAGES as error:
+    except ValueError as error:
         raise DataError(
             f"image {path} holds no features: {error}. This model needs an .npz with x."
         ) from error
@@ -225,3 +227,104 @@ def averaged(map: AttentionMap, queries: bool = True) -> AttentionMap:
     mean = map.mean.double().mean(axes, keepdim=True)
     spread = (map.mean * map.relative_std).double().mean(axes, keepdim=True)
     return AttentionMap(map.name, mean, spread / mean.clamp(min=1e-30))
+
+
+EXAMPLES = 200
+"""Number of test questions from which the questions of the figure are chosen."""
+
+
+def draw(answer: VisualAnswer) -> Any:
+    """The figure of an answer: image, attention maps and candidates."""
+    from babn_paper.plots.questions import question_figure
+
+    candidates = [(each.answer, each.probability, each.std) for each in answer.candidates]
+    return question_figure(
+        answer.question,
+        candidates,
+        answer.words,
+        answer.word_map,
+        answer.region_map,
+        answer.picture,
+        answer.boxes,
+    )
+
+
+def save_figure(answer: VisualAnswer, path: Path) -> Path:
+    """Saves the figure of an answer."""
+    from babn.plots import save
+
+    return save(draw(answer), path)
+
+
+def read_questions(task_model: TaskModel) -> VqaPart:
+    """The test questions of the task."""
+    found = task_model.task.read(task_model.experiment.data, "test")
+    if not isinstance(found, VqaPart):
+        raise ConfigError(
+            f"task={task_model.task.name!r} has no images. Give a run of visual question answering."
+        )
+    return found
+
+
+def answer_example(
+    task_model: TaskModel, part: VqaPart, number: int, settings: QuestionSettings
+) -> VisualAnswer:
+    """Answers a question of the test data."""
+    if not 0 <= number < len(part.examples):
+        raise DataError(
+            f"example={number} does not exist. Give a number from 0 to {len(part.examples) - 1}."
+        )
+    example = part.examples[number]
+    picture = part.images.picture(example.image)
+    if picture is not None and isinstance(part.images, RawImages):
+        return answer_picture(task_model, picture, example.question, settings)
+    given = part.images.lookup(torch.tensor([example.image]), 0).batch(torch.tensor([0]))
+    boxes = part.images.boxes(example.image)
+    return answer_question(task_model, given, example.question, settings, picture, boxes)
+
+
+def most_and_least_confident(task_model: TaskModel, part: VqaPart) -> list[int]:
+    """The numbers of the test questions with the most and the least confident answer."""
+    count = min(EXAMPLES, len(part.examples))
+    some = VqaPart(part.name, part.examples[:count], part.origin, part.fingerprint, part.images)
+    data = task_model.task.encode(some, task_model.tokenizer, task_model.max_length, training=False)
+    confidence = []
+    for rows in torch.arange(count).split(50):
+        batch = without_labels(data.to(task_model.device).batch(rows))
+        with torch.no_grad(), evaluating(task_model.model):
+            logits = task_model.task.output(task_model.model(**batch))
+        confidence.append(logits.sigmoid().amax(-1).cpu())
+    found = torch.cat(confidence)
+    return [int(found.argmax()), int(found.argmin())]
+
+
+def figure3(
+    task_model: TaskModel,
+    folder: Path,
+    settings: QuestionSettings,
+    numbers: Sequence[int],
+    report: Callable[[str], None],
+) -> list[Path]:
+    """Draws test questions as the paper's Figure 3 does and returns the files.
+
+    Args:
+        task_model: The model.
+        folder: Folder for the files.
+        settings: Settings of the answers.
+        numbers: Numbers of the questions; by default those with the most and the least confident
+            answer.
+        report: Receives a line for each file.
+    """
+    part = read_questions(task_model)
+    chosen = {f"question-{number}": number for number in numbers}
+    if not chosen:
+        names = ("surest", "least-sure")
+        chosen = dict(zip(names, most_and_least_confident(task_model, part), strict=True))
+    paths = []
+    for name, number in chosen.items():
+        answer = answer_example(task_model, part, number, settings)
+        paths.append(save_figure(answer, folder / f"figure3-{name}.pdf"))
+        save_figure(answer, folder / f"figure3-{name}.png")
+        best = answer.candidates[0].answer
+        report(f"{paths[-1]}: question {number}, {answer.question!r}: {best}")
+    return paths

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from babn_paper.attacks.attack_folder import AttackFolder
 from babn_paper.attacks.attack_loop import Attacker, Attempt, ExampleError
+from babn_paper.attacks.attack_records import AttackFolder
 from babn_paper.attacks.plan import Plan, Recipe
 from babn_paper.attacks.resources import Provider
 from babn_paper.attacks.victim import Victim

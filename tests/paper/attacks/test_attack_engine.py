@@ -10,8 +10,8 @@ from attack_cases import Repeater, lines, repeater
 
 from babn.errors import ConfigError, FormatError
 from babn.progress import Progress
-from babn_paper.attacks.attack_folder import AttackFolder, attack_folders
 from babn_paper.attacks.attack_loop import Attacker, Attempt
+from babn_paper.attacks.attack_records import AttackFolder, attack_folders
 from babn_paper.attacks.attack_run import Attacked, attack
 from babn_paper.attacks.plan import Plan
 from babn_paper.attacks.resources import ResourceError

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from babn.errors import ConfigError
-from babn_paper.attacks.examples import check_task, read_targets
+from babn_paper.attacks.victim import check_task, read_targets
 from babn_paper.tasks.catalogue import find_task
 
 SST2 = check_task(find_task("sst2"))

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from babn_paper.attacks.attack_folder import FORMAT, AttackFolder
 from babn_paper.attacks.attack_page import write_page
 from babn_paper.attacks.attack_records import (
+    FORMAT,
+    AttackFolder,
     AttackRecord,
     Outcome,
     shown_numbers,

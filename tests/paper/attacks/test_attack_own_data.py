@@ -8,7 +8,7 @@ from attack_cases import FIELDS, lines, repeater
 from babn.errors import ConfigError
 from babn_paper.attacks.attack_run import attack
 from babn_paper.attacks.plan import Plan
-from babn_paper.experiments.own_data import own_experiment
+from babn_paper.experiments.config_files import own_experiment
 from babn_paper.experiments.run import run
 
 pytestmark = pytest.mark.thorough

@@ -12,12 +12,18 @@ import torch
 from resource_folders import WORDS, save_bert, write_all, write_nltk, write_vectors
 
 from babn.errors import MissingExtraError
-from babn_paper.attacks.local_resources import LocalResources, fingerprint
+from babn_paper.attacks.local_resources import (
+    LocalResources,
+    MeanPooled,
+    Nearest,
+    fingerprint,
+    load_masked_lm,
+    read_embedding,
+    read_vectors,
+)
 from babn_paper.attacks.plan import RECIPES
 from babn_paper.attacks.resources import Provider, ResourceError
-from babn_paper.attacks.textattack_import import import_textattack
-from babn_paper.attacks.transformer_resources import MeanPooled, load_masked_lm
-from babn_paper.attacks.word_neighbours import Nearest, read_embedding, read_vectors
+from babn_paper.attacks.textattack_attacker import import_textattack
 from babn_paper.cli._tables import Request
 
 pytestmark = pytest.mark.thorough

@@ -9,7 +9,7 @@ from test_attack_command import run
 
 from babn.errors import ConfigError
 from babn.progress import Progress
-from babn_paper.attacks.many_attacks import attack_many, parse_recipes
+from babn_paper.attacks.attack_run import attack_many, parse_recipes
 from interruptions import told_after_ctrl_c
 
 pytestmark = pytest.mark.thorough
@@ -59,7 +59,7 @@ def test_what_fails_does_not_stop_the_others(
 def test_an_interruption_ends_the_workers_too_and_quietly() -> None:
     program = """
 import time
-from babn_paper.attacks.many_attacks import _each
+from babn_paper.attacks.attack_run import _each
 
 if __name__ == "__main__":
     print("begun", flush=True)

@@ -8,14 +8,19 @@ import pytest
 from attack_cases import subject_of, train
 from resource_folders import TEXTS, write_all
 
-from babn_paper.attacks.attack_folder import AttackFolder
 from babn_paper.attacks.attack_loop import ExampleError
+from babn_paper.attacks.attack_records import AttackFolder
 from babn_paper.attacks.attack_run import attack
 from babn_paper.attacks.local_resources import LocalResources
 from babn_paper.attacks.plan import Plan, Recipe, Threat
 from babn_paper.attacks.resources import ResourceError
-from babn_paper.attacks.textattack_attacker import TextAttackAttacker, seeded
-from babn_paper.attacks.textattack_import import UNUSED, import_textattack, prepare_nltk
+from babn_paper.attacks.textattack_attacker import (
+    UNUSED,
+    TextAttackAttacker,
+    import_textattack,
+    prepare_nltk,
+    seeded,
+)
 from babn_paper.attacks.victim import Victim
 
 pytestmark = pytest.mark.attacks
@@ -167,7 +172,7 @@ def test_nltk_data_that_is_missing_is_told(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(nltk.data, "path", [])
     monkeypatch.setattr(
-        "babn_paper.attacks.textattack_import._missing_nltk_data", lambda: "stopwords"
+        "babn_paper.attacks.textattack_attacker._missing_nltk_data", lambda: "stopwords"
     )
     with pytest.raises(ResourceError, match="does not find stopwords in"):
         prepare_nltk(tmp_path)

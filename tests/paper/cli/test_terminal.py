@@ -9,7 +9,7 @@ from babn.evaluation.tables import Table
 from babn_paper.cli._terminal import fitted
 from babn_paper.experiments.grids import table_grid
 from babn_paper.experiments.records import Record
-from babn_paper.experiments.results_page import main_table
+from babn_paper.experiments.result_pages import main_table
 
 WIDE = "100.0 ± 0.1 / 83.1 ± 2.9"
 

@@ -1,6 +1,5 @@
 """Sweeps of some seconds as commands, and processes of theirs to kill."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,8 +11,7 @@ from typing import Any
 
 from small_experiments import same_weights
 
-from babn_paper.experiments.locks import HOLDER
-from babn_paper.experiments.run_folder import RunFolder
+from babn_paper.experiments.run_folder import HOLDER, RunFolder
 
 GRID = """
 [every]
@@ -76,8 +74,8 @@ def worker_in_training(folder: Path) -> tuple[Path, int]:
         for checkpoint in folder.glob("runs/*/*/*/checkpoints/step-*"):
             run = checkpoint.parents[1]
             try:
-                return run, int(json.loads((run / HOLDER).read_text())["process"])
-            except (OSError, ValueError):
+                return run, int((run / HOLDER).read_text().split()[1])
+            except (OSError, ValueError, IndexError):
                 continue
         return None
 

@@ -15,9 +15,8 @@ from babn_paper.experiments import evaluation
 from babn_paper.experiments.engines import Engine, Slot
 from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.jobs import Job, run_all
-from babn_paper.experiments.locks import lock_holder
 from babn_paper.experiments.run import run
-from babn_paper.experiments.run_folder import RunFolder, write_json
+from babn_paper.experiments.run_folder import RunFolder, lock_holder, write_json
 from babn_paper.experiments.worker import do_run
 
 pytestmark = pytest.mark.thorough

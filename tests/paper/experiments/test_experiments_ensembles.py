@@ -12,7 +12,7 @@ from babn_paper.experiments.jobs import Job
 from babn_paper.experiments.records import collect
 from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.text_predictions import TextPredictions
+from babn_paper.tasks.text_task import TextPredictions
 
 PARTS = ("test", "out", "dev")
 

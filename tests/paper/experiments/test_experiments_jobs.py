@@ -15,8 +15,7 @@ from babn.progress import Progress
 from babn_paper.experiments import jobs, worker
 from babn_paper.experiments.engines import Engine, Slot, WorkerDiedError
 from babn_paper.experiments.jobs import Job, run_all
-from babn_paper.experiments.locks import lock_folder
-from babn_paper.experiments.run_folder import RunFolder, write_json
+from babn_paper.experiments.run_folder import RunFolder, lock_folder, write_json
 from babn_paper.experiments.worker import BUSY, INTERRUPTED, OUT_OF_MEMORY, do_run
 
 Behaviour = Callable[[Path, int], str]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from babn_paper.experiments.records import Record
-from babn_paper.experiments.results_page import main_table, page
+from babn_paper.experiments.result_pages import main_table, page
 
 
 def record(method: str, seed: int, mode: str, inside: float, outside: float) -> Record:

@@ -12,13 +12,13 @@ from small_experiments import TINY
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.grids import table_grid
 from babn_paper.experiments.records import Record, collect, load_records
+from babn_paper.experiments.result_pages import main_table, page, write_results
 from babn_paper.experiments.result_tables import (
     best_places,
     efficiency_table,
     mean_and_deviation,
     results_table,
 )
-from babn_paper.experiments.results_page import main_table, page, write_results
 
 
 def record(method: str, seed: int, score: float | None, **modes: Any) -> Record:

@@ -12,20 +12,18 @@ from typer.testing import CliRunner
 
 from babn.cli._app import app
 from babn.errors import ConfigError, DataError
-from babn_paper.batching import by_tokens
 from babn_paper.experiments.config_files import BUILT_IN, read_experiment
 from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.file_translation import TranslationSettings, translate_file
-from babn_paper.experiments.grids import table_grid
+from babn_paper.experiments.grids import quick, table_grid
 from babn_paper.experiments.jobs import Job
 from babn_paper.experiments.log import read_log
-from babn_paper.experiments.quick import quick
 from babn_paper.experiments.records import collect
-from babn_paper.experiments.results_page import main_table, page
+from babn_paper.experiments.result_pages import main_table, page
 from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import RunFolder
-from babn_paper.experiments.training_state import prepare_training
+from babn_paper.experiments.training_state import by_tokens, prepare_training
 from babn_paper.tasks.catalogue import find_task
 
 pytestmark = pytest.mark.thorough

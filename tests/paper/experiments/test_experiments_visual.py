@@ -11,14 +11,12 @@ from babn.errors import ConfigError, DataError
 from babn_paper.experiments.config_files import built_in, find_config, read_experiment
 from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.grids import read_grid, table_grid
-from babn_paper.experiments.optimizer import mcan_schedule
-from babn_paper.experiments.quick import quick
+from babn_paper.experiments.grids import quick, read_grid, table_grid
 from babn_paper.experiments.records import Record
-from babn_paper.experiments.results_page import main_table
+from babn_paper.experiments.result_pages import main_table
 from babn_paper.experiments.run import run
-from babn_paper.experiments.training_state import prepare_training
-from babn_paper.experiments.visual_tables import visual_tables
+from babn_paper.experiments.task_tables import visual_tables
+from babn_paper.experiments.training_state import mcan_schedule, prepare_training
 from babn_paper.tasks.catalogue import find_task
 from vqa_cases import tiny
 

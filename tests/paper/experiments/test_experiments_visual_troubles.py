@@ -9,8 +9,13 @@ import pytest
 
 from babn.errors import DataError
 from babn_paper.experiments.run import run
-from babn_paper.visual.question import QuestionSettings, answer_file, load_run
-from babn_paper.visual.question_figure import answer_example, read_questions
+from babn_paper.visual.question import (
+    QuestionSettings,
+    answer_example,
+    answer_file,
+    load_run,
+    read_questions,
+)
 from vqa_cases import png, random_image, tiny, write_vqa2
 
 pytestmark = pytest.mark.thorough

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from babn.evaluation.html_pages import written_by
 from babn.evaluation.tables import Table
-from babn_paper.experiments.reproduction_report import AUTHOR, Section, write_report
+from babn_paper.experiments.result_pages import AUTHOR, Section, write_report
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000a49444154789c6300"

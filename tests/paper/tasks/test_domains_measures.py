@@ -10,7 +10,7 @@ from torch import Tensor
 from babn.evaluation.predictions import Evaluation
 from babn.prediction.result import Prediction
 from babn_paper.tasks.domains import NLI
-from babn_paper.tasks.text_predictions import TextPredictions
+from babn_paper.tasks.text_task import TextPredictions
 
 SIZES = {"dev": 150, "test": 130, "out": 170}
 SHARPNESS = {"dev": 4.0, "test": 4.0, "out": 1.5}

@@ -7,9 +7,9 @@ import pytest
 from domain_cases import HELLASWAG, SWAG, table
 
 from babn.errors import DataError
+from babn_paper.tasks.domain_data import split_rows
 from babn_paper.tasks.domains import COMMONSENSE, NLI
 from babn_paper.tasks.reading import Row
-from babn_paper.tasks.split_corpus import split_rows
 
 PARTS = ("train", "dev", "test", "out")
 

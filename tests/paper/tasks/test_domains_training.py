@@ -10,7 +10,7 @@ from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import run
 from babn_paper.tasks.domains import TASKS, DomainTask
-from babn_paper.tasks.text_predictions import TextPredictions
+from babn_paper.tasks.text_task import TextPredictions
 
 pytestmark = pytest.mark.thorough
 

@@ -12,11 +12,11 @@ from domain_cases import Hub, Rows
 
 from babn.errors import BabnError, ConfigError, DataError, MissingExtraError
 from babn.text import word_tokenizer
-from babn_paper.experiments.own_data import own_experiment
+from babn_paper.experiments.config_files import own_experiment
 from babn_paper.tasks.catalogue import find_task
-from babn_paper.tasks.own.files import FILES
-from babn_paper.tasks.own.sources import read_source
-from babn_paper.tasks.own.texts import OwnClassification, OwnMultipleChoice, OwnRegression
+from babn_paper.tasks.own_files import FILES
+from babn_paper.tasks.own_texts import OwnClassification, OwnMultipleChoice, OwnRegression
+from babn_paper.tasks.reading import read_source
 
 ROWS = [{"text": f"text {i}, with a comma", "label": "-1" if i % 2 else "1"} for i in range(20)]
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from babn.errors import FormatError
-from babn_paper.tasks.span_metrics import TEMPERATURES, SpanPrediction
-from babn_paper.tasks.span_predictions import SpanPredictions
+from babn_paper.tasks.span_predictions import TEMPERATURES, SpanPrediction, SpanPredictions
 
 
 def scores(at_one: float, slope: float = 0.0) -> tuple[float, ...]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from babn.errors import ConfigError, NonFiniteError
 from babn_paper.tasks.encoded import Encoded, Ragged
 from babn_paper.tasks.span_decoding import BEST, LONGEST, decode
-from babn_paper.tasks.span_metrics import TEMPERATURES, SpanPrediction
+from babn_paper.tasks.span_predictions import TEMPERATURES, SpanPrediction
 from babn_paper.tasks.squad_files import Question
 
 QUESTION = 3

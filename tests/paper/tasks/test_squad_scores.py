@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from babn_paper.tasks.span_metrics import OfficialScores, best_threshold, normalized
+from babn_paper.tasks.span_predictions import OfficialScores, best_threshold, normalized
 
 TEXTS = st.lists(
     st.sampled_from(["the", "An", "bell", "Bell!", "U.S.", "tower", "1,840", "-", "café"]),

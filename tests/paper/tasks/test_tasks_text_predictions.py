@@ -14,7 +14,7 @@ from babn.evaluation.temperature_scaling import fit_temperature
 from babn.prediction.result import Prediction
 from babn_paper.tasks.glue import MRPC, STSB, TASKS
 from babn_paper.tasks.scores import cross_tempered, folds
-from babn_paper.tasks.text_predictions import TextPredictions, in_order
+from babn_paper.tasks.text_task import TextPredictions, in_order
 
 LABELS = torch.randint(2, (200,), generator=torch.Generator().manual_seed(0))
 

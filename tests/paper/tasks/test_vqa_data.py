@@ -11,7 +11,7 @@ from babn.errors import DataError
 from babn_paper.tasks.vqa import DAQUAR, EASY, VQA2
 from babn_paper.tasks.vqa2 import read_answers
 from babn_paper.tasks.vqa_features import FeatureFiles
-from babn_paper.tasks.vqa_shapes import COLOURS, generated
+from babn_paper.tasks.vqa_sources import COLOURS, generated
 from babn_paper.tasks.vqa_text import question_words
 from vqa_cases import (
     random_image,

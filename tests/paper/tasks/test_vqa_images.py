@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
@@ -158,21 +157,6 @@ def test_the_answers_to_choose_from_count(tmp_path: Path) -> None:
         (folder / "answer_dict.json").write_text(answers)
         marks.add(VQA2.read(str(folder), "train").fingerprint)
     assert len(marks) == 3
-
-
-def test_features_in_hdf5_count(tmp_path: Path) -> None:
-    folder = write_vqa2(tmp_path)
-    with h5py.File(folder / "features/val2014.h5", "w") as file:
-        for i in range(3):
-            file[f"{i}"] = np.random.default_rng(i).random((10, 64), dtype=np.float32)
-    for path in (folder / "features/val2014").iterdir():
-        path.unlink()
-    (folder / "features/val2014").rmdir()
-    before = VQA2.read(str(folder), "test").fingerprint
-    assert before == VQA2.read(str(folder), "test").fingerprint
-    with h5py.File(folder / "features/val2014.h5", "a") as file:
-        file["2"][9, 63] += 1
-    assert before != VQA2.read(str(folder), "test").fingerprint
 
 
 LINK = {"type": tarfile.SYMTYPE}

@@ -17,8 +17,14 @@ from babn.prediction.result import Prediction
 from babn_paper.tasks.encoded import Ragged
 from babn_paper.tasks.scores import confidence_ece, error_auroc
 from babn_paper.tasks.vqa_data import FeatureNoise, SoftLabels
-from babn_paper.tasks.vqa_metrics import cross_tempered, nll, pavpu
-from babn_paper.tasks.vqa_predictions import KEPT, VqaPredictions, collected
+from babn_paper.tasks.vqa_predictions import (
+    KEPT,
+    VqaPredictions,
+    collected,
+    cross_tempered,
+    nll,
+    pavpu,
+)
 
 LABELS = SoftLabels(
     Ragged.of([[0], [3, 1], [], [11]]), torch.tensor([1.0, 0.3, 0.6, 0.9]), count=12

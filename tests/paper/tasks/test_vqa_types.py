@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from babn_paper.tasks.vqa_metrics import (
+from babn_paper.tasks.vqa_predictions import (
     ROWS,
     is_of_type,
     type_accuracy,

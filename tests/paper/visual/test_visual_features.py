@@ -17,8 +17,13 @@ from babn.errors import ConfigError, DataError, FormatError, MissingExtraError
 from babn_paper.experiments.training_state import prepare_training
 from babn_paper.tasks.vqa import DAQUAR
 from babn_paper.tasks.vqa_features import FeatureFiles, feature_size
-from babn_paper.visual.backbones import Backbone, torchvision_backbone
-from babn_paper.visual.feature_extraction import ExtractionSettings, corners, extract
+from babn_paper.visual.feature_extraction import (
+    Backbone,
+    ExtractionSettings,
+    corners,
+    extract,
+    torchvision_backbone,
+)
 from vqa_cases import random_image, tiny, write_daquar
 
 pytestmark = pytest.mark.thorough

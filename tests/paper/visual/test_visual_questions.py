@@ -16,15 +16,13 @@ from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import run
 from babn_paper.visual.question import (
     QuestionSettings,
+    answer_example,
     answer_file,
     answer_picture,
     averaged,
     load_run,
-    read_question,
-)
-from babn_paper.visual.question_figure import (
-    answer_example,
     most_and_least_confident,
+    read_question,
     read_questions,
 )
 

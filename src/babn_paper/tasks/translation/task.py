@@ -1,9 +1,9 @@
-"""Translation, tested in the domain of training and in another one."""
+"""Translation, tested in the domain of training and in another one; also of your own sentences."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Int
@@ -14,7 +14,8 @@ from babn.validation import check_at_least, check_choices, check_count
 from babn_paper.data.phrases import phrases
 from babn_paper.models.translation_parts import IGNORED
 from babn_paper.tasks.encoded import Batch, Encoded
-from babn_paper.tasks.reading import HUB_SPLITS, read_hub
+from babn_paper.tasks.own_files import FILES, OwnFiles
+from babn_paper.tasks.reading import HUB_SPLITS, Row, Rows, check_part, fingerprint, read_hub
 from babn_paper.tasks.task import Outputs, Part, Predictor, Task, Tokenizer
 from babn_paper.tasks.translation.pairs import (
     NAMES,
@@ -23,10 +24,16 @@ from babn_paper.tasks.translation.pairs import (
     content_fingerprint,
     has_part,
     pairs_of,
+    read_aligned,
     read_part,
 )
-from babn_paper.tasks.translation.predictions import Translated, TranslationPredictions, sacrebleu
-from babn_paper.tasks.translation.search import Hypothesis, predict_translations
+from babn_paper.tasks.translation.predictions import (
+    Hypothesis,
+    Translated,
+    TranslationPredictions,
+    predict_translations,
+    sacrebleu,
+)
 from babn_paper.tasks.translation.subwords import (
     Preparation,
     encode_pairs,
@@ -204,7 +211,7 @@ class TranslationTask(Task[SentencePair]):
         return next(found, None if part.startswith(OUT) else whole)
 
     def _read_builtin(self, part: str) -> Part[SentencePair]:
-        _check_part(part, "builtin")
+        check_part("builtin", part, NAMES)
         pair = self._pair
         if {*pair} != {*BUILT_IN}:
             raise DataError(
@@ -218,7 +225,7 @@ class TranslationTask(Task[SentencePair]):
         return Part(part, pairs, "builtin", content_fingerprint(found))
 
     def _read_hub(self, part: str) -> Part[SentencePair]:
-        _check_part(part, "hub")
+        check_part("hub", part, NAMES)
         if not self.hub:
             raise DataError(
                 f"task={self.name!r} has no data set on the hub. Name one with options.hub, or "
@@ -242,6 +249,75 @@ OPTIONS = {
 
 IWSLT14_FOLDERS = ("iwslt14", "iwslt14_deen", "iwslt14.tokenized.de-en")
 
+
+@dataclass(frozen=True)
+class OwnTranslation(OwnFiles, TranslationTask):
+    """Translation, of files that options name or of a folder as in `translation.pairs`.
+
+    A source of data is a table with a column for each language, or two aligned files as
+    `SOURCE,TARGET`.
+
+    Attributes:
+        source: Column of the sentences.
+        target: Column of their translations.
+    """
+
+    source: str = "source"
+    target: str = "target"
+
+    further_options: ClassVar[tuple[str, ...]] = (*sorted(OPTIONS), "source", "target")
+
+    def check_ready(self) -> None:
+        """Raises an error if sacreBLEU is not installed."""
+        TranslationTask.check_ready(self)
+
+    def has(self, data: str, part: str) -> bool:
+        """Whether the data has a part."""
+        if _is_own(data):
+            return part in OwnFiles.tested_parts(self, data)
+        return TranslationTask.has(self, data, part)
+
+    def tested_parts(self, data: str) -> list[str]:
+        """Returns the parts to evaluate on."""
+        base: type[Any] = OwnFiles if _is_own(data) else TranslationTask
+        found: list[str] = base.tested_parts(self, data)
+        return found
+
+    def _read(self, data: str, part: str) -> Part[SentencePair]:
+        if not _is_own(data):
+            return super()._read(data, part)
+        if not self.train:
+            OwnFiles.check_ready(self)
+        rows, origin, print_ = self.rows(data, part)
+        pairs = [SentencePair(row.text(self.source), row.text(self.target)) for row in rows]
+        return Part(part, pairs, origin, print_)
+
+    def column_options(self) -> tuple[str, ...]:
+        """Returns the options that name columns."""
+        return ("source", "target")
+
+    def read_source(self, source: str, split: str) -> Rows:
+        """Reads a table, or two aligned files."""
+        first, comma, second = source.partition(",")
+        if not comma:
+            return super().read_source(source, split)
+        paths = [Path(first.strip()), Path(second.strip())]
+        for path in paths:
+            if not path.is_file():
+                raise DataError(f"{path} is not a file. Give two aligned files as SOURCE,TARGET.")
+        pairs = enumerate(read_aligned(paths), 1)
+        rows = [
+            Row({self.source: each.source, self.target: each.target}, f"{paths[0]}:{number}")
+            for number, each in pairs
+        ]
+        return rows, fingerprint(*paths)
+
+
+def _is_own(data: str) -> bool:
+    """Whether options or a file give the data, not a folder or a corpus by name."""
+    return data == FILES or not (data in ("builtin", "hub") or Path(data).is_dir())
+
+
 TASKS = {
     task.name: task
     for task in (
@@ -260,11 +336,7 @@ TASKS = {
             other=IWSLT14_FOLDERS,
             prepare="lowercase",
         ),
+        OwnTranslation("translation", "translation", ("translation",)),
     )
 }
 """The tasks by name."""
-
-
-def _check_part(part: str, data: str) -> None:
-    if part not in NAMES:
-        raise DataError(f"data={data!r} has no part {part!r}. Give one of {list(NAMES)}.")

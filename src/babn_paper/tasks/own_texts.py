@@ -11,7 +11,7 @@ from torch import nn
 from babn.errors import ConfigError, DataError
 from babn.prediction.stored_settings import set_output_units
 from babn_paper.tasks.encoded import Encoded
-from babn_paper.tasks.own.files import OwnFiles
+from babn_paper.tasks.own_files import OwnFiles
 from babn_paper.tasks.reading import Row
 from babn_paper.tasks.targets import Classes, Number, Target
 from babn_paper.tasks.task import Part, Tokenizer
@@ -95,7 +95,7 @@ class OwnTexts(OwnFiles, TextTask):
         return read_texts(row, self.columns)
 
     def _training_labels(self) -> list[str]:
-        """Labels of all training data, including what is held out."""
+        """Labels of all training data, including held-out examples."""
         if self.label in self.columns:
             raise ConfigError(
                 f"label={self.label!r} is also the column of a text. Name the column of the "

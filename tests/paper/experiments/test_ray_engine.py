@@ -15,8 +15,8 @@ from small_sweeps import (
 )
 
 from babn.errors import ConfigError, MissingExtraError
+from babn_paper.experiments.cluster_engines import _share
 from babn_paper.experiments.engines import Resources, make_engine
-from babn_paper.experiments.engines.ray import _share
 from babn_paper.experiments.run_folder import RunFolder
 
 
@@ -55,7 +55,7 @@ def test_a_killed_process_costs_nothing(whom: str, tmp_path: Path, undisturbed: 
     kill(worker if whom == "worker" else parent_of(worker))
     output = finish_sweep(sweep)
     end = "ended with -9" if whom == "worker" else "Ray actor is lost"
-    assert end in output and "started again (1 of 2)" in output
+    assert end in output and "restarted (1 of 2)" in output
     assert_same_runs(undisturbed, tmp_path)
 
 

@@ -69,7 +69,7 @@ def test_a_killed_job_costs_nothing(tmp_path: Path, undisturbed: Path) -> None:
     sweep = start_sweep(tmp_path, *LOCAL)
     _, process = worker_in_training(tmp_path)
     kill(process)
-    assert "started again (1 of 2)" in finish_sweep(sweep)
+    assert "restarted (1 of 2)" in finish_sweep(sweep)
     assert_same_runs(undisturbed, tmp_path)
 
 

@@ -9,8 +9,7 @@ import torch
 
 from babn.errors import ConfigError, DataError, nearest
 from babn.validation import check_share, shown
-from babn_paper.tasks.own.sources import Rows, read_source
-from babn_paper.tasks.reading import HUB_SPLITS, Row
+from babn_paper.tasks.reading import HUB_SPLITS, Row, Rows, read_source
 
 FILES = "files"
 """Value of `Experiment.data` for tasks whose options name their files."""

@@ -17,10 +17,14 @@ from small_sweeps import (
 )
 
 from babn.errors import BabnError, ConfigError
-from babn_paper.experiments.engines import Resources, WorkerDiedError, make_engine
-from babn_paper.experiments.engines.local import LocalEngine, LocalSlot
-from babn_paper.experiments.locks import lock_holder
-from babn_paper.experiments.run_folder import RunFolder
+from babn_paper.experiments.engines import (
+    LocalEngine,
+    LocalSlot,
+    Resources,
+    WorkerDiedError,
+    make_engine,
+)
+from babn_paper.experiments.run_folder import RunFolder, lock_holder
 
 pytestmark = pytest.mark.thorough
 
@@ -31,7 +35,7 @@ def test_the_last_words_of_a_process_that_dies_are_told(
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nread folder\necho no memory >&2\necho >&2\nexit 7\n")
     python.chmod(0o755)
-    monkeypatch.setattr("babn_paper.experiments.engines.local.sys.executable", str(python))
+    monkeypatch.setattr("babn_paper.experiments.engines.sys.executable", str(python))
     slot = LocalSlot(1)
     with pytest.raises(WorkerDiedError, match=r"ended with 7 \(no memory\)$"):
         slot.run(tmp_path)
@@ -91,7 +95,7 @@ def test_a_killed_worker_costs_nothing(tmp_path: Path, undisturbed: Path) -> Non
     _, process = worker_in_training(tmp_path)
     kill(process)
     output = finish_sweep(sweep)
-    assert "ended with -9" in output and "started again (1 of 2)" in output
+    assert "ended with -9" in output and "restarted (1 of 2)" in output
     assert_same_runs(undisturbed, tmp_path)
 
 
@@ -114,7 +118,7 @@ def test_workers_of_a_killed_sweep_write_a_checkpoint_and_stop(
 def test_two_sweeps_of_one_grid_share_its_runs(tmp_path: Path, undisturbed: Path) -> None:
     first, second = start_sweep(tmp_path), start_sweep(tmp_path)
     for output in (finish_sweep(first), finish_sweep(second)):
-        assert "failed" not in output and "started again" not in output
+        assert "failed" not in output and "restarted" not in output
     assert_same_runs(undisturbed, tmp_path)
     for log in tmp_path.glob("runs/*/*/*/tensorboard"):
         assert len(list(log.iterdir())) == 1  # begun once

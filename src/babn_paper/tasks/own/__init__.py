@@ -1,1 +1,0 @@
-"""Tasks on your own data, which options describe: files, columns, classes."""
