@@ -12,6 +12,7 @@ from babn.evaluation.tables import Table
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.result_tables import MODE, NONE
 from babn_paper.tasks.vqa_predictions import is_of_type, type_accuracy, type_count, type_rows
+from babn_paper.visual.question import VisualAnswer
 
 HIDDEN = (
     *("NLL", "measure", "ECE + TS", "AURC", "OOD", "chrF ~", "sacreBLEU", "sentences"),
