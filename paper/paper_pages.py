@@ -200,6 +200,7 @@ ABOUT_IMAGES = {
 """Columns of a table, and their names in the shorter one."""
 
 SHOWN = {name: name for name in ("attention", "prediction")}
+IN_DOMAINS = {**SHOWN, **{name: name for name in ("accuracy", "ECE", "NLL", "AURC")}}
 WRITTEN: dict[str, tuple[str, str, dict[str, str]]] = {
     "written-easy-vqa": (
         "easy-VQA",
@@ -212,15 +213,16 @@ WRITTEN: dict[str, tuple[str, str, dict[str, str]]] = {
         "the first 2000 sentences of the test set:",
         {**SHOWN, **{n: n for n in ("BLEU", "chrF", "chrF ~ NLL", "seeds")}},
     ),
+    "written-paraphrase": (
+        "QQP to TwitterPPDB",
+        "Decomposable attention from random weights, epochs of 34,000 pairs: {epochs:g}. QQP / "
+        "TwitterPPDB:",
+        {**IN_DOMAINS, "seeds": "seeds"},
+    ),
     "written-nli": (
         "SNLI to MNLI",
         "A pretrained MiniLM, epochs of 100,000 pairs: {epochs:g}. SNLI / MNLI:",
-        {
-            **SHOWN,
-            **{n: n for n in ("accuracy", "ECE", "NLL", "AURC")},
-            "OOD AUROC, entropy": "OOD AUROC",
-            "seeds": "seeds",
-        },
+        {**IN_DOMAINS, "OOD AUROC, entropy": "OOD AUROC", "seeds": "seeds"},
     ),
 }
 """Grids of the method as published: heading, what they train, and the columns that are shown."""

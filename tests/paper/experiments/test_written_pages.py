@@ -16,7 +16,10 @@ SWEEPS = Path(__file__).parents[3] / "paper/sweeps"
 MEASURES: dict[str, dict[str, dict[str, float]]] = {
     "easy-vqa": {part: {"accuracy": 0.5, "NLL": 1.0, "ECE-10": 0.1} for part in ("test", "noisy")},
     "tatoeba": {"test": {"BLEU": 0.25, "chrF": 0.5, "sentences": 2000.0}},
-    "nli": {part: {"accuracy": 0.5, "NLL": 1.0, "ECE-10": 0.1} for part in ("test", "out")},
+    **{
+        task: {part: {"accuracy": 0.5, "NLL": 1.0, "ECE-10": 0.1} for part in ("test", "out")}
+        for task in ("paraphrase", "nli")
+    },
 }
 
 
