@@ -456,3 +456,14 @@ def _outline(value: Any) -> Any:
     if isinstance(value, dict):
         return list(value)
     return value if isinstance(value, bool | int | float | str | None) else type(value)
+
+
+def assert_same_weights(loaded: nn.Module, saved: nn.Module) -> None:
+    """Checks that two models have the same state, bit for bit.
+
+    Their outputs may differ by rounding: the alignment of the weights in memory decides in which
+    order products are summed.
+    """
+    found, expected = loaded.state_dict(), saved.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
