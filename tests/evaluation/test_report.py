@@ -56,7 +56,7 @@ def test_saved_runs_are_found_in_folders(tmp_path: Path) -> None:
     for each in runs():
         each.save(tmp_path / "runs" / each.method[:4] / str(each.seed))
     page = report(tmp_path / "runs", tmp_path / "out")
-    assert "softmax (2)" in page.read_text()
+    assert "Seeds: 2 of each." in page.read_text()
 
 
 def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:

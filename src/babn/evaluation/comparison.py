@@ -21,6 +21,8 @@ from babn.prediction.regression import cross_fitted_nll, mixture_nll
 from babn.prediction.t_tests import paired_p_value
 from babn.validation import check_count, check_share
 
+NO_DIFFERENCE = "no clear difference"
+
 ALPHA = 0.05
 """Significance level of PAvPU."""
 
@@ -88,7 +90,7 @@ class Difference:
     def verdict(self) -> str:
         """`better`, `worse`, or `no clear difference` if the interval holds zero."""
         if self.low <= 0 <= self.high:
-            return "no clear difference"
+            return NO_DIFFERENCE
         return "better" if (self.value > 0) == self.more_is_better else "worse"
 
     def __str__(self) -> str:
@@ -122,25 +124,39 @@ class Comparison:
         """The metrics of every method; the best of a column is marked if it is clearly so."""
         methods, names = list(self.estimates), list(self.directions)
         best = {(methods.index(self.best[n]), 1 + names.index(n)) for n in names if n in self.best}
+        several = any(len(x.values) > 1 for each in self.estimates.values() for x in each.values())
+        values = "Mean and standard deviation over seeds. " if several else ""
         caption = (
-            f"Mean and standard deviation over seeds. Bold: better than every other method, with "
-            f"{self.level:.0%} bootstrap intervals of the differences that exclude 0."
+            f"{values}Bold: better than every other method, with {self.level:.0%} bootstrap "
+            "intervals of the differences that exclude 0."
         )
-        return Table(["method", *names], self._rows(self.estimates), caption, frozenset(best))
+        return Table(["method", *names], _rows(self.estimates, names), caption, frozenset(best))
 
     def difference_table(self) -> Table:
-        """The difference of every method from the baseline."""
+        """The difference of every method from the baseline, for metrics that both have."""
+        found = self.differences
+        names = [name for name in self.directions if any(name in each for each in found.values())]
+        tested = any(not math.isnan(x.p_value) for each in found.values() for x in each.values())
         caption = (
-            f"Difference from {self.baseline} with {self.level:.0%} bootstrap intervals, and "
-            "p-values of paired t-tests over seeds."
+            f"Difference from {self.baseline} with {self.level:.0%} bootstrap intervals"
+            f"{', and p-values of paired t-tests over seeds' if tested else ''}."
         )
-        return Table(["method", *self.directions], self._rows(self.differences), caption)
+        return Table(["method", *names], _rows(found, names), caption)
 
-    def _rows(self, found: Mapping[str, Mapping[str, object]]) -> list[list[str]]:
-        return [
-            [method, *(str(values.get(name, "-")) for name in self.directions)]
-            for method, values in found.items()
-        ]
+    def verdict(self, method: str) -> str:
+        """The metrics in which a method is better or worse than the baseline, in words."""
+        found, parts = self.differences[method], []
+        for verdict in ("better", "worse", NO_DIFFERENCE):
+            names = [name for name, each in found.items() if each.verdict == verdict]
+            parts += [f"{verdict} in {', '.join(names)}"] if names else []
+        return "; ".join(parts)
+
+
+def _rows(found: Mapping[str, Mapping[str, object]], names: Sequence[str]) -> list[list[str]]:
+    return [
+        [method, *(str(values.get(name, "-")) for name in names)]
+        for method, values in found.items()
+    ]
 
 
 def compare(

@@ -139,11 +139,13 @@ def _body(
         svg = plots.as_svg(figure, CAPTIONS[name])
         paper = element("div", Markup(svg), class_=look)
         shown.append(element("figure", paper, element("figcaption", CAPTIONS[name])))
+    verdicts = [f"{name}: {comparison.verdict(name)}." for name in comparison.differences]
     return join(
         element("h1", title),
         element("p", _summary(evaluations)),
+        element("p", f"Compared with {comparison.baseline}:") if comparison.differences else "",
+        element("ul", *(element("li", text) for text in verdicts)),
         *(element("div", Markup(table.html()), class_="scroll dense") for table in tables.values()),
-        element("ul", *(element("li", text) for text in verdicts(comparison))),
         *shown,
         _details(evaluations),
     )
@@ -151,20 +153,11 @@ def _body(
 
 def _summary(evaluations: Sequence[Evaluation]) -> str:
     groups = grouped(evaluations)
-    seeds = ", ".join(f"{method} ({len(group)})" for method, group in groups.items())
-    return (
-        f"Predictions of {len(groups)} methods for {len(evaluations[0].labels)} examples; seeds of "
-        f"each in brackets: {seeds}."
-    )
-
-
-def verdicts(comparison: Comparison) -> list[str]:
-    """One sentence for each method: which metrics are better or worse than the baseline."""
-    sentences = []
-    for method, found in comparison.differences.items():
-        words = [f"{name} {difference.verdict}" for name, difference in found.items()]
-        sentences.append(f"{method} against {comparison.baseline}: {', '.join(words)}.")
-    return sentences
+    counts = {method: len(group) for method, group in groups.items()}
+    seeds = f"{len(evaluations) // len(groups)} of each"
+    if len(set(counts.values())) > 1:
+        seeds = "; ".join(f"{count} of {method}" for method, count in counts.items())
+    return f"{len(groups)} methods on {len(evaluations[0].labels)} examples. Seeds: {seeds}."
 
 
 def _details(evaluations: Sequence[Evaluation]) -> Markup:
