@@ -24,7 +24,7 @@ def test_the_command_writes_a_page_from_saved_predictions(tmp_path: Path) -> Non
     result = RUNNER.invoke(app(), arguments)
     assert result.exit_code == 0, result.output
     assert str(out / "report.html") in result.output
-    assert "BABN against softmax" in (out / "report.html").read_text()
+    assert "Compared with softmax:" in (out / "report.html").read_text()
     assert (out / "numbers.tex").read_text().count("\\\\") == 3
 
 
