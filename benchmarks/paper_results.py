@@ -46,6 +46,11 @@ def _shortened(methods: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _seeds(results: dict[str, Any]) -> str:
+    count = seeds(results)
+    return f"{count} seed{'s' if count > 1 else ''}"
+
+
 def of(results: dict[str, Any], method: str, task: str, part: str) -> list[dict[str, Any]]:
     """The measures of a method on a task, one for each seed."""
     found = [r["methods"].get(method) for r in results["runs"] if r["task"] == task]
@@ -129,7 +134,7 @@ def lengths_page(results: dict[str, Any]) -> str:
     """The table of lengths with what it was run with."""
     kept = {name: value for name, value in results["settings"].items() if name != "tokens"}
     settings = ", ".join(f"{name} {value}" for name, value in kept.items())
-    ran = f"{results['model']}, {seeds(results)} seeds, {settings}; {results['machine']}."
+    ran = f"{results['model']}, {_seeds(results)}, {settings}; {results['machine']}."
     about = "The method as published at several KL weights, posterior mean, accuracy / NLL / ECE:"
     return "\n\n".join([ran, about, by_length(results)])
 
@@ -143,7 +148,7 @@ def page(all_results: list[dict[str, Any]]) -> str:
             continue
         settings = ", ".join(f"{name} {value}" for name, value in results["settings"].items())
         parts += [
-            f"### {results['model']}, {seeds(results)} seeds",
+            f"### {results['model']}, {_seeds(results)}",
             f"{settings}; {results['machine']}.",
             "Posterior mean, accuracy / NLL / ECE:",
             accuracies(results),

@@ -104,4 +104,4 @@ def test_runs_of_several_lengths_are_shown_by_length(tmp_path: Path) -> None:
     one = paper_results.page([paper_results.collect([tmp_path / "runs.json"]) | {
         "runs": results["runs"][:1]
     }])  # fmt: skip
-    assert one.startswith("### minilm, 1 seeds")
+    assert one.startswith("### minilm, 1 seed\n")
