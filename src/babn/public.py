@@ -34,7 +34,7 @@ from babn.prediction.generate import generate
 from babn.prediction.generation import Generation, SampledTexts, TokenUncertainty
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
-from babn.prediction.sampling_or_mean import posterior_mean, recording_kl, sampling
+from babn.prediction.sampling import posterior_mean, recording_kl, sampling
 from babn.prediction.stored_settings import (
     get_noise_level,
     get_residual,

@@ -1,6 +1,6 @@
-"""Packs reference modules for the kernels for noise per key, once for each forward pass.
+"""Packs reference modules for the kernels for noise per key, once per forward pass.
 
-An eager model spends more time on the calls of many small operations than the GPU on most of them.
+In eager mode, launching many small operations takes longer than running them.
 """
 
 import math
@@ -47,14 +47,14 @@ class KeyNoise(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyInputs:
-    """What the calls of a chain with noise per key share in a forward pass, or get from it.
+    """Inputs that the calls of a chain share in one forward pass.
 
     Attributes:
-        noise: Settings of the variables of calls in which queries see the same keys.
+        noise: Noise settings of calls whose queries all see the same keys.
         parameters: For each call the logarithm of its shape factor, and for the KL the biases and
             weights of the prior's MLP from its last layer to its first: `b2`, `b1`, `w2`, `w1`.
-        uniform: For each call uniform numbers, if they have been drawn.
-        size: Examples, heads and keys of calls for which they have.
+        uniform: Uniform numbers of each call; `None` if each call draws its own.
+        size: Examples, heads and keys for which `uniform` was drawn.
         mask: The mask of the first call.
         seen: The keys that any query sees under this mask, as numbers.
     """
@@ -70,7 +70,7 @@ class KeyInputs:
 def key_inputs(
     method: AttentionMethod, first: Inputs, request: Request, noise_source: NoiseLike
 ) -> KeyInputs:
-    """What the calls of a chain share, from its first call.
+    """The shared inputs of a chain, from its first call.
 
     Args:
         method: The method.

@@ -18,7 +18,7 @@ from babn.prediction.attention_maps import AttentionMap, attention_maps
 from babn.prediction.modes import evaluating
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
-from babn.prediction.sampling_or_mean import posterior_mean
+from babn.prediction.sampling import posterior_mean
 from babn.viewer.inputs import MOST_TOKENS, Example, Text, Tokenizer, prepare
 from babn.viewer.packing import BYTES, largest, pack, share, with_average
 
