@@ -27,10 +27,8 @@ def figures() -> dict[str, Figure]:
         "reliability": plots.reliability_diagram(probs, labels),
         "risk": plots.risk_coverage(probs, labels),
         "entropy": plots.entropy_histogram(torch.rand(9), torch.rand(9)),
-        "kl": plots.kl_history({"a/0": [3.0, 2.0], "a/1": [900.0, 1.0]}),
         "attention": plots.attention_figure(attention_map(), words, heads=[0, 1]),
         "image": plots.attention_on_image(attention_map(2, 4), torch.rand(8, 9), (2, 2)),
-        "curves": plots.training_curves({"BABN": [[1.0, 2.0], [2.0, 3.0]]}),
     }
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from babn.plots.attention import attention_figure as attention_figure
     from babn.plots.figures import as_svg as as_svg
     from babn.plots.figures import save as save
-    from babn.plots.histories import kl_history as kl_history
-    from babn.plots.histories import training_curves as training_curves
     from babn.plots.images import attention_on_image as attention_on_image
     from babn.plots.predictions import class_probabilities as class_probabilities
     from babn.plots.predictions import entropy_histogram as entropy_histogram
@@ -29,11 +27,9 @@ _HOMES = {
     "attention_on_image": "images",
     "class_probabilities": "predictions",
     "entropy_histogram": "predictions",
-    "kl_history": "histories",
     "reliability_diagram": "predictions",
     "risk_coverage": "predictions",
     "save": "figures",
-    "training_curves": "histories",
 }
 
 __all__ = ["DOUBLE", "SINGLE", *_HOMES]

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import AutoLocator, FixedLocator, FuncFormatter
+from matplotlib.ticker import AutoLocator, FixedLocator
 from torch import Tensor
 
 from babn.errors import ConfigError
@@ -38,6 +38,9 @@ GREY, PALE = "0.45", "0.92"
 
 TALLEST = 9.0
 """Height of a printed page in inches."""
+
+NARROWEST = 1.3
+"""Minimum width of a panel in inches."""
 
 LETTER = 0.07
 """Width of a letter of a title in inches, with some room."""
@@ -130,7 +133,7 @@ def figure_size(size: Size, width: float, height: Callable[[float], float]) -> t
 
 
 def panel_grid(
-    count: int, size: Size, height: Callable[[float], float], least: float = 1.3
+    count: int, size: Size, height: Callable[[float], float]
 ) -> tuple[Figure, int, int]:
     """An empty figure, and the numbers of rows and columns for `count` panels in it.
 
@@ -138,10 +141,9 @@ def panel_grid(
         count: Number of panels; from three on the figure is two columns wide by default.
         size: The caller's size.
         height: Returns the default height of a row for the width of a panel.
-        least: Minimum width of a panel in inches.
     """
     width = figure_size(size, SINGLE if count < 3 else DOUBLE, height)[0]
-    columns = min(count, max(1, int(width / least)))
+    columns = min(count, max(1, int(width / NARROWEST)))
     rows = math.ceil(count / columns)
     tall = rows * height(min(width / columns, SINGLE)) + 0.3
     return new_figure(figure_size(size, width, lambda _: tall)), rows, columns
@@ -172,10 +174,10 @@ def line_look(index: int) -> dict[str, Any]:
 def in_percent(*axes: Any) -> None:
     """Labels the ticks of axes from 0 to 1 in per cent."""
     for axis in axes:
-        axis.set_major_formatter(FuncFormatter(_percentage))
+        axis.set_major_formatter(_percentage)
 
 
-def _percentage(share: float, _: int | None = None) -> str:
+def _percentage(share: float, _: int) -> str:
     return f"{round(100 * share, 6):g}"
 
 
