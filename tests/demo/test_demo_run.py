@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import babn
 from babn.cli import _demo_view
 from babn.cli._app import app
-from babn.data.intents import Ambiguous, Labelled
+from babn.data.intents import Labelled
 from babn.demo import classifier
 from babn.demo.demo_run import (
     DROPOUT,
@@ -51,9 +51,9 @@ NAMES = ("a", "b", "c")
 TEXTS = Texts(
     Labelled(("wake me at six", "play a song now", "wake me"), (0, 1, 0)),
     ("what is the time",),
-    (Ambiguous("wake me by song", ("a", "b")), Ambiguous("play", ("b", "c"))),
+    ("wake me by song", "play"),
 )
-ALL = (*TEXTS.clear.texts, *TEXTS.outside, *(item.text for item in TEXTS.ambiguous))
+ALL = (*TEXTS.clear.texts, *TEXTS.outside, *TEXTS.ambiguous)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -190,8 +190,8 @@ def made_row(name: str, shift: float, level: float | None) -> Row:
 def made_texts() -> Texts:
     """Sixty texts of each kind."""
     labels = torch.randint(3, (60,), generator=torch.Generator().manual_seed(1)).tolist()
-    items = (Ambiguous("text", ("a", "b")),) * 60
-    return Texts(Labelled(("text",) * 60, tuple(labels)), ("text",) * 60, items)
+    texts = ("text",) * 60
+    return Texts(Labelled(texts, tuple(labels)), texts, texts)
 
 
 def made_outcome(ours: float, theirs: float) -> Outcome:

@@ -10,14 +10,6 @@ Split = Literal["train", "dev", "test"]
 
 
 @dataclass(frozen=True)
-class Ambiguous:
-    """A text that two intents fit equally well."""
-
-    text: str
-    intents: tuple[str, str]
-
-
-@dataclass(frozen=True)
 class Labelled:
     """Texts and the indices of their intents."""
 
@@ -40,30 +32,14 @@ def in_scope(split: Split) -> Labelled:
     return Labelled(tuple(row["text"] for row in rows), tuple(index[row["intent"]] for row in rows))
 
 
-def out_of_scope(
-    split: Literal["dev", "test"], kind: Literal["near", "far"] | None = None
-) -> tuple[str, ...]:
-    """The texts of a split that have none of the intents.
-
-    Args:
-        split: The training split has none.
-        kind: `"near"` ones share words and topics with an intent, `"far"` ones do not; `None` for
-            both.
-    """
-    return tuple(
-        row["text"]
-        for row in _rows("out_of_scope.tsv")
-        if row["split"] == split and kind in (None, row["kind"])
-    )
+def out_of_scope(split: Literal["dev", "test"]) -> tuple[str, ...]:
+    """The texts of a split that have none of the intents; the training split has no such texts."""
+    return tuple(row["text"] for row in _rows("out_of_scope.tsv") if row["split"] == split)
 
 
-def ambiguous() -> tuple[Ambiguous, ...]:
+def ambiguous() -> tuple[str, ...]:
     """Texts that two intents fit equally well; they are in no split."""
-    return tuple(
-        Ambiguous(row["text"], (first, second))
-        for row in _rows("ambiguous.tsv")
-        for first, second in [row["intents"].split("|")]
-    )
+    return tuple(row["text"] for row in _rows("ambiguous.tsv"))
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:

@@ -8,8 +8,7 @@ import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -22,7 +21,6 @@ from babn.demo.classifier import fine_tune
 from babn.demo.outcome import (
     BINS,
     Example,
-    Kind,
     Novelty,
     Outcome,
     Predictions,
@@ -35,6 +33,7 @@ from babn.demo.outcome import (
 )
 from babn.errors import BabnWarning
 from babn.evaluation.comparison import Difference
+from babn.prediction.batches import device_of, encode
 from babn.progress import Progress
 from babn.training.fine_tuning import Recipe
 
@@ -72,9 +71,8 @@ UNTRAINED, TRAINED = "BABN, no training", "BABN, trained"
 
 def run(settings: Settings, progress: Progress) -> Outcome:
     """Compares a softmax classifier with the same one converted, and with one trained as BABN."""
-    with warnings.catch_warnings():
-        # If samples agree, the noise level in the table shows it.
-        warnings.simplefilter("ignore", BabnWarning)
+    # If samples agree, the noise level in the table shows it.
+    with warnings.catch_warnings(action="ignore", category=BabnWarning):
         return _run(settings, progress)
 
 
@@ -105,8 +103,8 @@ def _run(settings: Settings, progress: Progress) -> Outcome:
 
 def texts_to_test() -> Texts:
     """The test texts; only every third out-of-scope and ambiguous text, to save time."""
-    unanswerable = intents.out_of_scope("test")[::3], intents.ambiguous()[::3]
-    return Texts(intents.in_scope("test"), *unanswerable)
+    outside, ambiguous = intents.out_of_scope("test")[::3], intents.ambiguous()[::3]
+    return Texts(intents.in_scope("test"), outside, ambiguous)
 
 
 def find_source(settings: Settings) -> classifier.Source:
@@ -146,9 +144,8 @@ class Trials:
 
     def convert(self, model: nn.Module) -> nn.Module:
         """Makes attention stochastic, with the default settings."""
-        texts = list(intents.in_scope("train").texts[:2])
-        example = self.tokenizer(texts, padding=True, return_tensors="pt")
-        return babn.convert(model, example_inputs=example.to(next(model.parameters()).device))
+        texts = intents.in_scope("train").texts[:2]
+        return babn.convert(model, example_inputs=encode(self.tokenizer, texts, device_of(model)))
 
     def without_training(self, model: nn.Module) -> list[Row]:
         """Results of a fine-tuned softmax classifier, before and after conversion."""
@@ -164,11 +161,11 @@ class Trials:
 
     def _scaled(self, softmax: Row, model: nn.Module) -> Row:
         """Softmax with temperature scaling on the development texts."""
-        data, settings = intents.in_scope("dev"), {"tokenizer": self.tokenizer, "progress": False}
-        found = babn.predict(model, data.texts, 1, **settings)
+        data = intents.in_scope("dev")
+        found = babn.predict(model, data.texts, 1, tokenizer=self.tokenizer, progress=False)
         temperature = babn.fit_temperature(found.to("cpu"), torch.tensor(data.labels))
         scaled = Predictions(*(kind.tempered(temperature) for kind in softmax.predictions))
-        return Row(SCALED, scaled, score(scaled, self.texts), None)
+        return Row(SCALED, scaled, score(scaled, self.texts))
 
     def tuned(self, name: str, model: nn.Module) -> Row:
         """Fits noise and temperature to the development texts, and predicts the test texts."""
@@ -196,7 +193,7 @@ class Trials:
         found = predictions(
             model, self.tokenizer, self.texts, samples, self.seed, self.progress.step, dropout
         )
-        return Row(name, found, score(found, self.texts), None)
+        return Row(name, found, score(found, self.texts))
 
 
 def differences(rows: list[Row], texts: Texts, seed: int) -> dict[str, dict[str, Difference]]:
@@ -221,18 +218,18 @@ def choose_examples(
     The unsure one is the ambiguous text with the largest mutual information; the sure one is the
     clear text with the smallest among those that are predicted correctly.
     """
-    ambiguous = [item.text for item in texts.ambiguous]
-    lengths = _lengths(tokenizer, ambiguous)
+    lengths = _lengths(tokenizer, texts.ambiguous)
     unsure = _lowest(-predictions.ambiguous.mutual_information, lengths <= LONGEST)
     right = predictions.clear.probs.argmax(-1) == torch.tensor(texts.clear.labels)
     as_long = _lengths(tokenizer, texts.clear.texts) == lengths[unsure]
     sure = _lowest(predictions.clear.mutual_information, right & as_long)
-    chosen: dict[Kind, str] = {"sure": texts.clear.texts[sure], "unsure": ambiguous[unsure]}
-    predict = partial(babn.predict, model, tokenizer=tokenizer, progress=False)
-    return [
-        Example(kind, text, predict([text], samples=EXAMPLE_SAMPLES, seed=seed).to("cpu"), names)
-        for kind, text in chosen.items()
-    ]
+    settings = {"tokenizer": tokenizer, "progress": False}
+
+    def example(kind: Literal["sure", "unsure"], text: str) -> Example:
+        found = babn.predict(model, [text], EXAMPLE_SAMPLES, seed, **settings).to("cpu")
+        return Example(kind, text, names[int(found.probs[0].argmax())], found)
+
+    return [example("sure", texts.clear.texts[sure]), example("unsure", texts.ambiguous[unsure])]
 
 
 def _lengths(tokenizer: Any, texts: Sequence[str]) -> Tensor:

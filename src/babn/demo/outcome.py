@@ -11,7 +11,7 @@ from torch import nn
 
 import babn
 from babn import metrics
-from babn.data.intents import Ambiguous, Labelled
+from babn.data.intents import Labelled
 from babn.demo.classifier import Source
 from babn.evaluation.comparison import Difference
 from babn.evaluation.html_pages import check_target
@@ -61,7 +61,7 @@ class Texts:
 
     clear: Labelled
     outside: tuple[str, ...]
-    ambiguous: tuple[Ambiguous, ...]
+    ambiguous: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.clear) + len(self.outside) + len(self.ambiguous)
@@ -90,10 +90,9 @@ def predictions(
     dropout: bool = False,
 ) -> Predictions:
     """Predictions of a converted model for all texts; `report` receives how many are finished."""
-    ambiguous = tuple(item.text for item in texts.ambiguous)
+    settings = {"tokenizer": tokenizer, "dropout": dropout, "progress": False}
     found = []
-    for number, kind in enumerate((texts.clear.texts, texts.outside, ambiguous)):
-        settings = {"tokenizer": tokenizer, "dropout": dropout, "progress": False}
+    for number, kind in enumerate((texts.clear.texts, texts.outside, texts.ambiguous)):
         found.append(babn.predict(model, kind, samples, seed + number, **settings).to("cpu"))
         report(len(kind))
     return Predictions(*found)
@@ -129,10 +128,7 @@ class Row:
     name: str
     predictions: Predictions
     scores: Scores
-    level: float | None
-
-
-Kind = Literal["sure", "unsure"]
+    level: float | None = None
 
 
 @dataclass(frozen=True)
@@ -142,19 +138,14 @@ class Example:
     Attributes:
         kind: Whether the prediction is sure or unsure.
         text: The sentence.
+        intent: The predicted intent.
         prediction: Samples of the prediction, of shape sample by 1 by intent.
-        names: Names of the intents.
     """
 
-    kind: Kind
+    kind: Literal["sure", "unsure"]
     text: str
+    intent: str
     prediction: babn.Prediction
-    names: tuple[str, ...]
-
-    @property
-    def intent(self) -> str:
-        """The predicted intent."""
-        return self.names[int(self.prediction.probs[0].argmax())]
 
     def numbers(self) -> dict[str, float]:
         """The uncertainty of the prediction."""

@@ -132,9 +132,7 @@ def figure_size(size: Size, width: float, height: Callable[[float], float]) -> t
     return wide, min(height(wide), TALLEST)
 
 
-def panel_grid(
-    count: int, size: Size, height: Callable[[float], float]
-) -> tuple[Figure, int, int]:
+def panel_grid(count: int, size: Size, height: Callable[[float], float]) -> tuple[Figure, int, int]:
     """An empty figure, and the numbers of rows and columns for `count` panels in it.
 
     Args:

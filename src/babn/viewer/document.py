@@ -139,16 +139,15 @@ def page(data: Mapping[str, Any], connect: str = "'none'") -> str:
         data: The data that the script shows.
         connect: The `connect-src` of the Content-Security-Policy.
     """
-    parts = {name: _packaged(f"page.{name}") for name in ("html", "css", "js")}
     values = {
         "POLICY": policy(connect),
         "MARKER": marker(AUTHOR),
-        "STYLE": parts["css"],
+        "STYLE": _packaged("page.css"),
         "DATA": script_json({"version": babn.__version__, **data}),
-        "SCRIPT": parts["js"],
+        "SCRIPT": _packaged("page.js"),
     }
     # In one pass, so that the values themselves are not searched.
-    return re.sub(r"{{([A-Z]+)}}", lambda match: values[match[1]], parts["html"])
+    return re.sub(r"{{([A-Z]+)}}", lambda match: values[match[1]], _packaged("page.html"))
 
 
 def policy(connect: str = "'none'") -> str:

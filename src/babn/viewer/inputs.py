@@ -1,7 +1,7 @@
 """Loads models, converts texts to model inputs, and token ids to words for display."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +33,6 @@ MOST_TOKENS = 1024
 WRITTEN = 24
 """Tokens that an encoder-decoder generates if no text is given for its decoder."""
 
-
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
 """A folder with a tokenizer has at least one of these files."""
 
@@ -63,13 +62,13 @@ class Example:
     """One text for a model.
 
     Attributes:
-        text: The text.
+        texts: The text, or both texts of a pair, as the tokenizer gets them.
         batch: The model's arguments, a batch of one.
         words: The input tokens of the model, or of its encoder.
         output: The input tokens of the decoder of an encoder-decoder.
     """
 
-    text: Text
+    texts: list[str]
     batch: dict[str, Tensor]
     words: list[Word]
     output: list[Word]
@@ -105,81 +104,74 @@ def prepare(model: nn.Module, tokenizer: Tokenizer, text: Text, most: int = MOST
     model generates; that of a classifier gets the input, as in training. A multiple-choice model
     gets a single choice.
     """
-    text = clean(text)
-    writes = bool(getattr(_config(model), "is_encoder_decoder", False))
-    target = writes and model.can_generate()  # type: ignore[operator]
-    first, second = text if isinstance(text, tuple) else (text, None)
-    encoded = tokenizer(first, None if target else second, return_tensors="pt")
-    batch = _arguments(model, dict(encoded))
-    _check_length(batch["input_ids"].shape[1], most_tokens(model, tokenizer, most))
-    if target:
-        batch["decoder_input_ids"] = _target(model, tokenizer, batch, second)
-    elif writes:
-        batch["decoder_input_ids"] = _shifted(model, batch["input_ids"])
-    output = batch.get("decoder_input_ids", torch.empty(1, 0, dtype=torch.long))
-    words = [words_of(tokenizer, ids[0].tolist()) for ids in (batch["input_ids"], output)]
+    texts = [clean(part) for part in ([text] if isinstance(text, str) else text)]
+    first, second = (*texts, None)[:2]
+    most = most_tokens(model, tokenizer, most)
+    has_decoder = bool(setting(model, "is_encoder_decoder"))
+    generates = has_decoder and model.can_generate()  # type: ignore[operator]
+    batch = _arguments(model, tokenizer(first, None if generates else second, return_tensors="pt"))
+    ids = batch["input_ids"]
+    _check_length(ids, most)
+    words = words_of(tokenizer, ids[0].tolist())
+    output: list[Word] = []
+    if has_decoder:
+        if not generates:
+            batch["decoder_input_ids"] = _shifted(model, ids)
+        elif second is None:
+            batch["decoder_input_ids"] = _generated(model, tokenizer, batch)
+        else:
+            target = tokenizer(text_target=second, return_tensors="pt")["input_ids"]
+            _check_length(target, most)
+            batch["decoder_input_ids"] = _shifted(model, target.to(ids.device))
+        output = words_of(tokenizer, batch["decoder_input_ids"][0].tolist())
     if is_multiple_choice(model):
         batch = {name: x.unsqueeze(1) for name, x in batch.items()}
-    return Example(text, batch, *words)
+    return Example(texts, batch, words, output)
 
 
-def clean(text: Text) -> Text:
+def clean(text: str) -> str:
     """The text without lone surrogates, which tokenizers cannot encode."""
-    if isinstance(text, tuple):
-        return _whole(text[0]), _whole(text[1])
-    return _whole(text)
-
-
-def _whole(text: str) -> str:
     if not text.strip():
         raise TextError("The text is empty. Give some words.")
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def setting(model: nn.Module, name: str) -> Any:
+    """A field of the model's configuration; `None` if there is none."""
+    return getattr(getattr(model, "config", None), name, None)
+
+
 def most_tokens(model: nn.Module, tokenizer: Tokenizer, most: int) -> int:
     """Maximum number of tokens that the model, its tokenizer and its method support."""
-    limits = [most, tokenizer.model_max_length]
-    limits += [getattr(_config(model), "max_position_embeddings", None)]
+    limits = [most, tokenizer.model_max_length, setting(model, "max_position_embeddings")]
     limits += [state.config.max_keys for state in belief_states(model)]
     return int(min(limit for limit in limits if isinstance(limit, int) and limit > 0))
 
 
-def _check_length(length: int, most: int) -> None:
+def _arguments(model: nn.Module, encoded: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The outputs of a tokenizer that the model accepts, on the model's device."""
+    accepted = inspect.signature(model.forward).parameters
+    device = next(model.parameters()).device
+    return {name: x.to(device) for name, x in encoded.items() if name in accepted}
+
+
+def _check_length(ids: Tensor, most: int) -> None:
+    length = ids.shape[1]
     if length > most:
         raise TextError(f"The text has {length} tokens; at most {most} are shown. Shorten it.")
     if not length:
         raise TextError("The text has no tokens. Give some words.")
 
 
-def _config(model: nn.Module) -> Any:
-    return getattr(model, "config", None)
-
-
-def _arguments(model: nn.Module, encoded: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The outputs of a tokenizer that the model accepts, on the model's device."""
-    taken = inspect.signature(model.forward).parameters
-    device = next(model.parameters()).device
-    return {name: x.to(device) for name, x in encoded.items() if name in taken}
-
-
-def _start(model: nn.Module, ids: Tensor) -> Tensor:
-    first = getattr(_config(model), "decoder_start_token_id", None)
-    return ids.new_full((1, 1), first if first is not None else 0)
-
-
 def _shifted(model: nn.Module, ids: Tensor) -> Tensor:
-    return torch.cat([_start(model, ids), ids[:, :-1]], dim=1)
+    """The start token of the decoder, and all ids but the last."""
+    start = ids.new_full((1, 1), setting(model, "decoder_start_token_id") or 0)
+    return torch.cat([start, ids[:, :-1]], dim=1)
 
 
-def _target(
-    model: nn.Module, tokenizer: Tokenizer, batch: dict[str, Tensor], text: str | None
-) -> Tensor:
-    """Input of the decoder: the text, shifted, or what the model generates greedily."""
-    if text is not None:
-        ids = tokenizer(text_target=text, return_tensors="pt")["input_ids"]
-        _check_length(ids.shape[1], most_tokens(model, tokenizer, MOST_TOKENS))
-        return _shifted(model, ids.to(batch["input_ids"].device))
-    ids = _start(model, batch["input_ids"])
+def _generated(model: nn.Module, tokenizer: Tokenizer, batch: dict[str, Tensor]) -> Tensor:
+    """Input of the decoder that the model generates greedily."""
+    ids = _shifted(model, batch["input_ids"][:, :1])
     with torch.no_grad(), evaluating(model), posterior_mean(model):
         for _ in range(WRITTEN):
             logits = model(**batch, decoder_input_ids=ids, use_cache=False).logits

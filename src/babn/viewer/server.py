@@ -5,7 +5,7 @@ import json
 import logging
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -59,13 +59,11 @@ class Limits:
     waiting: int = 4
 
 
-DEFAULT_LIMITS = Limits()
-
-
+@dataclass(eq=False)
 class Server:
     """Serves one model, one request at a time.
 
-    Args:
+    Attributes:
         model: A converted model.
         tokenizer: Its tokenizer.
         name: Name of the model.
@@ -75,21 +73,18 @@ class Server:
         guarded: Whether the host of requests must be this machine, which prevents DNS rebinding.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        tokenizer: Tokenizer,
-        name: str,
-        *,
-        samples: int = 20,
-        seed: int = 0,
-        limits: Limits = DEFAULT_LIMITS,
-        guarded: bool = True,
-    ) -> None:
-        self.models, self.name = [(model, tokenizer)], name
-        self.samples, self.seed = samples, seed
-        self.limits, self.guarded = limits, guarded
-        self.tokens = most_tokens(model, tokenizer, limits.tokens)
+    model: nn.Module
+    tokenizer: Tokenizer
+    name: str
+    _: KW_ONLY
+    samples: int = 20
+    seed: int = 0
+    limits: Limits = Limits()
+    guarded: bool = True
+
+    def __post_init__(self) -> None:
+        """Prepares the queue of requests."""
+        self.tokens = most_tokens(self.model, self.tokenizer, self.limits.tokens)
         self.turn, self.present = asyncio.Lock(), 0
 
     def app(self) -> Starlette:
@@ -134,8 +129,9 @@ class Server:
             raise HTTPException(421, "This server accepts requests to localhost only.")
 
     def _columns(self, texts: list[Text]) -> list[dict[str, Any]]:
+        models = [(self.model, self.tokenizer)]
         settings = {"samples": self.samples, "seed": self.seed, "most": self.limits.tokens}
-        return compared(self.models, texts, names=[self.name], **settings)
+        return compared(models, texts, names=[self.name], **settings)
 
 
 async def _fail(request: Request, error: Exception) -> Response:
