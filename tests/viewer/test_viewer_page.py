@@ -31,7 +31,7 @@ import babn
 from babn.evaluation.html_pages import marker
 from babn.viewer.column import sampled_weights
 from babn.viewer.document import AUTHOR, page, script_json
-from babn.viewer.inputs import JOINED, SPECIAL, TextError, Word, words_of
+from babn.viewer.inputs import JOINED, SPECIAL, TextError, Word, prepare, words_of
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -148,6 +148,11 @@ def test_empty_texts_are_refused(model: Any, text: Any) -> None:
 def test_long_texts_are_refused_with_the_limit(model: Any) -> None:
     with pytest.raises(TextError, match="102 tokens; at most 96"):
         html_of(model, "river " * 100)
+
+
+def test_the_limit_holds_for_the_text_of_a_decoder_too() -> None:
+    with pytest.raises(TextError, match="at most 20"):
+        prepare(translator(), tokenizer(), ("the river", "river " * 30), most=20)
 
 
 def test_plain_models_are_refused() -> None:

@@ -241,7 +241,7 @@ def _label(
 
 
 def label_axis(axis: Axis, labels: Sequence[str], pitch: float) -> None:
-    """Labels an axis, with every second, third, ... label only if all would overlap.
+    """Labels an axis; keeps every second, third, ... label if all would overlap.
 
     Args:
         axis: The axis, with labels at 0, 1, 2 and so on.

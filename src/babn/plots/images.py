@@ -30,9 +30,7 @@ Shape = tuple[int, int]
 """Height and width of an image."""
 
 FAINTEST, STRONGEST = 0.3, 0.8
-FRAME: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 0.8}
-GROUND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
-"""Opacity of the smallest and largest values; style of outlines and of the labels' background."""
+"""Opacity of the smallest and of the largest value."""
 
 
 @drawing
@@ -148,10 +146,12 @@ def _outline(
     panel: Axes, places: Int[np.ndarray, "region 4"], values: Float[np.ndarray, "region"]
 ) -> None:
     """Draws frames with the values in their upper left corners."""
+    frame: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 0.8}
+    ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
     for (left, top, right, bottom), value in zip(places, values, strict=True):
         corner = left - 0.5, top - 0.5
-        panel.add_patch(Rectangle(corner, right - left, bottom - top, **FRAME))
-        panel.text(*corner, f"{value:.2f}", fontsize=6, va="top", clip_on=True, bbox=GROUND)
+        panel.add_patch(Rectangle(corner, right - left, bottom - top, **frame))
+        panel.text(*corner, f"{value:.2f}", fontsize=6, va="top", clip_on=True, bbox=ground)
 
 
 def as_picture(image: Tensor | np.ndarray) -> Float[np.ndarray, "height width 3"]:

@@ -129,7 +129,7 @@ def _take(values: Tensor, keys: Tensor) -> Tensor:
 
 
 def describe(chain: Chain, model: nn.Module) -> dict[str, str]:
-    """Name and title of a chain, and whose words its queries and keys are."""
+    """Name and title of a chain, and which words of a column are its queries and keys."""
     call = chain.calls[0]
     if call.crossed:
         title, queries, keys = "Cross-attention, decoder to encoder", "output", "words"
