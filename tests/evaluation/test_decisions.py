@@ -13,7 +13,7 @@ from torch import Tensor
 
 import babn
 from babn import Prediction
-from babn.errors import ConfigError
+from babn.errors import ConfigError, MetricInputError
 from babn.evaluation.decisions import conformal_scores, risk_bound
 from babn.evaluation.html_report import decision_table, outside_table
 
@@ -119,7 +119,7 @@ def test_settings_are_checked(settings: dict[str, Any], words: str) -> None:
 
 def test_predictions_and_labels_are_checked() -> None:
     found, labels = simulated(20, 0)
-    with pytest.raises(ConfigError, match="labels has shape"):
+    with pytest.raises(MetricInputError, match="labels has the shape"):
         babn.fit_conformal(found, labels[:5])
     with pytest.raises(ConfigError, match="Pass the prediction of a classifier"):
         babn.fit_conformal(Prediction(found.sample_logits, "sigmoid"), labels)

@@ -92,14 +92,6 @@ def test_a_model_that_is_right_and_sure_gets_no_noise() -> None:
     assert found.chosen.temperature == babn.get_temperature(model) == 1
 
 
-def test_the_largest_level_within_a_rise_of_nll() -> None:
-    model, data = overconfident()
-    found = babn.tune_noise(model, data, max_nll_rise=0.003, max_accuracy_drop=1, progress=False)
-    limit = 1.003 * found.trials[0].nll
-    within = [trial.level for trial in found.trials if trial.nll <= limit]
-    assert found.level == max(within) > 0
-
-
 @pytest.mark.thorough
 def test_batches_labels_apart_and_seeds_give_the_same() -> None:
     model, data = overconfident()
@@ -155,7 +147,6 @@ def test_an_interruption_leaves_the_level_as_it_was(monkeypatch) -> None:
         ([{"x": torch.zeros(2, 3)}], {}, "labels"),
         (None, {"samples": 0}, "samples=0"),
         (None, {"max_accuracy_drop": -1}, "max_accuracy_drop=-1"),
-        (None, {"max_nll_rise": -0.1}, "max_nll_rise="),
     ],
 )
 def test_bad_arguments_are_refused(data, settings, match) -> None:

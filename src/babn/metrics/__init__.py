@@ -57,7 +57,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     """All public names, including the module that needs torchmetrics."""
-    return sorted({*__all__, "streaming", *(name for name in globals() if name.startswith("__"))})
+    return [*__all__, "streaming"]
 
 
 def __getattr__(name: str) -> Any:
