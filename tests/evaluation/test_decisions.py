@@ -62,6 +62,19 @@ def test_a_coverage_is_met_and_uncertain_examples_are_left_out() -> None:
     )
 
 
+def test_evaluation_measures_other_data() -> None:
+    new, labels = simulated(300, 1)
+    abstention = babn.fit_abstention(*simulated(500, 0), coverage=0.6)
+    right, answered = new.probs.argmax(-1) == labels, new.entropy <= abstention.threshold
+    expected = {"coverage": answered.double().mean(), "risk": (~right)[answered].double().mean()}
+    assert abstention.evaluate(new, labels) == pytest.approx(expected)
+    sets = babn.fit_conformal(*simulated(500, 0), coverage=0.9)
+    chosen = sets.sets(new)
+    held = chosen[torch.arange(300), labels].double().mean()
+    size = chosen.double().sum(-1).mean()
+    assert sets.evaluate(new, labels) == pytest.approx({"coverage": held, "size": size})
+
+
 def test_an_impossible_risk_abstains_from_all() -> None:
     found, labels = simulated(50, 0)
     abstention = babn.fit_abstention(found, labels, risk=0.001)

@@ -9,7 +9,7 @@ from metric_cases import answered, coarse, generator, sampled, scored
 from torch import Tensor
 from torchmetrics import Metric
 
-from babn import ConformalSets, Prediction, fit_abstention, metrics
+from babn import metrics
 from babn.metrics import streaming
 
 Data = tuple[Tensor, Tensor]
@@ -27,8 +27,6 @@ class Case:
 
     def part(self, start: int, stop: int) -> Data:
         first, second = self.data()
-        if isinstance(first, Prediction):
-            return first[start:stop], second[start:stop]
         return first.narrow(self.axis, start, stop - start), second[start:stop]
 
     def expected(self) -> float:
@@ -53,19 +51,6 @@ def selective() -> Data:
 
 def samples() -> Data:
     return sampled(5, examples=EXAMPLES), probabilities()[1]
-
-
-def predictions() -> tuple[Prediction, Tensor]:
-    probs, labels = samples()
-    return Prediction(probs.log()), labels
-
-
-def abstention() -> Any:
-    return fit_abstention(*predictions(), coverage=0.6)
-
-
-def sets() -> ConformalSets:
-    return ConformalSets("adaptive", 0.9, 0.8)
 
 
 def apart(measure: Callable[[Tensor, Tensor], float]) -> Callable[[Tensor, Tensor], float]:
@@ -100,26 +85,6 @@ CASES = {
         lambda: streaming.SelectiveAccuracy(0.7),
         lambda *answers: metrics.selective_accuracy(*answers, 0.7),
         selective,
-    ),
-    "AnsweredShare": Case(
-        lambda: streaming.AnsweredShare(abstention()),
-        lambda *data: abstention().evaluate(*data)["coverage"],
-        predictions,
-    ),
-    "AnsweredRisk": Case(
-        lambda: streaming.AnsweredRisk(abstention()),
-        lambda *data: abstention().evaluate(*data)["risk"],
-        predictions,
-    ),
-    "ConformalCoverage": Case(
-        lambda: streaming.ConformalCoverage(sets()),
-        lambda *data: sets().evaluate(*data)["coverage"],
-        predictions,
-    ),
-    "ConformalSetSize": Case(
-        lambda: streaming.ConformalSetSize(sets()),
-        lambda *data: sets().evaluate(*data)["size"],
-        predictions,
     ),
     "PavpuScore": Case(streaming.PavpuScore, metrics.pavpu, samples, axis=1),
     "AccurateGivenCertain": Case(

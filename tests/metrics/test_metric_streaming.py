@@ -28,7 +28,6 @@ def fed(case: Case) -> Metric:
 BASES = {
     "Bins",
     "Counts",
-    "DecisionMean",
     "Exact",
     "Gathered",
     "Mean",

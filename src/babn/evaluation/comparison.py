@@ -12,11 +12,11 @@ from torch import Tensor
 from babn.errors import ConfigError
 from babn.evaluation.predictions import Evaluation
 from babn.evaluation.tables import Table
+from babn.metrics.accuracy_nll_brier import correctness, negative_log_probs, squared_errors
 from babn.metrics.calibration_error import binned_sums, mean_gap
 from babn.metrics.inputs import examples, sampled_examples
 from babn.metrics.pavpu_counts import accurate_and_certain
 from babn.metrics.ranking import aurc, auroc
-from babn.metrics.scores import correctness, negative_log_probs, squared_errors
 from babn.prediction.regression import cross_fitted_nll, mixture_nll
 from babn.prediction.t_tests import paired_p_value
 from babn.validation import check_count, check_share

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Binomial
 
 from babn.errors import ConfigError
-from babn.metrics.scores import confidence_and_correct
+from babn.metrics.accuracy_nll_brier import confidence_and_correct
 from babn.prediction.result import Prediction, check_classes
 from babn.validation import check_choices, check_share
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from babn.elbo import IGNORED
 from babn.errors import ConfigError, SamplesError
 from babn.evaluation.temperature_scaling import bounded_temperature
-from babn.metrics.scores import accuracy, nll
+from babn.metrics.accuracy_nll_brier import accuracy, nll
 from babn.prediction import stored_settings as stored
 from babn.prediction.batches import are_texts, device_of, is_single, text_batches
 from babn.prediction.predict import find_logits, predict
@@ -74,9 +74,8 @@ class NoiseTuning:
         fitted = "temperature" if first.residual is None else "   residual"
         lines = [f"   level  {fitted}      NLL{'' if first.accuracy is None else '  accuracy'}"]
         for trial in self.trials:
-            line = (
-                f"{trial.level:8.3f} {(trial.residual or trial.temperature):12.3f} {trial.nll:8.4f}"
-            )
+            scale = trial.residual or trial.temperature
+            line = f"{trial.level:8.3f} {scale:12.3f} {trial.nll:8.4f}"
             line += "" if trial.accuracy is None else f" {trial.accuracy:9.1%}"
             lines.append(line + ("  <- chosen" if trial.level == self.level else ""))
         return "\n".join(lines)
@@ -172,7 +171,7 @@ class _Search:
 
     @property
     def best(self) -> Trial:
-        """The trial with the lowest NLL, among those whose accuracy is close to that without noise."""
+        """The trial with the lowest NLL, among those that lose little accuracy or none."""
         least = (self.tried[0.0].accuracy or 0.0) - self.max_accuracy_drop - 1e-9
         admitted = [t for t in self.tried.values() if t.accuracy is None or t.accuracy >= least]
         return min(admitted, key=lambda trial: (trial.nll, trial.level))
@@ -253,8 +252,7 @@ class _Search:
             logits = (logits[:, :-1] if ahead else logits) / temperature
             index = labels.clamp(min=0).to(logits.device)
             index = index.repeat(len(logits) // len(index), 1)
-            # `predict` divides by the temperature again.
-            return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)) * temperature
+            return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1))
 
         found = self._predict(inputs, log_probs).sample_logits.squeeze(-1).double()
         mean = found.logsumexp(0) - math.log(len(found))
@@ -265,18 +263,17 @@ def _labelled_batches(
     model: nn.Module, data: Any, labels: Any, tokenizer: Any, batch_size: int
 ) -> list[Labelled]:
     """The batches in the data with their labels, which are those given or in the batches."""
-    given = None if labels is None else torch.as_tensor(labels)
     if are_texts(data):
-        encoded, order = text_batches(tokenizer, data, batch_size, device_of(model))
-        if given is not None:
-            if len(given) != len(data):
-                raise ConfigError(
-                    f"labels has {len(given)} entries for {len(data)} texts. Give as many."
-                )
-            return list(zip(encoded, given[order.argsort()].split(batch_size), strict=True))
-        data = encoded
-    if given is not None:
-        return [(data, given)]
+        if labels is not None and len(labels) != len(data):
+            raise ConfigError(
+                f"labels has {len(labels)} entries for {len(data)} texts. Give as many."
+            )
+        data, order = text_batches(tokenizer, data, batch_size, device_of(model))
+        if labels is not None:
+            parts = torch.as_tensor(labels)[order.argsort()].split(batch_size)
+            return list(zip(data, parts, strict=True))
+    elif labels is not None:
+        return [(data, torch.as_tensor(labels))]
     batches = [data] if is_single(data) else list(data)
     if not batches:
         raise ConfigError("data=[] has no batches. Give labelled development data.")

@@ -80,22 +80,20 @@ class Evaluation:
     def load(cls, folder: str | Path) -> "Evaluation":
         """Reads a folder that `save` wrote."""
         folder = Path(folder)
+        found = read_object(folder / DESCRIPTION, "Save it again.")
+        if found.get("format") != FORMAT:
+            raise FormatError(
+                f"{folder / DESCRIPTION} has format {found.get('format')!r}; this version of "
+                f"babn reads format {FORMAT}. Save the evaluation again."
+            )
+        tensors, _ = read_tensors(folder / TENSORS, "Save it again.")
         try:
-            found = read_object(folder / DESCRIPTION, "Save it again.")
-            if found.get("format") != FORMAT:
-                raise FormatError(
-                    f"{folder / DESCRIPTION} has format {found.get('format')!r}; this version of "
-                    f"babn reads format {FORMAT}. Save the evaluation again."
-                )
-            tensors, _ = read_tensors(folder / TENSORS, "Save it again.")
             activation = found["activation"]
             residual = float(found.get("residual", 0.0))
             prediction = Prediction(tensors["sample_logits"], activation, residual)
             outside = Prediction(tensors["outside"], activation) if "outside" in tensors else None
             about = found["method"], prediction, tensors["labels"], found["seed"]
             return cls(*about, outside, found["details"])
-        except (FormatError, ConfigError):
-            raise
         except (KeyError, AttributeError, TypeError, ValueError) as error:
             raise FormatError(f"{folder} is damaged: {error!r}. Save it again.") from error
 

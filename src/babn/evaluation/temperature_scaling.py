@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from babn.errors import ConfigError
-from babn.metrics.scores import accuracy
+from babn.metrics.accuracy_nll_brier import accuracy
 from babn.prediction.result import Prediction
 from babn.prediction.stored_settings import get_temperature, set_temperature
 

@@ -6,11 +6,11 @@ from functools import partial
 from typing import SupportsFloat
 
 from babn.errors import MetricInputError
+from babn.metrics.accuracy_nll_brier import accuracy, brier, confidence_and_correct, nll
 from babn.metrics.calibration_error import adaptive_ece, classwise_ece, ece, mce, top_label_ece
 from babn.metrics.inputs import Labels, Probs
 from babn.metrics.pavpu_counts import pavpu
 from babn.metrics.ranking import aurc, e_aurc
-from babn.metrics.scores import accuracy, brier, confidence_and_correct, nll
 from babn.prediction.result import Prediction
 from babn.validation import check_count, check_share
 

@@ -5,7 +5,7 @@ Metrics that take probabilities also take a `Prediction`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,15 +13,12 @@ from torch import Tensor, nn
 
 from babn import metrics
 from babn.errors import MetricInputError, MissingExtraError
+from babn.metrics import accuracy_nll_brier, inputs
 from babn.metrics import calibration_error as calibrated
-from babn.metrics import inputs, scores
 from babn.metrics.inputs import Labels, Probs, SampleProbs
 from babn.metrics.pavpu_counts import Pavpu, pavpu_counts
 from babn.prediction.result import Prediction
 from babn.validation import check_count, check_share
-
-if TYPE_CHECKING:
-    from babn.evaluation.decisions import Abstention, ConformalSets
 
 try:
     from torchmetrics import Metric
@@ -61,7 +58,7 @@ class Exact(Metric):
 class Mean(Exact):
     """Mean over examples of the values that `each` returns for a batch; NaN without examples."""
 
-    each: Callable[[Any, Any], Tensor]
+    each: Callable[[Tensor, Tensor], Float[Tensor, "example"]]
     total: Tensor
     count: Tensor
 
@@ -72,11 +69,8 @@ class Mean(Exact):
 
     def update(self, probs: Probs, labels: Labels) -> None:
         """Adds a batch of probabilities, or a prediction, and its labels."""
-        self.add(self.each(*inputs.examples(probs, labels)))
-
-    def add(self, values: Tensor) -> None:
-        """Adds a tensor with one value per example."""
-        self.total += values.double().sum()
+        values = self.each(*inputs.examples(probs, labels))
+        self.total += values.sum()
         self.count += len(values)
 
     def compute(self) -> Float[Tensor, ""]:
@@ -88,76 +82,19 @@ class Accuracy(Mean):
     """Share of correct predictions, as `babn.metrics.accuracy`."""
 
     higher_is_better = True
-    each = staticmethod(scores.correctness)
+    each = staticmethod(accuracy_nll_brier.correctness)
 
 
 class NegativeLogLikelihood(Mean):
     """Mean negative log likelihood in nats, as `babn.metrics.nll`."""
 
-    each = staticmethod(scores.negative_log_probs)
+    each = staticmethod(accuracy_nll_brier.negative_log_probs)
 
 
 class BrierScore(Mean):
     """Multi-class Brier score, as `babn.metrics.brier`."""
 
-    each = staticmethod(scores.squared_errors)
-
-
-class DecisionMean(Mean):
-    """Mean over examples of the values that `each` returns for a prediction and its labels."""
-
-    def update(self, prediction: Prediction, labels: Labels) -> None:  # type: ignore[override]
-        """Adds the prediction for a batch, and its labels."""
-        _, flat_labels = inputs.examples(prediction, labels)
-        self.add(self.each(prediction, flat_labels))
-
-
-class AnsweredShare(DecisionMean):
-    """Share of examples that an abstention answers: its coverage."""
-
-    higher_is_better = True
-
-    def __init__(self, abstention: "Abstention", **settings: Any) -> None:
-        super().__init__(**settings)
-        self.abstention = abstention
-
-    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
-        """Whether each example is answered."""
-        return self.abstention.answers(prediction)
-
-
-class AnsweredRisk(AnsweredShare):
-    """Share of errors among the examples that an abstention answers; NaN if none is."""
-
-    higher_is_better = False
-
-    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
-        """Whether each answer is wrong."""
-        return (prediction.probs.argmax(-1) != labels)[self.abstention.answers(prediction)]
-
-
-class ConformalCoverage(DecisionMean):
-    """Share of prediction sets that contain the right class."""
-
-    higher_is_better = True
-
-    def __init__(self, sets: "ConformalSets", **settings: Any) -> None:
-        super().__init__(**settings)
-        self.sets = sets
-
-    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
-        """Whether each set contains the right class."""
-        return self.sets.sets(prediction).gather(-1, labels.unsqueeze(-1)).flatten()
-
-
-class ConformalSetSize(ConformalCoverage):
-    """Mean number of classes in a prediction set."""
-
-    higher_is_better = False
-
-    def each(self, prediction: Prediction, labels: Labels) -> Tensor:
-        """The size of each set."""
-        return self.sets.sets(prediction).sum(-1)
+    each = staticmethod(accuracy_nll_brier.squared_errors)
 
 
 class Bins(Exact):
