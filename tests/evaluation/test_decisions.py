@@ -65,13 +65,13 @@ def test_a_coverage_is_met_and_uncertain_examples_are_left_out() -> None:
 def test_evaluation_measures_other_data() -> None:
     new, labels = simulated(300, 1)
     abstention = babn.fit_abstention(*simulated(500, 0), coverage=0.6)
-    right, answered = new.probs.argmax(-1) == labels, new.entropy <= abstention.threshold
-    expected = {"coverage": answered.double().mean(), "risk": (~right)[answered].double().mean()}
-    assert abstention.evaluate(new, labels) == pytest.approx(expected)
+    wrong, answered = new.probs.argmax(-1) != labels, new.entropy <= abstention.threshold
+    coverage, risk = (float(each.double().mean()) for each in (answered, wrong[answered]))
+    assert 0 < risk < 1 and 0 < coverage < 1
+    assert abstention.evaluate(new, labels) == pytest.approx({"coverage": coverage, "risk": risk})
     sets = babn.fit_conformal(*simulated(500, 0), coverage=0.9)
-    chosen = sets.sets(new)
-    held = chosen[torch.arange(300), labels].double().mean()
-    size = chosen.double().sum(-1).mean()
+    chosen = sets.sets(new).double()
+    held, size = float(chosen[torch.arange(300), labels].mean()), float(chosen.sum(-1).mean())
     assert sets.evaluate(new, labels) == pytest.approx({"coverage": held, "size": size})
 
 

@@ -72,7 +72,12 @@ class Estimate:
 
     def __str__(self) -> str:
         """Mean and, for several seeds, standard deviation."""
-        return f"{self.mean:.3f}" + (f" ± {self.std:.3f}" if len(self.values) > 1 else "")
+        return mean_and_std(self.values)
+
+
+def mean_and_std(values: Sequence[float]) -> str:
+    """The mean and, for several values, the standard deviation."""
+    return f"{fmean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
 
 
 @dataclass(frozen=True)

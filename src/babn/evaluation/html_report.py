@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from babn import metrics, plots
-from babn.evaluation.comparison import Comparison, Estimate, compare, grouped
+from babn.evaluation.comparison import Comparison, compare, grouped, mean_and_std
 from babn.evaluation.decisions import fit_abstention, fit_conformal
 from babn.evaluation.html_pages import Markup, check_target, document, element, join
 from babn.evaluation.predictions import Evaluation, collect
@@ -216,5 +216,5 @@ def _table(
 
 
 def _cell(values: Sequence[float]) -> str:
-    known = tuple(value for value in values if not math.isnan(value))
-    return str(Estimate(known, 0.0, 0.0)) if known else "-"
+    known = [value for value in values if not math.isnan(value)]
+    return mean_and_std(known) if known else "-"
